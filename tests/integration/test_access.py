@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import shutil
 import signal
 import socket
@@ -22,7 +23,8 @@ import pytest
 from journeyman.client import KestrelClient, Schedule, WorkQueue
 from journeyman.client.errors import AccessDenied, NotFound, Refused
 from journeyman.formats.ztick.layout import Shell
-from tests.support.cli_commands import run, run_script
+from tests.support.cli_commands import run
+from tests.support.servers.nursery import start_journeyman
 from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 
 DATA = Path(__file__).parent / "data"
@@ -422,10 +424,11 @@ def test_config_refuses_what_serve_refuses(tmp_path, monkeypatch, settings, said
     }
     options = [f"--set={name}={value}" for name, value in (own | settings).items()]
     monkeypatch.chdir(tmp_path)
-    served = run_script("serve", *options)
+    with start_journeyman(["serve", *options], tmp_path, os.environ) as served:
+        _, refusal = served.communicate()
     shown = run("config", *options)
     assert (served.returncode, shown.exit_code) == (2, 2)
-    for told in (served.stderr.decode(), shown.stderr):
+    for told in (refusal, shown.stderr):
         assert "istening" not in told
         assert sum(said in line for line in told.splitlines()) == 1
 

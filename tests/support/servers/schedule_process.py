@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support.servers.nursery import start_journeyman
+
 START_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 60.0
@@ -51,7 +53,7 @@ class ScheduleProcess:
     ) -> None:
         """``program``: Python that does as `-m journeyman` does, after changing something."""
         self.directory = directory
-        self._program = ["-c", program] if program else ["-m", "journeyman"]
+        self._program = program
         self.lines: list[str] = []
         self.port = 0
         self.http_port = 0
@@ -80,20 +82,13 @@ class ScheduleProcess:
         return self._process
 
     def start(self, *, wait: bool = True) -> Self:
-        command = [sys.executable, *self._program, "serve"]
+        words = ["serve"]
         if self._config:
             (self.directory / "server.toml").write_text(self._config)
-            command += ["-c", "server.toml"]
+            words += ["-c", "server.toml"]
         for name, value in self._settings.items():
-            command += ["--set", f"{name}={value}"]
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("JOURNEYMAN_")}
-        self._process = subprocess.Popen(
-            command,
-            cwd=self.directory,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+            words += ["--set", f"{name}={value}"]
+        self._process = self._start(words)
         self._listener = threading.Thread(target=self._listen_to_stderr, daemon=True)
         self._listener.start()
         if wait:
@@ -101,6 +96,18 @@ class ScheduleProcess:
             if "http.listen" in self._settings:
                 self.http_port = int(self.wait_for_line(_HTTP)[1])
         return self
+
+    def _start(self, words: list[str]) -> subprocess.Popen[str]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("JOURNEYMAN_")}
+        if not self._program:
+            return start_journeyman(words, self.directory, environment)
+        return subprocess.Popen(
+            [sys.executable, "-c", self._program, *words],
+            cwd=self.directory,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
 
     def wait_for_line(self, pattern: str | re.Pattern[str]) -> re.Match[str]:
         """The first line of stderr, past or to come, that matches."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.support.servers.nursery import start_journeyman
 
 PATIENCE_S = 60.0
 
@@ -19,20 +19,14 @@ class WorkerProcess:
     """``with WorkerProcess(tmp_path, "shop:app", "-c", "4", url=url) as worker: ...``"""
 
     def __init__(self, directory: Path, *words: str, url: str) -> None:
-        self._command = [sys.executable, "-m", "journeyman", "worker", *words]
+        self._words = ["worker", *words]
         self._directory = directory
         self._environment = {**os.environ, "JOURNEYMAN_URL": url}
         self.lines: list[str] = []
         self._heard = threading.Condition()
 
     def __enter__(self) -> Self:
-        self.process = subprocess.Popen(
-            self._command,
-            cwd=self._directory,
-            env=self._environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = start_journeyman(self._words, self._directory, self._environment)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         return self
