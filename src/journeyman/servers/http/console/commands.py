@@ -14,7 +14,7 @@ import msgspec
 
 from journeyman.servers.http.v1 import values
 
-_NO_VALUE = (None, "", [], 0)
+_NO_VALUE: tuple[Any, ...] = (None, "", [], 0)
 _TOKEN = '-H "Authorization: Bearer $TOKEN"'
 
 
