@@ -7,11 +7,14 @@ stands for the journal, and what it reads comes from there.
 
 from __future__ import annotations
 
-from hypothesis import settings
+from typing import Any
+
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from journeyman.engines.kestrel.engine import KestrelEngine
+from journeyman.engines.kestrel.fast_path import KINDS
 from journeyman.engines.kestrel.messages import (
     AddReader,
     Append,
@@ -377,3 +380,94 @@ FanOutMachine.TestCase.settings = settings(
     max_examples=cases(60), stateful_step_count=40, deadline=None
 )
 TestFanOut = FanOutMachine.TestCase
+
+
+# -- the fast path --
+
+_KEYS = st.builds(Key, st.sampled_from(["q", "full"]), READERS)
+_GETS = st.builds(
+    GetItem,
+    _KEYS,
+    st.sampled_from([0, 0, 5]),
+    open=st.sampled_from([True, True, True, False]),
+    close=st.sampled_from([False, False, False, True]),
+    peek=st.sampled_from([False, False, False, True]),
+)
+_RUN = st.one_of(
+    st.lists(
+        st.builds(
+            Put,
+            st.sampled_from(["q", "q", "q", "full"]),
+            st.sampled_from([0, 0, 0, 0, 1, 2_000_000_000]),
+            st.sampled_from([b"", b"item", b"x" * 9]),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.tuples(_GETS, st.integers(1, 6)).map(lambda run: [run[0]] * run[1]),
+    st.tuples(st.builds(Confirm, _KEYS, st.integers(0, 2)), st.integers(1, 6)).map(
+        lambda run: [run[0]] * run[1]
+    ),
+    st.lists(_GETS, min_size=1, max_size=3),
+    st.builds(Flush, _KEYS).map(lambda each: [each]),
+)
+
+
+def _options() -> KestrelOptions:
+    reader = ReaderSettings(max_open=4)
+    full = QueueSettings(ReaderSettings(max_open=4, max_items=5, drops_oldest=True))
+    small = QueueSettings(reader, max_item_bytes=8)
+    return KestrelOptions(small, {"full": full}, window_items=8)
+
+
+@settings(max_examples=cases(150), deadline=None)
+@given(st.lists(st.tuples(_RUN, CLIENTS, st.integers(0, 2), st.booleans()), max_size=14))
+def test_the_fast_path_decides_as_the_engine_does_one_by_one(
+    runs: list[tuple[list[Any], int, int, bool]],
+):
+    law, fast = KestrelEngine(_options()), KestrelEngine(_options())
+    now_ns, waiting = 10**18, set[int]()
+    for commands, client, later_s, is_kept in runs:
+        now_ns += later_s * 1000 * MS
+        if client in waiting:
+            continue
+        found: list[list[Any]] = [[], []]
+        law.begin_batch()
+        fast.begin_batch()
+        for command in commands:
+            found[0].append(law.decide(command, now_ns, client))
+            if found[0][-1].reply is None:
+                break
+        left = list(commands)
+        while left:
+            writes, replies = (
+                fast.decide_run(left, now_ns, client, 10**9)
+                if (type(left[0]) in KINDS)
+                else ([], [])
+            )
+            assert len(writes) in (0, len(replies))
+            for place, reply in enumerate(replies):
+                found[1].append(KestrelOutcome(tuple(writes[place : place + 1]), reply, ()))
+            del left[: len(replies)]
+            if left and not replies:
+                found[1].append(fast.decide(left.pop(0), now_ns, client))
+                if found[1][-1].reply is None:
+                    break
+        assert found[0] == found[1]
+        if is_kept:
+            law.commit_batch()
+            fast.commit_batch()
+            waiting |= {client} if found[0][-1].reply is None else set()
+        else:
+            law.undo_batch()
+            fast.undo_batch()
+        assert (law.stats(), law.counts) == (fast.stats(), fast.counts)
+        assert _places(law) == _places(fast)
+
+
+def _places(engine: KestrelEngine) -> list[Any]:
+    return [
+        (queue.name, queue.save()[:5], reader.save()[:6], repr(reader.tally))
+        for queue in engine.queues.values()
+        for reader in queue.readers.values()
+    ]

@@ -11,7 +11,7 @@ import pytest
 
 from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import Effect
-from journeyman.engines.kestrel.queue import KestrelOptions
+from journeyman.engines.kestrel.queue import KestrelOptions, QueueSettings, ReaderSettings
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, GetItem, Key, Put, Version
 from journeyman.protocols.kestrel.replies import Reply, line, reply_bytes
@@ -25,7 +25,7 @@ from tests.support.fanout_caller import Caller
 
 Q, P = Key("q"), Key("p")
 STORED, END, DELETED = b"STORED\r\n", b"END\r\n", b"DELETED\r\n"
-SETTINGS = KestrelOptions()
+SETTINGS = KestrelOptions(QueueSettings(ReaderSettings(max_open=1000)))
 
 
 class OnlyVersion:
@@ -116,6 +116,49 @@ def test_commands_that_are_put_off_are_counted_once():
         assert heard.count(STORED) == len(puts)
         assert bench.figures.asked("set") == len(puts)
         assert bench.figures.asked("get") == len(gets)
+
+    run(test)
+
+
+# -- the fast path --
+
+
+def test_commands_in_a_row_are_answered_and_counted_as_one_by_one():
+    puts = [Put("q", 0, b"item %d" % number) for number in range(3 * writer.MAX_RUN)]
+    get, confirm = GetItem(Q, open=True), Confirm(Q, 1)
+    heard: list[list[bytes]] = []
+    counted: list[list[int]] = []
+
+    async def test(bench: Bench) -> None:
+        client, other = Caller(), Caller()
+        told = await bench.tell(client, *puts, *[get] * 5, *puts[:2], *[confirm] * 6)
+        told += await bench.tell(other, *[GetItem(Q)] * 3, get, Put("q", 0, b"x" * 30), get)
+        heard.append(told + await bench.tell(client, *[get] * (len(puts) + 3)))
+        counted.append([bench.figures.asked(word) for word in ("set", "get", "confirm")])
+
+    run(test)
+    OnlyVersion.usual = frozenset({Put, GetItem, Confirm})
+    try:
+        run(test)
+    finally:
+        OnlyVersion.usual = frozenset()
+    assert heard[0] == heard[1]
+    assert counted[0] == counted[1]
+
+
+def test_what_is_said_to_one_client_in_a_batch_stays_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(OnlyVersion, "usual", frozenset({Put, GetItem, Confirm}))
+    monkeypatch.setattr(writer, "MAX_SAID_BYTES", 2000)
+
+    async def test(bench: Bench) -> None:
+        client = Caller()
+        sizes: list[int] = []
+        client.answered = lambda answers: sizes.append(sum(r.size for r, _ in answers))  # type: ignore[method-assign]
+        bench.writer.submit(client, [Put("q", 0, b"x" * 900)] * 10)
+        bench.writer.submit(client, [GetItem(Q, open=True)] * 10)
+        await bench.settle()
+        assert sum(sizes) > 9000
+        assert max(sizes) < 2000 + 1000
 
     run(test)
 

@@ -26,11 +26,11 @@ and readers (flush, delete, checkpoint) is in whole_queues.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from journeyman.engines.kestrel import whole_queues
+from journeyman.engines.kestrel import fast_path, whole_queues
 from journeyman.engines.kestrel.messages import (
     Append,
     Checkpoint,
@@ -44,6 +44,7 @@ from journeyman.engines.kestrel.messages import (
     KestrelOutcome,
     KestrelStats,
     StopWaiting,
+    Write,
 )
 from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions, NotHere
 from journeyman.engines.kestrel.state import KestrelState, LoadedReader, Wait
@@ -497,11 +498,26 @@ class KestrelEngine:
         records, effects = state.records, state.effects
         if records:
             state.records = []
-            if state.sweep_due_ns is None:
-                state.sweep_due_ns = now_ns + state.settings.sweep_interval_ms * NS_PER_MS
+            self._plan_sweep(now_ns)
         if effects:
             state.effects = []
         return _outcome(KestrelOutcome, (tuple(records), reply, tuple(effects)))
+
+    def decide_run(
+        self, commands: Sequence[Any], now_ns: int, client: Client, most_bytes: int
+    ) -> tuple[list[Write], Sequence[Reply]]:
+        """The first of these commands of one kind, as if one by one: what to write, the replies.
+
+        What is left is for ``decide``. ``most_bytes`` may be said, and one answer more.
+        """
+        state = self._state
+        state.now_ns = now_ns
+        replies = fast_path.decide_run(state, commands, client, most_bytes)
+        records = state.records
+        if records:
+            state.records = []
+            self._plan_sweep(now_ns)
+        return records, replies
 
     def adopt(self, queue: str, items: Iterable[ItemPut], now_ns: int) -> KestrelOutcome:
         """Items of a batch that was taken back, but that were written all the same."""
@@ -535,6 +551,12 @@ class KestrelEngine:
     ) -> None:
         """A queue as its journal was opened. Not within a batch."""
         self._state.load(queue, next_id=next_id, created_ms=created_ms, readers=readers)
+
+    def _plan_sweep(self, now_ns: int) -> None:
+        """Something was written, which may expire."""
+        state = self._state
+        if state.sweep_due_ns is None:
+            state.sweep_due_ns = now_ns + state.settings.sweep_interval_ms * NS_PER_MS
 
     def next_due_ns(self) -> int | None:
         """When to decide ``KestrelDue`` next; None: not before another command."""

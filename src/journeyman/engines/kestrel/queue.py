@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Final
@@ -298,6 +298,37 @@ class FanReader:
         self.next_id += 1
         return item
 
+    def next_in_window(self, limit: int) -> list[ItemPut]:
+        """What ``take`` would give next, if that is all in the window and nothing else comes first.
+
+        Without items that expire; maybe none. They are not taken.
+        """
+        queue = self._queue
+        begin = self.next_id - queue.window_start
+        if (
+            self.waiters
+            or self.returned
+            or self.buffer
+            or self.done
+            or self.next_id <= self.head
+            or begin < 0
+            or self.settings.max_age_ms is not None
+        ):
+            return []
+        window, end = queue.window, min(begin + limit, len(queue.window))
+        items = [window[place] for place in range(begin, end)]
+        if queue.may_expire and any(item.expire_time_ms is not None for item in items):
+            return []
+        return items
+
+    def open_next(self, items: Sequence[ItemPut]) -> None:
+        """Take these, which ``next_in_window`` has shown, and open them."""
+        self._took_returned = False
+        self.next_id += len(items)
+        self.open_items += len(items)
+        self.open_bytes += sum([len(item.data) for item in items])
+        self.tally.opened += len(items)
+
     def put_back(self, item: ItemPut) -> None:
         """What ``take`` gave just now is the next one again.
 
@@ -510,6 +541,15 @@ class ItemQueue:
         self.next_id = item.item_id + 1
         if item.expire_time_ms is not None:
             self.may_expire = True
+
+    def add_all(self, items: Sequence[ItemPut]) -> None:
+        """The same for many that do not expire."""
+        size = sum([len(item.data) for item in items])
+        self.window.extend(items)
+        self.window_bytes += size
+        self.puts += len(items)
+        self.put_bytes += size
+        self.next_id = items[-1].item_id + 1
 
     def shrink(self, max_items: int, max_bytes: int) -> None:
         """Forget the oldest of the window: they are on disk. One item may always stay."""

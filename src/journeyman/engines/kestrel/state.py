@@ -340,14 +340,18 @@ class KestrelState:
 
     def take_opened(self, client: Client, key: Key) -> ItemPut:
         """The oldest; the client has been touched."""
+        return self.take_many_opened(client, key, 1)[0]
+
+    def take_many_opened(self, client: Client, key: Key, count: int) -> list[ItemPut]:
+        """So many of the oldest, which it has; the client has been touched."""
         of_client = self.open[client]
         items = of_client[key]
-        item = items.popleft()
+        taken = [items.popleft() for _ in range(count)]
         if not items:
             del of_client[key]
             if not of_client:
                 del self.open[client]
-        return item
+        return taken
 
     def clients_with_open(self, key: Key) -> list[Client]:
         return [client for client, opened in self.open.items() if key in opened]

@@ -298,15 +298,18 @@ class KestrelParser:
         if not isinstance(read, _Pending):
             if type(read) in _ENDINGS or (type(read) is commands.RefusedRequest and read.hangup):
                 self._end_with(read, events)
-            else:
-                events.append(read)
-            return end + 1
+                return end + 1
+            events.append(read)
+            return _take_same(data, data[at : end + 1], end + 1, read, events)
         self._pending = read
         if read.refused is not None or read.size > MAX_DATA_BYTES:
             self._to_pass = read.size + _ITEM_END_BYTES
             return end + 1
-        # Most often the item came with its line.
-        return self._take_item(data, end + 1, read, events) or end + 1
+        # Most often the item came with its line, and others of the same size come after it.
+        after = self._take_item(data, end + 1, read, events)
+        if after is None:
+            return end + 1
+        return _take_same_puts(data, data[at : end + 1], after, read, events)
 
     def _take_item(
         self, data: bytes, at: int, pending: _Pending, events: list[commands.Event]
@@ -338,6 +341,29 @@ class KestrelParser:
         events.append(event)
         self.closed = True
         self._pending = None
+
+
+def _take_same(
+    data: bytes, line: bytes, at: int, command: commands.Event, events: list[commands.Event]
+) -> int:
+    """Lines from ``at`` on that repeat ``line`` ask for the same; where something else begins."""
+    while data.startswith(line, at):
+        events.append(command)
+        at += len(line)
+    return at
+
+
+def _take_same_puts(
+    data: bytes, line: bytes, at: int, pending: _Pending, events: list[commands.Event]
+) -> int:
+    """The same for lines with their items; where something else begins, or an item is not whole."""
+    size, queue, expiry, _ = pending
+    step = len(line) + size + _ITEM_END_BYTES
+    while data.startswith(line, at) and at + step <= len(data):
+        begin = at + len(line)
+        events.append(commands.Put(queue, expiry, data[begin : begin + size]))
+        at += step
+    return at
 
 
 def _read_line(line: bytes) -> commands.Event | _Pending:

@@ -17,7 +17,7 @@ from typing import Any
 from journeyman.engines.kestrel.messages import Counts, KestrelStats
 from journeyman.engines.kestrel.queue import ItemQueue
 from journeyman.protocols.kestrel import commands as ask
-from journeyman.protocols.kestrel.replies import SERVER_FAULT
+from journeyman.protocols.kestrel.replies import SERVER_FAULT, ItemFound, Verdict
 from journeyman.servers.telemetry.metrics import (
     Family,
     Labels,
@@ -27,7 +27,9 @@ from journeyman.servers.telemetry.metrics import (
     gauge,
 )
 
-_WORDS: dict[type, str] = {
+_PEEK = "peek"
+_WORDS: dict[type | str, str] = {
+    _PEEK: _PEEK,
     ask.Put: "set",
     ask.PutTooLarge: "set",
     ask.GetItem: "get",
@@ -46,8 +48,8 @@ _WORDS: dict[type, str] = {
     ask.Shutdown: "shutdown",
     ask.RefusedRequest: "refused",
 }
-_PEEK = "peek"
 
+_NOT_YET = ""
 HELD = object()  # the outcome of a command that is decided later, and counted then
 
 MOST_READERS = 100  # clients choose the names, so their number is bounded
@@ -68,17 +70,21 @@ class KestrelMetrics:
         self._queues = queues
         self._counts = counts
         self._sessions = sessions
-        self._commands: Counter[tuple[type, bool, str]] = Counter()
+        self._commands: Counter[tuple[type | str, str]] = Counter()
         self._batches = 0
 
-    def count(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[object]) -> None:
+    def count(self, requests: Sequence[tuple[Any, Any]], outcomes: Sequence[Any]) -> None:
         """A batch was answered: (client, request), and in the same order what each came to."""
         self._batches += 1
-        self._commands.update(
-            (type(request), type(request) is ask.GetItem and request.peek, _kind_of(outcome))
-            for (_, request), outcome in zip(requests, outcomes, strict=False)
-            if outcome is not HELD
-        )
+        asked = [
+            _PEEK if type(request) is ask.GetItem and request.peek else type(request)
+            for _, request in requests
+        ]
+        kinds = [
+            outcome.kind if type(outcome) in (Verdict, ItemFound) else _kind_of(outcome)
+            for outcome in outcomes
+        ]
+        self._commands.update(zip(asked, kinds, strict=False))
 
     def asked(self, word: str) -> int:
         """How often this was said."""
@@ -138,9 +144,9 @@ class KestrelMetrics:
 
     def _by_word(self) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()
-        for (kind, peeks, outcome), count in dict(self._commands).items():
-            if kind in _WORDS:
-                found[_PEEK if peeks else _WORDS[kind], outcome] += count
+        for (asked, outcome), count in dict(self._commands).items():
+            if asked in _WORDS and outcome != _NOT_YET:
+                found[_WORDS[asked], outcome] += count
         return found
 
 
@@ -148,5 +154,7 @@ def _kind_of(outcome: Any) -> str:
     """``outcome`` is a reply, None, or why the batch could not be written."""
     if outcome is None:
         return "waits"
+    if outcome is HELD:
+        return _NOT_YET
     kind: str = SERVER_FAULT if isinstance(outcome, Exception) else outcome.kind
     return kind

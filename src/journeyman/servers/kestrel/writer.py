@@ -22,11 +22,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
 from journeyman.engines.kestrel.engine import KestrelEngine
+from journeyman.engines.kestrel.fast_path import KINDS
 from journeyman.engines.kestrel.messages import (
     Append,
     Effect,
@@ -56,6 +58,7 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_SAID_BYTES = 1024 * 1024  # to one client in one batch, and one answer more
 MAX_ALL_SAID_BYTES = 8 * 1024 * 1024  # to all clients in one batch, the same way
 _LONG_ANSWERS = (ask.GetItem, ask.Monitor, ask.ShowStats, ask.DumpStats)  # or maybe so
+MAX_RUN = 128  # commands of one client that are decided in one step
 MAX_CHANGES = 8  # queues and readers that one batch makes or removes
 NOT_FOR_THE_LOST = (ask.GetItem, ask.Monitor, ask.Confirm)
 NO_ROOM = ServerError("the journal cannot be written")
@@ -190,7 +193,10 @@ class KestrelWriter(GroupCommit):
         decide, held, said = self._fan_out.decide, self._held, self._said
         usual, outcomes = self._facts.usual, batch.outcomes
         last, is_well = None, False
-        for client, request in batch.requests:
+        requests, done = batch.requests, 0
+        for place, (client, request) in enumerate(requests):
+            if place < done:
+                continue
             if client is not last:  # it comes with many at a time, and does not change meanwhile
                 last = client
                 is_well = client is not None and not (
@@ -207,6 +213,10 @@ class KestrelWriter(GroupCommit):
                 outcomes.append(self._decide_one(batch, client, request, now_ns))
                 usual = self._facts.usual  # it may have been a change of status
                 continue
+            if type(request) in KINDS and (run := self._run_at(requests, place)):
+                done = place + self._decide_run(batch, client, run, now_ns)
+                if done > place:
+                    continue
             # The same as _decide_one does, without all that it need not ask.
             outcome = decide(request, now_ns, client)
             writes, reply, effects = outcome
@@ -220,6 +230,30 @@ class KestrelWriter(GroupCommit):
             self._all_said += reply.size
             batch.answer(client, (reply, True))
             outcomes.append(reply)
+
+    @staticmethod
+    def _run_at(requests: Sequence[tuple[Any, Any]], place: int) -> list[Any]:
+        """What a client asks in a row from this place on, of one kind; empty if it is one thing."""
+        client, first = requests[place]
+        kind, run = type(first), [first]
+        for other, request in islice(requests, place + 1, place + MAX_RUN):
+            if other is not client or type(request) is not kind:
+                break
+            run.append(request)
+        return run if len(run) > 1 else []
+
+    def _decide_run(self, batch: Batch, client: Any, run: list[Any], now_ns: int) -> int:
+        """As many of the run as can be decided in one step; how many that were."""
+        said = self._said.get(client, 0)
+        most = min(MAX_SAID_BYTES - said, MAX_ALL_SAID_BYTES - self._all_said)
+        writes, replies = self._fan_out.decide_run(run, now_ns, client, most)
+        size = sum([reply.size for reply in replies])
+        batch.records += writes
+        self._said[client] = said + size
+        self._all_said += size
+        batch.answers.setdefault(client, []).extend([(reply, True) for reply in replies])
+        batch.outcomes += replies
+        return len(replies)
 
     def _decide_one(self, batch: Batch, client: Any, request: Any, now_ns: int) -> object:
         kind = type(request)
