@@ -26,7 +26,7 @@ from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue
 from journeyman.folds import ledger as ledger_fold
 from journeyman.formats.ledger import CODEC as LEDGER
-from journeyman.formats.ledger import JobOptionsSet, QueueLimitsSet
+from journeyman.formats.ledger import JobOptionsSet, ParentEnded, QueueLimitsSet
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Record
 from journeyman.protocols.workq.commands import (
@@ -307,6 +307,10 @@ def loaded_extensions(ledger: list[LedgerRecord]) -> LoadedExtensions:
             job_id = read_id(record.job.encode())
             assert job_id is not None
             assert found.add_options(job_id, record.body)
+        elif isinstance(record, ParentEnded):
+            job_id = read_id(record.job.encode())
+            assert job_id is not None
+            found.add_ended(job_id)
     return found
 
 
@@ -342,6 +346,9 @@ def snapshot(engine: WorkqEngine) -> dict[str, object]:
         "children of": {key: sorted(each) for key, each in extensions.children_of.items()},
         "child bytes": extensions.child_bytes,
         "settling": sorted(extensions.settling),
+        "settled": sorted(extensions.settled),
+        "marked": sorted(extensions.marked),
+        "forgetting parents": sorted(extensions.forgetting_parents),
         "forgetting": sorted(extensions.forgetting),
         "limited": sorted(extensions.limited),
     }

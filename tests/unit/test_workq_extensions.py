@@ -11,7 +11,8 @@ from journeyman.engines.workq import extensions
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import PARENT_BYTES
 from journeyman.engines.workq.messages import WorkqDue
-from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet
+from journeyman.folds import ledger as ledger_fold
+from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet, ParentEnded
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Record
 from journeyman.protocols.workq.commands import (
@@ -228,6 +229,40 @@ def test_parent_that_completed_counts_though_it_is_gone(story: Story):
     story.restart()
     story.decide(Complete(job_id(2), b""))
     assert story.lease() == [3]
+
+
+def test_parents_that_are_gone_cost_one_record_however_many_wait(story: Story):
+    for number in (1, 2):
+        story.add(number)
+    for number in range(10, 20):
+        story.add(number, after=(1, 2))
+    story.decide(Complete(job_id(1), b""))
+    before = len(story.ledger)
+    story.decide(Delete(job_id(1)))
+    assert [type(each) for each in story.ledger[before:]] == [ParentEnded]
+    story.restart()
+    story.decide(Complete(job_id(2), b""))
+    story.wait(1001)
+    assert sorted(story.lease()) == list(range(10, 20))
+    assert ledger_fold.replay(story.ledger) == {}
+    story.restart()
+    assert story.engine._state.extensions.forgetting_parents == {}
+
+
+def test_another_job_with_the_id_of_a_parent_that_is_gone_counts_for_later_children(story: Story):
+    for number in (1, 2):
+        story.add(number)
+    story.add(3, after=(1, 2))
+    story.decide(Complete(job_id(1), b""))
+    story.decide(Delete(job_id(1)))
+    story.add(1, "k")
+    story.add(4, after=(1,))
+    story.restart()
+    story.decide(Complete(job_id(2), b""))
+    assert story.lease() == [1, 3]
+    story.decide(Complete(job_id(1), b""))
+    story.restart()
+    assert story.lease() == [4]
 
 
 def test_parent_that_expired_while_no_server_ran_counts_if_it_had_completed(story: Story):

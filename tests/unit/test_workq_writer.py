@@ -14,6 +14,7 @@ from journeyman.errors import JourneymanError, LogFull, LogPoisoned
 from journeyman.formats.workq import Command, NewerCommand, Record
 from journeyman.protocols.workq.commands import (
     Add,
+    AddOptions,
     AwaitResult,
     Complaint,
     Complete,
@@ -38,6 +39,7 @@ from journeyman.protocols.workq.replies import (
     Reply,
 )
 from journeyman.servers.core import group_commit
+from journeyman.servers.workq import writer
 from journeyman.servers.workq.writer import LogRecorder, WorkqWriter
 from journeyman.testing import ManualClock
 
@@ -186,6 +188,31 @@ def test_replies_of_one_client_come_in_its_order():
         duplicate = RefusedLine(Complaint.DUPLICATE_JOB)
         assert told == [DONE, refused, duplicate, NOT_FOUND, DONE]
         assert bench.outcomes == told
+
+    run(test)
+
+
+def test_many_children_are_told_in_several_batches(monkeypatch: pytest.MonkeyPatch):
+    """Others get their turn in between, and all replies still come in order."""
+    monkeypatch.setattr(writer, "MAX_STEPS", 20)
+    parents, children = [*map(job_id, range(1, 9))], [*map(job_id, range(101, 111))]
+
+    async def test() -> None:
+        bench, client, other = Bench(), Caller(), Caller()
+        await bench.ask(client, *(Add(each, "q", 1000, 60_000, b"") for each in parents))
+        options = AddOptions(after=tuple(parents))
+        for each in children:
+            await bench.ask(client, Add(each, "r", 1000, 60_000, b"", options=options))
+        before = bench.writer.batches
+        bench.writer.submit(client, [Complete(each, each) for each in parents])
+        bench.writer.submit(other, [Complete(parents[0], b"twice")])
+        told = len(client.told)
+        await bench.settle()
+        assert client.told[told:] == [DONE] * len(parents)
+        assert len(other.told) == 1
+        assert bench.writer.batches - before >= 3
+        assert bench.writer.commands == 2 * len(parents) + len(children) + 1
+        assert await bench.ask(client, InspectJob(children[-1])) != [NOT_FOUND]
 
     run(test)
 

@@ -22,6 +22,7 @@ from journeyman.engines.workq.extensions import (
     MAX_CHILDREN_OF_ONE,
     Child,
     JobOptions,
+    LoadedExtensions,
     child_body,
 )
 from journeyman.engines.workq.job import COMPLETED, FAILED, UNFINISHED, opened
@@ -65,7 +66,7 @@ def add_child(state: WorkqState, job: Add) -> Reply:
 
 def delete_child(state: WorkqState, command: Delete, _client: Client) -> Reply:
     job_id = command.job_id
-    state.extensions.drop_child(job_id)
+    state.extensions.drop_child(job_id, state.now_ns)
     state.ledger.append(JobOptionsRemoved(state.instant, id_text(job_id)))
     state.tell(job_id, NOT_FOUND)
     state.note_end(job_id, FAILED, is_gone=True)
@@ -80,7 +81,7 @@ def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
         extensions.drop(extensions.settling, job_id)
         child = extensions.children.get(job_id)
         if child is not None and child.is_settled:
-            extensions.drop_child(job_id)
+            extensions.drop_child(job_id, state.now_ns)
             extensions.added_now[job_id] = child.job
             _settle(state, child)
             extensions.put(extensions.settled, job_id, None)
@@ -90,9 +91,9 @@ def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
     return done
 
 
-def load(state: WorkqState, children: dict[bytes, Add], completed: set[bytes]) -> None:
+def load(state: WorkqState, loaded: LoadedExtensions, completed: set[bytes]) -> None:
     """The children of a ledger; ``completed`` are parents that expired after they completed."""
-    extensions = state.extensions
+    extensions, children = state.extensions, loaded.children
     waiting = {job_id: job for job_id, job in children.items() if state.jobs.get(job_id) is None}
     for job_id in children.keys() - waiting.keys():
         extensions.settled[job_id] = None
@@ -101,20 +102,24 @@ def load(state: WorkqState, children: dict[bytes, Add], completed: set[bytes]) -
     for job in waiting.values():
         state.queues.use(job.name)
         extensions.add_child(Child.of(job))
+    stages = {parent: _stage_of(state, parent) for parent in extensions.children_of}
+    stages |= dict.fromkeys(completed & stages.keys(), COMPLETED)
     for job_id in waiting:
-        child = extensions.children[job_id]
+        child, ended = extensions.children[job_id], loaded.ended.get(job_id, ())
         for parent in child.parents:
-            stage = COMPLETED if parent in completed else _stage_of(state, parent)
-            if stage not in UNFINISHED:
-                child = child.without(parent, succeeded=stage == COMPLETED)
+            if parent in ended or stages[parent] not in UNFINISHED:
+                succeeded = parent in ended or stages[parent] == COMPLETED
+                child = child.without(parent, succeeded=succeeded)
         extensions.put(extensions.children, job_id, child)
         if child.is_settled:
             extensions.put(extensions.settling, job_id, None)
-        elif not completed.isdisjoint(child.parents):  # the log may be cleaned of them
-            body = child_body(
-                child.job, tuple(each for each in child.parents if each in child.left)
-            )
-            state.ledger.append(JobOptionsSet(state.instant, id_text(job_id), body))
+    for parent in loaded.marked:
+        if parent in extensions.children_of:
+            extensions.marked[parent] = None
+        else:
+            extensions.forget_parent(parent, state.now_ns)
+    for parent in completed & extensions.children_of.keys() - loaded.marked:
+        state.mark_parent(parent)  # the log may be cleaned of them
 
 
 def _child_of(state: WorkqState, job: Add) -> Child | None:

@@ -263,6 +263,15 @@ class WorkqEngine:
     def stats(self) -> WorkqStats:
         return views.stats(self._state)
 
+    @property
+    def has_children(self) -> bool:
+        return bool(self._state.extensions.children)
+
+    @property
+    def steps(self) -> int:
+        """How much the open batch has done for children of jobs, which may be very many."""
+        return self._state.extensions.steps
+
     def take_ledger(self) -> list[LedgerRecord]:
         """What was decided since the last call and belongs in the ledger, for the same batch."""
         ledger = self._state.ledger

@@ -13,6 +13,9 @@ the child, or it could be lost: it is *forgotten* later, and at a start a child 
 a job has been added already. Options of jobs that are completed or gone are forgotten in the same
 way, many at a time, so that no completion waits for the ledger; at once if another job gets the id.
 
+A parent that ends takes itself out of its children. If it is gone while some go on waiting, a start
+could not tell what became of it: ``parent-ended`` says so, once for all of them.
+
 A delay is known by the time of the timeout-attempt that it follows (``failed_ns``): options that
 outlived a later attempt say nothing. ``touched`` is the number of the attempt whose lease a worker
 has touched; at a start such a lease has its full TTR once more.
@@ -56,9 +59,7 @@ class Child(NamedTuple):
     """A job that waits for others. ``left``: those that have not ended."""
 
     job: Add
-    left: dict[
-        bytes, None
-    ]  # changed in place: it may be long, and each parent that ends changes it
+    left: dict[bytes, None]  # changed in place: it may be long, and all parents change it
     failed: bytes = b""  # a parent that failed or is gone
 
     @classmethod
@@ -96,6 +97,9 @@ class LoadedExtensions:
     limits: dict[str, Limits] = field(default_factory=dict)
     options: dict[bytes, JobOptions] = field(default_factory=dict)
     children: dict[bytes, Add] = field(default_factory=dict)
+    ended: dict[bytes, set[bytes]] = field(default_factory=dict)  # parents of each child
+    marked: set[bytes] = field(default_factory=set)  # parents that the ledger says have ended
+    _children_of: dict[bytes, list[bytes]] = field(default_factory=dict)
 
     @property
     def rates(self) -> dict[str, int]:
@@ -121,7 +125,15 @@ class LoadedExtensions:
             self.options[job_id] = options
         if child is not None:
             self.children[job_id] = child
+            for parent in child.options.after if child.options is not None else ():
+                self._children_of.setdefault(parent, []).append(job_id)
         return options is not None
+
+    def add_ended(self, job_id: bytes) -> None:
+        """For the children that were added so far: their records stand before this one."""
+        self.marked.add(job_id)
+        for child in self._children_of.get(job_id, ()):
+            self.ended.setdefault(child, set()).add(job_id)
 
 
 class Extensions:
@@ -135,11 +147,14 @@ class Extensions:
         "children_of",
         "forget_at_ns",
         "forgetting",
+        "forgetting_parents",
         "is_allowed",
         "limited",
+        "marked",
         "options",
         "settled",
         "settling",
+        "steps",
         "workers",
     )
 
@@ -154,7 +169,10 @@ class Extensions:
         self.settled: dict[bytes, None] = {}  # added, and the ledger still has them as children
         self.added_now: dict[bytes, Add] = {}  # children that the open batch has added
         self.forgetting: dict[bytes, None] = {}  # what the ledger still has, and need not
+        self.marked: dict[bytes, None] = {}  # parents that are gone; the ledger says they ended
+        self.forgetting_parents: dict[bytes, None] = {}
         self.forget_at_ns = 0
+        self.steps = 0  # that this batch has done for children: about a microsecond each
         self.limited: dict[str, JobQueue] = {}  # queues with limits
         self._undo: list[Callable[[], object]] | None = None
 
@@ -181,6 +199,10 @@ class Extensions:
                 self._undo.append(lambda: table.__setitem__(key, before))
             del table[key]
 
+    def note_undo(self, step: Callable[[], object]) -> None:
+        if self._undo is not None:
+            self._undo.append(step)
+
     def note_start(self, queue: JobQueue, now_ns: int) -> None:
         """A lease begins: it counts for the rate."""
         starts, most = queue.starts, queue.limits.rate
@@ -204,26 +226,73 @@ class Extensions:
         job_id = child.job.job_id
         self.put(self.children, job_id, child)
         self._count_bytes(child.size)
-        for parent in child.parents:
-            if parent not in self.children_of:
-                self.put(self.children_of, parent, {})
-            self.put(self.children_of[parent], job_id, None)
+        self._link(child)
+        self.note_undo(lambda: self._unlink(child))
 
-    def drop_child(self, job_id: bytes) -> None:
+    def drop_child(self, job_id: bytes, now_ns: int) -> None:
         child = self.children[job_id]
         self.drop(self.children, job_id)
         self._count_bytes(-child.size)
+        self._unlink(child)
+        self.note_undo(lambda: self._link(child))
+        for parent in self.marked.keys() & set(child.parents) if self.marked else ():
+            if parent not in self.children_of:
+                self.drop(self.marked, parent)
+                self.forget_parent(parent, now_ns)
+
+    def _link(self, child: Child) -> None:
+        job_id, children_of = child.job.job_id, self.children_of
+        self.steps += len(child.parents)
         for parent in child.parents:
-            children = self.children_of.get(parent, {})
-            self.drop(children, job_id)
-            if not children:
-                self.drop(self.children_of, parent)
+            children = children_of.get(parent)
+            if children is None:
+                children = children_of[parent] = {}
+            children[job_id] = None
+
+    def _unlink(self, child: Child) -> None:
+        job_id, children_of = child.job.job_id, self.children_of
+        self.steps += len(child.parents)
+        for parent in child.parents:
+            children = children_of.get(parent)
+            if children is not None:
+                children.pop(job_id, None)
+                if not children:
+                    del children_of[parent]
+
+    def end_parent(self, parent: bytes, *, succeeded: bool) -> None:
+        """It has ended for all that wait for it; there may be many."""
+        told: list[dict[bytes, None]] = []
+        for job_id in self.children_of[parent]:
+            child = self.children[job_id]
+            _, left, _ = child
+            if parent not in left:  # it had ended before
+                continue
+            del left[parent]
+            told.append(left)
+            if not succeeded and child.fails_with(succeeded=False):
+                self.put(self.children, job_id, child._replace(failed=parent))
+                self.put(self.settling, job_id, None)
+            elif not left:
+                self.put(self.settling, job_id, None)
+        self.steps += len(told)
+        self.note_undo(lambda: _take_back_end(told, parent))
+
+    def is_awaited(self, parent: bytes) -> bool:
+        """Whether a child that has waited for it goes on waiting, for others."""
+        return any(not self.children[each].is_settled for each in self.children_of[parent])
 
     def forget(self, job_id: bytes, now_ns: int) -> None:
         """The ledger need not know this job any more, sooner or later."""
-        if not self.forgetting:
+        self._forget_later(self.forgetting, job_id, now_ns)
+
+    def forget_parent(self, parent: bytes, now_ns: int) -> None:
+        """Nor that this one has ended: no job waits for it."""
+        self._forget_later(self.forgetting_parents, parent, now_ns)
+
+    def _forget_later(self, table: dict[bytes, None], job_id: bytes, now_ns: int) -> None:
+        if not self.forgetting and not self.forgetting_parents:
             self.forget_at_ns = now_ns + FORGET_AFTER_NS
-        self.put(self.forgetting, job_id, None)
+        self.put(table, job_id, None)
 
     def _count_bytes(self, change: int) -> None:
         self.child_bytes += change
@@ -234,6 +303,7 @@ class Extensions:
 
     def begin_batch(self) -> None:
         self._undo = []
+        self.steps = 0
 
     def commit_batch(self) -> None:
         self._undo = None
@@ -244,6 +314,11 @@ class Extensions:
         for step in reversed(undo):
             step()
         self.added_now.clear()
+
+
+def _take_back_end(told: list[dict[bytes, None]], parent: bytes) -> None:
+    for left in told:
+        left[parent] = None
 
 
 def _take_back_start(starts: deque[int], dropped: int | None) -> None:
@@ -279,12 +354,11 @@ def options_body(options: JobOptions, added: Add | None = None) -> Body:
     return body if added is None else child_body(added) | body
 
 
-def child_body(job: Add, after: tuple[bytes, ...] | None = None) -> Body:
-    """``after``: parents that still count, if not all do."""
+def child_body(job: Add) -> Body:
     options = job.options or AddOptions()
     numbers = {name: getattr(job, name) for name in _CHILD_NUMBERS}
     return {
-        "after": [id_text(parent) for parent in (options.after if after is None else after)],
+        "after": [id_text(parent) for parent in options.after],
         "even_failed": int(options.even_failed),
         "key": options.key,
         "name": job.name,

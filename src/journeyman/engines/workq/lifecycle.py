@@ -73,6 +73,7 @@ from journeyman.engines.workq.messages import Client, WorkqDue, WorkqGone
 from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import retry_of
+from journeyman.formats.ledger import ParentForgotten
 from journeyman.formats.workq import Command, JobEvent, JobFinished
 from journeyman.formats.workq.retry import max_fails_of
 from journeyman.protocols.workq.commands import (
@@ -95,6 +96,7 @@ from journeyman.protocols.workq.replies import (
     LeasedJobs,
     LeasedMore,
     Reply,
+    id_text,
 )
 from journeyman.units import NS_PER_MS
 
@@ -400,7 +402,7 @@ def next_due_ns(state: WorkqState) -> int | None:
     if state.waiting.deadlines:
         firsts.append(state.waiting.deadlines.first()[0])
     firsts += [queue.opens_ns(state.now_ns) for queue in state.gated]
-    if state.extensions.forgetting:
+    if state.extensions.forgetting or state.extensions.forgetting_parents:
         firsts.append(state.extensions.forget_at_ns)
     if state.starved or state.loosened or state.extensions.settling or state.ledger:
         firsts.append(state.now_ns)
@@ -444,10 +446,14 @@ def drain_held(state: WorkqState, limit: int) -> int:
 def _forget_options(state: WorkqState) -> None:
     """What the ledger need not have any more, many at a time."""
     extensions = state.extensions
-    if not extensions.forgetting or state.now_ns < extensions.forget_at_ns:
+    is_due = extensions.forgetting or extensions.forgetting_parents
+    if not is_due or state.now_ns < extensions.forget_at_ns:
         return
     for job_id in list(islice(extensions.forgetting, FORGET_LIMIT)):
         state.forget_now(job_id)
+    for parent in list(islice(extensions.forgetting_parents, FORGET_LIMIT)):
+        extensions.drop(extensions.forgetting_parents, parent)
+        state.ledger.append(ParentForgotten(state.instant, id_text(parent)))
 
 
 def _has_come(state: WorkqState, order: SortedSet[bytes]) -> bool:

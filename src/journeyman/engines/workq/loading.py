@@ -189,7 +189,7 @@ class Assembly:
                 state.extensions.options[job_id] = options
             elif entry is not None or job_id not in loaded.children:
                 state.extensions.forget(job_id, self.now_ns)
-        dependencies.load(state, loaded.children, self._completed)
+        dependencies.load(state, loaded, self._completed)
 
     def _lists(self, number: int) -> tuple[list[Spec], list[Spec], list[Spec]]:
         lists = self._waiting.get(number)

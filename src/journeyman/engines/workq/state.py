@@ -26,7 +26,6 @@ from journeyman.engines.workq.browsing import CreationOrder
 from journeyman.engines.workq.extensions import (
     Extensions,
     JobOptions,
-    child_body,
     options_body,
 )
 from journeyman.engines.workq.job import (
@@ -46,7 +45,7 @@ from journeyman.engines.workq.job import (
 )
 from journeyman.engines.workq.messages import Effect, WorkqAnswer
 from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
-from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet
+from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet, ParentEnded
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Command, Instant, JobEvent, Record
 from journeyman.protocols.workq.commands import NO_LIMITS
@@ -399,27 +398,19 @@ class WorkqState:
             extensions.forget(job_id, self.now_ns)
 
     def tell_children(self, job_id: bytes, stage: int, *, is_gone: bool) -> None:
-        for each in tuple(self.extensions.children_of.get(job_id, ())):
-            self._note_parent(each, job_id, stage, is_gone)
-
-    def _note_parent(self, job_id: bytes, parent: bytes, stage: int, is_gone: bool) -> None:
         extensions = self.extensions
-        before = extensions.children[job_id]
-        succeeded = stage == COMPLETED
-        if parent in before.left:
-            extensions.drop(before.left, parent)
-            child = before
-            if before.fails_with(succeeded=succeeded):
-                child = before._replace(failed=parent)
-                extensions.put(extensions.children, job_id, child)
-            if child.is_settled:
-                extensions.put(extensions.settling, job_id, None)
-        elif is_gone and not before.is_settled:
-            # A start could not tell any more that this parent has ended.
-            left = tuple(each for each in before.parents if each in before.left)
-            self.ledger.append(
-                JobOptionsSet(self.instant, id_text(job_id), child_body(before.job, left))
-            )
+        if job_id not in extensions.children_of:
+            return
+        extensions.end_parent(job_id, succeeded=stage == COMPLETED)
+        if is_gone and extensions.is_awaited(job_id):
+            self.mark_parent(job_id)
+
+    def mark_parent(self, job_id: bytes) -> None:
+        """A start could not tell any more that this parent has ended."""
+        extensions = self.extensions
+        extensions.put(extensions.marked, job_id, None)
+        extensions.drop(extensions.forgetting_parents, job_id)
+        self.ledger.append(ParentEnded(self.instant, id_text(job_id)))
 
     def _drop_options(self, job_id: bytes) -> None:
         """The ledger is written before the log, and a crash in between would leave the job without

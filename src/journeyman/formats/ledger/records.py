@@ -202,6 +202,22 @@ class JobOptionsRemoved:
     job: str
 
 
+@_kind("parent-ended", family="parent", key="job")
+@value
+class ParentEnded:
+    """The job has ended for all that wait for it and whose records stand before this one."""
+
+    logged: Instant
+    job: str
+
+
+@_kind("parent-forgotten", family="parent", key="job", removes=True)
+@value
+class ParentForgotten:
+    logged: Instant
+    job: str
+
+
 @_kind("times-marked", family="times")
 @value
 class TimesMarked:
@@ -267,6 +283,8 @@ KnownRecord: TypeAlias = (
     | QueueLimitsRemoved
     | JobOptionsSet
     | JobOptionsRemoved
+    | ParentEnded
+    | ParentForgotten
     | TimesMarked
     | EndedMarked
     | ActionAudited

@@ -456,6 +456,14 @@ class GroupCommit(ABC):
         self._waiting_bytes = max(0, self._waiting_bytes - size) if waiting else 0
         return taken
 
+    def _put_back(self, batch: Batch, index: int) -> None:
+        """Leave the requests of a batch from this one on to the next: it has taken long enough."""
+        rest = batch.requests[index:]
+        del batch.requests[index:]
+        self.commands -= len(rest)
+        self._waiting.extendleft(reversed(rest))
+        self._waiting_bytes += self._weigh([request for _, request in rest])
+
     def _begin_errand(self) -> None:
         self._writing = Batch([])
         errand = self._thread.submit(self._errands.popleft())

@@ -66,17 +66,20 @@ class Ledger:
         self._compaction: threads.StartedThread | None = None
         self._compactions = threading.Lock()
         self._no_compaction_before_ns = -_NEVER_NS  # monotonic
-        self._families: dict[str, dict[str, Record]] = {}
-        for (family, key), record in log.states.items():
-            self._families.setdefault(family, {})[key] = record
-        log.states.clear()
+        self._states = log.states
 
     def take(self, family: str) -> dict[str, Record]:
         """The state of a family by key, in the order of the ledger. It is given away once.
 
         Histories are not in memory: ``records`` reads them.
         """
-        return self._families.pop(family, {})
+        keys = [key for key in self._states if key[0] == family]
+        return {key: self._states.pop((family, key)) for _, key in keys}
+
+    def take_together(self, *families: str) -> list[Record]:
+        """The same of several families, in the order of the ledger."""
+        keys = [key for key in self._states if key[0] in families]
+        return [self._states.pop(key) for key in keys]
 
     def records(self) -> Iterator[Record]:
         """Every record on disk, in order. Blocks."""

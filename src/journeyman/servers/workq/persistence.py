@@ -45,6 +45,7 @@ from journeyman.errors import JourneymanError, LogError
 from journeyman.formats.ledger import (
     Instant,
     JobOptionsSet,
+    ParentEnded,
     QueueLimitsSet,
     QueuePaused,
     QueueResumed,
@@ -521,10 +522,15 @@ def _extensions_in(around: PersistenceContext) -> LoadedExtensions:
     for name, record in around.ledger.take("queue-limits").items():
         assert isinstance(record, QueueLimitsSet)
         unread += not extensions.add_limits(name, record.body)
-    for text, record in around.ledger.take("job-options").items():
-        assert isinstance(record, JobOptionsSet)
-        job_id = read_id(text.encode())
-        unread += job_id is None or not extensions.add_options(job_id, record.body)
+    for each in around.ledger.take_together("job-options", "parent"):
+        assert isinstance(each, JobOptionsSet | ParentEnded)
+        job_id = read_id(each.job.encode())
+        if job_id is None:
+            unread += 1
+        elif isinstance(each, ParentEnded):
+            extensions.add_ended(job_id)
+        else:
+            unread += not extensions.add_options(job_id, each.body)
     if unread:
         around.messages.warn(f"{unread} entries of the ledger for the work queue make no sense")
     return extensions

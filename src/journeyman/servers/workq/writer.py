@@ -210,6 +210,7 @@ class LogRecorder:
 
 
 MAX_WAITING_BYTES = 32 * 1024 * 1024
+MAX_STEPS = 50_000  # for children of jobs, in one batch: some ten milliseconds
 
 Request: TypeAlias = Command | RefusedLine
 
@@ -301,7 +302,11 @@ class WorkqWriter(GroupCommit):
     def _decide(self, batch: Batch) -> None:
         now_ns = batch.begun_ns = self._clock.now_ns()
         decide, outcomes = self._queue.decide, batch.outcomes
+        has_children = self._queue.has_children
         for client, request in batch.requests:
+            if has_children and self._queue.steps > MAX_STEPS:
+                self._put_back(batch, len(outcomes))
+                break
             kind = type(request)
             if kind is RefusedLine:
                 batch.answer(client, client.render(request))
