@@ -32,8 +32,11 @@ from contextlib import suppress
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
 from journeyman.errors import LogClosed, LogError, LogLocked
+from journeyman.folds.workq import retry_of
 from journeyman.formats.framing import Entry
-from journeyman.formats.workq import CODEC, HEADER, Record
+from journeyman.formats.workq import CODEC, HEADER, JobFinished, Record
+from journeyman.formats.workq.frame import CRC_BYTES
+from journeyman.formats.workq.retry import HIDDEN_TAIL
 from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.holders import Holders, ask
 from journeyman.logs.publication import (
@@ -106,12 +109,16 @@ class WorkqLog:
         try:
             finish(disk, journal_path(directory))
             segments = _take_stock(disk, directory)
-            report = in_bulk(segments) if in_bulk is not None else None
+            report = None
+            if in_bulk is not None and not _may_end_in_a_hidden_fail(disk, segments):
+                report = in_bulk(segments)
+            last: list[Record] = []
             if report is None:
-                report = _recover(disk, segments, each)
+                report = _recover(disk, segments, each, last)
             plan = NumberedPlan(disk, directory, HEADER, segment_bytes)
             appender = Appender(disk, clock, plan, sync=sync)
             appender.open()
+            _finish_retry(appender, last, each)
             locks.share_reading()
         except BaseException:
             locks.release()
@@ -248,10 +255,47 @@ def _take_stock(disk: Disk, directory: str) -> list[str]:
 
 
 def _recover(
-    disk: Disk, segments: list[str], each: Callable[[Record], object] | None
+    disk: Disk,
+    segments: list[str],
+    each: Callable[[Record], object] | None,
+    last: list[Record],
 ) -> RecoveryReport:
-    give = None if each is None else lambda entry: each(entry.record)
+    """``last`` is to hold the last record."""
+
+    def give(entry: Entry[Record]) -> None:
+        last[:] = (entry.record,)
+        if each is not None:
+            each(entry.record)
+
     return RecoveryReport(tuple(recover_entries(disk, CODEC, path, give) for path in segments))
+
+
+# -- a fail whose retry a power cut has taken --
+
+
+def _may_end_in_a_hidden_fail(disk: Disk, segments: list[str]) -> bool:
+    """Whether a log that is whole may end in such a fail. A log that is not is not read in bulk."""
+    for path in reversed(segments):
+        size = disk.size(path)
+        if size > len(HEADER):
+            at = size - len(HIDDEN_TAIL) - CRC_BYTES
+            return disk.read_at(path, max(at, 0), len(HIDDEN_TAIL)) == HIDDEN_TAIL
+    return False
+
+
+def _finish_retry(
+    appender: Appender, last: list[Record], each: Callable[[Record], object] | None
+) -> None:
+    """A hidden fail and its retry are one write, of which a power cut may leave the fail alone.
+
+    It would be final, and the job dead, though it has another attempt: so the retry is written now.
+    """
+    for record in last:
+        if isinstance(record, JobFinished) and record.hidden:
+            retry = retry_of(record, is_leased=False)
+            appender.append([CODEC.encode(retry)])
+            if each is not None:
+                each(retry)
 
 
 # -- paused queues --
