@@ -14,6 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 import journeyman as jm
+from journeyman.client import Schedule
 from journeyman.tasks.task import AnyTask
 from tests.support.servers.task_worker import WorkerProcess
 from tests.support.servers.workq_process import WorkqProcess
@@ -284,6 +285,10 @@ def test_timetables_are_set_by_the_worker_and_fire_once_each(tmp_path):
             WorkerProcess(tmp_path, *words, url=url) as two,
         ):
             one.wait_for("timetables are set: often slow bad")
+            with Schedule("127.0.0.1", server.port) as schedule:
+                shown = {each.identifier: each.fields for each in schedule.timetables()}
+            assert shown["slow"].get("overlap", "skip") == "skip"
+            assert shown["bad"]["overlap"] == "queue"
             while len(ticks(tmp_path, "often")) < 4:
                 time.sleep(0.05)
             assert two.process.poll() is None

@@ -244,7 +244,7 @@ class CronMaker:
         self._app = app
         self._name = name
         self._options = options
-        self._fields = fields | {"overlap": "allow"}  # see recurring.py
+        self._fields = fields | {"overlap": overlap}
         self._overlap = overlap
 
     @overload

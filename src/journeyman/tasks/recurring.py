@@ -6,9 +6,9 @@ A worker sets the timetables of its app when it starts; the server keeps them, p
 the jobs, so one firing is one job however many workers there are, and it fires without any. The
 expression is checked where it is written.
 
-For the schedule a firing is over when its job is added, so ``overlap`` is kept by the work queue:
-``skip`` gives all firings one id, which is free again when the job is finished; ``queue`` gives
-them one key, of which one job runs at a time.
+For the schedule a firing is over when its job is added, so its ``overlap`` holds for adding alone,
+and the work queue sees to the rest: ``skip`` gives all firings one id, which is free again when the
+job is finished; ``queue`` gives them one key, of which one job runs at a time.
 """
 
 from __future__ import annotations
