@@ -17,10 +17,11 @@ RETRIES = 2
 DELAY_S = 10
 LEASE_S = 30
 RATE, PER_S = 3, 60
+ONCE_S = 40.5  # no sum of the steps of time
 KEYS = st.sampled_from("abc")
 
 
-@dataclass
+@dataclass(eq=False)  # two that look alike are two
 class Planned:
     """A job as the model has it."""
 
@@ -44,8 +45,12 @@ class TaskMachine(RuleBasedStateMachine):
         self.jobs: list[Planned] = []
         self.current: dict[str, int] = {}  # the unfinished unique job of a key
         self.starts: list[datetime] = []  # of the limited queue
+        self.last: dict[str, tuple[datetime, Planned]] = {}  # sent once, by key
         self.leased_until: dict[str, datetime] = {}  # keys held by dead workers
         self.unique = self.app.task(name="unique", queue="unique", unique="{key}")(self._run)
+        self.once = self.app.task(name="once", queue="once", unique="{key}", unique_for=ONCE_S)(
+            self._run
+        )
         self.limited = self.app.task(
             name="limited", queue="limited", rate=f"{RATE}/{PER_S}s", concurrency=1, key="{key}"
         )(self._run)
@@ -90,6 +95,22 @@ class TaskMachine(RuleBasedStateMachine):
             self.current[name] = number
         else:
             self.jobs[number].is_over = True  # it was never added
+
+    @rule(key=KEYS, failures=st.integers(0, RETRIES + 1))
+    def send_once(self, key: str, failures: int) -> None:
+        number, now = len(self.jobs), self.queue.now()
+        job = Planned(f"once {key}", failures)
+        self.jobs.append(job)
+        at, last = self.last.get(key, (now, None))
+        is_there = last is not None and (
+            not last.is_over or (last.will_succeed and now < at + timedelta(seconds=ONCE_S))
+        )
+        sent = self.once.send(key, number)
+        assert sent.is_new is not is_there
+        if sent.is_new:
+            self.last[key] = now, job
+        else:
+            job.is_over = True
 
     @rule(key=KEYS, failures=st.integers(0, RETRIES + 1))
     def send_limited(self, key: str, failures: int) -> None:

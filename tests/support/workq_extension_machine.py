@@ -77,7 +77,9 @@ adds = st.builds(
     Add,
     *(job_ids, names, ttrs, st.sampled_from((20, 10**8, 10**8, 10**8)), st.binary(max_size=2)),
     *(st.just(0), few, few, delays),
-    st.builds(AddOptions, keys, st.booleans(), st.just(()), st.just(False)),
+    st.builds(
+        AddOptions, keys, st.booleans(), st.just(()), st.just(False), st.sampled_from((0, 0, 30))
+    ),
 )
 limits = st.sampled_from(
     (
@@ -100,6 +102,10 @@ class PlainJob:
     started_ns: int = 0
     touched: bool = False
     result: bytes | None = None
+
+    @property
+    def added_ns(self) -> int:
+        return self.expires_ns - self.add.ttl_ms * MS
 
     @property
     def key(self) -> str:
@@ -169,7 +175,7 @@ class Model:
         options = command.options or AddOptions()
         former = self.jobs.get(command.job_id)
         if command.job_id in self.children or (
-            former is not None and (former.state in UNFINISHED or not options.replaces_finished)
+            former is not None and not self.makes_room(former, options)
         ):
             return RefusedLine(Complaint.DUPLICATE_JOB)
         if former is not None:
@@ -185,6 +191,11 @@ class Model:
                 self.tell_children(parent, self.jobs[parent].state == COMPLETED)
         self.settle()
         return DONE
+
+    def makes_room(self, former: PlainJob, options: AddOptions) -> bool:
+        if former.state in UNFINISHED or not options.replaces_finished:
+            return False
+        return former.state == FAILED or self.now_ns >= former.added_ns + options.unique_ms * MS
 
     def begin(self, command: Add) -> PlainJob:
         self.places += 1

@@ -98,6 +98,8 @@ def test_a_wrong_call_is_refused_before_anything_is_sent():
         ({"concurrency": 0}, "concurrency must be a whole number from 1"),
         ({"ttl": timedelta(days=31)}, "ttl must be from 1 to"),
         ({"unique": ""}, "unique must be a text"),
+        ({"unique_for": 0}, "unique_for must be a positive number"),
+        ({"unique_for": 60, "ttl": 30}, r"unique_for \(60 s\) must not be longer than ttl"),
         ({"colour": "red"}, "unknown task option 'colour'; the options are queue"),
     ],
 )

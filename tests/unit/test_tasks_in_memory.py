@@ -128,6 +128,30 @@ def test_a_unique_job_is_there_once_until_it_is_finished():
     assert [args for args, _, _ in world.calls] == [("a", 1), ("b",), ("a", 3)]
 
 
+def test_a_job_that_is_unique_for_a_time_is_not_sent_twice_within_it():
+    world = World(unique_for=3600, ttl=7200)
+    with InMemory(world.app) as queue:
+        assert [world.task.send("a").is_new, world.task.send("b").is_new] == [True, True]
+        queue.advance(minutes=59)
+        again = world.task.send("a")
+        assert (again.is_new, again.result(timeout=1)) == (False, ["a"])
+        queue.advance(minutes=2)
+        assert world.task.send("a").is_new
+        queue.run_all()
+    assert [args for args, _, _ in world.calls] == [("a",), ("b",), ("a",)]
+
+
+def test_a_failed_job_makes_room_for_one_that_is_unique_for_a_time():
+    world = World(unique="{args[0]}", unique_for=timedelta(days=1))
+    world.raises = [ValueError()]
+    with InMemory(world.app) as queue:
+        world.task.send("a")
+        queue.run_all(check=False)
+        assert [world.task.send("a", 2).is_new, world.task.send("a", 3).is_new] == [True, False]
+        queue.run_all()
+        assert not world.task.send("a", 4).is_new
+
+
 def test_a_rate_holds_jobs_back():
     world = World(rate="2/m")
     with InMemory(world.app) as queue:
@@ -287,6 +311,45 @@ def test_if_a_member_fails_so_does_what_follows_the_group():
         queue.run_all(check=False)
         with pytest.raises(jm.JobFailed):
             job.result(timeout=1)
+
+
+def test_what_always_follows_a_group_runs_however_its_members_end():
+    world = World()
+    world.raises = [ValueError("one")]
+    seen: list[list[jm.Ended[Any]]] = []
+    with InMemory(world.app) as queue:
+
+        @world.app.task(name="after")
+        def after(ended: list[jm.Ended[list[Any]]], album: int) -> int:
+            seen.append(ended)
+            return album
+
+        calls = [world.task.call(1), world.task.call(2), world.task.call(3)]
+        job = jm.group(calls).always(after, album=7).send()
+        gone = next(job for job in queue.jobs if job.args == (3,))
+        assert world.app.job(gone.id).delete()
+        assert job.result(timeout=1) == 7
+    ((failed, done, missing),) = seen
+    assert failed.failure is not None
+    assert (failed.succeeded, str(failed.failure)) == (False, "ValueError: one")
+    assert done == jm.Ended([2])
+    assert missing.failure is not None
+    assert missing.failure.error == "NotFound"
+
+
+def test_failure_hooks_are_called_when_workers_keep_dying():
+    world = World(retries=2, lease=10)
+    with InMemory(world.app) as queue:
+        job = world.task.send("deadly")
+        for _ in range(22):
+            assert queue.lease_or_none() is not None
+            queue._now += timedelta(seconds=11)
+        queue.run_all(check=False)
+        with pytest.raises(jm.JobFailed, match="WorkerLost: 22 workers died or hung"):
+            job.result(timeout=1)
+    assert world.calls == []
+    (failed,) = world.failures
+    assert (failed.args, failed.attempt, failed.failure.error) == (("deadly",), 23, "WorkerLost")
 
 
 def test_a_group_of_unique_calls_adds_each_key_once():

@@ -42,6 +42,10 @@ RAW, RAW_OTHER = (bytes.fromhex(text.replace("-", "")) for text in (ID, OTHER))
             Add(RAW, "q", 1, 2, b"", options=AddOptions("k", True, (RAW_OTHER,), True)),
         ),
         (
+            f"add {ID} q 1 2 0 -replace=finished -unique-for=2592000000\r\n",
+            Add(RAW, "q", 1, 2, b"", options=AddOptions("", True, (), False, 2_592_000_000)),
+        ),
+        (
             f"add {ID} q 1 2 0 -priority=1 -max-attempts=2 -max-fails=3 -retry-delay=4 -key=k\r\n",
             Add(RAW, "q", 1, 2, b"", 1, 2, 3, 4, AddOptions("k")),
         ),
@@ -62,6 +66,9 @@ def test_lines_become_commands(line: str, command: object):
         (f"add {ID} q 1 1 0 -after={ID}\r\n", "Invalid Parents"),
         (f"add {ID} q 1 1 0 -after={','.join([OTHER] * 1001)}\r\n", "Invalid Parents"),
         (f"add {ID} q 1 1 600000 -after={OTHER}\r\n" + "x" * 600_000, "Invalid payload size"),
+        (f"add {ID} q 1 1 0 -unique-for=5\r\n", "Invalid Unique For"),
+        (f"add {ID} q 1 1 0 -replace=finished -unique-for=2592000001\r\n", "Invalid Unique For"),
+        (f"add {ID} q 1 1 0 -replace=finished -unique-for=x\r\n", "Invalid Unique For"),
         ("lease q 0 -max=0", "Invalid Max"),
         ("lease q 0 -max=101", "Invalid Max"),
         ("lease q 0 -worker=a/b", "Invalid Worker"),

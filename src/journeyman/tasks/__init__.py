@@ -12,7 +12,7 @@ Everything here is also in ``journeyman`` itself: ``import journeyman as jm``. S
 
 from journeyman.tasks.app import App, Middleware
 from journeyman.tasks.envelope import Codec, Failure, JsonCodec
-from journeyman.tasks.flows import group
+from journeyman.tasks.flows import Ended, group
 from journeyman.tasks.jobs import CurrentJob, FailedJob, Job, JobFailed, LeaseLost, job
 from journeyman.tasks.options import Backoff
 from journeyman.tasks.running import JobTimeout, Retry
@@ -24,6 +24,7 @@ __all__ = [
     "Call",
     "Codec",
     "CurrentJob",
+    "Ended",
     "FailedJob",
     "Failure",
     "Job",

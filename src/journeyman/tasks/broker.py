@@ -30,6 +30,7 @@ class Order:
     at: datetime | None = None
     limit_key: str = ""
     after: tuple[UUID, ...] = ()  # it waits until these have succeeded
+    even_failed: bool = False  # or have ended in any way
 
 
 class JobEnding(NamedTuple):

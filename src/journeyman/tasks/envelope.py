@@ -7,9 +7,9 @@
     failure   of a failed job: {"error": "ValueError", "message": "...", "traceback": "..."}
 
 ``v``, ``task``, ``args`` and ``kwargs`` are always there. ``trace`` carries the context of the
-sender; ``then`` are the calls that follow, ``gather`` the jobs before (flows.py). Unknown members
-are ignored. The codec of an app writes args, kwargs and results; there is no pickle: a payload
-never runs code.
+sender; ``then`` are the calls that follow, ``gather`` and ``even_failed`` the jobs before
+(flows.py). Unknown members are ignored. The codec of an app writes args, kwargs and results; there
+is no pickle: a payload never runs code.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ class Envelope:
     trace: Mapping[str, str] = field(default_factory=dict)
     then: tuple[Any, ...] = ()  # see flows.py
     gather: tuple[str, ...] = ()
+    even_failed: bool = False
 
     def encode(self, codec: Codec) -> bytes:
         """Raises UsageError that names the task and what cannot be written."""
@@ -80,6 +81,8 @@ class Envelope:
             members["then"] = self.then
         if self.gather:
             members["gather"] = self.gather
+        if self.even_failed:
+            members["even_failed"] = True
         data = written(codec, members, f"the arguments of {self.task}")
         if len(data) > MAX_BYTES:
             raise UsageError(
@@ -101,6 +104,7 @@ class Envelope:
                 members.get("trace") or {},
                 tuple(members.get("then") or ()),
                 tuple(members.get("gather") or ()),
+                members.get("even_failed") is True,
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             start = data[:60].decode("utf-8", "replace")

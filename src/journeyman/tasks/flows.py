@@ -2,6 +2,7 @@
 
     fetch.call(url).then(parse).then(store, table="pages").send()
     jm.group(resize.call(n) for n in names).then(publish, album=7).send()
+    jm.group(resize.call(n) for n in names).always(report).send()
 
 A chain: each task gets the result of the one before as its first argument. What follows travels in
 the envelope (``then``); the worker adds it **before** it completes the job, under an id made of the
@@ -11,21 +12,23 @@ job's id: a worker that dies in between repeats the job, and the same id adds no
 
 A group: its calls run in any order, at the same time. What follows is added with them, and waits at
 the server until all have succeeded (``after``); its envelope names them (``gather``), and its first
-argument is the list of their results. If one fails for good, so does what follows.
+argument is the list of their results. If one fails for good, so does what follows; unless it
+follows ``always``: then it runs when all have ended, and its argument is a list of ``Ended``.
 
-    "gather": [id, ...]
+    "gather": [id, ...], "even_failed": true
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from uuid import UUID
 
 from journeyman.errors import UsageError
-from journeyman.tasks.broker import Order
-from journeyman.tasks.jobs import Job
+from journeyman.tasks.broker import JobEnding, Order
+from journeyman.tasks.envelope import Codec, Failure
+from journeyman.tasks.jobs import Job, value_of
 from journeyman.tasks.options import Seconds
 from journeyman.tasks.task import Call, Task, next_id
 
@@ -37,6 +40,27 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 MAX_CALLS = 1000  # of a group; the server waits for no more
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Generic[T]):
+    """How a job of a group ended: with a value, or with a failure."""
+
+    value: T | None = None
+    failure: Failure | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.failure is None
+
+
+def ended(codec: Codec, ending: JobEnding | None) -> Ended[Any]:
+    """None: the job was deleted, or its TTL is over."""
+    if ending is None:
+        return Ended(failure=Failure("NotFound", "the job was deleted, or its ttl has ended"))
+    if not ending.succeeded:
+        return Ended(failure=Failure.decode(ending.result))
+    return Ended(value_of(codec, ending))
 
 
 class Group(Generic[T]):
@@ -62,9 +86,18 @@ class Group(Generic[T]):
         self, task: Task[Concatenate[list[T], Q], Any, U], *args: Q.args, **kwargs: Q.kwargs
     ) -> FollowedGroup[T, U]:
         """Then call this task with the list of results as its first argument."""
+        return self._followed(Call(task, args, kwargs, task.defaults))
+
+    def always(
+        self, task: Task[Concatenate[list[Ended[T]], Q], Any, U], *args: Q.args, **kwargs: Q.kwargs
+    ) -> FollowedGroup[T, U]:
+        """``then``, also if some fail: the first argument says how each of them ended."""
+        return self._followed(Call(task, args, kwargs, task.defaults, even_failed=True))
+
+    def _followed(self, following: Call[U]) -> FollowedGroup[T, U]:
         if len(self._calls) > MAX_CALLS:
             raise UsageError(f"a group that is followed by a task has at most {MAX_CALLS} calls")
-        return FollowedGroup(self, Call(task, args, kwargs, task.defaults))
+        return FollowedGroup(self, following)
 
     @property
     def ids(self) -> tuple[UUID, ...]:

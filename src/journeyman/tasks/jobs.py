@@ -106,11 +106,15 @@ class Job(Generic[T]):
     def _value(self, job_id: UUID, ending: JobEnding) -> T:
         if not ending.succeeded:
             raise JobFailed(str(job_id), Failure.decode(ending.result))
-        value: Any = self._codec.loads(ending.result) if ending.result else None
-        return cast(T, value)
+        return cast(T, value_of(self._codec, ending))
 
     def __repr__(self) -> str:
         return f"Job({self.id}, {self.task})" if self.task else f"Job({self.id})"
+
+
+def value_of(codec: Codec, ending: JobEnding) -> Any:
+    """What a job that succeeded returned."""
+    return codec.loads(ending.result) if ending.result else None
 
 
 def _deadline(timeout: Seconds | None) -> float | None:

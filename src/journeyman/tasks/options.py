@@ -4,7 +4,7 @@
 
 ``TaskOptions`` is what people write, ``Options`` what it means. Times are seconds, or a timedelta.
 Keys are templates over the arguments of a call: ``unique="{customer}"`` allows one unfinished job
-per customer; ``unique="args"`` one per set of arguments.
+per customer; ``unique="args"`` one per set of arguments; ``unique_for=3600`` one an hour.
 """
 
 from __future__ import annotations
@@ -27,11 +27,16 @@ DEFAULT_TTL_S = 7 * 86_400.0
 MAX_TTL_S = 30 * 86_400.0
 MAX_DELAY_S = 86_400.0
 MAX_RETRIES = 200
-CRASHES = 20  # attempts beyond the retries, for those that a dead worker ended
+CRASHES = 20  # attempts beyond the first and the retries, for those that a dead worker ended
 
 _QUEUE = re.compile(r"[A-Za-z0-9_.\-]{1,255}")
 _RATE = re.compile(r"([1-9]\d{0,8})/(\d*)(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def max_attempts_of(max_fails: int) -> int:
+    """Of a job that may fail so often. The last one is not run: it reports that workers died."""
+    return min(max_fails + CRASHES, 255)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +73,7 @@ class TaskOptions(TypedDict, total=False):
     backoff: Backoff | float  # a number: the same delay every time
     timeout: Seconds | None  # how long one attempt may take
     unique: str | None  # "args", or a template: one unfinished job per key
+    unique_for: Seconds | None  # also no second one so long after the first was sent
     rate: str | None  # "10/m": starts of jobs of this queue per time
     concurrency: int | None  # jobs of this queue that run at once
     key: str | None  # a template: concurrency is of each key
@@ -85,6 +91,7 @@ class Options:
     backoff: Backoff = Backoff()
     timeout_s: float | None = None
     unique: str | None = None
+    unique_for_s: float | None = None
     rate: Rate | None = None
     concurrency: int | None = None
     key: str | None = None
@@ -102,7 +109,16 @@ class Options:
                 raise UsageError(f"unknown task option {name!r}; the options are {known}")
             field, read = check
             values[field] = read(name, value)
-        return replace(self, **values)
+        found = replace(self, **values)
+        if found.unique_for_s is not None:
+            if found.unique_for_s > found.ttl_s:
+                raise UsageError(
+                    f"unique_for ({found.unique_for_s:g} s) must not be longer than ttl"
+                    f" ({found.ttl_s:g} s): a job is forgotten when its ttl ends"
+                )
+            if found.unique is None:
+                found = replace(found, unique="args")
+        return found
 
     @property
     def max_fails(self) -> int:
@@ -110,7 +126,7 @@ class Options:
 
     @property
     def max_attempts(self) -> int:
-        return min(self.max_fails + CRASHES, 255)
+        return max_attempts_of(self.max_fails)
 
     @property
     def lease_ms(self) -> int:
@@ -119,6 +135,10 @@ class Options:
     @property
     def ttl_ms(self) -> int:
         return round(self.ttl_s * MS_PER_S)
+
+    @property
+    def unique_ms(self) -> int:
+        return round((self.unique_for_s or 0) * MS_PER_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +257,7 @@ _CHECKS: dict[str, tuple[str, Any]] = {
     "backoff": ("backoff", _backoff),
     "timeout": ("timeout_s", _optional(_time(0.001, MAX_DELAY_S))),
     "unique": ("unique", _optional(_text)),
+    "unique_for": ("unique_for_s", _optional(_time(0.001, MAX_TTL_S))),
     "rate": ("rate", _optional(lambda _name, value: Rate.parse(value))),
     "concurrency": ("concurrency", _optional(_between(1, 1_000_000))),
     "key": ("key", _optional(_text)),

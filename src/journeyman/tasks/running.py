@@ -23,9 +23,9 @@ from journeyman.errors import JourneymanError
 from journeyman.tasks.app import App
 from journeyman.tasks.broker import JobEnding, Order
 from journeyman.tasks.envelope import MAX_BYTES, Envelope, Failure, UnreadableJob, written
-from journeyman.tasks.flows import following_order
-from journeyman.tasks.jobs import CurrentJob, FailedJob, set_current
-from journeyman.tasks.options import Options, Seconds, seconds
+from journeyman.tasks.flows import ended, following_order
+from journeyman.tasks.jobs import CurrentJob, FailedJob, set_current, value_of
+from journeyman.tasks.options import Options, Seconds, max_attempts_of, seconds
 from journeyman.tasks.task import AnyTask
 from journeyman.units import MS_PER_S
 
@@ -42,6 +42,14 @@ class Retry(JourneymanError):
 
 class JobTimeout(JourneymanError):
     """An attempt took longer than the timeout of its task. Raised inside the task."""
+
+
+class WorkerLost(JourneymanError):
+    """The workers of a job died or hung too often: its last attempt only reports this."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        died = delivery.attempt - 1 - delivery.fails
+        super().__init__(f"{died} workers died or hung while they ran this job")
 
 
 class Delivery(NamedTuple):
@@ -104,6 +112,8 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
         return Prepared(delivery, current, Envelope(""), None, error)
     current.task, current.args = envelope.task, envelope.args
     current.kwargs, current.trace = envelope.kwargs, envelope.trace
+    if delivery.attempt >= max_attempts_of(delivery.max_fails):
+        return Prepared(delivery, current, envelope, None, WorkerLost(delivery))
     task = app.tasks.get(envelope.task)
     if task is None:
         problem = UnreadableJob(
@@ -114,14 +124,17 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
 
 
 def gathered(app: App, prepared: Prepared, endings: Sequence[JobEnding | None]) -> Prepared:
-    """With the results of the jobs before it as its first argument."""
+    """With the results of the jobs before it as its first argument; None: that job is gone."""
     ids = prepared.envelope.gather
-    values = []
+    values: list[Any] = []
     for job_id, ending in zip(ids, endings, strict=True):
+        if prepared.envelope.even_failed:
+            values.append(ended(app.codec, ending))
+            continue
         if ending is None or not ending.succeeded:
             problem = UnreadableJob(f"the result of job {job_id} of the group is gone")
             return prepared._replace(task=None, problem=problem)
-        values.append(app.codec.loads(ending.result) if ending.result else None)
+        values.append(value_of(app.codec, ending))
     envelope = replace(prepared.envelope, args=(values, *prepared.envelope.args))
     prepared.current.args = envelope.args
     return prepared._replace(envelope=envelope)
@@ -192,7 +205,7 @@ def failed(prepared: Prepared, error: BaseException, chance: float | None = None
     delivery = prepared.delivery
     failure = _described(error)
     fails = delivery.fails + 1
-    if fails >= delivery.max_fails:
+    if fails >= delivery.max_fails or isinstance(error, WorkerLost):
         current = prepared.current
         told = FailedJob(
             current.id,
@@ -221,7 +234,7 @@ def tell_failure(app: App, dead: Dead) -> None:
 
 
 def _described(error: BaseException) -> Failure:
-    if isinstance(error, Retry | UnreadableJob | JobTimeout):
+    if isinstance(error, Retry | UnreadableJob | JobTimeout | WorkerLost):
         return Failure(type(error).__name__, str(error))
     text = "".join(traceback.format_exception(error))
     return Failure(type(error).__name__, str(error), text)

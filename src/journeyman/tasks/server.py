@@ -142,7 +142,9 @@ def _fields(order: Order) -> dict[str, Any]:
         "time": order.at,
         "key": order.limit_key,
         "replace_finished": options.unique is not None,
+        "unique_ms": options.unique_ms,
         "after": order.after,
+        "even_failed": order.even_failed,
     }
 
 

@@ -52,6 +52,7 @@ class Call(Generic[T]):
     job_id: UUID | None = None  # None: a new one, or by the unique key
     followers: tuple[Call[Any], ...] = ()
     gather: tuple[UUID, ...] = ()  # jobs it waits for; their results are its first argument
+    even_failed: bool = False  # and it runs however they end
 
     def then(
         self, task: Task[Concatenate[T, Q], Any, U], *args: Q.args, **kwargs: Q.kwargs
@@ -81,14 +82,16 @@ class Call(Generic[T]):
         arguments = task.bind((*first, *self.args), self.kwargs)
         then = tuple([call.as_json() for call in self.followers])
         gather = tuple(map(str, self.gather))
-        envelope = Envelope(task.name, self.args, self.kwargs, current_trace(), then, gather)
+        envelope = Envelope(
+            task.name, self.args, self.kwargs, current_trace(), then, gather, self.even_failed
+        )
         payload = envelope.encode(task.app.codec)
         job_id = self.job_id or self._unique_id(arguments) or uuid4()
         limit_key = ""
         if options.key is not None:
             limit_key = key_name(filled(options.key, arguments, task.name))
         at = None if self.when is None else self._moment()
-        return Order(job_id, payload, options, at, limit_key, self.gather)
+        return Order(job_id, payload, options, at, limit_key, self.gather, self.even_failed)
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in the envelope of the job before it."""

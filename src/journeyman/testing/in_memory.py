@@ -209,6 +209,8 @@ class InMemory:
                 order.limit_key,
                 options.unique is not None,
                 tuple(each.bytes for each in order.after),
+                order.even_failed,
+                options.unique_ms,
             ),
         }
         times = (job_id, options.queue, options.lease_ms, options.ttl_ms)
@@ -260,6 +262,12 @@ class InMemory:
             raise NotFound("NOT-FOUND", f"no job {job_id}")
         return JobEnding(reply.success, reply.result) if isinstance(reply, Finished) else None
 
+    def _ending_or_none(self, job_id: str) -> JobEnding | None:
+        try:
+            return self._ending(UUID(job_id))
+        except NotFound:
+            return None
+
     def _decide(self, command: Command) -> Any:
         self._settle()
         return self._engine.decide(command, _to_ns(self._now)).reply
@@ -285,7 +293,7 @@ class InMemory:
     async def _attempt(self, delivery: Delivery) -> Outcome:
         prepared = prepare(self._app, delivery)
         if prepared.envelope.gather:
-            endings = [self._ending(UUID(each)) for each in prepared.envelope.gather]
+            endings = [self._ending_or_none(each) for each in prepared.envelope.gather]
             prepared = gathered(self._app, prepared, endings)
         outcome = await _outcome_of(self._app, prepared)
         job_id = UUID(delivery.job_id).bytes

@@ -80,6 +80,7 @@ class NewJob:
     replace_finished: bool = False
     after: tuple[JobId, ...] = ()
     even_failed: bool = False
+    unique_ms: int = 0
 
     def request(self) -> bytes:
         """The bytes that add it. Raises InvalidRequest."""
@@ -110,6 +111,10 @@ class NewJob:
         words = [f"-key={lines.checked_name(self.key, 'key')}"] if self.key else []
         if self.replace_finished:
             words.append("-replace=finished")
+        if checks.whole(self.unique_ms, "unique_ms", 0, _MAX_TTL_MS):
+            if not self.replace_finished:
+                raise InvalidRequest("unique_ms is for jobs with replace_finished=True")
+            words.append(f"-unique-for={self.unique_ms}")
         if not self.after:
             if self.even_failed:
                 raise InvalidRequest("even_failed is for jobs with after=")
@@ -144,11 +149,13 @@ def add(
     replace_finished: bool = False,
     after: Sequence[JobId] = (),
     even_failed: bool = False,
+    unique_ms: int = 0,
 ) -> Call[UUID]:
     """Add a job, or schedule it for a ``time``; its id, yours or a new one.
 
     Jobs of the same ``key`` share the key-concurrency of their queue. ``replace_finished``: a
-    completed or failed job of the same id makes room. ``after``: wait until these jobs have
+    completed or failed job of the same id makes room; with ``unique_ms`` a completed one does so
+    only that long after it was added. ``after``: wait until these jobs have
     completed; if one fails, so does this one, unless ``even_failed``.
 
     Raises Refused with the reason ``Duplicate job``, or ``Unknown parent``.
@@ -169,6 +176,7 @@ def add(
         replace_finished,
         tuple(after),
         even_failed,
+        unique_ms,
     )
     ask = add_requests([job.request()])
 

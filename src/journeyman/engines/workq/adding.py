@@ -4,7 +4,8 @@
     run             nothing is written; ready now, its client waits for the result
     requeue         delete and JobAdded in one step: a new life of a failed job under its old id,
                     with no attempts or fails counted, a TTL from now on, and ready at once
-    -replace        the same for an add whose id is that of a finished job
+    -replace        the same for an add whose id is that of a finished job; with -unique-for a
+                    completed one makes room only some time after it was added
     -key            options in the ledger as well
     -after          dependencies.py
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from journeyman.engines.workq.extensions import JobOptions
 from journeyman.engines.workq.job import (
+    COMPLETED,
     EXHAUSTED,
     FAILED,
     IS_RUN,
@@ -29,6 +31,7 @@ from journeyman.engines.workq.job import (
     opened,
     pack,
     payload_bytes_of,
+    spec_of,
 )
 from journeyman.engines.workq.lifecycle import expire, give_up_run, match
 from journeyman.engines.workq.messages import Client
@@ -187,6 +190,10 @@ def refusal(state: WorkqState, job_id: bytes, options: AddOptions | None) -> Rep
     stage = opened(entry)[1]
     if options is None or not options.replaces_finished or stage in UNFINISHED:
         return _DUPLICATE
+    if stage == COMPLETED and options.unique_ms:
+        created_ns = fields_of(spec_of(entry)).created_ns
+        if state.now_ns < created_ns + options.unique_ms * NS_PER_MS:
+            return _DUPLICATE
     state.jobs.replace(job_id, entry, None)
     state.record_event(job_id, Command.DELETE)
     state.note_end(job_id, stage, is_gone=True)

@@ -19,7 +19,7 @@
     pause NAME | resume NAME                                 PauseQueue, ResumeQueue
     -retry-delay=MS on add and schedule                      their ``retry_delay_ms``
     auth SECRET, as the first line of a connection           Auth
-    -key= -replace= -after= -even-failed= on add             their ``options``
+    -key= -replace= -unique-for= -after= -even-failed= on add             their ``options``
     lease NAME... WAIT [-max=N] [-worker=NAME]               Lease with ``max_jobs``, ``worker``
     touch ID [TTR]                                           Touch
     fail ID SIZE [-delay=MS]  + result                       Fail with ``delay_ms``
@@ -85,13 +85,14 @@ class Complaint(StrEnum):
     RETRY_DELAY = "Invalid Retry Delay"  # new
     CURSOR_OFFSET = "Invalid cursor offset"
     LIMIT = "Invalid limit"
-    KEY = "Invalid Key"  # new, and so are the next nine
+    KEY = "Invalid Key"  # new, and so are the next ten
     WORKER = "Invalid Worker"
     DELAY = "Invalid Delay"
     MAX_JOBS = "Invalid Max"
     REPLACE = "Invalid Replace"
     PARENTS = "Invalid Parents"
     EVEN_FAILED = "Invalid Even Failed"
+    UNIQUE_FOR = "Invalid Unique For"
     RATE = "Invalid Rate"
     CONCURRENCY = "Invalid Concurrency"
     TIME = "Invalid Time"
@@ -113,6 +114,7 @@ class AddOptions(NamedTuple):
     replaces_finished: bool = False  # a completed or failed job of the same id makes room
     after: tuple[bytes, ...] = ()  # ids of the jobs it waits for
     even_failed: bool = False  # and is added even if they fail
+    unique_ms: int = 0  # a completed one makes room only so long after it was added
 
 
 class Limits(NamedTuple):

@@ -117,7 +117,7 @@ PayloadReader: TypeAlias = Callable[[Words, Flags, bytes], commands.Event]
 MAX_JOB_FLAGS = 3  # and those below, which the original does not know
 MAX_RUN_FLAGS = 1
 RETRY_DELAY = b"retry-delay"
-_OPTIONS = frozenset({b"key", b"replace", b"after", b"even-failed"})
+_OPTIONS = frozenset({b"key", b"replace", b"unique-for", b"after", b"even-failed"})
 _NEW_FLAGS = _OPTIONS | {RETRY_DELAY}
 _LEASE_FLAGS = frozenset({b"max", b"worker"})
 _LIMIT_FLAGS = frozenset({b"rate", b"concurrency", b"key-concurrency"})
@@ -411,6 +411,9 @@ def _read_new_options(flags: Flags) -> commands.AddOptions | commands.RefusedLin
         return _NO[commands.Complaint.KEY]
     if flags.get(b"replace", b"finished") != b"finished":
         return _NO[commands.Complaint.REPLACE]
+    unique_ms = _read_up_to(flags.get(b"unique-for", b"0"), commands.MAX_TTL_MS)
+    if unique_ms is None or (b"unique-for" in flags and b"replace" not in flags):
+        return _NO[commands.Complaint.UNIQUE_FOR]
     after: tuple[bytes, ...] = ()
     if b"after" in flags:
         texts = flags[b"after"].split(b",", commands.MAX_PARENTS)
@@ -420,7 +423,8 @@ def _read_new_options(flags: Flags) -> commands.AddOptions | commands.RefusedLin
         after = tuple(dict.fromkeys(each for each in ids if each is not None))
     if flags.get(b"even-failed", b"1") != b"1" or (b"even-failed" in flags and not after):
         return _NO[commands.Complaint.EVEN_FAILED]
-    return commands.AddOptions(key, b"replace" in flags, after, b"even-failed" in flags)
+    even_failed = b"even-failed" in flags
+    return commands.AddOptions(key, b"replace" in flags, after, even_failed, unique_ms)
 
 
 def _read_rate(text: bytes) -> tuple[int, int] | None:

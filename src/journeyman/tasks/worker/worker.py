@@ -30,10 +30,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from journeyman.client import AccessDenied, CannotConnect, ClientError, ConnectionFailed
+from journeyman.client import AccessDenied, CannotConnect, ClientError, ConnectionFailed, NotFound
 from journeyman.errors import UsageError
 from journeyman.protocols.workq.commands import MAX_LEASED
 from journeyman.tasks.app import App
+from journeyman.tasks.broker import JobEnding
 from journeyman.tasks.envelope import Failure
 from journeyman.tasks.options import key_name
 from journeyman.tasks.running import (
@@ -135,13 +136,14 @@ class Worker:
         self._lease_link: WorkerLink | None = None
         self._stopping = False
         self._changed = asyncio.Event()
+        self._quiet_until = 0.0  # a line about the connection has just been written
 
     # -- life --------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Raises AccessDenied if the server refuses the token."""
         self._loop = asyncio.get_running_loop()
-        self._reports = Reports(lambda: self._connect("reports", self._has_reports))
+        self._reports = Reports(lambda: self._connect(self._has_reports))
         names = " ".join(f"{q.name}:{q.weight}" if q.weight > 1 else q.name for q in self._queues)
         logger.info("worker %s: queues %s, %d at a time", self.name, names, self._concurrency)
         await self._set_limits()
@@ -185,7 +187,7 @@ class Worker:
             if room <= 0:
                 await self._change()
                 continue
-            link = self._lease_link or await self._connect("leases", lambda: not self._stopping)
+            link = self._lease_link or await self._connect(lambda: not self._stopping)
             self._lease_link = link
             if link is None:
                 return
@@ -278,15 +280,19 @@ class Worker:
         """Fetch the results of the group that the job follows, then start it."""
         prepared = held.prepared
         try:
-            endings = [
-                await self._broker.aending(UUID(job_id), 0) for job_id in prepared.envelope.gather
-            ]
+            endings = [await self._ending(job_id) for job_id in prepared.envelope.gather]
             held.prepared = gathered(self._app, prepared, endings)
         except (ClientError, ValueError) as error:
             self._end(held, failed(prepared, error))
             return
         held.running = None
         self._start(held)
+
+    async def _ending(self, job_id: str) -> JobEnding | None:
+        try:
+            return await self._broker.aending(UUID(job_id), 0)
+        except NotFound:
+            return None
 
     def _attempt(self, prepared: Prepared) -> Outcome:
         """A sync function, here and now."""
@@ -437,7 +443,7 @@ class Worker:
 
     # -- connections -------------------------------------------------------------------------------
 
-    async def _connect(self, what: str, is_wanted: Callable[[], bool]) -> WorkerLink | None:
+    async def _connect(self, is_wanted: Callable[[], bool]) -> WorkerLink | None:
         """Again and again until there is one; None if it is not wanted any more."""
         pause_s = FIRST_PAUSE_S
         while is_wanted():
@@ -446,10 +452,19 @@ class Worker:
             except AccessDenied:
                 raise
             except (CannotConnect, ConnectionError) as error:
-                logger.warning("%s; trying again in %.1f s (%s)", error, pause_s, what)
-            await self._change(pause_s * random.uniform(0.8, 1.2))
+                wait_s = self._retry_in(str(error), pause_s)
+            await self._change(wait_s)
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
         return None
+
+    def _retry_in(self, problem: str, pause_s: float) -> float:
+        """How long to wait, with jitter. One line for all that try in this time."""
+        wait_s = pause_s * random.uniform(0.8, 1.2)
+        now = self._loop.time()
+        if now >= self._quiet_until:
+            logger.warning("%s; trying again in %.1f s", problem, wait_s)
+            self._quiet_until = now + wait_s
+        return wait_s
 
     async def _set_limits(self) -> None:
         """Before the first lease. Raises AccessDenied."""
@@ -460,13 +475,13 @@ class Worker:
                 await self._broker.set_limits(limits)
                 return
             except ConnectionFailed as error:
-                logger.warning("%s; trying again in %.1f s (limits)", error, pause_s)
+                wait_s = self._retry_in(str(error), pause_s)
             except AccessDenied:
                 raise
             except ClientError as error:
                 logger.error("the server refused limits of this app: %s", error)
                 return
-            await self._change(pause_s)
+            await self._change(wait_s)
             if self._stopping:
                 return
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
@@ -478,7 +493,7 @@ class Worker:
             try:
                 await self._broker.set_timetables(self._app.recurring.values())
             except ConnectionFailed as error:
-                logger.warning("%s; trying again in %.1f s (timetables)", error, pause_s)
+                wait_s = self._retry_in(str(error), pause_s)
             except ClientError as error:
                 logger.error("the schedule refused a timetable of this app: %s", error)
                 return
@@ -486,7 +501,7 @@ class Worker:
                 names = " ".join(self._app.recurring)
                 logger.info("timetables are set: %s", names)
                 return
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(wait_s)
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
 
     async def _change(self, at_most_s: float | None = None) -> None:
