@@ -99,7 +99,7 @@ def test_work_queue_keeps_its_jobs_in_a_database_of_its_own(address, tmp_path):
             client.finish(done, b"result")
         second = WorkqProcess(tmp_path, in_store=True, settings=settings)
         assert second.start(wait=False).wait() == 2
-        assert any("another work queue has its jobs here" in line for line in second.lines)
+        assert any("another server has its jobs here" in line for line in second.lines)
         server.kill()
     with (
         WorkqProcess(tmp_path, in_store=True, settings=settings) as server,

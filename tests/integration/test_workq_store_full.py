@@ -88,7 +88,7 @@ def test_start_on_a_full_disk_serves_reads_and_recovers(tmp_path: Path):
         assert schedule.ask("r SET job 4000000000000000000") == "r OK"
         second = WorkqProcess(tmp_path, in_store=True)
         assert second.start(wait=False).wait() == 2
-        assert any("another work queue has its jobs here" in line for line in second.lines)
+        assert any("another server has its jobs here" in line for line in second.lines)
         limit(server, None)
         server.wait_until(lambda: is_added(client, 1))
         assert client.finish(kept, b"done") == "+OK"

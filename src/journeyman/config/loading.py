@@ -40,7 +40,7 @@ from types import MappingProxyType
 from typing import Any
 
 from journeyman.config.queue_settings import StorageEngine, WrongKey
-from journeyman.config.settings import Setting, Settings, all_settings
+from journeyman.config.settings import Persistence, Setting, Settings, all_settings
 from journeyman.data_directory import PLACES, STORE_DIRECTORY
 from journeyman.errors import UsageError
 
@@ -353,7 +353,9 @@ class _Layers:
         if directory is None:
             if path is not None:
                 self._complete("database.logfile_path", ZTICK_LOGFILE, f"{path}, as in ztick")
-            if "database.logfile_path" in self._values and "ledger" not in self._sections:
+            is_in_file = self._values.get("database.persistence") is not Persistence.STORAGE
+            is_named = "database.logfile_path" in self._values
+            if is_in_file and is_named and "ledger" not in self._sections:
                 self._complete("ledger.enabled", False, "no data.directory, no [ledger]")
             return
         for name, place in PLACES.items():

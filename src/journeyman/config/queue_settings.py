@@ -374,3 +374,6 @@ class StorageSettings:
         None,
         "what to spare, room or time; rocksdb and sqlite have a choice",
     )
+    standby: bool = setting(
+        Flag(), False, "wait while another server has the store, then take over; postgres only"
+    )

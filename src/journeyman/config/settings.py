@@ -71,7 +71,10 @@ class LogLevel(StrEnum):
 
 
 class Persistence(StrEnum):
+    """Where the schedule keeps its jobs and rules."""
+
     LOGFILE = "logfile"
+    STORAGE = "storage"
     MEMORY = "memory"
 
 
@@ -133,7 +136,9 @@ class ShellSettings:
 @dataclass(frozen=True, slots=True)
 class DatabaseSettings:
     persistence: Persistence = setting(
-        Choice(Persistence), Persistence.LOGFILE, "whether jobs and rules outlive the process"
+        Choice(Persistence),
+        Persistence.LOGFILE,
+        "where jobs and rules are kept: log, store of [storage], or only in memory",
     )
     logfile_path: str = setting(
         Text(), default_place("database.logfile_path"), "the log of jobs and rules"

@@ -18,6 +18,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, TextIO
 
 from journeyman.clock import SystemClock
@@ -32,6 +33,7 @@ from journeyman.servers.core.server_log import LineThread, ServerLog
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.service_manager import ServiceManager
 from journeyman.servers.core.shared import Shared
+from journeyman.servers.core.store import is_store_used
 from journeyman.servers.preflight import (
     check,
     files_for_connections,
@@ -40,7 +42,9 @@ from journeyman.servers.preflight import (
     prepare_data_directory,
     watch_connections,
 )
+from journeyman.servers.standby import take_store, watch_store
 from journeyman.servers.telemetry.metrics import MeasuredDisk, places_of
+from journeyman.storage import Storage
 
 CLEAN, FORCED = 0, 1
 FILES_IN_RESERVE = 16  # for the logs alone: rotation, compaction, checkpoints
@@ -100,20 +104,29 @@ async def _serve(
         messages.warn(note)
     prepare_data_directory(configuration, disk, messages)
     holders = LogHolders(settings.lake, disk, clock, messages)
-    ledger = open_ledger(settings, disk, clock, messages, holders.of_logs)
-    try:
-        return await _serve_on(
-            disk, holders, ledger, configuration, access, clock, messages, read_again
-        )
-    finally:
+    manager = ServiceManager.of(os.environ)
+    with ExitStack() as closing:
+        store = None
+        if is_store_used(settings):
+            store = await take_store(settings, access, clock, messages, manager)
+            if store is None:
+                return CLEAN
+            closing.callback(store.close)
+        ledger = open_ledger(settings, disk, clock, messages, holders.of_logs, store)
         if ledger is not None:
-            ledger.close()
+            closing.callback(ledger.close)
+        return await _serve_on(
+            *(disk, holders, store, ledger, manager),
+            *(configuration, access, clock, messages, read_again),
+        )
 
 
 async def _serve_on(
     disk: MeasuredDisk,
     holders: LogHolders,
+    store: Storage | None,
     ledger: Ledger | None,
+    manager: ServiceManager,
     configuration: Configuration,
     access: Access,
     clock: SystemClock,
@@ -123,11 +136,14 @@ async def _serve_on(
     loop, settings = asyncio.get_running_loop(), configuration.settings
     stopping, hurry = asyncio.Event(), asyncio.Event()
     failures: list[BaseException] = []
-    manager = ServiceManager.of(os.environ)
 
     def failed(error: BaseException) -> None:
         failures.append(error)
         stopping.set()
+
+    def lost(error: BaseException) -> None:
+        messages.error("this server is no longer the active one", reason=error)
+        failed(error)
 
     def on_signal(name: str) -> None:
         if stopping.is_set():
@@ -159,6 +175,7 @@ async def _serve_on(
         ledger,
         configuration.origins,
         holders.of_logs,
+        store,
     )
     server = Assembly(
         context,
@@ -202,11 +219,16 @@ async def _serve_on(
         )
     )
     sampling = loop.create_task(disk.watch())
+    guarding = None
+    if store is not None and settings.storage.standby:
+        guarding = loop.create_task(watch_store(store, lost))
     living = loop.create_task(manager.show_life())
     manager.ready()
     await stopping.wait()
     watching.cancel()
     sampling.cancel()
+    if guarding is not None:
+        guarding.cancel()
     if failures:
         hurry.set()
     cut_off = await server.stop(hurry)

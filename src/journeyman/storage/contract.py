@@ -150,6 +150,9 @@ class Backend(ABC):
         a lock was lost, no write of this one succeeds any more: StorageLocked.
         """
 
+    def check_alone(self) -> None:  # noqa: B027 - a lock of this machine is not lost
+        """StorageLocked: another got in since ``be_alone``. Any other StorageError says nothing."""
+
     # -- the same in one call --
 
     def get(self, key: bytes) -> bytes | None:
@@ -176,6 +179,6 @@ def lock_directory(directory: str) -> Lock:
     try:
         return RealDisk().lock(f"{directory}/{LOCK_NAME}")
     except LogLocked as error:
-        raise StorageLocked(directory, "a work queue has its jobs here") from error
+        raise StorageLocked(directory, "a server has its jobs here") from error
     except OSError as error:
         raise StorageError(directory, f"{LOCK_NAME}: {error.strerror or error}") from error

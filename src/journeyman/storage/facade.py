@@ -71,7 +71,7 @@ from journeyman.storage.transaction import (
     Draft,
     Operation,
     OperationOutcome,
-    PreparedQueue,
+    PutEntries,
     Ready,
     RemoveJob,
     SetStatus,
@@ -241,7 +241,7 @@ class Storage:
 
     def _commit(self, operations: list[Ready]) -> list[OperationOutcome]:
         with self._backend.turn() as turn:
-            jobs = (each for each in operations if not isinstance(each, PreparedQueue))
+            jobs = (each for each in operations if not isinstance(each, PutEntries))
             draft = Draft(turn, [operation.job_uuid for operation in jobs])
             outcomes = [run(draft, operation) for operation in operations]
             turn.commit(draft.changes())

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, TypeAlias
@@ -69,7 +70,13 @@ _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS journeyman_epoch(epoch bigint NOT NULL)",  # one row
     "INSERT INTO journeyman_epoch SELECT 0 WHERE NOT EXISTS (SELECT FROM journeyman_epoch)",
 )
-_ALONE: Final = "SELECT pg_try_advisory_lock(7237123446850545010)"  # until the connection ends
+_ALONE_KEY: Final = 7237123446850545010
+_ALONE: Final = f"SELECT pg_try_advisory_lock({_ALONE_KEY})"  # until the connection ends
+_IS_TAKEN: Final = (
+    "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    f" AND (classid::bigint << 32 | objid::bigint) = {_ALONE_KEY})"
+)
 _LOCK: Final = "SELECT pg_advisory_xact_lock(7237123446850545009)"  # in this database
 # Each statement sees what was committed before it: the epoch is read when the lock is held.
 _BEGIN: Final = f"BEGIN; {_LOCK}; SELECT txid_current(), epoch FROM journeyman_epoch"
@@ -79,7 +86,7 @@ _BEGIN_VIEW: Final = (
 )
 _AROUND: Final = """
     SELECT b.k, b.v, a.k, a.v
-    FROM unnest(%s::bytea[], %s::bytea[], %s::bytea[]) WITH ORDINALITY AS p(k, first, last, number)
+    FROM unnest(%b::bytea[], %b::bytea[], %b::bytea[]) WITH ORDINALITY AS p(k, first, last, number)
     LEFT JOIN LATERAL (
         SELECT k, v FROM journeyman_kv
         WHERE k >= p.first AND k <= p.k AND k < p.last ORDER BY k DESC LIMIT 1
@@ -98,7 +105,8 @@ _END_IT: Final = (
 _CONNECT_S: Final = 10
 _GONE_S: Final = 10  # until the server ends the session of a host that does not answer
 _SESSION: Final = (
-    "SET synchronous_commit = on; SET bytea_output = hex; SET tcp_keepalives_idle = 4;"
+    "SET synchronous_commit = on; SET bytea_output = hex; SET jit = off;"
+    " SET tcp_keepalives_idle = 4;"
     " SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3;"
     f" SET tcp_user_timeout = {_GONE_S * 1000}"
 )
@@ -115,6 +123,7 @@ _POLL_S: Final = 0.2
 _ALONE_TRIES: Final = 10  # with _POLL_S between them, while the server ends a connection
 _FIRST_ROWS, _ROWS = 16, 500  # fetched at a time by a scan, at first and later
 _PROBES: Final = 96  # expected at once; more are in few blocks, and are looked up one by one
+_TAKEN_OVER: Final = "another server took this database over while the connection was lost"
 _POOLED: Final = 8  # connections that wait for the next view
 
 
@@ -132,7 +141,7 @@ class _Rows(Turn):
         found = self._expected
         if not all(key in found for key in keys):
             rows = self._connection.execute(
-                "SELECT k, v FROM journeyman_kv WHERE k = ANY(%s)", (list(keys),), binary=True
+                "SELECT k, v FROM journeyman_kv WHERE k = ANY(%b)", (list(keys),), binary=True
             )
             found = dict(rows.fetchall())
         return [found.get(key) for key in keys]
@@ -141,7 +150,7 @@ class _Rows(Turn):
         wanted, asked = list(keys), list(islice(probes, _PROBES))
         with self._connection.pipeline():
             values = self._connection.execute(
-                "SELECT k, v FROM journeyman_kv WHERE k = ANY(%s)", (wanted,), binary=True
+                "SELECT k, v FROM journeyman_kv WHERE k = ANY(%b)", (wanted,), binary=True
             )
             columns = [list(column) for column in zip(*asked, strict=True)] or [[], [], []]
             blocks = self._connection.execute(_AROUND, columns, binary=True)
@@ -180,6 +189,10 @@ class _Rows(Turn):
         ).fetchall()
         return rows
 
+    def epoch(self) -> int:
+        row = self._connection.execute("SELECT epoch FROM journeyman_epoch").fetchone()
+        return -1 if row is None else int(row[0])
+
     def commit(self, changes: Changes) -> None:
         self.changes = changes
 
@@ -189,11 +202,11 @@ class _Rows(Turn):
         kept = [(key, value) for key, value in self.changes.items() if value is not None]
         with self._connection.pipeline():
             if gone:
-                self._connection.execute("DELETE FROM journeyman_kv WHERE k = ANY(%s)", (gone,))
+                self._connection.execute("DELETE FROM journeyman_kv WHERE k = ANY(%b)", (gone,))
             if kept:
                 keys, values = zip(*kept, strict=True)
                 self._connection.execute(
-                    "INSERT INTO journeyman_kv(k, v) SELECT * FROM unnest(%s::bytea[], %s::bytea[])"
+                    "INSERT INTO journeyman_kv(k, v) SELECT * FROM unnest(%b::bytea[], %b::bytea[])"
                     " ON CONFLICT (k) DO UPDATE SET v = excluded.v",
                     (list(keys), list(values)),
                     binary=True,
@@ -207,6 +220,7 @@ class PostgresBackend(Backend):
     name = "postgres"
 
     def __init__(self, address: str, clock: Clock | None = None) -> None:
+        self._address = address
         self._parameters = address_parameters(address)
         self._clock = clock or SystemClock()
         self._lock = Lock()  # of the pool
@@ -343,8 +357,7 @@ class PostgresBackend(Backend):
     def _check_epoch(self, connection: _Connection, epoch: int) -> None:
         if self._epoch is not None and epoch != self._epoch:
             connection.rollback()
-            reason = "another server took this database over while the connection was lost"
-            raise StorageLocked(self.name, reason)
+            raise StorageLocked(self.name, _TAKEN_OVER)
 
     def _end_turn(self, write: Callable[[], None], connection: _Connection, number: int) -> None:
         """``write`` ends the transaction; or, if it cannot, nothing of it was done."""
@@ -406,6 +419,13 @@ class PostgresBackend(Backend):
             self._end_turn(connection.commit, connection, number)
             self._epoch = int(row[0])
 
+    def check_alone(self) -> None:
+        with self.view() as view:
+            assert isinstance(view, _Rows)
+            epoch = view.epoch()
+        if self._epoch is not None and epoch != self._epoch:
+            raise StorageLocked(self.name, _TAKEN_OVER)
+
     def _be_alone_again(self, connection: _Connection) -> None:
         """Unless another was alone meanwhile: then what is in the database is its work."""
         connection.execute(_END_IT, self._session)
@@ -415,8 +435,7 @@ class PostgresBackend(Backend):
                 break
             self._clock.sleep(_POLL_S)
             is_alone = _is_alone(connection)
-        row = connection.execute("SELECT epoch FROM journeyman_epoch").fetchone()
-        self._check_epoch(connection, -1 if row is None else row[0])
+        self._check_epoch(connection, _Rows(connection).epoch())
         if not is_alone:
             reason = "the database has not ended the connection that was lost"
             raise StorageUnavailable(self.name, reason)
@@ -452,10 +471,49 @@ class PostgresBackend(Backend):
         )
 
     def _said(self, error: psycopg.Error) -> str:
-        """What the server said, without the lines that draw where; never the password."""
-        said = " ".join(str(error).split("\n", 1)[0].split()) or type(error).__name__
-        password = self._parameters.get("password")
-        return said.replace(str(password), "***") if password else said
+        return _without_password(error, self._address)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFacts:
+    """What `journeyman doctor` asks a database."""
+
+    version: str
+    syncs: bool
+    has_replica: bool  # one that a commit waits for
+    keeps_sessions: bool  # a pooler that changes them takes the lock of ``be_alone`` away
+    epoch: int | None  # None: no server was ever active
+    is_taken: bool  # a server is active
+
+
+def examine(address: str) -> DatabaseFacts:
+    """Changes nothing. StorageUnavailable: it does not answer; UsageError: a wrong address."""
+    try:
+        with psycopg.connect(**address_parameters(address), autocommit=True) as connection:
+
+            def ask(query: str) -> Any:
+                row = connection.execute(query).fetchone()
+                return None if row is None else row[0]
+
+            sessions = {ask("SELECT pg_backend_pid()") for _ in range(3)}
+            has_tables = ask("SELECT to_regclass('journeyman_epoch')") is not None
+            return DatabaseFacts(
+                ask("SHOW server_version"),
+                ask("SHOW fsync") == "on",
+                bool(ask("SHOW synchronous_standby_names")),
+                len(sessions) == 1,
+                ask("SELECT epoch FROM journeyman_epoch") if has_tables else None,
+                bool(ask(_IS_TAKEN)),
+            )
+    except psycopg.Error as error:
+        raise StorageUnavailable("postgres", _without_password(error, address)) from None
+
+
+def _without_password(error: psycopg.Error, address: str) -> str:
+    """What the server said, without the lines that draw where; never the password."""
+    said = " ".join(str(error).split("\n", 1)[0].split()) or type(error).__name__
+    password = address_parameters(address).get("password")
+    return said.replace(str(password), "***") if password else said
 
 
 def address_parameters(address: str) -> dict[str, Any]:

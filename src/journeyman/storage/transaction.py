@@ -13,8 +13,9 @@ counter of the place where it was found goes down.
 What can be asked of jobs and queues: operations, made ready by the caller, and run in a turn.
 
     Upsert(record)  --ready_to_run-->      Prepared: checked and encoded, before its turn
-    PutQueue(record)  --ready_to_run-->    PreparedQueue, likewise
+    PutQueue(record)  --ready_to_run-->    PutEntries, likewise
     SetStatus, Remove   --run-->           an Outcome, by the draft of the turn
+    PutEntries          --run-->           keys that no index follows from (folded.py)
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from journeyman.formats.keyspace import (
 )
 from journeyman.formats.keyspace.listing import LISTINGS, listing, listing_of, place_of, whole
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, encode_value
-from journeyman.storage.contract import StoreReader
+from journeyman.storage.contract import Changes, StoreReader
 from journeyman.storage.pages import changed, reads_of_change
 from journeyman.storage.records import (
     MARKER_BYTES,
@@ -90,15 +91,14 @@ class PutQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedQueue:
-    """A PutQueue as key and value."""
+class PutEntries:
+    """Change keys that no index follows from."""
 
-    key: bytes
-    value: bytes
+    changes: Changes
 
 
-Operation: TypeAlias = Upsert | SetStatus | RemoveJob | PutQueue
-Ready: TypeAlias = PreparedJob | SetStatus | RemoveJob | PreparedQueue
+Operation: TypeAlias = Upsert | SetStatus | RemoveJob | PutQueue | PutEntries
+Ready: TypeAlias = PreparedJob | SetStatus | RemoveJob | PutEntries
 
 
 def ready_to_run(operation: Operation) -> Ready:
@@ -109,7 +109,7 @@ def ready_to_run(operation: Operation) -> Ready:
         status_bytes(operation.status)
     if isinstance(operation, PutQueue):
         queue = operation.queue
-        return PreparedQueue(encode_key(QueueKey(queue.name)), encode_value(queue))
+        return PutEntries({encode_key(QueueKey(queue.name)): encode_value(queue)})
     return operation
 
 
@@ -118,8 +118,8 @@ def run(draft: Draft, operation: Ready) -> OperationOutcome:
         return draft.upsert(operation)
     if isinstance(operation, SetStatus):
         return draft.set_status(operation.job_uuid, operation.status)
-    if isinstance(operation, PreparedQueue):
-        return draft.put(operation.key, operation.value)
+    if isinstance(operation, PutEntries):
+        return draft.put(operation.changes)
     return draft.remove(operation.job_uuid)
 
 
@@ -179,9 +179,9 @@ class Draft:
         self._set_raw(job_uuid, None)
         return OperationOutcome.DONE
 
-    def put(self, key: bytes, value: bytes) -> OperationOutcome:
-        """A key that no index follows from."""
-        self._changes[key] = value
+    def put(self, changes: Changes) -> OperationOutcome:
+        """Keys that no index follows from."""
+        self._changes.update(changes)
         return OperationOutcome.DONE
 
     # -- one job --

@@ -15,7 +15,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
@@ -34,7 +34,7 @@ from tests.support.crash.schedule_ledger_load import (
 )
 from tests.support.servers.schedule_process import ScheduleProcess
 
-__all__ = ["KILLS", "Cycles", "Tally"]
+__all__ = ["KILLS", "Cycles", "StoredCycles", "Tally"]
 
 KILLS = ("load", "compaction", "start")
 WRITERS = 4
@@ -77,8 +77,9 @@ class Tally:
 class Cycles(KillLoop[Tally, ScheduleProcess]):
     """The loop, over one log in ``directory``. AssertionError: the ledger does not agree."""
 
-    kinds = KILLS
+    kinds: Sequence[str] = KILLS
     compaction_interval_s = 1
+    settings: Mapping[str, object] = {}
 
     def __init__(self, directory: Path, *, seed: int, jobs: int = 0) -> None:
         """``jobs``: so many are there from the beginning, for logs that are large."""
@@ -170,6 +171,7 @@ class Cycles(KillLoop[Tally, ScheduleProcess]):
             self.directory,
             database__logfile_path=LOG,
             database__compression_interval=self.compaction_interval_s,
+            settings=self.settings,
         )
         with mock.patch.dict(os.environ, LEDGER_LIFE=str(self._life)):
             return process.start(wait=wait)
@@ -267,3 +269,17 @@ class Cycles(KillLoop[Tally, ScheduleProcess]):
             assert time.monotonic() < deadline, f"never executed: {left}"
             time.sleep(0.02)
         wire.close()
+
+
+class StoredCycles(Cycles):
+    """The schedule is in a store, which has nothing to compact."""
+
+    kinds = ("load", "start")
+
+    def __init__(self, directory: Path, *, seed: int, engine: str) -> None:
+        self.settings = {
+            "database.persistence": "storage",
+            "storage.engine": engine,
+            "storage.path": str(directory / "store"),
+        }
+        super().__init__(directory, seed=seed)

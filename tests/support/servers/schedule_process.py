@@ -77,9 +77,17 @@ class ScheduleProcess:
         self._process: subprocess.Popen[str] | None = None
 
     @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def process(self) -> subprocess.Popen[str]:
         assert self._process is not None
         return self._process
+
+    def named_ports(self, *sections: str) -> list[int]:
+        """Those that the settings name; not 0."""
+        return [int(self._settings[f"{each}.listen"].rpartition(":")[2]) for each in sections]
 
     def start(self, *, wait: bool = True) -> Self:
         words = ["serve"]

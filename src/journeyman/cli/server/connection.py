@@ -14,6 +14,8 @@ from journeyman.client import KestrelClient, Schedule, WorkQueue
 from journeyman.client.blocking import BlockingClient
 from journeyman.client.service import URL_VARIABLE
 
+HTTP_PORT = 5679  # of a URL that names none
+
 C = TypeVar("C", bound=BlockingClient)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.request import urlopen
 
 import click
 
 from journeyman.cli.server.connection import (
+    HTTP_PORT,
     SERVICES,
     connected,
     server_options,
@@ -24,9 +27,11 @@ from journeyman.client import (
     Schedule,
     WorkQueue,
 )
+from journeyman.client.service import parse_url, tls_context
 from journeyman.units import NS_PER_S
 
 PAGE = 100
+STANDBY = "standby: another server is active"
 # service -> its count of connections, and what it has; the names are those of its protocol
 _JOBS_OF_SCHEDULE = (
     "jobs: {jobs_planned} planned, {jobs_triggered} running, {jobs_executed} done, "
@@ -45,11 +50,15 @@ _SUMMARIES = {
 def status(server: str | None, as_json: bool) -> int:
     """Show what the server has and does, service by service."""
     found = facts(server)
+    is_there = any("unreachable" not in str(value) for value in found.values())
+    if not is_there and stands_by(server):
+        found = dict.fromkeys(_SUMMARIES, STANDBY)
+        is_there = True
     if as_json:
         show([found], True)
     else:
         show([_summary(name, found) for name in _SUMMARIES], False)
-    return 0 if any("unreachable" not in str(value) for value in found.values()) else 1
+    return 0 if is_there else 1
 
 
 @click.command()
@@ -82,6 +91,21 @@ def ping(server: str | None, as_json: bool, services: tuple[str, ...]) -> int:
     rows = [_ping(name, server) for name in services or SERVICES]
     show(rows, as_json)
     return 0 if all(row["error"] is None for row in rows) else 1
+
+
+def stands_by(server: str | None) -> bool:
+    """Whether it waits for another server to end: then only its HTTP port is open, and says so."""
+    url = parse_url(server)
+    tls = url.tls_setting()
+    context = tls_context(tls)
+    place = f"{url.host}:{url.ports.get('http', HTTP_PORT)}"
+    address = f"{'http' if context is None else 'https'}://{place}/health"
+    try:
+        with urlopen(address, timeout=url.timeout_s, context=context) as answer:
+            said = json.load(answer)
+    except (OSError, ValueError):
+        return False
+    return isinstance(said, dict) and said.get("status") == "standby"
 
 
 def _summary(name: str, found: dict[str, Any]) -> dict[str, Any]:

@@ -10,11 +10,10 @@ from typing import Any
 import click
 
 from journeyman.cli.output import Output, json_line
-from journeyman.cli.server.connection import server_options
+from journeyman.cli.server.connection import HTTP_PORT, server_options
 from journeyman.client.service import ServerUrl, parse_url, tls_context
 from journeyman.errors import JourneymanError
 
-HTTP_PORT = 5679
 PATIENCE_S = 60.0  # the server sends a sign of life four times in this
 _SERVICES = ["schedule", "work", "fan-out"]
 

@@ -177,6 +177,10 @@ class LedgerLog:
         self.appender.append([data], sync=sync, then=then)
         self.size += len(data)
 
+    def sync(self) -> None:
+        """What was appended without a sync. LogPoisoned: it is not durable, and never will be."""
+        self.appender.sync()
+
     @property
     def is_bloated(self) -> bool:
         """Whether more of it may be dead than live, as far as is known without reading it."""

@@ -52,7 +52,7 @@ class Metrics:
     rules_total: int
     executions_pending: int
     executions_inflight: int
-    persistence: Literal["logfile", "memory"]
+    persistence: Literal["logfile", "storage", "memory"]
     compression: Literal["idle", "running", "success", "failure"]
     auth_enabled: bool
     tls_enabled: bool

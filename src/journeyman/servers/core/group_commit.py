@@ -12,8 +12,8 @@
   that wanted to change something gets an error, reads are decided again, and what the server itself
   had to say is said again a little later.
 - What belongs in the ledger is written there first, and taken back if the log cannot be written.
-  It is synced before the log is written, unless the log is synced later itself (``_is_urgent``). A
-  batch without such records does not touch the ledger.
+  It is synced before the log is written, unless the log is synced later itself (``_is_urgent``). In
+  the store both are one commit. A batch without such records does not touch the ledger.
 - A sync that failed is final: all waiting clients are dropped, ``on_failure`` stops the server.
 - What waits is bounded, in commands and in bytes; so is a batch.
 
@@ -282,6 +282,11 @@ class GroupCommit(ABC):
         """The records of the batch, for the watchers."""
         return batch.records
 
+    @property
+    def _has_ledger_beside(self) -> bool:
+        """Whether ``_write`` writes the ledger's records too: both are in the store."""
+        return False
+
     def _is_quick(self, batch: Batch) -> bool:  # noqa: ARG002 - some look
         """Whether writing this batch may be done here and now, because it waits for no disk."""
         return False
@@ -430,7 +435,7 @@ class GroupCommit(ABC):
 
     def _write_all(self, batch: Batch) -> None:
         """The ledger first: a crash in between leaves something more that is known, not less."""
-        if not batch.ledger:
+        if not batch.ledger or self._has_ledger_beside:
             self._write(batch)
             return
         assert self._ledger is not None

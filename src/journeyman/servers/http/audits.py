@@ -10,16 +10,12 @@ Audits that come while others are being written wait, and share the next write a
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from journeyman.errors import JourneymanError
-from journeyman.formats import ledger
-from journeyman.formats.ledger import ActionAudited, Instant
+from journeyman.formats.ledger import CODEC, ActionAudited, Instant
+from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.http import records
 from journeyman.servers.http.v1.backend import HttpBackend
-
-if TYPE_CHECKING:
-    from journeyman.servers.core.ledger import Ledger
 
 MAX_CHARS = 500  # of a target, and of an outcome
 
@@ -61,17 +57,26 @@ class Audits:
 
     async def last(self, limit: int, until_ns: int | None = None) -> list[ActionAudited]:
         """Newest first, by a moment if one is given; of each file of the ledger the last ones."""
-        if self._backend.ledger is None:
+        ledger = self._backend.ledger
+        if ledger is None:
             return []
+        if ledger.folded is not None:
+            return await asyncio.to_thread(_read_stored, ledger, limit, until_ns)
         place = self._backend.settings.ledger.path
         return await asyncio.to_thread(self._read, place, limit, until_ns)
 
     def _read(self, directory: str, limit: int, until_ns: int | None) -> list[ActionAudited]:
         disk, found = self._backend.disk, []
         for path in reversed(records.ledger_files(disk, directory)):
-            last = records.last_records(disk, ledger.CODEC, path, 10_000)
+            last = records.last_records(disk, CODEC, path, 10_000)
             audits = [r for each in last if isinstance(r := each.entry.record, ActionAudited)]
             found += [r for r in audits if until_ns is None or r.logged.unix_ns <= until_ns]
             if len(found) >= limit:
                 break
         return found[:limit]
+
+
+def _read_stored(ledger: Ledger, limit: int, until_ns: int | None) -> list[ActionAudited]:
+    audits = [record for record in ledger.records() if isinstance(record, ActionAudited)]
+    found = [r for r in audits if until_ns is None or r.logged.unix_ns <= until_ns]
+    return found[: -limit - 1 : -1]

@@ -254,7 +254,7 @@ def places_of(settings: Settings) -> dict[str, str]:
         places["workq"] = settings.workq.cmdlog_path
     if settings.kestrel.enabled:
         places["kestrel"] = settings.kestrel.queue_path
-    if settings.ledger.enabled:
+    if settings.ledger.enabled and settings.database.persistence is not Persistence.STORAGE:
         places["ledger"] = settings.ledger.path
     return places
 

@@ -72,6 +72,7 @@ from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.servers.workq.writer import LogRecorder, WorkqRecorder, WorkqWriter, policy_of
+from journeyman.storage import Storage
 from journeyman.units import NS_PER_MS
 
 # Below this, importing the libraries takes longer than reading with the formats.
@@ -216,6 +217,7 @@ class PersistenceContext:
     ledger: Ledger | None = None
     holders: Holders | None = None
     unused_ledger: str = ""  # where one is that is switched off
+    store: Storage | None = None
 
 
 class Keeping(Protocol):

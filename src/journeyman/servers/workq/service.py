@@ -7,7 +7,7 @@
 
 It shares the process, the HTTP port and the figures with the schedule, and nothing else: each has
 its own log, writer and ticker. A failed sync of its log stops both at once: it is the same disk. A
-store that fails for good stops the work queue alone.
+store that fails for good stops the work queue alone, unless the schedule is in it too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from journeyman.protocols.workq.commands import Add, Complaint, RefusedLine
 from journeyman.servers.core.group_commit import NotDone, Requests
 from journeyman.servers.core.ledger import unused_ledger_beside
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
+from journeyman.servers.core.store import holds_schedule
 from journeyman.servers.telemetry.metrics import Family
 from journeyman.servers.workq.events import JobEvents, PutItem
 from journeyman.servers.workq.metrics import WorkqMetrics
@@ -83,14 +84,15 @@ class WorkqServer(Service):
 
     def _open_keeping(self) -> Keeping:
         settings = self._settings.workq
+        context = self._context
         around = PersistenceContext(
-            *(self._disk, self._clock, self._messages, self._context.ledger, self._context.holders),
+            *(self._disk, self._clock, self._messages, context.ledger, context.holders),
             unused_ledger=unused_ledger_beside(self._settings, settings.cmdlog_path),
+            store=context.store,
         )
         if settings.persistence is WorkqPersistence.STORAGE:
-            keeping = StoreKeeping(self._settings, around)
-            self.store = keeping.storage
-            return keeping
+            self.store = context.store
+            return StoreKeeping(self._settings, around)
         if settings.persistence is WorkqPersistence.MEMORY:
             return MemoryKeeping(around)
         return LogKeeping(settings, settings.cmdlog_path, around)
@@ -141,7 +143,8 @@ class WorkqServer(Service):
         self.figures.count(requests, outcomes)
 
     def on_failure(self, error: BaseException) -> None:
-        if self.store is None or not isinstance(error, JourneymanError):
+        is_alone = self.store is not None and not holds_schedule(self._settings)
+        if not is_alone or not isinstance(error, JourneymanError):
             super().on_failure(error)
             return
         self._ticker.stop()

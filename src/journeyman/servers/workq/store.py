@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Final, TypeAlias
@@ -67,8 +66,10 @@ from journeyman.folds.workq import (
 from journeyman.formats.keyspace import QueueTimeKey
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Command, Instant, JobAdded, Record
+from journeyman.servers.core.store import as_log_errors
 from journeyman.storage import (
     Operation,
+    PutEntries,
     PutQueue,
     RemoveJob,
     SetStatus,
@@ -119,13 +120,20 @@ class StoreRecorder:
         self._wakings = [(wakes_ns, job_id) for job_id, wakes_ns in self._delayed.items()]
         heapify(self._wakings)
 
-    def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
+    def write(
+        self,
+        records: Sequence[Record],
+        paused: Iterable[str] | None = None,
+        more: PutEntries | None = None,
+    ) -> None:
         """Durable when it returns. JourneymanError: nothing was written, unless it is final."""
         operations, delayed = self._changes(records)
+        if more is not None and more.changes:
+            operations.append(more)
         if paused is not None:
             operations += self._pauses(frozenset(paused))
         if operations:
-            with _as_log_errors():
+            with as_log_errors():
                 self._keep_longest_ttl(records)
                 self._apply(operations)
         for job_id, wakes_ns in delayed.items():
@@ -140,7 +148,7 @@ class StoreRecorder:
                 due.append((wakes_ns, job_id))
         if due:
             try:
-                with _as_log_errors():
+                with as_log_errors():
                     self._apply([SetStatus(UUID(bytes=job_id), "waiting") for _, job_id in due])
             except errors.JourneymanError:
                 self._wakings += due
@@ -230,21 +238,6 @@ class StoreRecorder:
         if longest_ms > self._longest_ttl_ms:
             self._storage.backend.put(LONGEST_TTL_KEY, longest_ms.to_bytes(8))
             self._longest_ttl_ms = longest_ms
-
-
-@contextmanager
-def _as_log_errors() -> Iterator[None]:
-    """An error in a commit leaves open whether it was done, unless the engine knows better."""
-    try:
-        yield
-    except errors.StorageClosed as error:
-        raise errors.LogClosed(error.place, error.reason) from error
-    except errors.StorageFull as error:
-        raise errors.LogFull(error.place, error.reason) from error
-    except errors.StorageUnavailable as error:
-        raise errors.LogUnavailable(error.place, error.reason) from error
-    except errors.StorageError as error:
-        raise errors.LogPoisoned(error.place, error.reason) from error
 
 
 def _job_of(record: JobRecord) -> FoldedJob | None:

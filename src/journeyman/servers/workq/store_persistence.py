@@ -1,11 +1,10 @@
 """The work queue keeps its jobs in the store (workq.persistence = "storage").
 
-    start          the store is opened and the jobs are loaded, before any port opens
+    start          the jobs are loaded from the store of the process, before any port opens
     every second   delayed jobs that are due become waiting ones   \\  between two batches, in the
     every minute   finished jobs leave when their retention ends   /   writer's thread, in steps
 
-Neither failure is final: it is reported, and the step is done the next time. A store that cannot be
-opened is a matter of the settings: one line, exit code 2.
+Neither failure is final: it is reported, and the step is done the next time.
 """
 
 from __future__ import annotations
@@ -20,14 +19,12 @@ from journeyman.config import Settings
 from journeyman.errors import (
     InvalidData,
     JourneymanError,
-    StorageError,
-    StorageLocked,
-    UsageError,
 )
 from journeyman.folds.keyspace import Defaults, workq_of_record
 from journeyman.folds.workq import FoldedJob, expires_ns
 from journeyman.formats.keyspace import QueueTimeKey
 from journeyman.formats.keyspace.values import JobRecord
+from journeyman.servers.core.store import UnreadableTold
 from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.servers.workq.persistence import PersistenceContext, tell_loaded
 from journeyman.servers.workq.store import Look, StoreRecorder, load_store
@@ -38,42 +35,29 @@ from journeyman.units import NS_PER_MS
 PROMOTE_S: Final = 1.0
 SWEEP_S: Final = 60.0
 SWEPT_AT_ONCE: Final = 500
-TOLD_ONE_BY_ONE: Final = 20  # records that cannot be read; of more only the number is logged
 
 
 class StoreKeeping:
-    """The store: opened and read when this is made."""
+    """The store: read when this is made."""
 
     what = "the store"
 
     def __init__(self, settings: Settings, around: PersistenceContext) -> None:
-        """UsageError: it cannot be opened."""
+        assert around.store is not None
         self._around = around
         self._upkeep: StoreUpkeep | None = None
-        self._told = 0
+        self.storage = around.store
+        told = UnreadableTold(around.messages)
         begin_ns = around.clock.monotonic_ns()
-        try:
-            self.storage = Storage.from_settings(settings.storage, say=around.messages.info)
-        except StorageError as error:
-            raise UsageError(f"storage: {error}") from error
-        try:
-            self._be_alone()
-            loaded = load_store(
-                self.storage,
-                now_ns=around.clock.now_ns(),
-                seed=random.getrandbits(63),
-                report=self._tell_unreadable,
-            )
-        except BaseException:
-            self.close()
-            raise
+        loaded = load_store(
+            self.storage,
+            now_ns=around.clock.now_ns(),
+            seed=random.getrandbits(63),
+            report=told.tell,
+        )
+        told.sum_up()
         self.queue = loaded.queue
         self.queue.refuse_extensions()  # a record of the store has no place for them
-        if loaded.unreadable:
-            around.messages.warn(
-                "records that cannot be read were skipped; see: journeyman storage check",
-                records=loaded.unreadable,
-            )
         tell_loaded(
             around,
             self.queue,
@@ -118,22 +102,7 @@ class StoreKeeping:
             self._upkeep.stop()
 
     def close(self) -> None:
-        self.storage.close()
-
-    def _be_alone(self) -> None:
-        """Two work queues on one store would lease the same jobs."""
-        try:
-            self.storage.backend.be_alone()
-        except StorageLocked as error:
-            reason = "another work queue has its jobs here; stop it, or choose another storage.path"
-            raise UsageError(f"storage: {self.storage.path}: {reason}") from error
-
-    def _tell_unreadable(self, key: str, reason: str) -> None:
-        self._told += 1
-        if self._told <= TOLD_ONE_BY_ONE:
-            self._around.messages.warn(
-                "a record cannot be read and is skipped", key=key, reason=reason
-            )
+        """The store is closed by the process."""
 
 
 class StoreUpkeep:

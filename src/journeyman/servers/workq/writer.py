@@ -56,6 +56,8 @@ from journeyman.protocols.workq.commands import (
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, JobMissing
 from journeyman.servers.core.group_commit import Batch, GroupCommit, WriterOwner
 from journeyman.servers.core.ledger import Ledger
+from journeyman.servers.workq.store import StoreRecorder
+from journeyman.storage import PutEntries
 
 REFUSALS = (commands.RefusedLine, JobMissing)
 
@@ -388,9 +390,21 @@ class WorkqWriter(GroupCommit):
         if isinstance(self._recorder, LogRecorder) and self._recorder.is_unsynced:
             self._recorder.sync()
 
+    @property
+    def _has_ledger_beside(self) -> bool:
+        is_in_store = self._ledger is not None and self._ledger.folded is not None
+        return is_in_store and isinstance(self._recorder, StoreRecorder)
+
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None
-        self._recorder.write(batch.records, batch.effects[0] if batch.effects else None)
+        paused = batch.effects[0] if batch.effects else None
+        if isinstance(self._recorder, StoreRecorder) and self._has_ledger_beside:
+            assert self._ledger is not None
+            assert self._ledger.folded is not None
+            more = PutEntries(self._ledger.folded.changes(batch.ledger))
+            self._recorder.write(batch.records, paused, more)
+        else:
+            self._recorder.write(batch.records, paused)
 
     def _carry_out(self, batch: Batch) -> None:
         """Nothing: pauses are saved with the records, answers leave by themselves."""

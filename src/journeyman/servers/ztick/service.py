@@ -1,6 +1,7 @@
 """The schedule as a whole: built from the settings, started, and stopped in order.
 
-    start    the log is locked and read        ports open only when all of it is loaded
+    start    the log is locked and read,       ports open only when all of it is loaded
+             or the store is read
              what a stop had cut off is queued again
     stop     1 no new connections, no new due jobs
              2 what was received is answered, connections are closed
@@ -26,7 +27,7 @@ from journeyman.config import Interrupted, Overdue, Persistence
 from journeyman.config.loading import DEFAULT_ORIGIN
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.jobs import ZtickJobTable
-from journeyman.engines.ztick.loading import notes
+from journeyman.engines.ztick.loading import ZtickLoader, notes
 from journeyman.engines.ztick.messages import (
     NotRun,
     Reply,
@@ -37,6 +38,7 @@ from journeyman.engines.ztick.messages import (
     ZtickStats,
 )
 from journeyman.formats.ledger import EndedMarked, Instant
+from journeyman.formats.ztick import Record
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.catalog import load_order
@@ -48,6 +50,7 @@ from journeyman.runners.contract import Runner
 from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import Service, ServiceContext
+from journeyman.servers.core.store import ScheduleRecorder, UnreadableTold
 from journeyman.servers.telemetry.metrics import Family, MeasuredDisk
 from journeyman.servers.telemetry.telemetry import Telemetry
 from journeyman.servers.ztick.metrics import ServerMetrics
@@ -67,6 +70,7 @@ from journeyman.servers.ztick.runs import (
 )
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
 from journeyman.servers.ztick.writer import ZtickRecorder, ZtickWriter
+from journeyman.storage.folded import FoldedRecords, folded_schedule
 from journeyman.units import DAY_MS, NS_PER_MS
 
 if TYPE_CHECKING:
@@ -85,7 +89,7 @@ class ServerFacts:
     clock: Clock
     started_ns: int  # monotonic
     connections: Sized
-    persistence: Literal["logfile", "memory"]
+    persistence: Persistence
     compression: Callable[[], Literal["idle", "running", "success", "failure"]]
     auth_enabled: bool
     tls_enabled: bool
@@ -103,7 +107,7 @@ class ServerFacts:
             rules_total=stats.rules_total,
             executions_pending=stats.executions_pending,
             executions_inflight=stats.executions_inflight,
-            persistence=self.persistence,
+            persistence=self.persistence.value,
             compression=self.compression(),
             auth_enabled=self.auth_enabled,
             tls_enabled=self.tls_enabled,
@@ -141,6 +145,7 @@ class ZtickServer(Service):
         self._work = work
         self._fan_out = fan_out
         self._ztick_log: ZtickLog | None = None
+        self._stored: FoldedRecords[Record] | None = None  # the same in the store
         self._http: HttpPort | None = None
         self._compaction: CompactionWatch | None = None
         self._retention: RetentionWatch | None = None
@@ -228,6 +233,8 @@ class ZtickServer(Service):
                     "its jobs and rules end with the process"
                 )
             return ZtickEngine(ZtickJobTable(retained=self._is_retained), max_runs=max_runs)
+        if database.persistence is Persistence.STORAGE:
+            return self._load_store()
         sync = SyncPolicy.ALWAYS if database.fsync_on_persist else SyncPolicy.OS
         begin_ns = self._clock.monotonic_ns()
         opened = open_log(
@@ -242,15 +249,41 @@ class ZtickServer(Service):
         )
         self._ztick_log = opened.log
         self._tell_recovery(opened.log)
-        stats = opened.schedule.stats()
+        tell_of_ztick_files(self._disk, database.logfile_path, self._messages)
+        self._tell_loaded(opened.schedule, begin_ns, log=database.logfile_path)
+        return opened.schedule
+
+    def _load_store(self) -> ZtickEngine:
+        store = self._context.store
+        assert store is not None
+        self.refusal = "the store cannot be written: commands are refused"
+        self.recovery = "the store can be written again"
+        begin_ns, loader = self._clock.monotonic_ns(), ZtickLoader()
+        told = UnreadableTold(self._messages)
+        self._stored = folded_schedule(store)
+        self._stored.load(loader.add, told.tell_key)
+        told.sum_up()
+        max_runs = self._settings.schedule.max_runs
+        schedule = loader.finish(max_runs=max_runs, retained=self._is_retained)
+        self._tell_loaded(schedule, begin_ns, store=store.path, engine=store.engine)
+        return schedule
+
+    def _tell_loaded(self, schedule: ZtickEngine, begin_ns: int, **where: str) -> None:
+        stats = schedule.stats()
         self._messages.info(
             f"loaded {stats.jobs_total} jobs, {stats.rules_total} rules",
-            log=database.logfile_path,
+            **where,
             took_ms=(self._clock.monotonic_ns() - begin_ns) // NS_PER_MS,
         )
-        tell_of_ztick_files(self._disk, database.logfile_path, self._messages)
-        self._tell_overdue(opened.schedule)
-        return opened.schedule
+        self._tell_overdue(schedule)
+
+    @property
+    def has_log(self) -> bool:
+        return self._ztick_log is not None
+
+    @property
+    def _is_kept(self) -> bool:
+        return self._settings.database.persistence is not Persistence.MEMORY
 
     @property
     def _is_retained(self) -> bool:
@@ -278,7 +311,7 @@ class ZtickServer(Service):
         ledger, book = self._context.ledger, schedule.timetables
         self.figures.timetables = lambda: (book.total - book.paused, book.paused)
         if ledger is None:
-            book.is_kept = self._ztick_log is None  # in memory nothing is kept anyway
+            book.is_kept = not self._is_kept  # in memory nothing is kept anyway
             return
         ledger.timetables.fill(book)
         if book.total:
@@ -286,9 +319,7 @@ class ZtickServer(Service):
 
     def _build(self, schedule: ZtickEngine) -> None:
         settings, limits, loop = self._settings, self._settings.limits, self._loop
-        recorder, marks = None, self._build_marks()
-        if self._ztick_log is not None:
-            recorder = ZtickRecorder(self._ztick_log, marks)
+        recorder, marks = self._build_recorder()
         self._load_timetables(schedule)
         access = self._context.access
         self.runs = self._build_runs()
@@ -334,7 +365,7 @@ class ZtickServer(Service):
             self._clock,
             self._clock.monotonic_ns(),
             self.around.sessions,
-            "memory" if self._ztick_log is None else "logfile",
+            settings.database.persistence,
             lambda: self._compaction.status if self._compaction is not None else "idle",
             auth_enabled=access.tokens is not None,
             tls_enabled=access.tls is not None,
@@ -349,6 +380,18 @@ class ZtickServer(Service):
                 self._messages,
             )
 
+    def _build_recorder(
+        self,
+    ) -> tuple[ZtickRecorder | ScheduleRecorder | None, MarkWriter | None]:
+        ledger, store = self._context.ledger, self._context.store
+        if self._ztick_log is not None:
+            marks = self._build_marks()
+            return ZtickRecorder(self._ztick_log, marks), marks
+        if self._stored is None or store is None:
+            return None, None
+        folded = None if ledger is None else ledger.folded
+        return ScheduleRecorder(store, self._stored, folded), None
+
     def _build_marks(self) -> MarkWriter | None:
         ledger, log = self._context.ledger, self._ztick_log
         if ledger is None or log is None:
@@ -362,7 +405,7 @@ class ZtickServer(Service):
     def _bound_ended(self, schedule: ZtickEngine) -> Callable[[], None]:
         """Let the engine know until when jobs of the log had ended; what marks that once a day."""
         ledger = self._context.ledger
-        if ledger is None or self._ztick_log is None:
+        if ledger is None or not self._is_kept:
             return lambda: None
         found = ledger.take("ended")
         marks = {name: record.logged.unix_ns for name, record in found.items()}
@@ -384,7 +427,7 @@ class ZtickServer(Service):
     def _build_runs(self) -> Runs:
         history, database = self._settings.history, self._settings.database
         before: list[EndedRun] = []
-        if history.enabled and self._ztick_log is not None:
+        if history.enabled and self._is_kept:
             directory = directory_of(history, database)
             before = read_recent_runs(self._disk, directory, self._messages)
             self._history = RunHistory(

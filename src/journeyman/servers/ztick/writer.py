@@ -61,6 +61,7 @@ from journeyman.servers.core.group_commit import (
     WriterOwner,
 )
 from journeyman.servers.core.ledger import Ledger
+from journeyman.servers.core.store import ScheduleRecorder
 from journeyman.units import NS_PER_S
 
 Request: TypeAlias = Command | Settled
@@ -112,7 +113,7 @@ class ZtickWriter(GroupCommit):
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         schedule: ZtickEngine,
-        recorder: Recorder | None,
+        recorder: Recorder | ScheduleRecorder | None,
         *,
         max_waiting: int = 10_000,
         ledger: Ledger | None = None,
@@ -220,9 +221,16 @@ class ZtickWriter(GroupCommit):
         if self._marks is not None:
             self._marks.flush_if_due()
 
+    @property
+    def _has_ledger_beside(self) -> bool:
+        return isinstance(self._recorder, ScheduleRecorder)
+
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None
-        self._recorder.write(batch.records)
+        if isinstance(self._recorder, ScheduleRecorder):
+            self._recorder.write(batch.records, batch.ledger)
+        else:
+            self._recorder.write(batch.records)
 
     def _carry_out(self, batch: Batch) -> None:
         if batch.effects:

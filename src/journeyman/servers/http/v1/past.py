@@ -13,7 +13,7 @@ import asyncio
 import os
 from typing import Any
 
-from journeyman.config import Persistence, WorkqPersistence
+from journeyman.config import WorkqPersistence
 from journeyman.engines.workq.extensions import read_limits
 from journeyman.engines.ztick.timetables import body_of, read_body
 from journeyman.formats import workq, ztick
@@ -207,7 +207,7 @@ class PastRoutes:
 
     def _check_schedule(self) -> None:
         backend = self._backend
-        if backend.ledger is None or backend.settings.database.persistence is Persistence.MEMORY:
+        if backend.ledger is None or not backend.schedule.has_log:
             raise ApiError(422, NO_TIMES, "no_times")
 
     async def _ask_schedule(self, kind: str, *arguments: Any) -> Any:

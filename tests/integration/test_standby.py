@@ -1,0 +1,153 @@
+"""Two servers on one PostgreSQL: one is active, the other stands by and takes over."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import psycopg
+import pytest
+
+from journeyman.cli import doctor
+from journeyman.storage.postgres import PostgresBackend
+from tests.support.cli_commands import rows, run
+from tests.support.crash.standby_cycles import StandbyCycles, is_closed
+from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.services import free_port
+
+
+@pytest.fixture
+def address(postgres_port: int) -> Iterator[str]:
+    """A database of its own for every test."""
+    server = f"host=127.0.0.1 port={postgres_port} user=journeyman"
+    name = f"standby{os.getpid()}_{threading.get_ident()}"
+    with psycopg.connect(f"{server} dbname=postgres", autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {name}")
+        yield f"{server} dbname={name}"
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def settings(address: str) -> dict[str, object]:
+    return {
+        "database.persistence": "storage",
+        "storage.engine": "postgres",
+        "storage.path": address,
+        "storage.standby": "true",
+    }
+
+
+SCHEDULE_ALONE: dict[str, object] = {"workq.enabled": "false", "kestrel.enabled": "false"}
+
+
+def as_words(given: Mapping[str, object]) -> list[str]:
+    return [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+
+
+def test_server_that_is_killed_or_frozen_is_succeeded_and_nothing_is_lost(
+    address: str, tmp_path: Path
+):
+    """``python scripts/standby.py --cycles 50`` is the same loop for longer."""
+    cycles = StandbyCycles(tmp_path, address, seed=1)
+    try:
+        cycles.begin()
+        cycles.run(["kill", "freeze"])
+    finally:
+        cycles.close()
+    assert cycles.tally.kinds == {"kill": 1, "freeze": 1}
+    assert cycles.tally.acknowledged >= 80
+
+
+def test_server_that_stands_by_says_so_until_it_is_active(address: str, tmp_path: Path):
+    active = PostgresBackend(address)
+    active.be_alone()
+    port, http = free_port(), free_port()
+    own = {"controller.listen": f"127.0.0.1:{port}", "http.listen": f"127.0.0.1:{http}"}
+    url = f"journeyman://127.0.0.1:{free_port()}?schedule={port}&fan_out={free_port()}&http={http}"
+    server = ScheduleProcess(tmp_path, settings=settings(address) | own)
+    server.start(wait=False)
+    try:
+        server.wait_for_line("HTTP says that this server stands by")
+        assert is_closed(port)
+        base = f"http://127.0.0.1:{http}"
+        assert get(f"{base}/health") == get(f"{base}/v1/health") == (200, {"status": "standby"})
+        code, problem = get(f"{base}/v1/ready")
+        assert (code, problem["code"]) == (503, "standby")
+        found = run("status", "--json", "--server", url)
+        assert found.exit_code == 0
+        assert set(rows(found)[0].values()) == {"standby: another server is active"}
+        active.close()
+        server.wait_for_line("active: ")
+        server.wait_for_line("HTTP listens on")
+        assert get(f"{base}/health") == (200, {"status": "ok"})
+        assert server.stop() == 0
+    finally:
+        active.close()
+        if server.is_running:
+            server.kill()
+
+
+def get(url: str) -> tuple[int, dict[str, object]]:
+    try:
+        with urlopen(url, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except HTTPError as refused:
+        return refused.code, json.load(refused)
+
+
+def test_stop_while_standing_by_is_a_clean_one(address: str, tmp_path: Path):
+    active = PostgresBackend(address)
+    active.be_alone()
+    server = ScheduleProcess(tmp_path, settings=settings(address))
+    server.start(wait=False)
+    try:
+        server.wait_for_line("standing by: another server has the store")
+        assert server.stop() == 0
+    finally:
+        if server.is_running:
+            server.kill()
+        active.close()
+
+
+@pytest.mark.parametrize(
+    ("setting", "needs"),
+    [
+        ("storage.engine=sqlite", 'storage.engine = "postgres"'),
+        ("database.persistence=logfile", 'database.persistence = "storage"'),
+        ("workq.enabled=true", 'workq.persistence = "storage", or workq.enabled = false'),
+        ("kestrel.enabled=true", "kestrel.enabled = false: its journals are files"),
+    ],
+)
+def test_settings_that_would_leave_state_behind_are_refused(setting: str, needs: str):
+    words = as_words(settings("host=x") | SCHEDULE_ALONE)
+    refused = run("serve", *words, "--set", setting)
+    assert refused.exit_code == 2
+    assert f"storage.standby = true needs {needs}" in refused.stderr
+
+
+def test_doctor_examines_the_database(address: str):
+    words = as_words(settings(address) | SCHEDULE_ALONE)
+
+    def findings() -> list[tuple[str, str]]:
+        lines = run("doctor", "--json", *words).stdout.splitlines()
+        found = [json.loads(line) for line in lines]
+        return [(row["level"], row["said"]) for row in found if row["about"] == "database"]
+
+    known, no_sync, no_replica = findings()
+    assert known[0] == doctor.OK
+    assert "no server is active, epoch 0" in known[1]
+    assert no_sync == (doctor.BAD, "fsync is off in PostgreSQL: a power cut loses data")
+    assert no_replica[0] == doctor.NOTE
+    active = PostgresBackend(address)
+    active.be_alone()
+    assert "a server is active, epoch 1" in findings()[0][1]
+    active.close()
+    words += as_words({"storage.path": "host=127.0.0.1 port=1 password=secret"})
+    ((level, said),) = findings()
+    assert level == doctor.BAD
+    assert "secret" not in said
