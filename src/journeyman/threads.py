@@ -1,6 +1,7 @@
 """The only place that starts the threads of a server.
 
-    pool(1, "journeyman-writer")     an executor: the writer, cleaning, checkpoints, reading
+    worker("journeyman-writer")      one thread, one thing at a time: the writer
+    pool(1, "journeyman-cleaning")   an executor: cleaning, checkpoints, reading
     start(compact, "journeyman-…")   a thread of its own: compactions
 
 ``using`` puts something else in their place for what is called inside of it, event loops that
@@ -15,7 +16,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol
+from queue import SimpleQueue
+from typing import Protocol, TypeAlias
+
+Work: TypeAlias = tuple[Callable[[], None], Callable[[BaseException | None], None]]
 
 
 class StartedThread(Protocol):
@@ -24,16 +28,73 @@ class StartedThread(Protocol):
     def join(self) -> None: ...
 
 
+class Worker(Protocol):
+    """One thread that is handed one thing after another."""
+
+    @property
+    def submit(self) -> Callable[[Work], None]:
+        """Call the first of the two in the thread; then, there too, the other with its error."""
+        ...
+
+    def close(self) -> None:
+        """When all that was submitted is done."""
+        ...
+
+
 class Threads(Protocol):
     """What starts threads."""
+
+    def worker(self, name: str) -> Worker: ...
 
     def pool(self, workers: int, name: str) -> Executor: ...
 
     def start(self, target: Callable[[], None], name: str, *, daemon: bool) -> StartedThread: ...
 
 
+class OneThread:
+    """An executor's futures and their locks take twice as long to hand a batch over and back."""
+
+    def __init__(self, name: str) -> None:
+        self._work: SimpleQueue[Work | None] = SimpleQueue()
+        self.submit: Callable[[Work], None] = self._work.put
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._work.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            call, done = work
+            error: BaseException | None = None
+            try:
+                call()
+            except BaseException as raised:  # noqa: BLE001 - it is for the one who waits
+                error = raised
+            done(error)
+            del work, call, done, error  # nothing is kept while it waits
+
+
+class PoolWorker:
+    """A worker that is an executor: for other kinds of threads."""
+
+    def __init__(self, pool: Executor) -> None:
+        self._pool = pool
+
+    def submit(self, work: Work) -> None:
+        call, done = work
+        self._pool.submit(call).add_done_callback(lambda future: done(future.exception()))
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
+
+
 class SystemThreads:
     """Those of the machine."""
+
+    def worker(self, name: str) -> Worker:
+        return OneThread(name)
 
     def pool(self, workers: int, name: str) -> Executor:
         return ThreadPoolExecutor(workers, thread_name_prefix=name)
@@ -46,6 +107,11 @@ class SystemThreads:
 
 _threads: ContextVar[Threads] = ContextVar("threads")
 _of_the_system = SystemThreads()
+
+
+def worker(name: str) -> Worker:
+    """A thread that is handed one thing after another."""
+    return _threads.get(_of_the_system).worker(name)
 
 
 def pool(workers: int, name: str) -> Executor:

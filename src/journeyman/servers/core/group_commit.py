@@ -33,7 +33,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -217,7 +217,7 @@ class GroupCommit(ABC):
         self._is_recorded = is_recorded
         self._ledger = ledger
         self._max_waiting = max_waiting
-        self._thread = threads.pool(1, "journeyman-writer")
+        self._thread = threads.worker("journeyman-writer")
         self._waiting: deque[tuple[Any, Any]] = deque()
         self._waiting_bytes = 0
         self._due_waits = False
@@ -367,7 +367,7 @@ class GroupCommit(ABC):
 
     def close(self) -> None:
         """Nothing may be in flight: see ``idle``."""
-        self._thread.shutdown(wait=True)
+        self._thread.close()
 
     # -- a turn: take, decide, hand on --
 
@@ -426,7 +426,7 @@ class GroupCommit(ABC):
             self._write_here(batch)
         else:
             self._writing = batch
-            self._thread.submit(self._write_all, batch).add_done_callback(self._written_elsewhere)
+            self._thread.submit((partial(self._write_all, batch), self._written_elsewhere))
         return batch
 
     def _is_written(self, batch: Batch) -> bool:
@@ -471,11 +471,10 @@ class GroupCommit(ABC):
 
     def _begin_errand(self) -> None:
         self._writing = Batch([])
-        errand = self._thread.submit(self._errands.popleft())
-        errand.add_done_callback(self._errand_done_elsewhere)
+        self._thread.submit((self._errands.popleft(), self._errand_done_elsewhere))
 
-    def _errand_done_elsewhere(self, future: Future[None]) -> None:
-        self._loop.call_soon_threadsafe(self._errand_done, future.exception())
+    def _errand_done_elsewhere(self, error: BaseException | None) -> None:
+        self._back_on_the_loop(self._errand_done, error)
 
     def _errand_done(self, error: BaseException | None) -> None:
         self._writing = None
@@ -519,8 +518,14 @@ class GroupCommit(ABC):
 
     # -- the end of a write --
 
-    def _written_elsewhere(self, future: Future[None]) -> None:
-        self._loop.call_soon_threadsafe(self._written, future.exception())
+    def _written_elsewhere(self, error: BaseException | None) -> None:
+        self._back_on_the_loop(self._written, error)
+
+    def _back_on_the_loop(
+        self, call: Callable[[BaseException | None], None], error: BaseException | None
+    ) -> None:
+        with suppress(RuntimeError):  # the loop has been closed: no client waits any more
+            self._loop.call_soon_threadsafe(call, error)
 
     def _written(self, error: BaseException | None) -> None:
         batch, self._writing = self._writing, None

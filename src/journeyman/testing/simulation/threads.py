@@ -15,6 +15,7 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from journeyman.testing.simulation.world import Loop
+from journeyman.threads import PoolWorker, Worker
 
 
 class SimulatedThreads:
@@ -26,6 +27,9 @@ class SimulatedThreads:
         self._loop = loop
         self._chance = chance
         self._delay_s = delay_s
+
+    def worker(self, name: str) -> Worker:
+        return PoolWorker(self.pool(1, name))
 
     def pool(self, workers: int, name: str) -> Executor:  # noqa: ARG002 - as of the machine
         return _Pool(self._later, workers)
