@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Puts redis-server, rabbitmq-server, postgresql, chromium, libmemcached-tools, prometheus and systemd
-# on this machine: tests/integration starts its own of each server and talks to ours with the tools,
-# tests/browser looks at a report with the browser, and tests/unit/test_packaging.py checks alert
-# rules and the unit with promtool and systemd-analyze.
+# Puts redis-server, rabbitmq-server, postgresql, chromium, libmemcached-tools, prometheus, systemd and
+# strace on this machine: tests/integration starts its own of each server and talks to ours with the
+# tools, tests/browser looks at a report with the browser, tests/unit/test_packaging.py checks alert
+# rules and the unit with promtool and systemd-analyze, and tests/crash follows a server's system calls.
 #
 # Present: nothing happens. Missing, on a system with apt-get where we are root or sudo asks for
 # no password: installed, and kept from running as system services. Otherwise one line says what
 # is missing, and the exit status is 1.
 set -euo pipefail
 
-PROGRAMS=(redis-server rabbitmq-server postgresql chromium libmemcached-tools prometheus systemd) # also the names of their packages and services
+PROGRAMS=(redis-server rabbitmq-server postgresql chromium libmemcached-tools prometheus systemd strace) # also the names of their packages and services
 # Debian keeps rabbitmq-server in sbin, which the PATH of an ordinary user lacks.
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
