@@ -36,10 +36,11 @@ PAGES = {
     "overview": "/",
     "jobs": "/console/jobs?q=state:dead",
     "timetables": "/console/timetables",
+    "rules": "/console/rules",
     "queues": "/console/queues",
     "fan-out": "/console/fan-out",
     "log": "/console/log",
-    "time-machine": "/console/time",
+    "time-machine": "/console/time?at={now}&since=2020-01-01T00:00:00Z",
     "reports": "/console/reports",
     "settings": "/console/settings",
 }
@@ -83,7 +84,7 @@ def dead_job(api: Api, queue: str, reason: str = "it failed", payload: str = "p"
 def test_a_page_is_whole_accessible_and_quiet(browser, api, name):
     for dark, phone in ((False, False), (True, True)):
         with visit(browser, api.address, dark=dark, phone=phone) as visitor:
-            page = visitor.open(PAGES[name])
+            page = visitor.open(PAGES[name].format(now=quote(api.now())))
             expect(page.get_by_role("heading", level=1)).to_be_visible()
             expect(page.locator("nav [aria-current=page]")).to_have_count(1)
             width = page.evaluate("document.documentElement.scrollWidth")
@@ -99,7 +100,7 @@ def test_a_page_is_whole_accessible_and_quiet(browser, api, name):
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_can_be_read_without_scripts(browser, api, name):
     with visit(browser, api.address, script=False) as visitor:
-        page = visitor.open(PAGES[name])
+        page = visitor.open(PAGES[name].format(now=quote(api.now())))
         assert page.locator("main").inner_text().strip()
 
 
@@ -290,7 +291,7 @@ def test_scheduled_jobs_are_run_now_planned_and_removed(visitor, server, api):
     )
 
 
-def test_timetables_are_paused_run_and_backfilled(visitor, api):
+def test_timetables_are_paused_run_backfilled_resumed_and_removed(visitor, api):
     api.ask("PUT", "/v1/timetables/act", {"every": "1h", "runner": ["shell", "true"]})
     page = visitor.open("/console/timetables")
     card = page.locator("section.card", has=page.get_by_role("heading", name="act", exact=True))
@@ -308,6 +309,15 @@ def test_timetables_are_paused_run_and_backfilled(visitor, api):
     assert page.get_by_role("cell", name="yes").count() == 3
     visitor.click("Run these")
     assert visitor.confirm() == "3 occurrences run again"
+    with page.expect_navigation():
+        card.get_by_role("button", name="Resume").click()
+    assert visitor.confirm() == "resumed act"
+    assert api.ask("GET", "/v1/timetables/act")["state"] == "active"
+    with page.expect_navigation():
+        card.get_by_role("button", name="Remove").click()
+    assert visitor.confirm() == "removed act"
+    left = api.ask("GET", "/v1/timetables")["timetables"]
+    assert "act" not in [each["id"] for each in left]
 
 
 def test_a_stale_reader_can_go(visitor, api):
@@ -318,10 +328,28 @@ def test_a_stale_reader_can_go(visitor, api):
     assert api.ask("GET", "/v1/fan-out/queues/act_fan")["readers"] == []
 
 
+def test_a_fan_out_queue_and_a_rule_can_go(visitor, api):
+    api.ask("POST", "/v1/fan-out/queues/act_gone/items", {"data": "x"})
+    visitor.open("/console/fan-out?prefix=act_gone")
+    visitor.click("Delete queue")
+    assert visitor.confirm() == "deleted queue act_gone"
+    queues = api.ask("GET", "/v1/fan-out/queues?prefix=act_gone")["queues"]
+    assert queues == []
+    rule = {"pattern": "act.", "runner": "shell", "args": ["true"]}
+    api.ask("PUT", "/v1/schedule/rules/act.gone", rule)
+    visitor.open("/console/rules?prefix=act.gone")
+    visitor.click("Remove")
+    assert visitor.confirm() == "removed act.gone"
+    assert api.ask("GET", "/v1/schedule/rules?prefix=act.gone")["rules"] == []
+
+
 def test_logs_are_verified_compacted_and_cleaned(visitor):
     visitor.open("/console/log")
     visitor.click("Verify all logs")
     assert visitor.confirm().startswith("clean: ")
+    files = visitor.page.get_by_role("region", name="Files")
+    damaged = files.locator("tbody td:nth-child(6)").all_inner_texts()
+    assert "0 B" in damaged
     visitor.click("Compact the schedule")
     assert visitor.confirm()
     visitor.click("Clean the work queue")
@@ -341,6 +369,28 @@ def test_the_past_is_shown_compared_and_sent_again(visitor, api):
     assert api.queue("act.past")["ready"] == 0
     assert visitor.confirm().startswith("sent 1 of 1")
     assert api.queue("act.past")["ready"] == 1
+
+
+def test_the_slider_goes_to_a_moment_and_every_link_stays_there(visitor, api):
+    api.add("act.slide", "now")
+    page = visitor.open("/console/time")
+    slider = page.locator("#slider")
+    expect(slider).to_be_visible()
+    slider.focus()
+    page.keyboard.press("Home")  # the first moment of the log
+    moment = page.locator("#at").input_value()
+    assert moment.endswith("Z")
+    visitor.click("Go there")
+    expect(page.locator(".banner.at")).to_contain_text(moment)
+    for name in ("Overview", "Jobs", "Queues"):
+        with page.expect_navigation():
+            page.locator("nav").get_by_role("link", name=name, exact=True).click()
+        expect(page.locator(".banner.at")).to_contain_text(moment)
+        assert "act.slide" not in page.locator("main").inner_text()
+        assert visitor.serious() == []
+    with page.expect_navigation():
+        page.get_by_role("link", name="Back to now").click()
+    assert page.url == visitor.address + "/console/queues"
 
 
 def test_what_was_done_is_in_the_ledger(visitor, api):

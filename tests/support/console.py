@@ -48,6 +48,9 @@ class Api:
     def fail(self, job_id: str, reason: str) -> None:
         self.ask("POST", f"/v1/work/jobs/{job_id}/fail", {"result": reason})
 
+    def now(self) -> str:
+        return str(self.ask("GET", "/v1/figures")["time"])
+
     def job(self, job_id: str) -> Any:
         return self.ask("GET", f"/v1/work/jobs/{job_id}")
 

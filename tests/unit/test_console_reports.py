@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.servers.http.console.reports import MOST_KEPT, Reports
+from journeyman.disk import RealDisk
+from journeyman.logs.holders import register
+from journeyman.servers.http.console.reports import MOST_KEPT, Reports, lakes_of
 from journeyman.servers.http.errors import ApiError
 
 POLICY = "default-src 'none'; style-src 'sha256-a+/b='"
@@ -45,6 +47,14 @@ def test_a_report_is_made_kept_and_served_in_a_sandbox(tmp_path: Path):
     assert policy == f"{POLICY}; frame-ancestors 'none'; sandbox allow-scripts"
 
 
+def test_without_spark_the_answer_is_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Reports, "can_make", False)
+    with pytest.raises(ApiError, match=r"pip install 'journeyman\[spark\]'"):
+        Reports(str(tmp_path)).begin({}, "2026-11-17T07:00:00Z")
+
+
 def test_the_oldest_reports_go(tmp_path: Path):
     for minute in range(10, 10 + MOST_KEPT + 2):
         (tmp_path / f"report-20261116T00{minute}00Z.html").write_text("old")
@@ -60,6 +70,28 @@ def test_a_report_that_fails_says_why(tmp_path: Path):
     reports = Reports(str(tmp_path / "cache"), (sys.executable, "-c", FAILS))
     made(reports, str(tmp_path))
     assert (reports.error, reports.kept()) == ("no such log", [])
+
+
+def test_a_lake_that_reads_the_logs_is_found_by_what_it_left_beside_them(tmp_path: Path):
+    lake, log = tmp_path / "lake", tmp_path / "log"
+    lake.mkdir()
+    log.mkdir()
+    for number, who in enumerate((f"lake {lake}", "lake /nowhere", "stream x")):
+        register(RealDisk(), str(log), str(number), who, 1, {})
+    places = {"work": str(log)}
+    assert lakes_of(places) == [str(lake)]
+    reports = Reports(str(tmp_path / "cache"), (sys.executable, "-c", WRITES))
+
+    async def make() -> None:
+        with pytest.raises(ApiError, match="no lake"):
+            reports.begin(places, "2026-11-17T07:00:00Z", "/etc")
+        reports.begin(places, "2026-11-17T07:00:00Z", str(lake))
+        async with asyncio.timeout(60):
+            while reports.is_making:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(make())
+    assert reports.read("report-20261117T070000Z.html")[0] == PAGE + "--lake"
 
 
 @pytest.mark.parametrize("name", ["../ledger", "report-20261117T070000Z.html", "x.html"])

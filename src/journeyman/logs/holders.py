@@ -96,6 +96,12 @@ def ask(
     return holders.free(directory, log, files, active)
 
 
+def names_of_holders(disk: Disk, directory: str) -> list[str]:
+    """Who holds the logs of this directory, in words: ``lake /lake``."""
+    found = (_read(disk, directory, holder) for holder in _names(disk, directory))
+    return sorted({each[0] for each in found if each is not None})
+
+
 @dataclass(slots=True)
 class Holders:
     """Asked by the logs of a process, from any thread. ``tell`` gets what had to be let go."""

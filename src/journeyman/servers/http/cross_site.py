@@ -53,10 +53,10 @@ class CrossSite:
         host = self._allowed_host(hosts[0] if len(hosts) == 1 else "")
         if not request.raw_path.startswith(("/", "*")):
             self._allowed_host(request.raw_path.partition("://")[2].partition("/")[0])
-        _check_fetch(request)
         if request.method not in READING:
             _check_origin(request, host)
             _check_type(request, _FORMS if takes_forms else _JSON)
+        _check_fetch(request)
 
     def _allowed_host(self, text: str) -> tuple[str, int | None]:
         host = _split(text)

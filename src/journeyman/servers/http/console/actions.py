@@ -85,7 +85,7 @@ class Actions:
             "delete-queue": _Kind("Delete fan-out queues", True, self._delete_queue),
             "verify": _Kind("Verify all logs", False, self._verify, for_all=True),
             "compact": _Kind("Compact the schedule's log", False, self._compact, for_all=True),
-            "report": _Kind("Make a report about all logs", False, self._report, for_all=True),
+            "report": _Kind("Make a report", False, self._report, ("lake",), for_all=True),
             "clean": _Kind("Clean the work queue's log", False, self._clean, for_all=True),
         }  # fmt: skip
 
@@ -278,8 +278,8 @@ class Actions:
         return (await self._v1.log.compact(_with(call, values.ServiceBody("work")))).detail
 
     async def _report(self, call: RouteCall, action: Action) -> str:  # noqa: ARG002 - as all of them
-        now = time_text(self._backend.clock.now_ns())
-        return f"making {self._reports.begin(self._v1.log.places(), now)}"
+        now, lake = time_text(self._backend.clock.now_ns()), action.fields.get("lake", "")
+        return f"making {self._reports.begin(self._v1.log.places(), now, lake)}"
 
     async def _audit(self, call: RouteCall, action: Action, outcome: str) -> None:
         target = " ".join((*action.ids, *(f"{k}={v}" for k, v in action.fields.items())))

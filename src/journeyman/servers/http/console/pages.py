@@ -26,7 +26,7 @@ from journeyman.servers.http.console.assets import PREFIX, serve_asset
 from journeyman.servers.http.console.drawing import HEADERS, Drawing, asked, local, moment_of
 from journeyman.servers.http.console.figures import FigureHistory, series_of
 from journeyman.servers.http.console.job_pages import PAGE, JobPages
-from journeyman.servers.http.console.reports import Reports
+from journeyman.servers.http.console.reports import Reports, lakes_of
 from journeyman.servers.http.console.sessions import Session, Sessions
 from journeyman.servers.http.conversions import read_moment, time_text
 from journeyman.servers.http.errors import ApiError
@@ -259,11 +259,13 @@ class Console:
 
     async def reports(self, request: web.Request) -> web.StreamResponse:
         check_for_all(request["token"])
+        places = self._v1.log.places()
         kept, at = await asyncio.to_thread(self._reports.kept), moment_of(request)
         kept = [each for each in kept if not at or each.made_ns <= read_moment(at, "at")]
         return self._page(
             request, "reports.html", "reports",
-            places=self._v1.log.places(), reports=self._reports, kept=kept,
+            places=places, reports=self._reports, kept=kept,
+            lakes=await asyncio.to_thread(lakes_of, places),
         )  # fmt: skip
 
     async def report(self, request: web.Request) -> web.StreamResponse:

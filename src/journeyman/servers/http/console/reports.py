@@ -2,6 +2,8 @@
 
     begin() --> journeyman pipeline report LOGS... -o CACHE/.unfinished.html --> report-MOMENT.html
 
+A lake that reads these logs has left its name beside them; a report can be made from it instead.
+
 One at a time, on one core, for at most TIMEOUT_S; the newest MOST_KEPT are kept. The server itself
 never imports Spark. A report is served under the policy that it carries (the digests of its own
 style and script), in a sandbox: its script reaches neither the console nor the session.
@@ -19,6 +21,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from journeyman.disk import RealDisk
+from journeyman.logs.holders import names_of_holders
 from journeyman.servers.http.errors import ApiError
 
 TIMEOUT_S: Final = 900.0
@@ -28,6 +32,7 @@ COMMAND: Final = (
     *(sys.executable, "-m", "journeyman", "pipeline", "report", "--quiet"),
     *("--master", "local[1]", "--force"),
 )
+_LAKE: Final = "lake "  # what a lake calls itself beside a log
 _UNFINISHED: Final = ".unfinished.html"
 _NAME: Final = re.compile(r"report-\d{8}T\d{6}Z\.html")
 _POLICY: Final = re.compile(
@@ -41,6 +46,17 @@ class KeptReport(NamedTuple):
     name: str
     made_ns: int
     size: int
+
+
+def lakes_of(places: Mapping[str, str]) -> list[str]:
+    """Directories of lakes on this machine that read these logs. Blocks."""
+    disk, found = RealDisk(), set()
+    for place in places.values():
+        directory = place if os.path.isdir(place) else os.path.dirname(place)
+        with suppress(OSError):
+            found |= set(names_of_holders(disk, directory))
+    lakes = {who.removeprefix(_LAKE) for who in found if who.startswith(_LAKE)}
+    return sorted(lake for lake in lakes if os.path.isdir(lake))
 
 
 class Reports:
@@ -58,23 +74,26 @@ class Reports:
     def is_making(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    def begin(self, places: Mapping[str, str], moment: str) -> str:
+    def begin(self, places: Mapping[str, str], moment: str, lake: str = "") -> str:
         """The name that it will have. ``moment``: RFC 3339. ApiError: one is being made."""
+        if lake and lake not in lakes_of(places):
+            raise ApiError(404, "no lake of this name reads these logs")
         if self.is_making:
             raise ApiError(409, "a report is being made; wait for it", "busy")
         if not self.can_make:
             raise ApiError(409, "Spark is not installed: pip install 'journeyman[spark]'")
         name = f"report-{re.sub('[-:]', '', moment[:19])}Z.html"
         logs = [place for place in places.values() if os.path.exists(place)]
-        self._task = asyncio.get_running_loop().create_task(self._make(logs, name))
+        source = ["--lake", lake] if lake else logs
+        self._task = asyncio.get_running_loop().create_task(self._make(source, name))
         return name
 
-    async def _make(self, logs: list[str], name: str) -> None:
+    async def _make(self, source: list[str], name: str) -> None:
         self.error = ""
         unfinished = os.path.join(self.directory, _UNFINISHED)
         try:
             os.makedirs(self.directory, mode=0o700, exist_ok=True)
-            self.error = await self._run([*logs, "--output", unfinished])
+            self.error = await self._run([*source, "--output", unfinished])
             if not self.error:
                 os.replace(unfinished, os.path.join(self.directory, name))
                 for old in self.kept()[MOST_KEPT:]:
