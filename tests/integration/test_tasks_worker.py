@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 import journeyman as jm
 from journeyman.client import Schedule
 from journeyman.tasks.task import AnyTask
+from tests.support.ports import free_port
 from tests.support.servers.task_worker import WorkerProcess
 from tests.support.servers.workq_process import WorkqProcess
 
@@ -136,9 +136,7 @@ def url(tmp_path_factory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def metrics_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    return free_port()
 
 
 @pytest.fixture(scope="module")

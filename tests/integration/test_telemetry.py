@@ -12,9 +12,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from prometheus_client.parser import text_string_to_metric_families
 
 from journeyman import __version__
+from tests.support.ports import free_port
 from tests.support.servers.collector import Collector, UselessCollector, plain
 from tests.support.servers.schedule_process import ScheduleProcess
-from tests.support.servers.services import free_port
 
 FAR_NS = 4_000_000_000_000_000_000
 

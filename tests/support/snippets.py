@@ -7,7 +7,7 @@
     <!-- again -->                the commands of the next snippet are run until they print this
 
 A command that ends with `&` runs until the page ends. What follows `journeyman serve &` waits until
-the server answers. Ports are those that the system has free, by variables: pages name none.
+the server answers. Ports are free ones, by variables: pages name none.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.ports import free_ports
+
 PATIENCE_S = 120.0
+AGAIN_S = 0.5
 _FENCE = re.compile(
     r"^(<!-- again -->\n)?```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
@@ -72,7 +75,8 @@ class Reader:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._running: list[subprocess.Popen[bytes]] = []
-        self._environment = {**os.environ, **_free_ports(), "PYTHONPATH": str(directory)}
+        self._ports = dict(zip(_SERVICES, free_ports(len(_SERVICES)), strict=True))
+        self._environment = {**os.environ, **_addresses(self._ports), "PYTHONPATH": str(directory)}
         programs = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
         self._environment["PATH"] = os.pathsep.join(programs)
 
@@ -100,7 +104,7 @@ class Reader:
         deadline = time.monotonic() + patience_s
         while problem := self._try(command):
             assert time.monotonic() < deadline, problem
-            time.sleep(0.1)
+            time.sleep(AGAIN_S)
 
     def _try(self, command: Command) -> str:
         """What was wrong."""
@@ -134,26 +138,21 @@ class Reader:
             self._wait_for_server()
 
     def _wait_for_server(self) -> None:
+        """Until every service listens."""
         deadline = time.monotonic() + PATIENCE_S
-        ping = ["journeyman", "ping"]
-        while subprocess.run(
-            ping, env=self._environment, capture_output=True, check=False
-        ).returncode:
-            assert time.monotonic() < deadline, (self._directory / "messages-0").read_text()
-            time.sleep(0.1)
+        for port in self._ports.values():
+            while not _is_open(port):
+                assert time.monotonic() < deadline, (self._directory / "messages-0").read_text()
+                time.sleep(0.05)
 
 
-def _free_ports() -> Mapping[str, str]:
-    """For each service; and where clients find them."""
-    ports = dict(zip(_SERVICES, _unused_ports(len(_SERVICES)), strict=True))
+def _is_open(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _addresses(ports: Mapping[str, int]) -> Mapping[str, str]:
+    """Where each service listens, and where clients find them."""
     variables = {f"JOURNEYMAN_{name}_LISTEN": f"127.0.0.1:{port}" for name, port in ports.items()}
     others = f"schedule={ports['CONTROLLER']}&fan_out={ports['KESTREL']}"
     return variables | {"JOURNEYMAN_URL": f"journeyman://127.0.0.1:{ports['WORKQ']}?{others}"}
-
-
-def _unused_ports(count: int) -> Iterator[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    for each in sockets:
-        yield each.getsockname()[1]
-    for each in sockets:
-        each.close()

@@ -25,6 +25,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.ports import free_port
+
 START_LIMIT_S = 120.0  # a cold disk and two busy cores
 POLL_S = 0.05
 
@@ -58,13 +60,6 @@ def program(name: str) -> str:
         if path is None:
             raise RuntimeError(done.stderr.strip() or f"{name} is missing")
     return path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Service(ABC):
