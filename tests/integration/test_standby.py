@@ -17,8 +17,8 @@ from journeyman.cli import doctor
 from journeyman.storage.postgres import PostgresBackend
 from tests.support.cli_commands import rows, run
 from tests.support.crash.standby_cycles import StandbyCycles, is_closed
+from tests.support.ports import free_port
 from tests.support.servers.schedule_process import ScheduleProcess
-from tests.support.servers.services import free_port
 
 
 @pytest.fixture

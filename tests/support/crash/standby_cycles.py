@@ -22,8 +22,8 @@ from pathlib import Path
 
 import psycopg
 
+from tests.support.ports import free_port
 from tests.support.servers.schedule_process import LineClient
-from tests.support.servers.services import free_port
 from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 FAR_AWAY_NS = 4_000_000_000_000_000_000
