@@ -216,6 +216,8 @@ class Model:
             return NOT_FOUND
         if job.state not in UNFINISHED:
             return RefusedLine(Complaint.DUPLICATE_RESULT)
+        if command.attempt not in (0, job.attempts):
+            return RefusedLine(Complaint.LEASED_AGAIN)
         job.fails += 1
         add = job.add
         if job.fails >= add.max_fails or 0 < add.max_attempts <= job.attempts:
@@ -496,21 +498,23 @@ class ExtensionMachine(RuleBasedStateMachine):
             assert reply is None
             self.model.results[client] = job_id
 
-    @rule(job_id=job_ids)
-    def complete(self, job_id: bytes) -> None:
+    @rule(job_id=job_ids, attempt=few)
+    def complete(self, job_id: bytes, attempt: int) -> None:
         job = self.model.jobs.get(job_id)
         reply: Reply = DONE
         if job is None:
             reply = NOT_FOUND
         elif job.state not in UNFINISHED:
             reply = RefusedLine(Complaint.DUPLICATE_RESULT)
+        elif attempt not in (0, job.attempts):
+            reply = RefusedLine(Complaint.LEASED_AGAIN)
         else:
             self.model.finish(job_id, success=True, result=b"ok")
-        self.compare(Complete(job_id, b"ok"), reply)
+        self.compare(Complete(job_id, b"ok", attempt), reply)
 
-    @rule(job_id=job_ids, delay_ms=st.none() | delays)
-    def fail(self, job_id: bytes, delay_ms: int | None) -> None:
-        command = Fail(job_id, b"no", delay_ms)
+    @rule(job_id=job_ids, delay_ms=st.none() | delays, attempt=few)
+    def fail(self, job_id: bytes, delay_ms: int | None, attempt: int) -> None:
+        command = Fail(job_id, b"no", delay_ms, attempt)
         self.compare(command, self.model.fail(command))
 
     @rule(job_id=job_ids, ttr_ms=st.none() | ttrs)

@@ -61,6 +61,8 @@ def test_starting_up_imports_no_command_and_no_heavy_library():
     ("args", "words"),
     [
         (("melt",), ("'melt'", "journeyman --help")),
+        (("statsu",), ("'statsu'", "did you mean `journeyman status`?")),
+        (("jobs", "requeu"), ("'requeu'", "did you mean `journeyman jobs requeue`?")),
         (("--bogus",), ("--bogus", "journeyman --help")),
         (("dump",), ("PATH", "journeyman dump --help")),
         (("dump", "--bogus", "x"), ("--bogus", "journeyman dump --help")),

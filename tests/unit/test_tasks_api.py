@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import journeyman as jm
 from journeyman.cli.worker import one_process
+from journeyman.client import InvalidRequest
 from journeyman.errors import UsageError
 from journeyman.tasks.envelope import Envelope, UnreadableJob
 from journeyman.tasks.options import Rate
@@ -194,8 +195,14 @@ def test_rates_and_queue_shares_are_read_as_people_write_them():
     assert Rate.parse("10/m") == Rate(10, 60_000)
     assert Rate.parse("1/30s") == Rate(1, 30_000)
     assert QueueShare.parse("mail:3") == ("mail", 3)
-    with pytest.raises(UsageError, match="write NAME or NAME:WEIGHT"):
-        QueueShare.parse("mail:0")
+    for wrong in ("mail:0", "two words", "", "a\r\nb"):
+        with pytest.raises(UsageError, match="write NAME or NAME:WEIGHT"):
+            QueueShare.parse(wrong)
+
+
+def test_id_that_is_none_is_told_in_one_line():
+    with pytest.raises(InvalidRequest, match="job_id must be a UUID, not 'zz'"):
+        jm.App().job("zz")
 
 
 def test_ids_of_keys_depend_on_where_the_parts_end():

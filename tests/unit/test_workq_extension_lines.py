@@ -8,6 +8,7 @@ from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
+    Complete,
     Fail,
     Lease,
     Limits,
@@ -37,6 +38,8 @@ RAW, RAW_OTHER = (bytes.fromhex(text.replace("-", "")) for text in (ID, OTHER))
         ("limit q -key-concurrency=3", SetLimits("q", Limits(0, 0, 0, 3))),
         (f"fail {ID} 0 -delay=7\r\n", Fail(RAW, b"", 7)),
         (f"fail {ID} 0\r\n", Fail(RAW, b"", None)),
+        (f"fail {ID} 0 -delay=7 -attempt=3\r\n", Fail(RAW, b"", 7, 3)),
+        (f"complete {ID} 2 -attempt=4294967295\r\nok", Complete(RAW, b"ok", 4_294_967_295)),
         (
             f"add {ID} q 1 2 0 -key=k -replace=finished -after={OTHER},{OTHER} -even-failed=1\r\n",
             Add(RAW, "q", 1, 2, b"", options=AddOptions("k", True, (RAW_OTHER,), True)),
@@ -85,6 +88,9 @@ def test_lines_become_commands(line: str, command: object):
         ("requeue-all q 0", "Invalid limit"),
         ("requeue-all q 1001", "Invalid limit"),
         (f"fail {ID} 0 -delay=x\r\n", "Invalid Delay"),
+        (f"complete {ID} 0 -attempt=0\r\n", "Invalid Attempt"),
+        (f"complete {ID} 0 -delay=1\r\n", "Invalid command args"),
+        (f"fail {ID} 0 -attempt=4294967296\r\n", "Invalid Attempt"),
         (f"fail {ID} 0 -other=1\r\n", "Invalid command args"),
         (f"add {ID} q 1 1 0 -key=a/b\r\n", "Invalid Key"),
         (f"add {ID} q 1 1 0 -replace=all\r\n", "Invalid Replace"),

@@ -91,6 +91,28 @@ def limit(story: Story, limits: Limits) -> None:
     story.wait(0)
 
 
+def test_late_completion_is_refused_once_another_worker_has_the_job(story: Story):
+    """It would be acknowledged, and begun after that by the worker that has just leased it."""
+    command = Add(job_id(1), "q", 1000, DAY_MS, b"", options=AddOptions())
+    assert story.decide(command) == DONE
+    assert story.lease() == [1]
+    story.wait(1001)  # the first worker has lost its lease, but no other has the job yet
+    assert story.decide(Fail(job_id(1), b"", attempt=2)) == RefusedLine(Complaint.LEASED_AGAIN)
+    assert story.lease() == [1]
+    assert story.decide(Complete(job_id(1), b"", 1)) == RefusedLine(Complaint.LEASED_AGAIN)
+    story.restart()
+    assert story.decide(Complete(job_id(1), b"", 1)) == RefusedLine(Complaint.LEASED_AGAIN)
+    assert story.decide(Complete(job_id(1), b"", 2)) == DONE
+
+
+def test_late_completion_is_taken_while_no_other_worker_has_the_job(story: Story):
+    command = Add(job_id(1), "q", 1000, DAY_MS, b"", options=AddOptions())
+    assert story.decide(command) == DONE
+    assert story.lease() == [1]
+    story.wait(1001)
+    assert story.decide(Complete(job_id(1), b"", 1)) == DONE
+
+
 def test_jobs_of_a_full_key_return_one_by_one(story: Story):
     limit(story, Limits(key_concurrency=1))
     for number in range(1, 6):

@@ -17,6 +17,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 
 import click
 
@@ -32,6 +33,7 @@ _MEANT_AS_LISTEN = ("--port", "--host", "--bind", "--address", "--addr")
 
 DEBUG_VARIABLE = "JOURNEYMAN_DEBUG"
 
+_NO_COMMAND = re.compile(r"No such command '(\S+)'")
 _LINE_BREAKS = re.compile(r"\s*[\r\n]\s*")
 
 
@@ -115,7 +117,18 @@ def _hint(error: click.UsageError) -> str:
         known = {name for each in error.ctx.command.params for name in each.opts}
         if error.option_name in _MEANT_AS_LISTEN and "--listen" in known:
             return f"{said}: use --listen HOST:PORT; see `{command} --help`"
+    if (meant := _meant_command(error)) is not None:
+        return f"{said}; did you mean `{command} {meant}`?"
     return f"{said}; see `{command} --help`"
+
+
+def _meant_command(error: click.UsageError) -> str | None:
+    """The command that is nearest to a word that is none, if one is near."""
+    ctx = error.ctx
+    wrong = _NO_COMMAND.search(error.format_message())
+    if ctx is None or wrong is None or not isinstance(ctx.command, click.Group):
+        return None
+    return next(iter(get_close_matches(wrong[1], ctx.command.list_commands(ctx), 1, 0.7)), None)
 
 
 def _complain(line: str, error: BaseException, code: int, debug: bool) -> int:

@@ -161,6 +161,7 @@ class Link:
         elif isinstance(error, gaierror):
             reason = "the host is not known"
         elif isinstance(error, ConnectionRefusedError):
+            reason = "connection refused"
             hint = f"; is this the port of {self._service}, and is it running?"
         elif self._is_tls and isinstance(error, ssl.SSLError | TimeoutError | ConnectionError):
             hint = "; does this port speak TLS? If not, leave tls out"

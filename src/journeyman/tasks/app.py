@@ -23,6 +23,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
 from journeyman.client.service import DEFAULT_URL, URL_VARIABLE
+from journeyman.client.workq.lines import as_id
 from journeyman.errors import TimetableError, UsageError
 from journeyman.tasks.broker import Broker
 from journeyman.tasks.envelope import Codec, JsonCodec
@@ -166,9 +167,8 @@ class App:
     # -- jobs --------------------------------------------------------------------------------------
 
     def job(self, job_id: str | UUID) -> Job[Any]:
-        """A job that was sent before, by its id."""
-        found = job_id if isinstance(job_id, UUID) else UUID(job_id)
-        return Job(self.broker, self.codec, found)
+        """A job that was sent before, by its id. Raises InvalidRequest if that is none."""
+        return Job(self.broker, self.codec, as_id(job_id))
 
     @property
     def url(self) -> str:

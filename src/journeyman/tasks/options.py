@@ -186,9 +186,14 @@ def limits_by_queue(tasks: Mapping[str, Options]) -> dict[str, QueueLimits]:
     return {queue: limits for queue, (_, limits) in found.items()}
 
 
+def is_name(text: str) -> bool:
+    """Whether the server takes this as the name of a queue, a key or a worker."""
+    return _QUEUE.fullmatch(text) is not None
+
+
 def key_name(key: str) -> str:
     """A key as the server takes it: as it is, or a digest of it."""
-    return key if _QUEUE.fullmatch(key) else hashlib.sha256(key.encode()).hexdigest()[:32]
+    return key if is_name(key) else hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 def filled(template: str, arguments: Mapping[str, Any], task: str) -> str:

@@ -324,20 +324,25 @@ def touch(job_id: JobId, *, ttr_ms: int | None = None) -> Call[None]:
     return twice(lines.line(*words), lines.read_done)
 
 
-def complete(job_id: JobId, result: bytes = b"") -> Call[None]:
-    """The job is done. Raises NotFound, or Refused with the reason ``Duplicate result``."""
-    return _finish("complete", job_id, result)
+def complete(job_id: JobId, result: bytes = b"", *, attempt: int = 0) -> Call[None]:
+    """The job is done. Raises NotFound, or Refused with the reason ``Duplicate result``.
+
+    With the ``attempt`` of ``lease_many``: refused as ``Job was leased again`` if it was.
+    """
+    return _finish("complete", job_id, result, attempt)
 
 
-def fail(job_id: JobId, result: bytes = b"", *, delay_ms: int | None = None) -> Call[None]:
+def fail(
+    job_id: JobId, result: bytes = b"", *, delay_ms: int | None = None, attempt: int = 0
+) -> Call[None]:
     """The job failed: it is retried if attempts and fails are left. Raises as ``complete``.
 
     ``delay_ms`` is the time before this retry, instead of the job's own delay.
     """
     if delay_ms is None:
-        return _finish("fail", job_id, result)
+        return _finish("fail", job_id, result, attempt)
     delay = lines.number(delay_ms, "delay_ms", 0, MAX_WAIT_MS)
-    return _finish("fail", job_id, result, f"-delay={delay}")
+    return _finish("fail", job_id, result, attempt, f"-delay={delay}")
 
 
 # -- administration ------------------------------------------------------------------------------
@@ -450,8 +455,10 @@ def add_requests(requests: Sequence[bytes]) -> Call[list[Refused | None]]:
     )
 
 
-def _finish(word: str, job_id: JobId, result: bytes, *flags: str) -> Call[None]:
+def _finish(word: str, job_id: JobId, result: bytes, attempt: int, *flags: str) -> Call[None]:
     result = lines.checked_data(result, "result")
+    if checks.whole(attempt, "attempt", 0, 2**32 - 1):
+        flags += (f"-attempt={attempt}",)
     head = lines.line(word, str(as_id(job_id)), str(len(result)), *flags)
     return once(head + lines.block(result), lines.read_done)
 

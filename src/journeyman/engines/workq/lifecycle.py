@@ -103,6 +103,7 @@ from journeyman.units import NS_PER_MS
 _COMPLETE, _FAIL = Command.COMPLETE, Command.FAIL  # to look a member up takes its time
 _START = Command.START_ATTEMPT
 _DUPLICATE = RefusedLine(Complaint.DUPLICATE_RESULT)
+_LEASED_AGAIN = RefusedLine(Complaint.LEASED_AGAIN)
 _NO_LEDGER = RefusedLine(Complaint.NO_LEDGER)
 _NOT_LEASED = RefusedLine(Complaint.NOT_LEASED)
 EXPIRED_LIMIT = 16  # jobs that one decision clears out of the way
@@ -273,8 +274,11 @@ def complete(state: WorkqState, command: Complete, _client: Client) -> Reply:
     entry = state.find(job_id)
     if entry is None:
         return NOT_FOUND
-    if opened(entry)[1] not in UNFINISHED:
+    _, stage, attempts, *_ = opened(entry)
+    if stage not in UNFINISHED:
         return _DUPLICATE
+    if command.attempt and command.attempt != attempts:
+        return _LEASED_AGAIN
     finished = JobFinished(state.instant, job_id, _COMPLETE, command.result)
     _finish(state, entry, finished, COMPLETED)
     return DONE
@@ -288,6 +292,8 @@ def fail(state: WorkqState, command: Fail, _client: Client) -> Reply:
     spec, stage, attempts, fails, _, _, _ = opened(entry)
     if stage not in UNFINISHED:
         return _DUPLICATE
+    if command.attempt and command.attempt != attempts:
+        return _LEASED_AGAIN
     if _may_retry(spec, attempts, fails):
         has_delay = command.delay_ms is not None and not is_run(spec)
         if has_delay and not state.extensions.is_allowed:

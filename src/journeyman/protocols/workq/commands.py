@@ -85,9 +85,10 @@ class Complaint(StrEnum):
     RETRY_DELAY = "Invalid Retry Delay"  # new
     CURSOR_OFFSET = "Invalid cursor offset"
     LIMIT = "Invalid limit"
-    KEY = "Invalid Key"  # new, and so are the next ten
+    KEY = "Invalid Key"  # new, and so are the next eleven
     WORKER = "Invalid Worker"
     DELAY = "Invalid Delay"
+    ATTEMPT = "Invalid Attempt"
     MAX_JOBS = "Invalid Max"
     REPLACE = "Invalid Replace"
     PARENTS = "Invalid Parents"
@@ -100,6 +101,7 @@ class Complaint(StrEnum):
     DUPLICATE_RESULT = "Duplicate result"
     NOT_DEAD = "Job is not dead"  # new, of requeue
     NOT_LEASED = "Job is not leased"  # new, of touch
+    LEASED_AGAIN = "Job was leased again"  # new, of complete and fail
     NO_PARENT = "Unknown parent"  # new, of -after
     TOO_MANY_CHILDREN = "Too many jobs wait for others"  # new, of -after
     TOO_MANY_LIMITS = "Too many queues have limits"  # new, of limit
@@ -195,8 +197,11 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
+    """``attempt``: only if no other one has begun since; 0: in any case."""
+
     job_id: bytes
     result: bytes
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +211,7 @@ class Fail:
     job_id: bytes
     result: bytes
     delay_ms: int | None = None
+    attempt: int = 0  # as of Complete
 
 
 @dataclass(frozen=True, slots=True)

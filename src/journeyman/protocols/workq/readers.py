@@ -216,23 +216,30 @@ def run(words: Words, flags: Flags, payload: bytes) -> commands.Event:
 
 
 def complete(words: Words, flags: Flags, payload: bytes) -> commands.Event:
-    job_id = None if flags else read_id(words[1])
+    attempt = 0
+    if flags:
+        if flags.keys() != {b"attempt"}:
+            return _NO[commands.Complaint.ARGS]
+        attempt = _read_up_to(flags[b"attempt"], _MAX_U32) or 0
+        if not attempt:
+            return _NO[commands.Complaint.ATTEMPT]
+    job_id = read_id(words[1])
     if job_id is None or not is_version_4(job_id):
-        return _NO[commands.Complaint.ARGS if flags else commands.Complaint.ID]
-    return commands.Complete(job_id, payload)
+        return _NO[commands.Complaint.ID]
+    return commands.Complete(job_id, payload, attempt)
 
 
 def fail(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     delay_ms = None
-    if flags.keys() == {b"delay"}:
+    if b"delay" in flags:
         delay_ms = _read_up_to(flags[b"delay"], commands.MAX_RETRY_DELAY_MS)
         if delay_ms is None:
             return _NO[commands.Complaint.DELAY]
-        flags = {}
+        flags = {key: value for key, value in flags.items() if key != b"delay"}
     read = complete(words, flags, payload)
     if not isinstance(read, commands.Complete):
         return read
-    return commands.Fail(read.job_id, payload, delay_ms)
+    return commands.Fail(read.job_id, payload, delay_ms, read.attempt)
 
 
 # -- commands that are a line ---------------------------------------------------------------------

@@ -62,9 +62,10 @@ class WorkerLink(asyncio.Protocol):
                     cls, host, port, ssl=tls_context(address.tls_setting())
                 )
         except (OSError, TimeoutError) as error:
-            refused = isinstance(error, ConnectionRefusedError)
-            hint = "; is the work queue running there?" if refused else ""
-            raise CannotConnect(f"cannot connect to {host}:{port}: {error}{hint}") from error
+            reason = str(error) or "timed out"
+            if isinstance(error, ConnectionRefusedError):
+                reason = "connection refused; is the work queue running there (journeyman serve)?"
+            raise CannotConnect(f"cannot connect to {host}:{port}: {reason}") from error
         link = protocol
         if address.token:
             try:

@@ -78,6 +78,8 @@ async def _until_stopped(worker: Worker, grace_s: float) -> int:
     try:
         await running
     except asyncio.CancelledError:
+        if not worker.in_hand:
+            return 0
         logger.warning("%d jobs were running; they come again after their lease", worker.in_hand)
         return 1
     return 0

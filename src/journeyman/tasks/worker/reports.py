@@ -39,8 +39,8 @@ class Reports:
     def is_busy(self) -> bool:
         return bool(self._open)
 
-    def send(self, job_id: str, outcome: Outcome) -> None:
-        self._open[job_id] = _requests(job_id, outcome)
+    def send(self, job_id: str, attempt: int, outcome: Outcome) -> None:
+        self._open[job_id] = _requests(job_id, attempt, outcome)
         self._next(job_id)
 
     def touch(self, job_id: str, told: Callable[[str], None]) -> None:
@@ -87,7 +87,10 @@ class Reports:
                 self._open[job_id][0] = _DELAY.sub(b"", self._open[job_id][0], count=1)
                 self._next(job_id)  # the job is tried again at once, rather than not at all
                 return
-            if not text.endswith(("Duplicate job", "Duplicate result")):
+            if text.endswith("Job was leased again"):
+                logger.warning("job %s: its lease ran out and another worker has it;"
+                               " the outcome is dropped", job_id)  # fmt: skip
+            elif not text.endswith(("Duplicate job", "Duplicate result")):
                 logger.warning("job %s: the server refused its report: %s", job_id, text)
         requests = self._open.get(job_id)
         if requests is None:
@@ -115,15 +118,19 @@ class Reports:
             self._next(job_id)
 
 
-def _requests(job_id: str, outcome: Outcome) -> list[bytes]:
+def _requests(job_id: str, attempt: int, outcome: Outcome) -> list[bytes]:
+    """With the number of the attempt: if the lease ran out meanwhile and another worker has the
+    job, that one is right. Otherwise it could begin a job whose completion was acknowledged."""
+    flags = f" -attempt={attempt}"
     if isinstance(outcome, TaskDone):
-        last = _finish("complete", job_id, outcome.result)
+        last = _finish("complete", job_id, outcome.result, flags)
         return [last] if outcome.following is None else [_add(outcome.following), last]
-    delay = f" -delay={outcome.delay_ms}" if isinstance(outcome, Again) else ""
-    return [_finish("fail", job_id, outcome.failure.encode(), delay)]
+    if isinstance(outcome, Again):
+        flags += f" -delay={outcome.delay_ms}"
+    return [_finish("fail", job_id, outcome.failure.encode(), flags)]
 
 
-def _finish(word: str, job_id: str, result: bytes, flags: str = "") -> bytes:
+def _finish(word: str, job_id: str, result: bytes, flags: str) -> bytes:
     return b"%b %b %d%b\r\n%b\r\n" % (
         word.encode(), job_id.encode(), len(result), flags.encode(), result,
     )  # fmt: skip

@@ -36,7 +36,7 @@ from journeyman.protocols.workq.commands import MAX_LEASED
 from journeyman.tasks.app import App
 from journeyman.tasks.broker import JobEnding
 from journeyman.tasks.envelope import Failure
-from journeyman.tasks.options import key_name
+from journeyman.tasks.options import is_name, key_name
 from journeyman.tasks.running import (
     Again,
     Dead,
@@ -80,7 +80,7 @@ class QueueShare(NamedTuple):
     def parse(cls, text: str) -> QueueShare:
         """``mail`` or ``mail:3``. Raises UsageError."""
         name, colon, weight = text.partition(":")
-        if not name or (colon and not (weight.isdecimal() and int(weight))):
+        if not is_name(name) or (colon and not (weight.isdecimal() and int(weight))):
             raise UsageError(f"not a queue: {text!r}; write NAME or NAME:WEIGHT, like mail:3")
         return cls(name, int(weight or 1))
 
@@ -400,7 +400,7 @@ class Worker:
         self._changed.set()
 
     def _conclude(self, prepared: Prepared, outcome: Outcome, took_s: float) -> None:
-        self._reports.send(prepared.delivery.job_id, outcome)
+        self._reports.send(prepared.delivery.job_id, prepared.delivery.attempt, outcome)
         _log(prepared, outcome, took_s)
         if self._on_outcome is not None:
             self._on_outcome(prepared, outcome, took_s)
