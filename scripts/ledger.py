@@ -1,6 +1,7 @@
 """Kill a server under load, again and again, and compare what it holds with an outside ledger.
 
     python scripts/ledger.py --cycles 200
+    python scripts/ledger.py --door all --cycles 1000
     python scripts/ledger.py --store --cycles 200
     python scripts/ledger.py --door workq --cycles 200
     python scripts/ledger.py --door workq --store --cycles 200
@@ -27,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.support.crash.fanout_ledger_cycles import FanCycles
 from tests.support.crash.schedule_ledger_cycles import Cycles, StoredCycles
 from tests.support.crash.timetable_cycles import TimetableCycles
+from tests.support.crash.whole_cycles import WholeCycles
 from tests.support.crash.work_ledger_cycles import WorkCycles
 
 
@@ -34,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Kill a server under load and check its memory.")
     parser.add_argument(
         "--door",
-        choices=("ztick", "workq", "kestrel", "timetables"),
+        choices=("ztick", "workq", "kestrel", "timetables", "all"),
         default="ztick",
         help="which one",
     )
@@ -50,11 +52,13 @@ def main() -> int:
     out = sys.stdout
     out.write(f"seed {seed}, {options.cycles} cycles in {directory}\n")
     begin = time.monotonic()
-    cycles: Cycles | WorkCycles | FanCycles | TimetableCycles
+    cycles: Cycles | WorkCycles | FanCycles | TimetableCycles | WholeCycles
     if options.door == "workq":
         cycles = WorkCycles(directory, seed=seed, in_store=options.store)
     elif options.door == "kestrel":
         cycles = FanCycles(directory, seed=seed)
+    elif options.door == "all":
+        cycles = WholeCycles(directory, seed=seed)
     elif options.door == "timetables":
         cycles = TimetableCycles(directory, seed=seed)
     elif options.store:

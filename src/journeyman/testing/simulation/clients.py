@@ -20,18 +20,17 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 from journeyman.testing.simulation.history import History, Operation
 from journeyman.testing.simulation.models import DUPLICATE, NOT_FOUND, OK, REFUSED
-from journeyman.testing.simulation.network import ConnectionCut, Network, Wire
-from journeyman.testing.simulation.world import Loop
+from journeyman.testing.simulation.network import ConnectionCut
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 SCHEDULE_PORT, WORK_PORT, FAN_OUT_PORT = 5678, 9922, 22133
 FAR_NS = 4_000_000_000 * NS_PER_S  # beyond all simulated time
 TTL_MS = 30 * 24 * 3600 * 1000
-WORK_QUEUES = {"work": (20_000, 0), "retry": (20_000, 3), "slow": (500, 0)}  # TTR in ms, max-fails
+WORK_QUEUES = {"work": (3_000, 0), "retry": (3_000, 3), "slow": (500, 0)}  # TTR in ms, max-fails
 FAN_QUEUES = {"one": ("",), "fan": ("a", "b")}
 BURST = 6
 KEYS = 24
@@ -71,6 +70,28 @@ class Pace:
         return chance.random() * self.short_s
 
 
+class AnyWire(Protocol):
+    """A connection to a server; ConnectionCut when it is over."""
+
+    def send(self, data: bytes) -> None: ...
+
+    async def read_line(self) -> bytes: ...
+
+    async def read_bytes(self, size: int) -> bytes: ...
+
+    def cut(self) -> None: ...
+
+
+class Ways(Protocol):
+    """What a process needs of the world."""
+
+    def fork(self, name: object) -> random.Random:
+        """Chance of its own."""
+        ...
+
+    def connect(self, loop: Any, port: int) -> AnyWire: ...
+
+
 class Process(ABC):
     """One of them. ``run`` ends after ``stop``, when what was asked has been answered."""
 
@@ -79,22 +100,25 @@ class Process(ABC):
     def __init__(
         self,
         number: int,
-        loop: Loop,
-        network: Network,
+        loop: asyncio.AbstractEventLoop,
+        ways: Ways,
         notes: Notes,
         pace: Pace,
         life: Callable[[], int],
     ) -> None:
-        self.chance = network.world.fork(f"{type(self).__name__} {number}")
+        self.chance = ways.fork(f"{type(self).__name__} {number}")
         self.notes = notes
         self.history = notes.history
         self.life = life
         self._loop = loop
-        self._network = network
+        self._ways = ways
         self._pace = pace
         self._is_stopping = False
         self._pause: asyncio.Future[None] | None = None
-        self.wire: Wire
+        self.wire: AnyWire
+
+    def connect(self) -> None:
+        self.wire = self._ways.connect(self._loop, self.port)
 
     @abstractmethod
     async def step(self) -> None:
@@ -103,7 +127,7 @@ class Process(ABC):
     async def run(self) -> None:
         while not self._is_stopping:
             try:
-                self.wire = self._network.connect(self._loop, self.port)
+                self.connect()
                 while not self._is_stopping:
                     await self.step()
                     await self.pause(self._pace.draw_s(self.chance))
@@ -194,6 +218,10 @@ class Starter(ScheduleProcess):
 
 
 class Operator(ScheduleProcess):
+    async def order(self, command: str) -> None:
+        answer = await self.ask(command)
+        assert answer == "OK", f"{command}: {answer}"
+
     async def step(self) -> None:
         await self._read_list(
             self.chance.choice(("STAT", "TIMETABLE LIST", "QUERY k", "LISTRULES"))
@@ -312,11 +340,11 @@ class Worker(WorkProcess):
             verb = "fail" if self.chance.random() < 0.2 else "complete"
             await self.finish(job_id, verb)
 
-    async def drain(self) -> None:
+    async def drain(self, wait_ms: int) -> None:
         """Until nothing is left that any worker could do; then look at every job."""
-        self.wire = self._network.connect(self._loop, self.port)
+        self.connect()
         names = (*WORK_QUEUES, "ruled")
-        while jobs := await self.lease(names, 60_000):
+        while jobs := await self.lease(names, wait_ms):
             for job_id in jobs:
                 await self.finish(job_id, "complete")
         for job_id in self.notes.jobs:
@@ -348,9 +376,9 @@ class Publisher(Process):
 class Reader(Process):
     port = FAN_OUT_PORT
 
-    def __init__(self, *arguments: object, queue: str, reader: str) -> None:
-        super().__init__(*arguments)  # type: ignore[arg-type]
-        self.queue = queue
+    key = ""
+
+    def read_from(self, queue: str, reader: str) -> None:
         self.key = f"{queue}+{reader}" if reader else queue
 
     async def step(self) -> None:
@@ -376,7 +404,7 @@ class Reader(Process):
             self.notes.came.setdefault(self.key, []).append((item, operation))
         return bool(item)
 
-    async def drain(self) -> None:
-        self.wire = self._network.connect(self._loop, self.port)
-        while await self.read(20_000):
+    async def drain(self, wait_ms: int) -> None:
+        self.connect()
+        while await self.read(wait_ms):
             pass

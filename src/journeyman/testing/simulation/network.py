@@ -15,6 +15,7 @@ its connections (they are in a set) does not change what happens.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,9 @@ class Network:
         self.connections = 0
         self._ports: dict[int, tuple[Loop, Callable[[], asyncio.Protocol]]] = {}
         self._open: dict[Wire, None] = {}
+
+    def fork(self, name: object) -> random.Random:
+        return self.world.fork(name)
 
     def listener(self, loop: Loop) -> Callable[..., Any]:
         """What ``create_server`` of this loop does."""

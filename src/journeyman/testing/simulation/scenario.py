@@ -21,43 +21,22 @@ import errno
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from journeyman.config import Configuration
 from journeyman.config.loading import load
 from journeyman.testing.simulated_files import Survival
-from journeyman.testing.simulation.checks import (
-    check_deliveries,
-    check_occurrences,
-    check_order,
-    check_registers,
-    tell,
-)
-from journeyman.testing.simulation.clients import (
-    FAN_QUEUES,
-    WORK_QUEUES,
-    Notes,
-    Operator,
-    Pace,
-    Planner,
-    Process,
-    Producer,
-    Publisher,
-    Reader,
-    Starter,
-    Worker,
-)
-from journeyman.testing.simulation.history import NEVER, UNKNOWN, History, Operation
+from journeyman.testing.simulation.cast import Cast
+from journeyman.testing.simulation.checks import tell
+from journeyman.testing.simulation.clients import Notes, Pace
+from journeyman.testing.simulation.history import History
 from journeyman.testing.simulation.machine import Machine
-from journeyman.testing.simulation.models import OK
 from journeyman.testing.simulation.network import Network, Weather
 from journeyman.testing.simulation.world import World
 from journeyman.units import NS_PER_S
 
 TIMETABLES = {"minutely": 60, "often": 20}  # by name: seconds
-RULES = ('run run. shell "a program"', "queue queue. queue ruled", "journal journal. journal one")
 ENDS = ("power", "power", "power", "start", "kill", "stop", "sync")
 LOOK_S = 1.0  # between two looks whether something has come about
 TROUBLES = ("full", "slow", "files", "clock", "nothing", "nothing")
@@ -135,7 +114,14 @@ class Story:
             world, self._network, _configuration(self._chance), self._outside, self._survival
         )
         self.machine.ended = self._history.server_died
-        self._processes: list[Process] = []
+        self._cast = Cast(
+            self._outside,
+            self._network,
+            self._notes,
+            plan.pace,
+            life=lambda: self.machine.life,
+            timetables=TIMETABLES,
+        )
         self._set_ns = self._most_ns = 0  # by how much the clock was set: now, at most
         self._set_back: list[int] = []  # when it was set back
 
@@ -151,21 +137,19 @@ class Story:
     # -- the story --
 
     async def _tell_story(self) -> None:
-        calm, self._network.weather = self._network.weather, Weather()
+        weather, self._network.weather = self._network.weather, Weather()
         await self._start()
-        await self._set_up()
-        self._network.weather = calm
-        tasks = self._begin_processes()
+        await self._cast.set_up()
+        self._network.weather = weather
+        self._cast.begin()
         while len(self._history.operations) < self.plan.operations:
             if self.machine.life >= self.plan.lives:
                 await self._until(lambda: len(self._history.operations) >= self.plan.operations)
                 break
             await self._live()
-        for process in self._processes:
-            process.stop()
         self._network.weather = Weather()
         self._heal()
-        await asyncio.gather(*tasks)
+        await self._cast.stop()
         await self._end()
 
     async def _live(self) -> None:
@@ -244,135 +228,20 @@ class Story:
         self.report.disk_operations += self.machine.disk.operations
         return self._chance.randrange(1 << 30)
 
-    # -- processes --
-
-    def _arguments(self, number: int) -> tuple[object, ...]:
-        life = lambda: self.machine.life  # noqa: E731
-        return number, self._outside, self._network, self._notes, self.plan.pace, life
-
-    def _begin_processes(self) -> list[Awaitable[None]]:
-        kinds: list[tuple[type[Process], int]] = [
-            (Planner, 3),
-            (Starter, 1),
-            (Producer, 2),
-            (Worker, 3),
-            (Publisher, 2),
-            (Operator, 1),
-        ]
-        for kind, count in kinds:
-            self._processes += [kind(*self._arguments(n)) for n in range(count)]  # type: ignore[arg-type]
-        self._processes += self._readers()
-        return [self._outside.create_task(process.run()) for process in self._processes]
-
-    def _readers(self) -> list[Process]:
-        pairs = [(queue, reader) for queue, readers in FAN_QUEUES.items() for reader in readers]
-        return [
-            Reader(*self._arguments(number), queue=queue, reader=reader)
-            for number, (queue, reader) in enumerate(pairs)
-        ]
-
-    async def _set_up(self) -> None:
-        operator = Operator(*self._arguments(99))  # type: ignore[arg-type]
-        operator.wire = self._network.connect(self._outside, operator.port)
-        for rule in RULES:
-            assert await operator.ask(f"RULE SET {rule}") == "OK"
-        for name, every_s in TIMETABLES.items():
-            options = "catch_up=all catch_up_limit=1000 overlap=allow run shell program"
-            answer = await operator.ask(f"TIMETABLE SET {name} every {every_s}s {options}")
-            assert answer == "OK", answer
-        operator.wire.cut()
-        for reader in self._readers():
-            assert isinstance(reader, Reader)
-            reader.wire = self._network.connect(self._outside, reader.port)
-            assert not await reader.read(0)
-            reader.wire.cut()
-
     async def _end(self) -> None:
         """Nothing goes wrong any more: one more start, then all that is left is done."""
         self.machine.kill()
         # What was due by the clock before it was set back is due again.
         self.world.set_clock(self._most_ns - self._set_ns)
         await self._start()
-        await asyncio.sleep(3 * max(TIMETABLES.values()))
-        for reader in self._readers():
-            assert isinstance(reader, Reader)
-            await reader.drain()
-        worker = Worker(*self._arguments(99))  # type: ignore[arg-type]
-        await worker.drain()
+        await self._cast.finish()
         self.machine.stop()
         await self._until(lambda: not self.machine.is_running, limit_s=600)
 
-    # -- checks --
-
     def _check(self) -> None:
-        machine, notes, history = self.machine, self._notes, self._history
-        tell(machine.mistakes)
-        tell(notes.wrong)
-        self.report.checked = check_registers(history)
-        self.report.occurrences = check_occurrences(machine.runs, TIMETABLES)
-        self._check_due()
-        self._check_work()
-        for queue, readers in FAN_QUEUES.items():
-            puts = notes.puts.get(queue, {})
-            for reader in readers:
-                key = f"{queue}+{reader}" if reader else queue
-                came = [(i, o) for i, o in notes.came.get(key, []) if not _is_of_rule(i)]
-                check_deliveries(puts, came, self._lost(f"read/{key}"))
-
-    def _check_due(self) -> None:
-        ran: dict[str, list[int]] = {}
-        for life, job in self.machine.runs:
-            ran.setdefault(job, []).append(life)
-        wrong = []
-        for name, operation in self._notes.due.items():
-            lives = ran.get(name, [])
-            if name.startswith("run.") and operation.answer == OK and not lives:
-                wrong.append(f"{operation} was acknowledged and never ran")
-            if lives and name in self._notes.executed and max(lives) > self._notes.executed[name]:
-                wrong.append(f"{name} ran in life {max(lives)}, after it was shown as executed")
-        known = self._notes.due
-        wrong += [f"{job} ran, never set" for job in ran if "@" not in job and job not in known]
-        tell(wrong)
-
-    def _check_work(self) -> None:
-        by_job = self._history.of_keys("work/")
-        tell(
-            f"{key[5:]} was added and never done"
-            for key, operations in by_job.items()
-            if operations[-1].ask[0] == "look" and operations[-1].answer is None
-        )
-        for queue in WORK_QUEUES:
-            adds: dict[str, Operation] = {}
-            first: dict[str, Operation] = {}
-            again = set()
-            for key, operations in by_job.items():
-                if self._notes.queue_of[key[5:]] != queue:
-                    continue
-                for each in operations:
-                    if each.ask[0] == "add" and each.answer in (OK, UNKNOWN):
-                        again |= {key} if key in adds else set()
-                        adds[key] = each
-                    elif each.ask[0] == "lease":
-                        first.setdefault(key, each)
-            # A job that was deleted and added again has two places; one that was added after the
-            # clock was set back may have its place before others.
-            lost, back = self._lost("lease/", queue), [0, *self._set_back, NEVER]
-            for begin, end in pairwise(back):
-                its = {key for key, add in adds.items() if begin < add.invoked < end} - again
-                check_order(adds, {key: first[key] for key in its if key in first}, lost)
-
-    def _lost(self, prefix: str, queue: str = "") -> list[Operation]:
-        return [
-            each
-            for key, operations in self._history.of_keys(prefix).items()
-            if not queue or queue in key.removeprefix(prefix).split(",")
-            for each in operations
-            if each.answer is UNKNOWN
-        ]
-
-
-def _is_of_rule(item: str) -> bool:
-    return not item.startswith(tuple(f"{queue}-" for queue in FAN_QUEUES))
+        tell(self.machine.mistakes)
+        tally = self._cast.check(self.machine.runs, self._set_back)
+        self.report.checked, self.report.occurrences = tally
 
 
 def _weather(chance: random.Random) -> Weather:
