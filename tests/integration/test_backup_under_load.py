@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from journeyman.backup import open_vault, restore, take
+from journeyman.backup import Memory, open_vault, restore, restore_at, take
+from journeyman.backup.moments import MARKS_NS
 from journeyman.client import KestrelClient, Schedule, WorkQueue
 from journeyman.clock import SystemClock
 from tests.support.servers.schedule_process import ScheduleProcess
@@ -27,6 +28,8 @@ RESTLESS = {
     "workq.cmdlog_clean_int": 50,
     "kestrel.segment_bytes": 20_000,
 }
+
+CALM = {"database.compression_interval": 0, "workq.cmdlog_clean_int": 0}
 
 
 class Server(ScheduleProcess):
@@ -104,6 +107,45 @@ def test_what_was_acknowledged_before_a_backup_is_in_it(tmp_path):
         for name, found in found_in(tmp_path, target).items():
             assert found == list(range(len(found))), f"{name}: not a beginning of what was sent"
             assert before[name] <= len(found) <= after[name], name
+
+
+def test_any_moment_between_two_backups_can_be_restored(tmp_path):
+    """Logs only grow here; a compaction in between is in tests/unit/test_backup_moments.py."""
+    vault, data = open_vault(f"memory://{tmp_path.name}"), tmp_path / "data"
+    memory = Memory()
+    with Server(tmp_path, data, CALM) as server:
+        schedule = Schedule(port=server.port_of("schedule"))
+        work = WorkQueue(port=server.port_of("work queue"))
+        queues = KestrelClient(port=server.port_of("fan-out queues"))
+        loads = {
+            "schedule": Load(lambda n: schedule.set(f"job.{n}", FAR_NS + n)),
+            "work": Load(lambda n: work.add("work", b"%d" % n)),
+            "items": Load(lambda n: queues.put("orders", b"%d" % n)),
+        }
+        for load in loads.values():
+            load.start()
+        wait_for_more(loads)
+        take(str(data), vault, SystemClock(), memory=memory)
+        wait_for_more(loads)
+        before = {name: load.acknowledged for name, load in loads.items()}
+        moment_ns = time.time_ns()
+        after = {name: load.sent for name, load in loads.items()}
+        wait_for_more(loads)
+        time.sleep(max(0.0, (moment_ns + MARKS_NS - time.time_ns()) / 1e9))  # its marks are written
+        later = take(str(data), vault, SystemClock(), memory=memory)
+        for load in loads.values():
+            load.stopping.set()
+            load.join(PATIENCE_S)
+            assert load.error is None
+        server.kill()
+        for client in (schedule, work, queues):
+            client.close()
+    assert later.new_bytes < later.manifest.size  # what the first one has was not stored again
+    restored = restore_at(vault, str(tmp_path / "restored"), moment_ns)
+    assert (restored.until_ns, restored.why_not) == (moment_ns, "")
+    for name, found in found_in(tmp_path, tmp_path / "restored").items():
+        assert found == list(range(len(found))), f"{name}: not a beginning of what was sent"
+        assert before[name] <= len(found) <= after[name] + 1, name
 
 
 def wait_for_more(loads: dict[str, Load]) -> None:

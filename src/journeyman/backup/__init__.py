@@ -7,8 +7,9 @@
     manifest.py   one backup: its files, and the chunks they are made of
     taking.py     the moment of a backup, and what is copied
     restoring.py  a backup into an empty directory; checking; removing old ones
+    moments.py    the directory as of any moment between two backups
 
-A file is stored as chunks of a fixed size, each under the name of its SHA-256. So a backup stores
+A file is stored as chunks, each under the name of its SHA-256. So a backup stores
 only what the backups before it have not stored, and every byte can be checked. A backup exists as
 soon as its manifest does, which is written last: a backup that was cut short leaves chunks that the
 next one uses.
@@ -19,18 +20,23 @@ What a backup holds: docs/backup.md.
 from __future__ import annotations
 
 from journeyman.backup.manifest import Manifest, list_backups
+from journeyman.backup.moments import RestoredMoment, restore_at
 from journeyman.backup.restoring import check_backups, keep_newest, restore
-from journeyman.backup.taking import Taken, take
+from journeyman.backup.taking import Memory, Taken, is_changed, take
 from journeyman.backup.vault import Vault, open_vault
 
 __all__ = [
     "Manifest",
+    "Memory",
+    "RestoredMoment",
     "Taken",
     "Vault",
     "check_backups",
+    "is_changed",
     "keep_newest",
     "list_backups",
     "open_vault",
     "restore",
+    "restore_at",
     "take",
 ]

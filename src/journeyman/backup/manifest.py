@@ -5,7 +5,7 @@
          "digest": SHA-256 of all the rest}
 
 ``identity`` is what the source file was when it was read: inode, size and time of its last change.
-A file that still is the same need not be read again.
+A file that still is the same need not be read again, and of one that grew only what is new.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class StoredFile:
     size: int
     identity: tuple[int, int, int]
     chunks: tuple[str, ...]
+    sizes: tuple[int, ...] = ()  # of the chunks; none in backups of earlier versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,10 @@ def read_manifest(vault: Vault, name: str) -> Manifest:
             raise LogError(where, "the manifest is damaged: its digest does not fit")
         del body["format"]
         files = tuple(
-            StoredFile(f["path"], f["size"], tuple(f["identity"]), tuple(f["chunks"]))
+            StoredFile(
+                *(f["path"], f["size"], tuple(f["identity"])),
+                *(tuple(f["chunks"]), tuple(f.get("sizes", ()))),
+            )
             for f in body.pop("files")
         )
         return Manifest(files=files, **body)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import posixpath
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from journeyman.backup.manifest import (
     Manifest,
@@ -41,12 +41,22 @@ def choose(vault: Vault, at_ns: int | None) -> Manifest:
     raise UsageError(f"{vault.where}: the oldest backup, {names[0]}, was taken after that time")
 
 
-def restore(vault: Vault, directory: str, *, at_ns: int | None = None) -> Manifest:
-    """Into a directory that is missing or empty. UsageError, LogError."""
+def restore(
+    vault: Vault,
+    directory: str,
+    *,
+    at_ns: int | None = None,
+    manifest: Manifest | None = None,
+    finish: Callable[[str], None] = lambda _: None,
+) -> Manifest:
+    """Into a directory that is missing or empty. UsageError, LogError.
+
+    ``manifest``: this one. ``finish`` may change the directory before it gets its name.
+    """
     disk = RealDisk()
     if os.path.lexists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
         raise UsageError(f"{directory} is not empty: restore into a new directory")
-    manifest = choose(vault, at_ns)
+    manifest = manifest or choose(vault, at_ns)
     unfinished = directory.rstrip("/") + _UNFINISHED
     if os.path.lexists(unfinished):  # of a restore that was cut short
         shutil.rmtree(unfinished)
@@ -57,6 +67,7 @@ def restore(vault: Vault, directory: str, *, at_ns: int | None = None) -> Manife
         parents.add(os.path.dirname(path))
         disk.make_dirs(os.path.dirname(path))
         _write_file(vault, file, path, disk)
+    finish(unfinished)
     for parent in parents:
         disk.sync_dir(parent)
     if os.path.isdir(directory):

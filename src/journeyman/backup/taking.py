@@ -14,6 +14,10 @@ directory is one that kill -9 could have left.
 
 A store is a database: it is copied by its own engine (journeyman.storage.copying), after the logs
 and before the ledger. Locks are left out. Everything else in the directory is part of the backup.
+
+Of a file that grew, what is new becomes a chunk of its own; small ones at the end are joined when
+they are many. That the rest is as it was is seen at the last chunk: a recovery cuts a file at its
+end, so whatever it changed reaches there.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ from journeyman.units import MIB
 
 CHUNKS = "chunks"
 CHUNK_BYTES = 4 * MIB
+SMALL_CHUNKS = 64  # at the end of a file, until they are joined
 _ATTEMPTS = 1000  # to find the files as they were at one moment
 _LOOKS = 50  # to find the sizes of one moment
 _LOCK = ".lock"
@@ -72,13 +77,37 @@ class _Cut:
     exact: bool
 
 
-def take(directory: str, vault: Vault, clock: Clock, *, full: bool = False) -> Taken:
+@dataclass(slots=True)
+class Memory:
+    """What one process need not ask the vault again, backup after backup."""
+
+    last: Manifest | None = None
+    chunks: set[str] | None = None
+
+
+def is_changed(directory: str, last: Manifest | None) -> bool:
+    """Whether anything is there that the last backup does not have. A store is not looked into."""
+    found = _list_files(directory, lambda _: True)
+    known = {} if last is None else {file.path: file.identity for file in last.files}
+    return found != known
+
+
+def take(
+    directory: str,
+    vault: Vault,
+    clock: Clock,
+    *,
+    full: bool = False,
+    memory: Memory | None = None,
+) -> Taken:
     """``full``: read every file, also those that have not changed since the last backup."""
     if not os.path.isdir(directory):
         raise UsageError(f"{directory} is not a directory: nothing to back up")
     _allow_many_files()
-    known = {} if full else _files_of_last(vault)
-    writer = _ChunkWriter(vault)
+    memory = memory or Memory()
+    memory.last = memory.last or _last(vault)
+    known = {} if full or memory.last is None else {file.path: file for file in memory.last.files}
+    writer = _ChunkWriter(vault, known, memory)
     with ExitStack() as closing:
         store = os.path.join(directory, STORE_DIRECTORY)
         if not os.path.isdir(store):
@@ -98,15 +127,16 @@ def take(directory: str, vault: Vault, clock: Clock, *, full: bool = False) -> T
     manifest = Manifest(taken_ns, source, __version__, exact, tuple(files))
     vault.settle()
     manifest.write(vault)
+    memory.last = manifest
     return Taken(manifest, writer.new_bytes)
 
 
-def _files_of_last(vault: Vault) -> dict[str, StoredFile]:
+def _last(vault: Vault) -> Manifest | None:
     try:
         newest = [read_manifest(vault, name) for name in list_backups(vault)[-1:]]
     except LogError:
-        return {}  # damaged: every file is read
-    return {file.path: file for manifest in newest for file in manifest.files}
+        return None  # damaged: every file is read
+    return newest[0] if newest else None
 
 
 def _allow_many_files() -> None:
@@ -214,21 +244,40 @@ def _is_same(before: Listing, after: Listing, unchanged: Sequence[StoredFile]) -
 
 
 class _ChunkWriter:
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: Vault, known: Mapping[str, StoredFile], memory: Memory) -> None:
         self._vault = vault
-        self._there = set(vault.names(CHUNKS))
+        self._known = known
+        if memory.chunks is None:
+            memory.chunks = set(vault.names(CHUNKS))
+        self._there = memory.chunks
         self.new_bytes = 0
 
     def store_all(self, cut: _Cut) -> list[StoredFile]:
         return [*cut.unchanged, *(self._store(each) for each in cut.held)]
 
     def _store(self, held: _Held) -> StoredFile:
-        names, size = [], 0
-        for data in _chunks(held):
+        names, sizes = self._beginning(held)
+        for data in _chunks(held, sum(sizes)):
             names.append(self._write(data))
-            size += len(data)
+            sizes.append(len(data))
         inode, _, modified_ns = held.identity
-        return StoredFile(held.path, size, (inode, size, modified_ns), tuple(names))
+        size = sum(sizes)
+        return StoredFile(held.path, size, (inode, size, modified_ns), tuple(names), tuple(sizes))
+
+    def _beginning(self, held: _Held) -> tuple[list[str], list[int]]:
+        """The chunks that the last backup has of it, if it only grew since."""
+        before = self._known.get(held.path)
+        if before is None or not before.sizes or before.identity[0] != held.identity[0]:
+            return [], []
+        last_at = before.size - before.sizes[-1]
+        last = b"".join(_chunks(_Held(held.path, held.file, held.identity, before.size), last_at))
+        if held.size < before.size or chunk_name(last) != before.chunks[-1]:
+            return [], []
+        names, sizes = list(before.chunks), list(before.sizes)
+        small = sum(size < CHUNK_BYTES for size in sizes)
+        if small >= SMALL_CHUNKS:
+            del names[-small:], sizes[-small:]
+        return names, sizes
 
     def _write(self, data: bytes) -> str:
         name = chunk_name(data)
@@ -243,8 +292,7 @@ def chunk_name(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _chunks(held: _Held) -> Iterator[bytes]:
-    offset = 0
+def _chunks(held: _Held, offset: int) -> Iterator[bytes]:
     while offset < held.size:
         parts, wanted = [], min(CHUNK_BYTES, held.size - offset)
         while wanted and (part := held.file.read_at(offset, wanted)):

@@ -2,9 +2,10 @@
 
     journeyman backup TARGET                take one; only what is new is stored
     journeyman backup TARGET --every 60     again and again, until interrupted
+    journeyman backup TARGET --follow       what is new, as soon as it is written
     journeyman backup TARGET --list         what is there
     journeyman backup TARGET --check        read every byte of it
-    journeyman restore TARGET --data DIR    the newest, or that of --at
+    journeyman restore TARGET --data DIR    the newest, or as of --at
 
 TARGET is a directory or a URI that fsspec opens. docs/backup.md says what a backup holds.
 """
@@ -14,16 +15,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NoReturn
 
 import click
 
 from journeyman.backup import (
+    Memory,
+    RestoredMoment,
     Vault,
     check_backups,
+    is_changed,
     keep_newest,
     list_backups,
     open_vault,
     restore,
+    restore_at,
     take,
 )
 from journeyman.backup.manifest import read_manifest
@@ -40,6 +47,10 @@ from journeyman.errors import JourneymanError, UsageError
 from journeyman.logs.detection import LogFinder
 from journeyman.servers.preflight import is_below, places_kept
 
+FOLLOW_S = 1.0
+FOLLOW_KEPT = 3600
+THIN_S = 600.0  # between two looks for backups that are too old
+
 data_option = click.option("--data", type=click.Path(), metavar="DIR", help="Data directory.")
 
 
@@ -48,6 +59,11 @@ data_option = click.option("--data", type=click.Path(), metavar="DIR", help="Dat
 @settings_options
 @data_option
 @click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Repeat.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Ship what is new, every second or --every; keeps the newest 3600, or --keep.",
+)
 @click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the newest N only.")
 @click.option("--full", is_flag=True, help="Read also files that have not changed.")
 @click.option("--list", "list_", is_flag=True, help="List the backups in TARGET.")
@@ -60,6 +76,7 @@ def backup(
     settings: tuple[str, ...],
     data: str | None,
     every: float | None,
+    follow: bool,
     keep: int | None,
     full: bool,
     list_: bool,
@@ -78,6 +95,12 @@ def backup(
                 output.line(line)
         ctx.exit(DAMAGED if damaged else 0)
     directory = _data_directory(load_settings(path, settings, _given(data)).settings)
+    if follow:
+        if full:
+            raise UsageError("--follow ships what is new, --full everything: use one of them")
+        if os.path.isdir(os.path.join(directory, STORE_DIRECTORY)):
+            raise UsageError(f"{directory} has a store, which is copied whole: use --every")
+        _Follow(vault, directory, every or FOLLOW_S, keep or FOLLOW_KEPT).run()
 
     def once() -> None:
         click.echo(_take(vault, directory, full=full))
@@ -90,7 +113,47 @@ def backup(
         _repeat(once, every)
 
 
-def _repeat(once: Callable[[], None], every_s: float) -> None:
+class _Follow:
+    """Looks at the directory at intervals, and takes a backup if something is new.
+
+    If the machine is lost, what was acknowledged after the last backup began is lost: each line
+    says how long ago that was when it had arrived.
+    """
+
+    def __init__(self, vault: Vault, directory: str, every_s: float, kept: int) -> None:
+        self._vault = vault
+        self._directory = directory
+        self._every_s = every_s
+        self._kept = kept
+        self._memory = Memory()
+        self._thinned_s = time.monotonic()
+
+    def run(self) -> NoReturn:
+        click.echo(
+            f"following {self._directory}, every {self._every_s:g} s: if this machine is lost, so "
+            "is what was acknowledged in that time and the time a backup takes"
+        )
+        _repeat(self.once, self._every_s)
+
+    def once(self) -> None:
+        if not is_changed(self._directory, self._memory.last):
+            return
+        began_s = time.monotonic()
+        try:
+            taken = take(self._directory, self._vault, SystemClock(), memory=self._memory)
+        except (JourneymanError, OSError):
+            self._memory = Memory()  # the vault may have lost something: ask it again
+            raise
+        behind_s = time.monotonic() - began_s
+        name, files = taken.manifest.name, counted(len(taken.manifest.files), "file")
+        click.echo(f"{name}: {files}, {taken.new_bytes} new bytes, {behind_s:.2f} s behind")
+        if time.monotonic() - self._thinned_s >= THIN_S:
+            self._thinned_s = time.monotonic()
+            keep_newest(self._vault, self._kept)
+            self._memory.chunks = None
+
+
+def _repeat(once: Callable[[], None], every_s: float) -> NoReturn:
     """A target that is away for a while is a warning: the next backup has what this one missed."""
     while True:
         began_s = time.monotonic()
@@ -144,7 +207,7 @@ def _data_directory(settings: Settings) -> str:
 @click.command("restore")
 @click.argument("target")
 @click.option("--data", type=click.Path(), required=True, metavar="DIR", help="New directory.")
-@click.option("--at", type=MOMENT, help="The newest backup taken at this time or before it.")
+@click.option("--at", type=MOMENT, help="As of this moment, if the backups allow it.")
 @click.pass_context
 def restore_command(ctx: click.Context, target: str, data: str, at: int | None) -> None:
     """Restore a backup from TARGET into a new data directory, and verify every log in it.
@@ -153,16 +216,32 @@ def restore_command(ctx: click.Context, target: str, data: str, at: int | None) 
     backup is missing or damaged, and nothing was restored; or a log was damaged when the backup was
     taken, and it was restored as it was.
     """
-    manifest = restore(open_vault(target), data, at_ns=at)
-    damaged = list(_damaged_logs(data, manifest.taken_ns))
+    vault = open_vault(target)
+    if at is None:
+        manifest = restore(vault, data)
+        found = RestoredMoment(manifest, manifest.taken_ns)
+    else:
+        found = restore_at(vault, data, at)
+    damaged = list(_damaged_logs(data, found.until_ns))
     with Output() as output:
-        files = counted(len(manifest.files), "file")
-        output.line(f"{data}: {files}, {manifest.size} bytes, as of {manifest.name}")
+        if found.why_not:
+            output.line(f"{data}: as of the backup before that moment: {found.why_not}")
+        elif at is not None:
+            output.line(f"{data}: cut at that moment; the backup before it is {found.base.name}")
+        files, size = _size_of(data)
+        moment = replace(found.base, taken_ns=found.until_ns).name
+        output.line(f"{data}: {counted(files, 'file')}, {size} bytes, as of {moment}")
         for where in damaged:
             output.line(
                 f"{where}: damaged when the backup was taken; `journeyman repair` repairs it"
             )
     ctx.exit(DAMAGED if damaged else 0)
+
+
+def _size_of(directory: str) -> tuple[int, int]:
+    """How many files, and how many bytes."""
+    found = [os.path.join(at, name) for at, _, names in os.walk(directory) for name in names]
+    return len(found), sum(map(os.path.getsize, found))
 
 
 def _damaged_logs(directory: str, as_of_ns: int) -> Iterator[str]:
