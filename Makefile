@@ -13,7 +13,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services demo test core spark quick check site lock format bench fuzz clean
+.PHONY: help setup services demo test kernels core spark quick check site lock format bench fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -43,11 +43,17 @@ demo: $(STAMP) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline
 test: ## Lint, types, import rules, and all tests
 	@$(MAKE) --no-print-directory --jobs=4 spark core check
 
-core: $(STAMP) services
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark
+# First, in one process: they compile the kernels, which all others then find on the disk.
+KERNELS := $(addprefix tests/,property/test_columnar.py property/test_columnar_folds.py \
+  property/test_encode.py spark/test_history_kernel.py)
+kernels: $(STAMP)
+	$(BIN)/python -m pytest -q $(KERNELS)
 
-spark: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/spark
+core: $(STAMP) services kernels
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark $(KERNELS:%=--ignore %)
+
+spark: $(STAMP) kernels
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/spark $(KERNELS:%=--ignore %)
 
 quick: $(STAMP) services ## The tests without the long sweeps
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "not slow"
