@@ -30,9 +30,8 @@ from bench.generator import WARM_UP_S, Rate
 from bench.verdicts import Verdict, ask_all, best_of, read_options
 
 SECONDS = 2.0
-CONNECTIONS = (1, 4)  # the bar is for the first
 PUT_CONNECTIONS = 4
-CYCLE_BARS = {"always": 0.5, "interval": 0.3}
+CYCLE_BARS = {"always": {1: 1.2, 4: 1.0}, "interval": {1: 1.0, 4: 0.8}}  # by connections
 READERS = (1, 10, 100)
 READERS_BAR = 0.9
 MEMORY_ITEMS = 10_000_000
@@ -43,22 +42,21 @@ RESTART_BAR_S = 10.0
 def cycles(directory: Path, options: argparse.Namespace) -> tuple[dict[str, Any], list[Verdict]]:
     figures: dict[str, Any] = {}
     verdicts = []
-    for policy, bar in CYCLE_BARS.items():
+    for policy, bars in CYCLE_BARS.items():
         with ExitStack() as stack:
             every = (
                 fanout_peers.journeyman(directory / policy / "journeyman", policy),
                 fanout_peers.redis(directory / policy / "redis", policy),
             )
             servers = [stack.enter_context(server) for server in every if server is not None]
-            for connections in CONNECTIONS:
+            for connections, bar in bars.items():
                 best = _cycles_of(servers, connections, options)
                 shape = f"{policy}, {connections} connection{'s' if connections > 1 else ''}"
                 figures[shape] = {name: _as_figures(rate) for name, rate in best.items()}
                 peer = best.get("redis")
                 ratio = round(best["journeyman"].per_second / peer.per_second, 2) if peer else None
                 _print_rates(f"put, get, confirm, {shape}: {ratio or '-'}x Redis Streams", best)
-                if connections == CONNECTIONS[0]:
-                    verdicts.append(Verdict(f"{policy}: times Redis Streams", ratio, bar, True))
+                verdicts.append(Verdict(f"{shape}: times Redis Streams", ratio, bar, True))
     return figures, verdicts
 
 
@@ -146,7 +144,6 @@ def main(arguments: list[str] | None = None) -> int:
         "redis": peers.version_of("redis-server", "--version"),
         "rounds": options.rounds,
         "seconds": options.seconds,
-        "connections": CONNECTIONS,
         "pipelined_by": DEPTH,
     }
     asked = {name: partial(ask, options=options) for name, ask in QUESTIONS.items()}

@@ -2,12 +2,15 @@
 
     python -m bench.schedule [--directory ON_A_DISK] [--rounds 3]
 
-    durable SETs     50 connections, request and response; and one connection, 100 at a time;
+    durable SETs     1 and 50 connections, request and response; one connection, 100 at a time;
                      beside beanstalkd's put and Redis's ZADD, every one of them durable before it
-                     is answered, and beside the disk: 30 bytes appended and synced, in a loop
+                     is answered, and beside the disk: 30 bytes written and synced, in a loop,
+                     appended to a file (disk) and into one that is full of zeros (zeros)
     many jobs        time to the first answer and memory with 0.1, 1 and 5 million planned jobs
     SETs among many  the rate with a million planned jobs against that with a thousand
     lateness         from the due time to the start of the run, 200 jobs a second
+    crowd            10,000 programs due within one second: how long a GET takes meanwhile
+    idle             memory and wake-ups of a server that is asked nothing
 
 The subjects take turns, some short rounds each, and the best round of each counts. Load comes from
 another process (schedule_load.py); ``generator`` is the part of a core that it needed.
@@ -27,6 +30,8 @@ from typing import Any
 
 from bench import peers
 from bench.generator import Rate
+from bench.idle import measure_idle
+from bench.schedule_crowd import measure_crowd
 from bench.schedule_lateness import Lateness, measure_lateness
 from bench.schedule_load import measure
 from bench.schedule_restart import LOG, measure_restart, write_log
@@ -34,23 +39,37 @@ from bench.starts import Restart
 from bench.verdicts import Verdict, ask_all, best_of, read_options
 
 SECONDS = 2.0
-SHAPES = {"50 connections": (50, 1), "pipelined by 100": (1, 100)}  # connections, depth
-PUT_BARS = {"50 connections": 2.0, "pipelined by 100": 10.0}
+SHAPES = {  # connections, depth
+    "1 connection": (1, 1),
+    "50 connections": (50, 1),
+    "pipelined by 100": (1, 100),
+}
+BARS = {  # shape: beside whom, how many times
+    "1 connection": {"zeros": 0.7},
+    "50 connections": {"beanstalkd": 2.0, "redis": 1.0},
+    "pipelined by 100": {"beanstalkd": 10.0, "redis": 1.0},
+}
 RESTARTS = (100_000, 1_000_000, 5_000_000)
 MILLION, THOUSAND = 1_000_000, 1_000
-FIRST_ANSWER_BAR_S = 3.0
+FIRST_ANSWER_BAR_S = 1.4
 LINEAR_BAR = 1.2  # a job of five million takes at most this many times as long as one of a million
-MEMORY_BAR = 400
+MEMORY_BAR = 300
 AMONG_MANY_BAR = 0.8
 LATE_PER_SECOND, LATE_SECONDS = 200, 4.0
-LATE_P50_BAR_MS, LATE_P99_BAR_MS = 2.0, 10.0
+LATE_P50_BAR_MS, LATE_P99_BAR_MS = 1.0, 4.0
+CROWD_JOBS, CROWD_BAR_MS = 10_000, 50.0
+IDLE_BAR_MB, WAKE_UPS_BAR = 45.0, 1.0
 RECORD = b"x" * 30
+ZEROS = 4 * 1024 * 1024
 
 
-def sync_rate(directory: Path) -> float:
-    """Appends a second, each synced."""
-    path = directory / "appended"
-    file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+def sync_rate(directory: Path, *, zeros: int = 0) -> float:
+    """Writes a second, each synced: appended, or into so many zeros."""
+    path = directory / "written"
+    file = os.open(path, os.O_CREAT | os.O_WRONLY)
+    os.write(file, bytes(zeros))
+    os.fsync(file)
+    os.lseek(file, 0, os.SEEK_SET)
     count, begin = 0, time.perf_counter()
     while time.perf_counter() < begin + SECONDS:
         os.write(file, RECORD)
@@ -81,24 +100,23 @@ def durable_sets(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Ver
                     connections=c,
                     depth=d,
                     seconds=SECONDS,
-                    first=(number * len(SHAPES) + (d > 1)) * 10_000_000,
+                    first=(number * len(SHAPES) + [*SHAPES.values()].index((c, d))) * 10_000_000,
                 )
 
             subjects = {server.name: load(server) for server in servers}
             subjects["disk"] = lambda _: Rate(sync_rate(directory), 0.0)
+            subjects["zeros"] = lambda _: Rate(sync_rate(directory, zeros=ZEROS), 0.0)
             best = best_of(rounds, subjects)
             figures[shape] = _rates(best)
             ours = best["journeyman"].per_second
             print(f"durable SET, {shape}")
             for name, rate in best.items():
                 ratio = f"{ours / rate.per_second:6.2f}x" if name != "journeyman" else ""
-                needed = "" if name == "disk" else f"generator {rate.cpu:.0%}"
+                needed = f"generator {rate.cpu:.0%}" if rate.cpu else ""
                 print(f"  {name:<12}{rate.per_second:>10,.0f}/s  {ratio:<8}  {needed}".rstrip())
-            put = best.get("beanstalkd")
-            ratio_to_put = round(ours / put.per_second, 2) if put else None
-            verdicts.append(
-                Verdict(f"{shape}: times beanstalkd", ratio_to_put, PUT_BARS[shape], True)
-            )
+            for name, bar in BARS[shape].items():
+                times = round(ours / best[name].per_second, 2) if name in best else None
+                verdicts.append(Verdict(f"{shape}: times {name}", times, bar, True))
     return figures, verdicts
 
 
@@ -200,11 +218,33 @@ def lateness(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict
     ]
 
 
+def crowd(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]]:
+    found = [measure_crowd(directory / f"crowd-{n}", jobs=CROWD_JOBS) for n in range(rounds)]
+    best = min(found, key=lambda each: each.get_p99_ms)
+    print(
+        f"{best.jobs:,} programs due in one second, ended after {best.done_s} s; GET meanwhile: "
+        f"p50 {best.get_p50_ms} ms, p99 {best.get_p99_ms}, worst {best.get_worst_ms}"
+    )
+    return asdict(best), [Verdict("GET in a crowd, p99, ms", best.get_p99_ms, CROWD_BAR_MS, False)]
+
+
+def idle(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]]:
+    del rounds
+    found = measure_idle(directory / "idle")
+    print(f"idle: {found.resident_mb} MB, {found.wake_ups_a_second} wake-ups a second")
+    return asdict(found), [
+        Verdict("idle, MB", found.resident_mb, IDLE_BAR_MB, False),
+        Verdict("idle, wake-ups a second", found.wake_ups_a_second, WAKE_UPS_BAR, False),
+    ]
+
+
 QUESTIONS = {
     "durable_sets": durable_sets,
     "restarts": restarts,
     "among_many": among_many,
     "lateness": lateness,
+    "crowd": crowd,
+    "idle": idle,
 }
 
 

@@ -28,10 +28,10 @@ from bench.workqueue_restart import measure_restart
 
 SECONDS = 2.0
 CONNECTIONS = 50
-CYCLE_BARS = {"always": 2.0, "interval": 0.5}
+CYCLE_BARS = {"always": 5.0, "interval": 1.0}
 MILLION = 1_000_000
-FIRST_ANSWER_BAR_S = 6.0
-MEMORY_BAR = 700
+FIRST_ANSWER_BAR_S = 1.6
+MEMORY_BAR = 420
 RUN_JOBS = 10_000_000  # numbers that one run of the load may use
 
 

@@ -150,7 +150,7 @@ def internal(request_id: bytes) -> bytes:
 
 def quote(token: bytes) -> bytes:
     """The token as it has to be written: bare where that is read back the same, else in quotes."""
-    if token and not _MUST_BE_QUOTED.search(token):
+    if token.isalnum() or (token and not _MUST_BE_QUOTED.search(token)):
         return token
     return in_quotes(token)
 

@@ -55,10 +55,10 @@ from journeyman.servers.core.connection import Answer, Connection, PortContext
 if TYPE_CHECKING:
     from journeyman.servers.ztick.writer import Request
 
-_ALONE = (
+_ALONE = {
     *(ztick.Query, ztick.ListRules, ListTimetables),
     *(SetTimetable, NextOfTimetable, BackfillTimetable, RunTimetable),  # up to some ms each
-)
+}
 RULES_A_SLICE = 100
 
 
@@ -90,7 +90,7 @@ class ZtickSession(Connection):
         return feed(self._parser, data)
 
     def _stands_alone(self, event: Any) -> bool:
-        return isinstance(event, _ALONE)
+        return type(event) in _ALONE
 
     # -- from the writer --
 
