@@ -238,6 +238,22 @@ def test_what_an_action_said_is_shown_once_and_cannot_be_made_up(visitor, api):
     assert "call us" not in visitor.get("/console/queues?said=call+us")
 
 
+def test_hostile_names_are_text_on_every_page(visitor, api):
+    name = quote(HOSTILE, "")
+    rule = {"pattern": HOSTILE, "runner": "shell", "args": [HOSTILE]}
+    api.ask("PUT", f"/v1/schedule/rules/{name}", rule)
+    api.ask("PUT", f"/v1/timetables/{name}", {"every": "1h", "runner": ["shell", HOSTILE]})
+    for path in (
+        "/console/rules",
+        "/console/timetables",
+        f"/console/schedule/{name}",
+        "/console/log?service=schedule",
+    ):
+        text = visitor.get(path)
+        assert "<b onclick" not in text, path
+        assert "&lt;b onclick" in text, path
+
+
 # -- commands --
 
 

@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import socket
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,20 @@ def test_every_route_asks_for_a_token_and_keeps_to_its_scope(server, others_job,
         assert status in (400, 403, 404, 200)
         if status == 200 and route.body is not None and route.body.__name__ == "BulkBody":
             assert told == {"done": 0, "refused": []}
+
+
+def test_no_older_path_lets_a_token_write_that_may_only_read(server):
+    document = ask(server, "GET", "/openapi.json")[1]
+    changes = [
+        (method.upper(), re.sub(r"\{\w+\}", str(uuid.uuid4()), path))
+        for path, methods in document["paths"].items()
+        for method in methods
+        if method != "get"
+    ]
+    assert len(changes) >= 6
+    for method, path in changes:
+        status, told = ask(server, method, path, {}, "sk_look")
+        assert (status, told) == (403, {"error": "token look may only read"}), path
 
 
 def test_nothing_of_others_was_changed(server, others_job):

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from journeyman.config import WorkqPersistence
 from journeyman.errors import JourneymanError
+from journeyman.formats import ztick
 from journeyman.formats.framing import Entry
 from journeyman.formats.ledger import ActionAudited
 from journeyman.formats.workq import Command, Instant, JobFinished
@@ -19,6 +20,7 @@ from journeyman.servers.http import live, records, routes
 from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.v1.log import LogRoutes
+from journeyman.servers.ztick.writer import DecodedRecords
 
 
 class Request(dict[str, Any]):
@@ -128,6 +130,18 @@ def test_a_stream_that_is_never_read_ends(monkeypatch: pytest.MonkeyPatch):
 
     asyncio.run(run())
     assert aborted == [True]
+
+
+def test_a_tail_decodes_no_more_of_a_batch_than_it_shows():
+    """A batch of the schedule is bytes already; to decode all of it for a few took a tenth."""
+    job = ztick.JobSet("a", 1, ztick.Status.PLANNED)
+    batch = [ztick.CODEC.encode(job)] * live.MOST_RECORDS + [b"never looked at"] * 500
+    sample = live.RecordSample()
+    sample.note("schedule", DecodedRecords(batch))
+    sample.note("schedule", DecodedRecords([b"never looked at"]))
+    kept, more = sample.take()
+    assert kept == [("schedule", job)] * live.MOST_RECORDS
+    assert more == 501
 
 
 def test_audits_that_come_together_share_a_write():

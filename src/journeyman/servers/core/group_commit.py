@@ -32,7 +32,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -229,7 +229,8 @@ class GroupCommit(ABC):
         self._retrying = 0
         self._troubled = False
         self.failure: BaseException | None = None
-        self.watchers: list[Callable[[list[Any]], None]] = []  # called with what became durable
+        # Called with what became durable.
+        self.watchers: list[Callable[[Collection[Any]], None]] = []
         self.batches = 0
         self.commands = 0
 
@@ -278,7 +279,7 @@ class GroupCommit(ABC):
         """Whether anything of the batch goes to the log."""
         return bool(batch.records)
 
-    def _durable(self, batch: Batch) -> list[Any]:
+    def _durable(self, batch: Batch) -> Collection[Any]:
         """The records of the batch, for the watchers."""
         return batch.records
 

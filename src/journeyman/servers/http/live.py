@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from aiohttp import web
@@ -21,7 +22,7 @@ from aiohttp import web
 from journeyman.servers.http.errors import ApiError
 
 FIGURES_S = 1.0
-FLUSH_S = 0.25
+FLUSH_S = 0.5
 MOST_RECORDS = 25  # of each service, shown each FLUSH_S
 MOST_WAITING = 32
 MOST_STREAMS = 200
@@ -98,12 +99,12 @@ class RecordSample:
         self._kept: list[tuple[str, Any]] = []
         self._counts: dict[str, int] = {}
 
-    def note(self, service: str, records: Iterable[Any]) -> None:
-        batch = list(records)
+    def note(self, service: str, records: Collection[Any]) -> None:
         seen = self._counts.get(service, 0)
-        self._counts[service] = seen + len(batch)
+        self._counts[service] = seen + len(records)
         if seen < MOST_RECORDS:
-            self._kept += [(service, record) for record in batch[: MOST_RECORDS - seen]]
+            some = islice(records, MOST_RECORDS - seen)  # of some logs decoded only now
+            self._kept += [(service, record) for record in some]
 
     def take(self) -> tuple[list[tuple[str, Any]], int]:
         """The sample, and how many more there were."""

@@ -13,7 +13,7 @@ Not here: what commands do (the engine), how answers look (the clients render th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
@@ -102,6 +102,26 @@ class ZtickRecorder:
         self._append([b"".join(block) for block in in_blocks(encoded)])
         if self._marks is not None:
             self._marks.note()
+
+
+class DecodedRecords(Collection[Record]):
+    """Records of a batch, decoded as far as they are read: watchers look at a few of many."""
+
+    def __init__(self, records: Sequence[Any]) -> None:
+        self._records = records  # those that were encoded already are bytes
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, record: object) -> bool:
+        return any(each == record for each in self)
+
+    def __iter__(self) -> Iterator[Record]:
+        for each in self._records:
+            if type(each) is not bytes:
+                yield each
+            elif (entry := CODEC.decode(each, 0)) is not None:
+                yield entry.record
 
 
 class ZtickWriter(GroupCommit):
@@ -211,10 +231,8 @@ class ZtickWriter(GroupCommit):
     def _weigh(self, requests: Sequence[Any]) -> int:
         return sum([len(each.rows) * SET_WEIGHT for each in requests if type(each) is SetMany])
 
-    def _durable(self, batch: Batch) -> list[Record]:
-        entries = (CODEC.decode(each, 0) for each in batch.records if type(each) is bytes)
-        decoded = iter([entry.record for entry in entries if entry is not None])
-        return [next(decoded) if type(each) is bytes else each for each in batch.records]
+    def _durable(self, batch: Batch) -> Collection[Record]:
+        return DecodedRecords(batch.records)
 
     def _write_all(self, batch: Batch) -> None:
         super()._write_all(batch)

@@ -40,6 +40,7 @@ from journeyman.units import NS_PER_S
 
 OVERVIEW_ROWS: Final = 8
 NEXT_FIRINGS: Final = 5
+SLIDER_STEPS: Final = 1000
 MAX_SAID: Final = 500  # characters of what an action says on the next page
 PUBLIC: Final = ("/console/login", PREFIX)
 
@@ -230,13 +231,17 @@ class Console:
         )
 
     async def time_machine(self, request: web.Request) -> web.StreamResponse:
-        found: dict[str, Any] = {"span": None, "counts": None, "changes": None, "dead": None}
+        found: dict[str, Any] = dict.fromkeys(("span", "counts", "changes", "dead"))
+        found["slider"] = SLIDER_STEPS
         problem = ""
         at, since = request.query.get("at", ""), request.query.get("since", "")
         queue, error = request.query.get("queue", ""), request.query.get("error", "")
         try:
             first_ns, last_ns = await self._v1.past.span()
             found["span"] = (first_ns, last_ns, time_text(first_ns), time_text(last_ns))
+            if at and last_ns > first_ns:
+                part = (read_moment(at, "at") - first_ns) / (last_ns - first_ns)
+                found["slider"] = round(SLIDER_STEPS * min(max(part, 0.0), 1.0))
             if at:
                 found["counts"] = await self._v1.past.counts(asked(request, values.AtQuery(at)))
                 query = values.WorkJobsQuery(

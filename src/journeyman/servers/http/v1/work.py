@@ -64,7 +64,7 @@ class WorkRoutes:
         jobs, queues = "/v1/work/jobs", "/v1/work/queues"
         return [
             _route("GET", jobs, self.jobs, "Jobs, newest first", values.WorkJobs,
-                   query=values.WorkJobsQuery),
+                   query=values.WorkJobsQuery, errors=(404,)),
             _route("POST", jobs, self.add, "Add a job", values.Added, body=values.AddJob,
                    status=201, errors=(409, 422), is_traffic=True),
             _route("GET", f"{jobs}/{{job}}", self.job, "A job", values.WorkJob,
@@ -87,7 +87,7 @@ class WorkRoutes:
             _route("POST", "/v1/work/delete", self.delete_many, "Delete jobs",
                    values.BulkAnswer, body=values.BulkBody, errors=(422,)),
             _route("GET", queues, self.queues, "Queues by name", values.WorkQueues,
-                   query=values.NamesAtQuery),
+                   query=values.NamesAtQuery, errors=(404,)),
             _route("GET", f"{queues}/{{queue}}", self.queue, "A queue", values.WorkQueueSeen,
                    errors=(404,)),
             _route("PUT", f"{queues}/{{queue}}/paused", self.pause, "Pause or resume a queue",
