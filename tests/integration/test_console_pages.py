@@ -144,6 +144,25 @@ def test_a_page_shows_what_was_then(visitor, server, api):
     assert "sync.0" in visitor.get(f"/console/log?service=schedule&at={last}")
 
 
+def test_pages_of_a_server_that_has_the_schedule_alone(tmp_path):
+    """What is off is said to be off, and the tiles are live."""
+    with ScheduleProcess(tmp_path, settings={"http.listen": "127.0.0.1:0"}) as server:
+        visitor = Visitor(server.http_port)
+        for at in ("", "?at=2039-01-01T00:00:00Z"):
+            for _, path, _ in NAVIGATION:
+                status, text = visitor.ask("GET", path + at)
+                assert status == 200 or (at and status == 422), path  # no ledger, no times
+                assert "<h1>" in text
+        visitor.close()
+        connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+        connection.request("GET", "/console/events")
+        stream = connection.getresponse()
+        while (line := stream.readline()) and b"Fan-out lag" not in line:
+            pass
+        assert b"off" in line
+        connection.close()
+
+
 # -- nonsense --
 
 

@@ -84,8 +84,13 @@ class Channel:
                 self._switch(False)
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            event = await self._make()
+            event = None
+            try:
+                event = await self._make()
+            except Exception as error:  # noqa: BLE001 - it is logged, and the next one may be made
+                loop.call_exception_handler({"message": "no live event", "exception": error})
             if event is not None:
                 for stream in self._streams:
                     stream.push(event)
