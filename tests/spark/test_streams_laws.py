@@ -16,6 +16,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from journeyman.clock import SystemClock
+from journeyman.disk import RealDisk
+from journeyman.formats.ledger import Instant, QueuePaused
+from journeyman.logs.holders import Holders
+from journeyman.logs.ledger.log import LedgerLog
 from tests.support.effort import cases
 from tests.support.spark.stream_driver import (
     Query,
@@ -89,6 +94,29 @@ def test_workq_and_kestrel_streams_are_what_was_written(steps, limits):
             _finish(query)
         assert [row["job_id"] for row in queries[0].rows] == [job_id(n) for n in range(written)]
         assert [row["item_id"] for row in queries[1].rows] == list(range(1, written + 1))
+
+
+@settings(max_examples=cases(15), deadline=None)
+@given(st.lists(st.sampled_from(STEPS), max_size=40), LIMITS)
+def test_a_stream_of_a_ledger_is_what_was_written(steps, limits):
+    """Its compactions leave what the stream has not read, as a holder."""
+    disk, clock = RealDisk(), SystemClock()
+    with _directory() as directory:
+        where, holders = str(directory / "ledger"), Holders(disk, clock)
+        with LedgerLog.open(disk, clock, where, segment_bytes=200, holders=holders) as log:
+            query = Query("ledger", directory / "ledger", **limits)
+            written = 0
+            for step in steps:
+                if step == "write":
+                    names = [f"queue.{n}" for n in (written, written + 1)]
+                    log.append([QueuePaused(Instant(clock.now_ns()), name) for name in names])
+                    written += 2
+                elif step == "compact":
+                    log.compact()
+                else:
+                    _go_on(query, step)
+            _finish(query)
+            assert keys(query.rows) == [f"queue.{n}" for n in range(written)]
 
 
 def _go_on(query: Query, step: str) -> None:

@@ -96,9 +96,10 @@ def _compact_one(
 
 
 def _compact_ledger(disk: Disk, clock: Clock, log: Log) -> tuple[dict[str, Any], str]:
+    from journeyman.logs.holders import Holders
     from journeyman.logs.ledger.log import LedgerLog
 
-    with LedgerLog.open(disk, clock, log.where) as ledger:
+    with LedgerLog.open(disk, clock, log.where, holders=Holders(disk, clock)) as ledger:
         before = ledger.size
         ledger.compact()
         after = ledger.size

@@ -1,4 +1,4 @@
-"""Live logs as streams: ``spark.readStream.format("ztick" | "workq" | "kestrel").load(path)``.
+"""Live logs as streams: ``spark.readStream.format("ztick").load(path)``, and so on.
 
     layout       what files are there now
     survey       the same, proved to be one moment, with hard links on what is still to be read

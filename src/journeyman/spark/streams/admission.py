@@ -34,7 +34,7 @@ from journeyman.logs.catalog import LogFile
 from journeyman.logs.sealing import bad_block, is_in_flight
 from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.decoding import seals_of
-from journeyman.spark.source.options import KESTREL, WORKQ, SourceOptions
+from journeyman.spark.source.options import KESTREL, LEDGER, WORKQ, SourceOptions
 from journeyman.spark.source.splits import LogPartition, Piece, SplitContext
 from journeyman.spark.streams.chains import opened_path
 from journeyman.spark.streams.offsets import (
@@ -226,11 +226,12 @@ class Walk:
 
 def walk(dialect: str, file: BinaryIO, size: int, *, closed: bool) -> Walk:
     """A walk over a file of this dialect."""
-    if dialect == WORKQ:
+    if dialect in (WORKQ, LEDGER):  # records in the same frame
         from journeyman.columnar.workq.decode import hop as workq_hop
-        from journeyman.formats.workq import CODEC as WORKQ_CODEC
+        from journeyman.formats import ledger, workq
 
-        return Walk(WORKQ_CODEC, workq_hop, file, size, closed)
+        codec: Codec[Any] = workq.CODEC if dialect == WORKQ else ledger.CODEC
+        return Walk(codec, workq_hop, file, size, closed)
     if dialect == KESTREL:
         from journeyman.columnar.kestrel.decode import hop as kestrel_hop
         from journeyman.formats.kestrel import WRITER

@@ -4,6 +4,7 @@
               active is renamed to .to_compress, folded into .compressed, removed
     workq     000000004.log --> 000000005.log            by number, without gaps
     kestrel   jobs.1700 --> jobs.1800                     by number; ids go on without gaps
+    ledger    as workq; a compaction replaces the last segment that it read, and removes the others
 
 A chain (see offsets) ends with the newest file. Each look finds that file again, by inode and
 fingerprint, wherever compaction has put it, and appends what follows it. The file is *closed*, its
@@ -49,9 +50,14 @@ from journeyman.errors import LogError
 from journeyman.logs.catalog import Log
 from journeyman.logs.holders import is_registered, lost_files, register
 from journeyman.logs.publication import replacement_of
-from journeyman.logs.segments import ZtickNames, kestrel_number, workq_sequence
+from journeyman.logs.segments import (
+    ZtickNames,
+    kestrel_number,
+    ledger_sequence,
+    workq_sequence,
+)
 from journeyman.spark.files import filesystem_of, find_logs
-from journeyman.spark.source.options import KESTREL, ZTICK, SourceOptions
+from journeyman.spark.source.options import KESTREL, LEDGER, ZTICK, SourceOptions
 from journeyman.spark.streams.offsets import (
     FilePlace,
     Holds,
@@ -270,7 +276,7 @@ class ChainKeeper:
             return self._lost(place, name, what)
         return place
 
-    # --- workq, kestrel ---
+    # --- workq, kestrel, ledger ---
 
     def _numbered(self, place: LogPlace, newest: FilePlace, seen: LogSeen) -> LogPlace:
         number = self._number(newest.path)
@@ -353,7 +359,8 @@ class ChainKeeper:
         name = path.rpartition("/")[2]
         if self.dialect == KESTREL:
             return kestrel_number(name.partition(".")[0], name) or 0
-        return workq_sequence(name) or 0
+        sequence = ledger_sequence if self.dialect == LEDGER else workq_sequence
+        return sequence(name) or 0
 
     def _lost(self, place: LogPlace, name: str, what: str) -> LogPlace:
         if not self.forgiving:
