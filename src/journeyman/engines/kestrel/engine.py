@@ -89,10 +89,6 @@ def _put(state: KestrelState, command: ask.Put, _: Client) -> Reply:
     return STORED
 
 
-def _put_too_large(_state: KestrelState, *_: object) -> Reply:
-    return NOT_STORED
-
-
 def _get(state: KestrelState, command: ask.GetItem, client: Client) -> Reply | None:
     key = command.key
     if command.abort:
@@ -462,7 +458,7 @@ def _expire_now(state: KestrelState, queue: ItemQueue, key: Key) -> int:
 
 _DECISIONS: dict[type, Callable[[KestrelState, Any, Client], Reply | None]] = {
     ask.Put: _put,
-    ask.PutTooLarge: _put_too_large,
+    ask.PutTooLarge: lambda *_: NOT_STORED,
     ask.GetItem: _get,
     ask.Monitor: _monitor,
     ask.Confirm: _confirm,
@@ -498,7 +494,7 @@ class KestrelEngine:
         records, effects = state.records, state.effects
         if records:
             state.records = []
-            self._plan_sweep(now_ns)
+            state.plan_sweep()
         if effects:
             state.effects = []
         return _outcome(KestrelOutcome, (tuple(records), reply, tuple(effects)))
@@ -516,7 +512,7 @@ class KestrelEngine:
         records = state.records
         if records:
             state.records = []
-            self._plan_sweep(now_ns)
+            state.plan_sweep()
         return records, replies
 
     def adopt(self, queue: str, items: Iterable[ItemPut], now_ns: int) -> KestrelOutcome:
@@ -552,16 +548,9 @@ class KestrelEngine:
         """A queue as its journal was opened. Not within a batch."""
         self._state.load(queue, next_id=next_id, created_ms=created_ms, readers=readers)
 
-    def _plan_sweep(self, now_ns: int) -> None:
-        """Something was written, which may expire."""
-        state = self._state
-        if state.sweep_due_ns is None:
-            state.sweep_due_ns = now_ns + state.settings.sweep_interval_ms * NS_PER_MS
-
     def next_due_ns(self) -> int | None:
         """When to decide ``KestrelDue`` next; None: not before another command."""
-        due_ns = (self._state.waits.first_over_ns(), self._state.sweep_due_ns)
-        return min((moment_ns for moment_ns in due_ns if moment_ns is not None), default=None)
+        return self._state.next_due_ns()
 
     @property
     def queues(self) -> dict[str, ItemQueue]:
@@ -593,10 +582,7 @@ class KestrelEngine:
 
     def take_ledger(self) -> list[LedgerRecord]:
         """What was decided since the last call and belongs in the ledger, for the same batch."""
-        ledger = self._state.ledger
-        if ledger:
-            self._state.ledger = []
-        return ledger
+        return []  # items have nothing that their journals do not hold
 
     # -- batches ---------------------------------------------------------------------------------
 

@@ -33,7 +33,6 @@ from journeyman.engines.kestrel.messages import (
 from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.kestrel import ItemPut
-from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.commands import Key
 from journeyman.protocols.kestrel.replies import END, Reply, ServerError
@@ -168,7 +167,6 @@ class KestrelState:
         # Of the command that is being decided.
         self.now_ns = 0
         self.records: list[Write] = []
-        self.ledger: list[LedgerRecord] = []  # what belongs in the ledger; taken once a batch
         self.effects: list[Effect] = []
         # Of the batch.
         self._saved: dict[ItemQueue | FanReader, tuple[Any, ...]] = {}
@@ -204,7 +202,7 @@ class KestrelState:
         self.waits.commit()
 
     def undo_batch(self) -> None:
-        self.records, self.effects, self.ledger = [], [], []
+        self.records, self.effects = [], []
         self._serial = self._saved_serial
         if self._saved_queues is not None:
             self.queues.clear()
@@ -369,6 +367,15 @@ class KestrelState:
         if items is None:
             items = of_client[key] = deque()
         return items
+
+    def plan_sweep(self) -> None:
+        """Something was written, which may expire."""
+        if self.sweep_due_ns is None:
+            self.sweep_due_ns = self.now_ns + self.settings.sweep_interval_ms * NS_PER_MS
+
+    def next_due_ns(self) -> int | None:
+        due_ns = (self.waits.first_over_ns(), self.sweep_due_ns)
+        return min((moment_ns for moment_ns in due_ns if moment_ns is not None), default=None)
 
     def changes_files(self, command: Any) -> bool:
         if isinstance(command, ask.Put):

@@ -56,8 +56,8 @@ from journeyman.protocols.workq.replies import (
 )
 from journeyman.servers.core.group_commit import NotDone
 from journeyman.servers.http.api import read_body, read_number, send_list
-from journeyman.servers.http.conversions import text_or_base64
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.fields import text_or_base64
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import Page, Storage
 

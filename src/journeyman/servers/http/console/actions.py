@@ -17,8 +17,8 @@ from typing import Any
 from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.console.reports import Reports
 from journeyman.servers.http.console.shown import error_line
-from journeyman.servers.http.conversions import time_text
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.fields import time_text
 from journeyman.servers.http.routes import Handler, RouteCall, check_for_all
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne

@@ -20,8 +20,8 @@ from journeyman.config import Token
 from journeyman.servers.http.console import commands, shown
 from journeyman.servers.http.console.assets import all_assets
 from journeyman.servers.http.console.sessions import Session, Sessions
-from journeyman.servers.http.conversions import time_text
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.fields import time_text
 from journeyman.servers.http.routes import RouteCall
 
 POLICY: Final = (

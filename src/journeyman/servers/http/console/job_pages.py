@@ -9,8 +9,8 @@ from aiohttp import web
 from journeyman.servers.http.console import shown
 from journeyman.servers.http.console.drawing import Drawing, asked, moment_of
 from journeyman.servers.http.console.search import Search, read_search
-from journeyman.servers.http.conversions import read_moment
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.fields import read_moment
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import HttpBackend

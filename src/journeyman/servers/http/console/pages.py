@@ -28,8 +28,8 @@ from journeyman.servers.http.console.figures import FigureHistory, series_of
 from journeyman.servers.http.console.job_pages import PAGE, JobPages
 from journeyman.servers.http.console.reports import Reports, lakes_of
 from journeyman.servers.http.console.sessions import Session, Sessions
-from journeyman.servers.http.conversions import read_moment, time_text
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.fields import read_moment, time_text
 from journeyman.servers.http.live import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.routes import RouteCall, check_for_all, check_may_write
 from journeyman.servers.http.v1 import values

@@ -18,14 +18,14 @@ from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, Flush, G
 from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 from journeyman.protocols.kestrel.replies import END, STORED, ItemFound
 from journeyman.servers.core.group_commit import InternalCall as WriterCall
-from journeyman.servers.http.conversions import (
+from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.fields import (
     cursor_of,
     read_bytes,
     read_cursor,
     text_or_base64,
     time_text,
 )
-from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend

@@ -19,8 +19,8 @@ from journeyman.logs.ledger.times import times_of
 from journeyman.protocols.workq.replies import id_text
 from journeyman.protocols.ztick.rules import runner_words
 from journeyman.servers.http import records
-from journeyman.servers.http.conversions import time_text
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.fields import time_text
 from journeyman.servers.http.live import FLUSH_S, Channel, RecordSample, event_bytes, stream_events
 from journeyman.servers.http.records import PlacedRecord
 from journeyman.servers.http.routes import Route, RouteCall

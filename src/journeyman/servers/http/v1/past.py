@@ -23,14 +23,14 @@ from journeyman.logs.ledger.times import times_of
 from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.protocols.workq.replies import id_text
 from journeyman.servers.http import records
-from journeyman.servers.http.conversions import (
+from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.fields import (
     cursor_of,
     read_cursor,
     read_moment,
     text_or_base64,
     time_text,
 )
-from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.past.moments import PastJob
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.time_machine import TimeMachine

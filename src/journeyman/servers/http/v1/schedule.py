@@ -11,8 +11,8 @@ from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
 from journeyman.protocols.ztick import Get, Remove, RemoveRule, Set, SetRule
 from journeyman.protocols.ztick.rules import read_runner, runner_words
-from journeyman.servers.http.conversions import cursor_of, read_cursor, read_moment, time_text
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.fields import cursor_of, read_cursor, read_moment, time_text
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend

@@ -13,8 +13,8 @@ from journeyman import __version__
 from journeyman.config import all_settings
 from journeyman.protocols.ztick import Stat
 from journeyman.servers.core.group_commit import NotDone
-from journeyman.servers.http.conversions import time_text
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.fields import time_text
 from journeyman.servers.http.live import FIGURES_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values

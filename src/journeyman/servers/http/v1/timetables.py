@@ -31,8 +31,8 @@ from journeyman.protocols.ztick.commands import (
     SetTimetable,
 )
 from journeyman.protocols.ztick.timetables import read_timetable
-from journeyman.servers.http.conversions import cursor_of, read_cursor, read_moment, time_text
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.fields import cursor_of, read_cursor, read_moment, time_text
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend

@@ -1,10 +1,6 @@
 """What the routes of version 1 take and give, as types: checked, documented and encoded by them.
 
-A time is two fields: ``created`` is RFC 3339 in UTC with nine digits, ``created_ns`` nanoseconds
-since 1970 as a string, because JavaScript rounds numbers of that size. Bytes are text where they
-are UTF-8, else they come as ``..._base64``.
-
-A list has ``next``: the cursor of the next page, or null on the last one.
+See fields.py. A list has ``next``: the cursor of the next page, or null on the last one.
 """
 
 from __future__ import annotations
@@ -13,19 +9,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-Time = Annotated[str, Meta(description="RFC 3339, UTC, with nanoseconds")]
-Nanoseconds = Annotated[
-    str, Meta(pattern=r"^-?[0-9]+$(?!\n)", description="since 1970, as a string")
-]
-Moment = Annotated[
-    str | int, Meta(description="RFC 3339, or nanoseconds since 1970 as a number or a string")
-]
+from journeyman.servers.http.fields import At, Cursor, Moment, Nanoseconds, Text, Time
+
 Limit = Annotated[int, Meta(ge=1, le=500)]
-Cursor = Annotated[str, Meta(max_length=4096, description="`next` of the page before")]
-Text = Annotated[str, Meta(max_length=1024)]
+WorkState = Annotated[str, Meta(pattern=r"^(ready|scheduled|leased|completed|dead)$(?!\n)")]
+RetryDelay = Annotated[
+    int, Meta(ge=0, le=86_400_000, description="before the retry, instead of the job's own")
+]
 # A $ alone lets a line end follow in Python, and such a name would break replies of other ports.
 QueueName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,255}$(?!\n)")]
-At = Annotated[Text, Meta(description="show the state at this moment, read from the log")]
 
 
 class Body(Struct, forbid_unknown_fields=True):
@@ -241,9 +233,7 @@ class WorkJobs(Struct):
 
 class WorkJobsQuery(Struct):
     queue: Text = ""
-    state: (
-        Annotated[str, Meta(pattern=r"^(ready|scheduled|leased|completed|dead)$(?!\n)")] | None
-    ) = None
+    state: WorkState | None = None
     text: Annotated[Text, Meta(description="in an id or a payload")] = ""
     error: Annotated[Text, Meta(description="in the result of a dead job")] = ""
     since: Annotated[Text, Meta(description="created at this moment or later")] = ""
@@ -294,12 +284,7 @@ class FinishBody(Body):
 
 
 class FailBody(FinishBody):
-    delay_ms: (
-        Annotated[
-            int, Meta(ge=0, le=86_400_000, description="before the retry, instead of the job's own")
-        ]
-        | None
-    ) = None
+    delay_ms: RetryDelay | None = None
 
 
 class TouchBody(Body):

@@ -29,7 +29,8 @@ from journeyman.protocols.workq.commands import (
 )
 from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
 from journeyman.protocols.workq.replies import Finished, Leased, id_text
-from journeyman.servers.http.conversions import (
+from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.fields import (
     cursor_of,
     read_bytes,
     read_cursor,
@@ -37,7 +38,6 @@ from journeyman.servers.http.conversions import (
     text_or_base64,
     time_text,
 )
-from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.queue_rates import QueueRates, Totals
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values

@@ -1,10 +1,18 @@
-"""Times, bytes and cursors as the HTTP API writes them, and back; what cannot be read is a 400."""
+"""Fields of the HTTP API: their types, and how times, bytes and cursors are written and read.
+
+A time is two fields: ``created`` is RFC 3339 in UTC with nine digits, ``created_ns`` nanoseconds
+since 1970 as a string, because JavaScript rounds numbers of that size. Bytes are text where they
+are UTF-8, else they come as ``..._base64``. What cannot be read is a 400.
+"""
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from binascii import Error as BadBase64
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+from msgspec import Meta
 
 from journeyman.moments import parse_moment
 from journeyman.servers.http.errors import ApiError
@@ -13,6 +21,18 @@ from journeyman.units import NS_PER_S
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_NS, _LAST_NS = -62_135_596_800 * NS_PER_S, 253_402_300_799 * NS_PER_S
 _MOST_NS = 2**63 - 1
+
+
+Time = Annotated[str, Meta(description="RFC 3339, UTC, with nanoseconds")]
+Nanoseconds = Annotated[
+    str, Meta(pattern=r"^-?[0-9]+$(?!\n)", description="since 1970, as a string")
+]
+Moment = Annotated[
+    str | int, Meta(description="RFC 3339, or nanoseconds since 1970 as a number or a string")
+]
+Cursor = Annotated[str, Meta(max_length=4096, description="`next` of the page before")]
+Text = Annotated[str, Meta(max_length=1024)]
+At = Annotated[Text, Meta(description="show the state at this moment, read from the log")]
 
 
 def time_text(unix_ns: int) -> str:
