@@ -395,6 +395,11 @@ class ScheduleMachine(RuleBasedStateMachine):
             assert next_ns <= min(planned)
 
     @invariant()
+    def those_that_are_due_are_counted(self) -> None:
+        planned = [j.execution_ns for j in self.model.jobs.values() if j.status is Status.PLANNED]
+        assert self.schedule.overdue(10) == sum(time_ns <= 10 for time_ns in planned)
+
+    @invariant()
     def stale_jobs_do_not_pile_up_in_the_queue(self) -> None:
         assert len(self.schedule._state.jobs._due) <= 6 * len(NAMES)
 

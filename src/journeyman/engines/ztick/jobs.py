@@ -142,8 +142,16 @@ class DueQueue:
         return execution_ns_of(heap[0]) if heap else None
 
     def count(self, now_ns: int) -> int:
-        bound, holds = pack(now_ns + 1, 0, PLANNED, ""), self._holds
-        return sum(job < bound and holds(job) for job in (*self._coming, *self._leaving))
+        """How many are due. In a heap no job comes before its parent: only those are looked at."""
+        bound, found = pack(now_ns + 1, 0, PLANNED, ""), 0
+        for heap in (self._coming, self._leaving):
+            places = [0]
+            while places:
+                place = places.pop()
+                if place < len(heap) and heap[place] < bound:
+                    found += self._holds(heap[place])
+                    places += (2 * place + 1, 2 * place + 2)
+        return found
 
     def take(self, now_ns: int, limit: int) -> Iterator[Job]:
         """The jobs due, in order, out of the queue; at most ``limit``, stale ones counted in.

@@ -19,7 +19,7 @@ from typing import Any
 from journeyman.protocols.events import Auth, AuthRequired, Foreign
 from journeyman.protocols.kestrel import KestrelParser
 from journeyman.protocols.kestrel import commands as ask
-from journeyman.protocols.kestrel.replies import STORED, ItemFound, Reply, reply_bytes
+from journeyman.protocols.kestrel.replies import STORED, ItemFound, Reply, Verdict, reply_bytes
 from journeyman.servers.core.connection import Connection, PortContext
 from journeyman.servers.kestrel.writer import item_bytes
 
@@ -217,7 +217,7 @@ class KestrelSession(Connection):
                 said = []
                 self._out.append(partial(self._word_large, reply))
             else:
-                said.append(_STORED if reply is STORED else reply_bytes(reply))
+                said.append(reply.line if type(reply) is Verdict else reply_bytes(reply))
             self._in_flight -= is_last
             if reply.hangup:
                 self._ending = True
