@@ -110,9 +110,9 @@ async def test_set_replaces(redis_port, client, key):
 async def test_publish_reaches_who_listens(redis_port, client, key):
     with client.pubsub() as listener:
         listener.subscribe(key)
-        assert listener.get_message(timeout=10)
+        assert listener.get_message(timeout=60)
         assert (await run(f"redis://127.0.0.1:{redis_port}", "PUBLISH", key)).success
-        message = await asyncio.to_thread(listener.get_message, timeout=10)
+        message = await asyncio.to_thread(listener.get_message, timeout=60)
         assert message is not None
         assert message["data"] == b"job"
 

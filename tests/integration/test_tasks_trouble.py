@@ -82,11 +82,11 @@ def test_a_lease_that_the_server_cannot_record_is_asked_for_again():
 
 def test_many_threads_that_wait_for_results_keep_no_other_from_sending(tmp_path):
     with WorkqProcess(tmp_path, memory=True) as server:
-        app = jm.App(f"journeyman://127.0.0.1:{server.workq_port}?timeout_s=2")
+        app = jm.App(f"journeyman://127.0.0.1:{server.workq_port}?timeout_s=60")
         task = app.task(name="never")(lambda: None)
         job = task.send()
         with ThreadPoolExecutor(20) as threads:
-            waiting = [threads.submit(job.result, 4) for _ in range(20)]
+            waiting = [threads.submit(job.result, 120) for _ in range(20)]
             time.sleep(0.5)
             assert task.send().is_new
             app.broker.delete(UUID(job.id))  # ends the waits
@@ -111,7 +111,7 @@ def test_a_worker_shows_its_token_and_says_why_it_is_refused(tmp_path):
         words = ("shop:app", "-q", "shop.mail", "--burst")
         with WorkerProcess(tmp_path, *words, url=app.url) as worker:
             assert worker.process.wait(60) == 0
-        assert job.result(timeout=1) == 42
+        assert job.result(timeout=60) == 42
         app.close()
         with WorkerProcess(tmp_path, "shop:app", url=f"journeyman://sk_no@{where}") as worker:
             worker.wait_for("journeyman: error: auth_failed: CLIENT-ERROR Authentication failed")

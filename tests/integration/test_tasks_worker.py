@@ -245,7 +245,7 @@ def test_a_worker_that_is_stopped_finishes_what_it_runs(task, url, place):
         while not (place / "notes").exists() or "slow starts" not in (place / "notes").read_text():
             time.sleep(0.02)
         assert worker.stop() == 0
-    assert job.result(timeout=1) == "finished"
+    assert job.result(timeout=60) == "finished"
 
 
 def test_a_lease_is_renewed_while_a_long_job_runs(task, url, place):
@@ -305,7 +305,7 @@ def test_a_burst_ends_when_nothing_is_ready(task, url, place, kind):
     words = ("shop:app", "-q", "burst", "--burst", kind, "--log-level", "warning")
     with WorkerProcess(place, *words, url=url) as worker:
         assert worker.process.wait(60) == 0, worker.lines
-    assert jobs.results(timeout=1) == list(range(1, 601))
+    assert jobs.results(timeout=60) == list(range(1, 601))
 
 
 def test_many_unknown_tasks_in_a_row_are_failed(task, url, place):

@@ -19,7 +19,7 @@ import pytest
 from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 from tests.support.servers.workq_transcript import Step, read_transcript
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SILENCE_S = 0.2
 
 ID = b"00000000-0000-4000-8000-000000000%03d"

@@ -9,11 +9,23 @@ start and kill start in half the time.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from journeyman.spark.session import build_session
+
+HERE = Path(__file__).parent
+
+
+TIMEOUT_S = 1200  # a first query takes ten seconds of a quiet machine, and much more of a busy one
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

@@ -58,6 +58,6 @@ def kind_of(kind: str, blocking: Any, awaiting: type[AsyncClient]) -> Callable[.
     make = blocking if kind == "blocking" else of(awaiting)
 
     def connect(peer: ScriptedPeer, **options: Any) -> Any:
-        return make(port=peer.port, timeout_s=20.0, **options)
+        return make(port=peer.port, timeout_s=60.0, **options)
 
     return connect

@@ -13,7 +13,7 @@ from typing import Any
 
 from journeyman.config import RunnerSettings, Settings
 
-WAIT_LIMIT_S = 20.0
+WAIT_LIMIT_S = 60.0
 POLL_S = 0.01
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

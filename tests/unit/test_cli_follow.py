@@ -40,7 +40,7 @@ from tests.support.cli_commands import (
     write_ztick,
 )
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class Follower:

@@ -10,7 +10,7 @@ import pytest
 
 from journeyman.cli.pipeline.session_options import interruptible, plainly_interruptible
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def press_ctrl_c() -> None:

@@ -22,7 +22,7 @@ from journeyman.servers.ztick.runs import EndedRun, RunHistory, directory_of, re
 from journeyman.testing import ManualClock, SimulatedDisk
 from journeyman.units import MIB
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 RUN = RunLine("job", "rule", "shell", 5, 7, 9, "failed", "exit status 3", "said\n")
 
 times = st.integers(-(2**63), 2**63 - 1)

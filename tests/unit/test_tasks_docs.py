@@ -34,6 +34,6 @@ def test_the_first_snippet_makes_an_app_whose_jobs_run():
     assert isinstance(app, jm.App)
     assert sorted(app.tasks) == ["shop.nightly", "shop.send_mail"]
     with InMemory(app) as queue:
-        assert names["send_mail"].send("a@b.c", "hi").result(timeout=1) == "sent to a@b.c"
+        assert names["send_mail"].send("a@b.c", "hi").result(timeout=60) == "sent to a@b.c"
         queue.advance(days=1)
         queue.assert_sent("shop.send_mail", "boss@example.com", subject="All is well")

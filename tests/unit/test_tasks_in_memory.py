@@ -40,7 +40,7 @@ def test_jobs_are_sent_seen_and_run():
         assert queue.assert_sent(world.task, 1, two=2).state == "ready"
         assert queue.run_all() == 1
         assert (queue.jobs[0].state, queue.jobs[0].result) == ("done", [1])
-        assert job.result(timeout=1) == [1]
+        assert job.result(timeout=60) == [1]
         assert world.calls == [((1,), {"two": 2}, 1)]
 
 
@@ -88,7 +88,7 @@ def test_a_failing_job_is_tried_again_with_growing_delays_and_then_dead():
         assert isinstance(raised.value.__cause__, ValueError)
         assert queue.jobs[0].state == "failed"
         with pytest.raises(jm.JobFailed):
-            job.result(timeout=1)
+            job.result(timeout=60)
     assert [attempt for _, _, attempt in world.calls] == [1, 2, 3]
     assert [(f.task, f.attempt, str(f.failure)) for f in world.failures] == [
         ("work", 3, "ValueError: 2")
@@ -134,7 +134,7 @@ def test_a_job_that_is_unique_for_a_time_is_not_sent_twice_within_it():
         assert [world.task.send("a").is_new, world.task.send("b").is_new] == [True, True]
         queue.advance(minutes=59)
         again = world.task.send("a")
-        assert (again.is_new, again.result(timeout=1)) == (False, ["a"])
+        assert (again.is_new, again.result(timeout=60)) == (False, ["a"])
         queue.advance(minutes=2)
         assert world.task.send("a").is_new
         queue.run_all()
@@ -183,16 +183,16 @@ def test_a_job_ends_with_its_ttl():
         queue.advance(minutes=2)
         assert queue.jobs[0].state == "gone"
         with pytest.raises(NotFound):
-            job.result(timeout=1)
+            job.result(timeout=60)
 
 
 def test_waiting_for_a_result_runs_what_is_ready():
     world = World()
     with InMemory(world.app):
-        assert world.task.send(5).result(timeout=1) == [5]
+        assert world.task.send(5).result(timeout=60) == [5]
 
         async def endpoint() -> tuple[Any, Any]:
-            return await (await world.task.asend(6)), world.task.send(7).result(timeout=1)
+            return await (await world.task.asend(6)), world.task.send(7).result(timeout=60)
 
         assert asyncio.run(endpoint()) == ([6], [7])
 
@@ -206,7 +206,7 @@ def test_async_functions_and_their_time_limits():
         return "done"
 
     with InMemory(app) as queue:
-        assert wait.send(0).result(timeout=1) == "done"
+        assert wait.send(0).result(timeout=60) == "done"
         wait.send(60)
         with pytest.raises(jm.JobFailed, match=r"JobTimeout: took longer than 0.01 s"):
             queue.run_all()
@@ -227,7 +227,7 @@ def test_middleware_runs_around_every_job_outermost_first():
     world.app.use(Note("outer"))
     world.app.use(Note("inner"))
     with InMemory(world.app):
-        assert world.task.send(1).result(timeout=1) == ["noted", "noted", 1]
+        assert world.task.send(1).result(timeout=60) == ["noted", "noted", 1]
     assert seen == [("outer", "work", (1,)), ("inner", "work", (1,))]
 
 
@@ -255,7 +255,7 @@ def test_a_chain_passes_results_on_and_gives_the_last():
     text = app.task(name="text")(lambda number, *, unit: f"{number} {unit}")
     with InMemory(app) as queue:
         job = add.call(1, 2).then(add, 10).then(text, unit="kg").send()
-        assert job.result(timeout=1) == "13 kg"
+        assert job.result(timeout=60) == "13 kg"
         assert [sent.args for sent in queue.jobs] == [(1, 2), (3, 10), (13,)]
         assert job.is_done()
 
@@ -266,7 +266,7 @@ def test_a_chain_ends_where_a_job_fails():
     with InMemory(world.app) as queue:
         job = world.task.call().then(world.task).send()
         with pytest.raises(jm.JobFailed, match="ValueError: first"):
-            job.result(timeout=1)
+            job.result(timeout=60)
         assert job.is_done()
         assert len(queue.jobs) == 1
 
@@ -291,7 +291,7 @@ def test_a_group_is_followed_by_one_job_with_all_results():
     total = app.task(name="total")(lambda numbers, start: start + sum(numbers))
     with InMemory(app) as queue:
         group = jm.group(square.call(n) for n in range(4))
-        assert group.send().results(timeout=1) == [0, 1, 4, 9]
+        assert group.send().results(timeout=60) == [0, 1, 4, 9]
 
         async def send_and_wait() -> list[int]:
             return await (await group.asend()).aresults()
@@ -299,7 +299,7 @@ def test_a_group_is_followed_by_one_job_with_all_results():
         assert asyncio.run(send_and_wait()) == [0, 1, 4, 9]
         job = jm.group(square.call(n) for n in range(4)).then(total, 100).send()
         assert [sent.state for sent in queue.sent(total)] == ["waiting"]
-        assert job.result(timeout=1) == 114
+        assert job.result(timeout=60) == 114
 
 
 def test_if_a_member_fails_so_does_what_follows_the_group():
@@ -310,7 +310,7 @@ def test_if_a_member_fails_so_does_what_follows_the_group():
         job = jm.group([world.task.call(), world.task.call()]).then(after).send()
         queue.run_all(check=False)
         with pytest.raises(jm.JobFailed):
-            job.result(timeout=1)
+            job.result(timeout=60)
 
 
 def test_what_always_follows_a_group_runs_however_its_members_end():
@@ -328,7 +328,7 @@ def test_what_always_follows_a_group_runs_however_its_members_end():
         job = jm.group(calls).always(after, album=7).send()
         gone = next(job for job in queue.jobs if job.args == (3,))
         assert world.app.job(gone.id).delete()
-        assert job.result(timeout=1) == 7
+        assert job.result(timeout=60) == 7
     ((failed, done, missing),) = seen
     assert failed.failure is not None
     assert (failed.succeeded, str(failed.failure)) == (False, "ValueError: one")
@@ -346,7 +346,7 @@ def test_failure_hooks_are_called_when_workers_keep_dying():
             queue._now += timedelta(seconds=11)
         queue.run_all(check=False)
         with pytest.raises(jm.JobFailed, match="WorkerLost: 22 workers died or hung"):
-            job.result(timeout=1)
+            job.result(timeout=60)
     assert world.calls == []
     (failed,) = world.failures
     assert (failed.args, failed.attempt, failed.failure.error) == (("deadly",), 23, "WorkerLost")
@@ -356,7 +356,7 @@ def test_a_group_of_unique_calls_adds_each_key_once():
     world = World(unique="{args[0]}")
     with InMemory(world.app) as queue:
         sent = jm.group(world.task.call(key) for key in "aba").send()
-        assert sent.results(timeout=1) == [["a"], ["b"], ["a"]]
+        assert sent.results(timeout=60) == [["a"], ["b"], ["a"]]
         assert len(queue.jobs) == 2
 
 

@@ -28,7 +28,7 @@ from journeyman.servers.ztick.runs import EndedRun
 from journeyman.testing import ManualClock
 from tests.support.stat_lines import STAT
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 CLIENT = object()
 
 

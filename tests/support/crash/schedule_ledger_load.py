@@ -37,7 +37,7 @@ RUN_RULE = (
     '$JOURNEYMAN_EXECUTION_NS >> runs; sleep 0.1"'
 )  # it sleeps so that kills come between the line and the end of the run
 
-ANSWER_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 60.0
 
 Jobs: TypeAlias = dict[str, tuple[str, int]]  # identifier: status, execution_ns
 
