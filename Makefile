@@ -13,7 +13,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services demo test kernels core spark quick check site lock format bench fuzz clean
+.PHONY: help setup services demo test kernels core spark quick check site lock format bench fuzz proof clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -82,6 +82,9 @@ fuzz: $(STAMP) ## A million inputs a format, guided by coverage (needs a wheel o
 	$(PIP) --group fuzz
 	for target in ztick workq kestrel keyspace ledger; do \
 	  $(BIN)/python -m tests.fuzz.guided $$target -runs=1000000 || exit 1; done
+
+proof: $(STAMP) services ## An hour: simulation, kills, power cuts from traces, faults, exhaustion, fuzzing
+	PYTHONHASHSEED=0 $(BIN)/python scripts/proof.py
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import runner
+from tests.fuzz.whole_server import fuzz_lines
 
 TARGETS = sorted(p.stem for p in Path(__file__).parent.glob("fuzz_*.py"))
 INPUTS = 2_000
@@ -28,6 +29,10 @@ def test_corpus_itself_passes(name: str):
     assert corpus
     for data in corpus:
         target.check(data)
+
+
+def test_whole_servers_do_not_stumble():
+    fuzz_lines(SEED, INPUTS)
 
 
 def test_failing_input_is_named_so_that_it_can_be_run_again(capsys: pytest.CaptureFixture[str]):

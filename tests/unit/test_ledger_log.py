@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from journeyman.disk import Disk
@@ -18,6 +20,7 @@ from journeyman.formats.ledger import (
 )
 from journeyman.logs.ledger import log as module
 from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.segments import LEDGER_LOCK
 from journeyman.testing import ManualClock, SimulatedDisk
 
 NOW = Instant(1_700_000_000_000_000_000)
@@ -151,10 +154,20 @@ def test_a_lost_ledger_is_an_empty_one():
     assert paused(disk) == []
 
 
-def test_it_is_opened_once():
+def test_it_is_opened_once(monkeypatch: pytest.MonkeyPatch):
     disk = SimulatedDisk()
+    monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.0)
     with open_ledger(disk), pytest.raises(LogLocked, match="another process"):
         open_ledger(disk)
+
+
+def test_a_lock_that_is_let_go_of_soon_is_waited_for():
+    """A program that a killed server was about to start holds its files until it runs."""
+    disk = SimulatedDisk()
+    open_ledger(disk).close()
+    held = disk.lock(f"ledger/{LEDGER_LOCK}")
+    threading.Timer(0.1, held.release).start()
+    open_ledger(disk).close()
 
 
 def test_compaction_keeps_the_state_and_what_is_not_known():

@@ -142,7 +142,7 @@ class WholeCycles:
 
     def connect(self, loop: Any, port: int) -> SocketWire:
         del loop
-        if self._server.process.poll() is not None or not self._server.ports:
+        if not self._server.ports or self._server.process.poll() is not None:
             raise ConnectionCut
         self._wires.append(SocketWire(self._server.ports[_NAMES[port]]))
         return self._wires[-1]

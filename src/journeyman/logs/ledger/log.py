@@ -69,6 +69,8 @@ from journeyman.logs.segments import (
 
 DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 SLACK_BYTES = 1024 * 1024  # so many dead bytes are never worth a compaction
+# A killed server may have been about to start a program, which holds its files until it runs.
+LOCK_TIMEOUT_S = 2.0
 _STAGING = "_compacting"
 _TRIES = 20
 
@@ -135,7 +137,8 @@ class LedgerLog:
         """
         disk.make_dirs(directory)
         try:
-            lock = disk.lock(posixpath.join(directory, LEDGER_LOCK))
+            path = posixpath.join(directory, LEDGER_LOCK)
+            lock = disk.lock(path, timeout_s=LOCK_TIMEOUT_S)
         except LogLocked as error:
             raise LogLocked(directory, "another process has this ledger open") from error
         try:
