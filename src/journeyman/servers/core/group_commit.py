@@ -463,12 +463,20 @@ class GroupCommit(ABC):
         return taken
 
     def _put_back(self, batch: Batch, index: int) -> None:
-        """Leave the requests of a batch from this one on to the next: it has taken long enough."""
+        """Leave the requests of a batch from this one on to the next: it has taken long enough.
+
+        The client of the last one before goes behind all others that wait; each keeps its order.
+        """
         rest = batch.requests[index:]
         del batch.requests[index:]
         self.commands -= len(rest)
-        self._waiting.extendleft(reversed(rest))
         self._waiting_bytes += self._weigh([request for _, request in rest])
+        self._waiting.extendleft(reversed(rest))
+        busy = batch.requests[-1][0]
+        if busy is not None:
+            others = [each for each in self._waiting if each[0] is not busy]
+            own = [each for each in self._waiting if each[0] is busy]
+            self._waiting = deque([*others, *own])
 
     def _begin_errand(self) -> None:
         self._writing = Batch([])

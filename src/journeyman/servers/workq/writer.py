@@ -212,7 +212,7 @@ class LogRecorder:
 
 
 MAX_WAITING_BYTES = 32 * 1024 * 1024
-MAX_STEPS = 50_000  # for children of jobs, in one batch: some ten milliseconds
+MAX_STEPS = 20_000  # for children of jobs, in one batch: some ten milliseconds
 
 Request: TypeAlias = Command | RefusedLine
 
