@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -81,9 +82,12 @@ def test_server_that_stands_by_says_so_until_it_is_active(address: str, tmp_path
         found = run("status", "--json", "--server", url)
         assert found.exit_code == 0
         assert set(rows(found)[0].values()) == {"standby: another server is active"}
+        half = socket.create_connection(("127.0.0.1", http), timeout=60)
+        half.sendall(b"POST /v1/ready HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf")
         active.close()
         server.wait_for_line("active: ")
         server.wait_for_line("HTTP listens on")
+        half.close()
         assert get(f"{base}/health") == (200, {"status": "ok"})
         assert server.stop() == 0
     finally:
@@ -100,18 +104,15 @@ def get(url: str) -> tuple[int, dict[str, object]]:
         return refused.code, json.load(refused)
 
 
-def test_stop_while_standing_by_is_a_clean_one(address: str, tmp_path: Path):
-    active = PostgresBackend(address)
-    active.be_alone()
-    server = ScheduleProcess(tmp_path, settings=settings(address))
+def test_database_that_does_not_answer_is_waited_for_and_a_stop_is_a_clean_one(tmp_path: Path):
+    server = ScheduleProcess(tmp_path, settings=settings("host=127.0.0.1 port=1"))
     server.start(wait=False)
     try:
-        server.wait_for_line("standing by: another server has the store")
+        server.wait_for_line("standing by: the store does not answer")
         assert server.stop() == 0
     finally:
         if server.is_running:
             server.kill()
-        active.close()
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,8 @@ class _StandBy:
                 _PROBLEM, status=503, content_type=kind, headers={"Retry-After": "1"}
             )
 
-        runner = web.ServerRunner(web.Server(answer, access_log=None))
+        # Clients that are in the middle of a request must not hold up a takeover.
+        runner = web.ServerRunner(web.Server(answer, access_log=None), shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, http.listen.host, http.listen.port, ssl_context=self._access.tls)
         try:

@@ -8,8 +8,8 @@ own while it lasts; those of views that are over wait in a pool.
 
     cache_capacity    PRAGMA cache_size, of each connection
     mode low_space         auto_vacuum: pages that become free are given back when the store closes
-    mode high_throughput   a WAL of up to 64 MiB before it is copied into the file, and 1 GiB of the
-                           file mapped into memory
+    mode high_throughput   a WAL of 64 MiB, not 32, before it is copied into the file, and 1 GiB of
+                           the file mapped into memory
 """
 
 from __future__ import annotations
@@ -34,13 +34,19 @@ from journeyman.storage.contract import (
     Turn,
     lock_directory,
 )
+from journeyman.units import MIB
 
 FILE_NAME = "store.sqlite"
 
 _BUSY_S = 60.0  # how long a writer waits for one in another process
 _PAGE_BYTES = 4096
-_WAL_PAGES = 64 * 1024 * 1024 // _PAGE_BYTES
-_MAPPED_BYTES = 1024 * 1024 * 1024
+# So much before it is copied into the file: many small commits change the same pages.
+_WAL_BYTES = {
+    None: 32 * MIB,
+    StorageMode.LOW_SPACE: 4 * MIB,
+    StorageMode.HIGH_THROUGHPUT: 64 * MIB,
+}
+_MAPPED_BYTES = 1024 * MIB
 _VARIABLES = 500  # of one statement; the library allows more
 _TABLE = "CREATE TABLE IF NOT EXISTS kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID"
 
@@ -115,10 +121,11 @@ class SqliteBackend(Backend):
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table only
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        wal_pages = _WAL_BYTES[self._options.mode] // _PAGE_BYTES
+        connection.execute(f"PRAGMA wal_autocheckpoint = {wal_pages}")
         if self._options.cache_capacity_bytes is not None:
             connection.execute(f"PRAGMA cache_size = -{self._options.cache_capacity_bytes // 1024}")
         if self._options.mode is StorageMode.HIGH_THROUGHPUT:
-            connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
             connection.execute(f"PRAGMA mmap_size = {_MAPPED_BYTES}")
         return connection
 
