@@ -48,6 +48,7 @@ class Story:
         self.last = self.queue.decide(command, self.now_ns, client)
         self.now_ns = self.queue._state.now_ns  # every add has a nanosecond of its own
         self.log += self.last.records
+        self.queue.take_ledger()  # there is none here; what waits for it would stay due
         self.answers += [
             (e.client, e.reply) for e in self.last.effects if isinstance(e, WorkqAnswer)
         ]

@@ -3,7 +3,8 @@
     add, schedule   JobAdded; ready now or at its time, until TTL after its creation or its time
     run             nothing is written; ready now, its client waits for the result
     requeue         delete and JobAdded in one step: a new life of a failed job under its old id,
-                    with no attempts or fails counted, a TTL from now on, and ready at once
+                    with no attempts or fails counted, a TTL from now on, and ready at once; the
+                    ledger has the job before, should a power cut come between the two
     -replace        the same for an add whose id is that of a finished job; with -unique-for a
                     completed one makes room only some time after it was added
     -key            options in the ledger as well
@@ -15,7 +16,7 @@ refuses. Delete and add are two that it knows.
 
 from __future__ import annotations
 
-from journeyman.engines.workq.extensions import JobOptions
+from journeyman.engines.workq.extensions import JobOptions, options_body
 from journeyman.engines.workq.job import (
     COMPLETED,
     EXHAUSTED,
@@ -37,8 +38,10 @@ from journeyman.engines.workq.lifecycle import expire, give_up_run, match
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.queues import Waiter
 from journeyman.engines.workq.state import WorkqState
+from journeyman.formats.ledger import JobOptionsSet
 from journeyman.formats.workq import Command, Instant, JobAdded, JobFinished, frame, retry
 from journeyman.protocols.workq.commands import (
+    MAX_CHILD_BYTES,
     Add,
     AddOptions,
     Complaint,
@@ -48,7 +51,7 @@ from journeyman.protocols.workq.commands import (
     Run,
     ScheduleJob,
 )
-from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Reply, Requeued
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Reply, Requeued, id_text
 from journeyman.units import NS_PER_MS
 
 _ADD, _SCHEDULE = Command.ADD, Command.SCHEDULE  # to look a member up takes its time
@@ -157,14 +160,32 @@ def requeue_all(state: WorkqState, command: RequeueAll, _client: Client) -> Repl
 
 
 def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
+    """A power cut may leave the delete without the add. So the ledger has the job first, as one
+    that waits for nothing (dependencies.py): a start that does not find it adds it."""
     fields = fields_of(opened(entry)[0])
+    extensions, name = state.extensions, state.queues.by_number[fields.queue].name
+    job = Add(
+        job_id,
+        name,
+        fields.ttr_ms,
+        fields.ttl_ms,
+        fields.payload,
+        fields.priority,
+        fields.max_attempts,
+        retry.max_fails_of(fields.max_fails),
+        retry.delay_ms_of(fields.max_fails),
+        AddOptions(fields.key),
+    )
+    is_kept = extensions.is_allowed and len(fields.payload) <= MAX_CHILD_BYTES
+    if is_kept:
+        extensions.added_now[job_id] = job
     state.jobs.replace(job_id, entry, None)
     state.record_event(job_id, Command.DELETE)
     state.tell_children(job_id, FAILED, is_gone=True)
     enqueue(
         state,
         job_id,
-        state.queues.by_number[fields.queue].name,
+        name,
         fields.ttr_ms,
         fields.ttl_ms,
         fields.priority,
@@ -174,6 +195,12 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
         fields.payload,
         fields.key,
     )
+    if is_kept:
+        body = options_body(extensions.options.get(job_id, JobOptions()), job)
+        state.ledger.append(JobOptionsSet(state.instant, id_text(job_id), body))
+        extensions.put(extensions.settled, job_id, None)
+        if job_id not in extensions.options:
+            extensions.forget(job_id, state.now_ns)
 
 
 def refusal(state: WorkqState, job_id: bytes, options: AddOptions | None) -> Reply | None:
