@@ -27,6 +27,13 @@ from tests.support.cli_commands import job, write_ztick
 ROOT = Path(__file__).parents[2]
 # What Spark's scripts call; and no java.
 TOOLS = ("sh", "bash", "env", "dirname", "chmod", "ps", "cat", "uname", "rm", "mkdir", "id")
+# A Spark that is not ours compiles all it runs; of three records that is most of the time.
+QUICK = [
+    *("--conf", "spark.sql.codegen.wholeStage=false", "--conf", "spark.sql.shuffle.partitions=2"),
+    *("--conf", "spark.sql.codegen.factoryMode=NO_CODEGEN", "--conf", "spark.ui.enabled=false"),
+    *("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1"),
+    *("--conf", "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1"),
+]
 # With these Hadoop unpacks an archive.
 UNPACKING = ("gzip", "tar")
 
@@ -110,7 +117,7 @@ def test_spark_submit_runs_the_installed_wheel(installed, log, tmp_path):
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
 
     installed.run(
-        *(submit, "--master", "local[1]", "--conf", "spark.ui.enabled=false", script),
+        *(submit, "--master", "local[1]", *QUICK, script),
         *("replay", log, "--output", tmp_path / "state"),
         JAVA_HOME=java,
         PYSPARK_PYTHON=f"{installed.home}/venv/bin/python",
@@ -144,7 +151,7 @@ def test_a_packed_environment_is_sent_to_the_executors(installed, log, tmp_path)
         *(spark / "bin" / "spark-submit", "--master", "local-cluster[1,1,1024]"),
         *("--deploy-mode", "client", "--archives", "environment.tar.gz#environment"),
         *("--conf", "spark.pyspark.python=./environment/bin/python"),
-        *("--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"),
+        *(*QUICK, "--conf", "spark.driver.host=127.0.0.1"),
         *(script, "replay", log, "--output", tmp_path / "state"),
         cwd=tmp_path,
         JAVA_HOME=java,

@@ -18,6 +18,8 @@ plan and read a Python data source one after another.
                                     the user asks for another collector
     -XX:TieredStopAtLevel=1         small inputs: the quick compiler alone; a short command ends
                                     before the thorough one has paid for itself
+    -XX:ReservedCodeCacheSize=240m  small inputs: room for compiled code, as Java has by itself with
+                                    both compilers; 48 MB would make a long session compile again
     -XX:InitialRAMPercentage=5      others: a heap that need not be collected as a whole again and
     -XX:MetaspaceSize=256m          again until it has the size that a replay wants
     -Dlog4j2.configurationFile=...  Spark says nothing on stderr; its errors reach us as exceptions
@@ -235,6 +237,7 @@ def _ours(java: Java, wanted: str, small: bool, log_level: str) -> Iterator[str]
         yield "-XX:+UseParallelGC"
     if small:
         yield "-XX:TieredStopAtLevel=1"
+        yield "-XX:ReservedCodeCacheSize=240m"
     else:
         yield "-XX:InitialRAMPercentage=5"
         yield "-XX:MetaspaceSize=256m"
