@@ -9,7 +9,8 @@ nothing. It is made shard by shard; jobs that change meanwhile are sorted with t
     status     0 planned    1 triggered   2 executed   3 failed
     jobs       t1 t4 t9     t2            t0 t3        t5         each a sorted set of jobs
 
-Names are in order, too, so that a prefix that few jobs have is found without a look at the others.
+Once a prefix was asked for, names are kept in order as well, so that a prefix that few jobs have is
+found without a look at the others.
 
 A page ends with its limit, or when ``looked`` jobs were looked at without finding enough; then its
 cursor leads on, and the rest is for another decision.
@@ -88,23 +89,27 @@ def narrowed(prefix: str, scope: str) -> str | None:
 
 
 class JobOrder:
-    """One sorted set a status, of the jobs in the first ``_sorted`` shards."""
+    """One sorted set a status, of the jobs in the first ``_sorted`` shards; and the names of those
+    in the first ``_named`` ones."""
 
-    __slots__ = ("_by_name", "_by_status", "_names", "_sorted")
+    __slots__ = ("_by_name", "_by_status", "_named", "_names", "_sorted")
 
     def __init__(self, by_name: ShardedDict[str, Job]) -> None:
         self._by_name = by_name
         self._by_status: list[SortedSet[Job]] = [SortedSet() for _ in Status]
         self._names: SortedSet[str] = SortedSet()
         self._sorted = 0
+        self._named = 0
 
     def change(self, identifier: str, before: Job | None, after: Job | None) -> None:
-        if self._by_name.number_of(identifier) >= self._sorted:
+        shard = self._by_name.number_of(identifier)
+        if shard < self._sorted:
+            if before is not None:
+                self._by_status[before[STATUS_AT]].remove(before)
+            if after is not None:
+                self._by_status[after[STATUS_AT]].add(after)
+        if shard >= self._named:
             return
-        if before is not None:
-            self._by_status[before[STATUS_AT]].remove(before)
-        if after is not None:
-            self._by_status[after[STATUS_AT]].add(after)
         if before is None and after is not None:
             self._names.add(identifier)
         elif after is None and before is not None:
@@ -119,6 +124,10 @@ class JobOrder:
         prefix = narrowed(asked.prefix, scope)
         if prefix is None:
             return JobPage((), None, True)
+        if prefix and self._named < SHARDS:
+            self._name_some()
+            if self._named < SHARDS:
+                return StillSorting(SHARDS - self._named)
         few = self._few(prefix) if prefix else None
         if few is not None:
             return _page_of(few, asked)
@@ -142,11 +151,19 @@ class JobOrder:
         enough = SORTED_AT_ONCE
         while self._sorted < SHARDS and enough > 0:
             jobs = self._by_name.numbered(self._sorted)
-            for name, job in jobs.items():
+            for job in jobs.values():
                 self._by_status[job[STATUS_AT]].add(job)
-                self._names.add(name)
             enough -= len(jobs)
             self._sorted += 1
+
+    def _name_some(self) -> None:
+        enough = SORTED_AT_ONCE
+        while self._named < SHARDS and enough > 0:
+            names = self._by_name.numbered(self._named)
+            for name in names:
+                self._names.add(name)
+            enough -= len(names)
+            self._named += 1
 
     def _found(self, asked: PageJobs, prefix: bytes) -> JobPage:
         text = asked.text.encode(errors="surrogatepass")
