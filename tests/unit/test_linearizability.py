@@ -139,9 +139,11 @@ def test_many_writes_at_once_are_explained_in_time():
 
 def test_what_was_put_first_comes_first():
     puts = {"a": op(1, 2, OK, "put"), "b": op(3, 4, OK, "put")}
-    check_order(puts, {"a": op(5, 6, "a", "read"), "b": op(7, 8, "b", "read")})
-    check_order(puts, {"a": op(5, 8, "a", "read"), "b": op(6, 7, "b", "read")})
-    swapped = {"a": op(7, 8, "a", "read"), "b": op(5, 6, "b", "read")}
+    check_order(puts, {"a": [op(5, 6, "a", "read")], "b": [op(7, 8, "b", "read")]})
+    check_order(puts, {"a": [op(5, 8, "a", "read")], "b": [op(6, 7, "b", "read")]})
+    slow = [op(8, 9, "a", "read"), op(5, 99, "a", "read")]
+    check_order(puts, {"a": slow, "b": [op(6, 7, "b", "read")]})
+    swapped = {"a": [op(7, 8, "a", "read")], "b": [op(5, 6, "b", "read")]}
     with pytest.raises(AssertionError, match="a was put before b"):
         check_order(puts, swapped)
     check_order(puts, swapped, lost=[op(4, 9, UNKNOWN, "read")])

@@ -169,7 +169,7 @@ class Cast:
         )
         for queue in WORK_QUEUES:
             adds: dict[str, Operation] = {}
-            first: dict[str, Operation] = {}
+            seen: dict[str, list[Operation]] = {}
             again = set()
             for key, operations in by_job.items():
                 if self._notes.queue_of[key[5:]] != queue:
@@ -179,13 +179,13 @@ class Cast:
                         again |= {key} if key in adds else set()
                         adds[key] = each
                     elif each.ask[0] == "lease":
-                        first.setdefault(key, each)
+                        seen.setdefault(key, []).append(each)
             # A job that was deleted and added again has two places; one that was added after the
             # clock was set back may have its place before others.
             lost = self._lost("lease/", queue)
             for begin, end in pairwise([0, *set_back, NEVER]):
                 its = {key for key, add in adds.items() if begin < add.invoked < end} - again
-                check_order(adds, {key: first[key] for key in its if key in first}, lost)
+                check_order(adds, {key: seen[key] for key in its if key in seen}, lost)
 
     def _lost(self, prefix: str, queue: str = "") -> list[Operation]:
         return [

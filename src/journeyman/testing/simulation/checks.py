@@ -40,28 +40,30 @@ def check_registers(history: History) -> int:
 
 def check_order(
     puts: Mapping[str, Operation],
-    first_seen: Mapping[str, Operation],
+    seen: Mapping[str, Sequence[Operation]],
     lost: Sequence[Operation] = (),
 ) -> None:
-    """``first_seen``: with which operation each came the first time.
+    """``seen``: with which operations each came. It came at first with one of them, maybe not with
+    the one that was answered first: a client may be slow to read.
 
     Wrong is: one was put before another (the first put had ended when the second began), and came
     after it (likewise). ``lost``: operations whose answer may have taken something away for a
     while; what they may have taken may come late.
     """
-    by_end = sorted(first_seen.items(), key=lambda each: each[1].returned)
+    begins = sorted((min(each.invoked for each in its), name) for name, its in seen.items())
+    ends = sorted((min(each.returned for each in its), name) for name, its in seen.items())
     wrong, ended, latest, which = [], 0, 0, ""
-    for name, came in sorted(first_seen.items(), key=lambda each: each[1].invoked):
-        while by_end[ended][1].returned < came.invoked:
-            before = by_end[ended][0]
+    for begin, name in begins:
+        while ends[ended][0] < begin:
+            before = ends[ended][1]
             ended += 1
             if puts[before].invoked > latest:
                 latest, which = puts[before].invoked, before
         put = puts[name]
         if put.returned < latest and not any(
-            each.invoked < came.invoked and each.returned > put.invoked for each in lost
+            each.invoked < begin and each.returned > put.invoked for each in lost
         ):
-            wrong.append(f"{name} was put before {which}, and came after it: {put}, {came}")
+            wrong.append(f"{name} was put before {which}, and came after it: {put}, {seen[name]}")
     tell(wrong)
 
 
@@ -99,14 +101,14 @@ def check_deliveries(
     lost: Sequence[Operation],
 ) -> None:
     """Of one reader that has read to the end: what came, and with which operation."""
-    first: dict[str, Operation] = {}
+    seen: dict[str, list[Operation]] = {}
     for name, operation in deliveries:
-        first.setdefault(name, operation)
-    wrong = [f"{name} was never put" for name in first if name not in puts]
+        seen.setdefault(name, []).append(operation)
+    wrong = [f"{name} was never put" for name in seen if name not in puts]
     wrong += [
         f"{put} was stored and never came"
         for name, put in puts.items()
-        if put.answer == OK and name not in first
+        if put.answer == OK and name not in seen
     ]
     tell(wrong)
-    check_order(puts, first, lost)
+    check_order(puts, seen, lost)
