@@ -41,6 +41,7 @@ Job: TypeAlias = bytes
 PLANNED, TRIGGERED, EXECUTED, FAILED = (int(status) for status in Status)
 REMOVED = len(Status)  # of a row of the log that takes its job away; no job has it
 STATUS_AT = 16
+HEAD_BYTES = 17  # before the identifier
 
 _HEAD = Struct(">QQB")
 _EPOCH = 2**63  # times before 1970 are negative; shifted by this they sort as bytes

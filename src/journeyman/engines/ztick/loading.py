@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.ztick.engine import MAX_RUNS, ZtickEngine
 from journeyman.engines.ztick.jobs import (
+    HEAD_BYTES,
     REMOVED,
     STATUS_AT,
     Job,
@@ -79,7 +80,19 @@ class ZtickLoader:
         self, identifiers: Sequence[str], execution_ns: Sequence[int], statuses: Sequence[int]
     ) -> None:
         places = range(len(self._rows), len(self._rows) + len(identifiers))
-        jobs = pack_rows(execution_ns, places, statuses, identifiers)
+        self._add_packed(identifiers, pack_rows(execution_ns, places, statuses, identifiers))
+
+    def add_heads(self, identifiers: Sequence[str], heads: bytes) -> None:
+        """The same, with the heads of the jobs; their orders count on from the last one."""
+        self._add_gathered()
+        places = range(0, len(heads), HEAD_BYTES)
+        jobs = [
+            heads[place : place + HEAD_BYTES] + identifier.encode()
+            for place, identifier in zip(places, identifiers, strict=True)
+        ]
+        self._add_packed(identifiers, jobs)
+
+    def _add_packed(self, identifiers: Sequence[str], jobs: Sequence[Job]) -> None:
         self._rows += jobs
         rows, shard_of = self._rows, self._by_name.shard_of
         for identifier, job in zip(identifiers, jobs, strict=True):

@@ -23,15 +23,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from journeyman.clock import Clock
-from journeyman.disk import Disk, RealDisk
+from journeyman.disk import Disk
 from journeyman.engines.ztick.engine import ZtickEngine
-from journeyman.engines.ztick.jobs import REMOVED
 from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import RemoveEnded
 from journeyman.errors import LogError, LogPoisoned
-from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, Record
-from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders
 from journeyman.logs.recovery import FileReport, RecoveryReport
@@ -48,8 +45,7 @@ BULK_BYTES = 8 * 1024 * 1024
 RETENTION_LOOK_S = 0.2  # while there is something to remove
 RETENTION_JOBS = 200  # removed at a look: a thousand a second, 86 million a day
 
-_FILE, _JOBS, _RULES, _REPORT = range(4)  # what is read in bulk comes in pieces of these kinds
-_OF_JOBS = (JOB, JOB_REMOVAL)
+_FILE, _JOBS, _RULES, _REPORT = range(4)  # the kinds of pieces: see bulk.py
 _OF_ZTICK = ZtickNames("logfile")
 
 
@@ -110,7 +106,7 @@ class _Reading:
         reports: list[FileReport] = []
         view = memoryview(b"")
         try:
-            for message in self._messages(files):
+            for message in self._pieces(files):
                 if message is None:
                     raise BulkFailed("the log is not whole")
                 kind, value = message
@@ -119,7 +115,7 @@ class _Reading:
                 elif kind == _REPORT:
                     reports.append(value)
                 elif kind == _JOBS:
-                    self.loader.add_jobs(*value)
+                    self.loader.add_heads(*value)
                 else:
                     _add_rules(self.loader, view, value)
         except (BulkFailed, ImportError):
@@ -128,52 +124,12 @@ class _Reading:
         self.was_in_bulk = True
         return RecoveryReport(tuple(reports))
 
-    def _messages(self, files: list[str]) -> Iterator[tuple[int, Any] | None]:
+    def _pieces(self, files: list[str]) -> Iterator[tuple[int, Any] | None]:
         if can_use(self._disk):
-            return read(f"{__name__}:rows_of", files)
-        return _rows_of(self._disk, files)
+            return read("journeyman.servers.ztick.bulk:pieces_of", files)
+        from journeyman.servers.ztick.bulk import read_pieces
 
-
-def rows_of(files: list[str]) -> Iterator[tuple[int, Any] | None]:
-    """For the process that reads in bulk: see bulk_child.py."""
-    return _rows_of(RealDisk(), files)
-
-
-def _rows_of(disk: Disk, files: list[str]) -> Iterator[tuple[int, Any] | None]:
-    """The rows of the files, in pieces; None: one does not end where its last record does."""
-    from journeyman.columnar.seals import is_proven
-    from journeyman.columnar.ztick import decode as columnar
-
-    for path in files:
-        view = disk.view(path)
-        if not is_proven(CODEC, view):
-            yield None
-            return
-        records = 0
-        yield _FILE, path
-        for chunk in columnar.iter_batches(view):
-            if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
-                yield None
-                return
-            yield from _pieces(chunk.batch)
-            records += chunk.batch.num_rows
-        yield _REPORT, FileReport(path, len(view), records, saved_after_damage=0, lost_at_least=0)
-
-
-def _pieces(batch: Any) -> Iterator[tuple[int, Any]]:
-    """Columns of jobs, for the loader; and where rules stand, which are few and of many shapes."""
-    kinds = _numbers(batch.column("kind"))
-    identifiers = batch.column("identifier").to_pylist()
-    times = _numbers(batch.column("execution_ns"))
-    statuses = _numbers(batch.column("status"))
-    if any(kinds):
-        offsets = _numbers(batch.column("offset"))
-        of_jobs = [row for row, kind in enumerate(kinds) if kind in _OF_JOBS]
-        yield _RULES, [at for kind, at in zip(kinds, offsets, strict=True) if kind not in _OF_JOBS]
-        identifiers = [identifiers[row] for row in of_jobs]
-        times = [times[row] for row in of_jobs]
-        statuses = [statuses[row] if kinds[row] == JOB else REMOVED for row in of_jobs]
-    yield _JOBS, (identifiers, times, statuses)
+        return read_pieces(self._disk, files)
 
 
 def _add_rules(loader: ZtickLoader, view: memoryview, offsets: Sequence[int]) -> None:
@@ -181,12 +137,6 @@ def _add_rules(loader: ZtickLoader, view: memoryview, offsets: Sequence[int]) ->
         entry = CODEC.decode(view, offset)
         assert entry is not None
         loader.add(entry.record)
-
-
-def _numbers(column: Any) -> list[int]:
-    """Plain whole numbers, 0 where there is none."""
-    numbers: list[int] = column.fill_null(0).to_numpy(zero_copy_only=False).tolist()
-    return numbers
 
 
 def tell_of_ztick_files(disk: Disk, path: str, messages: ServerLog) -> None:
