@@ -7,8 +7,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
+import pytest
+
 import journeyman as jm
-from journeyman.client import NotFound
+from journeyman.client import NotFound, Refused
 from journeyman.tasks.worker import QueueShare, Worker
 from tests.support.servers.task_worker import WorkerProcess
 from tests.support.servers.workq_process import WorkqProcess
@@ -78,6 +80,27 @@ def test_a_lease_that_the_server_cannot_record_is_asked_for_again():
 
     asyncio.run(run())
     assert len(asked) == 2
+
+
+def test_jobs_are_retried_at_once_where_the_server_keeps_no_delays(tmp_path):
+    """With a store, or without a ledger: a report with a delay is refused, and sent without."""
+    with WorkqProcess(tmp_path, in_store=True) as server:
+        app = jm.App(f"journeyman://127.0.0.1:{server.workq_port}?timeout_s=60")
+        attempts: list[int] = []
+
+        @app.task(name="twice", retries=1, backoff=3600, lease=3600)
+        def twice() -> int:
+            attempts.append(jm.job().attempt)
+            if len(attempts) == 1:
+                raise ValueError("once")
+            return len(attempts)
+
+        job = twice.send()
+        asyncio.run(asyncio.wait_for(Worker(app, burst=True).run(), 60))
+        assert (job.result(timeout=60), attempts) == (2, [1, 2])
+        with pytest.raises(Refused, match="Not available without a ledger"):
+            app.task(name="keyed", key="k")(lambda: None).send()
+        app.close()
 
 
 def test_many_threads_that_wait_for_results_keep_no_other_from_sending(tmp_path):

@@ -410,3 +410,65 @@ def test_the_fixture_of_the_package_does_the_same(journeyman_in_memory):
     queue = journeyman_in_memory(world.app)
     world.task.send(1)
     assert queue.run_all() == 1
+
+
+# -- what must not break a worker ------------------------------------------------------------------
+
+
+def deep(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("payload", "said"),
+    [
+        (b"", "not a task envelope: ''"),
+        (b"\xff\xfe\x00", "not a task envelope"),
+        (b"[" * 200_000, "not a task envelope: '\\[\\["),
+        (b'{"v":1,"task":"work","args":3,"kwargs":{}}', "not a task envelope"),
+        (b'{"v":1,"task":"work","args":[],"kwargs":[]}', "kwargs an object"),
+        (b'{"v":2,"task":"work","args":[],"kwargs":{}}', "envelope version 2"),
+        (b'{"v":1,"task":"a\\"\\r\\nb","args":[],"kwargs":{}}', r"unknown task 'a\"\\r\\nb'"),
+        (b'{"v":1,"task":["work"],"args":[],"kwargs":{}}', "task must be a string"),
+        (b'{"v":1,"task":"work","args":[],"kwargs":{},"then":[1]}', "TypeError|KeyError"),
+    ],
+)
+def test_payloads_of_others_fail_in_words(payload: bytes, said: str):
+    world = World()
+    with InMemory(world.app) as queue:
+        order = world.task.call().order()
+        order.payload = payload
+        assert queue.add(order)
+        assert queue.run_all(check=False) == 1
+        with pytest.raises(jm.JobFailed, match=said):
+            world.app.job(order.job_id).result(timeout=1)
+    assert len(world.failures) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("x" * 2_000_000, "takes 2000002 bytes, at most 1048576 fit"),
+        (deep(100_000), "cannot encode the result"),
+        (float("nan"), "cannot encode the result"),
+        ({1, 2}, "cannot encode the result"),
+        ("\ud800", "cannot encode the result"),
+    ],
+)
+def test_results_that_do_not_fit_fail_in_words(value: object, said: str):
+    app = jm.App()
+    with InMemory(app) as queue:
+        job = app.task(name="big")(lambda: value).send()
+        queue.run_all(check=False)
+        with pytest.raises(jm.JobFailed, match=said):
+            job.result(timeout=1)
+
+
+def test_arguments_that_do_not_fit_are_refused_where_they_are_sent():
+    world = World()
+    for value in (deep(100_000), "\ud800", b"bytes", "x" * 11_000_000):
+        with pytest.raises(UsageError, match="arguments of work"):
+            world.task.call(value).order()

@@ -83,7 +83,7 @@ class Reports:
                 logger.warning("the server cannot take a report (%s); trying again", text)
                 self._loop.call_later(AGAIN_S, self._again, job_id)
                 return
-            if text.endswith("needs the ledger") and job_id in self._open:
+            if text.endswith("without a ledger") and job_id in self._open:
                 self._open[job_id][0] = _DELAY.sub(b"", self._open[job_id][0], count=1)
                 self._next(job_id)  # the job is tried again at once, rather than not at all
                 return
