@@ -9,7 +9,7 @@ A test run starts hundreds of servers. Each is a process of its own, with its ow
 exit code, and runs ``python -m journeyman`` from its first line on; only the modules are there.
 Orphans go to the next process above that asks for them: that is the worker as long as a start
 takes, so the server is its child like any other. What cannot be forked, an environment for Python
-or the linker of its own, is started as usual.
+or the linker of its own, or any server on another system than Linux, is started as usual.
 
 Not for tests of what a start imports, costs or needs.
 """
@@ -51,16 +51,21 @@ def start_journeyman(
     words: Sequence[str], directory: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[str]:
     """``python -m journeyman WORDS``; its stderr is a pipe."""
-    if any(
-        environment.get(name) != os.environ.get(name)
-        for name in {*environment, *os.environ}
-        if name.startswith(_ONLY_AT_A_START)
-    ):
+    if sys.platform != "linux" or _is_for_a_start(environment):
         command = [sys.executable, "-m", "journeyman", *words]
         return subprocess.Popen(
             command, cwd=directory, stderr=subprocess.PIPE, text=True, env=environment
         )
     return _nursery(_modules_of(words)).start(words, directory, environment)
+
+
+def _is_for_a_start(environment: Mapping[str, str]) -> bool:
+    """Whether Python or the linker is asked for something that they look at only once."""
+    return any(
+        environment.get(name) != os.environ.get(name)
+        for name in {*environment, *os.environ}
+        if name.startswith(_ONLY_AT_A_START)
+    )
 
 
 def _modules_of(words: Sequence[str]) -> tuple[str, ...]:
