@@ -9,6 +9,8 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ALL    := --editable '.[server,spark,fast,telemetry,storage,postgres]' --group dev
 # Many tests wait for a server or a disk: one worker more than cores keeps two cores busy.
 WORKERS ?= 3
+# A run that gates a change does not depend on luck: its random examples are the same every time.
+export HYPOTHESIS_PROFILE ?= gate
 # Programs are started hundreds of times; half of a start would be spent on compiling sources again.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -17,8 +17,8 @@ from tests.support.effort import cases  # noqa: E402
 pytest_plugins = ["journeyman.pytest_plugin"]
 
 # Speed is measured in bench/, not in tests. A run that gates a change must not depend on luck:
-# there the examples are the same every time; at a desk they are new ones. HYPOTHESIS_PROFILE=deep
-# tries ten times as many.
+# there, as in `make test`, the examples are the same every time; those of pytest at a desk are new
+# ones. HYPOTHESIS_PROFILE=deep tries ten times as many.
 EXAMPLES = cases(50)
 settings.register_profile("desk", deadline=None, print_blob=True, max_examples=EXAMPLES)
 settings.register_profile("deep", settings.get_profile("desk"))
