@@ -15,8 +15,12 @@ from uuid import UUID
 import pytest
 
 from journeyman.cli.storage import importing
+from journeyman.clock import SystemClock
+from journeyman.disk import RealDisk
 from journeyman.folds import workq as workq_fold
+from journeyman.folds import ztick as ztick_fold
 from journeyman.folds.keyspace import id_of
+from journeyman.formats import ztick
 from journeyman.formats.keyspace import (
     COUNTERS,
     JOBS,
@@ -28,11 +32,15 @@ from journeyman.formats.keyspace import (
 )
 from journeyman.formats.keyspace.listing import LISTINGS, RANKS
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord
+from journeyman.formats.ledger import TimesMarked, TimetableSet
 from journeyman.formats.workq import Command, Instant, JobEvent, JobFinished, Record
 from journeyman.formats.workq.retry import pack
 from journeyman.formats.ztick import RuleSet
 from journeyman.formats.ztick.layout import Shell
+from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.sealing import read_whole
 from journeyman.storage import RemoveJob, Storage, Upsert
+from journeyman.storage.folded import folded_ledger, folded_schedule
 from tests.support.cli_commands import (
     NOW_NS,
     added,
@@ -384,3 +392,23 @@ def test_what_the_fold_of_a_log_is_in_parts_is_the_fold():
     ]
     assert {k: v for part in parts for k, v in part.items()} == whole
     assert all(len(part) < 50 for part in parts)
+
+
+def test_a_schedule_moves_from_its_log_into_a_store_without_one(tmp_path):
+    log, store = tmp_path / "data" / "schedule.log", tmp_path / "store"
+    (tmp_path / "data").mkdir()
+    assert run("generate", "ztick", log, "--records", "50", "--quiet").exit_code == 0
+    timetable = TimetableSet(Instant(1), "nightly", {"every": "1h"})
+    marks = TimesMarked(Instant(1), 10, 1, ((10, 10),))
+    with LedgerLog.open(RealDisk(), SystemClock(), str(tmp_path / "data" / "ledger")) as ledger:
+        ledger.append([timetable, marks])
+    words = ("storage", "--engine", "sqlite", "--path", store, "adopt", log)
+    done = run(*words)
+    assert done.exit_code == 0, done.output
+    entries = read_whole(ztick.CODEC, log.read_bytes())
+    expected = list(ztick_fold.replay(entry.record for entry in entries).values())
+    assert "and 1 record of the ledger adopted" in done.stdout
+    with Storage.open("sqlite", str(store)) as storage:
+        assert list(folded_schedule(storage).records()) == expected
+        assert list(folded_ledger(storage).records()) == [timetable]
+    assert_one_line_error(run(*words), 2, "has a schedule: adopt into a store without one")

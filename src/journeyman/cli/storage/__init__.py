@@ -5,6 +5,7 @@
     list       numbers of jobs, and jobs by queue and status
     import     logs of any dialect, or a keyspace file -> the store
     export     the store -> a log of any dialect, or a keyspace file
+    adopt      the schedule of a log -> the store, for database.persistence = "storage"
 
 Which store: the settings of [storage], as the server takes them, or --engine and --path.
 docs/storage.md is about the store, docs/cli.md about the commands.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import click
 
 from journeyman.cli.config import load_settings, settings_options
+from journeyman.cli.storage.adopting import adopt
 from journeyman.cli.storage.checking import check, list_, rebuild
 from journeyman.cli.storage.exporting import export
 from journeyman.cli.storage.importing import import_
@@ -45,5 +47,5 @@ def storage(
     ctx.obj = found
 
 
-for command in (check, rebuild, list_, import_, export):
+for command in (check, rebuild, list_, import_, export, adopt):
     storage.add_command(command)

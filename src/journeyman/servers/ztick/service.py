@@ -261,7 +261,13 @@ class ZtickServer(Service):
         begin_ns, loader = self._clock.monotonic_ns(), ZtickLoader()
         told = UnreadableTold(self._messages)
         self._stored = folded_schedule(store)
-        self._stored.load(loader.add, told.tell_key)
+        loaded = self._stored.load(loader.add, told.tell_key)
+        log = self._settings.database.logfile_path
+        if not loaded and self._disk.exists(log):
+            self._messages.warn(
+                f"{log} is there and is not read: the schedule is in the store; "
+                f"`journeyman storage adopt {log}` copies it there"
+            )
         told.sum_up()
         max_runs = self._settings.schedule.max_runs
         schedule = loader.finish(max_runs=max_runs, retained=self._is_retained)
