@@ -1,12 +1,14 @@
 """The lake against a plain count of the same records: every row of silver and gold.
 
-Three ingests fill it: half of every log; the rest, with a segment begun meanwhile and the ztick log
-rotated; and nothing new. The second one is killed before silver and gold, and done again.
+Three ingests fill it: half of every log; the rest, after the logs were compacted and cleaned as a
+server does it; and nothing new. The second one is killed before silver and gold, and done again.
+Some logs are damaged, some are those of the original programs.
 """
 
 from __future__ import annotations
 
-import os
+import json
+import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
@@ -23,15 +25,26 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from journeyman.clock import SystemClock
 from journeyman.columnar import read_table
-from journeyman.formats import kestrel, workq, ztick
+from journeyman.disk import RealDisk
+from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.ztick.run_history import RunLine, encode
+from journeyman.logs.holders import Holders
+from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.recovery import inspect_file
+from journeyman.logs.workq.log import WorkqLog
+from journeyman.logs.ztick.log import ZtickLog
+from journeyman.spark.audit.audits import audit_of_lake
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import depth
 from journeyman.spark.lake import upkeep
 from journeyman.spark.lake.ingest import ingest
 from journeyman.spark.lake.layout import HOUR_NS, PERCENTILES
+from journeyman.spark.lake.small_files import stage_rows
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake
+from journeyman.spark.report.lake import report_of_lake
+from tests.support.golden_logs import DATA
 from tests.support.report_counts import Try, count_workq, count_ztick, percentile
 from tests.support.snippets import snippets_of
 from tests.support.spark.histories import busy_log
@@ -40,6 +53,12 @@ from tests.support.spark.written_logs import SECOND_NS, ns, planned, put, write_
 pytestmark = pytest.mark.timeout(1200)
 
 HOSTS = ("a", "b")
+GOLDEN = {  # damage in the middle, records without an add, starts of a job that runs
+    "g1": "e-crc-flipped-middle",
+    "g2": "x-orphans",
+    "g3": "x-start-start",
+}
+GOLDEN_SCHEDULE = "a_all_entry_types.log"
 ENDS = {
     **dict.fromkeys(("completed", "executed"), "completed"),
     "failed": "failed",
@@ -59,6 +78,9 @@ class World(NamedTuple):
     ztick: list[ztick.Record]
     runs: list[RunLine]
     items: list[kestrel.ItemPut]
+    audits: list[ledger.Record]
+    damages: Counter[tuple[str, str, int]]  # host, dialect and offset
+    golden_schedule: list[ztick.Record]
 
     @property
     def lake(self) -> str:
@@ -68,15 +90,17 @@ class World(NamedTuple):
     def logs(self) -> dict[str, list[str]]:
         return {
             "workq": [str(self.directory / "workq")],
-            "ztick": [str(self.directory / "ztick" / "logfile")],
+            "ztick": [str(self.directory / "ztick")],
             "kestrel": [str(self.directory / "kestrel")],
+            "ledger": [str(self.directory / "ledger")],
         }
 
     @property
     def tries(self) -> dict[tuple[str, str], list[Try]]:
         """By host and dialect, counted in plain Python."""
-        found = {(host, "workq"): count_workq(self.workq[host]).tries for host in HOSTS}
+        found = {(host, "workq"): count_workq(each).tries for host, each in self.workq.items()}
         found["c", "ztick"] = count_ztick(self.ztick, self.runs, 0).tries
+        found["g4", "ztick"] = count_ztick(self.golden_schedule, [], 0).tries
         return found
 
 
@@ -103,21 +127,25 @@ def schedule(chance: Random) -> tuple[list[ztick.Record], list[RunLine]]:
 def write(world: World, part: str) -> None:
     """The first half of everything, or the rest."""
     first = part == "first"
-    for host, records in world.workq.items():
+    for host in HOSTS:
+        records = world.workq[host]
         middle = len(records) // 2
         chosen = records[:middle] if first else records[middle:]
         directory = world.directory / "workq" / f"host={host}"
         directory.mkdir(parents=True, exist_ok=True)
-        data = b"".join(map(workq.CODEC.encode, chosen))
-        (directory / f"{1 if first else 2:09d}.log").write_bytes(workq.HEADER + data)
-    log = world.directory / "ztick" / "logfile"
+        if host == "a" and not first:
+            append_and_clean(directory, chosen)
+        else:
+            data = b"".join(map(workq.CODEC.encode, chosen))
+            (directory / f"{1 if first else 2:09d}.log").write_bytes(workq.HEADER + data)
+    log = world.directory / "ztick" / "host=c" / "logfile"
     log.parent.mkdir(exist_ok=True)
     half = len(world.ztick) // 2
     if first:
         log.write_bytes(b"".join(map(ztick.CODEC.encode, world.ztick[:half])))
-    else:  # rotated, as before a compaction
-        os.rename(log, f"{log}.to_compress")
-        log.write_bytes(b"".join(map(ztick.CODEC.encode, world.ztick[half:])))
+    else:
+        append_and_compact(log, world.ztick[half:])
+    write_ledger(world, first)
     runs = Path(f"{log}.runs")
     runs.mkdir(exist_ok=True)
     lines = b"".join(map(encode, world.runs))
@@ -127,6 +155,58 @@ def write(world: World, part: str) -> None:
     items = world.items[: len(world.items) // 2] if first else world.items
     head = 3 if first else 9
     write_kestrel(world.directory / "kestrel", "jobs", [items], {"": (head, ()), "mail": (1, ())})
+
+
+def append_and_clean(directory: Path, records: list[workq.Record]) -> None:
+    """All that was read before goes; what was not stays, although it has expired too."""
+    holders = Holders(RealDisk(), SystemClock())
+    disk, clock = RealDisk(), SystemClock()
+    with WorkqLog.open(disk, clock, str(directory), segment_bytes=2_000, holders=holders) as log:
+        for record in records:
+            log.append([record])
+        report = log.clean(2**62, thorough=True)
+    assert [Path(path).name for path in report.changed] == ["000000001.log"]
+
+
+def append_and_compact(path: Path, records: list[ztick.Record]) -> None:
+    holders = Holders(RealDisk(), SystemClock())
+    with ZtickLog.open(RealDisk(), SystemClock(), str(path), holders=holders) as log:
+        for record in records:
+            log.append([record])
+            log.compact()
+    assert holders.held_bytes
+
+
+def write_ledger(world: World, first: bool) -> None:
+    holders = Holders(RealDisk(), SystemClock())
+    half = len(world.audits) // 2
+    directory = str(world.directory / "ledger")
+    with LedgerLog.open(RealDisk(), SystemClock(), directory, holders=holders) as log:
+        log.append(world.audits[:half] if first else world.audits[half:])
+        if not first:
+            log.compact(lambda _: False)
+            log.compact(lambda _: False)
+
+
+def add_golden(directory: Path) -> tuple[dict[str, list[workq.Record]], Counter[Any]]:
+    """Logs of the originals, damaged ones too, as hosts; and what our plain reader finds there."""
+    found: dict[str, list[workq.Record]] = {}
+    damages: Counter[Any] = Counter()
+    for host, name in GOLDEN.items():
+        place = directory / "workq" / f"host={host}"
+        shutil.copytree(DATA / "workq" / name / "cmdlog", place)
+        found[host] = []
+        for path in sorted(place.glob("*.log")):
+            records, offsets = read_plainly(workq.CODEC, path)
+            found[host] += records
+            damages.update((host, "workq", offset) for offset in offsets)
+    return found, damages
+
+
+def read_plainly(codec: Any, path: Path) -> tuple[list[Any], list[int]]:
+    records: list[Any] = []
+    report = inspect_file(RealDisk(), codec, str(path), lambda entry: records.append(entry.record))
+    return records, [damage.offset for damage in report.damages]
 
 
 class Killed(Exception):
@@ -139,13 +219,28 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     records, runs = schedule(chance)
     workq_logs = {host: busy_log(seed) for seed, host in enumerate(HOSTS)}
     items = [put(number, 7_000 * number) for number in range(1, 25)]
-    world = World(tmp_path_factory.mktemp("lake"), workq_logs, records, runs, items)
+    audits: list[ledger.Record] = [
+        ledger.ActionAudited(ledger.Instant(ns(number)), "me", "api", "pause", f"q{number}", "ok")
+        for number in range(10)
+    ]
+    directory = tmp_path_factory.mktemp("lake")
+    golden, damages = add_golden(directory)
+    place = directory / "ztick" / "host=g4"
+    place.mkdir(parents=True)
+    shutil.copy(DATA / "ztick" / GOLDEN_SCHEDULE, place / "logfile")
+    schedule_of_original, offsets = read_plainly(ztick.CODEC, place / "logfile")
+    damages.update(("g4", "ztick", offset) for offset in offsets)
+    world = World(
+        *(directory, workq_logs | golden, records, runs, items, audits, damages),
+        schedule_of_original,
+    )
     write(world, "first")
     assert ingest(spark, world.lake, world.logs, host="c").files.keys() == {
         "bronze/workq",
         "bronze/ztick",
         "bronze/kestrel",
         "bronze/runs",
+        "bronze/ledger",
     }
     write(world, "rest")
     with pytest.MonkeyPatch.context() as patch:
@@ -191,16 +286,30 @@ def hour(moment_ns: int) -> int:
 
 
 def test_bronze_holds_every_record_once(spark, world):
-    for host in HOSTS:
-        found = sorted(rows(spark, world, "bronze/workq", "_position", "host", "logged_ns"))
-        assert [at for _, whose, at in found if whose == host] == [
-            record.logged.unix_ns for record in world.workq[host]
-        ]
-    names = sorted(rows(spark, world, "bronze/ztick", "_position", "identifier"))
-    assert [name for _, name in names] == [record.identifier for record in world.ztick]
+    def stored(dialect: str, what: str) -> dict[str, list[Any]]:
+        """By host, in the order of the log."""
+        table = read_table(f"{world.lake}/bronze/{dialect}").sort_by("_position")
+        by_host: dict[str, list[Any]] = defaultdict(list)
+        for row in table.select(["host", "kind", what]).to_pylist():
+            if row["kind"] != "damage":
+                by_host[row["host"]].append(row[what])
+        return by_host
+
+    assert stored("workq", "logged_ns") == {
+        host: [record.logged.unix_ns for record in records] for host, records in world.workq.items()
+    }
+    assert stored("ztick", "identifier") == {
+        "c": [record.identifier for record in world.ztick],
+        "g4": [record.identifier for record in world.golden_schedule],
+    }
+    assert stored("ledger", "logged_ns") == {"c": [each.logged.unix_ns for each in world.audits]}
     lines = rows(spark, world, "bronze/runs", "_offset", "job")
     assert [job for _, job in sorted(lines)] == [run.job for run in world.runs]
-    assert rows(spark, world, "silver/damage", "what") == []
+
+
+def test_every_damaged_place_is_a_row(spark, world):
+    found = rows(spark, world, "silver/damage", "host", "dialect", "offset")
+    assert Counter(found) == world.damages != Counter()
 
 
 def test_attempts_are_those_of_a_plain_count(spark, world):
@@ -234,7 +343,7 @@ def test_jobs_add_up_their_attempts(spark, world):
         assert sum(row[2] for row in mine) == sum(t.started is not None for t in tries)
         assert sum(row[3] for row in mine) == sum(t.outcome in FAILURES for t in tries)
     jobs = {record.identifier for record in world.ztick if isinstance(record, ztick.JobSet)}
-    assert len([row for row in found if row[1] == "ztick"]) == len(jobs)
+    assert len([row for row in found if row[:2] == ("c", "ztick")]) == len(jobs)
 
 
 def test_runs_and_items_are_rows(spark, world):
@@ -256,6 +365,9 @@ def test_runs_and_items_are_rows(spark, world):
     heads = rows(spark, world, "silver/readers", "reader", "head", "items_behind")
     # A queue with a reader of a name has no default reader any more.
     assert set(heads) == {("mail", 1, 11), ("mail", 1, 23)}
+    behind = ("reader", "items_behind", "bytes_behind")
+    (last,) = rows(spark, world, "gold/reader_lag_hourly", *behind)[-1:]
+    assert last == ("mail", 23, sum(len(item.data) for item in world.items[1:]))
 
 
 def test_occurrences_of_timetables_are_rows_of_their_own(spark, world):
@@ -318,14 +430,17 @@ def test_throughput_counts_every_event_in_its_hour_and_its_day(spark, world):
         assert found == expected
 
 
-def test_latency_has_the_percentiles_of_every_day(spark, world):
-    groups: dict[tuple[str, str, str, str], list[Try]] = defaultdict(list)
+@pytest.mark.parametrize("unit", ["daily", "hourly"])
+def test_latency_has_the_percentiles_of_every_day_and_hour(spark, world, unit):
+    groups: dict[tuple[str, str, str, str | int], list[Try]] = defaultdict(list)
     for (host, dialect), tries in world.tries.items():
         for t in tries:
             if t.started is not None:
-                groups[host, dialect, t.group, day(t.started)].append(t)
-    frame = open_lake(world.lake).read(spark, "gold/latency_daily")
-    found = {(r.host, r.dialect, r.queue, str(r.date)): r for r in frame.collect()}
+                bucket = day(t.started) if unit == "daily" else hour(t.started)
+                groups[host, dialect, t.group, bucket].append(t)
+    bucket_of = "string(date) AS at" if unit == "daily" else "unix_micros(hour) * 1000 AS at"
+    frame = open_lake(world.lake).read(spark, f"gold/latency_{unit}").selectExpr("*", bucket_of)
+    found = {(r.host, r.dialect, r.queue, r["at"]): r for r in frame.collect()}
     assert found.keys() == groups.keys()
     for place, tries in groups.items():
         row = found[place]
@@ -365,15 +480,16 @@ def test_failures_have_reasons_and_runs_are_late(spark, world):
 
 
 def test_depth_is_that_of_the_whole_logs(spark, world):
-    logs = {"workq": world.logs["workq"]}
-    whole = depth(attempts_of(spark, logs), HOUR_NS)
+    kept = [f"{world.logs['workq'][0]}/host={host}" for host in world.workq if host != "a"]
+    whole = depth(attempts_of(spark, {"workq": kept}), HOUR_NS)
     expected = [
         (row["_log"].rpartition("=")[2], row.group, row.bucket_ns, *row[4:7])
         for row in whole.select(
             "_log", "group", "time", "bucket_ns", "scheduled", "ready", "running"
         ).collect()
     ]
-    frame = open_lake(world.lake).read(spark, "gold/depth_hourly").where("dialect = 'workq'")
+    gold = open_lake(world.lake).read(spark, "gold/depth_hourly")
+    frame = gold.where("dialect = 'workq' AND host != 'a'")
     names = ("scheduled", "ready", "running")
     found = frame.selectExpr("host", "queue", "unix_micros(hour) * 1000 AS at", *names)
     assert ordered(found) == in_order(expected)
@@ -401,6 +517,84 @@ def test_other_tools_read_the_tables(spark, world):
         table.schema.field("ready_at").type
         == ds.dataset(files.split("*")[0]).schema.field("ready_at").type
     )
+
+
+def test_the_notebook_shows_the_week_of_the_lake(world, monkeypatch):
+    monkeypatch.setenv("LAKE", world.lake)
+    path = Path(__file__).parents[2] / "examples" / "what_ran_last_week.ipynb"
+    said: dict[str, Any] = {}
+    for cell in json.loads(path.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), said)
+    first, last = said["week"]
+    started = [
+        str_day
+        for tries in world.tries.values()
+        for t in tries
+        if t.started is not None and str(first) <= (str_day := day(t.started)) <= str(last)
+    ]
+    assert sum(row[1] for row in said["days"].fetchall()) == len(started) > 0
+    assert said["reasons"].fetchall() != []
+
+
+def test_the_report_of_a_lake_counts_what_the_logs_said(spark, world):
+    report = report_of_lake(spark, open_lake(world.lake), made_ns=1, title="t")
+    titles = [section.title for section in report.sections]
+    assert titles[0] == "Week on week"
+    assert "Damage" in titles
+    queues = {row[0] for part in report.sections[0].parts for row in getattr(part, "rows", [])}
+    known = {
+        f"{dialect} {t.group}".strip()
+        for (_, dialect), tries in world.tries.items()
+        for t in tries
+        if t.started is not None
+    }
+    assert queues <= known
+    assert queues
+
+
+def test_an_audit_of_a_lake_finds_what_the_logs_said(spark, world):
+    """Also of jobs whose records were cleaned away since."""
+    found = audit_of_lake(spark, open_lake(world.lake), as_of_ns=2**62).findings
+    counts = Counter(
+        {
+            (row["log"].partition(":")[0], row.finding): row["count"]
+            for row in found.where("dialect = 'workq'").groupBy("log", "finding").count().collect()
+        }
+    )
+    kinds = ("duplicate-execution", "vanished", "orphan", "over-limit", "overlapping-lease")
+    expected = Counter(
+        {
+            (host, kind): number
+            for host in HOSTS
+            for kind, number in count_workq(world.workq[host]).findings.items()
+            if number and kind in kinds
+        }
+    )
+    mine = {key: n for key, n in counts.items() if key[0] in HOSTS and key[1] in kinds}
+    assert mine == expected
+
+
+def test_a_lake_is_merged_into_a_table_of_ones_own(tmp_path):
+    """The lines of docs/lake.md."""
+    with change_lake(str(tmp_path / "lake"), "delta") as lake:
+        for number in (1, 2):  # job 1 goes on, job 2 is new
+            jobs = [
+                {"key": str(key), "log": "l", "dialect": "workq", "life": 1, "attempts": number}
+                for key in range(1, number + 1)
+            ]
+            old = lake.files("silver/jobs")
+            lake.commit([stage_rows(lake, "silver/jobs", jobs, "a")], {"silver/jobs": old})
+            page = (Path(__file__).parents[2] / "docs" / "lake.md").read_text()
+            (program,) = (s.text for s in snippets_of(page) if s.title == "merge.py")
+            for place in ("lake", "mine"):
+                program = program.replace(f'"/{place}', f'"{tmp_path}/{place}')
+            exec(program, {})
+    found = read_table(str(tmp_path / "mine" / "jobs")).sort_by("key")
+    assert found.select(["key", "attempts"]).to_pylist() == [
+        {"key": "1", "attempts": 2},
+        {"key": "2", "attempts": 2},
+    ]
 
 
 def test_a_key_is_forgotten_everywhere_and_files_are_joined(spark, tmp_path):

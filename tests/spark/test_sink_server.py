@@ -8,14 +8,22 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 from journeyman.client import Schedule
 from journeyman.client.errors import ConnectionFailed
+from journeyman.errors import UsageError
 from journeyman.spark import register
 from journeyman.spark.sinks import send
-from journeyman.spark.sinks.server import ServerOptions, ServerWriter
+from journeyman.spark.sinks.server import (
+    ServerOptions,
+    ServerSink,
+    ServerStreamWriter,
+    ServerWriter,
+)
 from tests.support.servers.schedule_process import ScheduleProcess
 from tests.support.servers.stalling_proxy import StallingProxy
+from tests.support.spark.stream_driver import ztick_bytes
 
 FAR_NS = 4_000_000_000_000_000_000
 
@@ -86,3 +94,25 @@ def test_what_was_asked_wrongly_is_said_before_anything_is_sent(spark, server):
     with pytest.raises(Exception, match="jobs for workq need the column name"):
         writer.option("door", "workq").mode("append").save()
     assert planned(server, "x") == {}
+
+
+def test_a_stream_puts_each_job_once(spark, server, tmp_path):
+    (tmp_path / "logfile").write_bytes(ztick_bytes(1, 2, 3))
+    source = spark.readStream.format("ztick").load(str(tmp_path / "logfile"))
+    jobs = source.selectExpr("concat('stream.', key) AS identifier", f"{FAR_NS} AS execution_ns")
+    sink = jobs.writeStream.format("journeyman").options(
+        door="ztick",
+        address=f"127.0.0.1:{server.port}",
+        checkpointLocation=str(tmp_path / "checkpoint"),
+    )
+    sink.trigger(availableNow=True).start().awaitTermination()
+    expected = {f"stream.job.{number}": FAR_NS for number in (1, 2, 3)}
+    assert planned(server, "stream.") == expected
+
+
+def test_a_stream_of_jobs_by_key_must_name_its_run():
+    schema = StructType([StructField("name", StringType()), StructField("job_key", StringType())])
+    with pytest.raises(UsageError, match="needs the option runId"):
+        ServerSink({"door": "workq"}).streamWriter(schema, overwrite=False)
+    named = ServerSink({"door": "workq", "runId": "a", "checkpointLocation": "/c"})
+    assert isinstance(named.streamWriter(schema, overwrite=False), ServerStreamWriter)

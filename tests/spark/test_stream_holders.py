@@ -250,6 +250,12 @@ def test_a_holder_file_that_cannot_be_read_holds_everything(tmp_path, content):
         assert log.compact() is None
 
 
+def test_a_server_of_another_user_can_read_who_holds(tmp_path):
+    register(RealDisk(), str(tmp_path), "me", "lake /l", 1, {})
+    assert (tmp_path / "_held").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "_held" / "holder.me").stat().st_mode & 0o777 == 0o644
+
+
 def test_a_stream_says_who_it_is_and_how_far_it_came(tmp_path):
     with Kept().ztick(tmp_path / "logfile") as log:
         set_jobs(log, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 
 import deltalake
@@ -13,11 +14,15 @@ import pytest
 from journeyman.columnar import read_table
 from journeyman.disk import RealDisk
 from journeyman.errors import JourneymanError, UsageError
-from journeyman.formats import workq, ztick
+from journeyman.folds.kestrel import Reader
+from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.ztick.run_history import RunLine, encode
-from journeyman.spark.lake.bronze import LakeSource, store_runs
+from journeyman.logs.kestrel.checkpoints import Checkpoints
+from journeyman.spark.lake.bronze import LakeSource, store_new
 from journeyman.spark.lake.layout import TABLES
+from journeyman.spark.lake.small_files import stage_rows, store_readers, store_runs
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake, vacuum
+from tests.support.workq_logs import added
 
 TABLE = "silver/readers"
 DAY = "2026-11-17"
@@ -27,8 +32,9 @@ class PowerCut(Exception):
     pass
 
 
-def rows(*heads: int) -> pa.Table:
-    return pa.table({"head": list(heads)})
+def rows(host: str, *heads: int) -> pa.Table:
+    listed = [{"head": head, "host": host, "date": date.fromisoformat(DAY)} for head in heads]
+    return pa.Table.from_pylist(listed)
 
 
 def heads(lake: Lake) -> list[int]:
@@ -39,8 +45,8 @@ def heads(lake: Lake) -> list[int]:
 def change(lake: Lake) -> None:
     """Two files in the place of the first one, and a note of it."""
     old = lake.files(TABLE)
-    staged = [lake.stage_table(rows(head), TABLE, DAY, "b") for head in (3, 4)]
-    lake.commit(staged, {TABLE: old}, batches={"stream": 7})
+    staged = [lake.stage_arrow(rows("b", head), TABLE) for head in (3, 4)]
+    lake.commit(staged, {TABLE: old}, offsets={"log": 7})
 
 
 @pytest.mark.parametrize("format_", ["parquet", "delta"])
@@ -50,7 +56,7 @@ def test_a_commit_that_is_cut_off_anywhere_is_whole_or_not_there(tmp_path, monke
     while True:
         path = str(tmp_path / str(steps))
         with change_lake(path, format_) as lake:
-            lake.commit([lake.stage_table(rows(1, 2), TABLE, DAY, "a")], {})
+            lake.commit([lake.stage_arrow(rows("a", 1, 2), TABLE)], {})
         with monkeypatch.context() as patch:
             left = cut_after(patch, steps)
             try:
@@ -59,8 +65,8 @@ def test_a_commit_that_is_cut_off_anywhere_is_whole_or_not_there(tmp_path, monke
             except PowerCut:
                 pass
         lake = open_lake(path)
-        outcome = heads(lake), dict(lake.state.batches)
-        assert outcome in (([1, 2], {}), ([3, 4], {"stream": 7}))
+        outcome = heads(lake), dict(lake.state.offsets)
+        assert outcome in (([1, 2], {}), ([3, 4], {"log": 7}))
         outcomes.add(str(outcome))
         if left[0] > 0:
             break
@@ -113,11 +119,14 @@ def test_what_is_not_a_lake_is_said_so(tmp_path):
         open_lake(str(tmp_path))
     with pytest.raises(UsageError, match="mounted file system"):
         open_lake("s3://bucket/lake")
+    with change_lake(f"file://{tmp_path}") as lake:
+        lake.commit([], {})
+    assert open_lake(str(tmp_path)).path == str(tmp_path)
 
 
 def test_delta_keeps_replaced_files_until_they_are_vacuumed(tmp_path):
     with change_lake(str(tmp_path), "delta") as lake:
-        lake.commit([lake.stage_table(rows(1, 2), TABLE, DAY, "a")], {})
+        lake.commit([lake.stage_arrow(rows("a", 1, 2), TABLE)], {})
         change(lake)
         table = deltalake.DeltaTable(lake.table_path(TABLE))
         assert len(table.file_uris()) == 2
@@ -165,3 +174,57 @@ def test_runs_are_whole_lines_behind_what_was_read(tmp_path):
     assert table["_offset"].to_pylist() == [0, len(line), len(line) + 9]
     assert table["job"].to_pylist() == ["a", None, "a"]
     assert table["kind"].to_pylist() == ["run", "damage", "run"]
+
+
+def test_bronze_is_stored_once_wherever_an_ingest_is_cut_off(tmp_path, monkeypatch):
+    """Reads so little that no session is needed."""
+    directory, lake_path = tmp_path / "workq", str(tmp_path / "lake")
+    directory.mkdir()
+    source = LakeSource("workq", str(directory), "h")
+    records = [added(number) for number in range(1, 40)]
+    written, steps = 0, 0
+    while written < len(records):
+        batch = records[written : written + 3]
+        data = b"".join(map(workq.CODEC.encode, batch))
+        path = directory / f"{written // 9 + 1:09d}.log"  # a new segment now and then
+        path.write_bytes((path.read_bytes() if path.exists() else workq.HEADER) + data)
+        written += len(batch)
+        with monkeypatch.context() as patch:
+            cut_after(patch, steps)
+            try:
+                with change_lake(lake_path) as lake:
+                    store_new(None, lake, source)  # type: ignore[arg-type]
+            except PowerCut:
+                steps += 2
+    with change_lake(lake_path) as lake:
+        store_new(None, lake, source)  # type: ignore[arg-type]
+    stored = read_table(f"{lake_path}/bronze/workq").sort_by("_position")
+    assert stored["job_id"].to_pylist() == [record.job_id for record in records]
+    assert steps > 8
+
+
+def test_readers_are_as_far_behind_as_the_items_say(tmp_path):
+    items = [
+        kestrel.ItemPut(number, 1_000 + number, None, 0, b"x" * number) for number in (1, 2, 3, 4)
+    ]
+    put = b"".join(map(kestrel.WRITER.encode, items))
+    (tmp_path / "q.100").write_bytes(kestrel.WRITER.header + put)
+    places = {"a": Reader(1, {3}), "b": Reader(4)}
+    for name, reader in places.items():
+        Checkpoints(RealDisk(), str(tmp_path), "q").write(name, reader, 1)
+    source = LakeSource("kestrel", str(tmp_path), "h")
+    with change_lake(str(tmp_path / "_lake")) as lake:
+        log = str(tmp_path / "q")
+        rows = [
+            {"log": log, "queue": "q", "item_id": i.item_id, "data_size": len(i.data), "put_ns": 7}
+            for i in items
+        ]
+        lake.commit([stage_rows(lake, "silver/items", rows, "h")], {})
+        assert store_readers(lake, source)
+        assert not store_readers(lake, source)  # no file has changed since
+    found = read_table(str(tmp_path / "_lake" / TABLE)).sort_by("reader").to_pylist()
+    names = ("reader", "head", "tail_id", "items_behind", "bytes_behind")
+    assert [tuple(row[name] for name in names) for row in found] == [
+        ("a", 1, 4, 2, 6),
+        ("b", 4, 4, 0, 0),
+    ]

@@ -181,9 +181,11 @@ def _inode(path: str) -> int | None:
 
 def _names(disk: Disk, directory: str) -> list[str]:
     where = posixpath.join(directory, HELD_DIRECTORY)
-    if not disk.is_dir(where):
+    try:
+        names = disk.list_dir(where) if disk.is_dir(where) else []
+    except OSError:  # another user's, and closed: what cannot be seen stops no compaction
         return []
-    found = (name for name in disk.list_dir(where) if name.startswith(_HOLDER))
+    found = (name for name in names if name.startswith(_HOLDER))
     return [name.removeprefix(_HOLDER) for name in found if not name.endswith(_TEMPORARY)]
 
 
@@ -223,6 +225,9 @@ def register(
         put_in_place(disk, path + _TEMPORARY, path)
     except OSError:
         return False
+    with suppress(OSError):  # the server may be another user
+        os.chmod(posixpath.dirname(path), 0o755)
+        os.chmod(path, 0o644)
     return True
 
 

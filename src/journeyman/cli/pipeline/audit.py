@@ -9,19 +9,26 @@ import click
 from journeyman.cli.errors import FAILED
 from journeyman.cli.output import MOMENT
 from journeyman.cli.pipeline.answers import Answer, answer_options
-from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
+from journeyman.cli.pipeline.log_paths import (
+    lake_option,
+    logs_by_dialect,
+    logs_or_lake,
+    pipeline_dialect_option,
+)
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,
     pipeline_session,
     session_options,
 )
 from journeyman.clock import SystemClock
+from journeyman.errors import UsageError
 
 SHOWN_FINDINGS = 100  # as a table on the screen; files, CSV and JSON hold all of them
 
 
 @click.command()
-@click.argument("logs", nargs=-1, required=True)
+@click.argument("logs", nargs=-1)
+@lake_option
 @click.option(
     "--against", multiple=True, metavar="LOG", help="Compare with these logs; may be repeated."
 )
@@ -44,6 +51,7 @@ SHOWN_FINDINGS = 100  # as a table on the screen; files, CSV and JSON hold all o
 def audit(
     ctx: click.Context,
     logs: tuple[str, ...],
+    lake: str | None,
     against: tuple[str, ...],
     as_of: int | None,
     grace: str,
@@ -55,24 +63,34 @@ def audit(
     """Find duplicate and missed runs, lost jobs, orphans, damage and dead bytes in LOGS.
 
     Exit code 1: something serious was found. The answer is a summary, the findings (on the
-    screen the first hundred), and an account of every file.
+    screen the first hundred), and an account of every file. Of a lake, runs of schedules and work
+    queues are looked at, as far back as the lake goes.
     """
     from journeyman.spark.history.summaries import parse_bucket
 
+    if lake is not None and (against or runs is not None):
+        raise UsageError("--against and --runs are for logs: leave them out with --lake")
+    found = logs_or_lake(logs, dialect, lake)
     grace_ns = parse_bucket(grace)
     as_of_ns = SystemClock().now_ns() if as_of is None else as_of
-    with pipeline_session(options, [*logs, *against]) as spark:
+    with pipeline_session(options, [*logs, *against] or [lake or ""]) as spark:
         from journeyman.spark.audit.audits import audit as audit_of
+        from journeyman.spark.audit.audits import audit_of_lake
         from journeyman.spark.audit.findings import SERIOUS, most_serious, summary
+        from journeyman.spark.lake.storage import open_lake
 
-        result = audit_of(
-            spark,
-            logs_by_dialect(logs, dialect),
-            as_of_ns=as_of_ns,
-            grace_ns=grace_ns,
-            run_directories=[] if runs is None else [runs],
-            against=logs_by_dialect(against, dialect) if against else None,
-        )
+        if lake is not None:
+            opened = open_lake(lake)
+            result = audit_of_lake(spark, opened, as_of_ns=as_of_ns, grace_ns=grace_ns)
+        else:
+            result = audit_of(
+                spark,
+                found,
+                as_of_ns=as_of_ns,
+                grace_ns=grace_ns,
+                run_directories=[] if runs is None else [runs],
+                against=logs_by_dialect(against, dialect) if against else None,
+            )
         counted = summary(result.findings)
         findings = result.findings
         if options.output is None and answer.format_ in (None, "table"):

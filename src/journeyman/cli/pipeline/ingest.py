@@ -57,7 +57,7 @@ def ingest(
     """
     if options.output is not None or options.explain:
         raise UsageError("ingest writes to the lake: leave --output and --explain out")
-    found = logs_by_dialect(logs, dialect)
+    found = logs_by_dialect(logs, dialect, ledger=True)
     with pipeline_session(options, logs) as spark:
         from journeyman.spark.lake.ingest import ingest as ingest_logs
 

@@ -30,7 +30,9 @@ from journeyman.spark.audit.findings import FINDINGS, as_findings, moment_text, 
 from journeyman.spark.history.logs import journal_of, records_of, runs_of
 from journeyman.spark.history.workq_attempts import Followed, follow, in_job_order
 from journeyman.spark.history.ztick_attempts import STATUSES, grouped, plans_of
-from journeyman.spark.source.options import DAMAGE, KESTREL, SEGMENT_SHIFT, ZTICK
+from journeyman.spark.lake.silver import records_in
+from journeyman.spark.lake.storage import Lake
+from journeyman.spark.source.options import DAMAGE, KESTREL, SEGMENT_SHIFT, WORKQ, ZTICK
 from journeyman.spark.tables import states
 
 # ----------------------------------------
@@ -405,6 +407,21 @@ def audit(
     account = together(spark, accounts, SEGMENTS).cache()
     findings = together(spark, [*found, dead_bytes(account)], FINDINGS).cache()
     return Audit(findings, account)
+
+
+def audit_of_lake(
+    spark: SparkSession, lake: Lake, *, as_of_ns: int, grace_ns: int = GRACE_NS
+) -> Audit:
+    """The same over all that a lake has of schedules and work queues; it has no files to account
+    for."""
+    ztick, workq = (records_in(spark, lake, f"bronze/{each}") for each in (ZTICK, WORKQ))
+    runs = records_in(spark, lake, "bronze/runs").where(F.col("kind") == "run")
+    found = [
+        *ztick_findings(grouped(ztick).cache(), runs, as_of_ns, grace_ns),
+        *workq_findings(walked(workq, as_of_ns, grace_ns).cache()),
+    ]
+    nothing = spark.createDataFrame([], SEGMENTS)
+    return Audit(together(spark, found, FINDINGS).cache(), nothing)
 
 
 def _of_dialect(

@@ -1,52 +1,58 @@
-"""Logs, runs and readers into the lake, exactly once.
+"""Logs into bronze, exactly once.
 
-    a log        a stream of its source (spark/streams): offsets, links on files and chains carry it
-                 across rotation, compaction and cleaning. A batch and its number are one commit of
-                 the lake, so a batch that Spark repeats after kill -9 is known and left out
-    runs         lines appended to files of JSON: whole lines behind what was read, and how far,
-                 are one commit
-    readers      kestrel's checkpoints are replaced, not appended to: each ingest notes where
-                 every reader stands
+    the lake's state: offset --plan--> pieces of files --tasks: read, write--> staged files
+                  ^                                                                 |
+                  +------- one commit: these files, and the offset after them ------+
 
-History that was gone before it was read is a row of damage (``lost: ...``) and a warning: a lake
-goes on with what there is.
+The offsets are those of the streams (spark/streams), whose links, chains and holders carry them
+across rotation, compaction and cleaning. They are followed here and not by a streaming query: that
+would keep them in a checkpoint of its own, hand each row through Java, and take seconds to start.
+
+History that was gone before it was read is a row of damage (``lost: ...``): a lake goes on with
+what there is.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import secrets
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql.streaming.query import StreamingQuery
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadMaxBytes
 
 from journeyman.clock import SystemClock
-from journeyman.errors import LogError, UsageError
-from journeyman.formats.ztick.run_history import decode
-from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, SUFFIX
+from journeyman.errors import UsageError
 from journeyman.spark.files import absolute, find_logs
-from journeyman.spark.history import kestrel_attempts
-from journeyman.spark.history.logs import journal_of
-from journeyman.spark.lake.layout import BETWEEN, TABLES, shaped
+from journeyman.spark.lake.layout import TABLES, moment_of
 from journeyman.spark.lake.storage import Lake, Staged
-from journeyman.spark.source.api import register_formats
-from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, ZTICK, SourceOptions, arrow_schema
-from journeyman.spark.streams.chains import register_stream, survey
-from journeyman.spark.streams.offsets import StreamOffset
-from journeyman.units import NS_PER_S
+from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
+from journeyman.spark.source.options import (
+    CORRUPT_RECORD,
+    SourceOptions,
+    arrow_schema,
+    base_schema,
+    with_extras,
+)
+from journeyman.spark.source.splits import LogPartition
+from journeyman.spark.source.task import read_pieces
+from journeyman.spark.streams.chains import register_stream
+from journeyman.spark.streams.offsets import Holes, StreamOffset, lost_rows
+from journeyman.spark.streams.reader import LogStreamReader
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+")  # a part of paths, in every tool that reads them
-_RUNS_BYTES = 32 * 1024 * 1024  # of lines in one commit
+_BATCH_BYTES = 8 * 1024**3  # of a log in one commit
+_SMALL_BYTES = 8 * 1024**2  # read here: a job of Spark takes longer to plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,201 +84,127 @@ class LakeSource:
         payloads = {"payloads": "true"} if self.payloads else {}
         return {"path": absolute(self.path), "onLostHistory": "continue", **payloads}
 
-
-def start_stream(
-    spark: SparkSession, lake: Lake, source: LakeSource, every_s: float | None = None
-) -> StreamingQuery:
-    """Let new records flow into bronze: those that are there now, or ``every_s`` seconds."""
-    register_formats(spark, source.dialect)
-    options = {**source.options, "holder": f"lake {lake.path}"}
-    stream = spark.readStream.format(source.dialect).options(**options).load()
-    writer = stream.writeStream.foreachBatch(partial(_store_batch, lake, source))
-    writer = writer.option("checkpointLocation", lake.checkpoint_path(source.stream))
-    if every_s is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{every_s} seconds").start()
+    @property
+    def table(self) -> str:
+        return f"bronze/{self.dialect}"
 
 
-def has_news(lake: Lake, source: LakeSource) -> bool:
-    """Whether a stream would find anything: a file that grew, a new file, an unfinished batch.
+def store_new(spark: SparkSession, lake: Lake, source: LakeSource) -> None:
+    """Every record that is in the logs now and not in the lake, batch by batch."""
+    who = f"lake {lake.path}"
+    schema = with_extras(base_schema(source.dialect), (), CORRUPT_RECORD)
+    reader = LogStreamReader(source.dialect, {**source.options, "holder": who}, schema)
+    reader.prepareForTriggerAvailableNow()
+    while True:
+        begin = lake.state.offsets.get(source.stream) or _beginning(lake, source)
+        end = reader.latestOffset(begin, ReadMaxBytes(_BATCH_BYTES))
+        if end == begin:
+            break
+        staged = _stage(spark, lake, source, reader.partitions(begin, end))
+        lake.commit([staged], {}, offsets={**lake.state.offsets, source.stream: end})
+        reader.commit(end)
+    register_stream(StreamOffset.from_json(begin), who)
 
-    To ask costs a few calls of stat; to start a stream, seconds.
+
+def _beginning(lake: Lake, source: LakeSource) -> dict[str, Any]:
+    """Named by lake and logs, so that the next one takes over the links of one that was killed."""
+    return StreamOffset(stream_name(lake, source)).to_json()
+
+
+def stream_name(lake: Lake, source: LakeSource) -> str:
+    """What its links and its holder are called beside the logs."""
+    return hashlib.sha256(f"{lake.path}\n{source.stream}".encode()).hexdigest()[:12]
+
+
+def _stage(
+    spark: SparkSession, lake: Lake, source: LakeSource, parts: Sequence[InputPartition]
+) -> Staged:
+    directory = lake.new_staging()
+    write = partial(_write_part, source, posixpath.join(directory, "rows"), SystemClock().now_ns())
+    if sum(map(_size, parts)) <= _SMALL_BYTES:
+        files = [file for part in parts for file in write(part)]
+    else:
+        numbers = spark.range(0, len(parts), 1, len(parts))
+        told = numbers.mapInArrow(partial(_write_numbered, write, parts), "file string").collect()
+        files = [row.file for row in told]
+    return lake.staged(source.table, directory, files)
+
+
+def _size(part: InputPartition) -> int:
+    pieces = part.pieces if isinstance(part, LogPartition) else ()
+    return sum(piece.end - piece.begin for piece in pieces)
+
+
+def _write_numbered(
+    write: Callable[[InputPartition], Iterator[str]],
+    parts: Sequence[InputPartition],
+    numbers: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """What a task does. A task that is tried again writes other names; those told of count."""
+    for batch in numbers:
+        for number in batch.column("id").to_numpy():
+            yield pa.RecordBatch.from_pydict({"file": pa.array(write(parts[number]), pa.string())})
+
+
+def _write_part(
+    source: LakeSource, directory: str, now_ns: int, part: InputPartition
+) -> Iterator[str]:
+    """A file for each host; their names below ``directory``."""
+    options = SourceOptions.parse(source.dialect, source.options)
+    schema = with_extras(base_schema(source.dialect), (), CORRUPT_RECORD)
+    if isinstance(part, Holes):
+        for row in part.rows:
+            host = str(row.get("host") or source.host)
+            rows = lost_rows(Holes([row]), schema)
+            yield from _write_file(source.table, directory, host, now_ns, rows)
+    elif isinstance(part, LogPartition):
+        hosts = groupby(part.pieces, key=lambda piece: dict(piece.context.partitions).get("host"))
+        for host_or_none, pieces in hosts:
+            batches = read_pieces(tuple(pieces), options, schema)
+            host = host_or_none or source.host
+            yield from _write_file(source.table, directory, host, now_ns, batches)
+
+
+def _write_file(
+    table: str, directory: str, host: str, now_ns: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[str]:
+    """The name of the file, if there are rows.
+
+    These never leave Arrow: Spark's own writer takes several times as long (ADR 7).
     """
-    checkpoint = lake.checkpoint_path(source.stream)
-    offset = _last_offset(checkpoint)
-    if offset is None:
-        return True
-    seen = survey(SourceOptions.parse(source.dialect, source.options))
-    if seen.keys() - offset.logs.keys():
-        return True
-    for name, log in seen.items():
-        newest = offset.logs[name].newest
-        known = None if newest is None else (newest.inode, newest.end)
-        if log.files and (log.files[-1].inode, log.files[-1].size) != known:
-            return True
-    return False
-
-
-def register_holder(lake: Lake, source: LakeSource) -> None:
-    """Let the server keep what this lake has not read yet (logs/holders.py)."""
-    offset = _last_offset(lake.checkpoint_path(source.stream))
-    if offset is not None:
-        register_stream(offset, f"lake {lake.path}")
-
-
-def _last_offset(checkpoint: str) -> StreamOffset | None:
-    """Where the last batch ended; None if there is none, or it was not finished."""
+    moment = moment_of(now_ns)
+    place = f"date={moment.date().isoformat()}/host={host}"
+    name = posixpath.join(place, f"{secrets.token_hex(8)}.parquet")
+    os.makedirs(posixpath.join(directory, place), exist_ok=True)
+    schema = arrow_schema(TABLES[table].inner_schema)
+    stamp = pa.scalar(moment, schema.field("_ingested_at").type)
+    writer: pq.ParquetWriter | None = None
     try:
-        batches = {name: _numbers(posixpath.join(checkpoint, name)) for name in _CHECKPOINT}
-        last = max(batches["offsets"])
-        if last not in batches["commits"]:
-            return None
-        with open(posixpath.join(checkpoint, "offsets", str(last)), encoding="utf-8") as file:
-            return StreamOffset.from_json(json.loads(file.read().splitlines()[-1]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        for rows in _in_groups(batches):
+            stamped = rows.append_column("_ingested_at", pa.repeat(stamp, rows.num_rows))
+            whole = stamped.select(schema.names).cast(schema)
+            if writer is None:
+                writer = pq.ParquetWriter(
+                    posixpath.join(directory, name),
+                    schema,
+                    compression="zstd",
+                    use_dictionary=repeating_columns(whole),  # type: ignore[arg-type]
+                )
+            writer.write_table(whole, ROW_GROUP_ROWS)
+    finally:
+        if writer is not None:
+            writer.close()
+    if writer is not None:
+        yield name
 
 
-_CHECKPOINT = ("offsets", "commits")
-
-
-def _numbers(directory: str) -> list[int]:
-    return [int(name) for name in os.listdir(directory) if name.isdecimal()]
-
-
-def _store_batch(lake: Lake, source: LakeSource, frame: DataFrame, number: int) -> None:
-    name, table = source.stream, f"bronze/{source.dialect}"
-    checkpoint = _checkpoint_id(lake.checkpoint_path(name))
-    known = lake.state.checkpoints.get(name, checkpoint)
-    if known != checkpoint:
-        raise LogError(
-            lake.checkpoint_path(name),
-            "is not the checkpoint that this lake was filled by; restore it with the lake",
-        )
-    if number <= lake.state.batches.get(name, -1):
-        return
-    host = F.lit(source.host)
-    if "host" in frame.columns:
-        host = F.coalesce(F.col("host"), host)
-    rows = frame.withColumns(
-        {"host": host, "date": F.lit(_today()).cast("date"), "_ingested_at": F.lit(_now())}
-    )
-    staged = lake.stage(shaped(rows, table), table)
-    lake.commit(
-        [staged],
-        {},
-        batches={**lake.state.batches, name: number},
-        checkpoints={**lake.state.checkpoints, name: checkpoint},
-    )
-
-
-def _checkpoint_id(path: str) -> str:
-    with open(posixpath.join(path, "metadata"), encoding="utf-8") as file:
-        return str(json.load(file)["id"])
-
-
-# ----------------------------------------
-# Runs.
-
-
-def store_runs(lake: Lake, source: LakeSource, elsewhere: str | None = None) -> None:
-    """New whole lines of the runs beside these logs, or in the directory ``elsewhere``."""
-    options = SourceOptions.parse(ZTICK, {"path": absolute(source.path)})
-    for log in find_logs(options):
-        host = dict(log.partitions).get("host") or source.host
-        directory = elsewhere or log.name + DIRECTORY_SUFFIX
-        for path in _run_files(directory):
-            while _store_lines(lake, log.name, host, path):
-                pass
-
-
-def _run_files(directory: str) -> list[str]:
-    if "://" in directory or not os.path.isdir(directory):
-        return []
-    names = sorted(name for name in os.listdir(directory) if name.endswith(SUFFIX))
-    return [posixpath.join(directory, name) for name in names]
-
-
-def _store_lines(lake: Lake, log: str, host: str, path: str) -> bool:
-    """Store some lines of a file; False if there are no more."""
-    known = f"{host}{BETWEEN}{path}"
-    begin = lake.state.runs.get(known, 0)
-    with open(path, "rb") as file:
-        file.seek(begin)
-        data = file.read(_RUNS_BYTES)
-    end = data.rfind(b"\n") + 1
-    if end == 0:
-        return False
-    rows = [
-        {"_log": log, "_file": path, "_offset": begin + at, **values, "_ingested_at": _now()}
-        for at, values in _lines(data[:end])
-    ]
-    staged = stage_rows(lake, "bronze/runs", rows, host)
-    lake.commit([staged], {}, runs={**lake.state.runs, known: begin + end})
-    return True
-
-
-def _lines(data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each line: where it begins, and what it says."""
-    at = 0
-    for line in data.removesuffix(b"\n").split(b"\n"):
-        run = decode(line)
-        if run is None or not all(_fits(getattr(run, name)) for name in _TIMES):
-            yield at, {"kind": DAMAGE_KIND, "_damage": "corrupt: not a line of the run history"}
-        else:
-            yield at, {"kind": "run", **{name: getattr(run, name) for name in _RUN_FIELDS}}
-        at += len(line) + 1
-
-
-def _fits(ns: int) -> bool:
-    return -(2**63) <= ns < 2**63
-
-
-_TIMES = ("execution_ns", "started_ns", "ended_ns")
-_RUN_FIELDS = ("job", "rule", "runner", *_TIMES, "outcome", "detail", "output")
-
-
-def stage_rows(lake: Lake, table: str, rows: Sequence[Mapping[str, Any]], host: str) -> Staged:
-    """A few rows of today."""
-    schema = arrow_schema(TABLES[table].schema)
-    inner = pa.schema([each for each in schema if each.name not in ("date", "host")])
-    listed = [{each.name: row.get(each.name) for each in inner} for row in rows]
-    return lake.stage_table(pa.Table.from_pylist(listed, schema=inner), table, _today(), host)
-
-
-# ----------------------------------------
-# Readers.
-
-
-def store_readers(spark: SparkSession, lake: Lake, source: LakeSource) -> bool:
-    """Where the readers of these queues stand now; False if no file changed since the last look."""
-    assert source.dialect == KESTREL
-    logs = find_logs(SourceOptions.parse(KESTREL, {"path": absolute(source.path)}))
-    files = [(file.path, file.size, file.modified_ns) for log in logs for file in log.files]
-    looks = hashlib.sha256(repr(sorted(files, key=str)).encode()).hexdigest()
-    if lake.state.readers.get(source.stream) == looks:
-        return False
-    hosts = {log.name: dict(log.partitions).get("host") or source.host for log in logs}
-    observed_at = _now()
-    by_host: dict[str, list[dict[str, Any]]] = {}
-    for row in kestrel_attempts.lag(*journal_of(spark, [source.path])).collect():
-        oldest = None if row.oldest_ns is None else _moment(row.oldest_ns)
-        values = {"log": row._log, "observed_at": observed_at, "oldest_at": oldest}
-        names = ("queue", "reader", "head", "tail_id", "items_behind", "bytes_behind")
-        values |= {name: row[name] for name in names}
-        by_host.setdefault(hosts.get(row._log, source.host), []).append(values)
-    staged = [stage_rows(lake, "silver/readers", rows, host) for host, rows in by_host.items()]
-    lake.commit(staged, {}, readers={**lake.state.readers, source.stream: looks})
-    return bool(staged)
-
-
-def _now() -> datetime:
-    return _moment(SystemClock().now_ns())
-
-
-def _moment(ns: int) -> datetime:
-    return datetime.fromtimestamp(ns // NS_PER_S, UTC).replace(microsecond=ns % NS_PER_S // 1000)
-
-
-def _today() -> str:
-    return _now().date().isoformat()
+def _in_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Tables of about a row group each."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(each.num_rows for each in waiting) >= ROW_GROUP_ROWS:
+            yield pa.Table.from_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.Table.from_batches(waiting)

@@ -4,16 +4,19 @@
     added, ready, started or ended --> all rows with something on these days --> gold of these days
 
 Of depth_hourly everything from the first touched day on is added up again, from the changes of each
-hour, which are few.
+hour. Rows of gold are hours and queues: few enough for the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from functools import partial, reduce
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.history.columns import ATTEMPTS, grouped_by, moment
@@ -24,28 +27,25 @@ from journeyman.spark.lake.layout import (
     DAY_NS,
     HOUR_NS,
     PERCENTILES,
+    TABLES,
     day_of,
     seconds,
     shaped,
 )
-from journeyman.spark.lake.silver import FAILURES, as_history, host_of, items_as_history
-from journeyman.spark.lake.storage import Lake, StagedFiles, partition_values
+from journeyman.spark.lake.silver import FAILURES, MOMENTS, as_history, host_of, items_as_history
+from journeyman.spark.lake.storage import Lake, StagedFiles, days_of, partition_values
+from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_S
 
 _ACCURACY = 10_000
 _REASON_CHARACTERS = 200
-_MOMENTS = ("created_ns", "ready_ns", "started_ns", "ended_ns")
 LATE_S = 1.0
-
-
-def touched_days(frames: Sequence[DataFrame]) -> list[str]:
-    """The days on which something happened to these rows of history."""
-    days = [
-        frame.select(F.explode(F.array_distinct(F.array(*(day_of(F.col(c)) for c in _MOMENTS)))))
-        for frame in frames
-    ]
-    found = reduce(DataFrame.union, days).distinct().collect()
-    return sorted(str(row[0]) for row in found if row[0] is not None)
+_DAYS_AT_ONCE = 400
+_LAG = "gold/reader_lag_hourly"
+_COMPUTED = (
+    *("gold/throughput_hourly", "gold/throughput_daily", "gold/latency_hourly"),
+    *("gold/latency_daily", "gold/failures_daily", "gold/lateness_daily", "gold/depth_changes"),
+)
 
 
 def gold_rows(attempts: DataFrame, items: DataFrame, days: Sequence[str]) -> DataFrame:
@@ -56,47 +56,80 @@ def gold_rows(attempts: DataFrame, items: DataFrame, days: Sequence[str]) -> Dat
     columns = [*ATTEMPTS.names, "host"]
     rows = rows.select(*columns).unionByName(put.select(*columns))
     # The range is what Parquet can skip by; the list is exact.
-    first_ns, last_ns = _ns(days[0]), _ns(days[-1]) + DAY_NS
-    near = reduce(Column.__or__, [F.col(c).between(first_ns, last_ns - 1) for c in _MOMENTS])
-    exact = reduce(Column.__or__, [_on(day_of(F.col(c)), days) for c in _MOMENTS])
+    first_ns, last_ns = _ns(days[0]), _ns(days[-1]) + DAY_NS - 1
+    near = reduce(Column.__or__, [F.col(c).between(first_ns, last_ns) for c in MOMENTS])
+    exact = reduce(Column.__or__, [_on(day_of(F.col(c)), days) for c in MOMENTS])
     return rows.where(near).where(exact)
 
 
-def gold_tasks(
-    spark: SparkSession, lake: Lake, rows: DataFrame, runs: DataFrame, days: Sequence[str]
-) -> list[Callable[[], StagedFiles]]:
-    """What stages the gold of these days, table by table; ``rows`` are those of ``gold_rows``."""
+def stage_gold(
+    lake: Lake, rows: DataFrame, runs: DataFrame, days: Sequence[str]
+) -> list[StagedFiles]:
+    """The gold of these days; ``rows`` are those of ``gold_rows``.
+
+    One query computes all tables: Spark takes longer to plan several than to compute them. What is
+    left then are hours and queues, which are few, so the driver writes them.
+    """
+    made: dict[str, list[pa.Table]] = {table: [] for table in _COMPUTED}
+    for begin in range(0, len(days), _DAYS_AT_ONCE):
+        found = _union(rows, runs, days[begin : begin + _DAYS_AT_ONCE]).toArrow()
+        for table, parts in made.items():
+            mine = found.filter(pc.field("_table") == table)
+            schema = arrow_schema(TABLES[table].schema)
+            parts.append(mine.select(schema.names).cast(schema))
+    staged = [_stage_days(lake, table, pa.concat_tables(made[table]), days) for table in _COMPUTED]
+    return [*staged, _stage_depth(lake, pa.concat_tables(made["gold/depth_changes"]), days)]
+
+
+def _union(rows: DataFrame, runs: DataFrame, days: Sequence[str]) -> DataFrame:
+    """All rows of all tables on these days, with the columns of all."""
     hourly = _named(throughput(rows, HOUR_NS), "hour")
     by_day = hourly.groupBy("dialect", "queue", "host", "date")
-    depth_changes = _named(changes(_jobs(rows), HOUR_NS), "hour").where(_on("date", days))
-    tables = {
-        "gold/throughput_hourly": hourly,
-        "gold/throughput_daily": by_day.agg(*(F.sum(name).alias(name) for name in COUNTS)),
-        "gold/latency_hourly": _latency(rows, HOUR_NS),
-        "gold/latency_daily": _latency(rows, DAY_NS),
-        "gold/failures_daily": _failures(rows, runs),
-        "gold/lateness_daily": _lateness(runs),
-        "gold/depth_changes": depth_changes,
-    }
-    tasks = [partial(_stage_days, lake, name, table, days) for name, table in tables.items()]
-    return [*tasks, partial(_stage_depth, spark, lake, depth_changes, days)]
+    tables = (
+        hourly,
+        by_day.agg(*(F.sum(name).alias(name) for name in COUNTS)),
+        _latency(rows, HOUR_NS),
+        _latency(rows, DAY_NS),
+        _failures(rows, runs),
+        _lateness(runs),
+        _named(changes(_jobs(rows), HOUR_NS), "hour"),
+    )
+    frames = [
+        shaped(frame.where(_on("date", days)), name).withColumn("_table", F.lit(name))
+        for name, frame in zip(_COMPUTED, tables, strict=True)
+    ]
+    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
 
 
-def stage_lag(spark: SparkSession, lake: Lake) -> StagedFiles:
+def stage_lag(lake: Lake) -> StagedFiles:
     """Readers' lag on the last day that an ingest noted where they stood, and the one before."""
-    days = sorted({partition_values(name)["date"] for name in lake.files("silver/readers")})[-2:]
-    seen = lake.read(spark, "silver/readers").where(_on("date", days))
-    lag = seen.groupBy(
-        "host", "log", "queue", "reader", "date", F.date_trunc("hour", "observed_at").alias("hour")
-    ).agg(F.max("items_behind").alias("items_behind"), F.max("bytes_behind").alias("bytes_behind"))
-    return _stage_days(lake, "gold/reader_lag_hourly", lag, days)
+    files = lake.files("silver/readers")
+    days = sorted({partition_values(name)["date"] for name in files})[-2:]
+    seen = lake.read_arrow(
+        "silver/readers", [name for name in files if partition_values(name)["date"] in days]
+    )
+    hours = pc.floor_temporal(seen["observed_at"], unit="hour")
+    months = pc.utf8_slice_codeunits(seen["date"].cast(pa.string()), 0, 7)
+    named = seen.append_column("hour", hours).append_column("month", months)
+    schema = arrow_schema(TABLES[_LAG].schema)
+    most = ("items_behind", "bytes_behind")
+    groups = named.group_by([name for name in schema.names if name not in most])
+    lag = groups.aggregate([(name, "max") for name in most])
+    lag = lag.rename_columns([name.removesuffix("_max") for name in lag.column_names])
+    return _stage_days(lake, _LAG, lag.select(schema.names).cast(schema), days)
 
 
-def _stage_days(lake: Lake, table: str, rows: DataFrame, days: Sequence[str]) -> StagedFiles:
-    """Few rows, so few files: one for each day and host."""
-    wanted = shaped(rows.where(_on("date", days)), table).coalesce(1)
-    replaced = [name for name in lake.files(table) if partition_values(name)["date"] in set(days)]
-    return lake.stage(wanted, table), replaced
+def _stage_days(lake: Lake, table: str, rows: pa.Table, days: Sequence[str]) -> StagedFiles:
+    """These rows in the place of those of the same days; a file for each month and host."""
+    months = {day[:7] for day in days}
+    replaced = [name for name in lake.files(table) if partition_values(name)["month"] in months]
+    others = _without(lake.read_arrow(table, replaced), days)
+    return lake.stage_arrow(pa.concat_tables([rows, others]), table), replaced
+
+
+def _without(rows: pa.Table, days: Sequence[str]) -> pa.Table:
+    listed = pa.array([date.fromisoformat(day) for day in days], pa.date32())
+    return rows.filter(pc.invert(pc.is_in(rows["date"], listed)))
 
 
 def _named(table: DataFrame, time: str) -> DataFrame:
@@ -185,23 +218,26 @@ def _jobs(rows: DataFrame) -> DataFrame:
     return rows.where(F.col("dialect") != "kestrel")
 
 
-def _stage_depth(
-    spark: SparkSession, lake: Lake, changed: DataFrame, days: Sequence[str]
-) -> StagedFiles:
+def _stage_depth(lake: Lake, changed: pa.Table, days: Sequence[str]) -> StagedFiles:
     """Depth from the first touched day on: the changes of all hours, added up."""
-    before = lake.read(spark, "gold/depth_changes").where(~_on("date", days))
-    every = before.unionByName(shaped(changed, "gold/depth_changes"))
-    so_far = (
-        Window.partitionBy("host", "dialect", "queue")
-        .orderBy("hour")
-        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    )
-    depth = every.withColumns({state: F.sum(state).over(so_far) for state in STATES})
-    first = days[0]
-    table = "gold/depth_hourly"
-    wanted = shaped(depth.where(F.col("date") >= F.lit(first).cast("date")), table).coalesce(1)
-    replaced = [name for name in lake.files(table) if partition_values(name)["date"] >= first]
-    return lake.stage(wanted, table), replaced
+    known = lake.read_arrow("gold/depth_changes", lake.files("gold/depth_changes"))
+    keys = ["host", "dialect", "queue"]
+    every = pa.concat_tables([_without(known, days), changed])
+    every = every.sort_by([(name, "ascending") for name in (*keys, "hour")])
+    if every.num_rows:
+        names = np.array([every[name].to_pylist() for name in keys])
+        begins = np.flatnonzero(np.any(names[:, 1:] != names[:, :-1], axis=0)) + 1
+        for state in STATES:
+            sums = [np.cumsum(part) for part in np.split(every[state].to_numpy(), begins)]
+            at = every.column_names.index(state)
+            every = every.set_column(at, state, pa.array(np.concatenate(sums)))
+    table, first = "gold/depth_hourly", days[0]
+    files = [name for name in lake.files(table) if days_of(name)[1] >= first]
+    old = lake.read_arrow(table, files)
+    begin = pa.scalar(date.fromisoformat(first))
+    new = every.filter(pc.greater_equal(every["date"], begin)).cast(old.schema)
+    wanted = pa.concat_tables([new, old.filter(pc.less(old["date"], begin))])
+    return lake.stage_arrow(wanted, table), files
 
 
 def _on(day: Column | str, days: Sequence[str]) -> Column:
@@ -210,4 +246,6 @@ def _on(day: Column | str, days: Sequence[str]) -> Column:
 
 
 def _ns(day: str) -> int:
-    return (date.fromisoformat(day) - date(1970, 1, 1)).days * DAY_NS
+    """When a day begins; of the outermost days of what a long holds, within that."""
+    begin_ns = (date.fromisoformat(day) - date(1970, 1, 1)).days * DAY_NS
+    return max(-(2**63), min(begin_ns, 2**63 - DAY_NS))

@@ -2,11 +2,12 @@
 
     LAKE/bronze/workq/date=2026-11-17/host=a/00000012-3.parquet
          silver/attempts/date=.../host=.../...
-         gold/latency_daily/date=.../host=.../...
+         gold/latency_daily/month=2026-11/host=.../...
          _lake/                                  state, checkpoints, staging: not for readers
 
-Every table is partitioned by ``date`` and ``host``. In bronze ``date`` is the day of the ingest; in
-silver and gold it is the day on which something happened, in UTC. Moments are TIMESTAMP columns
+Bronze and silver are partitioned by ``date`` and ``host``, gold, which is small, by ``month`` and
+``host``. In bronze ``date`` is the day of the ingest; in silver and gold it is the day on which
+something happened, in UTC. Moments are TIMESTAMP columns
 named ``_at``; ``_ns`` beside them has the nanoseconds of the log. Durations are seconds.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -38,9 +40,9 @@ from journeyman.units import NS_PER_S
 
 DAY_NS: Final = 86_400 * NS_PER_S
 HOUR_NS: Final = 3_600 * NS_PER_S
-PARTITIONS: Final = ("date", "host")
 BETWEEN: Final = "|"  # host and path, where one text stands for a log of a host
 LOG_DIALECTS: Final = ("ztick", "workq", "kestrel")
+BRONZE_DIALECTS: Final = (*LOG_DIALECTS, "ledger")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,15 @@ class LakeTable:
         """Its name in SQL."""
         layer, _, name = self.name.partition("/")
         return f"bronze_{name}" if layer == "bronze" else name
+
+    @property
+    def inner_schema(self) -> StructType:
+        """What a file holds: the rest is in its path."""
+        return StructType([each for each in self.schema.fields if each.name not in self.partitions])
+
+    @property
+    def partitions(self) -> tuple[str, str]:
+        return ("month" if self.name.startswith("gold/") else "date", "host")
 
     @property
     def schema(self) -> StructType:
@@ -77,6 +88,7 @@ _PLACE = (
     ("host", "string!", "the server: `host=` in the path of the log, or `ingest --host`"),
     ("date", "date!", "the day, UTC"),
 )
+_MONTH = (*_PLACE, ("month", "string!", "the month of the date, as `2026-11`"))
 _WHOSE = (
     ("dialect", "string!", "`ztick` or `workq`"),
     ("log", "string!", "path of the log"),
@@ -155,7 +167,7 @@ def _bronze(dialect: str) -> LakeTable:
 TABLES: Final[Mapping[str, LakeTable]] = {
     table.name: table
     for table in (
-        *(_bronze(dialect) for dialect in LOG_DIALECTS),
+        *(_bronze(dialect) for dialect in BRONZE_DIALECTS),
         LakeTable(
             "bronze/runs",
             "lines of the run history beside ztick logs",
@@ -292,7 +304,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
             LakeTable(
                 f"gold/throughput_{word}",
                 f"what came, started and ended, by queue and {unit}",
-                (*_BY_QUEUE, *hour, *_COUNTS, *_PLACE),
+                (*_BY_QUEUE, *hour, *_COUNTS, *_MONTH),
             )
             for word, unit, hour in (
                 ("hourly", "hour", (("hour", "timestamp!", "when the hour begins"),)),
@@ -303,7 +315,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
             LakeTable(
                 f"gold/latency_{word}",
                 f"waits and run times by queue and {unit} of the start",
-                (*_BY_QUEUE, *hour, *_LATENCY, *_PLACE),
+                (*_BY_QUEUE, *hour, *_LATENCY, *_MONTH),
             )
             for word, unit, hour in (
                 ("hourly", "hour", (("hour", "timestamp!", "when the hour begins"),)),
@@ -318,7 +330,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 ("outcome", "string!", "`failed`, `timed-out` or `cut-off`"),
                 ("reason", "string!", "ztick: what the runner said; else the outcome"),
                 ("failures", "bigint!", "how many"),
-                *_PLACE,
+                *_MONTH,
             ),
         ),
         LakeTable(
@@ -329,18 +341,18 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 ("runs", "bigint!", "runs that started"),
                 ("late", "bigint!", "of these, more than a second late"),
                 *_ranks("lateness", "planned to started"),
-                *_PLACE,
+                *_MONTH,
             ),
         ),
         LakeTable(
             "gold/depth_changes",
             "what came to and left each state in each hour; depth_hourly adds these up",
-            (*_BY_QUEUE, ("hour", "timestamp!", "when the hour begins"), *_DEPTHS, *_PLACE),
+            (*_BY_QUEUE, ("hour", "timestamp!", "when the hour begins"), *_DEPTHS, *_MONTH),
         ),
         LakeTable(
             "gold/depth_hourly",
             "how many jobs were scheduled, ready and running at the end of each hour",
-            (*_BY_QUEUE, ("hour", "timestamp!", "when the hour begins"), *_DEPTHS, *_PLACE),
+            (*_BY_QUEUE, ("hour", "timestamp!", "when the hour begins"), *_DEPTHS, *_MONTH),
         ),
         LakeTable(
             "gold/reader_lag_hourly",
@@ -352,7 +364,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 ("hour", "timestamp!", "when the hour begins"),
                 ("items_behind", "bigint!", "the most items"),
                 ("bytes_behind", "bigint!", "the most bytes"),
-                *_PLACE,
+                *_MONTH,
             ),
         ),
     )
@@ -366,11 +378,18 @@ def day_of(ns: Column) -> Column:
     return F.date_from_unix_date(days.cast("int"))
 
 
+def moment_of(ns: int) -> datetime:
+    """A moment, to the microsecond."""
+    return datetime.fromtimestamp(ns // NS_PER_S, UTC).replace(microsecond=ns % NS_PER_S // 1000)
+
+
 def seconds(ns: Column) -> Column:
     return ns / F.lit(float(NS_PER_S))
 
 
 def shaped(frame: DataFrame, table: str) -> DataFrame:
     """``frame`` with exactly the columns of the table, in order."""
+    if "month" in TABLES[table].partitions:
+        frame = frame.withColumn("month", F.substring(F.col("date").cast("string"), 1, 7))
     fields: list[StructField] = TABLES[table].schema.fields
     return frame.select(*(F.col(field.name).cast(field.dataType) for field in fields))

@@ -11,31 +11,71 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from datetime import date
+from functools import cached_property, reduce
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.history import workq_attempts, ztick_attempts
 from journeyman.spark.history.columns import ATTEMPTS, expired_by, moment
-from journeyman.spark.lake.layout import BETWEEN, LOG_DIALECTS, day_of, seconds, shaped
+from journeyman.spark.lake.layout import (
+    BETWEEN,
+    BRONZE_DIALECTS,
+    TABLES,
+    day_of,
+    seconds,
+    shaped,
+)
 from journeyman.spark.lake.storage import Lake, StagedFiles, partition_values
-from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, WORKQ, ZTICK
+from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, WORKQ, ZTICK, arrow_schema
 from journeyman.units import NS_PER_MS
 
 FAILURES = ("failed", "timed-out", "cut-off")
 KEY = ("host", "log", "dialect", "key")
+MOMENTS = ("created_ns", "ready_ns", "started_ns", "ended_ns")
 _OCCURRENCE = r"^(.+)@(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:Z|[+-]\d{2}:\d{2}))$"
 _NEVER = "1970-01-01"  # the day of what has no time at all
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SilverChange:
     """New rows of attempts, complete for every key in ``touched``, and the old rows of these."""
 
     touched: DataFrame  # host, log, dialect, key
     old: DataFrame
     new: DataFrame
+
+    @cached_property
+    def extent(self) -> Extent:
+        """What of all tables these rows touch, as they were and as they are."""
+        columns = ("date", "host", "dialect", "key", *MOMENTS)
+        rows = self.old.select(*columns).unionByName(self.new.select(*columns))
+        return extent_of(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Days and hosts of rows, days on which something happened, and whether timetables fired."""
+
+    places: frozenset[tuple[str, str]]
+    days: frozenset[str]
+    has_firings: bool
+
+
+def extent_of(rows: DataFrame) -> Extent:
+    days = F.array_distinct(F.array(*(day_of(F.col(name)) for name in MOMENTS)))
+    fired = (F.col("dialect") == ZTICK) & F.col("key").contains("@")
+    found = rows.select("date", "host", days.alias("days"), fired.alias("fired")).distinct()
+    listed = found.collect()
+    return Extent(
+        frozenset((str(row.date), row.host) for row in listed),
+        frozenset(str(day) for row in listed for day in row.days if day is not None),
+        any(row.fired for row in listed),
+    )
 
 
 def attempts_changed(spark: SparkSession, lake: Lake) -> SilverChange | None:
@@ -78,21 +118,15 @@ def change_of(
     return SilverChange(keys, old, new)
 
 
-def stage_keyed(
-    lake: Lake, table: str, change: SilverChange, old: DataFrame, new: DataFrame
-) -> StagedFiles:
+def stage_keyed(lake: Lake, table: str, change: SilverChange, new: DataFrame) -> list[StagedFiles]:
     """The partitions in which rows of touched keys were or are; and the files they replace."""
-    places = {
-        (str(row.date), row.host)
-        for row in old.select("date", "host").union(new.select("date", "host")).distinct().collect()
-    }
-    files = [name for name in lake.files(table) if _place(name) in places]
+    files = [name for name in lake.files(table) if _place(name) in change.extent.places]
     if files:
         kept = lake.read(new.sparkSession, table, files).join(
             F.broadcast(change.touched), list(KEY), "left_anti"
         )
         new = new.unionByName(kept)
-    return lake.stage(shaped(new, table), table), files
+    return [(lake.stage(shaped(new, table), table), files)]
 
 
 def _place(file: str) -> tuple[str, str]:
@@ -173,12 +207,12 @@ def firings_of(attempts: DataFrame) -> DataFrame:
     return shaped(fired.withColumns(parts), "silver/timetable_firings")
 
 
-APPENDED = ("silver/runs", "silver/items", "silver/damage")
+APPENDED = ("silver/runs", "silver/items")
 
 
 def new_rows(spark: SparkSession, lake: Lake) -> dict[str, DataFrame]:
     """Rows that fresh files of bronze add to tables that only grow."""
-    made = (new_runs(spark, lake), new_items(spark, lake), new_damage(spark, lake))
+    made = (new_runs(spark, lake), new_items(spark, lake))
     return {table: rows for table, rows in zip(APPENDED, made, strict=True) if rows is not None}
 
 
@@ -228,34 +262,49 @@ def new_items(spark: SparkSession, lake: Lake) -> DataFrame | None:
     same = ["host", "log", "queue", "item_id", "put_ns", "data_size"]
     items = items.dropDuplicates(same)
     if lake.files("silver/items"):
-        days = [row.date for row in items.select("date").distinct().collect()]
+        days = days_in(items.persist())
         known = lake.read(spark, "silver/items").where(F.col("date").isin(*days))
         items = items.join(known.select(*same), same, "left_anti")
     return items
 
 
-def new_damage(spark: SparkSession, lake: Lake) -> DataFrame | None:
-    """Rows for the table of damage, from fresh records and lines."""
-    frames = []
-    for dialect in (*LOG_DIALECTS, "runs"):
-        files = lake.state.fresh.get(f"bronze/{dialect}")
-        if files:
-            rows = lake.read(spark, f"bronze/{dialect}", files)
-            length = F.col("_length") if "_length" in rows.columns else F.lit(None)
-            frames.append(
-                rows.where(F.col("kind") == DAMAGE_KIND).select(
-                    F.lit(dialect).alias("dialect"),
-                    F.col("_log").alias("log"),
-                    F.col("_file").alias("file"),
-                    F.col("_offset").alias("offset"),
-                    length.cast("long").alias("length"),
-                    F.col("_damage").alias("what"),
-                    F.col("_ingested_at").alias("found_at"),
-                    "host",
-                    "date",
-                )
-            )
-    return shaped(reduce(DataFrame.unionByName, frames), "silver/damage") if frames else None
+def days_in(rows: DataFrame) -> list[date]:
+    return [row.date for row in rows.select("date").distinct().collect()]
+
+
+def stage_damage(lake: Lake) -> list[StagedFiles]:
+    """Rows for the table of damage, from fresh records and lines. They are few: no job of Spark."""
+    table = "silver/damage"
+    schema = arrow_schema(TABLES[table].schema)
+    found = []
+    for dialect in (*BRONZE_DIALECTS, "runs"):
+        rows = lake.read_arrow(
+            f"bronze/{dialect}",
+            lake.state.fresh.get(f"bronze/{dialect}", ()),
+            columns=[*_OF_DAMAGE.values(), *(() if dialect == "runs" else ("_length",))],
+            where=ds.field("kind") == DAMAGE_KIND,
+        )
+        named: dict[str, Any] = {
+            "dialect": pa.repeat(dialect, rows.num_rows),
+            "length": pa.nulls(rows.num_rows, pa.int64()),
+            **{new: rows[old] for new, old in _OF_DAMAGE.items()},
+        }
+        if "_length" in rows.column_names:
+            named["length"] = rows["_length"]
+        found.append(pa.table({each.name: named[each.name] for each in schema}).cast(schema))
+    whole = pa.concat_tables(found)
+    return [(lake.stage_arrow(whole, table), [])] if whole.num_rows else []
+
+
+_OF_DAMAGE = {
+    "log": "_log",
+    "file": "_file",
+    "offset": "_offset",
+    "what": "_damage",
+    "found_at": "_ingested_at",
+    "host": "host",
+    "date": "date",
+}
 
 
 def as_history(attempts: DataFrame, log: Column | None = None) -> DataFrame:
@@ -310,6 +359,12 @@ def history_of(spark: SparkSession, lake: Lake, as_of_ns: int | None = None) -> 
     )
     rows = rows.unionByName(put.select(*ATTEMPTS.names))
     return rows if as_of_ns is None else expired_by(rows, as_of_ns)
+
+
+def records_in(spark: SparkSession, lake: Lake, table: str) -> DataFrame:
+    """Rows of a table of bronze; ``_log`` says host and path."""
+    log = F.concat(F.col("host"), F.lit(":"), F.col("_log"))
+    return lake.read(spark, table).withColumn("_log", log)
 
 
 def lag_in(spark: SparkSession, lake: Lake) -> DataFrame:

@@ -7,9 +7,9 @@
     kill -9 before the journal is written    the old lake; what is staged is litter
     kill -9 after it                         the new lake: whoever opens it next finishes the commit
 
-The state says what the files hold: the last batch of every stream, how far files of runs were read,
-and which files of bronze silver does not know yet. Since it changes in the same commit as they do,
-nothing is stored twice and nothing is passed over.
+The state says what the files hold: up to where every log and every file of runs was read, and which
+files of bronze silver does not know yet. Since it changes in the same commit as they do, nothing is
+stored twice and nothing is passed over.
 
 A Delta lake has the same files, and a transaction log in each table (package deltalake, no Java).
 Its commit is made once the files are in place, and carries the number of the lake's commit, so that
@@ -29,11 +29,14 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
 from itertools import count
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
@@ -41,16 +44,23 @@ from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import JourneymanError, LogLocked, UsageError
 from journeyman.logs.publication import Publication, finish, journal_path, publish, write_whole
-from journeyman.spark.lake.layout import PARTITIONS, TABLES
+from journeyman.spark.files import absolute
+from journeyman.spark.lake.layout import TABLES, LakeTable
 from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_MS
 
-STATE_VERSION: Final = 1
+STATE_VERSION: Final = 2
 _OWN: Final = "_lake"
 _STAGING: Final = f"{_OWN}/staging"
 _STATE: Final = f"{_OWN}/state.json"
 _DELTA: Final = f"{_OWN}/delta.json"  # a commit that Delta's logs do not have yet
 _APP: Final = "journeyman"
+_WRITING: Final = {
+    "compression": "zstd",
+    "parquet.block.size": str(64 << 20),
+    # A staged directory that is not whole is never looked at, so tasks may write in place.
+    "mapreduce.fileoutputcommitter.algorithm.version": "2",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +70,7 @@ class LakeState:
     commit: int = 0
     format: str = "parquet"
     version: int = STATE_VERSION
-    batches: Mapping[str, int] = field(default_factory=dict)  # stream -> its last batch
-    checkpoints: Mapping[str, str] = field(default_factory=dict)  # stream -> id of its checkpoint
+    offsets: Mapping[str, Any] = field(default_factory=dict)  # logs -> up to where they are read
     runs: Mapping[str, int] = field(default_factory=dict)  # file of runs -> bytes read
     fresh: Mapping[str, Sequence[str]] = field(default_factory=dict)  # table -> files not in silver
     readers: Mapping[str, str] = field(default_factory=dict)  # stream -> what its files looked like
@@ -91,9 +100,6 @@ class Lake:
     def table_path(self, table: str) -> str:
         return posixpath.join(self.path, table)
 
-    def checkpoint_path(self, stream: str) -> str:
-        return posixpath.join(self.path, _OWN, "checkpoints", stream)
-
     def files(self, table: str) -> list[str]:
         """The files of a table, below its directory, in order."""
         if self.state.format == "delta":
@@ -114,18 +120,40 @@ class Lake:
 
     def stage(self, frame: DataFrame, table: str) -> Staged:
         """Write rows of a table; they are no part of it before they are committed."""
-        directory = self._new_staging()
-        writer = frame.write.partitionBy(*PARTITIONS).option("compression", "zstd")
-        writer.option("parquet.block.size", 64 << 20).parquet(posixpath.join(directory, "rows"))
-        return self._staged(table, directory)
+        directory = self.new_staging()
+        writer = frame.write.partitionBy(*TABLES[table].partitions).options(**_WRITING)
+        writer.parquet(posixpath.join(directory, "rows"))
+        return self.staged(table, directory)
 
-    def stage_table(self, rows: pa.Table, table: str, date: str, host: str) -> Staged:
-        """The same for a few rows of one partition, without Spark."""
-        directory = self._new_staging()
-        place = posixpath.join(directory, "rows", f"date={date}", f"host={host}")
-        os.makedirs(place)
-        pq.write_table(rows, posixpath.join(place, "0.parquet"), compression="zstd")
-        return self._staged(table, directory)
+    def stage_arrow(self, rows: pa.Table, table: str) -> Staged:
+        """The same for a few rows, without Spark; they have the columns of the partitions too."""
+        directory = self.new_staging()
+        names = list(TABLES[table].partitions)
+        files = []
+        for values in rows.select(names).group_by(names).aggregate([]).to_pylist():
+            mine = reduce(pc.and_, (pc.equal(rows[name], values[name]) for name in names))
+            place = "/".join(f"{name}={values[name]}" for name in names)
+            os.makedirs(posixpath.join(directory, "rows", place))
+            files.append(posixpath.join(place, "0.parquet"))
+            path = posixpath.join(directory, "rows", files[-1])
+            pq.write_table(rows.filter(mine).drop_columns(names), path, compression="zstd")
+        return self.staged(table, directory, files)
+
+    def read_arrow(
+        self,
+        table: str,
+        files: Sequence[str],
+        *,
+        columns: list[str] | None = None,
+        where: ds.Expression | None = None,
+    ) -> pa.Table:
+        """Rows of these files of a table, without Spark."""
+        base, schema = self.table_path(table), arrow_schema(TABLES[table].schema)
+        paths = [posixpath.join(base, name) for name in files]
+        if not paths:
+            return schema.empty_table().select(columns or schema.names)
+        found = ds.dataset(paths, schema=schema, partitioning="hive", partition_base_dir=base)
+        return found.to_table(columns, filter=where)
 
     def commit(
         self,
@@ -164,7 +192,7 @@ class Lake:
             if table.startswith("bronze/") and not keep_fresh:
                 fresh[table] = [*fresh.get(table, []), *names]
         state = replace(self.state, commit=number, fresh=fresh, **changes)
-        directory = self._new_staging()
+        directory = self.new_staging()
         disk = RealDisk()
         files = {_STATE: asdict(state)}
         gone = [posixpath.join(t, name) for t, names in removes.items() for name in names]
@@ -198,13 +226,15 @@ class Lake:
                 added.setdefault(each.table, []).append(name)
         return renames, added
 
-    def _new_staging(self) -> str:
+    def new_staging(self) -> str:
         directory = posixpath.join(self.path, _STAGING, uuid.uuid4().hex)
         os.makedirs(directory)
         return directory
 
-    def _staged(self, table: str, directory: str) -> Staged:
-        files = tuple(sorted(_parquet_files(posixpath.join(directory, "rows"))))
+    def staged(self, table: str, directory: str, files: Iterable[str] | None = None) -> Staged:
+        """What was written to ``directory``/rows; all of it, or these files."""
+        found = _parquet_files(posixpath.join(directory, "rows")) if files is None else files
+        files = tuple(sorted(found))
         for name in files:
             fd = os.open(posixpath.join(directory, "rows", name), os.O_RDONLY)
             os.fsync(fd)
@@ -219,7 +249,7 @@ class Lake:
             for table in {*pending["adds"], *pending["removes"]}:
                 _commit_delta(
                     self.table_path(table),
-                    TABLES[table].schema,
+                    TABLES[table],
                     pending["adds"].get(table, []),
                     pending["removes"].get(table, []),
                     pending["commit"],
@@ -241,7 +271,7 @@ def _parquet_files(directory: str) -> Iterator[str]:
 @contextmanager
 def change_lake(path: str, format_: str | None = None) -> Iterator[Lake]:
     """A lake to change, made if there is none. Raises JourneymanError if another process does."""
-    _check_path(path)
+    path = _local_path(path)
     disk = RealDisk()
     disk.make_dirs(posixpath.join(path, _OWN))
     try:
@@ -265,7 +295,7 @@ def change_lake(path: str, format_: str | None = None) -> Iterator[Lake]:
 
 def open_lake(path: str) -> Lake:
     """A lake to read. A commit that a crash interrupted is finished first."""
-    _check_path(path)
+    path = _local_path(path)
     if _load(path) is None and not os.path.exists(journal_path(path)):
         raise UsageError(f"there is no lake at {path}: make one with `journeyman pipeline ingest`")
     if os.path.exists(journal_path(path)) or os.path.exists(posixpath.join(path, _DELTA)):
@@ -276,9 +306,12 @@ def open_lake(path: str) -> Lake:
     return Lake(path, state)
 
 
-def _check_path(path: str) -> None:
+def _local_path(path: str) -> str:
+    """Commits rename files, which an object store cannot do in one step (ADR 17)."""
+    path = absolute(path)
     if "://" in path:
         raise UsageError(f"a lake is a local directory, or one on a mounted file system: {path}")
+    return path
 
 
 def _load(path: str) -> LakeState | None:
@@ -316,16 +349,16 @@ def _delta_files(path: str) -> list[str]:
 
 
 def _commit_delta(
-    path: str, schema: Any, adds: Sequence[str], removes: Sequence[str], number: int
+    path: str, kind: LakeTable, adds: Sequence[str], removes: Sequence[str], number: int
 ) -> None:
     deltalake = _delta()
-    arrow = arrow_schema(schema)
+    arrow, partitions = arrow_schema(kind.schema), list(kind.partitions)
     if deltalake.DeltaTable.is_deltatable(path):
         table = deltalake.DeltaTable(path)
         if (table.transaction_version(_APP) or 0) >= number:
             return
     else:
-        table = deltalake.DeltaTable.create(path, schema=arrow, partition_by=list(PARTITIONS))
+        table = deltalake.DeltaTable.create(path, schema=arrow, partition_by=partitions)
     transaction = deltalake.Transaction(_APP, number)
     actions = [_add_action(deltalake, path, name) for name in adds]
     actions += [_remove_action(deltalake, name) for name in removes]
@@ -333,7 +366,7 @@ def _commit_delta(
         actions,
         mode="append",
         schema=deltalake.Schema.from_arrow(arrow),
-        partition_by=list(PARTITIONS),
+        partition_by=partitions,
         commit_properties=deltalake.CommitProperties(app_transactions=[transaction]),
     )
 
@@ -365,6 +398,14 @@ def vacuum(lake: Lake) -> None:
 
 
 def partition_values(file: str) -> dict[str, str]:
-    """date and host, as the path of a file says them."""
+    """date, or month, and host, as the path of a file says them."""
     pairs = (part.partition("=") for part in posixpath.dirname(file).split("/"))
     return {name: unquote(value) for name, _, value in pairs}
+
+
+def days_of(file: str) -> tuple[str, str]:
+    """The first and the last day that a file may have rows of."""
+    values = partition_values(file)
+    if "date" in values:
+        return values["date"], values["date"]
+    return f"{values['month']}-01", f"{values['month']}-31"

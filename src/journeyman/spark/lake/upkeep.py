@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from journeyman.errors import UsageError
 from journeyman.spark.lake import silver
 from journeyman.spark.lake.ingest import refresh
 from journeyman.spark.lake.layout import DAY_NS, TABLES
-from journeyman.spark.lake.storage import Lake, Staged, partition_values, vacuum
+from journeyman.spark.lake.storage import Lake, Staged, days_of, vacuum
 from journeyman.spark.source.options import WORKQ, ZTICK
 
 # Which column of bronze holds the key of a job, and what dialect that is.
@@ -39,8 +40,8 @@ def sizes(lake: Lake) -> list[TableSize]:
     for table in TABLES:
         files = lake.files(table)
         if files:
-            days = sorted(partition_values(name)["date"] for name in files)
-            found.append(TableSize(table, len(files), lake.size(table, files), days[0], days[-1]))
+            first, last = min(map(days_of, files))[0], max(map(days_of, files))[1]
+            found.append(TableSize(table, len(files), lake.size(table, files), first, last))
     return found
 
 
@@ -110,7 +111,7 @@ def retain(lake: Lake, days: Mapping[str, int]) -> int:
     removes: dict[str, list[str]] = {}
     for table, kept in days.items():
         first = (today - timedelta(days=kept)).isoformat()
-        old = [name for name in lake.files(table) if partition_values(name)["date"] < first]
+        old = [name for name in lake.files(table) if days_of(name)[1] < first]
         waiting = set(lake.state.fresh.get(table, ()))
         if old := [name for name in old if name not in waiting]:
             removes[table] = old
@@ -125,13 +126,13 @@ def optimize(spark: SparkSession, lake: Lake, tables: Sequence[str] = ()) -> int
     refresh(spark, lake)
     fewer = 0
     for table in tables or TABLES:
-        places: dict[tuple[str, str], list[str]] = {}
+        places: dict[str, list[str]] = {}
         for name in lake.files(table):
-            values = partition_values(name)
-            places.setdefault((values["date"], values["host"]), []).append(name)
+            places.setdefault(posixpath.dirname(name), []).append(name)
         small = [name for names in places.values() if len(names) > 1 for name in names]
         if small:
-            staged = lake.stage(lake.read(spark, table, small).repartition("date", "host"), table)
+            joined = lake.read(spark, table, small).repartition(*TABLES[table].partitions)
+            staged = lake.stage(joined, table)
             lake.commit([staged], {table: small}, keep_fresh=True)
             fewer += len(small) - len(staged.files)
     if fewer:

@@ -56,7 +56,7 @@ _MESSAGE: Final = StructType(
         StructField("damaged_bytes", LongType()),
     ]
 )
-_ROW_GROUP_ROWS: Final = 256 * 1024
+ROW_GROUP_ROWS: Final = 256 * 1024
 _LOOKED_AT: Final = 4096  # rows that decide how the columns are encoded
 _SUCCESS: Final = "_SUCCESS"
 
@@ -191,7 +191,7 @@ class _PartFile:
         self._waiting.append(with_constants(batch.cast(self._shape), named))
         self._waiting_rows += batch.num_rows
         self.rows += batch.num_rows
-        if self._waiting_rows >= _ROW_GROUP_ROWS:
+        if self._waiting_rows >= ROW_GROUP_ROWS:
             self._write()
 
     def _write(self) -> None:
@@ -202,13 +202,13 @@ class _PartFile:
                 self._directory / self.name,
                 self._whole,
                 compression="zstd",
-                use_dictionary=_repeating(rows),  # type: ignore[arg-type]  # the stubs know a bool
+                use_dictionary=repeating_columns(rows),  # type: ignore[arg-type]  # the stubs know a bool
             )
-        self._writer.write_table(rows, _ROW_GROUP_ROWS)
+        self._writer.write_table(rows, ROW_GROUP_ROWS)
         self._waiting, self._waiting_rows = [], 0
 
 
-def _repeating(rows: pa.Table) -> list[str]:
+def repeating_columns(rows: pa.Table) -> list[str]:
     """Columns whose values come again. Of the others a dictionary takes time, and room too."""
     some = rows.slice(0, _LOOKED_AT)
     return [

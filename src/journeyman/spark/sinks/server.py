@@ -1,5 +1,7 @@
 """``write.format("journeyman")``: a DataFrame of jobs onto a running server, over its protocol.
 
+The same for streams: ``writeStream.format("journeyman")``; ``commit`` is called for each batch.
+
     where       when                     what
     driver      ``writer``               options and columns checked; the run gets its id
     executors   ``write``, once a task   jobs are put, in batches, at the task's share of the rate
@@ -22,7 +24,8 @@ a client only where a port or a connection is needed. The options:
     refused      fail (default): the write fails, behind all jobs that were taken; skip: it does not
     report       a file on the driver's machine for the counts, as JSON
     runId        workq: what ids are made of besides ``job_key``; say the same again to repeat a
-                 write that failed, and no job is added twice
+                 write that failed, and no job is added twice. A stream whose rows have no
+                 ``job_id`` needs it: a batch that Spark repeats must add nothing twice
 
 A name that nobody knows is an error.
 """
@@ -42,6 +45,8 @@ from uuid import uuid4
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     DataSourceWriter,
     WriterCommitMessage,
 )
@@ -214,6 +219,22 @@ class ServerSink(DataSource):
         check_columns(options.door, schema.fieldNames())
         return ServerWriter(options)
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        if overwrite:
+            raise UsageError('outputMode is "append": jobs that are on the server stay there')
+        from journeyman.spark.sinks.sending import check_columns
+        from journeyman.spark.sinks.server import ServerOptions, ServerStreamWriter
+
+        # Spark hands over options of its own, such as the checkpoint's place.
+        known = {name.lower() for name in _SPELLING}
+        given = {name: text for name, text in self.options.items() if name.lower() in known}
+        options = ServerOptions.parse(given)
+        check_columns(options.door, schema.fieldNames())
+        named = {"job_id", "identifier"} & set(schema.fieldNames())
+        if not named and "runid" not in {name.lower() for name in given}:
+            raise UsageError("a stream of jobs by job_key needs the option runId: any fixed text")
+        return ServerStreamWriter(options)
+
 
 @dataclass(frozen=True, slots=True)
 class _Told(WriterCommitMessage):
@@ -251,6 +272,19 @@ class ServerWriter(DataSourceArrowWriter):
                 json.dump(asdict(total), file)
         if total.refused and self._options.refused == "fail":
             raise JobsRefused(_complaint(total, self._options.where))
+
+
+class ServerStreamWriter(DataSourceStreamArrowWriter):
+    """The same for each batch of a stream."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._writer = ServerWriter(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        return self._writer.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - as Spark calls it
+        self._writer.commit(messages)
 
 
 def send(frame: DataFrame, door: str, address: str, *, tasks: int = 1, **options: Any) -> None:

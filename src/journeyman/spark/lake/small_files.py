@@ -1,0 +1,215 @@
+"""What a lake reads besides logs: small files, in the driver.
+
+runs         lines appended to files of JSON: whole lines behind what was read, and how far,
+             are one commit
+readers      kestrel's checkpoints are replaced, not appended to: each ingest notes where
+             every reader stands
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from journeyman.clock import SystemClock
+from journeyman.disk import RealDisk
+from journeyman.folds.kestrel import Reader, fold_reader, open_queue
+from journeyman.formats.framing import Entry
+from journeyman.formats.kestrel import READER
+from journeyman.formats.ztick.run_history import decode
+from journeyman.logs.catalog import Log
+from journeyman.logs.damage import Damage
+from journeyman.logs.holders import Place, register
+from journeyman.logs.sealing import read_file
+from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, history_files
+from journeyman.spark.files import absolute, filesystem_of, find_logs
+from journeyman.spark.lake.bronze import LakeSource, stream_name
+from journeyman.spark.lake.layout import BETWEEN, TABLES, moment_of
+from journeyman.spark.lake.storage import Lake, Staged, partition_values
+from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, ZTICK, SourceOptions, arrow_schema
+
+Numbers: TypeAlias = npt.NDArray[np.int64]
+
+_RUNS_BYTES = 32 * 1024 * 1024  # of lines in one commit
+
+
+def store_runs(lake: Lake, source: LakeSource, elsewhere: str | None = None) -> None:
+    """New whole lines of the runs beside these logs, or in the directory ``elsewhere``."""
+    options = SourceOptions.parse(ZTICK, {"path": absolute(source.path)})
+    for log in find_logs(options):
+        host = dict(log.partitions).get("host") or source.host
+        directory = elsewhere or log.name + DIRECTORY_SUFFIX
+        if "://" in directory or not os.path.isdir(directory):
+            continue
+        paths = [posixpath.join(directory, name) for name in history_files(os.listdir(directory))]
+        for path in paths:
+            while _store_lines(lake, log.name, host, path):
+                pass
+        if paths:
+            read = lake.state.runs.get(f"{host}{BETWEEN}{paths[-1]}", 0)
+            done = Place(posixpath.basename(paths[-1]), None, read)
+            holder, who = stream_name(lake, source), f"lake {lake.path}"
+            register(RealDisk(), directory, holder, who, SystemClock().now_ns(), {"": done})
+
+
+def _store_lines(lake: Lake, log: str, host: str, path: str) -> bool:
+    """Store some lines of a file; False if there are no more."""
+    known = f"{host}{BETWEEN}{path}"
+    begin = lake.state.runs.get(known, 0)
+    with open(path, "rb") as file:
+        file.seek(begin)
+        data = file.read(_RUNS_BYTES)
+    end = data.rfind(b"\n") + 1
+    if end == 0:
+        return False
+    rows = [
+        {"_log": log, "_file": path, "_offset": begin + at, **values, "_ingested_at": _now()}
+        for at, values in _lines(data[:end])
+    ]
+    staged = stage_rows(lake, "bronze/runs", rows, host)
+    lake.commit([staged], {}, runs={**lake.state.runs, known: begin + end})
+    return True
+
+
+def _lines(data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each line: where it begins, and what it says."""
+    at = 0
+    for line in data.removesuffix(b"\n").split(b"\n"):
+        run = decode(line)
+        if run is None or not all(_fits(getattr(run, name)) for name in _TIMES):
+            yield at, {"kind": DAMAGE_KIND, "_damage": "corrupt: not a line of the run history"}
+        else:
+            yield at, {"kind": "run", **{name: getattr(run, name) for name in _RUN_FIELDS}}
+        at += len(line) + 1
+
+
+def _fits(ns: int) -> bool:
+    return -(2**63) <= ns < 2**63
+
+
+_TIMES = ("execution_ns", "started_ns", "ended_ns")
+_RUN_FIELDS = ("job", "rule", "runner", *_TIMES, "outcome", "detail", "output")
+
+
+def stage_rows(lake: Lake, table: str, rows: Sequence[Mapping[str, Any]], host: str) -> Staged:
+    """A few rows of today."""
+    place = {"date": _now().date(), "host": host}
+    listed = [{**row, **place} for row in rows]
+    return lake.stage_arrow(pa.Table.from_pylist(listed, arrow_schema(TABLES[table].schema)), table)
+
+
+# ----------------------------------------
+# Readers.
+
+
+def store_readers(lake: Lake, source: LakeSource) -> bool:
+    """Where the readers of these queues stand now; False if no file changed since the last look.
+
+    How far they are behind is counted over the items of the lake, which must be up to date.
+    """
+    assert source.dialect == KESTREL
+    logs = find_logs(SourceOptions.parse(KESTREL, {"path": absolute(source.path)}))
+    files = [(file.path, file.size, file.modified_ns) for log in logs for file in log.files]
+    looks = hashlib.sha256(repr(sorted(files, key=str)).encode()).hexdigest()
+    if lake.state.readers.get(source.stream) == looks:
+        return False
+    by_host: dict[str, list[dict[str, Any]]] = {}
+    for log in logs:
+        host = dict(log.partitions).get("host") or source.host
+        by_host.setdefault(host, []).extend(_standing(lake, host, log))
+    staged = [stage_rows(lake, "silver/readers", rows, host) for host, rows in by_host.items()]
+    lake.commit(staged, {}, readers={**lake.state.readers, source.stream: looks})
+    return bool(staged)
+
+
+def _standing(lake: Lake, host: str, log: Log) -> Iterator[dict[str, Any]]:
+    """A row for each reader of a queue."""
+    found = {
+        file.reader: _checkpoint(file.path, file.reader)
+        for file in log.files
+        if file.reader is not None
+    }
+    queue = next((file.queue for file in log.files), None)
+    heads = [0 if reader is None else reader.head for reader in found.values()]
+    first, last = 0, 0
+    for ids, _, _ in _items_from(lake, host, log.name, min(heads, default=0)):
+        first, last = min(first or ids[0], ids.min()), max(last, ids.max())
+    opened = open_queue([int(first), int(last)] if last else [], found)
+    behind = {name: _Behind() for name in opened.readers}
+    lowest = min((reader.head for reader in opened.readers.values()), default=0)
+    for ids, sizes, puts in _items_from(lake, host, log.name, lowest + 1):
+        for name, reader in opened.readers.items():
+            waits = (ids > reader.head) & ~np.isin(ids, list(reader.done))
+            behind[name].add(sizes[waits], puts[waits])
+    for name, reader in opened.readers.items():
+        oldest_ns = behind[name].oldest_ns
+        yield {
+            "log": log.name,
+            "queue": queue,
+            "reader": name,
+            "observed_at": _now(),
+            "head": reader.head,
+            "tail_id": opened.tail,
+            "items_behind": behind[name].items,
+            "bytes_behind": behind[name].bytes,
+            "oldest_at": None if oldest_ns is None else moment_of(oldest_ns),
+        }
+
+
+@dataclass(slots=True)
+class _Behind:
+    items: int = 0
+    bytes: int = 0
+    oldest_ns: int | None = None
+
+    def add(self, sizes: Numbers, puts: Numbers) -> None:
+        if len(sizes):
+            self.items += len(sizes)
+            self.bytes += int(sizes.sum())
+            oldest_ns = int(puts.min())
+            self.oldest_ns = oldest_ns if self.oldest_ns is None else min(self.oldest_ns, oldest_ns)
+
+
+def _checkpoint(path: str, name: str) -> Reader | None:
+    """None if it cannot be trusted."""
+    filesystem = filesystem_of(path)
+    file = filesystem.find(path)
+    data = filesystem.read_at(path, 0, 0 if file is None else file.size)
+    items = list(read_file(READER, data))
+    damages = [each for each in items if isinstance(each, Damage)]
+    if not all(each.kind == "padding" and each.offset > 0 for each in damages):
+        return None
+    return fold_reader((each.record for each in items if isinstance(each, Entry)), name=name)
+
+
+def _items_from(
+    lake: Lake, host: str, log: str, first: int
+) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
+    """Ids, sizes and times of the items of a queue from an id on, some at a time."""
+    base, files = lake.table_path("silver/items"), lake.files("silver/items")
+    mine = (name for name in files if partition_values(name)["host"] == host)
+    paths = [posixpath.join(base, name) for name in mine]
+    names = ["item_id", "data_size", "put_ns"]
+    found = ds.dataset(paths, arrow_schema(TABLES["silver/items"].inner_schema))
+    is_wanted = (ds.field("log") == log) & (ds.field("item_id") >= first)
+    for batch in found.to_batches(columns=names, filter=is_wanted):
+        if batch.num_rows:
+            # Not by way of floats, which nulls would become: times have more digits than these.
+            filled = (pc.fill_null(batch[name], pa.scalar(0)) for name in names)
+            ids, sizes, puts = (np.asarray(column, np.int64) for column in filled)
+            yield ids, sizes, puts
+
+
+def _now() -> datetime:
+    return moment_of(SystemClock().now_ns())

@@ -1,0 +1,85 @@
+"""A lake looked after without Spark: its tables listed, old days dropped; weeks compared."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from journeyman.spark.lake import small_files
+from journeyman.spark.lake.layout import TABLES
+from journeyman.spark.lake.small_files import stage_rows
+from journeyman.spark.lake.storage import Lake, change_lake, days_of, open_lake
+from journeyman.spark.report.lake import ENOUGH, Week, compare_weeks
+from tests.support.cli_commands import run
+
+OLD_DAY = "2020-01-31"
+
+
+def filled(path: str) -> Lake:
+    """A day of long ago and today, in one table."""
+    with change_lake(path) as lake:
+        row = {"log": "l", "queue": "q", "reader": "r", "items_behind": 1, "bytes_behind": 2}
+        today = stage_rows(lake, "silver/readers", [row], "a")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(small_files, "_now", lambda: datetime.fromisoformat(OLD_DAY))
+            old = stage_rows(lake, "silver/readers", [row], "a")
+        lake.commit([today, old], {})
+        return lake
+
+
+def test_tables_are_listed_with_their_days(tmp_path):
+    filled(str(tmp_path))
+    (line,) = run("pipeline", "lake", "tables", "--lake", str(tmp_path)).stdout.splitlines()
+    assert line.split()[:3] == ["silver/readers", "2", "files"]
+    assert f"{OLD_DAY} to " in line
+
+
+def test_old_days_are_dropped_by_table(tmp_path):
+    filled(str(tmp_path))
+    command = ("pipeline", "lake", "retain", "silver/readers=30", "--lake", str(tmp_path))
+    assert "1 file removed" in run(*command).stdout
+    assert "0 files removed" in run(*command).stdout
+    (left,) = open_lake(str(tmp_path)).files("silver/readers")
+    assert days_of(left)[0] > OLD_DAY
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("retain", "bronze/nothing=3"), "a lake has no table bronze/nothing"),
+        (("retain", "bronze/workq"), "write TABLE=DAYS"),
+        (("retain",), "say what"),
+        (("forget",), "say what"),
+    ],
+)
+def test_what_cannot_be_done_is_said(tmp_path, arguments, said):
+    filled(str(tmp_path))
+    result = run("pipeline", "lake", *arguments, "--lake", str(tmp_path))
+    assert result.exit_code != 0
+    assert said in result.stderr
+
+
+def test_a_month_of_gold_goes_when_its_last_day_is_old():
+    assert days_of("month=2026-02/host=a/1.parquet") == ("2026-02-01", "2026-02-31")
+    assert TABLES["gold/latency_daily"].partitions == ("month", "host")
+
+
+def test_queues_that_got_worse_are_named_and_come_first():
+    steady = Week(1000, 10, 1.0, 5.0)
+    few = Week(ENOUGH - 1, ENOUGH - 1, 9.0, 9.0)
+    worse, section = compare_weeks(
+        {
+            "workq steady": (steady, steady),
+            "workq failing": (steady, Week(1000, 100, 1.0, 5.0)),
+            "workq slow": (steady, Week(1000, 10, 1.3, 6.5)),
+            "workq better": (steady, Week(1000, 1, 0.5, 1.0)),
+            "workq rare": (Week(ENOUGH - 1, 0, 0.1, 0.1), few),
+            "workq new": (Week(), Week(1000, 500, 9.0, 9.0)),
+        }
+    )
+    assert worse == ["workq failing (failures)", "workq slow (waits, runs)"]
+    (table,) = section.parts
+    names = [row[0] for row in getattr(table, "rows", [])]
+    assert names[:2] == ["workq failing", "workq slow"]
+    assert len(names) == 6
