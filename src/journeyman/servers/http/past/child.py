@@ -270,6 +270,7 @@ def main() -> None:
     """Not run as a module: what is sent must be of this module, not of __main__."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if memory runs out, this process goes and not the server
+    os.nice(5)  # the server comes first
     sys.meta_path.insert(0, NoPandas)
     # Printed text must not get between the answers.
     with os.fdopen(os.dup(1), "wb") as pipe:
