@@ -88,7 +88,7 @@ def story() -> Story:
 
 def limit(story: Story, limits: Limits) -> None:
     assert story.decide(SetLimits("q", limits)) == DONE
-    story.wait(0)
+    story.wait(1)
 
 
 def test_late_completion_is_refused_once_another_worker_has_the_job(story: Story):
@@ -242,6 +242,19 @@ def test_child_that_was_added_and_deleted_does_not_come_back(story: Story, key: 
     assert story.lease() == []
 
 
+def test_child_that_is_added_and_deleted_in_one_batch_is_forgotten_right_after_it(story: Story):
+    story.add(1)
+    story.add(2, after=(1,))
+    story.engine.begin_batch()
+    for command in (Complete(job_id(1), b""), Delete(job_id(2))):
+        story.log += story.engine.decide(command, story.now_ns).records
+    story.ledger += story.engine.take_ledger()
+    story.engine.commit_batch()
+    story.wait(1)
+    story.restart()
+    assert story.engine._state.extensions.children == {}
+
+
 def test_parent_that_completed_counts_though_it_is_gone(story: Story):
     for number in (1, 2):
         story.add(number)
@@ -360,7 +373,7 @@ def test_a_clock_that_is_set_back_does_not_shut_a_queue_with_a_rate(story: Story
         story.add(number)
     assert story.lease() == [1]
     story.now_ns -= DAY_MS * MS
-    story.wait(0)
+    story.wait(1)
     assert story.lease() == [2]
 
 
@@ -373,7 +386,7 @@ def test_a_parent_whose_ttl_ended_while_the_server_was_down_stays_completed_afte
     assert story.decide(Complete(job_id(1), b"")) == DONE
     story.now_ns += 2000 * MS
     story.restart()
-    story.wait(0)
+    story.wait(1)
     story.log = [record for record in story.log if record.job_id != job_id(1)]  # cleaned
     story.restart()
     assert story.decide(Complete(job_id(2), b"")) == DONE

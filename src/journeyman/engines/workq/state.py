@@ -419,9 +419,11 @@ class WorkqState:
         if job_id in extensions.settled and job_id not in extensions.added_now:
             extensions.drop(extensions.options, job_id)
             self.forget_now(job_id)
-        elif job_id in extensions.options:
+        elif job_id in extensions.options or job_id in extensions.settled:
             extensions.drop(extensions.options, job_id)
             extensions.forget(job_id, self.now_ns)
+            if job_id in extensions.settled:  # added and gone in one batch: right after it
+                extensions.forget_at_ns = self.now_ns
 
     def forget_now(self, job_id: bytes) -> None:
         """The ledger need not know this job any more, or another one gets its id."""
