@@ -10,8 +10,9 @@ Operations are what changes a disk: create write truncate sync rename remove mkd
 are counted, so a test can cut the power at every single one. Reading is not an operation.
 
 Also: a ``capacity`` in bytes (a write puts down what fits and says ENOSPC), and ``fail``, which
-makes operations fail with an errno. A file sync that fails loses the unsynced data for good, as
-Linux does: a later sync succeeds and means nothing.
+makes operations fail with an errno; opening a file, for reading or appending, is of the kind
+``open`` there, though it is not an operation. A file sync that fails loses the unsynced data for
+good, as Linux does: a later sync succeeds and means nothing.
 
 PowerCut is a BaseException so that no ``except Exception`` outlives the power.
 
@@ -240,13 +241,16 @@ class SimulatedDisk:
 
     def open_append(self, path: str) -> AppendFile:
         self._check_power()
+        self._fail_if_due("open", path)
         with self._mutex:
             return _SimulatedAppendFile(self, path, self._file_made_if_missing(path))
 
     def read_bytes(self, path: str) -> bytes:
+        self._fail_if_due("open", path)
         return bytes(self._file(path).content)
 
     def read_at(self, path: str, offset: int, length: int) -> bytes:
+        self._fail_if_due("open", path)
         return bytes(self._file(path).content[offset : offset + length])
 
     def view(self, path: str) -> memoryview:
@@ -340,6 +344,9 @@ class SimulatedDisk:
         if self._cut_at is not None and self.operations >= self._cut_at:
             self.cut_power()
             raise PowerCut(f"at {kind} {path}")
+        self._fail_if_due(kind, path)
+
+    def _fail_if_due(self, kind: str, path: str) -> None:
         for failure in self._failures:
             if kind in failure.kinds:
                 if failure.skip > 0:

@@ -8,8 +8,8 @@
 A name points to a node, as in a real file system: a file's data and its name become durable apart
 from each other. Of what is unsynced, a crash keeps anything or nothing:
 
-    data        any of the writes; the last one torn, or torn with zeros in place of the rest; the
-                length without the data (zeros)
+    data        any of the writes; the last one torn, or torn with zeros in place of the rest, or
+                any blocks of it, with zeros for the others; the length without the data (zeros)
     names       the changes of one directory up to some point, apart from other directories
     rename      across directories: under the old name, the new one, or both; never under neither
 
@@ -63,6 +63,8 @@ class SimulatedLock:
 
 # What of the unsynced state a crash leaves; a number seeds a random choice.
 Survival: TypeAlias = Literal["lose_all_unsynced", "keep_all_unsynced"] | int
+
+BLOCK_BYTES = 512
 
 # (offset, data): bytes written there. (size, None): the file was cut, or stretched, to this size.
 _Edit: TypeAlias = tuple[int, bytes | None]
@@ -136,6 +138,9 @@ def _torn(edit: _Edit, rng: random.Random) -> list[_Edit]:
     at, data = edit
     if data is None:
         return [edit] if rng.random() < 0.5 else []
+    if len(data) > BLOCK_BYTES and rng.random() < 0.3:  # blocks reach the disk in any order
+        blocks = (data[i : i + BLOCK_BYTES] for i in range(0, len(data), BLOCK_BYTES))
+        return [(at, b"".join(b if rng.random() < 0.5 else bytes(len(b)) for b in blocks))]
     written = data[: rng.randrange(len(data) + 1)]
     if rng.random() < 0.5:  # the length was durable, and some of the data
         written += bytes(len(data) - len(written))

@@ -38,6 +38,7 @@ from journeyman.units import NS_PER_S
 
 TIMETABLES = {"minutely": 60, "often": 20}  # by name: seconds
 ENDS = ("power", "power", "power", "start", "kill", "stop", "sync")
+SLOW_S = 600.0  # between operations, at times
 LOOK_S = 1.0  # between two looks whether something has come about
 TROUBLES = ("full", "slow", "files", "clock", "nothing", "nothing")
 
@@ -111,7 +112,11 @@ class Story:
         self._notes = Notes(self._history, world.clock.now_ns)
         self._outside = world.loop()
         self.machine = Machine(
-            world, self._network, _configuration(self._chance), self._outside, self._survival
+            world,
+            self._network,
+            _configuration(self._chance, plan.pace),
+            self._outside,
+            self._survival,
         )
         self.machine.ended = self._history.server_died
         self._cast = Cast(
@@ -255,17 +260,18 @@ def _weather(chance: random.Random) -> Weather:
     )
 
 
-def _configuration(chance: random.Random) -> Configuration:
+def _configuration(chance: random.Random, pace: Pace) -> Configuration:
+    slower = 60 if pace.long_s > SLOW_S else 1  # upkeep every few seconds would be all that happens
     options = {
         "data.directory": "/data",
         "http.enabled": "false",
         "history.enabled": "false",
         "schedule.retention": "1",
-        "database.compression_interval": str(chance.choice((5, 60, 600))),
+        "database.compression_interval": str(chance.choice((5, 60, 600)) * slower),
         "workq.cmdlog_seg_size": str(chance.choice((2_000, 20_000, 1_000_000))),
-        "workq.cmdlog_clean_int": str(chance.choice((2_000, 60_000))),
+        "workq.cmdlog_clean_int": str(chance.choice((2_000, 60_000)) * slower),
         "kestrel.segment_bytes": str(chance.choice((1_024, 10_000, 1_000_000))),
-        "kestrel.checkpoint_interval_ms": str(chance.choice((50, 1_000, 10_000))),
+        "kestrel.checkpoint_interval_ms": str(chance.choice((50, 1_000, 10_000)) * slower),
         "kestrel.window_items": str(chance.choice((5, 1_000))),
     }
     return load(environ={}, options=options)
