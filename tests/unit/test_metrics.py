@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from journeyman.config.settings import LakeSettings
 from journeyman.engines.kestrel.messages import Counts, KestrelStats
 from journeyman.engines.workq.messages import QueueFigures, WorkqStats
 from journeyman.engines.ztick.engine import ZtickEngine
@@ -40,6 +41,7 @@ from journeyman.formats.ztick import (
     WorkQueueRunner,
 )
 from journeyman.formats.ztick.layout import runner_word
+from journeyman.logs.holders import LetGo
 from journeyman.protocols.kestrel.commands import Confirm, Key
 from journeyman.protocols.kestrel.replies import ERROR
 from journeyman.protocols.workq.commands import Delete
@@ -55,6 +57,7 @@ from journeyman.protocols.ztick import (
     Stat,
 )
 from journeyman.protocols.ztick.commands import SetMany
+from journeyman.servers.core.holding import LogHolders
 from journeyman.servers.kestrel.metrics import KestrelMetrics
 from journeyman.servers.telemetry.metrics import (
     BOUNDS_MS,
@@ -247,7 +250,10 @@ def test_the_page_on_telemetry_lists_every_figure():
     fan_out.count([(None, Confirm(Key("q"), 1))], [ERROR])
     disk = MeasuredDisk(ManualClock(), {"schedule": str(PAGE)})
     disk.samples = disk.sample()
-    metrics = ServerMetrics(work.families, fan_out.families, disk.families)
+    holders = LogHolders(LakeSettings(), disk, ManualClock(), Mock())
+    holders.of_logs.held_bytes["logs", "schedule"] = 1
+    holders.of_logs.tell(LetGo("logs", "a lake", ("schedule",), "it was not seen"))
+    metrics = ServerMetrics(work.families, fan_out.families, disk.families, holders.families)
     rows = re.findall(
         r"^\| `ztick\.(\S+)` \| `(\w+)` \| (\w+) \| (.*?) ?\|", PAGE.read_text(), re.MULTILINE
     )
