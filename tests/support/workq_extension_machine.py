@@ -594,7 +594,7 @@ class ExtensionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.batch is None)
     @rule()
     def crash(self) -> None:
-        if self.engine._state.extensions.settled.keys() - self.model.jobs.keys():
+        if self.engine._state.extensions.forgetting.keys() - self.model.jobs.keys():
             return  # added and gone in one batch: the ledger may add it once more
         self.engine = load(self.log, self.ledger, self.model.now_ns)
         self.model.restart()
