@@ -98,10 +98,12 @@ class SocketWire:
         self._is_over = True
         if not self._opening.done():
             self._opening.cancel()
-        elif self._opening.exception() is None:
+        elif not self._opening.cancelled() and self._opening.exception() is None:
             self._opening.result()[1].transport.abort()
 
     def _streams(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._opening.cancelled():
+            raise ConnectionCut
         try:
             return self._opening.result()
         except OSError:
