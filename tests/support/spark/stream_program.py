@@ -1,8 +1,6 @@
 """A driver of one query over three streams, to be killed: logs of three dialects to Parquet.
 
-    python -m tests.support.spark.stream_program DIRECTORY [--until-now]
-
-Without ``--until-now`` it runs until it is killed; with it, until what is there has been read.
+python -m tests.support.spark.stream_program DIRECTORY
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from journeyman.spark.session import build_session
 
@@ -20,19 +19,19 @@ COLUMNS = ["_log", "_file", "_segment", "_offset", "_position", "kind", "key", "
 
 
 def main() -> None:
-    directory = Path(sys.argv[1])
     spark = build_session("local[2]", {}, "stream-program", small=True, tiny=True)
+    query(spark, Path(sys.argv[1])).start().awaitTermination()
+
+
+def query(spark: SparkSession, directory: Path) -> DataStreamWriter:
+    """The query over the logs of this directory, not started yet."""
     streams = [_stream(spark, dialect, directory / path) for dialect, path in LOGS.items()]
-    writer = (
+    return (
         reduce(DataFrame.unionByName, streams)
         .writeStream.format("parquet")
         .option("path", str(directory / "out"))
         .option("checkpointLocation", str(directory / "checkpoint"))
     )
-    if "--until-now" in sys.argv:
-        writer = writer.trigger(availableNow=True)
-    writer.start().awaitTermination()
-    spark.stop()
 
 
 def _stream(spark: SparkSession, dialect: str, path: Path) -> DataFrame:
