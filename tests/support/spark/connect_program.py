@@ -18,13 +18,19 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from journeyman.spark import read, register, tables
 from journeyman.spark.maintenance import compact
 from journeyman.spark.replay.state_files import write_states
-from journeyman.spark.session.java import prepare_launch
+from journeyman.spark.session import TINY_SETTINGS
+from journeyman.spark.session.java import archive_options, local_java_options, prepare_launch
 from journeyman.spark.sinks import write
 
 
 def main(log: str, directory: Path) -> None:
-    prepare_launch(on_this_machine=True)
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    java = prepare_launch(on_this_machine=True)
+    quick = [*archive_options(java), local_java_options(java, "", small=True, log_level="fatal")]
+    builder = SparkSession.builder.remote("local[2]")
+    for name, value in TINY_SETTINGS.items():
+        builder = builder.config(name, value)
+    builder = builder.config("spark.sql.shuffle.partitions", "2")
+    spark = builder.config("spark.driver.extraJavaOptions", " ".join(quick)).getOrCreate()
     assert type(spark).__module__ == "pyspark.sql.connect.session"
     register(spark)
     jobs = tables.states(spark, "ztick", log)["jobs"]
