@@ -25,7 +25,7 @@ SPLIT_BYTES = "64k"
 
 
 def main(bucket: str, directory: Path) -> None:
-    spark = build_session("local[2]", small=True)
+    spark = build_session("local[2]", small=True, tiny=True)
     logs = f"{bucket}/host=*/logfile"
     packets = tables.packets(spark, "ztick", logs, splitBytes=SPLIT_BYTES)
     targets = {name: str(directory / name) for name in tables.TABLES["ztick"]}
