@@ -282,7 +282,7 @@ def test_commands_can_be_pasted_into_a_shell(server, api):
     seen = values.WorkJob(
         "id", "paste", "dead", 0, 0, 0, 3, 7, 90_500, 600_000, 0, "", "1", "", "1", payload=payload
     )
-    line, curl = commands.add_job(seen, commands.Place(api.address, False))
+    line, curl = commands.add_job(seen, commands.ServerPlace(api.address, False))
     port = int(server.wait_for_line(r"the work queue listens on [^\s]+?:(\d+)")[1])
     own = f"{shlex.quote(sys.executable)} -m {line} "
     url = f"--server journeyman://127.0.0.1:{port} --"
@@ -294,7 +294,7 @@ def test_commands_can_be_pasted_into_a_shell(server, api):
 
 
 def test_commands_name_what_the_page_shows():
-    place = commands.Place("https://host:1", True)
+    place = commands.ServerPlace("https://host:1", True)
     rule = values.Rule("a b", "p'", "shell", ["echo $1"])
     line, curl = commands.rule(rule, place)
     assert shlex.split(line)[3:] == ["--", "a b", "p'", "shell", "echo $1"]

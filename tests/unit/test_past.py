@@ -182,7 +182,7 @@ def test_a_schedule_that_grows_keeps_its_moments(tmp_path: Path, monkeypatch: py
         return known
 
     monkeypatch.setattr(schedule, "times_of", times)
-    past = schedule.PastSchedule(str(log))
+    past = schedule.ScheduleMoments(str(log))
 
     def names(moment_ns: int) -> list[str]:
         rows, _ = past.schedule_page(str(tmp_path), moment_ns, "", "", "", False, 0, 9)

@@ -71,7 +71,7 @@ _START, _TIMEOUT = int(Command.START_ATTEMPT), int(Command.TIMEOUT_ATTEMPT)
 _ENDS = (int(Command.DELETE), int(Command.EXPIRE))
 
 
-class Assembly:
+class JobAssembly:
     """Builds a WorkqEngine out of jobs as they were when the log ended."""
 
     def __init__(
@@ -232,11 +232,11 @@ class WorkqLoader:
             self._starts.setdefault(name, deque(maxlen=rate)).append(logged_ns)
 
     def finish(self, *, now_ns: int, paused: Iterable[str] = (), seed: int = 0) -> WorkqEngine:
-        assembly = Assembly(now_ns, paused, seed, self._extensions)
+        assembly = JobAssembly(now_ns, paused, seed, self._extensions)
         self.give(assembly)
         return assembly.finish()
 
-    def give(self, assembly: Assembly) -> None:
+    def give(self, assembly: JobAssembly) -> None:
         """Put in all jobs that there are, and a queue for each name that there was."""
         for name in self._names:
             assembly.number_of(name)
@@ -266,7 +266,7 @@ class BulkLoader:
         seed: int = 0,
         extensions: LoadedExtensions | None = None,
     ) -> None:
-        self._assembly = Assembly(now_ns, paused, seed, extensions)
+        self._assembly = JobAssembly(now_ns, paused, seed, extensions)
         self._has_rates = bool(self._assembly.extensions.rates)
         self._jobs = self._assembly.jobs
         self._ready: dict[int, list[Spec]] = {}

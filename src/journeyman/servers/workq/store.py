@@ -43,7 +43,7 @@ from uuid import UUID
 
 from journeyman import errors
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.loading import Assembly
+from journeyman.engines.workq.loading import JobAssembly
 from journeyman.folds.keyspace import (
     LONGEST_TTL_KEY,
     Defaults,
@@ -297,7 +297,7 @@ class _Loading:
         self._report = report
         queues = storage.load_queues()
         paused = [queue.name for queue in queues.queues if queue.state == "paused"]
-        self._assembly = Assembly(now_ns, paused, seed)
+        self._assembly = JobAssembly(now_ns, paused, seed)
         self._loaded = LoadedStore(WorkqEngine())
         self._changes: list[Operation] = []
         self._unreadable_keys: set[str] = set()

@@ -18,14 +18,14 @@ _NO_VALUE: tuple[Any, ...] = (None, "", [], 0)
 _TOKEN = '-H "Authorization: Bearer $TOKEN"'
 
 
-class Place(NamedTuple):
+class ServerPlace(NamedTuple):
     """Where the server is, for the reader of the page."""
 
     origin: str
     needs_token: bool
 
 
-def add_job(job: values.WorkJob, place: Place) -> list[str]:
+def add_job(job: values.WorkJob, place: ServerPlace) -> list[str]:
     """Again, as a new job. What is not text has no command of `journeyman`."""
     body: dict[str, Any] = {"queue": job.queue, "ttr_ms": job.ttr_ms, "ttl_ms": job.ttl_ms}
     given: dict[str, Any] = {
@@ -45,14 +45,14 @@ def add_job(job: values.WorkJob, place: Place) -> list[str]:
     return [_line([*words, "--", job.queue, job.payload]), *found]
 
 
-def see_job(job_id: str, place: Place) -> list[str]:
+def see_job(job_id: str, place: ServerPlace) -> list[str]:
     return [
         _line(["journeyman", "jobs", "show", job_id]),
         _curl("GET", place, f"/v1/work/jobs/{job_id}"),
     ]
 
 
-def find_jobs(search: Any, place: Place) -> list[str]:
+def find_jobs(search: Any, place: ServerPlace) -> list[str]:
     """The work queue's part of a search."""
     query = {"queue": search.queue, "state": search.work_state, "error": search.error,
              "text": search.text}  # fmt: skip
@@ -65,7 +65,7 @@ def find_jobs(search: Any, place: Place) -> list[str]:
     return found
 
 
-def queue(seen: values.WorkQueueSeen, place: Place) -> list[str]:
+def queue(seen: values.WorkQueueSeen, place: ServerPlace) -> list[str]:
     change, path = "resume" if seen.paused else "pause", f"/v1/work/queues/{_part(seen.name)}"
     return [
         _line(["journeyman", "jobs", "ls", "--", seen.name]),
@@ -75,18 +75,18 @@ def queue(seen: values.WorkQueueSeen, place: Place) -> list[str]:
     ]
 
 
-def rule(seen: values.Rule, place: Place) -> list[str]:
+def rule(seen: values.Rule, place: ServerPlace) -> list[str]:
     body = {"pattern": seen.pattern, "runner": seen.runner, "args": seen.args}
     words = ["journeyman", "rules", "add", "--", seen.id, seen.pattern, seen.runner, *seen.args]
     return [_line(words), _curl("PUT", place, f"/v1/schedule/rules/{_part(seen.id)}", body)]
 
 
-def scheduled_job(job: values.ScheduledJob, place: Place) -> list[str]:
+def scheduled_job(job: values.ScheduledJob, place: ServerPlace) -> list[str]:
     path, body = f"/v1/schedule/jobs/{_part(job.id)}", {"execution": job.execution}
     return [_curl("PUT", place, path, body), _curl("GET", place, path)]
 
 
-def timetable(seen: values.TimetableSeen, place: Place) -> list[str]:
+def timetable(seen: values.TimetableSeen, place: ServerPlace) -> list[str]:
     fields = seen.fields
     runner = fields.get("runner", [])
     words = ["journeyman", "timetable", "add"]
@@ -98,7 +98,7 @@ def timetable(seen: values.TimetableSeen, place: Place) -> list[str]:
     return [_line([*words, "--", seen.id, *runner]), _curl("PUT", place, path, fields)]
 
 
-def _curl(method: str, place: Place, path: str, body: Any = None) -> str:
+def _curl(method: str, place: ServerPlace, path: str, body: Any = None) -> str:
     words = [] if method == "GET" else ["-X", method]
     if body is not None:
         text = msgspec.json.encode(body).decode()

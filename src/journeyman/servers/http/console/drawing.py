@@ -111,7 +111,7 @@ class Drawing:
             navigation=NAVIGATION,
             address=str(request.rel_url),
             now_address=str(request.rel_url.without_query_params("at")),
-            place=commands.Place(f"{request.scheme}://{request.host}", token is not None),
+            place=commands.ServerPlace(f"{request.scheme}://{request.host}", token is not None),
             at=at,
             shows_now=SHOWS_NOW.get(here, ""),
             said=_taken(session),

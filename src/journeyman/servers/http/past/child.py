@@ -40,7 +40,7 @@ from journeyman.servers.http.past.moments import (
     PlainLog,
     WorkLog,
 )
-from journeyman.servers.http.past.schedule import PastSchedule
+from journeyman.servers.http.past.schedule import ScheduleMoments
 
 KEPT_MOMENTS = 4
 BULK_BYTES = 4 * 1024 * 1024  # below this, importing the libraries takes longer than the fold
@@ -229,14 +229,14 @@ def _column_log() -> WorkLog:
     return ColumnLog()
 
 
-_LOGS: dict[str, type[PastSchedule] | type[PastLedger]] = {
-    "schedule": PastSchedule,
+_LOGS: dict[str, type[ScheduleMoments] | type[PastLedger]] = {
+    "schedule": ScheduleMoments,
     "ledger": PastLedger,
 }  # by the first word of a kind of question; of the others Past
 
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    known: dict[tuple[str, type], Past | PastSchedule | PastLedger] = {}
+    known: dict[tuple[str, type], Past | ScheduleMoments | PastLedger] = {}
     while True:
         try:
             directory, kind, arguments = pickle.load(requests)

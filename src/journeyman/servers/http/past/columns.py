@@ -38,9 +38,9 @@ from journeyman.servers.http.past.moments import (
     POSITION_SHIFT,
     SCHEDULED,
     STATES,
-    ChangedJob,
     Counts,
     Damaged,
+    JobChange,
     PastJob,
     read_from,
 )
@@ -211,7 +211,7 @@ class ColumnMoment:
 
     def changes(
         self, earlier: ColumnMoment, limit: int, prefix: str
-    ) -> tuple[int, list[ChangedJob]]:
+    ) -> tuple[int, list[JobChange]]:
         was, now = earlier._places(self._all_jobs), self._places(self._all_jobs)
         states = earlier._states_at(was), self._states_at(now)
         jobs = np.flatnonzero(states[0] != states[1])
@@ -228,7 +228,7 @@ class ColumnMoment:
             shown = new or old
             assert shown is not None
             found.append(
-                ChangedJob(
+                JobChange(
                     shown.created_ns, shown.job_id, shown.queue,
                     old.state if old else None, new.state if new else None,
                 )

@@ -40,7 +40,7 @@ class Damaged(Exception):
     """Columns cannot hold this log as it is; the reference reads past the damage."""
 
 
-class ChangedJob(NamedTuple):
+class JobChange(NamedTuple):
     """None: the job did not exist."""
 
     created_ns: int
@@ -69,7 +69,7 @@ class Moment(Protocol):
 
     def job(self, job_id: bytes) -> PastJob | None: ...
 
-    def changes(self, earlier: Any, limit: int, prefix: str) -> tuple[int, list[ChangedJob]]:
+    def changes(self, earlier: Any, limit: int, prefix: str) -> tuple[int, list[JobChange]]:
         """How many jobs have another state than earlier, and the newest of them."""
         ...
 
@@ -124,9 +124,7 @@ class PlainMoment:
     def job(self, job_id: bytes) -> PastJob | None:
         return next((job for job in self.jobs if job.job_id == job_id), None)
 
-    def changes(
-        self, earlier: PlainMoment, limit: int, prefix: str
-    ) -> tuple[int, list[ChangedJob]]:
+    def changes(self, earlier: PlainMoment, limit: int, prefix: str) -> tuple[int, list[JobChange]]:
         was = {job.job_id: job for job in earlier.jobs}
         now = {job.job_id: job for job in self.jobs}
         found = []
@@ -135,7 +133,7 @@ class PlainMoment:
             before, after = old.state if old else None, new.state if new else None
             job = new or old
             if before != after and job is not None and job.queue.startswith(prefix):
-                found.append(ChangedJob(job.created_ns, job_id, job.queue, before, after))
+                found.append(JobChange(job.created_ns, job_id, job.queue, before, after))
         found.sort(reverse=True)
         return len(found), found[:limit]
 

@@ -94,7 +94,7 @@ class PlainSchedule:
         return PlainJobs(state for state in states if isinstance(state, ztick.JobSet))
 
 
-class PastSchedule:
+class ScheduleMoments:
     """A log of the schedule, and its states at moments."""
 
     def __init__(self, path: str) -> None:
