@@ -28,11 +28,14 @@ from tests.support.crash.syscall_faults import Fault, run
 from tests.support.crash.whole_cycles import WholeCycles
 from tests.support.exhaustion import LANES as EXHAUSTION
 
-from journeyman.testing.simulation import Plan, simulate
-from journeyman.testing.simulation.clients import Pace
+from journeyman.testing.simulation import SimulationPlan, simulate
+from journeyman.testing.simulation.clients import ClientPace
 
 ROOT = Path(__file__).resolve().parent.parent
-BUSY, SLOW = Plan(operations=20_000, lives=20), Plan(2_000, 12, Pace(5.0, 1800.0, 0.2))
+BUSY, SLOW = (
+    SimulationPlan(operations=20_000, lives=20),
+    SimulationPlan(2_000, 12, ClientPace(5.0, 1800.0, 0.2)),
+)
 CYCLES_A_RUN = 50
 INPUTS_A_RUN = 20_000
 FAULTS = {
@@ -43,7 +46,7 @@ FAULTS = {
 }
 
 
-def _simulation(plan: Plan, seconds: float, first: int) -> str:
+def _simulation(plan: SimulationPlan, seconds: float, first: int) -> str:
     end_s, begun_s = time.monotonic() + seconds, time.process_time()
     seeds, operations, checked, simulated_s, ends = 0, 0, 0, 0.0, 0
     while time.monotonic() < end_s:

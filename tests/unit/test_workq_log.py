@@ -191,10 +191,11 @@ def test_a_segment_is_rewritten_when_the_mean_of_its_expiries_has_come():
     assert log.clean(as_of(4.999)).rewritten == 0
     assert segments_of(disk)[1] == HALF_SHORT
     freed = disk.size(path_of(1)) - len(encoded(HALF_SHORT[4:]))
-    assert log.clean(as_of(5)) == CleanReport(1, 1, 0, 4, freed)
+    assert log.clean(as_of(5)) == CleanReport(1, 1, 0, 4, freed, (path_of(1),))
     assert segments_of(disk)[1] == HALF_SHORT[4:]
     assert log.clean(as_of(7.999)).removed == 0
-    assert log.clean(as_of(8)) == CleanReport(1, 0, 1, 4, len(encoded(HALF_SHORT[4:])))
+    freed = len(encoded(HALF_SHORT[4:]))
+    assert log.clean(as_of(8)) == CleanReport(1, 0, 1, 4, freed, (path_of(1),))
     assert segments_of(disk) == {2: LATER}
     log.close()
 

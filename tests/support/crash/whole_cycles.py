@@ -29,8 +29,8 @@ from journeyman.testing.simulation.clients import (
     FAN_OUT_PORT,
     SCHEDULE_PORT,
     WORK_PORT,
+    ClientPace,
     Notes,
-    Pace,
 )
 from journeyman.testing.simulation.history import History
 from journeyman.testing.simulation.network import ConnectionCut
@@ -165,7 +165,7 @@ class WholeCycles:
             asyncio.get_running_loop(),
             self,
             notes,
-            Pace(short_s=0.005, long_s=0.2, long=0.05),
+            ClientPace(short_s=0.005, long_s=0.2, long=0.05),
             life=lambda: self._life,
             timetables=TIMETABLES,
             program=PROGRAM,

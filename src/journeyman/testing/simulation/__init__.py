@@ -17,16 +17,21 @@ processes.
 
 from journeyman.testing.simulation.history import UNKNOWN, History, Operation
 from journeyman.testing.simulation.linearizability import NotLinearizable, check
-from journeyman.testing.simulation.scenario import Plan, Report, SimulationFailed, simulate
+from journeyman.testing.simulation.scenario import (
+    SimulationFailed,
+    SimulationPlan,
+    SimulationReport,
+    simulate,
+)
 
 __all__ = [
     "UNKNOWN",
     "History",
     "NotLinearizable",
     "Operation",
-    "Plan",
-    "Report",
     "SimulationFailed",
+    "SimulationPlan",
+    "SimulationReport",
     "check",
     "simulate",
 ]

@@ -15,8 +15,8 @@ import os
 import sys
 import time
 
-from journeyman.testing.simulation import Plan, SimulationFailed, simulate
-from journeyman.testing.simulation.clients import Pace
+from journeyman.testing.simulation import SimulationFailed, SimulationPlan, simulate
+from journeyman.testing.simulation.clients import ClientPace
 
 _HASHES = "PYTHONHASHSEED"
 
@@ -31,8 +31,8 @@ def main() -> int:
     parser.add_argument("--lives", type=int, default=8, help="of the server, at most (8)")
     parser.add_argument("--slow", action="store_true", help="much time between operations")
     options = parser.parse_args()
-    pace = Pace(short_s=5.0, long_s=1800.0, long=0.2) if options.slow else Pace()
-    plan = Plan(options.operations, options.lives, pace)
+    pace = ClientPace(short_s=5.0, long_s=1800.0, long=0.2) if options.slow else ClientPace()
+    plan = SimulationPlan(options.operations, options.lives, pace)
     out, begun_s = sys.stdout, time.process_time()
     operations, simulated_s = 0, 0.0
     for seed in range(options.seed, options.seed + options.seeds):

@@ -24,17 +24,17 @@ from journeyman.testing.simulation.checks import (
 from journeyman.testing.simulation.clients import (
     FAN_QUEUES,
     WORK_QUEUES,
+    ClientPace,
+    FanOutReader,
     Notes,
     Operator,
-    Pace,
     Planner,
     Process,
     Producer,
     Publisher,
-    Reader,
+    QueueWorker,
     Starter,
     Ways,
-    Worker,
 )
 from journeyman.testing.simulation.history import NEVER, UNKNOWN, Operation
 from journeyman.testing.simulation.models import OK
@@ -43,7 +43,7 @@ COUNTS: Mapping[type[Process], int] = {
     Planner: 3,
     Starter: 1,
     Producer: 2,
-    Worker: 3,
+    QueueWorker: 3,
     Publisher: 2,
     Operator: 1,
 }
@@ -58,7 +58,7 @@ class Cast:
         loop: asyncio.AbstractEventLoop,
         ways: Ways,
         notes: Notes,
-        pace: Pace,
+        pace: ClientPace,
         *,
         life: Callable[[], int],
         timetables: Mapping[str, int],
@@ -110,16 +110,16 @@ class Cast:
         await asyncio.sleep(3 * max(self._timetables.values()))
         for reader in self._readers():
             await reader.drain(self._settle_ms)
-        await Worker(*self._around(_ONE_MORE)).drain(self._settle_ms)
+        await QueueWorker(*self._around(_ONE_MORE)).drain(self._settle_ms)
 
     def _around(
         self, number: int
-    ) -> tuple[int, asyncio.AbstractEventLoop, Ways, Notes, Pace, Callable[[], int]]:
+    ) -> tuple[int, asyncio.AbstractEventLoop, Ways, Notes, ClientPace, Callable[[], int]]:
         return number, self._loop, self._ways, self._notes, self._pace, self._life
 
-    def _readers(self) -> list[Reader]:
+    def _readers(self) -> list[FanOutReader]:
         keys = [(queue, reader) for queue, readers in FAN_QUEUES.items() for reader in readers]
-        made = [Reader(*self._around(number)) for number in range(len(keys))]
+        made = [FanOutReader(*self._around(number)) for number in range(len(keys))]
         for reader, (queue, name) in zip(made, keys, strict=True):
             reader.read_from(queue, name)
         return made

@@ -3,9 +3,9 @@
     Planner      sets, gets and removes jobs that are never due: registers
     Starter      sets jobs that are due soon, under rules that run a program or feed the queues
     Producer     adds jobs to the work queue, deletes some, asks for results
-    Worker       leases jobs; completes, fails or forgets them
+    QueueWorker  leases jobs; completes, fails or forgets them
     Publisher    puts items on fan-out queues
-    Reader       opens items and confirms them, sometimes only after it has lost its connection
+    FanOutReader opens items and confirms them, sometimes only after it has lost its connection
     Operator     looks at everything, pauses and resumes queues
 
 Each speaks its protocol in its own words, which share nothing with the server's parsers. A process
@@ -57,7 +57,7 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Pace:
+class ClientPace:
     """How long a process thinks: mostly little, sometimes much longer."""
 
     short_s: float = 0.01
@@ -103,7 +103,7 @@ class Process(ABC):
         loop: asyncio.AbstractEventLoop,
         ways: Ways,
         notes: Notes,
-        pace: Pace,
+        pace: ClientPace,
         life: Callable[[], int],
     ) -> None:
         self.chance = ways.fork(f"{type(self).__name__} {number}")
@@ -328,7 +328,7 @@ class Producer(WorkProcess):
         self.history.end(operation, self.word(operation, await self.ask(line, payload)))
 
 
-class Worker(WorkProcess):
+class QueueWorker(WorkProcess):
     async def step(self) -> None:
         names = self.chance.sample(list(WORK_QUEUES), self.chance.randint(1, len(WORK_QUEUES)))
         names += ["ruled"] if self.chance.random() < 0.2 else []
@@ -373,7 +373,7 @@ class Publisher(Process):
             self.history.end(operation, OK if answer == "STORED" else REFUSED)
 
 
-class Reader(Process):
+class FanOutReader(Process):
     port = FAN_OUT_PORT
 
     key = ""

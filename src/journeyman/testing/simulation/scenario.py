@@ -10,8 +10,8 @@
     troubles  the disk is full, or slow; no file can be opened; the clock is set
     weather   of connections, for the whole story: cut, split, stalled
 
-``simulate(seed)`` runs it and gives a Report; SimulationFailed names the seed, which runs the same
-story again.
+``simulate(seed)`` runs it and gives a SimulationReport; SimulationFailed names the seed, which runs
+the same story again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from journeyman.config.loading import load
 from journeyman.testing.simulated_files import Survival
 from journeyman.testing.simulation.cast import Cast
 from journeyman.testing.simulation.checks import tell
-from journeyman.testing.simulation.clients import Notes, Pace
+from journeyman.testing.simulation.clients import ClientPace, Notes
 from journeyman.testing.simulation.history import History
 from journeyman.testing.simulation.machine import Machine
 from journeyman.testing.simulation.network import Network, Weather
@@ -48,16 +48,16 @@ class SimulationFailed(AssertionError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class SimulationPlan:
     """How long, and how hard."""
 
     operations: int = 5_000  # at least so many are asked before the end
     lives: int = 8  # at most
-    pace: Pace = field(default_factory=Pace)
+    pace: ClientPace = field(default_factory=ClientPace)
 
 
 @dataclass
-class Report:
+class SimulationReport:
     """What a story came to."""
 
     seed: int
@@ -81,12 +81,12 @@ class Report:
         )
 
 
-def simulate(seed: int, plan: Plan | None = None) -> Report:
+def simulate(seed: int, plan: SimulationPlan | None = None) -> SimulationReport:
     """Run the story of a seed; SimulationFailed, if anything is not as promised."""
     state = random.getstate()
     random.seed(seed)  # engines draw their own seeds
     begun_s = time.process_time()
-    story = Story(seed, plan or Plan())
+    story = Story(seed, plan or SimulationPlan())
     try:
         story.run()
     except Exception as error:
@@ -102,9 +102,9 @@ def simulate(seed: int, plan: Plan | None = None) -> Report:
 
 
 class Story:
-    def __init__(self, seed: int, plan: Plan) -> None:
+    def __init__(self, seed: int, plan: SimulationPlan) -> None:
         self.plan = plan
-        self.report = Report(seed)
+        self.report = SimulationReport(seed)
         self.world = world = World(seed)
         self._chance = world.fork("fate")
         self._network = Network(world, _weather(self._chance))
@@ -260,7 +260,7 @@ def _weather(chance: random.Random) -> Weather:
     )
 
 
-def _configuration(chance: random.Random, pace: Pace) -> Configuration:
+def _configuration(chance: random.Random, pace: ClientPace) -> Configuration:
     slower = 60 if pace.long_s > SLOW_S else 1  # upkeep every few seconds would be all that happens
     options = {
         "data.directory": "/data",
