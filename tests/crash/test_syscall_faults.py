@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.crash.acknowledged import COMMANDS
 from tests.support.crash.syscall_faults import Fault, run
+from tests.support.crash.traces import skip_if_refused
+
+
+@pytest.fixture(autouse=True)
+def _tracing(tmp_path: Path) -> None:
+    skip_if_refused(tmp_path)
 
 
 def test_a_failed_sync_ends_the_server(tmp_path: Path):

@@ -9,7 +9,7 @@ from pathlib import Path
 from journeyman.testing import Survival
 from tests.support.crash.acknowledged import COMMANDS, Recovered, Sender, job_id, states
 from tests.support.crash.cuts import EXTREMES
-from tests.support.crash.traces import CALLS, crash_points, events_of, strace
+from tests.support.crash.traces import CALLS, crash_points, events_of, skip_if_refused, strace
 from tests.support.servers.whole_process import WholeProcess
 
 SETTINGS = {
@@ -25,6 +25,7 @@ EVERY_STATE = bool(os.environ.get("JOURNEYMAN_EVERY_STATE"))
 
 
 def test_every_system_call_of_a_server(tmp_path: Path):
+    skip_if_refused(tmp_path)
     trace = tmp_path / "trace"
     prefix = strace(trace, "-e", f"trace={CALLS}")
     with WholeProcess(tmp_path, settings=SETTINGS, prefix=prefix) as server:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from journeyman.testing import SimulatedDisk
 
 CALLS = (
@@ -68,6 +70,14 @@ def strace(trace: Path, *options: str) -> list[str]:
         str(trace),
         *options,
     ]
+
+
+def skip_if_refused(directory: Path) -> None:
+    """Containers may forbid tracing: there the test is reported as skipped, with the reason."""
+    try:
+        strace(directory / "probe")
+    except StraceRefused as error:
+        pytest.skip(str(error))
 
 
 def events_of(trace: Path, directory: Path) -> Iterator[Event]:
