@@ -283,7 +283,7 @@ class RocksBackend(Backend):
     def stats(self) -> EngineStats:
         db = self._open()
         with self._as_storage_error():
-            size = sum(entry.stat().st_size for entry in os.scandir(self._place))
+            size = sum(map(_size_of, os.scandir(self._place)))
             return EngineStats(self.name, size, db.property_int_value("rocksdb.estimate-num-keys"))
 
     def _open(self) -> Rdict:
@@ -377,6 +377,13 @@ def _is_no_room(error: Exception) -> bool:
     """Whether the library says that there is no room on the disk, in the quota, or for a file."""
     text = str(error).lower()
     return type(error) is Exception and any(phrase in text for phrase in _NO_ROOM)
+
+
+def _size_of(entry: os.DirEntry[str]) -> int:
+    """The engine may have removed the file since the directory was read."""
+    with suppress(FileNotFoundError):
+        return entry.stat().st_size
+    return 0
 
 
 def _batch(changes: Changes) -> WriteBatch:

@@ -37,8 +37,10 @@ def main() -> None:
         ledger: dict[str, list[str]] = {"ztick": [], "workq": [], "kestrel": []}
 
         def write() -> None:
-            number = 0
-            while not stopped.wait(PAUSE_S):
+            number, is_last = 0, False
+            # One more batch after the end, so that the newest file of each log has records.
+            while not is_last:
+                is_last = stopped.wait(PAUSE_S)
                 with writing:
                     records = [_ztick_record(n) for n in range(number, number + BATCH)]
                     schedule.append(records)

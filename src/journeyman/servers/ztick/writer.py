@@ -246,7 +246,7 @@ class ZtickWriter(GroupCommit):
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None
         if isinstance(self._recorder, ScheduleRecorder):
-            self._recorder.write(batch.records, batch.ledger)
+            self._recorder.write([*DecodedRecords(batch.records)], batch.ledger)
         else:
             self._recorder.write(batch.records)
 
