@@ -26,7 +26,7 @@ from tests.support.console import (
     Api,
     Watched,
     chromium,
-    fill,
+    filled_server,
     visit,
 )
 from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
@@ -48,8 +48,7 @@ PAGES = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScheduleProcess]:
-    with ScheduleProcess(tmp_path_factory.mktemp("console"), settings=ALL_SERVICES) as running:
-        fill(running, Api(running.http_port))
+    with filled_server(tmp_path_factory.mktemp("console")) as running:
         yield running
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +70,15 @@ class Load(threading.Thread):
             self.error = error
 
 
-def test_what_was_acknowledged_before_a_backup_is_in_it(tmp_path):
-    vault, data = open_vault(str(tmp_path / "vault")), tmp_path / "data"
-    taken = []
-    with Server(tmp_path, data, RESTLESS) as server:
-        schedule = Schedule(port=server.port_of("schedule"))
-        work = WorkQueue(port=server.port_of("work queue"))
-        queues = KestrelClient(port=server.port_of("fan-out queues"))
+@contextmanager
+def under_load(directory: Path, data: Path, settings: dict[str, Any]) -> Iterator[dict[str, Load]]:
+    """A server with all services and a load on each; it is killed at the end."""
+    with (
+        Server(directory, data, settings) as server,
+        Schedule(port=server.port_of("schedule")) as schedule,
+        WorkQueue(port=server.port_of("work queue")) as work,
+        KestrelClient(port=server.port_of("fan-out queues")) as queues,
+    ):
 
         def add(number: int) -> None:
             work.add("work", b"%d" % number)
@@ -88,19 +91,24 @@ def test_what_was_acknowledged_before_a_backup_is_in_it(tmp_path):
         }
         for load in loads.values():
             load.start()
+        yield loads
+        for load in loads.values():
+            load.stopping.set()
+            load.join(PATIENCE_S)
+            assert load.error is None
+        server.kill()
+
+
+def test_what_was_acknowledged_before_a_backup_is_in_it(tmp_path):
+    vault, data = open_vault(str(tmp_path / "vault")), tmp_path / "data"
+    taken = []
+    with under_load(tmp_path, data, RESTLESS) as loads:
         for _ in range(BACKUPS):
             wait_for_more(loads)
             before = {name: load.acknowledged for name, load in loads.items()}
             manifest = take(str(data), vault, SystemClock()).manifest
             after = {name: load.sent for name, load in loads.items()}
             taken.append((manifest, before, after))
-        for load in loads.values():
-            load.stopping.set()
-            load.join(PATIENCE_S)
-            assert load.error is None
-        server.kill()
-        for client in (schedule, work, queues):
-            client.close()
     for number, (manifest, before, after) in enumerate(taken):
         target = tmp_path / f"restored{number}"
         restore(vault, str(target), at_ns=manifest.taken_ns)
@@ -113,17 +121,7 @@ def test_any_moment_between_two_backups_can_be_restored(tmp_path):
     """Logs only grow here; a compaction in between is in tests/unit/test_backup_moments.py."""
     vault, data = open_vault(f"memory://{tmp_path.name}"), tmp_path / "data"
     memory = Memory()
-    with Server(tmp_path, data, CALM) as server:
-        schedule = Schedule(port=server.port_of("schedule"))
-        work = WorkQueue(port=server.port_of("work queue"))
-        queues = KestrelClient(port=server.port_of("fan-out queues"))
-        loads = {
-            "schedule": Load(lambda n: schedule.set(f"job.{n}", FAR_NS + n)),
-            "work": Load(lambda n: work.add("work", b"%d" % n)),
-            "items": Load(lambda n: queues.put("orders", b"%d" % n)),
-        }
-        for load in loads.values():
-            load.start()
+    with under_load(tmp_path, data, CALM) as loads:
         wait_for_more(loads)
         take(str(data), vault, SystemClock(), memory=memory)
         wait_for_more(loads)
@@ -133,13 +131,6 @@ def test_any_moment_between_two_backups_can_be_restored(tmp_path):
         wait_for_more(loads)
         time.sleep(max(0.0, (moment_ns + MARKS_NS - time.time_ns()) / 1e9))  # its marks are written
         later = take(str(data), vault, SystemClock(), memory=memory)
-        for load in loads.values():
-            load.stopping.set()
-            load.join(PATIENCE_S)
-            assert load.error is None
-        server.kill()
-        for client in (schedule, work, queues):
-            client.close()
     assert later.new_bytes < later.manifest.size  # what the first one has was not stored again
     restored = restore_at(vault, str(tmp_path / "restored"), moment_ns)
     assert (restored.until_ns, restored.why_not) == (moment_ns, "")

@@ -22,9 +22,9 @@ from journeyman.servers.http.console import commands
 from journeyman.servers.http.console.actions import Actions
 from journeyman.servers.http.console.drawing import NAVIGATION, SHOWS_NOW, local
 from journeyman.servers.http.v1 import values
-from tests.support.console import HOSTILE, Api, fill
+from tests.support.console import HOSTILE, Api, filled_server
 from tests.support.effort import cases
-from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
+from tests.support.servers.schedule_process import ScheduleProcess
 
 FORM = "application/x-www-form-urlencoded"
 ACTIONS = sorted(Actions(*[None] * 4)._kinds)  # type: ignore[arg-type]
@@ -68,8 +68,7 @@ class Visitor:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScheduleProcess]:
-    with ScheduleProcess(tmp_path_factory.mktemp("pages"), settings=ALL_SERVICES) as running:
-        fill(running, Api(running.http_port))
+    with filled_server(tmp_path_factory.mktemp("pages")) as running:
         yield running
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-import psycopg
 import pytest
 
 from journeyman.cli import doctor
@@ -20,18 +17,6 @@ from tests.support.cli_commands import rows, run
 from tests.support.crash.standby_cycles import StandbyCycles, is_closed
 from tests.support.ports import free_port
 from tests.support.servers.schedule_process import ScheduleProcess
-
-
-@pytest.fixture
-def address(postgres_port: int) -> Iterator[str]:
-    """A database of its own for every test."""
-    server = f"host=127.0.0.1 port={postgres_port} user=journeyman"
-    name = f"standby{os.getpid()}_{threading.get_ident()}"
-    with psycopg.connect(f"{server} dbname=postgres", autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        connection.execute(f"CREATE DATABASE {name}")
-        yield f"{server} dbname={name}"
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def settings(address: str) -> dict[str, object]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import traceback
 from uuid import UUID
 
-import psycopg
 import pytest
 
 from journeyman.config import StorageEngine, StorageSettings
@@ -18,18 +16,6 @@ from journeyman.storage.checking import check
 from journeyman.storage.postgres import PostgresBackend
 from journeyman.testing.storage_contract import StorageContract
 from tests.support.servers.workq_process import WorkqProcess
-
-
-@pytest.fixture
-def address(postgres_port):
-    """A database of its own for every test."""
-    server = f"host=127.0.0.1 port={postgres_port} user=journeyman"
-    name = f"t{os.getpid()}_{threading.get_ident()}"
-    with psycopg.connect(f"{server} dbname=postgres", autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        connection.execute(f"CREATE DATABASE {name}")
-        yield f"{server} dbname={name}"
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def job(number: int, status: str = "new") -> JobRecord:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
 
-from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -144,6 +144,14 @@ class Watched:
             if each["impact"] in ("serious", "critical")
             for node in each["nodes"][:3]
         ]
+
+
+@contextmanager
+def filled_server(directory: Path) -> Iterator[ScheduleProcess]:
+    """With all services, and something to see on every page."""
+    with ScheduleProcess(directory, settings=ALL_SERVICES) as running:
+        fill(running, Api(running.http_port))
+        yield running
 
 
 @contextmanager

@@ -288,5 +288,5 @@ def test_restore_says_as_of_when_it_is(world, tmp_path):
     assert "as of 19700101T000033000000000Z" in done.stdout
     assert seconds_in(tmp_path / "again")["ledger"] == list(range(1, 34))
     late = run("restore", target, "--data", tmp_path / "late", "--at", "1970-01-02T00:00:00Z")
-    assert "there is no later backup" in late.stdout
+    assert "no later backup was taken" in late.stdout
     assert keep_newest(world.vault, 1) == 1

@@ -61,7 +61,7 @@ def restore_at(vault: Vault, directory: str, at_ns: int) -> RestoredMoment:
     later = _later(vault, base, at_ns)
     if later is None:
         restore(vault, directory, manifest=base)
-        return RestoredMoment(base, base.taken_ns, "there is no later backup")
+        return RestoredMoment(base, base.taken_ns, "no later backup was taken")
     grown = _grown(base, later)
     if grown is None:
         restore(vault, directory, manifest=base)

@@ -46,7 +46,9 @@ def adopt(ctx: click.Context, log: str, ledger: str | None) -> None:
         side = peek(disk, ledger or ledger_beside(os.path.abspath(log))).values()
     finally:
         lock.release()
-    kept = [record for record in side if not isinstance(record, TimesMarked)]  # there is no log
+    kept = [
+        record for record in side if not isinstance(record, TimesMarked)
+    ]  # they name places of a log
     with Storage.from_settings(ctx.obj) as storage:
         be_alone(storage.backend)
         with storage.backend.view() as view:

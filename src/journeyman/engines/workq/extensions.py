@@ -278,7 +278,7 @@ class Extensions:
         self.note_undo(lambda: _take_back_end(told, parent))
 
     def is_awaited(self, parent: bytes) -> bool:
-        """Whether a child that has waited for it goes on waiting, for others."""
+        """Whether a child of this parent still waits for another one."""
         return any(not self.children[each].is_settled for each in self.children_of[parent])
 
     def forget(self, job_id: bytes, now_ns: int) -> None:

@@ -356,7 +356,7 @@ class ZtickJobTable:
     def plan_many(self, rows: Iterable[tuple[bytes, int]]) -> list[tuple[str, Job]]:
         """The same for many, by identifier in UTF-8 and time; the states that were there before.
 
-        What ``plan`` does, written out for jobs that nobody looks at in order.
+        ``plan``, written out as one loop: a call for each would be most of the time.
         """
         order, known = self._next_order, self._by_name
         replaced: list[tuple[str, Job]] = []

@@ -107,7 +107,7 @@ class Ledger:
     ) -> None:
         """Returns when they are durable and ``then`` has been done; JourneymanError: neither is.
 
-        Without ``sync`` they are durable after the next sync of the ledger, whoever asks for it.
+        Without ``sync`` they are durable after the next sync of the ledger.
         """
         self._log.append(records, sync=sync, then=then)
         if self._log.is_bloated:

@@ -98,7 +98,7 @@ class JobPages:
         job = await _or_none(self._v1.work.job(call))
         records = _by_then((await self._v1.log.work_history(call)).records, at)
         if job is None and not records:
-            raise ApiError(404, f"there is no job {job_id}", "job_not_found")
+            raise ApiError(404, f"no job has the id {job_id}", "job_not_found")
         return self._drawing.page(
             request, "work_job.html", "jobs", job_id=job_id, job=job, records=records,
             lives=sum(each.kind in ("add", "schedule") for each in records),
