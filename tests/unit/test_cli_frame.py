@@ -57,6 +57,15 @@ def test_starting_up_imports_no_command_and_no_heavy_library():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("group", ["jobs", "queues", "token", "timetable"])
+def test_a_group_alone_prints_its_help(group):
+    result = run(group)
+
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"Usage: journeyman {group} [OPTIONS] COMMAND [ARGS]...\n")
+    assert result.stderr == ""
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

@@ -43,6 +43,9 @@ def exit_code_for(run: Callable[[], object], *, debug: bool) -> int:
         result = run()
     except click.Abort:
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:  # a group alone: the message is its help
+        click.echo(error.format_message())
+        return OK
     except click.UsageError as error:
         return _complain(_hint(error), error, WRONG_USE, debug)
     except click.ClickException as error:
