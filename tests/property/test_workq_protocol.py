@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -64,7 +65,7 @@ COMMANDS = st.one_of(
     st.builds(Add, IDS, NAMES, TTRS, TTLS, PAYLOADS, *OPTIONS),
     st.builds(ScheduleJob, IDS, NAMES, TTRS, TTLS, TIMES, PAYLOADS, *OPTIONS),
     st.builds(Run, IDS, NAMES, TTRS, WAITS, PAYLOADS, PRIORITIES),
-    st.builds(Complete, IDS, PAYLOADS),
+    st.builds(Complete, IDS, PAYLOADS, st.integers(0, 2**32 - 1)),
     st.builds(Fail, IDS, PAYLOADS),
     st.builds(Lease, st.lists(NAMES, min_size=1, max_size=5).map(tuple), WAITS),
 )
@@ -113,18 +114,24 @@ def test_commands_come_back_from_the_bytes_they_are_written_as(
     assert parser.kept_bytes == 0
 
 
-@given(COMMANDS, st.integers(0, 60), st.sampled_from([b"", b" ", b"0", b"x", b"\r\n", b"\xff"]))
+@given(
+    st.lists(COMMANDS, min_size=1, max_size=3),
+    st.integers(0, 3),
+    st.integers(0, 160),
+    st.sampled_from([b"", b" ", b"0", b"x", b"\r\n", b"\xff", b" -max-fails=1", b" -attempt=0"]),
+)
 def test_usual_commands_and_what_is_nearly_one_are_read_the_same_in_one_step(
-    command: Event, place: int, noise: bytes
+    commands: list[Event], flags: int, place: int, noise: bytes
 ):
-    """Fed at once it may be read in one step, in two pieces never."""
-    plain = Add(*command[:5]) if isinstance(command, Add) else command
-    data = written(plain).replace(b" -priority=0 -max-attempts=0 -max-fails=0 -retry-delay=0", b"")
+    """Fed at once they may be read in one step, byte by byte never."""
+    data = b"".join(written(each) for each in commands)
+    for flag in (b"retry-delay", b"max-attempts", b"priority")[:flags]:
+        data = re.sub(b" -%b=-?[0-9]+" % flag, b"", data)
     data = data[:place] + noise + data[place:]
     at_once, one = of_pieces([data])
-    in_two, other = of_pieces([data[:1], data[1:]])
-    assert at_once == in_two
-    assert list(map(type, at_once)) == list(map(type, in_two))
+    trickled, other = of_pieces([data[at : at + 1] for at in range(len(data))])
+    assert at_once == trickled
+    assert list(map(type, at_once)) == list(map(type, trickled))
     assert (one.closed, one.kept_bytes) == (other.closed, other.kept_bytes)
 
 
@@ -179,8 +186,9 @@ def written(command: Event) -> bytes:
         case Run(job_id, name, ttr_ms, wait_ms, payload, priority):
             words = f"run {id_text(job_id)} {name} {ttr_ms} {wait_ms}"
             return line(words, payload, f"-priority={priority}")
-        case Complete(job_id, result):
-            return line(f"complete {id_text(job_id)}", result)
+        case Complete(job_id, result, attempt):
+            flag = f"-attempt={attempt}" if attempt else ""
+            return line(f"complete {id_text(job_id)}", result, flag)
         case Fail(job_id, result):
             return line(f"fail {id_text(job_id)}", result)
         case Lease(names, wait_ms):

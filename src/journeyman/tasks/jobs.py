@@ -46,7 +46,7 @@ class LeaseLost(JourneymanError):
 class Job(Generic[T]):
     """A job that was sent. Hold on to its ``id`` to ask later: ``app.job(id)``."""
 
-    __slots__ = ("_broker", "_codec", "_ids", "id", "is_new", "task")
+    __slots__ = ("_broker", "_codec", "_ids", "is_new", "task")
 
     def __init__(
         self, broker: Broker, codec: Codec, *ids: UUID, task: str = "", is_new: bool = True
@@ -58,9 +58,12 @@ class Job(Generic[T]):
         self._broker = broker
         self._codec = codec
         self._ids = ids
-        self.id = str(ids[-1])
         self.task = task
         self.is_new = is_new
+
+    @property
+    def id(self) -> str:
+        return str(self._ids[-1])
 
     def result(self, timeout: Seconds | None = None) -> T:
         """Wait for the end. Raises JobFailed, TimeoutError, NotFound (deleted or expired)."""

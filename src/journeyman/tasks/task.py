@@ -79,7 +79,10 @@ class Call(Generic[T]):
         """What goes to the broker. Raises TypeError, UsageError."""
         task, options = self.task, self.options
         first: tuple[Any, ...] = ([],) if self.gather else ()
-        arguments = task.bind((*first, *self.args), self.kwargs)
+        bound = task.bind((*first, *self.args), self.kwargs)
+        if options.unique is not None or options.key is not None:
+            bound.apply_defaults()
+        arguments = bound.arguments
         then = tuple([call.as_json() for call in self.followers])
         gather = tuple(map(str, self.gather))
         envelope = Envelope(
@@ -169,14 +172,12 @@ class Task(Generic[P, R, T]):
     def defaults(self) -> Options:
         return self._options
 
-    def bind(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    def bind(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
         """The arguments by name. Raises TypeError if they do not fit the function."""
         try:
-            bound = self._signature.bind(*args, **kwargs)
+            return self._signature.bind(*args, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self.name}: {error}") from None
-        bound.apply_defaults()
-        return bound.arguments
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"

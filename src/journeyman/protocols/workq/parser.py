@@ -24,12 +24,13 @@ r"""The workq protocol, server side: a connection as a machine that is fed bytes
   CR LF ends one byte early the next line begins after it, as in the original.
 - Between feeds at most one unfinished line or payload is kept. Oversized payloads are not kept.
 
-``read_usual`` reads the commands as nearly all clients write them in one step: one such command,
-whole, without flags, with single spaces and an id in lower case with dashes. It is for speed and
-nothing else: the long way would give the same.
+``read_usual`` reads the commands as nearly all clients write them in one step: whole, with single
+spaces, an id in lower case with dashes, and no flags but these. It is for speed and nothing else:
+the long way would give the same.
 
-    add ID NAME TTR TTL SIZE CRLF payload CRLF      lease NAME WAIT CRLF
-    complete ID SIZE CRLF result CRLF
+    add ID NAME TTR TTL SIZE [-priority= -max-attempts= -max-fails=] CRLF payload CRLF
+    complete ID SIZE [-attempt=] CRLF result CRLF
+    lease NAME WAIT CRLF
 
 The order in which fields are complained about is that of the original. The contract, with every
 reply: docs/protocols/workq.md.
@@ -38,54 +39,58 @@ reply: docs/protocols/workq.md.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from journeyman.protocols.events import HEAD_BYTES, Auth, AuthRequired, foreign
 from journeyman.protocols.workq import commands, readers
-from journeyman.protocols.workq.readers import read_flags, read_size
+from journeyman.protocols.workq.readers import read_flags, read_size, usual_options
 
 _ID = rb"([0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"
 _NAME = rb"([A-Za-z0-9_.-]{1,%d})" % commands.MAX_NAME_BYTES
 _NUMBER = rb"([1-9][0-9]{0,9})"
-_SIZE = rb"([0-9]{1,7})\r\n"
-_ADD = re.compile(b"add %b %b %b %b %b" % (_ID, _NAME, _NUMBER, _NUMBER, _SIZE))
-_COMPLETE = re.compile(b"complete %b %b" % (_ID, _SIZE))
+_SIZE = rb"([0-9]{1,7})"
+_FLAGS = rb"((?: -(?:priority|max-attempts|max-fails)=[0-9]{1,10}){0,3})\r\n"
+_ATTEMPT = rb"(?: -attempt=([1-9][0-9]{0,8}))?\r\n"
+_ADD = re.compile(b"add %b %b %b %b %b%b" % (_ID, _NAME, _NUMBER, _NUMBER, _SIZE, _FLAGS))
+_COMPLETE = re.compile(b"complete %b %b%b" % (_ID, _SIZE, _ATTEMPT))
 _LEASE = re.compile(rb"lease %b ([0-9]{1,8})\r\n" % _NAME)
+_Usual: TypeAlias = commands.Add | commands.Complete | commands.Lease
 
 
-def read_usual(data: bytes) -> commands.Add | commands.Complete | commands.Lease | None:
-    """The command, if ``data`` is exactly one of these."""
-    if data.startswith(b"lease "):
-        match = _LEASE.fullmatch(data)
-        if match is None or (wait_ms := int(match[2])) > commands.MAX_WAIT_MS:
+def read_usual(data: bytes, at: int) -> tuple[_Usual, int] | None:
+    """The command that begins there, and where it ends, if it is one of these."""
+    if data.startswith(b"add ", at):
+        match = _ADD.match(data, at)
+        if match is None:
             return None
-        return commands.Lease((match[1].decode(),), wait_ms)
-    if data.startswith(b"complete "):
-        match = _COMPLETE.match(data)
-        payload = None if match is None else _payload(data, match.end(), int(match[2]))
-        if match is None or payload is None:
+        id_text, name, ttr, ttl, size, flags = match.groups()
+        payload = _payload(data, match.end(), int(size))
+        ttr_ms, ttl_ms, options = int(ttr), int(ttl), usual_options(flags)
+        if payload is None or options is None:
             return None
-        return commands.Complete(_id(match[1]), payload)
-    match = _ADD.match(data)
-    if match is None:
+        if ttr_ms > commands.MAX_TTR_MS or ttl_ms > commands.MAX_TTL_MS:
+            return None
+        found = commands.Add(_id(id_text), name.decode(), ttr_ms, ttl_ms, payload, *options)
+        return found, match.end() + len(payload) + len(LINE_END)
+    if data.startswith(b"complete ", at):
+        match = _COMPLETE.match(data, at)
+        result = None if match is None else _payload(data, match.end(), int(match[2]))
+        if match is None or result is None:
+            return None
+        after = match.end() + len(result) + len(LINE_END)
+        return commands.Complete(_id(match[1]), result, int(match[3] or 0)), after
+    match = _LEASE.match(data, at)
+    if match is None or (wait_ms := int(match[2])) > commands.MAX_WAIT_MS:
         return None
-    id_text, name, ttr, ttl, size = match.groups()
-    ttr_ms, ttl_ms = int(ttr), int(ttl)
-    payload = _payload(data, match.end(), int(size))
-    if payload is None or ttr_ms > commands.MAX_TTR_MS or ttl_ms > commands.MAX_TTL_MS:
-        return None
-    return commands.Add(_id(id_text), name.decode(), ttr_ms, ttl_ms, payload)
+    return commands.Lease((match[1].decode(),), wait_ms), match.end()
 
 
 def _payload(data: bytes, begin: int, size: int) -> bytes | None:
-    """What stands between the line and the end of the data, if that is as it should be."""
-    if (
-        size > commands.MAX_PAYLOAD_BYTES
-        or len(data) != begin + size + 2
-        or not data.endswith(b"\r\n")
-    ):
+    """What stands there, if it is whole and as it should be."""
+    end = begin + size
+    if size > commands.MAX_PAYLOAD_BYTES or not data.startswith(LINE_END, end):
         return None
-    return data[begin:-2]
+    return data[begin:end]
 
 
 def _id(text: bytes) -> bytes:
@@ -199,11 +204,9 @@ class WorkqParser:
                 return []
             data = bytes(self._buffer)
             self._buffer.clear()
-        elif self._pending is None and (usual := read_usual(data)) is not None:
-            return [] if self.closed else [usual]
         events: list[commands.Event] = []
         at = 0
-        while not self.closed:
+        while at < len(data) and not self.closed:
             after = self._take(data, at, events)
             if after is None:
                 break
@@ -247,6 +250,9 @@ class WorkqParser:
             return at + passed if passed else None
         if self._pending is not None:
             return self._take_payload(data, at, self._pending, events)
+        if (usual := read_usual(data, at)) is not None:
+            events.append(usual[0])
+            return usual[1]
         end = data.find(b"\n", at, at + LINE_LIMIT_BYTES)
         if end < 0:
             if len(data) - at >= LINE_LIMIT_BYTES:
