@@ -80,9 +80,9 @@ format: $(STAMP) ## Format the code, and write docs/api-reference.md
 bench: $(STAMP) ## Measure, side by side with a peer; figures go to bench/results
 	$(BIN)/python -m bench
 
-fuzz: $(STAMP) ## A million inputs a format, guided by coverage (needs a wheel of atheris)
+fuzz: $(STAMP) ## A million inputs a format and to whole servers, guided by coverage (needs a wheel of atheris)
 	$(PIP) --group fuzz
-	for target in ztick workq kestrel keyspace ledger; do \
+	for target in ztick workq kestrel keyspace ledger server; do \
 	  $(BIN)/python -m tests.fuzz.guided $$target -runs=1000000 || exit 1; done
 
 proof: $(STAMP) services ## An hour: simulation, kills, power cuts from traces, faults, exhaustion, fuzzing

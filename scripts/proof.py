@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.fuzz.whole_server import fuzz_http, fuzz_lines
+from tests.fuzz import fuzz_server, runner
 from tests.support.crash.syscall_faults import Fault, run
 from tests.support.crash.whole_cycles import WholeCycles
 from tests.support.exhaustion import LANES as EXHAUSTION
@@ -119,13 +119,13 @@ def _exhaustion(_: float, __: int) -> str:
 
 
 def _fuzz(seconds: float, first: int) -> str:
-    end_s, inputs = time.monotonic() + seconds, 0
+    end_s, inputs, corpus = time.monotonic() + seconds, 0, fuzz_server.corpus()
     while time.monotonic() < end_s:
-        fuzz_lines(first + inputs, INPUTS_A_RUN)
+        runner.fuzz(
+            fuzz_server.check, corpus, inputs=INPUTS_A_RUN, seed=first, first=first + inputs
+        )
         inputs += INPUTS_A_RUN
-    with tempfile.TemporaryDirectory() as directory:
-        fuzz_http(Path(directory), first, 2_000)
-    return f"{inputs} inputs to the line protocols and 2000 to HTTP, of whole servers"
+    return f"{inputs} inputs to whole servers, on every port"
 
 
 # By name: part of the time, and what to do with it.

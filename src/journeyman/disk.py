@@ -206,6 +206,22 @@ class _FileLock:
             self._fd = -1
 
 
+class OpenFile(Protocol):
+    """A file open for reading, which stays the same file whatever becomes of its name."""
+
+    def read_at(self, offset: int, length: int) -> bytes: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class FollowedDisk(Disk, Protocol):
+    """A disk whose files can be followed while they are written; logs do not need that."""
+
+    def open_read(self, path: str) -> OpenFile: ...
+
+
 class RealDisk:
     """The machine's file system."""
 
@@ -226,7 +242,6 @@ class RealDisk:
         return RealAppendFile(path, self.append_descriptor(path))
 
     def open_read(self, path: str) -> ReadFile:
-        """For following a log that is being written; not part of Disk, logs do not need it."""
         return ReadFile(path)
 
     def read_bytes(self, path: str) -> bytes:

@@ -20,7 +20,7 @@ __all__ = ["main"]
 
 def main(argv: list[str]) -> None:
     name, options = argv[1], argv[2:]
-    with atheris.instrument_imports(include=["journeyman.formats", "journeyman.errors"]):
+    with atheris.instrument_imports(include=["journeyman"]):
         target = importlib.import_module(f"tests.fuzz.fuzz_{name}")
     with tempfile.TemporaryDirectory() as folder:
         for number, data in enumerate(target.corpus()):

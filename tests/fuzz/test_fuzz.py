@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.fuzz import runner
-from tests.fuzz.whole_server import fuzz_lines
 
 TARGETS = sorted(p.stem for p in Path(__file__).parent.glob("fuzz_*.py"))
 INPUTS = 2_000
@@ -31,10 +29,6 @@ def test_corpus_itself_passes(name: str):
         target.check(data)
 
 
-def test_whole_servers_do_not_stumble():
-    fuzz_lines(SEED, INPUTS)
-
-
 def test_failing_input_is_named_so_that_it_can_be_run_again(capsys: pytest.CaptureFixture[str]):
     def check(data: bytes) -> None:
         assert b"\xff" not in data
@@ -48,9 +42,14 @@ def test_failing_input_is_named_so_that_it_can_be_run_again(capsys: pytest.Captu
 
 
 def test_input_that_takes_too_long_is_a_failure(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(runner, "MAX_SECONDS", 1)
+    monkeypatch.setattr(runner, "MAX_SECONDS", 0.05)
+
+    def spin(data: bytes) -> None:
+        while True:
+            pass
+
     with pytest.raises(TimeoutError):
-        runner.fuzz(lambda data: time.sleep(60), [b"abc"], inputs=1, seed=1)
+        runner.fuzz(spin, [b"abc"], inputs=1, seed=1)
 
 
 def test_input_that_takes_too_much_memory_is_a_failure(monkeypatch: pytest.MonkeyPatch):

@@ -222,6 +222,7 @@ def test_addresses_full_of_nonsense_are_refused_and_break_nothing(visitor):
     [
         *(
             "//evil.example",
+            "//[",  # no host at all: it was an error of the server
             "///evil.example",
             "/\\evil.example",
             "\\\\evil.example",

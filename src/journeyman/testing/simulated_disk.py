@@ -30,6 +30,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from journeyman.disk import AppendFile, Lock
 from journeyman.errors import LogLocked
@@ -141,6 +142,20 @@ class _SimulatedAppendFile:
         self._node = None
 
 
+class _SimulatedReadFile:
+    def __init__(self, node: FileNode) -> None:
+        self._node = node
+
+    def read_at(self, offset: int, length: int) -> bytes:
+        return bytes(self._node.content[offset : offset + length])
+
+    def size(self) -> int:
+        return len(self._node.content)
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
 class SimulatedDisk:
     """See the module. Safe to use from several threads."""
 
@@ -158,6 +173,12 @@ class SimulatedDisk:
         self._partial = 0  # what the write that fails now puts down all the same
         self._locks = LockTable()
         self._mutex = threading.RLock()
+        self.last_syncs: dict[str, Any] = {}
+        self.samples: dict[str, Any] = {}
+
+    def sample(self) -> dict[str, Any]:
+        """A server shows no figures of this disk."""
+        return {}
 
     # --- trouble ---
 
@@ -244,6 +265,10 @@ class SimulatedDisk:
         self._fail_if_due("open", path)
         with self._mutex:
             return _SimulatedAppendFile(self, path, self._file_made_if_missing(path))
+
+    def open_read(self, path: str) -> _SimulatedReadFile:
+        self._fail_if_due("open", path)
+        return _SimulatedReadFile(self._file(path))
 
     def read_bytes(self, path: str) -> bytes:
         self._fail_if_due("open", path)

@@ -28,11 +28,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
-from journeyman.disk import AppendFile, RealAppendFile, RealDisk
+from journeyman.disk import AppendFile, FollowedDisk, RealAppendFile, RealDisk
 from journeyman.logs.segments import ZtickNames
 from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.units import NS_PER_MS
@@ -151,7 +151,7 @@ def of_queues(family: Family, prefix: str) -> Family:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
+class DiskSample:
     log_bytes: int
     free_bytes: int
 
@@ -159,6 +159,17 @@ class _Sample:
 class LastSync(NamedTuple):
     ended_ns: int  # since 1970
     took_ns: int
+
+
+class FiguredDisk(FollowedDisk, Protocol):
+    """A disk with figures of the logs on it, by service."""
+
+    last_syncs: dict[str, LastSync]
+    samples: dict[str, DiskSample]
+
+    def sample(self) -> dict[str, DiskSample]:
+        """The sizes now. Blocks."""
+        ...
 
 
 class MeasuredDisk(RealDisk):
@@ -172,7 +183,7 @@ class MeasuredDisk(RealDisk):
         self._lock = threading.Lock()
         self._syncs = {name: Histogram() for name in places}
         self.last_syncs: dict[str, LastSync] = {}
-        self.samples: dict[str, _Sample] = {}
+        self.samples: dict[str, DiskSample] = {}
 
     def open_append(self, path: str) -> AppendFile:
         service = self._service_of(os.path.abspath(path))
@@ -195,13 +206,13 @@ class MeasuredDisk(RealDisk):
             self.samples = await loop.run_in_executor(None, self.sample)
             await asyncio.sleep(delay_to_second(loop, SAMPLE_S))
 
-    def sample(self) -> dict[str, _Sample]:
+    def sample(self) -> dict[str, DiskSample]:
         """The sizes now; those that cannot be read are left out. Blocks."""
         found = {}
         for service, path in self._places.items():
             try:
                 system = os.statvfs(_existing(path))
-                found[service] = _Sample(_size_of(path), system.f_bavail * system.f_frsize)
+                found[service] = DiskSample(_size_of(path), system.f_bavail * system.f_frsize)
             except OSError:
                 continue  # being replaced, or not made yet: the next sample sees it
         return found

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from journeyman.clock import Clock
 from journeyman.config import Interrupted, Overdue, Persistence
@@ -51,7 +51,7 @@ from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import Service, ServiceContext
 from journeyman.servers.core.store import ScheduleRecorder, UnreadableTold
-from journeyman.servers.telemetry.metrics import Family, MeasuredDisk
+from journeyman.servers.telemetry.metrics import Family, FiguredDisk
 from journeyman.servers.telemetry.telemetry import Telemetry
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.persistence import (
@@ -188,7 +188,6 @@ class ZtickServer(Service):
         from journeyman.servers.http.v1.backend import HttpBackend
 
         context = self._context
-        assert isinstance(context.disk, MeasuredDisk)
         backend = HttpBackend(
             self._settings,
             context.origins,
@@ -196,7 +195,7 @@ class ZtickServer(Service):
             self._clock,
             self._messages,
             context.shared,
-            context.disk,
+            cast(FiguredDisk, context.disk),
             self,
             self._work,
             self._fan_out,

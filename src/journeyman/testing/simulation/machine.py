@@ -186,6 +186,8 @@ class Machine:
 
     def _say(self, line: str) -> None:
         self.lines.append(line)
+        if " ERROR " in line and " trace=" in line:
+            self.mistakes.append(line)
         if len(self.lines) > 2 * KEPT_LINES:
             del self.lines[:-KEPT_LINES]
 

@@ -70,6 +70,8 @@ class _Pool(Executor):
 
     def _do_one(self) -> None:
         future, work = self._waiting.popleft()
+        if not future.set_running_or_notify_cancel():
+            return  # the one who waited for it has left
         try:
             result = work()
         except Exception as error:  # noqa: BLE001 - as a real pool does

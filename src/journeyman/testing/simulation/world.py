@@ -15,6 +15,7 @@ are the same if their hashes are.
 from __future__ import annotations
 
 import asyncio
+import errno
 import heapq
 import random
 from asyncio import events
@@ -188,6 +189,10 @@ class Loop(asyncio.AbstractEventLoop):
     async def create_server(self, *args: Any, **options: Any) -> Any:
         assert self.listen is not None
         return self.listen(*args, **options)
+
+    async def subprocess_exec(self, *_: Any, **__: Any) -> Any:
+        """A simulated machine has no room for another process."""
+        raise BlockingIOError(errno.EAGAIN, "no process can be started")
 
     # -- the end --
 

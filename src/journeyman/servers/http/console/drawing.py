@@ -8,6 +8,7 @@ does not say what was when shows the present, and says so (SHOWS_NOW).
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -65,8 +66,9 @@ def local(address: str) -> str:
     """
     if not address.isprintable() or "\\" in address or not address.startswith("/"):
         return "/"
-    parts = urlsplit(address)
-    return address if not parts.netloc and is_console(parts.path) else "/"
+    if address.startswith("//"):  # a host follows; one that is not well-formed is a ValueError
+        return "/"
+    return address if is_console(urlsplit(address).path) else "/"
 
 
 def asked(
@@ -137,6 +139,7 @@ def _taken(session: Session | None) -> str:
     return said
 
 
+@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader(__package__, "templates"),

@@ -32,7 +32,7 @@ from journeyman.servers.kestrel.writer import NO_ROOM
 if TYPE_CHECKING:
     from journeyman.servers.core.ledger import Ledger
     from journeyman.servers.kestrel.service import KestrelServer
-    from journeyman.servers.telemetry.metrics import MeasuredDisk
+    from journeyman.servers.telemetry.metrics import FiguredDisk
     from journeyman.servers.workq.service import WorkqServer
     from journeyman.servers.ztick.service import ZtickServer
 
@@ -58,7 +58,7 @@ class HttpBackend:
     clock: Clock
     messages: ServerLog
     shared: Shared
-    disk: MeasuredDisk
+    disk: FiguredDisk
     schedule: ZtickServer
     work: WorkqServer | None = None
     fan_out: KestrelServer | None = None

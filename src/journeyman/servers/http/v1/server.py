@@ -27,7 +27,7 @@ _SECRETS = frozenset({"storage.path"})  # it may be a database's address, with a
 class ServerRoutes:
     def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
-        self._before: tuple[float, dict[str, int]] = (0.0, {})
+        self._before: tuple[float, dict[str, int]] = (float("-inf"), {})
         self._rates: dict[str, float] = {}
         self.figures_live = Channel(self._next_figures, FIGURES_S)
 
