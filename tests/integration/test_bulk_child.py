@@ -49,7 +49,7 @@ def test_libraries_of_the_bulk_reader_do_not_stay_in_the_process(tmp_path: Path)
 
 def test_log_is_read_the_careful_way_if_the_other_process_dies(tmp_path, monkeypatch):
     write_log(tmp_path / "cmdlog", 10)
-    monkeypatch.setattr(persistence, "_BULK", "journeyman.servers.no_such_module")
+    monkeypatch.setattr(persistence, "WORKQ_READER", "journeyman.servers.no_such_module:rows")
     found = persistence.open_log(
         RealDisk(),
         SystemClock(),
@@ -66,3 +66,20 @@ def test_log_is_read_the_careful_way_if_the_other_process_dies(tmp_path, monkeyp
 def test_process_that_ends_early_is_told():
     with pytest.raises(bulk_child.BulkFailed, match="has ended"):
         list(bulk_child.read("journeyman.no_such_module:rows"))
+
+
+def test_process_that_was_prepared_is_asked_and_one_too_many_is_ended(tmp_path, monkeypatch):
+    write_log(tmp_path / "cmdlog", 10)
+    monkeypatch.setattr(bulk_child, "BULK_BYTES", 1)
+    for path in (tmp_path / "cmdlog", tmp_path / "missing"):
+        bulk_child.prepare(bulk_child.WORKQ_READER, str(path))
+    child = bulk_child._prepared[bulk_child.WORKQ_READER]
+    bulk_child.prepare(bulk_child.ZTICK_READER, str(tmp_path / "cmdlog"))
+    unasked = bulk_child._prepared[bulk_child.ZTICK_READER]
+    files = [str(path) for path in (tmp_path / "cmdlog").glob("*.log")]
+    *_, report = bulk_child.read(bulk_child.WORKQ_READER, files, 0, {})
+    assert report.records == 12
+    assert child.returncode is not None
+    bulk_child.dismiss()
+    assert unasked.returncode is not None
+    assert bulk_child._prepared == {}

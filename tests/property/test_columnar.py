@@ -10,8 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from journeyman.columnar.arrays import as_bytes
-from journeyman.columnar.kernels.key_table import crc32c
+from journeyman.columnar.kernels.key_table import crc32c, zlib_crcs
 from journeyman.columnar.keyspace import decode
+from journeyman.engines.sharded_dict import SHARDS, ShardedDict
 from journeyman.formats import keyspace as keys
 from journeyman.formats.framing import scan
 from journeyman.formats.workq import frame
@@ -288,3 +289,13 @@ def test_keys_are_refused_at_the_limits_of_their_parts():
         [row["kind"] is not None for row in decode.decode(pa.array(raw[:6])).to_pylist()],
         [False, True, True, False, False, False],
     )
+
+
+@given(st.lists(st.text(max_size=20), min_size=1))
+@plain
+def test_kernel_finds_the_shards_of_a_sharded_dict(names: list[str]):
+    raw = [name.encode(errors="surrogatepass") for name in names]
+    lengths = np.array([*map(len, raw)])
+    crcs = zlib_crcs(as_bytes(b"".join(raw)), np.cumsum(lengths) - lengths, lengths)
+    sharded: ShardedDict[str, None] = ShardedDict()
+    assert (crcs % SHARDS).tolist() == [*map(sharded.number_of, names)]

@@ -15,13 +15,16 @@ is kept in memory only.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 import click
 
 from journeyman.cli.config import load_settings, settings_options
+from journeyman.config import Configuration, Persistence, Settings, WorkqPersistence
 from journeyman.errors import UsageError
+from journeyman.servers.core.bulk_child import WORKQ_READER, ZTICK_READER, prepare
 
 # Of the extra `server`.
 SERVER_LIBRARIES = ("aiohttp", "aiormq", "jinja2", "msgspec", "prometheus_client", "redis")
@@ -50,6 +53,24 @@ def _check_libraries() -> None:
         raise UsageError("the server needs: pip install 'journeyman[server]'")
 
 
+def _serve(read: Callable[[], Configuration]) -> int:
+    configuration = read()
+    _check_libraries()
+    _prepare_reading(configuration.settings)
+    from journeyman.servers.process import run
+
+    return run(configuration, stderr=sys.stderr, read_again=read)
+
+
+def _prepare_reading(settings: Settings) -> None:
+    """Before the imports of the server, which take as long as those of what reads large logs."""
+    database, workq = settings.database, settings.workq
+    if database.persistence is Persistence.LOGFILE:
+        prepare(ZTICK_READER, database.logfile_path)
+    if workq.enabled and workq.persistence is WorkqPersistence.LOG:
+        prepare(WORKQ_READER, workq.cmdlog_path)
+
+
 def _original_flags(command: Any) -> Any:
     for name, metavar, text in reversed(FLAGS):
         command = click.option(f"-{name}", f"--{name}", metavar=metavar, help=text)(command)
@@ -70,15 +91,7 @@ def workq_server(
     more = _ALONE | {name: value for name, value in given.items() if value is not None}
     if data is None and path is None and flags["cmdlog_path"] is not None:
         more["ledger.enabled"] = "false"  # like the original, it writes only to the given directory
-    configuration = load_settings(path, settings, more)
-    _check_libraries()
-    from journeyman.servers.process import run
-
-    return run(
-        configuration,
-        stderr=sys.stderr,
-        read_again=lambda: load_settings(path, settings, more),
-    )
+    return _serve(lambda: load_settings(path, settings, more))
 
 
 OFF = "off"
@@ -177,12 +190,4 @@ def serve(
         "log.level": level,
     }
     more = {name: value for name, value in given.items() if value is not None}
-    configuration = load_settings(path, settings, more)
-    _check_libraries()
-    from journeyman.servers.process import run
-
-    return run(
-        configuration,
-        stderr=sys.stderr,
-        read_again=lambda: load_settings(path, settings, more),
-    )
+    return _serve(lambda: load_settings(path, settings, more))

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from journeyman.columnar.kernels.byte_access import Bytes, Ints, copy_spans
+from journeyman.columnar.kernels.byte_access import Bytes, Ints, copy_spans, copy_spans_behind
 from journeyman.formats.framing import Buffer
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -47,6 +47,15 @@ def gather(data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
     return offsets, values
 
 
+def gather_behind(heads: Bytes, data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
+    """The same, each span behind a row of ``heads``, which are end to end and of one size."""
+    head_bytes = heads.size // max(len(lengths), 1)
+    offsets = np.empty(len(lengths) + 1, np.int64)
+    values = np.empty(heads.size + int(lengths.sum()), np.uint8)
+    copy_spans_behind(frozen(heads), head_bytes, data, starts, lengths, offsets, values)
+    return offsets, values
+
+
 def is_ascii(values: Bytes) -> bool:
     return values.size == 0 or int(values.max()) <= _HIGHEST_ASCII
 
@@ -55,6 +64,11 @@ def numbers(values: Ints, valid: Bools | None = None) -> Column:
     """A column of numbers, null where not ``valid``."""
     kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [_bitmap(valid), _buffer(values)])
+
+
+def flags(values: Bools, valid: Bools) -> Column:
+    """A column of true and false, null where not ``valid``."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [_bitmap(valid), _bitmap(values)])
 
 
 def binary(kind: pa.DataType, offsets: Ints, values: Bytes, valid: Bools | None = None) -> Column:
@@ -112,15 +126,29 @@ A = TypeVar("A", bound="npt.NDArray[Any]")
 
 def numbers_in(column: Column) -> Ints:
     """The values of a column of numbers; 0 where it is null."""
-    if column.null_count:
-        column = column.fill_null(0)
-    values: Ints = column.to_numpy(zero_copy_only=True)
-    return frozen(values)
+    return stored_in(column.fill_null(0) if column.null_count else column)
+
+
+def stored_in(column: Column) -> Ints:
+    """The same of a column that a decoder has made: there are zeros where it is null.
+
+    Not ``to_numpy``, which imports pandas, and not ``fill_null``, which imports another part of
+    Arrow: that takes longer than to decode a million rows.
+    """
+    buffer = column.buffers()[1]
+    values: Ints = np.frombuffer(
+        b"" if buffer is None else memoryview(buffer), column.type.to_pandas_dtype()
+    )
+    return frozen(values[column.offset : column.offset + len(column)])
 
 
 def valid_in(column: Column) -> Bools:
     """Where the column is not null."""
-    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
+    bitmap = column.buffers()[0]
+    if bitmap is None:
+        return np.ones(len(column), np.bool_)
+    bits = np.unpackbits(np.frombuffer(memoryview(bitmap), np.uint8), bitorder="little")
+    return bits[column.offset : column.offset + len(column)].view(np.bool_)
 
 
 def text_in(column: Column) -> tuple[Ints, Bytes]:

@@ -1,9 +1,13 @@
 """A dict in many small parts, and pictures of it as of one moment.
 
-    key --top bits of its hash--> shard: key -> value
+    key --low bits of its CRC-32--> shard: key -> value
 
 One dict of a million jobs would stop everything for a tenth of a second whenever it has to grow,
 and for several milliseconds whenever it has to be copied. A shard holds a 512th of that.
+
+Not Python's own hash: that is another one in every process, and the process that reads large logs
+sends the rows of each shard together (servers/core/bulk_child.py), so that one call takes in many.
+A client that chooses its keys can fill a single shard; then that one is as slow to grow as a dict.
 
 A snapshot shows the whole dict as of the moment it was made, though it is read shard by shard and
 the dict changes meanwhile: ``shard_to_change`` first leaves a copy to every snapshot that has not
@@ -12,48 +16,55 @@ come to that shard yet. An engine that takes no snapshots can change what ``shar
 
 from __future__ import annotations
 
-import sys
 import weakref
-from collections.abc import Hashable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Hashable, Iterator
+from itertools import chain
+from typing import Any, Generic, TypeVar
+from zlib import crc32
 
 SHARDS = 512
-# Top bits, because a dict finds its places by the low ones.
-_SHIFT = sys.hash_info.width - SHARDS.bit_length() + 1
 _MASK = SHARDS - 1
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
+def _crc_of_text(key: Any) -> int:
+    return crc32(key.encode(errors="surrogatepass"))
+
+
 class ShardedDict(Generic[K, V]):
-    """See the module's docstring."""
+    """See the module's docstring. ``crc``: of a key; by default keys are text."""
 
-    __slots__ = ("_shards", "_snapshots")
+    __slots__ = ("_crc", "_shards", "_snapshots")
 
-    def __init__(self) -> None:
+    def __init__(self, crc: Callable[[K], int] = _crc_of_text) -> None:
+        self._crc = crc
         self._shards: list[dict[K, V]] = [{} for _ in range(SHARDS)]
         self._snapshots: list[weakref.ref[Snapshot[K, V]]] = []
 
     def get(self, key: K) -> V | None:
-        return self._shards[hash(key) >> _SHIFT & _MASK].get(key)
+        return self._shards[self._crc(key) & _MASK].get(key)
 
     def shard_of(self, key: K) -> dict[K, V]:
-        return self._shards[hash(key) >> _SHIFT & _MASK]
+        return self._shards[self._crc(key) & _MASK]
 
     def shard_to_change(self, key: K) -> dict[K, V]:
         """The same, to be changed at once, before anything else happens."""
-        number = hash(key) >> _SHIFT & _MASK
+        number = self._crc(key) & _MASK
         if self._snapshots:
             self._leave_copies(number)
         return self._shards[number]
 
     def number_of(self, key: K) -> int:
         """Of its shard: those below SHARDS."""
-        return hash(key) >> _SHIFT & _MASK
+        return self._crc(key) & _MASK
 
     def numbered(self, number: int) -> dict[K, V]:
         return self._shards[number]
+
+    def values(self) -> Iterator[V]:
+        return chain.from_iterable(map(dict.values, self._shards))
 
     def items(self) -> Iterator[tuple[K, V]]:
         for shard in self._shards:

@@ -27,6 +27,7 @@ from journeyman.errors import JourneymanError
 from journeyman.runners import RunnerSet
 from journeyman.servers.assembly import Assembly
 from journeyman.servers.core.access import Access
+from journeyman.servers.core.bulk_child import dismiss
 from journeyman.servers.core.holding import LogHolders
 from journeyman.servers.core.ledger import Ledger, open_ledger
 from journeyman.servers.core.server_log import LineThread, ServerLog
@@ -208,6 +209,7 @@ async def _serve_on(
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     gc.disable()  # loading makes millions of objects, and none of them is garbage
     await server.start()
+    dismiss()
     gc.freeze()  # what was loaded stays: the collector need not look at it again and again
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()

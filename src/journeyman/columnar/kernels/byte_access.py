@@ -152,6 +152,25 @@ def copy_spans(data: Bytes, starts: Ints, lengths: Ints, offsets: Ints, values: 
 
 
 @kernel
+def copy_spans_behind(
+    heads: Bytes,
+    head_bytes: int,
+    data: Bytes,
+    starts: Ints,
+    lengths: Ints,
+    offsets: Ints,
+    values: Bytes,
+) -> None:
+    """The same, and in front of each span the next ``head_bytes`` of ``heads``."""
+    at = 0
+    offsets[0] = 0
+    for row in range(starts.size):
+        at = copy_span(heads, row * head_bytes, head_bytes, values, at)
+        at = copy_span(data, starts[row], lengths[row], values, at)
+        offsets[row + 1] = at
+
+
+@kernel
 def copy_span(data: Bytes, start: int, length: int, values: Bytes, at: int) -> int:
     """Copy ``data[start:start + length]`` to ``values`` from ``at`` on; the place behind it."""
     if start < 0 or at < 0 or length < 0 or length > data.size - start or length > values.size - at:

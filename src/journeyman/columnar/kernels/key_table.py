@@ -43,12 +43,12 @@ POLYNOMIAL = 0x82F63B78  # reflected
 _STEP = 8
 
 
-def _make_tables() -> npt.NDArray[np.uint32]:
+def _make_tables(polynomial: int) -> npt.NDArray[np.uint32]:
     tables = np.zeros((_STEP, 256), np.uint32)
     for byte in range(256):
         crc = byte
         for _ in range(8):
-            crc = crc >> 1 ^ (POLYNOMIAL if crc & 1 else 0)
+            crc = crc >> 1 ^ (polynomial if crc & 1 else 0)
         tables[0, byte] = crc
     for k in range(1, _STEP):
         before = tables[k - 1]
@@ -56,7 +56,8 @@ def _make_tables() -> npt.NDArray[np.uint32]:
     return tables
 
 
-TABLES = _make_tables()
+TABLES = _make_tables(POLYNOMIAL)
+_ZLIB_TABLE = _make_tables(0xEDB88320)[0]
 
 
 @kernel
@@ -78,6 +79,22 @@ def crc32c(data: Bytes, at: int, end: int) -> int:
     for i in range(at, end):
         crc = TABLES[0, (data[i] ^ crc) & 0xFF] ^ np.uint32(crc >> 8)
     return int(np.int64(crc ^ np.uint32(0xFFFFFFFF)))
+
+
+def zlib_crcs(data: Bytes, starts: Ints, lengths: Ints) -> npt.NDArray[np.int64]:
+    """``zlib.crc32`` of each span, which must lie inside the data."""
+    crcs = np.empty(len(starts), np.int64)
+    _zlib_crcs(data, starts, lengths, crcs)
+    return crcs
+
+
+@kernel
+def _zlib_crcs(data: Bytes, starts: Ints, lengths: Ints, crcs: Ints) -> None:
+    for row in range(crcs.size):
+        crc = np.uint32(0xFFFFFFFF)
+        for i in range(starts[row], starts[row] + lengths[row]):
+            crc = _ZLIB_TABLE[(data[i] ^ crc) & 0xFF] ^ np.uint32(crc >> 8)
+        crcs[row] = np.int64(crc ^ np.uint32(0xFFFFFFFF))
 
 
 INLINE_BYTES = 16  # what tables keep of a key where it is looked for

@@ -25,6 +25,7 @@ from journeyman.columnar.arrays import (
     as_bytes,
     binary,
     blobs,
+    flags,
     gather,
     is_ascii,
     numbers,
@@ -135,7 +136,7 @@ def _columns(log: Bytes, fields: Ints, payloads: bool) -> list[Column]:
         numbers(fields[at.CREATED_NS], is_add),
         numbers(np.where(is_finish, block_sizes, 0), is_finish),
         blobs(log, *blocks, is_finish & payloads),
-        pa.array(fields[at.HIDDEN] == 1, mask=~can_hide),
+        flags(fields[at.HIDDEN] == 1, can_hide),
     ]
 
 

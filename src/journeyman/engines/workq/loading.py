@@ -27,8 +27,11 @@ of loading agree (tests/property/test_workq_loading.py).
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq import dependencies
@@ -37,6 +40,8 @@ from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
 from journeyman.engines.workq.job import (
     COMPLETED,
     FAILED,
+    ID_BYTES,
+    KEY_BYTES,
     LEASED,
     NEW,
     PENDING,
@@ -252,6 +257,17 @@ class WorkqLoader:
                 assembly.note_start(assembly.number_of(name), logged_ns)
 
 
+class ReadyRows(NamedTuple):
+    """Adds of jobs of one queue that are ready, in the order of the log; all end to end."""
+
+    specs: bytes
+    ends: array[int]  # where each spec begins, and the last one ends
+    expiries: bytes  # their keys: see job.moment_key
+    by_shard: array[int]  # the rows of the first shard, then those of the next
+    ids: bytes  # in that order
+    counts: Sequence[int]  # of the rows of each shard
+
+
 class BulkLoader:
     """Takes the rows of a log in order; ``finish`` ends it.
 
@@ -287,19 +303,18 @@ class BulkLoader:
     def note_latest(self, created_ns: int) -> None:
         self._assembly.note_latest(created_ns)
 
-    def add_ready(
-        self, queue: int, jobs: Iterable[tuple[bytes, Spec]], expiries: Sequence[bytes]
-    ) -> None:
-        """Jobs of one queue, not expired, and the keys of their expiries."""
-        added = list(jobs)
-        for job_id in self._jobs.lay_all(added):
+    def add_ready(self, queue: int, rows: ReadyRows) -> None:
+        """Jobs of one queue, not expired."""
+        specs = [rows.specs[begin:end] for begin, end in pairwise(rows.ends)]
+        by_shard = [*map(specs.__getitem__, rows.by_shard)]
+        for job_id in self._jobs.lay_sharded(_cut(rows.ids, ID_BYTES), by_shard, rows.counts):
             self.mark_odd(job_id)
-        self._ready.setdefault(queue, []).extend([spec for _, spec in added])
-        self._keys += expiries
+        self._ready.setdefault(queue, []).extend(specs)
+        self._keys += _cut(rows.expiries, KEY_BYTES)
 
     def add_job(self, job_id: bytes, spec: Spec) -> None:
         self._touched.add(job_id)
-        if self._jobs.lay_all(((job_id, spec),)):
+        if not self._jobs.lay_new(job_id, spec):
             self.mark_odd(job_id)
 
     def add_event(self, job_id: bytes, command: int, logged_ns: int, result: bytes | None) -> None:
@@ -338,6 +353,10 @@ class BulkLoader:
         self._ready, self._keys, self._touched = {}, [], set()
         fold.give(assembly)
         return assembly.finish()
+
+
+def _cut(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def _wakes_ns(progress: Progress) -> int:

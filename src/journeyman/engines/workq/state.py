@@ -17,8 +17,9 @@ A job whose TTL is over does not exist for clients, although it may take a littl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
+from zlib import crc32
 
 from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.sorted_set import SortedSet
@@ -91,7 +92,7 @@ class WorkqJobTable:
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
-        self._entries: ShardedDict[bytes, Entry] = ShardedDict()
+        self._entries: ShardedDict[bytes, Entry] = ShardedDict(crc32)
         self._shard_of = self._entries.shard_of
         self.browsing: CreationOrder | None = None  # after the first request
         self.get = self._entries.get
@@ -153,15 +154,25 @@ class WorkqJobTable:
     def lay(self, job_id: bytes, entry: Entry) -> None:
         self._shard_of(job_id)[job_id] = entry
 
-    def lay_all(self, jobs: Iterable[tuple[bytes, Entry]]) -> list[bytes]:
-        """Many new ones; the ids that are there already, of which nothing is changed."""
-        known = []
-        for job_id, entry in jobs:
-            shard = self._shard_of(job_id)
-            if job_id in shard:
-                known.append(job_id)
-            else:
-                shard[job_id] = entry
+    def lay_new(self, job_id: bytes, spec: Spec) -> bool:
+        """False: there is such a job already, and nothing is changed."""
+        return self._shard_of(job_id).setdefault(job_id, spec) is spec
+
+    def lay_sharded(
+        self, ids: Sequence[bytes], specs: Sequence[Spec], counts: Iterable[int]
+    ) -> list[bytes]:
+        """The same for very many: so many of the first shard, then those of the next; the ids that
+        are there already."""
+        known: list[bytes] = []
+        end = 0
+        for number, count in enumerate(counts):
+            begin, end = end, end + count
+            shard = self._entries.numbered(number)
+            own, laid, size = ids[begin:end], specs[begin:end], len(shard)
+            found = [*map(shard.setdefault, own, laid)]
+            if len(shard) < size + count:
+                pairs = zip(own, found, laid, strict=True)
+                known += [job_id for job_id, before, spec in pairs if before is not spec]
         return known
 
     def lift(self, job_id: bytes) -> Entry | None:

@@ -260,11 +260,13 @@ class ZtickJobTable:
         self,
         by_name: ShardedDict[str, Job] | None = None,
         jobs: Sequence[Job] = (),
+        next_order: int = 0,
         *,
         retained: bool = False,
     ) -> None:
-        """``jobs`` are all that are in ``by_name``, in the order of the log. ``retained``: it is
-        known in which order jobs have ended, so that the oldest can be removed."""
+        """``jobs`` are all that are in ``by_name``; their orders are below ``next_order``, and are
+        those of the log. ``retained``: it is known in which order jobs have ended, so that the
+        oldest can be removed."""
         self._by_name: ShardedDict[str, Job] = ShardedDict() if by_name is None else by_name
         self.get = self._by_name.get
         self.browsing: JobOrder | None = None  # after the first request
@@ -277,8 +279,9 @@ class ZtickJobTable:
             self._counts[job[STATUS_AT]] += 1
         self.ended: EndedJobs | None = None
         if retained:
-            self.ended = EndedJobs(self.holds, ended_ns_of, [*filter(has_ended, others)])
-        self._next_order = order_of(jobs[-1]) + 1 if jobs else 0
+            ended = sorted(filter(has_ended, others), key=order_of)
+            self.ended = EndedJobs(self.holds, ended_ns_of, ended)
+        self._next_order = next_order
         self._changes: list[_Change] | None = None  # of the open batch
         self._saved: tuple[list[int], tuple[Job, ...]] = ([], ())
         # Their order was a place in the log, which must not be taken for a run.

@@ -1,7 +1,8 @@
 """A log -> a ZtickEngine, as it was when the log ended.
 
     ZtickLoader.add(record)      one record after another, of any kind
-    ZtickLoader.add_jobs(...)    many rows about jobs at once, for logs of millions
+    ZtickLoader.add_jobs(...)    many rows about jobs at once
+    ZtickLoader.add_sharded(...) the same, sorted by shard, for logs of millions
     finish -> ZtickEngine     nothing is queued yet that was running when the log ended
     decide(Resume)               now it is, or has failed: records to write, runs to start
 
@@ -15,17 +16,19 @@ far its run has come is unknown. By default it runs again, so every job runs at 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
+from itertools import islice, pairwise
+from typing import NamedTuple
 
 from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.ztick.engine import MAX_RUNS, ZtickEngine
 from journeyman.engines.ztick.jobs import (
-    HEAD_BYTES,
     REMOVED,
     STATUS_AT,
     Job,
     ZtickJobTable,
-    order_of,
+    identifier_of,
     pack_rows,
 )
 from journeyman.engines.ztick.messages import Resumed
@@ -36,15 +39,25 @@ NAMES_IN_NOTE = 10
 GATHERED_JOBS = 512  # single ones are added in columns too: half the time
 
 
-class ZtickLoader:
-    """Takes the records of a log in order; ``finish`` ends it. Until then, every row about a job
-    takes 8 bytes more than the jobs themselves."""
+class ShardedRows(NamedTuple):
+    """Rows of a log about jobs: those of the first shard in the order of the log, then the next."""
 
-    __slots__ = ("_by_name", "_columns", "_rows", "_rules")
+    counts: Sequence[int]  # of the rows of each shard
+    jobs: bytes  # see jobs.py, end to end
+    ends: array[int]  # where each begins, and the last one ends
+    names: str | None  # their identifiers, a line each; None: one is more than a line
+    has_removals: bool
+
+
+class ZtickLoader:
+    """Takes the records of a log in order; ``finish`` ends it."""
+
+    __slots__ = ("_by_name", "_columns", "_has_removals", "_row_count", "_rules")
 
     def __init__(self) -> None:
         self._by_name: ShardedDict[str, Job] = ShardedDict()
-        self._rows: list[Job | None] = []  # as they came; None: not the state of its job any more
+        self._row_count = 0  # about jobs; each has its number as its order
+        self._has_removals = False  # some jobs are REMOVED, and still to be taken out
         self._rules = RuleBook()
         self._columns: tuple[list[str], list[int], list[int]] = ([], [], [])  # not added yet
 
@@ -79,41 +92,37 @@ class ZtickLoader:
     def _add_columns(
         self, identifiers: Sequence[str], execution_ns: Sequence[int], statuses: Sequence[int]
     ) -> None:
-        places = range(len(self._rows), len(self._rows) + len(identifiers))
-        self._add_packed(identifiers, pack_rows(execution_ns, places, statuses, identifiers))
-
-    def add_heads(self, identifiers: Sequence[str], heads: bytes) -> None:
-        """The same, with the heads of the jobs; their orders count on from the last one."""
-        self._add_gathered()
-        places = range(0, len(heads), HEAD_BYTES)
-        jobs = [
-            heads[place : place + HEAD_BYTES] + identifier.encode()
-            for place, identifier in zip(places, identifiers, strict=True)
-        ]
-        self._add_packed(identifiers, jobs)
-
-    def _add_packed(self, identifiers: Sequence[str], jobs: Sequence[Job]) -> None:
-        self._rows += jobs
-        rows, shard_of = self._rows, self._by_name.shard_of
+        orders = range(self._row_count, self._row_count + len(identifiers))
+        jobs = pack_rows(execution_ns, orders, statuses, identifiers)
         for identifier, job in zip(identifiers, jobs, strict=True):
-            shard = shard_of(identifier)
-            before = shard.setdefault(identifier, job)
-            if before is not job:
-                rows[order_of(before)] = None
-                shard[identifier] = job
-            if job[STATUS_AT] == REMOVED:
-                rows[order_of(job)] = None
-                del shard[identifier]
+            self._by_name.shard_of(identifier)[identifier] = job
+        self._row_count += len(jobs)
+        self._has_removals |= REMOVED in statuses
+
+    def add_sharded(self, rows: ShardedRows) -> None:
+        """The same for jobs that are packed already; their orders count on from the last one."""
+        self._add_gathered()
+        jobs = [rows.jobs[begin:end] for begin, end in pairwise(rows.ends)]
+        names = [*map(identifier_of, jobs)] if rows.names is None else rows.names.split("\n")
+        named = zip(names, jobs, strict=True)
+        for number, count in enumerate(rows.counts):
+            if count:
+                self._by_name.numbered(number).update(islice(named, count))
+        self._row_count += len(jobs)
+        self._has_removals |= rows.has_removals
 
     def finish(self, *, max_runs: int = MAX_RUNS, retained: bool = False) -> ZtickEngine:
         """``Resume`` is to be decided before the first ``TriggerDue``. ``retained``: so that
         ``RemoveEnded`` can be."""
         self._add_gathered()
-        # In the order of the log, which is that in memory: in any other order, going through
-        # millions of jobs takes several times as long.
-        jobs = [job for job in self._rows if job is not None]
-        self._rows = []
-        table = ZtickJobTable(self._by_name, jobs, retained=retained)
+        jobs = [*self._by_name.values()]
+        if self._has_removals:
+            for job in jobs:
+                if job[STATUS_AT] == REMOVED:
+                    identifier = identifier_of(job)
+                    del self._by_name.shard_of(identifier)[identifier]
+            jobs = [job for job in jobs if job[STATUS_AT] != REMOVED]
+        table = ZtickJobTable(self._by_name, jobs, self._row_count, retained=retained)
         return ZtickEngine(table, self._rules, max_runs=max_runs)
 
 

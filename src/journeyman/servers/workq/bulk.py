@@ -1,6 +1,6 @@
 """The rows of a command log, decoded in bulk, -> a WorkQueue.
 
-    columns of a chunk --numpy--> heads of specs, keys of expiries --slices--> jobs of a BulkLoader
+    columns of a chunk --numpy--> specs, keys of expiries, sorted by shard --> jobs of a BulkLoader
     rows that are not adds -------------------------------------------> its events, one by one
     rows of odd ids ------- decoded once more, with the codec --------> a Loader, which folds
 
@@ -14,22 +14,35 @@ codec as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from journeyman.columnar.arrays import frozen, gather_behind, stored_in, text_in, valid_in
+from journeyman.columnar.kernels.byte_access import Bytes
+from journeyman.columnar.kernels.key_table import KeyTable, zlib_crcs
 from journeyman.columnar.workq import decode as columnar
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
 from journeyman.disk import Disk, RealDisk
+from journeyman.engines.sharded_dict import SHARDS
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import LoadedExtensions
-from journeyman.engines.workq.job import BIAS, HAS_TIME, HEAD_BYTES, IS_SCHEDULE, TOP_PRIORITY
-from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
+from journeyman.engines.workq.job import (
+    BIAS,
+    HAS_TIME,
+    HEAD_BYTES,
+    IS_SCHEDULE,
+    TOP_PRIORITY,
+    job_id_of,
+)
+from journeyman.engines.workq.loading import BulkLoader, ReadyRows, WorkqLoader
 from journeyman.formats.framing import Buffer, Stop
-from journeyman.formats.workq import CODEC, Command
+from journeyman.formats.workq import CODEC, HEADER, Command, Instant, JobAdded
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.units import NS_PER_MS
 
@@ -54,7 +67,9 @@ _HEAD = np.dtype(
 _KEY = np.dtype([("moment", _MOMENT), ("job_id", "V16")])
 assert _HEAD.itemsize == HEAD_BYTES
 
-CHUNK_ROWS = 16_384  # larger ones leave more unused memory allocated
+CHUNK_ROWS = (
+    1 << 14
+)  # specs that are in the cache, and the server takes some in while the next are decoded
 _ID_BYTES = 16
 _LAST_ADD = int(Command.SCHEDULE)
 _SANE_NS = 2**62  # times beyond may have been cut, and sums with a TTL would not fit
@@ -108,10 +123,8 @@ class _Recorder:
     def note_latest(self, created_ns: int) -> None:
         self.calls.append(("note_latest", created_ns))
 
-    def add_ready(
-        self, queue: int, jobs: Iterable[tuple[bytes, bytes]], expiries: Sequence[bytes]
-    ) -> None:
-        self.calls.append(("add_ready", queue, list(jobs), expiries))
+    def add_ready(self, queue: int, rows: ReadyRows) -> None:
+        self.calls.append(("add_ready", queue, rows))
 
     def add_job(self, job_id: bytes, spec: bytes) -> None:
         self.calls.append(("add_job", job_id, spec))
@@ -121,6 +134,14 @@ class _Recorder:
 
     def mark_odd(self, job_id: bytes) -> None:
         self.calls.append(("mark_odd", job_id))
+
+
+def warm_up() -> None:
+    """Have the kernels loaded, while there is nothing to read yet."""
+    now = Instant(0)
+    added = JobAdded(now, bytes(_ID_BYTES), "a", 1, 1, 0, 0, 0, b"a", None, now)
+    sample = HEADER + CODEC.encode(added)
+    _load_rows(columnar.decode(sample, payloads=True).batch, _Recorder(0, {}))
 
 
 def calls_of(files: list[str], now_ns: int, numbers: dict[str, int]) -> Iterator[Any]:
@@ -151,7 +172,7 @@ def offsets_of(files: list[str], odd: set[bytes]) -> Iterator[list[int]]:
 def _load_rows(batch: pa.RecordBatch, loader: BulkLoader | _Recorder) -> None:
     if not batch.num_rows:
         return
-    kinds = batch.column("kind").to_numpy()
+    kinds = stored_in(batch.column("kind"))
     id_bytes = _values(batch.column("job_id"))
     adds = np.flatnonzero(kinds <= _LAST_ADD)
     if len(adds):
@@ -163,14 +184,15 @@ def _load_rows(batch: pa.RecordBatch, loader: BulkLoader | _Recorder) -> None:
 def _load_adds(
     batch: pa.RecordBatch, kinds: Ints, id_bytes: bytes, rows: Ints, loader: BulkLoader | _Recorder
 ) -> None:
-    column = batch.column("name").dictionary_encode()
-    names = [str(name) for name in column.dictionary.to_pylist()]
-    codes = column.indices.fill_null(0).to_numpy()[rows]
-    is_text = np.array([_REPLACED not in name for name in names])
-    queues = np.array(
-        [loader.number_of(name) if _REPLACED not in name else 0 for name in names], np.int64
-    )
-    has_time = batch.column("time_ns").is_valid().to_numpy(zero_copy_only=False)[rows]
+    table = KeyTable()
+    codes = table.numbers_of(*text_in(batch.column("name")))[rows]
+    ends, text = table.keys()
+    is_text, queues = np.ones(len(table), np.bool_), np.zeros(len(table), np.int64)
+    for code in np.unique(codes).tolist():  # rows that are not adds have a name as well: ""
+        name = text[ends[code] : ends[code + 1]].tobytes().decode()
+        is_text[code] = _REPLACED not in name
+        queues[code] = loader.number_of(name) if is_text[code] else 0
+    has_time = valid_in(batch.column("time_ns"))[rows]
     created, times = _numbers(batch, "created_ns", rows), _numbers(batch, "time_ns", rows)
     ttrs, ttls = _numbers(batch, "ttr_ms", rows), _numbers(batch, "ttl_ms", rows)
     attempts, fails = _numbers(batch, "max_attempts", rows), _numbers(batch, "max_fails", rows)
@@ -198,24 +220,55 @@ def _load_adds(
     _set_moment(keys["moment"], expires)
     keys["job_id"] = heads["job_id"]
 
-    specs = _specs(heads, batch.column("payload"), rows)
-    ids = _slices(_values_of(heads["job_id"]), _ID_BYTES)
-    key_list = _slices(keys.tobytes(), _KEY.itemsize)
     loader.note_latest(int(created[is_sane].max(initial=0)))
     is_ready = is_sane & (expires > loader.now_ns) & (~has_time | (times <= loader.now_ns))
+    specs = _Specs(heads, *text_in(batch.column("payload")), rows)
     for code, queue in enumerate(queues.tolist()):
-        chosen = np.flatnonzero(is_ready & (codes == code))
-        if len(chosen) == len(rows):
-            loader.add_ready(queue, zip(ids, specs, strict=True), key_list)
-        elif len(chosen):
-            at = chosen.tolist()
-            jobs = [(ids[row], specs[row]) for row in at]
-            loader.add_ready(queue, jobs, [key_list[row] for row in at])
-    for row in np.flatnonzero(~is_ready).tolist():
+        is_chosen = is_ready & (codes == code)
+        if is_chosen.all():  # nothing need be copied
+            loader.add_ready(queue, specs.ready(slice(None), keys))
+        elif is_chosen.any():
+            loader.add_ready(queue, specs.ready(np.flatnonzero(is_chosen), keys))
+    others = np.flatnonzero(~is_ready)
+    for row, spec in zip(others.tolist(), specs.each(others), strict=True):
         if is_sane[row]:
-            loader.add_job(ids[row], specs[row])
+            loader.add_job(job_id_of(spec), spec)
         else:
-            loader.mark_odd(ids[row])
+            loader.mark_odd(job_id_of(spec))
+
+
+class _Specs:
+    """The specs of some rows of adds: heads, and payloads somewhere in the values of a column."""
+
+    def __init__(self, heads: Any, offsets: Ints, payloads: Bytes, rows: Ints) -> None:
+        self._heads = heads
+        self._payloads = payloads
+        self._starts, self._lengths = offsets[rows], np.diff(offsets)[rows]
+
+    def ready(self, chosen: Ints | slice, keys: Any) -> ReadyRows:
+        raw_ids = keys["job_id"][chosen].copy()
+        ids = frozen(raw_ids.view(np.uint8))
+        starts = np.arange(0, ids.size, _ID_BYTES)
+        shards = zlib_crcs(ids, starts, np.full(len(starts), _ID_BYTES)) % SHARDS
+        by_shard = np.argsort(shards, kind="stable")
+        ends, specs = self._packed(chosen)
+        return ReadyRows(
+            specs.tobytes(),
+            array("q", ends.tobytes()),
+            keys[chosen].tobytes(),
+            array("q", by_shard.tobytes()),
+            raw_ids[by_shard].tobytes(),
+            np.bincount(shards, minlength=SHARDS).tolist(),
+        )
+
+    def each(self, chosen: Ints) -> Iterator[bytes]:
+        ends, specs = self._packed(chosen)
+        data = specs.tobytes()
+        return (data[begin:end] for begin, end in pairwise(ends.tolist()))
+
+    def _packed(self, chosen: Ints | slice) -> tuple[Ints, Bytes]:
+        heads = self._heads[chosen].view(np.uint8)
+        return gather_behind(heads, self._payloads, self._starts[chosen], self._lengths[chosen])
 
 
 def _load_events(
@@ -224,7 +277,7 @@ def _load_events(
     """The adds of the batch are in already; what stands before the add of its id is odd."""
     ids = _slices(id_bytes, _ID_BYTES)
     added_at = {ids[row]: row for row in adds.tolist()}
-    logged = batch.column("logged_ns").to_numpy().tolist()
+    logged = stored_in(batch.column("logged_ns")).tolist()
     results = batch.column("result").to_pylist()
     kind_list = kinds.tolist()
     for row in np.flatnonzero((kinds > _LAST_ADD) & (kinds != UNKNOWN_KIND)).tolist():
@@ -244,7 +297,7 @@ def _fold_odd(view: Buffer, odd: set[bytes], fold: WorkqLoader) -> None:
 
 def _odd_offsets(batch: pa.RecordBatch, odd: set[bytes]) -> list[int]:
     ids = _slices(_values(batch.column("job_id")), _ID_BYTES)
-    offsets = batch.column("offset").to_numpy()
+    offsets = stored_in(batch.column("offset"))
     return [int(offsets[row]) for row, job_id in enumerate(ids) if job_id in odd]
 
 
@@ -253,8 +306,7 @@ def _odd_offsets(batch: pa.RecordBatch, odd: set[bytes]) -> list[int]:
 
 def _numbers(batch: pa.RecordBatch, name: str, rows: Ints) -> Ints:
     """Whole numbers of these rows, 0 where there is none."""
-    column = batch.column(name).fill_null(0).to_numpy(zero_copy_only=False)
-    return column[rows].astype(np.int64)
+    return stored_in(batch.column(name))[rows].astype(np.int64)
 
 
 def _set_moment(field: Any, moments: Ints) -> None:
@@ -273,24 +325,5 @@ def _values(column: Any) -> bytes:
     return b"" if values is None else bytes(values)
 
 
-def _values_of(array: Any) -> bytes:
-    return bytes(np.ascontiguousarray(array).tobytes())
-
-
 def _slices(data: bytes, size: int) -> list[bytes]:
     return [data[at : at + size] for at in range(0, len(data), size)]
-
-
-def _specs(heads: Any, payloads: Any, rows: Ints) -> list[bytes]:
-    _, offsets, values = payloads.buffers()
-    ends = np.frombuffer(offsets, np.int32)
-    data = b"" if values is None else bytes(values)
-    return [
-        head + data[start:end]
-        for head, start, end in zip(
-            _slices(heads.tobytes(), HEAD_BYTES),
-            ends[rows].tolist(),
-            ends[rows + 1].tolist(),
-            strict=True,
-        )
-    ]

@@ -67,7 +67,7 @@ from journeyman.logs.workq.log import (
     remove_pauses,
 )
 from journeyman.protocols.workq.readers import read_id
-from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
+from journeyman.servers.core.bulk_child import BULK_BYTES, WORKQ_READER, BulkFailed, can_use, read
 from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
@@ -75,8 +75,6 @@ from journeyman.servers.workq.writer import LogRecorder, WorkqRecorder, WorkqWri
 from journeyman.storage import Storage
 from journeyman.units import NS_PER_MS
 
-# Below this, importing the libraries takes longer than reading with the formats.
-BULK_BYTES = 8 * 1024 * 1024
 _BULK = "journeyman.servers.workq.bulk"
 
 
@@ -178,7 +176,7 @@ class _Reading:
         reports: list[FileReport] = []
         fold = WorkqLoader(self._extensions)
         try:
-            for message in read(f"{_BULK}:calls_of", files, now_ns, numbers):
+            for message in read(WORKQ_READER, files, now_ns, numbers):
                 if message is None:
                     return None
                 if isinstance(message, FileReport):

@@ -1,6 +1,6 @@
 """The rows of the schedule's log, decoded in bulk, as pieces for a ZtickLoader.
 
-    columns of a chunk --numpy--> identifiers, heads of jobs: see engines/ztick/jobs.py
+    columns of a chunk --numpy--> jobs, sorted by shard: see engines/ztick/jobs.py
     rows about rules -----------> where they stand: they are few, and of many shapes
 
 The server reads large logs in a process of its own (core/bulk_child.py). That process imports this
@@ -9,26 +9,42 @@ module and what it needs, and nothing of the server.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from journeyman.columnar.arrays import gather_behind, stored_in, text_in
+from journeyman.columnar.kernels.byte_access import Bytes, Ints
+from journeyman.columnar.kernels.key_table import zlib_crcs
 from journeyman.columnar.seals import is_proven
 from journeyman.columnar.ztick import decode as columnar
 from journeyman.disk import Disk, RealDisk
+from journeyman.engines.sharded_dict import SHARDS
 from journeyman.engines.ztick.jobs import HEAD_BYTES, REMOVED
+from journeyman.engines.ztick.loading import ShardedRows
 from journeyman.formats.framing import Stop
-from journeyman.formats.ztick import CODEC
+from journeyman.formats.ztick import CODEC, JobSet, Status
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
 from journeyman.logs.recovery import FileReport
 
 FILE, JOBS, RULES, REPORT = range(4)  # the kinds of pieces
 
+CHUNK_ROWS = 1 << 17  # many a shard, and the server takes some in while the next are decoded
+
 _HEAD = np.dtype([("time", ">u8"), ("order", ">u8"), ("status", "u1")])
 assert _HEAD.itemsize == HEAD_BYTES
+_NEW_LINE = ord("\n")
 _SIGN = np.uint64(1 << 63)  # without it times compare as numbers without a sign
+
+
+def warm_up() -> None:
+    """Have the kernels loaded, while there is nothing to read yet."""
+    sample = CODEC.encode(JobSet("a", 0, Status.PLANNED))
+    is_proven(CODEC, sample)
+    for _ in _pieces(columnar.decode(sample).batch, 0):
+        pass
 
 
 def pieces_of(files: list[str]) -> Iterator[tuple[int, Any] | None]:
@@ -46,12 +62,12 @@ def read_pieces(disk: Disk, files: list[str]) -> Iterator[tuple[int, Any] | None
             return
         records = 0
         yield FILE, path
-        for chunk in columnar.iter_batches(view):
+        for chunk in columnar.iter_batches(view, max_records=CHUNK_ROWS):
             if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
                 yield None
                 return
             for piece in _pieces(chunk.batch, jobs):
-                jobs += len(piece[1][0]) if piece[0] == JOBS else 0
+                jobs += len(piece[1].ends) - 1 if piece[0] == JOBS else 0
                 yield piece
             records += chunk.batch.num_rows
         yield REPORT, FileReport(path, len(view), records, saved_after_damage=0, lost_at_least=0)
@@ -59,21 +75,37 @@ def read_pieces(disk: Disk, files: list[str]) -> Iterator[tuple[int, Any] | None
 
 def _pieces(batch: Any, first: int) -> Iterator[tuple[int, Any]]:
     """``first``: how many jobs came before."""
-    kinds = _numbers(batch.column("kind"))
+    kinds = stored_in(batch.column("kind"))
     is_job = (kinds == JOB) | (kinds == JOB_REMOVAL)
     if not is_job.all():
-        yield RULES, _numbers(batch.column("offset"))[~is_job].tolist()
-        batch = batch.filter(is_job)
-        kinds = kinds[is_job]
-    heads = np.empty(len(kinds), _HEAD)
-    times = _numbers(batch.column("execution_ns")).astype(np.int64)
-    heads["time"] = times.view(np.uint64) ^ _SIGN
-    heads["order"] = np.arange(first, first + len(kinds))
-    heads["status"] = np.where(kinds == JOB, _numbers(batch.column("status")), REMOVED)
-    yield JOBS, (batch.column("identifier").to_pylist(), heads.tobytes())
+        yield RULES, stored_in(batch.column("offset"))[~is_job].tolist()
+    in_order = np.flatnonzero(is_job)
+    offsets, text = text_in(batch.column("identifier"))
+    starts, lengths = offsets[in_order], np.diff(offsets)[in_order]
+    shards = zlib_crcs(text, starts, lengths) % SHARDS
+    by_shard = np.argsort(shards, kind="stable")
+    rows, starts, lengths = in_order[by_shard], starts[by_shard], lengths[by_shard]
+    heads = np.empty(len(rows), _HEAD)
+    heads["time"] = stored_in(batch.column("execution_ns"))[rows].view(np.uint64) ^ _SIGN
+    heads["order"] = first + by_shard
+    is_removal = kinds[rows] == JOB_REMOVAL
+    heads["status"] = np.where(is_removal, REMOVED, stored_in(batch.column("status"))[rows])
+    ends, jobs = gather_behind(heads.view(np.uint8), text, starts, lengths)
+    yield (
+        JOBS,
+        ShardedRows(
+            np.bincount(shards, minlength=SHARDS).tolist(),
+            jobs.tobytes(),
+            array("q", ends.tobytes()),
+            _lines(text, starts, lengths),
+            bool(is_removal.any()),
+        ),
+    )
 
 
-def _numbers(column: Any) -> npt.NDArray[Any]:
-    """Whole numbers, 0 where there is none."""
-    numbers: npt.NDArray[Any] = column.fill_null(0).to_numpy(zero_copy_only=False)
-    return numbers
+def _lines(text: Bytes, starts: Ints, lengths: Ints) -> str | None:
+    """A line for each identifier; None if one has more than one."""
+    if not len(starts) or (text == _NEW_LINE).any():
+        return None
+    breaks = np.full(len(starts), _NEW_LINE, np.uint8)
+    return str(gather_behind(breaks, text, starts, lengths)[1][1:].tobytes(), "utf-8")

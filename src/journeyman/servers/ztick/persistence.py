@@ -35,13 +35,11 @@ from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.segments import ZtickNames
 from journeyman.logs.ztick.compaction import CompactionStatus, Compactor
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.servers.core.bulk_child import BulkFailed, can_use, read
+from journeyman.servers.core.bulk_child import BULK_BYTES, ZTICK_READER, BulkFailed, can_use, read
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.units import DAY_MS, NS_PER_MS
 
-# Below this, importing the libraries takes longer than reading with the formats.
-BULK_BYTES = 8 * 1024 * 1024
 RETENTION_LOOK_S = 0.2  # while there is something to remove
 RETENTION_JOBS = 200  # removed at a look: a thousand a second, 86 million a day
 
@@ -115,7 +113,7 @@ class _Reading:
                 elif kind == _REPORT:
                     reports.append(value)
                 elif kind == _JOBS:
-                    self.loader.add_heads(*value)
+                    self.loader.add_sharded(value)
                 else:
                     _add_rules(self.loader, view, value)
         except (BulkFailed, ImportError):
@@ -126,7 +124,7 @@ class _Reading:
 
     def _pieces(self, files: list[str]) -> Iterator[tuple[int, Any] | None]:
         if can_use(self._disk):
-            return read("journeyman.servers.ztick.bulk:pieces_of", files)
+            return read(ZTICK_READER, files)
         from journeyman.servers.ztick.bulk import read_pieces
 
         return read_pieces(self._disk, files)
