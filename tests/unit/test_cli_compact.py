@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from journeyman.errors import LogError
 from journeyman.formats import workq, ztick
+from journeyman.logs.holders import Place, register
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
+from journeyman.spark.maintenance.holding import held, logs_at, refuse_unread
+from journeyman.spark.sinks.staging import LocalDisk
 from tests.support.cli_commands import (
     CLOCK,
     DISK,
@@ -250,3 +254,69 @@ def test_the_golden_log_does_not_bring_a_deleted_job_back(tmp_path):
     )
     assert description["deleted_id"] not in {row["id"] for row in found}
     assert [row["id"] for row in found] == [j["id"] for j in description["state_after_replay"]]
+
+
+# --- holders ---
+
+
+def hold(directory: Path, log: str, place: Place | None) -> None:
+    """A lake that was seen just now, and has read the log up to here."""
+    places = {} if place is None else {log: place}
+    assert register(DISK, str(directory), "me", "lake /lake", CLOCK.now_ns(), places)
+
+
+def assert_waits(result, directory: Path) -> None:
+    assert result.exit_code == 0
+    assert f"{directory}: " in result.stderr
+    assert "stay for lake /lake: let it read them first" in result.stderr
+
+
+def refused_by_the_pipeline(dialect: str, path: Path) -> bool:
+    (log,) = logs_at(dialect, (str(path),))
+    with held(LocalDisk(), CLOCK, dialect, log) as hands:
+        try:
+            refuse_unread(DISK, CLOCK, hands)
+        except LogError as error:
+            return "lake /lake has not read all of it: let it read first" in str(error)
+    return False
+
+
+def test_a_schedule_that_a_lake_has_not_read_is_left_alone(tmp_path):
+    log = write_ztick(tmp_path / "log", job("a", 1), job("a", 2))
+    before = log.read_bytes()
+    hold(tmp_path, "log", Place("log", log.stat().st_ino, len(before) - 1))
+    assert refused_by_the_pipeline("ztick", log)
+    assert_waits(run("compact", log), tmp_path)
+    assert log.read_bytes() == before
+    hold(tmp_path, "log", Place("log", log.stat().st_ino, len(before)))
+    assert not refused_by_the_pipeline("ztick", log)
+    assert "stay for" not in run("compact", log).stderr
+    assert len(log.read_bytes()) < len(before)
+
+
+def test_cleaning_leaves_segments_that_a_lake_has_not_read(tmp_path):
+    write_workq(tmp_path, *([added(number, at_ns=PAST_NS)] for number in (1, 2, 3)))
+    hold(tmp_path, "", Place("000000002.log", 0, 0))
+    assert refused_by_the_pipeline("workq", tmp_path)
+    assert_waits(run("clean", tmp_path), tmp_path)
+    left = sorted(path.name for path in tmp_path.glob("*.log"))
+    assert left == ["000000002.log", "000000003.log"]
+    hold(tmp_path, "", Place("000000003.log", 0, 10**6))
+    assert not refused_by_the_pipeline("workq", tmp_path)
+    assert "stay for" not in run("clean", tmp_path).stderr
+    assert not (tmp_path / "000000002.log").exists()
+
+
+def test_retention_leaves_segments_that_a_lake_has_not_read(tmp_path):
+    for number in (1, 2, 3):
+        write_segment(tmp_path / f"jobs.{number}", put(number))
+    write_checkpoint(tmp_path / "jobs.read.", 3)
+    hold(tmp_path, "jobs", Place("jobs.2", 0, 0))
+    assert_waits(run("compact", tmp_path), tmp_path)
+    assert not (tmp_path / "jobs.1").exists()
+    assert (tmp_path / "jobs.2").exists()
+    hold(tmp_path, "jobs", None)
+    assert_waits(run("compact", tmp_path), tmp_path)
+    hold(tmp_path, "jobs", Place("jobs.3", 0, 0))
+    assert "stay for" not in run("compact", tmp_path).stderr
+    assert not (tmp_path / "jobs.2").exists()

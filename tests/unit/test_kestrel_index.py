@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import google_crc32c
 import pytest
 
 from journeyman.errors import LogFull, UsageError
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.logs.kestrel.log import KestrelLog
-from journeyman.logs.kestrel.segments import Segment, load_index
+from journeyman.logs.kestrel.segments import Segment, load_segment
 from journeyman.testing.simulated_disk import ManualClock, SimulatedDisk
 
 SEGMENT_BYTES = 200_000
@@ -121,16 +122,25 @@ def test_a_segment_that_is_just_being_left_is_not_indexed_before_all_of_it_is_kn
         assert journal.left_for(Reader(0)) == (1000, 1_000_000)
 
 
+def respelt(index: bytes, **changes: object) -> bytes:
+    """An index that says something else, its own checksum right."""
+    line = json.dumps({**json.loads(index.splitlines()[0]), **changes}).encode()
+    return b"%s\n%08x\n" % (line, google_crc32c.value(line))
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
         lambda index: b"",
         lambda index: b"{",
         lambda index: b"[]",
-        lambda index: json.dumps({**json.loads(index), "version": 9}).encode(),
-        lambda index: json.dumps({**json.loads(index), "proof": [1, 2, 3]}).encode(),
-        lambda index: json.dumps({**json.loads(index), "marks": [["a"]]}).encode(),
-        lambda index: json.dumps({**json.loads(index), "items": 0}).encode(),
+        lambda index: index[:-30],
+        lambda index: index.replace(b'"records":1', b'"records":2'),
+        lambda index: respelt(index, version=9),
+        lambda index: respelt(index, proof=[1, 2]),
+        lambda index: respelt(index, marks=[["a"]]),
+        lambda index: respelt(index, own={"marks": []}),
+        lambda index: respelt(index, records=0),
     ],
 )
 def test_an_index_that_does_not_fit_is_made_anew(world, spoil):
@@ -141,7 +151,7 @@ def test_an_index_that_does_not_fit_is_made_anew(world, spoil):
     where = path.replace("/q/", "/q/.index/")
     spoiled = spoil(world.disk.read_bytes(where))
     world.disk.plant(where, spoiled)
-    assert load_index(world.disk, path) is None
+    assert load_segment(world.disk, path) is None
     with world.open() as journal:
         assert not journal.segments[0].indexed
         assert journal.segments == expected

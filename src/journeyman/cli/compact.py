@@ -30,6 +30,8 @@ from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
 from journeyman.logs.catalog import KESTREL, LEDGER, WORKQ, ZTICK, Log
 from journeyman.logs.detection import LogFinder
+from journeyman.logs.holders import Holders, names_of_holders
+from journeyman.logs.publication import HELD_DIRECTORY
 from journeyman.logs.segments import QUARANTINE, names_in
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import WorkqLog
@@ -61,7 +63,8 @@ def compact(
     """Make the log at PATH as small as its state allows.
 
     A ztick log becomes one file without replaced or removed entries. A kestrel queue loses the
-    segments that every reader has passed. A ledger keeps the last record of each key.
+    segments that every reader has passed. A ledger keeps the last record of each key. What a stream
+    or a lake has not read yet stays.
     """
     disk, clock = RealDisk(), SystemClock()
     logs = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)
@@ -75,8 +78,10 @@ def compact(
                 warn(f"{log.where} is a workq log: use `journeyman clean {log.where}`")
             continue
         before = _quarantined(disk, log)
+        holders = _holders(disk, clock)
         with working(f"compacting {log.title}", quiet=quiet):
-            row, words = _compact_one(disk, clock, log, archive)
+            row, words = _compact_one(disk, clock, log, archive, holders)
+        _warn_of_held(disk, holders)
         if _quarantined(disk, log) != before and not quiet:
             warn(f"{log.where}: damage was put aside in {QUARANTINE}/ first")
         if log.dialect == ZTICK:
@@ -85,21 +90,43 @@ def compact(
             output.line(json_line(row) if as_json(format_, json_) else words)
 
 
+def _holders(disk: Disk, clock: Clock) -> Holders:
+    """Streams and lakes beside the log, within the limits that a server has by default."""
+    return Holders(
+        disk,
+        clock,
+        tell=lambda gone: warn(
+            f"{gone.directory}: {gone.who} had not read all that was dropped: {gone.reason}"
+        ),
+    )
+
+
+def _warn_of_held(disk: Disk, holders: Holders) -> None:
+    for (directory, _), size in holders.held_bytes.items():
+        if size:
+            names = ", ".join(names_of_holders(disk, directory))
+            warn(
+                f"{directory}: {counted(size, 'byte')} stay for {names}: let it read them first, "
+                f"or remove its file in {posixpath.join(directory, HELD_DIRECTORY)}"
+            )
+
+
 def _compact_one(
-    disk: Disk, clock: Clock, log: Log, archive: str | None
+    disk: Disk, clock: Clock, log: Log, archive: str | None, holders: Holders
 ) -> tuple[dict[str, Any], str]:
     if log.dialect == ZTICK:
-        return _compact_ztick(disk, clock, log)
+        return _compact_ztick(disk, clock, log, holders)
     if log.dialect == LEDGER:
-        return _compact_ledger(disk, clock, log)
-    return _retain_kestrel(disk, clock, log, archive)
+        return _compact_ledger(disk, clock, log, holders)
+    return _retain_kestrel(disk, clock, log, archive, holders)
 
 
-def _compact_ledger(disk: Disk, clock: Clock, log: Log) -> tuple[dict[str, Any], str]:
-    from journeyman.logs.holders import Holders
+def _compact_ledger(
+    disk: Disk, clock: Clock, log: Log, holders: Holders
+) -> tuple[dict[str, Any], str]:
     from journeyman.logs.ledger.log import LedgerLog
 
-    with LedgerLog.open(disk, clock, log.where, holders=Holders(disk, clock)) as ledger:
+    with LedgerLog.open(disk, clock, log.where, holders=holders) as ledger:
         before = ledger.size
         ledger.compact()
         after = ledger.size
@@ -107,10 +134,14 @@ def _compact_ledger(disk: Disk, clock: Clock, log: Log) -> tuple[dict[str, Any],
     return row, f"{log.where}: {before} bytes read, {after} kept"
 
 
-def _compact_ztick(disk: Disk, clock: Clock, log: Log) -> tuple[dict[str, Any], str]:
+def _compact_ztick(
+    disk: Disk, clock: Clock, log: Log, holders: Holders
+) -> tuple[dict[str, Any], str]:
+    from journeyman.logs.ztick.compaction import CompactionReport
     from journeyman.logs.ztick.log import compact_offline
 
-    report = compact_offline(disk, log.where, now_ns=clock.now_ns())
+    done = compact_offline(disk, log.where, now_ns=clock.now_ns(), holders=holders)
+    report = done or CompactionReport(0, 0, 0, 0)
     row = {
         "dialect": ZTICK,
         "log": log.where,
@@ -146,7 +177,7 @@ def _warn_of_new_runners(disk: Disk, path: str) -> None:
 
 
 def _retain_kestrel(
-    disk: Disk, clock: Clock, log: Log, archive: str | None
+    disk: Disk, clock: Clock, log: Log, archive: str | None, holders: Holders
 ) -> tuple[dict[str, Any], str]:
     row: dict[str, Any] = {"dialect": KESTREL, "log": log.where, "queue": log.queue}
     assert log.queue is not None
@@ -158,7 +189,9 @@ def _retain_kestrel(
         )
     from journeyman.logs.kestrel.log import KestrelLog
 
-    with KestrelLog.open(disk, clock, log.where, log.queue, archive_directory=archive) as journal:
+    with KestrelLog.open(
+        disk, clock, log.where, log.queue, archive_directory=archive, holders=holders
+    ) as journal:
         retired = journal.retain()
     names = ", ".join(posixpath.basename(each) for each in retired)
     where = "deleted" if archive is None else f"moved to {archive}"
@@ -194,7 +227,7 @@ def clean(
     """Drop records of expired and deleted jobs from the workq log at PATH.
 
     A segment is rewritten once about half of its records can be dropped, and removed when none is
-    left. The active segment is never touched.
+    left. The active segment is never touched, nor is what a stream or a lake has not read yet.
     """
     disk, clock = RealDisk(), SystemClock()
     logs = LogFinder(disk, warn).find_whole(path, dialect=dialect)
@@ -205,13 +238,15 @@ def clean(
             f"{path} is a {log.dialect} log, which is not cleaned: use `journeyman compact {path}`"
         )
     check_drop_as_of(as_of, force=force)
+    holders = _holders(disk, clock)
     with (
         working(f"cleaning {log.title}", quiet=quiet),
-        WorkqLog.open(disk, clock, log.where) as workq,
+        WorkqLog.open(disk, clock, log.where, holders=holders) as workq,
     ):
         if not workq.recovery.clean and not quiet:
             warn(f"{log.where}: damage was put aside in quarantine/ first")
         report = workq.clean(as_of, thorough=force)
+    _warn_of_held(disk, holders)
     with Output() as output:
         output.line(
             json_line(_row(path, report)) if as_json(format_, json_) else _words(path, report)

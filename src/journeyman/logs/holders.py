@@ -88,8 +88,8 @@ def ask(
 ) -> Free:
     """How many of these closed files, oldest first, no holder needs any more.
 
-    ``active``: the file that follows them, if names do not say the order. It counts too: it cannot
-    be closed as long as these are there.
+    ``active``: the file that follows them, if names do not say the order; empty, if none does. It
+    counts too: it cannot be closed as long as these are there.
     """
     if holders is None or not files:
         return Free(directory, tuple(files), len(files))

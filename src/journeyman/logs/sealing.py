@@ -113,6 +113,19 @@ def sealed(
         yield make_seal(format_, SealKind.CLOSING, stamp, offset)
 
 
+def block_offsets(format_: SealFormat, sizes: Iterable[int]) -> Iterator[int | None]:
+    """Where entries of these sizes stand in what ``sealed`` makes of them without a header.
+
+    None inside a block: a reader may begin only where a block does.
+    """
+    offset, block = format_.size, 0
+    for size in sizes:
+        yield offset if block == 0 else None
+        offset, block = offset + size, block + size
+        if block >= BLOCK_BYTES:
+            offset, block = offset + format_.size, 0
+
+
 R = TypeVar("R")
 
 UNSEALED: Final = "unsealed"

@@ -3,7 +3,7 @@
     <dir>/<queue>.<number>         segments: items in the order of their ids
     <dir>/<queue>.read.<reader>    checkpoints, see checkpoints.py
     <dir>/<queue>.lock             held for as long as the queue is open; the original has none
-    <dir>/.index/                  what closed segments hold, see segments.py
+    <dir>/.index/                  what closed segments hold, see logs/indexes.py
     <dir>/quarantine/              damaged bytes, see recovery
 
     put         an id, one record, and a new segment before it if it would not fit this one
@@ -44,15 +44,15 @@ from journeyman.formats.kestrel.codec import SEALS
 from journeyman.formats.seals import BLOCK_BYTES
 from journeyman.logs.appender import Appender, SyncPolicy, in_blocks
 from journeyman.logs.holders import Holders, ask
+from journeyman.logs.indexes import remove_index
 from journeyman.logs.kestrel.checkpoints import Checkpoints
 from journeyman.logs.kestrel.reading import ItemReader
 from journeyman.logs.kestrel.segments import (
     Segment,
     SegmentCatalog,
     recover_segments,
-    remove_index,
     retire_segment,
-    save_index,
+    save_segment,
 )
 from journeyman.logs.publication import finish, journal_path, pending, remove_durably
 from journeyman.logs.recovery import RecoveryReport, copy_aside
@@ -361,7 +361,7 @@ class KestrelLog:
         with self._files:
             missing = [s for s in self._without_index() if self._disk.exists(s.path)]
             for segment in missing:
-                save_index(self._disk, segment)
+                save_segment(self._disk, segment)
         return len(missing)
 
     def _without_index(self) -> list[Segment]:

@@ -1,20 +1,15 @@
 """The segments of a kestrel queue: what is known of each without reading it, and when one may go.
 
     <dir>/<queue>.<number>            the segment
-    <dir>/.index/<queue>.<number>     its index, once the segment is closed; JSON
+    <dir>/.index/<queue>.<number>     its index, once the segment is closed: see logs/indexes.py
 
     marks     (id, offset, items and bytes before it)  about every 64 KiB; in a sealed segment only
               where a block begins, so that a reader can prove what it reads from there
-    edges     first and last id, items, bytes, size of the file
-    proof     a checksum over the first and the last bytes of the segment
+    edges     first and last id, items, bytes
 
-An index is derived from its segment. One that is missing, damaged or does not match is created
-again by reading the segment, so it may be deleted at any time. It is in a separate directory
-because the original takes every file beside the segments for a queue, and in a hidden one because
-readers of directories would look for queues in any other.
-
-A segment whose ids do not ascend (no server writes one, files may have been put together by hand)
-has only the first mark: it is always read from its beginning.
+A segment without an index that matches is read at the start. A segment whose ids do not ascend (no
+server writes one, files may have been put together by hand) has only the first mark: it is always
+read from its beginning.
 
     ids         1..2       3..4       5..6       7
     segment     jobs.10    jobs.20    jobs.30    jobs.40 (active)
@@ -35,29 +30,24 @@ The order is that of the first ids inside. File numbers follow it, unless files 
 from __future__ import annotations
 
 import errno
-import json
 import posixpath
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import google_crc32c
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
 from journeyman.folds.kestrel import FoldedQueue, Reader
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import WRITER, ItemPut, Record
-from journeyman.logs.publication import put_in_place, remove_durably, write_whole
+from journeyman.logs.indexes import IndexDraft, load_index, remove_index, save_index
+from journeyman.logs.publication import remove_durably, write_whole
 from journeyman.logs.recovery import CHUNK_BYTES, FileReport, recover_entries
 from journeyman.logs.segments import TEMPORARY_MARK, Position, kestrel_archive_name
+from journeyman.units import NS_PER_MS
 
-INDEX_DIRECTORY = ".index"
 MARK_BYTES = 64 * 1024
-PROOF_BYTES = 4096
-_VERSION = 1
-_TEMPORARY = ".new"
+_FOREVER_MS = 2**63
 
 Mark = tuple[int, int, int, int]  # id, offset, items before it, bytes of data before it
 
@@ -73,6 +63,9 @@ class Segment:
     data_bytes: int = 0
     ascending: bool = True
     marks: list[Mark] = field(default_factory=list, compare=False)
+    first_ms: int = field(default=_FOREVER_MS, compare=False)  # the earliest time of an item
+    last_ms: int = field(default=-_FOREVER_MS, compare=False)
+    timeless: bool = field(default=False, compare=False)  # it has records that are no items
     indexed: bool = field(default=False, compare=False)  # there is a file that says all this
     sealed_to: int | None = field(default=None, compare=False)  # where the last seal found ends
 
@@ -90,6 +83,11 @@ class Segment:
         self.last_id = max(self.last_id, item.item_id)
         self.items += 1
         self.data_bytes += len(item.data)
+        self._note_times([item.add_time_ms])
+
+    def _note_times(self, times_ms: list[int]) -> None:
+        self.first_ms = min(self.first_ms, *times_ms)
+        self.last_ms = max(self.last_ms, *times_ms)
 
     def note_run(
         self,
@@ -119,11 +117,14 @@ class Segment:
             data_bytes += len(item.data)
         self.items, self.data_bytes = count, data_bytes
         self.last_id = items[-1].item_id
+        self._note_times([item.add_time_ms for item in items])
 
     def note_entry(self, entry: Entry[Record]) -> None:
         if isinstance(entry.record, ItemPut):
             may_mark = self.sealed_to in (None, entry.offset)
             self.note(entry.record, entry.offset, may_mark=may_mark)
+        else:
+            self.timeless = True
 
     def note_seal(self, entry: Entry[Record]) -> None:
         self.sealed_to = entry.end
@@ -182,67 +183,41 @@ class SegmentCatalog:
         self._segments.remove(segment)
 
 
-def load_index(disk: Disk, path: str) -> Segment | None:
+def load_segment(disk: Disk, path: str) -> Segment | None:
     """What the index says of this segment; None if there is none that can be trusted."""
-    where = _index_path(path)
-    if not disk.exists(where):
+    size = disk.size(path)
+    index = load_index(disk, path, size)
+    if index is None or index.size != size or not index.records or index.keys is None:
         return None
     try:
-        known = json.loads(disk.read_bytes(where))
-        if known["version"] != _VERSION or known["proof"] != _proof(disk, path):
-            return None
-        marks = [(int(i), int(at), int(n), int(size)) for i, at, n, size in known["marks"]]
-        segment = Segment(
-            path,
-            int(known["first_id"]),
-            int(known["last_id"]),
-            int(known["items"]),
-            int(known["data_bytes"]),
-            bool(known["ascending"]),
-            marks,
-            indexed=True,
-        )
+        marks = [
+            (int(item_id), mark.offset, mark.records, int(data_bytes))
+            for mark, (item_id, data_bytes) in zip(index.marks, index.own["marks"], strict=True)
+        ]
+        first_id, last_id = map(int, index.keys)
+        data_bytes, ascending = int(index.own["data_bytes"]), bool(index.own["ascending"])
     except (ValueError, KeyError, TypeError):
         return None
-    return segment if segment.items > 0 and marks else None
+    known = Segment(path, first_id, last_id, index.records, data_bytes, ascending, marks)
+    known.indexed = True
+    return known if marks else None
 
 
-def save_index(disk: Disk, segment: Segment) -> None:
+def save_segment(disk: Disk, segment: Segment) -> None:
     """Write the index of a segment that is closed."""
-    where = _index_path(segment.path)
-    known = {
-        "version": _VERSION,
-        "proof": _proof(disk, segment.path),
-        "first_id": segment.first_id,
-        "last_id": segment.last_id,
-        "items": segment.items,
+    draft = IndexDraft()
+    draft.places = [(offset, items) for _, offset, items, _ in segment.marks]
+    draft.records = segment.items
+    draft.timeless = segment.timeless
+    draft.note_times(segment.first_ms * NS_PER_MS, segment.last_ms * NS_PER_MS)
+    draft.note_keys(segment.first_id, segment.last_id)
+    own = {
         "data_bytes": segment.data_bytes,
         "ascending": segment.ascending,
-        "marks": segment.marks,
+        "marks": [(item_id, data_bytes) for item_id, _, _, data_bytes in segment.marks],
     }
-    disk.make_dirs(posixpath.dirname(where))
-    write_whole(disk, where + _TEMPORARY, [json.dumps(known).encode()])
-    put_in_place(disk, where + _TEMPORARY, where)
+    save_index(disk, segment.path, draft.of(disk.view(segment.path), own))
     segment.indexed = True
-
-
-def remove_index(disk: Disk, path: str) -> None:
-    """The segment was removed. An index that comes back after a crash does no harm."""
-    where = _index_path(path)
-    if disk.exists(where):
-        disk.remove(where)
-
-
-def _index_path(path: str) -> str:
-    directory, name = posixpath.split(path)
-    return posixpath.join(directory, INDEX_DIRECTORY, name)
-
-
-def _proof(disk: Disk, path: str) -> list[Any]:
-    size = disk.size(path)
-    head = disk.read_at(path, 0, PROOF_BYTES)
-    tail = disk.read_at(path, max(0, size - PROOF_BYTES), PROOF_BYTES)
-    return [size, google_crc32c.value(head), google_crc32c.value(tail)]
 
 
 def recover_segments(
@@ -256,7 +231,7 @@ def recover_segments(
     segments: list[Segment] = []
     reports: list[FileReport] = []
     for path in paths:
-        known = None if thorough or path == paths[-1] else load_index(disk, path)
+        known = None if thorough or path == paths[-1] else load_segment(disk, path)
         if known is not None:
             segments.append(known)
             continue

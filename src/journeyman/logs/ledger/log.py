@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import posixpath
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -48,6 +48,7 @@ from journeyman.formats.ledger import (
 from journeyman.logs.appender import Appender
 from journeyman.logs.damage import Damage
 from journeyman.logs.holders import Holders, ask
+from journeyman.logs.indexes import IndexDraft, remove_index, try_to_save
 from journeyman.logs.publication import (
     Publication,
     finish,
@@ -221,16 +222,28 @@ class LedgerLog:
                 for path in read_only
                 for entry in read_whole(CODEC, self._disk.view(path))
             )
-            encoded = [CODEC.encode(record) for record in states.values() if keeps(record)]
+            kept = [record for record in states.values() if keeps(record)]
+            encoded = [CODEC.encode(record) for record in kept]
             *replaced, last = [posixpath.basename(path) for path in read_only]
             staging = posixpath.join(self._directory, _STAGING)
             self._disk.make_dirs(staging)
             write_whole(self._disk, posixpath.join(staging, last), [HEADER, *encoded])
             change = Publication({posixpath.join(_STAGING, last): last}, tuple(replaced))
             publish(self._disk, journal_path(self._directory), change)
+            self._index(read_only, kept, map(len, encoded))
             free.dropped(read_only)
             self._live_bytes = sum(map(len, encoded))
             self.size = sum(self._disk.size(path) for path in self._segments())
+
+    def _index(self, read: list[str], kept: list[Record], sizes: Iterable[int]) -> None:
+        """Of the snapshot of the segments that were read."""
+        draft, offset = IndexDraft(), len(HEADER)
+        for record, size in zip(kept, sizes, strict=True):
+            draft.note(offset, record.logged.unix_ns, None)
+            offset += size
+        for path in read[:-1]:
+            remove_index(self._disk, path)
+        try_to_save(self._disk, read[-1], draft)
 
     def close(self) -> None:
         """Sync, and let others have the ledger. A compaction under way comes to its end first."""

@@ -22,7 +22,7 @@ goes as soon as that is seen.
     3 the next segment
 
 A step is durable before the next is decided upon, so what is in the log is always what the rules
-below were asked about.
+below were asked about. As all of the log is read, segments without an index get theirs.
 
 What a whole log says of each job id decides which records may go:
 
@@ -63,6 +63,7 @@ from journeyman.errors import FormatError, LogError
 from journeyman.folds.workq import FoldedJob, expires_ns
 from journeyman.formats.framing import Buffer, Entry, iter_entries
 from journeyman.formats.workq import CODEC, Command, JobAdded, Record, UnknownCommand
+from journeyman.logs.indexes import IndexDraft, remove_index, try_to_save
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.segments import Position
 from journeyman.units import NS_PER_S
@@ -133,10 +134,17 @@ class Trace:
         return place < self.fresh or not self.adds or self.over_ns() <= as_of_ns
 
 
-def gather(traces: dict[bytes, Trace], segment: int, entries: Iterable[Entry[Record]]) -> None:
+def gather(
+    traces: dict[bytes, Trace],
+    segment: int,
+    entries: Iterable[Entry[Record]],
+    draft: IndexDraft | None = None,
+) -> None:
     """Take in the records of one segment; segments come in order."""
     for entry in entries:
         record = entry.record
+        if draft is not None:
+            draft.note(entry.offset, record.logged.unix_ns, record.job_id)
         trace = traces.get(record.job_id)
         if trace is None:
             trace = traces[record.job_id] = Trace()
@@ -169,8 +177,12 @@ class _Plan:
     kept: list[tuple[int, int]] = field(default_factory=list)  # (begin, end), joined up
     moments_ns: int = 0  # the sum of those of all records
     kept_moments_ns: int = 0
+    kept_bytes: int = len(CODEC.header)
+    draft: IndexDraft = field(default_factory=IndexDraft)  # of what is kept
 
     def keep(self, entry: Entry[Record], moment_ns: int) -> None:
+        self.draft.note(self.kept_bytes, entry.record.logged.unix_ns, entry.record.job_id)
+        self.kept_bytes += entry.length
         self.kept_moments_ns += moment_ns
         if self.kept and self.kept[-1][1] == entry.offset:
             self.kept[-1] = self.kept[-1][0], entry.end
@@ -209,6 +221,7 @@ class Cleaner:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._due_ns: dict[str, int] = {}
+        self._indexed: set[str] = set()  # these, if they are worth one, have an index
         self._doubt: LogError | None = None
 
     def is_due(self, read_only: Sequence[str], as_of_ns: int) -> bool:
@@ -241,6 +254,7 @@ class Cleaner:
             rewritten = removed = False
             if plan.dropped == plan.records:
                 self._change(path, remove_durably, self._disk, path)
+                remove_index(self._disk, path)
                 freed, removed = plan.size, True
             elif plan.dropped and (thorough or plan.due_ns <= as_of_ns):
                 freed, rewritten = plan.size - self._rewrite(path, plan), True
@@ -263,11 +277,18 @@ class Cleaner:
         traces: dict[bytes, Trace] = {}
         for segment, path in enumerate((*read_only, end.path)):
             size = end.offset if path == end.path else None
+            draft = IndexDraft() if path != end.path and path not in self._indexed else None
             try:
-                gather(traces, segment, read_segment(self._disk, path, size))
+                gather(traces, segment, read_segment(self._disk, path, size), draft)
             except FormatError as error:
                 raise LogError(path, f"damaged, so nothing was cleaned: {error}") from error
+            if draft is not None:
+                self._save(path, draft)
         return traces
+
+    def _save(self, path: str, draft: IndexDraft) -> None:
+        try_to_save(self._disk, path, draft)
+        self._indexed.add(path)
 
     def _plan(
         self,
@@ -299,6 +320,7 @@ class Cleaner:
         temporary = path + REWRITE_SUFFIX
         size = write_whole(self._disk, temporary, chain((CODEC.header,), kept))
         self._change(path, put_in_place, self._disk, temporary, path)
+        self._save(path, plan.draft)
         return size
 
     def _change(self, path: str, change: Callable[..., None], *arguments: object) -> None:

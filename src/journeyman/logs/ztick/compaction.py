@@ -25,9 +25,10 @@ the last records stand, the second copies their bytes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal, TypeAlias
 
 from journeyman import threads
@@ -38,8 +39,9 @@ from journeyman.formats.framing import Buffer
 from journeyman.formats.seals import stamp_of
 from journeyman.formats.ztick import CODEC
 from journeyman.formats.ztick.codec import SEALS
+from journeyman.logs.indexes import IndexDraft, try_to_save
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
-from journeyman.logs.sealing import read_whole, sealed
+from journeyman.logs.sealing import block_offsets, read_whole, sealed
 from journeyman.logs.segments import ZtickNames
 from journeyman.units import NS_PER_S
 
@@ -84,17 +86,18 @@ def merge(
     sources = [p for p in (names.compressed, names.to_compress) if disk.exists(p)]
     views: list[Buffer] = [disk.view(path) for path in sources]
     records_read, places = _last_records(views)
-    pieces: Iterable[Buffer] = (views[which][begin:end] for which, begin, end in places)
+    pieces: Iterable[Buffer] = (views[which][begin:end] for which, begin, end in places.values())
     if sealed_ns is not None:
         pieces = sealed(SEALS, b"", pieces, stamp_of(sealed_ns, names.compressed))
     bytes_kept = write_whole(disk, names.compressed_tmp, pieces)
     with installing or nullcontext():
         put_in_place(disk, names.compressed_tmp, names.compressed)
         remove_durably(disk, names.to_compress)
+    try_to_save(disk, names.compressed, _draft(places, is_sealed=sealed_ns is not None))
     return CompactionReport(records_read, len(places), sum(map(len, views)), bytes_kept)
 
 
-def _last_records(views: list[Buffer]) -> tuple[int, list[tuple[int, int, int]]]:
+def _last_records(views: list[Buffer]) -> tuple[int, dict[fold.Key, tuple[int, int, int]]]:
     """How many records there are, and (view, begin, end) of the last one of each living key."""
     places: dict[fold.Key, tuple[int, int, int]] = {}
     count = 0
@@ -106,7 +109,22 @@ def _last_records(views: list[Buffer]) -> tuple[int, list[tuple[int, int, int]]]
             places.pop(key, None)
             if fold.apply(None, entry.record) is not None:
                 places[key] = which, entry.offset, entry.end
-    return count, list(places.values())
+    return count, places
+
+
+def _draft(places: Mapping[fold.Key, tuple[int, int, int]], *, is_sealed: bool) -> IndexDraft:
+    """The index of the records at these places, written one after another."""
+    draft = IndexDraft()
+    sizes = [end - begin for _, begin, end in places.values()]
+    offsets = block_offsets(SEALS, sizes) if is_sealed else accumulate(sizes, initial=0)
+    for count, offset in zip(range(len(sizes)), offsets, strict=False):
+        if offset is not None and offset >= draft.next_mark:
+            draft.mark(offset, count)
+    draft.records, draft.timeless = len(sizes), True
+    if places:
+        identifiers = [identifier for _, identifier in places]
+        draft.note_keys(min(identifiers), max(identifiers))
+    return draft
 
 
 class Compactor:

@@ -33,6 +33,7 @@ from journeyman.formats.ztick import CODEC, Record
 from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.appender import Appender, SyncFailed, SyncPolicy
 from journeyman.logs.holders import Holders, ask
+from journeyman.logs.indexes import move_index
 from journeyman.logs.publication import identities, note_replacement, put_in_place
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.sealing import Sealing, has_seals, read_whole
@@ -206,8 +207,12 @@ class ZtickLog:
             self.leftover_error = error
 
 
-def compact_offline(disk: Disk, path: str, *, now_ns: int = 0) -> CompactionReport:
+def compact_offline(
+    disk: Disk, path: str, *, now_ns: int = 0, holders: Holders | None = None
+) -> CompactionReport | None:
     """Write the whole log into the one file at ``path``, the only one the original reads.
+
+    None if a holder has not read all of it: nothing was changed.
 
     Everything is merged into ``.compressed`` first, in the usual steps, until no other file holds
     a record; then one rename makes that the active file. Renaming over an active file that still
@@ -220,6 +225,10 @@ def compact_offline(disk: Disk, path: str, *, now_ns: int = 0) -> CompactionRepo
     lock = _take_lock(disk, names)
     try:
         files = _files(disk, names)
+        read = [file for file in files if file != names.compressed]
+        free = ask(holders, names.directory, posixpath.basename(path), read, active="")
+        if free.count < len(read):
+            return None
         before = identities(files)
         _recover(disk, files, None)
         is_sealed = any(has_seals(SEALS, disk.view(file)) for file in files if disk.exists(file))
@@ -233,6 +242,8 @@ def compact_offline(disk: Disk, path: str, *, now_ns: int = 0) -> CompactionRepo
         if disk.exists(names.compressed):
             note_replacement(before, names.compressed, names.active)
             put_in_place(disk, names.compressed, names.active)
+            move_index(disk, names.compressed, names.active)
+        free.dropped(read)
     finally:
         lock.release()
     return report

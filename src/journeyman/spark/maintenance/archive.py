@@ -52,7 +52,7 @@ def archive(
         left = hands.size - sum(file.size for file in hands.log.files if file.path in went)
         return MaintenanceResult(dialect, hands.log.name, True, records, records, hands.size, left)
 
-    return each_log(spark, dialect, logs_at(dialect, tuple(paths)), treat)
+    return each_log(spark, dialect, logs_at(dialect, tuple(paths)), treat, drops=remove)
 
 
 def archived_rows(spark: SparkSession, dialect: str, paths: tuple[str, ...]) -> DataFrame:

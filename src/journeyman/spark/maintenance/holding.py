@@ -29,7 +29,8 @@ from journeyman.formats.framing import Buffer, Codec
 from journeyman.formats.seals import SealFormat
 from journeyman.logs.catalog import Log
 from journeyman.logs.damage import Damage
-from journeyman.logs.publication import finish, journal_path
+from journeyman.logs.holders import Holders, ask, names_of_holders
+from journeyman.logs.publication import HELD_DIRECTORY, finish, journal_path
 from journeyman.logs.sealing import has_seals, is_in_flight, read_file
 from journeyman.logs.segments import APPEND_LOCK, READ_LOCK, ZtickNames, kestrel_lock_name
 from journeyman.spark.files import find_logs, staging_name
@@ -183,6 +184,23 @@ def refuse_damage(packets: DataFrame, log: str) -> int:
             "run `journeyman repair` first, which puts it aside",
         )
     return counts["records"] or 0
+
+
+def refuse_unread(disk: Disk, clock: Clock, hands: Hands) -> None:
+    """Raises LogError when a stream or a lake has not read all of the log, within the limits."""
+    names = ZtickNames(hands.log.name) if hands.dialect == ZTICK else None
+    files = [each.path for each in hands.log.files if each.reader is None]
+    log, active = hands.log.queue or "", None
+    if names is not None:
+        files = [path for path in files if path != names.compressed]
+        log, active = posixpath.basename(names.active), ""
+    if ask(Holders(disk, clock), hands.directory, log, files, active).count < len(files):
+        who = ", ".join(names_of_holders(disk, hands.directory))
+        where = posixpath.join(hands.directory, HELD_DIRECTORY)
+        raise LogError(
+            hands.log.name,
+            f"{who} has not read all of it: let it read first, or remove its file in {where}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,13 @@ from journeyman.clock import Clock, SystemClock
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.logs.catalog import Log
 from journeyman.spark import register
-from journeyman.spark.maintenance.holding import Hands, MaintenanceResult, held, logs_at
+from journeyman.spark.maintenance.holding import (
+    Hands,
+    MaintenanceResult,
+    held,
+    logs_at,
+    refuse_unread,
+)
 from journeyman.spark.maintenance.kestrel_compaction import compact_kestrel
 from journeyman.spark.maintenance.workq_cleaning import clean_workq
 from journeyman.spark.maintenance.ztick_compaction import compact_ztick, explained
@@ -72,13 +78,16 @@ def each_log(
     *,
     disk: SinkDisk | None = None,
     clock: Clock | None = None,
+    drops: bool = True,
 ) -> list[MaintenanceResult]:
-    """The outcome of every log, in their order."""
+    """The outcome of every log, in their order; ``drops``: records may go, so holders count."""
     place, time = disk or LocalDisk(), clock or SystemClock()
 
     def one(log: Log) -> MaintenanceResult:
         try:
             with held(place, time, dialect, log) as hands:
+                if drops:
+                    refuse_unread(place, time, hands)
                 return treat(place, hands)
         except (JourneymanError, OSError) as error:
             return MaintenanceResult(dialect, log.name, error=str(error))

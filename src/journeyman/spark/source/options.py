@@ -277,6 +277,7 @@ class SourceOptions:
     as_of_ns: int | None = None
     as_of_position: AsOfPosition | None = None
     kinds: frozenset[str] | None = None
+    key: str | None = None
     start_ns: int | None = None  # at or after
     end_ns: int | None = None  # before
     payloads: bool = False
@@ -320,6 +321,14 @@ class SourceOptions:
     def has_moment(self) -> bool:
         """Whether records are wanted by when they were written."""
         return not self.start_ns == self.end_ns == self.as_of_ns is None
+
+    def includes(self, first_ns: int, last_ns: int) -> bool:
+        """Whether a record written between these two moments, or at one, may be wanted."""
+        return (
+            (self.start_ns is None or last_ns >= self.start_ns)
+            and (self.end_ns is None or first_ns < self.end_ns)
+            and (self.as_of_ns is None or first_ns <= self.as_of_ns)
+        )
 
     def _check(self) -> None:
         dialect = self.dialect
@@ -479,6 +488,7 @@ _OPTIONS: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("maxBytesPerTrigger", "max_bytes_per_trigger", _size),
     ("asOf", "as_of", _as_of),
     ("kinds", "kinds", _words),
+    ("key", "key", _text),
     ("startTime", "start_ns", _moment),
     ("endTime", "end_ns", _moment),
     ("payloads", "payloads", _flag),

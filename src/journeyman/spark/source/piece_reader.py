@@ -40,6 +40,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, BinaryIO
 
+import google_crc32c
+
 from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Ending, Entry
@@ -68,7 +70,7 @@ def read_damages(piece: Piece, options: SourceOptions) -> Iterator[Damage]:
         if window is None:
             return
         reading = _Reading(window, piece, options)
-        begin = reading.first_boundary(piece.anchor, piece.begin)
+        begin = reading.start(piece)
         end = piece.end if piece.file.reader is None else window.size
         for item in reading.items(begin, end, None):
             if isinstance(item, Damage) and not _is_end(item, piece, window.size):
@@ -83,7 +85,7 @@ def read_reduced(
         if window is None:
             return
         reading = _Reading(window, piece, options)
-        begin = reading.first_boundary(piece.anchor, piece.begin)
+        begin = reading.start(piece)
         end = piece.end if piece.file.reader is None else window.size
         for item in reading.items(begin, end, reading.decode, stretches=stretches):
             if not isinstance(item, Damage) or not _is_end(item, piece, window.size):
@@ -99,7 +101,7 @@ def first_boundary(piece: Piece, options: SourceOptions) -> int:
         if window is None:
             return piece.file.size
         reading = _Reading(window, piece, options)
-        boundary = reading.first_boundary(piece.anchor, piece.begin)
+        boundary = reading.start(piece)
         return boundary if reading.is_settled_at(boundary) else piece.anchor
 
 
@@ -155,10 +157,17 @@ class _Reading(SealedReading):
     def is_settled_at(self, boundary: int) -> bool:
         return self._judge.is_settled_at(boundary)
 
-    def first_boundary(self, anchor: int, target: int) -> int:
-        """The first boundary at or behind ``target``, reached from the boundary ``anchor``."""
-        if anchor < target:
-            for _ in self.items(anchor, target, None):
+    def start(self, piece: Piece) -> int:
+        """The first boundary at or behind the begin of the piece, reached from its anchor.
+
+        From the start of the file, if the anchor is not what an index says.
+        """
+        anchor, proof = piece.anchor, piece.proof
+        if proof is not None:
+            indexed = self._window.peek(proof.since, proof.offset)
+            anchor = anchor if google_crc32c.value(indexed) == proof.crc else 0
+        if anchor < piece.begin:
+            for _ in self.items(anchor, piece.begin, None):
                 pass
             return self.reached
         return anchor

@@ -8,16 +8,21 @@ Read from its start, a file is a row of items end to end: entries, and stretches
 owns the items that *begin* inside its bytes. So wherever the cuts are, every item belongs to one
 piece, and what remains is to find the first item that begins at or behind a cut. No format has
 marks to find it by, and a payload may quote whole log entries; so it is not guessed: the reader
-of a piece walks there, item by item, from its ``anchor``, a place known to be a boundary (the start
-of the file, or one that the planner has walked to). Walking takes a small part of the time that
-reading takes: see journeyman.spark.source.piece_reader.
+of a piece walks there, item by item, from its ``anchor``, a place known to be a boundary: a mark of
+the file's index (journeyman.logs.indexes), or without one the start of the file, or a boundary that
+the planner has walked to. Walking takes a small part of the time that reading takes: see
+journeyman.spark.source.piece_reader. A mark is believed only if the bytes before it are those that
+were indexed; else the reader walks from the start.
 
     logs --> pieces of at most split_bytes --> neighbours packed into partitions
 
 About one partition a core is best: a reducer combines the more the more it sees, and every task
 costs its start. So a huge file becomes many partitions and many small files become one. A file
-whose parts lie far from its start gets anchors, so that no reader has to walk far; only then does
-planning read any of it.
+without an index whose parts lie far from its start gets anchors, so that no reader has to walk far;
+only then does planning read any of it.
+
+If records are wanted by time or key, a file is left out whose index says that it has none of them.
+For ztick the ledger says it.
 """
 
 from __future__ import annotations
@@ -35,8 +40,11 @@ from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.formats.framing import Buffer
 from journeyman.logs.catalog import Log, LogFile
+from journeyman.logs.damage import HELD_BYTES
+from journeyman.logs.indexes import MARK_BYTES, Index, Mark, has_key, load_index
 from journeyman.logs.ledger.times import FileTimes, ledger_beside, times_of
-from journeyman.spark.source.options import ZTICK, AsOfPosition, SourceOptions
+from journeyman.spark.files import filesystem_of
+from journeyman.spark.source.options import KEYSPACE, ZTICK, AsOfPosition, SourceOptions
 
 MAX_SPLIT_BYTES = 256 * 1024 * 1024
 MAX_REDUCED_SPLIT_BYTES = 1024 * 1024 * 1024  # what a reducer hands on is small
@@ -94,6 +102,7 @@ class Piece:
     begin: int
     end: int
     anchor: int = 0
+    proof: Mark | None = None  # of the anchor, if an index says that it is one
     cut: int | None = None
 
 
@@ -130,6 +139,7 @@ def plan_partitions(
     files = list(_whole_files(logs, options, times=times or options.has_moment))
     if options.as_of_position is not None:
         files = _before(files, options.as_of_position)
+    files = [_if_wanted(piece, options) for piece in files]
     # A reducer is shown files without a record too.
     files = [piece for piece in files if piece.end > 0 or options.reduce is not None]
     total = sum(piece.end for piece in files)
@@ -195,16 +205,52 @@ def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[P
 
     count = 1 if piece.file.reader is not None else max(1, -(-piece.end // split_bytes))
     walk_bytes = 0 if piece.file.identity is None else MAX_WALK_BYTES
-    anchor = 0
+    index = index_of(piece) if count > 1 else None
+    anchor, proof = 0, None
     for begin, end in pairwise(piece.end * number // count for number in range(count + 1)):
-        if begin - anchor > walk_bytes:
-            anchor = first_boundary(replace(piece, begin=begin, anchor=anchor), options)
+        known = None if index is None else anchor_for(piece.file, index, begin)
+        if known is not None and known.offset > anchor:
+            anchor, proof = known.offset, known
+        if begin - anchor > walk_bytes + (0 if proof is None else HELD_BYTES + 2 * MARK_BYTES):
+            whence = replace(piece, begin=begin, anchor=anchor, proof=proof)
+            anchor, proof = first_boundary(whence, options), None
         if anchor < end or anchor == 0:
-            part = replace(piece, begin=max(begin, anchor), end=end, anchor=anchor)
+            part = replace(piece, begin=max(begin, anchor), end=end, anchor=anchor, proof=proof)
             if (times := piece.context.times) is not None and count > 1:
                 context = replace(piece.context, times=times.between(anchor, end))
                 part = replace(part, context=context)
             yield part
+
+
+def index_of(piece: Piece) -> Index | None:
+    """The index of the file of a piece, if it has one that matches."""
+    file = piece.file
+    if file.reader is not None or file.dialect == KEYSPACE:
+        return None
+    return load_index(filesystem_of(file.path), file.path, file.size, indexed=piece.context.file)
+
+
+def anchor_for(file: LogFile, index: Index, begin: int) -> Mark | None:
+    """Where to begin to walk to ``begin``: so far before it that damage is judged as by whoever
+    reads from the start."""
+    return index.mark_before(begin - (0 if file.codec.has_checksum else HELD_BYTES))
+
+
+def _if_wanted(piece: Piece, options: SourceOptions) -> Piece:
+    """The piece; nothing of it if no record in it can be one of those that are wanted."""
+    if piece.end == 0 or options.damage_only or not (options.has_moment or options.key):
+        return piece
+    index = index_of(piece)
+    if index is not None and index.size < piece.file.size:
+        index = None
+    may_match = index is None or options.key is None or has_key(index, options.key)
+    if piece.file.dialect == ZTICK and options.has_moment:
+        times = piece.context.times
+        moments = () if times is None else (*times.times_ns, times.whole_ns)
+        may_match &= any(each is not None and options.includes(each, each) for each in moments)
+    elif index is not None and index.times_ns is not None:
+        may_match &= options.includes(*index.times_ns)
+    return piece if may_match else replace(piece, end=0)
 
 
 def _packed(pieces: list[Piece], split_bytes: int, least: int) -> Iterator[list[Piece]]:

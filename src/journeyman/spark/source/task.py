@@ -36,6 +36,7 @@ from journeyman.formats.ztick.layout import RUNNER_WORDS
 from journeyman.logs.damage import Damage
 from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.decoding import no_records, raw_numbers
+from journeyman.spark.source.indexing import indexed
 from journeyman.spark.source.options import (
     DAMAGE,
     DAMAGE_KIND,
@@ -97,7 +98,7 @@ class _Task:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces:
-            for item in self._items(piece, read_piece(piece, self._options)):
+            for item in self._items(piece, indexed(piece, read_piece(piece, self._options))):
                 batch = self._rows_of(piece.context, item)
                 if batch.num_rows:
                     yield batch
@@ -165,7 +166,7 @@ def _complaint(damage: Damage) -> str:
 
 
 class Selection:
-    """Which records of a chunk are wanted: the options kinds, startTime, endTime and asOf.
+    """Which records of a chunk are wanted: the options kinds, key, startTime, endTime and asOf.
 
     A record that says no time (a kestrel reader's) is never between two times; but it is kept as of
     any time, since a state without its readers would be no state. Damage is not a record and always
@@ -182,7 +183,9 @@ class Selection:
         self._behind = self._ceiling(options.end_ns)
         self._as_of = None if options.as_of_ns is None else options.as_of_ns // self._unit_ns
         self._is_marked = options.dialect == ZTICK and options.has_moment
-        limits = (options.kinds, options.start_ns, options.end_ns, options.as_of_ns)
+        self._key = None if options.key is None else pa.scalar(options.key)
+        self._key_of = _KEYS[options.dialect]
+        limits = (options.kinds, options.key, options.start_ns, options.end_ns, options.as_of_ns)
         self.takes_all = all(limit is None for limit in limits)
 
     def of(self, chunk: Chunk, context: SplitContext) -> Chunk:
@@ -192,6 +195,9 @@ class Selection:
         wanted = np.ones(chunk.batch.num_rows, np.bool_)
         if self._codes is not None:
             wanted &= np.isin(raw_numbers(kinds_in(chunk.batch)), self._codes)
+        if self._key is not None:
+            same = pc.equal(self._key_of(chunk.batch), self._key)
+            wanted &= same.fill_null(False).to_numpy(zero_copy_only=False)
         if self._is_marked:
             times, said = marked_times(context, chunk.batch)
             wanted &= said & self._in_time(times, said)

@@ -14,15 +14,15 @@ What a batch reads is cut into pieces for parallel tasks:
     pieces       |-----------|-----------|----------|---|----------|-----|-----------|
     partitions   |     0     |     1     |       2      |       3        |     4     |
 
-Pieces begin and end between entries, found by hopping over lengths. A small batch is one piece: a
-task costs more than it saves below a few MiB. The path that is opened may be that of a link; rows
-show the name that the file had in its log.
+Pieces begin and end between entries: at marks of the file's index, or found by hopping over
+lengths. A small batch is one piece: a task costs more than it saves below a few MiB. The path that
+is opened may be that of a link; rows show the name that the file had in its log.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -31,11 +31,12 @@ from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits
 from journeyman.logs.catalog import LogFile
+from journeyman.logs.indexes import Index
 from journeyman.logs.sealing import bad_block, is_in_flight
 from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.decoding import seals_of
 from journeyman.spark.source.options import KESTREL, LEDGER, WORKQ, SourceOptions
-from journeyman.spark.source.splits import LogPartition, Piece, SplitContext
+from journeyman.spark.source.splits import LogPartition, Piece, SplitContext, anchor_for, index_of
 from journeyman.spark.streams.chains import opened_path
 from journeyman.spark.streams.offsets import (
     BatchStretch,
@@ -294,10 +295,32 @@ def _pieces(stretch: BatchStretch, dialect: str, piece_bytes: int) -> Iterator[P
         queue=stretch.place.queue,
         partitions=stretch.place.partitions,
     )
+    whole = Piece(context, file, stretch.begin, stretch.file.end, anchor=stretch.begin)
+    index = index_of(whole) if stretch.length > piece_bytes else None
+    if index is not None:
+        whole = yield from _by_index(whole, index, piece_bytes)
+    if whole.end - whole.begin <= piece_bytes:
+        yield whole
+        return
     with closing(filesystem_of(path).open(path)) as opened:
         steps = walk(dialect, opened, stretch.file.end, closed=False)
-        for begin, end in steps.pieces(stretch.begin, stretch.file.end, piece_bytes):
-            yield Piece(context, file, begin, end, anchor=begin)
+        (_, first_end), *others = steps.pieces(whole.begin, whole.end, piece_bytes)
+    yield replace(whole, end=first_end)
+    for begin, end in others:
+        yield replace(whole, begin=begin, end=end, anchor=begin, proof=None)
+
+
+def _by_index(whole: Piece, index: Index, piece_bytes: int) -> Generator[Piece, None, Piece]:
+    """Pieces as far as marks cut them; what is left."""
+    while whole.end - whole.begin > piece_bytes:
+        mark = index.mark_before(whole.begin + piece_bytes)
+        if mark is None or mark.offset <= whole.begin:
+            break
+        yield replace(whole, end=mark.offset)
+        proof = anchor_for(whole.file, index, mark.offset)
+        anchor = 0 if proof is None else proof.offset
+        whole = replace(whole, begin=mark.offset, anchor=anchor, proof=proof)
+    return whole
 
 
 @dataclass(slots=True)

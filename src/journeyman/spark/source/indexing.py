@@ -1,0 +1,134 @@
+"""The index of a file, made by the task that reads all of it anyway (journeyman.logs.indexes).
+
+    chunks of a whole file --noted on the way--> written beside it, if that directory is ours
+
+Logs of the originals, and closed files that their server has not indexed yet, get an index by the
+first query or ingest that makes rows of them. A file with damage gets none. In chunks the only gaps
+between entries are seals; so once a file has one, marks are set only behind gaps, where a sealed
+block begins.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from journeyman.columnar.chunks import Chunk
+from journeyman.disk import RealDisk
+from journeyman.logs.catalog import LogFile
+from journeyman.logs.damage import Damage
+from journeyman.logs.indexes import IndexDraft, is_worth_an_index, try_to_save
+from journeyman.spark.source.decoding import raw_numbers
+from journeyman.spark.source.options import KESTREL, LEDGER, WORKQ, ZTICK
+from journeyman.spark.source.splits import Piece, index_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from journeyman.columnar.arrays import Column
+
+_TEMPORARY: Final = "~spark"  # a server may write the same index
+# Where a record says its time, the unit of that, and its key.
+_COLUMNS: Final = {
+    ZTICK: (None, 1, "identifier"),
+    WORKQ: ("logged_ns", 1, "job_id"),
+    KESTREL: ("add_time_ms", 1_000_000, "item_id"),
+    LEDGER: ("logged_ns", 1, None),
+}
+
+
+def indexed(piece: Piece, items: Iterable[Chunk | Damage]) -> Iterator[Chunk | Damage]:
+    """The same items; when all of a file has passed, its index is written if it has none."""
+    draft = _ChunkDraft(piece) if _is_worth_it(piece) else None
+    for item in items:
+        if draft is not None:
+            if isinstance(item, Damage):
+                draft = None
+            else:
+                draft.note_chunk(item.batch)
+        yield item
+    if draft is not None and draft.reaches(piece.file):
+        try_to_save(RealDisk(), piece.context.file, draft, temporary=_TEMPORARY)
+
+
+def _is_worth_it(piece: Piece) -> bool:
+    """Whether all of a closed local file is read that has no index, and may get one."""
+    file, path = piece.file, piece.context.file
+    is_whole = piece.begin == 0 and piece.end == file.size and piece.cut is None
+    if not is_whole or file.is_last or file.identity is None or file.dialect not in _COLUMNS:
+        return False
+    if not is_worth_an_index(file.size) or file.reader is not None:
+        return False
+    try:
+        # What is read may be a link on a file that is gone; and its server must not be kept from
+        # writing there.
+        is_ours = os.stat(posixpath.dirname(path)).st_uid == os.geteuid()
+        is_there = os.stat(path).st_ino == file.identity
+    except OSError:
+        return False
+    known = index_of(piece) if is_ours and is_there else None
+    return is_ours and is_there and (known is None or known.size < file.size)
+
+
+class _ChunkDraft(IndexDraft):
+    """Notes many records at once. ``end`` is where the last of them ends."""
+
+    def __init__(self, piece: Piece) -> None:
+        super().__init__()
+        self._time, self._unit_ns, self._key = _COLUMNS[piece.file.dialect]
+        self._codec = piece.file.codec
+        self.timeless = self._time is None
+        self._has_gaps = False
+        self.end = len(self._codec.header)
+
+    def reaches(self, file: LogFile) -> bool:
+        """Whether nothing but seals follows what was noted: no torn entry, no zeros."""
+        format_, at = self._codec.seals, self.end
+        while at < file.size:
+            size = 0 if format_ is None else format_.size
+            seal = RealDisk().read_at(file.path, at, size)
+            if format_ is None or len(seal) < size or format_.parse(seal, 0) is None:
+                return False
+            at += size
+        return at == file.size
+
+    def note_chunk(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        offsets = raw_numbers(batch.column("offset"))
+        ends = offsets + raw_numbers(batch.column("length"))
+        behind_gap = offsets != np.concatenate(([self.end], ends[:-1]))
+        first_gap = len(offsets) if not behind_gap.any() else int(behind_gap.argmax())
+        may_mark = behind_gap
+        if not self._has_gaps:
+            may_mark[:first_gap] = True
+            self._has_gaps = first_gap < len(offsets)
+        self._mark(offsets, np.flatnonzero(may_mark))
+        self.records += len(offsets)
+        self.end = int(ends[-1])
+        if self._time is not None:
+            self._note_column(batch.column(self._time), is_time=True)
+        if self._key is not None:
+            self._note_column(batch.column(self._key), is_time=False)
+
+    def _mark(self, offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> None:
+        places = offsets[rows]
+        at = int(np.searchsorted(places, self.next_mark))
+        while at < len(rows):
+            self.mark(int(places[at]), int(rows[at]))
+            at = int(np.searchsorted(places, self.next_mark))
+
+    def _note_column(self, column: Column, *, is_time: bool) -> None:
+        ends: Any = pc.min_max(column).as_py()
+        if is_time:
+            self.timeless |= column.null_count > 0
+        if ends["min"] is not None and is_time:
+            self.note_times(ends["min"] * self._unit_ns, ends["max"] * self._unit_ns)
+        elif ends["min"] is not None:
+            self.note_keys(ends["min"], ends["max"])
