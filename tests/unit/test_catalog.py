@@ -25,7 +25,7 @@ from journeyman.logs.catalog import (
     glob_pattern,
     partition_columns,
 )
-from journeyman.logs.kestrel.segments import INDEX_DIRECTORY
+from journeyman.logs.indexes import INDEX_DIRECTORY
 from journeyman.spark import files
 from journeyman.spark.files import absolute, filesystem_of, find_logs
 from journeyman.spark.source.options import SourceOptions

@@ -390,12 +390,12 @@ def test_offline_compaction_leaves_one_file_with_everything():
     disk.plant(f"{PATH}.compressed", encoded(job("a", 1), job("b"), job("c")))
     disk.plant(f"{PATH}.to_compress", encoded(job("a", 2), JobRemoved("b")))
     disk.plant(PATH, encoded(JobRemoved("c"), job("d"), rule("d")))
-    report = compact_offline(disk, PATH)
-    assert records_at(disk, PATH) == [job("a", 2), job("d"), rule("d")]
-    assert set(disk.files()) == {PATH, f"{PATH}.lock"}
-    assert report.records_kept == 3
-    assert compact_offline(disk, PATH).records_kept == 3
-    assert records_at(disk, PATH) == [job("a", 2), job("d"), rule("d")]
+    for _ in range(2):
+        report = compact_offline(disk, PATH)
+        assert report is not None
+        assert report.records_kept == 3
+        assert records_at(disk, PATH) == [job("a", 2), job("d"), rule("d")]
+        assert set(disk.files()) == {PATH, f"{PATH}.lock"}
 
 
 def test_offline_compaction_of_a_log_that_is_already_compacted_only_renames():
