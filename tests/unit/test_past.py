@@ -39,8 +39,14 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_both_folds_say_the_same_at_every_moment(directory: Path):
+@pytest.mark.parametrize("times_go_back", [False, True])
+def test_both_folds_say_the_same_at_every_moment(
+    directory: Path, tmp_path: Path, times_go_back: bool
+):
     files = sorted(map(str, directory.glob("*.log")))
+    if times_go_back:  # then the records of a moment are not the first ones
+        generate(tmp_path, 6)
+        files += map(str, tmp_path.glob("*.log"))
     plain, columns = PlainLog(), ColumnLog()
     assert plain.grow(files) == columns.grow(files)
     first_ns, last_ns = plain.span()

@@ -126,7 +126,10 @@ A = TypeVar("A", bound="npt.NDArray[Any]")
 
 def numbers_in(column: Column) -> Ints:
     """The values of a column of numbers; 0 where it is null."""
-    return stored_in(column.fill_null(0) if column.null_count else column)
+    values = stored_in(column)
+    if column.null_count:
+        values = frozen(np.where(valid_in(column), values, values.dtype.type(0)))
+    return values
 
 
 def stored_in(column: Column) -> Ints:

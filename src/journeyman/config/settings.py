@@ -273,6 +273,11 @@ class LimitSettings:
     http_body_bytes: int = setting(
         Integer(1, 64 * MIB, "bytes"), MIB, "largest body of an HTTP request"
     )
+    past_bytes: int = setting(
+        Integer(64 * MIB, 1024 * 1024 * MIB, "bytes"),
+        4096 * MIB,
+        "memory of the process that reads the past for the console and `?at=`",
+    )
     stop_timeout_ms: int = setting(
         Integer(0, DAY_MS, "milliseconds"), 10_000, "time for runs to end when the server stops"
     )

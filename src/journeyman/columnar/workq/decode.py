@@ -15,6 +15,7 @@ Three things are narrower than in the records, because Arrow and Spark are:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -71,6 +72,15 @@ SCHEMA = pa.schema(_COLUMNS)
 _ID_BYTES = 16
 
 
+@dataclass(frozen=True, slots=True)
+class FieldsChunk:
+    """As Chunk, with a row for each field of scan.py; the next chunk takes its place."""
+
+    fields: Ints
+    next_offset: int
+    ending: Ending | None
+
+
 def decode(
     data: Buffer,
     offset: int | None = None,
@@ -87,6 +97,20 @@ def decode(
     rows, position, full = at.scan(log, start, start + MAX_CHUNK_BYTES, room)
     batch = pa.RecordBatch.from_arrays(_columns(log, room[:, :rows], payloads), schema=SCHEMA)
     return Chunk(batch, position, None if full else ending_at(CODEC, data, position))
+
+
+def iter_fields(data: Buffer, offset: int | None = None) -> Iterator[FieldsChunk]:
+    """The numbers that scan.py takes from each record, for callers that need no Arrow columns."""
+    start = first_offset(CODEC, data, offset)
+    if isinstance(start, Ending):
+        yield FieldsChunk(np.empty((at.FIELDS, 0), np.int64), start.offset, start)
+        return
+    log = as_bytes(data)
+    room = make_fields(at.FIELDS, MAX_RECORDS, log.size - start, at.SMALLEST_RECORD_BYTES)
+    full = True
+    while full:
+        rows, start, full = at.scan(log, start, start + MAX_CHUNK_BYTES, room)
+        yield FieldsChunk(room[:, :rows], start, None if full else ending_at(CODEC, data, start))
 
 
 def iter_batches(

@@ -47,12 +47,14 @@ from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
 from journeyman.protocols.workq.commands import Limits
 
 if TYPE_CHECKING:
+    from journeyman.engines.workq.extensions import Child
     from journeyman.engines.workq.queues import JobQueue, Queues
     from journeyman.engines.workq.state import WorkqJobTable
 
 READY, SCHEDULED, LEASED_NOW, COMPLETED_NOW, DEAD = STATES = (
     *("ready", "scheduled", "leased", "completed", "dead"),
 )
+HELD_BACK = "waiting"  # for other jobs
 SORTED_AT_ONCE = 4_000
 LOOKED_AT_ONCE = 10_000
 MOST_PRIORITIES = 64  # of a queue that are looked at for its oldest job
@@ -131,6 +133,9 @@ class SeenJob:
     expires_ns: int
     payload: bytes
     result: bytes | None
+    key: str = ""
+    worker: str = ""  # of a single job that is leased
+    waits_for: int = 0  # other jobs; then it has neither times nor a place in its queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +256,16 @@ def seen(jobs: WorkqJobTable, queues: Queues, job_id: bytes, now_ns: int) -> See
     if entry is None or is_run(spec_of(entry)) or expires_ns_of(spec_of(entry)) <= now_ns:
         return None
     return _seen(entry, queues.by_number[queue_of(spec_of(entry))].name)
+
+
+def seen_child(child: Child) -> SeenJob:
+    """A job that waits for others."""
+    job, key = child.job, "" if child.job.options is None else child.job.options.key
+    return SeenJob(
+        job.job_id, job.name, HELD_BACK, 0, job.max_attempts, 0, job.max_fails, job.priority,
+        job.ttr_ms, job.ttl_ms, job.retry_delay_ms, 0, None, None, None, 0, job.payload, None,
+        key, waits_for=len(child.left),
+    )  # fmt: skip
 
 
 def browse_queues(queues: Queues, asked: BrowseQueues) -> QueuesFound:
@@ -427,4 +442,5 @@ def _seen(entry: Entry, queue: str) -> SeenJob:
         expires_ns_of(spec),
         fields.payload,
         result,
+        fields.key,
     )

@@ -35,10 +35,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from journeyman.engines.workq import adding, dependencies, lifecycle, views
 from journeyman.engines.workq.browsing import (
+    LEASED_NOW,
     BrowseJobs,
     BrowseQueues,
     JobsFound,
@@ -49,6 +51,7 @@ from journeyman.engines.workq.browsing import (
     browse,
     browse_queues,
     seen,
+    seen_child,
 )
 from journeyman.engines.workq.extensions import MAX_LIMITED_QUEUES, limits_body
 from journeyman.engines.workq.job import is_run, job_of, queue_of, spec_of
@@ -152,7 +155,11 @@ def _browse_queues(state: WorkqState, command: BrowseQueues, _client: Client) ->
 
 def _see(state: WorkqState, command: SeeJob, _client: Client) -> SeenJob | JobMissing:
     found = seen(state.jobs, state.queues, command.job_id, state.now_ns)
-    return NOT_FOUND if found is None else found
+    if found is None:
+        child = state.extensions.children.get(command.job_id)
+        return NOT_FOUND if child is None else seen_child(child)
+    worker = state.extensions.workers.get(command.job_id, "")
+    return replace(found, worker=worker) if found.state == LEASED_NOW else found
 
 
 _DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Any]] = {

@@ -22,7 +22,7 @@ _ERRORS = {
     413: "the body is too large",
     415: "the body is not application/json",
     421: "Host does not name this server",
-    422: "an Idempotency-Key with another body, or a moment that the log cannot tell of",
+    422: "an Idempotency-Key with another body, or a moment that cannot be read",
     503: "it could not be recorded, or the server is stopping",
 }
 _ALWAYS = (400, 401, 403, 405, 408, 421, 503)

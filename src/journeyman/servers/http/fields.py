@@ -10,7 +10,7 @@ from __future__ import annotations
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from binascii import Error as BadBase64
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -56,7 +56,7 @@ def read_moment(value: str | int, name: str) -> int:
     return moment_ns
 
 
-def text_or_base64(name: str, data: bytes | memoryview | None) -> dict[str, str]:
+def text_or_base64(name: str, data: bytes | memoryview | None) -> dict[str, Any]:
     """Bytes under a name that says what they are."""
     if data is None:
         return {}

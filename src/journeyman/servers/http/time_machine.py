@@ -1,8 +1,8 @@
-"""Asks a child process what the work queue was like at a moment (past/child.py).
+"""Asks a child process what the logs were like at a moment (past/child.py).
 
-The child starts with the first question and ends when it was not asked for IDLE_S. One question at
-a time; those that wait are bounded. A child that ends, or takes too long, is started again with the
-next question.
+The child starts with the first question and ends when it was not asked for IDLE_S. There is one,
+and it gets one question at a time; those that wait are bounded, and so is its memory. A child that
+ends, takes too long or has too little memory is started again with the next question.
 """
 
 from __future__ import annotations
@@ -15,16 +15,20 @@ from typing import Any
 
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.past import child
+from journeyman.servers.http.past.child import FAILED, NO_MEMORY
 
 IDLE_S = 300.0
 ANSWER_S = 120.0
 MOST_WAITING = 20
-_CHILD = f"from {child.__name__} import main; main()"
+_CHILD = f"import gc; gc.disable(); from {child.__name__} import main; main()"
+# Else pools and threads that are not used take part of its memory.
+_SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 
 class TimeMachine:
-    def __init__(self) -> None:
+    def __init__(self, memory_bytes: int) -> None:
+        self._memory_bytes = memory_bytes
         self._child: asyncio.subprocess.Process | None = None
         self._asking = asyncio.Lock()
         self._waiting = 0
@@ -45,7 +49,10 @@ class TimeMachine:
         try:
             async with asyncio.timeout(ANSWER_S):
                 return await self._ask(directory, kind, arguments)
-        except (OSError, EOFError, TimeoutError, asyncio.IncompleteReadError) as error:
+        except asyncio.IncompleteReadError as error:
+            self.close()
+            raise ApiError(503, "the process that reads the past ended; try again") from error
+        except (OSError, EOFError, TimeoutError) as error:
             self.close()
             raise ApiError(503, f"the past could not be read: {error!r}") from error
         except asyncio.CancelledError:
@@ -69,8 +76,12 @@ class TimeMachine:
         size = int.from_bytes(await child.stdout.readexactly(8))
         if size > MAX_ANSWER_BYTES:
             raise OSError("the answer is too large")
-        done, answer = pickle.loads(await child.stdout.readexactly(size))
-        if not done:
+        outcome, answer = pickle.loads(await child.stdout.readexactly(size))
+        if outcome == NO_MEMORY:
+            self.close()
+            said = f"the past does not fit into {self._memory_bytes} bytes: raise limits.past_bytes"
+            raise ApiError(422, said, "past_too_large")
+        if outcome == FAILED:
             raise ApiError(503, f"the past could not be read: {answer}")
         return answer
 
@@ -80,9 +91,10 @@ class TimeMachine:
             self._timer.cancel()
         self._timer = loop.call_later(IDLE_S, self.close)
         if self._child is None or self._child.returncode is not None:
-            environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+            paths = os.pathsep.join(filter(None, sys.path))
+            environment = os.environ | _SPARING | {"PYTHONPATH": paths}
             self._child = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-c", _CHILD,
+                sys.executable, "-P", "-c", _CHILD, str(self._memory_bytes),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL, env=environment, limit=MAX_ANSWER_BYTES,
             )  # fmt: skip

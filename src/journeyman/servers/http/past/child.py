@@ -1,10 +1,11 @@
 """The past: a process that folds the logs up to a moment, and keeps what it found.
 
     server --pipe: (kind, arguments)--> child: log in columns, states of the last moments
-           <--pipe: size, then (True, answer) or (False, why not)--
+           <--pipe: size, then (DONE, answer), (FAILED, why) or (NO_MEMORY, "")--
 
 A process of its own, because folding a million records takes the interpreter for a while, and the
-libraries that make it quick stay in memory. It ends with its standard input.
+libraries that make it quick stay in memory. It ends with its standard input. Its memory is bounded
+(limits.past_bytes): a log that does not fit is refused, and the server ends this process.
 
     look     files that were appended to are read on; a log whose files are others is read again
     at       the state at a moment (moments.py, columns.py); the last few are kept, until a record
@@ -17,8 +18,10 @@ Arrow and numba are not installed: several times slower, to the same state.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
+import resource
 import sys
 import time
 from collections import OrderedDict
@@ -28,7 +31,6 @@ from typing import Any, BinaryIO
 
 from journeyman.errors import IncompleteEntry
 from journeyman.formats.workq import CODEC, JobAdded, JobFinished, Record
-from journeyman.servers.http.past.ledger import PastLedger
 from journeyman.servers.http.past.moments import (
     IN_FILE,
     MAX_RECORD_BYTES,
@@ -40,8 +42,8 @@ from journeyman.servers.http.past.moments import (
     PlainLog,
     WorkLog,
 )
-from journeyman.servers.http.past.schedule import ScheduleMoments
 
+DONE, FAILED, NO_MEMORY = "done", "failed", "no memory"
 KEPT_MOMENTS = 4
 BULK_BYTES = 4 * 1024 * 1024  # below this, importing the libraries takes longer than the fold
 SEARCH_S = 1.0  # then a page is answered as far as it is, with a place to go on from
@@ -229,40 +231,56 @@ def _column_log() -> WorkLog:
     return ColumnLog()
 
 
-_LOGS: dict[str, type[ScheduleMoments] | type[PastLedger]] = {
-    "schedule": ScheduleMoments,
-    "ledger": PastLedger,
-}  # by the first word of a kind of question; of the others Past
+def _log_of(kind: str) -> type[Any]:
+    """By the first word of a kind of question. What others need takes time to import."""
+    word = kind.partition("_")[0]
+    if word == "schedule":
+        from journeyman.servers.http.past.schedule import ScheduleMoments
+
+        return ScheduleMoments
+    if word == "ledger":
+        from journeyman.servers.http.past.ledger import PastLedger
+
+        return PastLedger
+    return Past
 
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    known: dict[tuple[str, type], Past | ScheduleMoments | PastLedger] = {}
+    known: dict[tuple[str, type], Any] = {}
     while True:
         try:
             directory, kind, arguments = pickle.load(requests)
         except EOFError:
             return
-        answer: tuple[bool, Any]
+        answer: tuple[str, Any]
         try:
-            of = _LOGS.get(kind.partition("_")[0], Past)
+            of = _log_of(kind)
             past = known.get((directory, of))
             if past is None:
                 past = known[directory, of] = of(directory)
             call: Callable[..., Any] = getattr(past, kind)
-            answer = (True, call(*arguments))
+            answer = (DONE, call(*arguments))
+        except MemoryError:
+            answer = (NO_MEMORY, "")
         except Exception as error:  # noqa: BLE001 - the server reports it
-            answer = (False, f"{type(error).__name__}: {error}")
+            answer = (FAILED, f"{type(error).__name__}: {error}")
         data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
         answers.write(len(data).to_bytes(8) + data)
         answers.flush()
+        if not gc.isenabled():  # while libraries load it finds nothing; what is there now stays
+            gc.freeze()
+            gc.enable()
 
 
-class NoPandas:
-    """pyarrow imports pandas if it finds it: half a second, for nothing that is used here."""
+class NotNeeded:
+    """What pyarrow and numba import if they find it: up to half a second, for nothing that is used
+    here."""
 
-    @staticmethod
-    def find_spec(name: str, *_: object) -> None:
-        if name == "pandas":
+    NAMES = ("pandas", "yaml", "cffi")
+
+    @classmethod
+    def find_spec(cls, name: str, *_: object) -> None:
+        if name in cls.NAMES:
             raise ModuleNotFoundError(name)
 
 
@@ -271,7 +289,12 @@ def main() -> None:
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if memory runs out, this process goes and not the server
     os.nice(5)  # the server comes first
-    sys.meta_path.insert(0, NoPandas)
+    # Not RLIMIT_AS: that counts libraries, and what allocators reserve and never use.
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    limit_bytes = int(sys.argv[1])
+    if most == resource.RLIM_INFINITY or limit_bytes < most:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, most))
+    sys.meta_path.insert(0, NotNeeded)
     # Printed text must not get between the answers.
     with os.fdopen(os.dup(1), "wb") as pipe:
         os.dup2(2, 1)

@@ -92,10 +92,10 @@ class WorkLog(Protocol):
         ...
 
 
-def read_from(path: str, begin: int) -> bytes:
+def read_from(path: str, begin: int, size: int = -1) -> bytes:
     with open(path, "rb") as file:
         file.seek(begin)
-        return file.read()
+        return file.read(size)
 
 
 class PlainMoment:

@@ -14,7 +14,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, Flush, GetItem, Key, Put
+from journeyman.protocols.kestrel.commands import (
+    Confirm,
+    DeleteQueue,
+    Flush,
+    FlushAll,
+    FlushAllExpired,
+    FlushExpired,
+    GetItem,
+    Key,
+    Put,
+    ServerStatus,
+)
 from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 from journeyman.protocols.kestrel.replies import END, STORED, ItemFound
 from journeyman.servers.core.group_commit import InternalCall as WriterCall
@@ -27,11 +38,12 @@ from journeyman.servers.http.fields import (
     time_text,
 )
 from journeyman.servers.http.routes import Route, RouteCall
-from journeyman.servers.http.v1 import values
+from journeyman.servers.http.v1 import fan_out_values, values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.kestrel.stats import Described
 
 MAX_OPEN_READS = 10_000
+MAX_READ_BYTES = 4 * 1024 * 1024  # of items of one answer, and the one that goes beyond
 
 
 _route = partial(Route, tag="fan-out")
@@ -53,19 +65,26 @@ class FanOutRoutes:
     def routes(self) -> list[Route]:
         queues = "/v1/fan-out/queues"
         return [
-            _route("GET", queues, self.queues, "Fan-out queues by name", values.FanOutPage,
+            _route("GET", queues, self.queues, "Fan-out queues by name", fan_out_values.FanOutPage,
                    query=values.NamesQuery),
-            _route("GET", f"{queues}/{{queue}}", self.queue, "A fan-out queue", values.FanOutSeen,
-                   errors=(404,)),
+            _route("GET", f"{queues}/{{queue}}", self.queue, "A fan-out queue",
+                   fan_out_values.FanOutSeen, errors=(404,)),
             _route("DELETE", f"{queues}/{{queue}}", self.delete, "Delete a queue and its items",
                    errors=(409,)),
             _route("POST", f"{queues}/{{queue}}/items", self.put, "Put an item",
-                   body=values.PutBody, errors=(409, 422), is_traffic=True),
+                   body=fan_out_values.PutBody, errors=(409, 422), is_traffic=True),
             _route("POST", f"{queues}/{{queue}}/read", self.read, "Take the next item",
-                   values.ItemAnswer, body=values.ReadBody, errors=(409, 422), waits=True,
-                   is_traffic=True),
+                   fan_out_values.ItemAnswer, body=fan_out_values.ReadBody, errors=(409, 422),
+                   waits=True, is_traffic=True),
             _route("POST", f"{queues}/{{queue}}/flush", self.flush, "Drop what a reader has left",
-                   body=values.ReaderBody, errors=(409, 422)),
+                   body=fan_out_values.FlushBody, errors=(409, 422)),
+            _route("POST", "/v1/fan-out/flush", self.flush_all, "Flush all queues", for_all=True,
+                   body=fan_out_values.FlushAllBody, errors=(404, 409, 422)),
+            _route("GET", "/v1/fan-out/status", self.status, "What the fan-out queues take",
+                   fan_out_values.FanOutStatus, errors=(404,)),
+            _route("PUT", "/v1/fan-out/status", self.set_status, "Set what they take",
+                   fan_out_values.FanOutStatus, body=fan_out_values.FanOutStatus, for_all=True,
+                   errors=(404,)),
             _route("DELETE", f"{queues}/{{queue}}/readers/{{reader}}", self.delete_reader,
                    "Delete a reader", errors=(409,)),
             _route("POST", "/v1/fan-out/reads/{read}/confirm", self.confirm,
@@ -76,19 +95,19 @@ class FanOutRoutes:
 
     # -- looking --
 
-    async def queues(self, call: RouteCall) -> values.FanOutPage:
+    async def queues(self, call: RouteCall) -> fan_out_values.FanOutPage:
         query: values.NamesQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
         prefix = call.narrowed(query.prefix)
         if prefix is None:
-            return values.FanOutPage([], None)
+            return fan_out_values.FanOutPage([], None)
         asked = Described(limit=query.limit + 1, prefix=prefix, after=after)
         found = await self._described(asked)
         shown = [_seen(each) for each in found[: query.limit]]
         last = shown[-1].name.encode() if len(found) > query.limit else None
-        return values.FanOutPage(shown, cursor_of(last))
+        return fan_out_values.FanOutPage(shown, cursor_of(last))
 
-    async def queue(self, call: RouteCall) -> values.FanOutSeen:
+    async def queue(self, call: RouteCall) -> fan_out_values.FanOutSeen:
         name = call.path["queue"]
         found = await self._described(Described(name))
         if not found or not name.startswith(call.prefix):
@@ -107,24 +126,61 @@ class FanOutRoutes:
     # -- items --
 
     async def put(self, call: RouteCall) -> None:
-        body: values.PutBody = call.body
+        body: fan_out_values.PutBody = call.body
         data = read_bytes(body.data, body.data_base64, "data")
         put = Put(_key(call).queue, body.expire_s, data)
         if await self._backend.ask_fan_out(call, put) is not STORED:
             raise ApiError(409, "the queue refused the item: full, or too large", "not_stored")
 
-    async def read(self, call: RouteCall) -> values.ItemAnswer:
-        body: values.ReadBody = call.body
+    async def read(self, call: RouteCall) -> fan_out_values.ItemAnswer:
+        body: fan_out_values.ReadBody = call.body
         key = _key(call, body.reader)
+        if body.max is not None:
+            return await self._read_many(call, key, body, body.max)
+        found = await self._read_one(call, key, body, body.wait_ms)
+        if found is None:
+            return fan_out_values.ItemAnswer(False)
+        item, _ = found
+        return fan_out_values.ItemAnswer(True, item.read, item.data, item.data_base64)
+
+    async def _read_one(
+        self, call: RouteCall, key: Key, body: fan_out_values.ReadBody, wait_ms: int
+    ) -> tuple[fan_out_values.Item, int] | None:
+        """An item, and its size."""
         if body.open and len(self._open) >= MAX_OPEN_READS:
             raise ApiError(503, "too many items are open over HTTP")
-        get = GetItem(key, body.wait_ms, open=body.open, peek=body.peek and not body.open)
+        get = GetItem(key, wait_ms, open=body.open, peek=body.peek and not body.open)
         client = self._client() if body.open else None
         reply = await self._backend.ask_fan_out(call, get, client)
         if not isinstance(reply, ItemFound):
-            return values.ItemAnswer(False)
+            return None
         read = self._keep(call, key, client, body.hold_ms) if client is not None else None
-        return values.ItemAnswer(True, read, **text_or_base64("data", reply.data))
+        shown = text_or_base64("data", reply.data)
+        return fan_out_values.Item(read, **shown), len(reply.data)
+
+    async def _read_many(
+        self, call: RouteCall, key: Key, body: fan_out_values.ReadBody, most: int
+    ) -> fan_out_values.ItemAnswer:
+        """What is there, after the wait for a first one; a client that left gets none."""
+        if not body.open:
+            raise ApiError(400, "max goes with open", "invalid_body")
+        items: list[fan_out_values.Item] = []
+        size, wait_ms = 0, body.wait_ms
+        try:
+            while len(items) < most and size < MAX_READ_BYTES:
+                found = await self._read_one(call, key, body, wait_ms)
+                if found is None:
+                    break
+                items.append(found[0])
+                size, wait_ms = size + found[1], 0
+        except BaseException:
+            for item in items:
+                self._expire(item.read or "")
+            raise
+        if not items:
+            return fan_out_values.ItemAnswer(False, items=[])
+        first = items[0]
+        return fan_out_values.ItemAnswer(True, first.read, first.data, first.data_base64, items)
 
     async def confirm(self, call: RouteCall) -> None:
         opened = self._take(call)
@@ -141,7 +197,21 @@ class FanOutRoutes:
     # -- whole queues --
 
     async def flush(self, call: RouteCall) -> None:
-        await self._backend.ask_fan_out(call, Flush(_key(call, call.body.reader)))
+        key = _key(call, call.body.reader)
+        command = FlushExpired(key) if call.body.expired else Flush(key)
+        await self._backend.ask_fan_out(call, command)
+
+    async def flush_all(self, call: RouteCall) -> None:
+        command = FlushAllExpired() if call.body.expired else FlushAll()
+        await self._backend.ask_fan_out(call, command)
+
+    async def status(self, call: RouteCall) -> fan_out_values.FanOutStatus:
+        reply = await self._backend.ask_fan_out(call, ServerStatus(None))
+        return fan_out_values.FanOutStatus(reply.data.decode().strip())
+
+    async def set_status(self, call: RouteCall) -> fan_out_values.FanOutStatus:
+        await self._backend.ask_fan_out(call, ServerStatus(call.body.status))
+        return fan_out_values.FanOutStatus(call.body.status)
 
     async def delete(self, call: RouteCall) -> None:
         await self._backend.ask_fan_out(call, DeleteQueue(_key(call)))
@@ -173,6 +243,7 @@ class FanOutRoutes:
     def _expire(self, read: str) -> None:
         opened = self._open.pop(read, None)
         if opened is not None:
+            opened.timer.cancel()
             self._leave(opened.client)
 
     def _leave(self, client: WriterCall) -> None:
@@ -192,10 +263,10 @@ def _key(call: RouteCall, reader: str = "") -> Key:
     return Key(queue, reader)
 
 
-def _seen(queue: dict[str, Any]) -> values.FanOutSeen:
-    readers = [values.ReaderSeen(**reader) for reader in queue["readers"]]
+def _seen(queue: dict[str, Any]) -> fan_out_values.FanOutSeen:
+    readers = [fan_out_values.ReaderSeen(**reader) for reader in queue["readers"]]
     created_ns = queue["created"]
-    return values.FanOutSeen(
+    return fan_out_values.FanOutSeen(
         queue["name"],
         time_text(created_ns),
         str(created_ns),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from functools import cached_property
 from typing import Any
 
 from journeyman.config import WorkqPersistence
@@ -47,14 +48,17 @@ NO_PAST = "the log of the fan-out queues does not say what was read when"
 class PastRoutes:
     def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
-        self._machine = TimeMachine()
+
+    @cached_property
+    def _machine(self) -> TimeMachine:
+        return TimeMachine(self._backend.settings.limits.past_bytes)
 
     def routes(self) -> list[Route]:
         return [
             Route("GET", "/v1/past/work", self.counts, "Jobs by queue and state at a moment",
-                  values.PastCounts, query=values.AtQuery, tag="past", errors=(404,)),
+                  values.PastCounts, query=values.AtQuery, tag="past", errors=(404, 422)),
             Route("GET", "/v1/past/work/changes", self.changes, "What changed between two moments",
-                  values.PastChanges, query=values.SpanQuery, tag="past", errors=(404,)),
+                  values.PastChanges, query=values.SpanQuery, tag="past", errors=(404, 422)),
             Route("GET", "/v1/past/schedule", self.schedule, "Jobs by status at a moment",
                   values.PastSchedule, query=values.AtQuery, tag="past", errors=(422,)),
         ]  # fmt: skip
@@ -240,7 +244,7 @@ def _queues(counts: dict[str, dict[str, int]]) -> list[values.PastQueue]:
 def _job(job: PastJob, added: JobAdded, result: bytes | None) -> values.WorkJob:
     begins_ns = added.created.unix_ns if added.time is None else added.time.unix_ns
     expires_ns = begins_ns + added.ttl_ms * NS_PER_MS
-    scheduled = {}
+    scheduled: dict[str, Any] = {}
     if added.time is not None:
         scheduled = {"scheduled": time_text(begins_ns), "scheduled_ns": str(begins_ns)}
     return values.WorkJob(

@@ -9,6 +9,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from journeyman.protocols.workq.commands import (
+    MAX_CONCURRENCY,
+    MAX_LEASED,
+    MAX_PARENTS,
+    MAX_RATE,
+    MAX_RATE_PERIOD_MS,
+    MAX_TTL_MS,
+)
 from journeyman.servers.http.fields import At, Cursor, Moment, Nanoseconds, Text, Time
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
@@ -18,6 +26,7 @@ RetryDelay = Annotated[
 ]
 # A $ alone lets a line end follow in Python, and such a name would break replies of other ports.
 QueueName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,255}$(?!\n)")]
+NameOrNone = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{0,255}$(?!\n)")]
 
 
 class Body(Struct, forbid_unknown_fields=True):
@@ -197,6 +206,9 @@ class BackfillAnswer(Struct):
 
 
 class WorkJob(Struct, omit_defaults=True):
+    """A job in state ``waiting`` waits for ``waits_for`` others, and is created after them.
+    ``worker`` is shown of a single job."""
+
     id: str
     queue: str
     state: str
@@ -208,10 +220,13 @@ class WorkJob(Struct, omit_defaults=True):
     ttr_ms: int
     ttl_ms: int
     retry_delay_ms: int
-    created: Time
-    created_ns: Nanoseconds
-    expires: Time
-    expires_ns: Nanoseconds
+    created: Time | None
+    created_ns: Nanoseconds | None
+    expires: Time | None
+    expires_ns: Nanoseconds | None
+    key: str = ""
+    worker: str = ""
+    waits_for: int = 0
     scheduled: Time | None = None
     scheduled_ns: Nanoseconds | None = None
     started: Time | None = None
@@ -254,6 +269,21 @@ class AddJob(Body):
     max_fails: Annotated[int, Meta(ge=0, le=255)] = 0
     retry_delay_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
     at: Moment | None = None
+    key: Annotated[NameOrNone, Meta(description="for limits of jobs with the same key")] = ""
+    replace: (
+        Annotated[
+            str,
+            Meta(pattern=r"^finished$(?!\n)", description="a job of this id that has ended goes"),
+        ]
+        | None
+    ) = None
+    unique_for_ms: Annotated[
+        int, Meta(ge=0, le=MAX_TTL_MS, description="a completed one goes so long after its add")
+    ] = 0
+    after: Annotated[
+        list[str], Meta(max_length=MAX_PARENTS, description="ids of the jobs it waits for")
+    ] = []
+    even_failed: Annotated[bool, Meta(description="it is added even if those fail")] = False
 
 
 class Added(Struct):
@@ -264,23 +294,47 @@ class Added(Struct):
 class LeaseBody(Body):
     queues: Annotated[list[QueueName], Meta(min_length=1, max_length=100)]
     wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 0
+    max: Annotated[int, Meta(ge=1, le=MAX_LEASED, description="that many jobs at most")] = 1
+    worker: Annotated[NameOrNone, Meta(description="a name, shown with the job")] = ""
 
 
 class LeasedJob(Struct, omit_defaults=True):
+    """``attempt`` 1 is the first; ``fails`` are those before it."""
+
     id: str
     queue: str
     ttr_ms: int
+    attempt: int
+    fails: int
+    max_fails: int
     payload: str | None = None
     payload_base64: str | None = None
 
 
 class LeaseAnswer(Struct):
+    """``job`` is the first of ``jobs``."""
+
     job: LeasedJob | None
+    jobs: list[LeasedJob]
+
+
+class RunBody(Body):
+    queue: QueueName
+    payload: str = ""
+    payload_base64: str | None = None
+    id: str | None = None
+    ttr_ms: Annotated[int, Meta(ge=1, le=86_400_000)] = 30_000
+    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 30_000
+    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
 
 
 class FinishBody(Body):
     result: str = ""
     result_base64: str | None = None
+    attempt: (
+        Annotated[int, Meta(ge=1, le=2**32 - 1, description="only if no other one has begun since")]
+        | None
+    ) = None
 
 
 class FailBody(FinishBody):
@@ -319,10 +373,10 @@ class BulkAnswer(Struct):
 class QueueLimitsSeen(Struct, forbid_unknown_fields=True):
     """0: no limit. ``rate`` starts within ``per_ms``."""
 
-    rate: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
-    per_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
-    concurrency: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
-    key_concurrency: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    rate: Annotated[int, Meta(ge=0, le=MAX_RATE)] = 0
+    per_ms: Annotated[int, Meta(ge=0, le=MAX_RATE_PERIOD_MS)] = 0
+    concurrency: Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)] = 0
+    key_concurrency: Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)] = 0
 
 
 class WorkQueueSeen(Struct):
@@ -351,62 +405,6 @@ class WorkQueues(Struct):
 
 class PausedBody(Body):
     paused: bool
-
-
-# -- the fan-out queues --
-
-
-class ReaderSeen(Struct):
-    name: str
-    items: int
-    bytes: int
-    open: int
-    waiting: int
-    expired: int
-    discarded: int
-    given_back: int
-    age_ms: int
-
-
-class FanOutSeen(Struct):
-    name: str
-    created: Time
-    created_ns: Nanoseconds
-    puts: int
-    stored_bytes: int
-    readers: list[ReaderSeen]
-
-
-class FanOutPage(Struct):
-    queues: list[FanOutSeen]
-    next: str | None
-
-
-class PutBody(Body):
-    data: str = ""
-    data_base64: str | None = None
-    expire_s: Annotated[int, Meta(ge=0, lt=1_000_000)] = 0
-
-
-class ReadBody(Body):
-    reader: Text = ""
-    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 0
-    open: bool = False
-    peek: bool = False
-    hold_ms: Annotated[
-        int, Meta(ge=1, le=86_400_000, description="after this an open item goes back")
-    ] = 60_000
-
-
-class ReaderBody(Body):
-    reader: Text = ""
-
-
-class ItemAnswer(Struct, omit_defaults=True):
-    found: bool
-    read: str | None = None
-    data: str | None = None
-    data_base64: str | None = None
 
 
 # -- the past --

@@ -12,8 +12,10 @@ import msgspec
 
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, SeeJob, SeenJob, SeenQueue
 from journeyman.protocols.workq.commands import (
+    MAX_CHILD_BYTES,
     MAX_PAYLOAD_BYTES,
     Add,
+    AddOptions,
     AwaitResult,
     Complete,
     Delete,
@@ -23,12 +25,13 @@ from journeyman.protocols.workq.commands import (
     PauseQueue,
     Requeue,
     ResumeQueue,
+    Run,
     ScheduleJob,
     SetLimits,
     Touch,
 )
 from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
-from journeyman.protocols.workq.replies import Finished, Leased, id_text
+from journeyman.protocols.workq.replies import Finished, LeasedJobs, LeasedMore, id_text
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.fields import (
     cursor_of,
@@ -64,11 +67,11 @@ class WorkRoutes:
         jobs, queues = "/v1/work/jobs", "/v1/work/queues"
         return [
             _route("GET", jobs, self.jobs, "Jobs, newest first", values.WorkJobs,
-                   query=values.WorkJobsQuery, errors=(404,)),
+                   query=values.WorkJobsQuery, errors=(404, 422)),
             _route("POST", jobs, self.add, "Add a job", values.Added, body=values.AddJob,
                    status=201, errors=(409, 422), is_traffic=True),
             _route("GET", f"{jobs}/{{job}}", self.job, "A job", values.WorkJob,
-                   query=values.MomentQuery, errors=(404,)),
+                   query=values.MomentQuery, errors=(404, 422)),
             _route("DELETE", f"{jobs}/{{job}}", self.delete, "Delete a job", errors=(404,)),
             _route("POST", f"{jobs}/{{job}}/complete", self.complete, "Complete a job",
                    body=values.FinishBody, errors=(*_FINISH_ERRORS, 422), is_traffic=True),
@@ -82,12 +85,15 @@ class WorkRoutes:
                    values.ResultAnswer, query=values.ResultQuery, errors=(404, 408), waits=True),
             _route("POST", "/v1/work/lease", self.lease, "Lease a job", values.LeaseAnswer,
                    body=values.LeaseBody, errors=(422,), waits=True, is_traffic=True),
+            _route("POST", "/v1/work/run", self.run, "Have a job done and wait for its result",
+                   values.ResultAnswer, body=values.RunBody, errors=(404, 408, 409, 422),
+                   waits=True, is_traffic=True),
             _route("POST", "/v1/work/requeue", self.requeue_many, "Requeue dead jobs",
                    values.BulkAnswer, body=values.BulkBody, errors=(422,)),
             _route("POST", "/v1/work/delete", self.delete_many, "Delete jobs",
                    values.BulkAnswer, body=values.BulkBody, errors=(422,)),
             _route("GET", queues, self.queues, "Queues by name", values.WorkQueues,
-                   query=values.NamesAtQuery, errors=(404,)),
+                   query=values.NamesAtQuery, errors=(404, 422)),
             _route("GET", f"{queues}/{{queue}}", self.queue, "A queue", values.WorkQueueSeen,
                    errors=(404,)),
             _route("PUT", f"{queues}/{{queue}}/paused", self.pause, "Pause or resume a queue",
@@ -176,7 +182,8 @@ class WorkRoutes:
         key = call.request.headers.get("Idempotency-Key")
         job_id = _new_id(call, body.id, key)
         payload = _payload(body.payload, body.payload_base64, "payload")
-        common = (body.priority, body.max_attempts, body.max_fails, body.retry_delay_ms)
+        options = _options(body, job_id, payload)
+        common = (body.priority, body.max_attempts, body.max_fails, body.retry_delay_ms, options)
         command: Any = Add(job_id, body.queue, body.ttr_ms, body.ttl_ms, payload, *common)
         if body.at is not None:
             time_ns = read_moment(body.at, "at")
@@ -200,20 +207,32 @@ class WorkRoutes:
 
     async def lease(self, call: RouteCall) -> values.LeaseAnswer:
         body: values.LeaseBody = call.body
-        reply = await self._backend.ask_work(call, Lease(tuple(body.queues), body.wait_ms))
-        if not isinstance(reply, Leased):
-            return values.LeaseAnswer(None)
-        shown = text_or_base64("payload", reply.payload)
-        return values.LeaseAnswer(
-            values.LeasedJob(id_text(reply.job_id), reply.name, reply.ttr_ms, **shown)
-        )
+        asked = Lease(tuple(body.queues), body.wait_ms, body.max, body.worker)
+        reply = await self._backend.ask_work(call, asked)
+        if not isinstance(reply, LeasedJobs):
+            return values.LeaseAnswer(None, [])
+        jobs = [_leased(job) for job in reply.jobs]
+        return values.LeaseAnswer(jobs[0], jobs)
+
+    async def run(self, call: RouteCall) -> values.ResultAnswer:
+        """As ``run`` on the port: not recorded, and dropped when its client has left."""
+        body: values.RunBody = call.body
+        payload = _payload(body.payload, body.payload_base64, "payload")
+        run = Run(
+            _new_id(call, body.id, None), body.queue, body.ttr_ms, body.wait_ms, payload,
+            body.priority,
+        )  # fmt: skip
+        return _finished(await self._backend.ask_work(call, run))
 
     async def complete(self, call: RouteCall) -> None:
-        await self._backend.ask_work(call, Complete(_id(call), _result(call.body)))
+        body: values.FinishBody = call.body
+        done = Complete(_id(call), _result(body), body.attempt or 0)
+        await self._backend.ask_work(call, done)
 
     async def fail(self, call: RouteCall) -> None:
         body: values.FailBody = call.body
-        await self._backend.ask_work(call, Fail(_id(call), _result(body), body.delay_ms))
+        failed = Fail(_id(call), _result(body), body.delay_ms, body.attempt or 0)
+        await self._backend.ask_work(call, failed)
 
     async def touch(self, call: RouteCall) -> None:
         await self._backend.ask_work(call, Touch(_id(call), call.body.ttr_ms))
@@ -225,11 +244,8 @@ class WorkRoutes:
         await self._backend.ask_work(call, Requeue(_id(call)))
 
     async def result(self, call: RouteCall) -> values.ResultAnswer:
-        reply = await self._backend.ask_work(call, AwaitResult(_id(call), call.query.wait_ms))
-        if not isinstance(reply, Finished):
-            raise ApiError(408, "the job is not finished", "not_finished")
-        shown = text_or_base64("result", reply.result)
-        return values.ResultAnswer(id_text(reply.job_id), reply.success, **shown)
+        asked = AwaitResult(_id(call), call.query.wait_ms)
+        return _finished(await self._backend.ask_work(call, asked))
 
     async def pause(self, call: RouteCall) -> values.WorkQueueSeen:
         name = read_queue(call.path["queue"])
@@ -282,10 +298,45 @@ class WorkRoutes:
         return values.BulkAnswer(len(ids) - len(refused), refused)
 
 
+def _leased(job: LeasedMore) -> values.LeasedJob:
+    shown = text_or_base64("payload", job.payload)
+    counts = (job.attempt, job.fails, job.max_fails)
+    return values.LeasedJob(id_text(job.job_id), job.name, job.ttr_ms, *counts, **shown)
+
+
+def _finished(reply: Any) -> values.ResultAnswer:
+    if not isinstance(reply, Finished):
+        raise ApiError(408, "the job is not finished", "not_finished")
+    shown = text_or_base64("result", reply.result)
+    return values.ResultAnswer(id_text(reply.job_id), reply.success, **shown)
+
+
+def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> AddOptions | None:
+    """What ``protocols.workq.readers.add`` checks of flags is checked of fields here."""
+    after = tuple(dict.fromkeys(map(parse_id, body.after)))
+    wrong = ""
+    if body.unique_for_ms and body.replace is None:
+        wrong = "unique_for_ms goes with replace"
+    elif body.even_failed and not after:
+        wrong = "even_failed goes with after"
+    elif after and body.at is not None:
+        wrong = "a job waits for a time (at) or for jobs (after)"
+    elif job_id in after:
+        wrong = "a job cannot wait for itself"
+    elif after and len(payload) > MAX_CHILD_BYTES:
+        wrong = f"the payload of a job that waits for others has at most {MAX_CHILD_BYTES} bytes"
+    if wrong:
+        raise ApiError(400, wrong, "invalid_body")
+    options = AddOptions(
+        body.key, body.replace is not None, after, body.even_failed, body.unique_for_ms
+    )
+    return None if options == AddOptions() else options
+
+
 def job_seen(job: SeenJob) -> values.WorkJob:
     moment = None if job.moment_ns is None else time_text(job.moment_ns)
     is_finished = job.state in ("completed", "dead")
-    times: dict[str, str | None] = {}
+    times: dict[str, Any] = {}
     if job.time_ns is not None:
         times |= {"scheduled": time_text(job.time_ns), "scheduled_ns": str(job.time_ns)}
     if job.started_ns is not None:
@@ -308,14 +359,22 @@ def job_seen(job: SeenJob) -> values.WorkJob:
         job.ttr_ms,
         job.ttl_ms,
         job.retry_delay_ms,
-        time_text(job.created_ns),
-        str(job.created_ns),
-        time_text(job.expires_ns),
-        str(job.expires_ns),
+        key=job.key,
+        worker=job.worker,
+        waits_for=job.waits_for,
+        **_created_and_expires(job),
         **times,
         **text_or_base64("payload", job.payload),
         **text_or_base64("result", job.result),
     )
+
+
+def _created_and_expires(job: SeenJob) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, time_ns in (("created", job.created_ns), ("expires", job.expires_ns)):
+        found[name] = None if job.waits_for else time_text(time_ns)
+        found[f"{name}_ns"] = None if job.waits_for else str(time_ns)
+    return found
 
 
 def shown_name(name: str) -> str:
