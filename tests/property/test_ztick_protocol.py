@@ -195,7 +195,7 @@ def test_sets_that_come_together_are_one_event_and_bounded():
     parser.feed(b"r STAT\n")
     events = feed(parser, b"r SET a 1\n" * (2 * MAX_ROWS + 1) + b"r S")
     assert [len(e.rows) for e in events if isinstance(e, SetMany)] == [MAX_ROWS, MAX_ROWS, 1]
-    assert feed(parser, b"ET b 2\n") == [Set(b"r", "b", 2)]
+    assert feed(parser, b"ET b 2\n") == [SetMany([(b"r", b"b", b"2")])]
 
 
 @given(STREAMS, st.booleans())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from journeyman.engines.ztick.messages import (
@@ -16,7 +17,7 @@ from journeyman.engines.ztick.messages import (
     ZtickStats,
 )
 from journeyman.errors import LogFull, LogPoisoned
-from journeyman.formats.ztick import JobSet, Shell, Status
+from journeyman.formats.ztick import JobRemoved, JobSet, Shell, Status
 from journeyman.protocols.ztick import (
     ErrorCode,
     Get,
@@ -30,7 +31,7 @@ from journeyman.protocols.ztick import (
 from journeyman.protocols.ztick.commands import SetMany
 from journeyman.servers.core import group_commit
 from journeyman.servers.core.group_commit import MAX_BATCH
-from journeyman.servers.ztick.writer import Request
+from journeyman.servers.ztick.writer import DecodedRecords, Request
 from tests.support.schedule_writer import FAR_NS, Bench, Caller, sets
 
 
@@ -311,6 +312,31 @@ def test_sets_that_came_together_are_decided_apart_for_a_namespace_and_refused_t
         bench.writer.submit(owner, [many])
         await bench.settle()
         assert seen == [JobSet("mine", 5, Status.PLANNED), JobSet("guest.1", 6, Status.PLANNED)]
+
+    run(scenario)
+
+
+def test_sets_of_several_clients_are_decided_in_the_order_in_which_they_came():
+    async def scenario():
+        bench, owner, other, guest = Bench(), Caller(), Caller(), Caller("guest.")
+        bench.writer.submit(owner, [SetMany([(b"1", b"guest.a", b"5")])])
+        bench.writer.submit(other, [SetMany([(b"2", b"guest.a", b"6")]), Get(b"3", "guest.a")])
+        bench.writer.submit(owner, [SetMany([(b"4", b"guest.a", b"7")])])
+        bench.writer.submit(guest, [Remove(b"5", "guest.a")])
+        bench.writer.submit(owner, [SetMany([(b"6", b"guest.a", b"8")]), Get(b"7", "guest.a")])
+        await bench.settle()
+        assert len(bench.journal.writes) == 1
+        set_to = partial(JobSet, "guest.a", status=Status.PLANNED)
+        assert [*DecodedRecords(bench.journal.records)] == [
+            *map(set_to, (5, 6, 7)),
+            JobRemoved("guest.a"),
+            set_to(8),
+        ]
+        assert other.told == [
+            (b"2", Accepted()),
+            (b"3", ScheduledJobState(Status.PLANNED, 6)),
+        ]
+        assert owner.told[-1] == (b"7", ScheduledJobState(Status.PLANNED, 8))
 
     run(scenario)
 

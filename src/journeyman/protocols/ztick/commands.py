@@ -57,7 +57,7 @@ class Set:
 
 
 class SetMany(NamedTuple):
-    """SETs that came together, of the usual shape: see fast_path.py. Each is answered."""
+    """SETs of the usual shape that came together, or one: see fast_path.py. Each is answered."""
 
     rows: list[tuple[bytes, bytes, bytes]]  # request id, job identifier, nanoseconds
 

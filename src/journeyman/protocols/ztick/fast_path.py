@@ -5,9 +5,9 @@ r"""SETs of the usual shape, many of them in one step.
     ...                                         -> SetMany
 
 ZtickParser is the law: ``feed`` here gives what ``ZtickParser.feed`` gives, with the SETs that came
-together as one event (tests/property/test_ztick_protocol.py). At the first byte that is not usual
-all of it goes to the parser. Usual is: printable ASCII, single spaces, no quotes, a time of at most
-19 digits, LF at the end.
+together as one event, and one alone too (tests/property/test_ztick_protocol.py). At the first byte
+that is not usual all of it goes to the parser. Usual is: printable ASCII, single spaces, no quotes,
+a time of at most 19 digits, LF at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from itertools import chain
 
-from journeyman.protocols.ztick.commands import Event, Set, SetMany
+from journeyman.protocols.ztick.commands import Event, SetMany
 from journeyman.protocols.ztick.parser import ZtickParser
 
 MAX_ROWS = 128  # of one event: what is decided at a stretch stays short
@@ -43,9 +43,8 @@ def feed(parser: ZtickParser, data: bytes) -> list[Event]:
     if sum(map(len, chain.from_iterable(rows))) + _BETWEEN_BYTES * len(rows) != end:
         return parser.feed(data)
     events: list[Event]
-    if len(rows) == 1:
-        request_id, name, time = rows[0]
-        events = [Set(request_id, name.decode(), int(time))]
+    if len(rows) <= MAX_ROWS:
+        events = [SetMany(rows)]
     else:
         events = [SetMany(rows[at : at + MAX_ROWS]) for at in range(0, len(rows), MAX_ROWS)]
     if end < len(data):

@@ -103,7 +103,7 @@ class ServerMetrics:
         """A batch was answered."""
         self._commands.add(requests, outcomes)
         for (_, request), outcome in zip(requests, outcomes, strict=False):
-            if type(request) is SetMany:
+            if type(request) is SetMany and len(request.rows) > 1:
                 self._commands.add_more(SetMany, type(outcome), len(request.rows) - 1)
 
     def run_ended(self, runner: Runner, success: bool, duration_ns: int, late_ns: int) -> None:

@@ -111,7 +111,10 @@ class ZtickSession(Connection):
 
     def render(self, request: Request, reply: Reply | None) -> Answer:
         if type(request) is SetMany:
-            return b"".join([row[0] + ztick.OK for row in request.rows])
+            rows = request.rows
+            if len(rows) == 1:
+                return rows[0][0] + ztick.OK
+            return b"".join([row[0] + ztick.OK for row in rows])
         if reply is DONE:  # nearly always, so it is asked first
             return ztick.ok(request.request_id)
         if isinstance(request, ztick.SETTLED):

@@ -20,6 +20,7 @@ from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import (
+    DONE,
     OUT_OF_SCOPE,
     RemoveEnded,
     Reply,
@@ -190,7 +191,17 @@ class ZtickWriter(GroupCommit):
         decide, now_ns = self._schedule.decide, self._clock.now_ns()
         records, effects, outcomes = batch.records, batch.effects, batch.outcomes
         batch.begun_ns = now_ns
+        rows: list[Any] = []  # of SETs, maybe of several clients, to be decided together
         for client, request in batch.requests:
+            is_set = type(request) is SetMany
+            if is_set and client.namespace == ALL_NAMESPACES:
+                rows += request.rows
+                batch.answer(client, client.render(request, DONE))
+                outcomes.append(DONE)
+                continue
+            if rows:
+                self._set_all(batch, rows)
+                rows = []
             if client is None:
                 if type(request) is TriggerDue:
                     self._due_waits = False
@@ -206,17 +217,23 @@ class ZtickWriter(GroupCommit):
                     batch.answer(client, client.render(denied, None))
                     outcomes.append(OUT_OF_SCOPE)
                     continue
-                namespace = client.namespace
-                if type(request) is SetMany and namespace != ALL_NAMESPACES:
+                if is_set:
                     self._decide_apart(batch, client, request)
                     continue
-                outcome = decide(request, now_ns, namespace)
+                outcome = decide(request, now_ns, client.namespace)
                 batch.answer(client, client.render(request, outcome.reply))
             outcomes.append(outcome.reply)
             if outcome.records:
                 records += outcome.records
             if outcome.effects:
                 effects += outcome.effects
+        if rows:
+            self._set_all(batch, rows)
+
+    def _set_all(self, batch: Batch, rows: list[Any]) -> None:
+        outcome = self._schedule.decide(SetMany(rows), batch.begun_ns)
+        batch.records += outcome.records
+        batch.effects += outcome.effects
 
     def _decide_apart(self, batch: Batch, client: Any, many: SetMany) -> None:
         """Some may be outside the namespace of the client."""
