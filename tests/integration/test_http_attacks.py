@@ -37,7 +37,6 @@ namespace = "team."
 SECRET = "belongs-to-others"  # in everything that the team must not see
 NOTHING: Any = None
 ROUTES = VersionOne.of(NOTHING).routes()
-STREAMS = ("/v1/log/tail", "/v1/events")
 # Bodies that are good enough to come past the checks of their type.
 BODIES: dict[str, Any] = {
     "SetJob": {"execution": "2033-01-01T00:00:00Z"},
@@ -120,8 +119,6 @@ def test_every_route_asks_for_a_token_and_keeps_to_its_scope(server, others_job,
     if route.writes:
         status, told = ask(server, route.method, path, body, "sk_look")
         assert (status, json.loads(told)["code"]) == (403, "read_only")
-    if route.path in STREAMS:
-        return
     status, told = ask(server, route.method, path, body, "sk_team")
     assert SECRET not in without_names(told)
     if route.for_all:
@@ -181,13 +178,18 @@ def test_lists_hold_what_the_token_may_see(server, others_job, path, at):
     assert others_job not in json.dumps(told)
 
 
-def test_pages_hold_what_the_token_may_see(server, others_job):
+def logged_in(server: ScheduleProcess) -> tuple[http.client.HTTPConnection, dict[str, str]]:
+    """A session of the team, and its cookie."""
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
     connection.request("POST", "/console/login", urlencode({"secret": "sk_team"}), form)
     response = connection.getresponse()
     response.read()
-    cookie = {"Cookie": response.headers["Set-Cookie"].partition(";")[0]}
+    return connection, {"Cookie": response.headers["Set-Cookie"].partition(";")[0]}
+
+
+def test_pages_hold_what_the_token_may_see(server, others_job):
+    connection, cookie = logged_in(server)
     others = [f"/console/work/{others_job}", f"/console/schedule/other.{SECRET}"]
     for path in [*(path for _, path, _ in NAVIGATION), *others]:
         for at in ("", "?at=2039-01-01T00:00:00Z"):
@@ -197,6 +199,48 @@ def test_pages_hold_what_the_token_may_see(server, others_job):
             assert response.status in (200, 403, 404), (path, text[-300:])
             assert SECRET not in without_names(text), path
     connection.close()
+
+
+# What the time changes, and no other: ages, rates, codes of forms, the end of the slider.
+CHANGING = re.compile(
+    r'"(oldest_ready_ms|age_ms|added_per_s|started_per_s)": [^,}]*|oldest_ready_seconds\S+ [0-9.]+|'
+    r'name="code" value="[^"]*"|(\d+ (ms|s|min|h|d)\b ?)+|<td class="right" >[^<]*|'
+    r'(data-to|datetime|value|title)="[^"]*"|'
+    r"\d{4}-\d\d-\d\d[T ][0-9:.]+Z?"
+)
+
+
+def test_what_others_do_changes_nothing_that_the_token_sees(server, others_job):
+    """Every route, page and older path that looks: the same before and after."""
+    old = ask(server, "GET", "/openapi.json")[1]["paths"]
+    paths = [filled(route, others_job) for route in ROUTES if route.method == "GET"]
+    paths += [path for path, methods in old.items() if "get" in methods and "{" not in path]
+    pages = [path for _, path, _ in NAVIGATION] + ["/console/events"]
+    connection, cookie = logged_in(server)
+
+    def seen() -> dict[str, str]:
+        found = {path: json.dumps(ask(server, "GET", path, None, "sk_team")) for path in paths}
+        for path in pages:
+            connection.request("GET", path, headers=cookie)
+            found[path] = connection.getresponse().read().decode()
+        return {path: CHANGING.sub("", text) for path, text in found.items()}
+
+    def do(method: str, path: str, body: Any) -> Any:
+        return ask(server, method, path, body, "sk_admin")[1]
+
+    before = seen()
+    for number in range(3):
+        job = do("POST", "/v1/work/jobs", {"queue": f"other.{number}"})["id"]
+        do("POST", "/v1/work/jobs", {"queue": "other.more"})
+        do("POST", f"/v1/work/jobs/{job}/fail", {"result": "x"})
+        do("PUT", f"/v1/schedule/jobs/other.{number}", {"execution": "2033-01-01T00:00:00Z"})
+        do("PUT", f"/v1/schedule/rules/other.{number}", BODIES["SetRuleBody"])
+        do("POST", f"/v1/fan-out/queues/other_{number}/items", {"data": "x"})
+    do("POST", "/v1/work/lease", {"queues": ["other.more"]})
+    after = seen()
+    connection.close()
+    for path, text in before.items():
+        assert after[path] == text, path
 
 
 # -- bytes --

@@ -269,19 +269,20 @@ def check_may_write(token: Token | None) -> None:
         raise ApiError(403, f"token {token.name} may only read", "read_only")
 
 
+def covers_all(token: Token | None) -> bool:
+    return token is None or token.namespace == ALL_NAMESPACES
+
+
 def check_for_all(token: Token | None) -> None:
-    if token is not None and token.namespace != ALL_NAMESPACES:
+    if not covers_all(token):
         raise ApiError(403, "this is for tokens of all namespaces", "outside_namespace")
 
 
 def _check_scope(route: Route, request: web.Request) -> None:
     if route.is_public:
         return
-    token: Token | None = request["token"]
-    if token is None:
-        return
     if route.for_all:
-        check_for_all(token)
+        check_for_all(request["token"])
 
 
 def _path(request: web.Request) -> dict[str, str]:

@@ -143,10 +143,11 @@ def command_points(counts: Mapping[tuple[str, str], int]) -> list[Point]:
 
 
 def of_queues(family: Family, prefix: str) -> Family:
-    """The family without the points of queues whose names do not begin with ``prefix``."""
+    """With a prefix only the points of queues whose names begin with it: all else counts what
+    belongs to others."""
     if not prefix:
         return family
-    points = [p for p in family.points if str(p.labels.get("queue", prefix)).startswith(prefix)]
+    points = [p for p in family.points if str(p.labels.get("queue", "")).startswith(prefix)]
     return replace(family, points=points)
 
 

@@ -31,7 +31,12 @@ from journeyman.servers.http.console.sessions import Session, Sessions
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.fields import read_moment, time_text
 from journeyman.servers.http.live import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
-from journeyman.servers.http.routes import RouteCall, check_for_all, check_may_write
+from journeyman.servers.http.routes import (
+    RouteCall,
+    check_for_all,
+    check_may_write,
+    covers_all,
+)
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -102,7 +107,9 @@ class Console:
     async def overview(self, request: web.Request) -> web.StreamResponse:
         if moment_of(request):
             return await self._overview_then(request)
-        figures = await self._v1.server.figures(asked(request))
+        # Figures of the server count what belongs to others.
+        sees_all = covers_all(request["token"])
+        figures = await self._v1.server.figures(asked(request)) if sees_all else None
         failed_runs = await self._v1.schedule.runs(
             asked(request, values.RunsQuery(success=False, limit=OVERVIEW_ROWS))
         )
@@ -122,7 +129,7 @@ class Console:
             failed_runs=failed_runs.runs,
             due=due.jobs,
             dead=dead.jobs if dead is not None else [],
-            chart=self._chart(),
+            chart=self._chart() if sees_all else "",
         )
 
     async def _overview_then(self, request: web.Request) -> web.StreamResponse:
@@ -238,6 +245,8 @@ class Console:
         queue, error = request.query.get("queue", ""), request.query.get("error", "")
         try:
             first_ns, last_ns = await self._v1.past.span()
+            if not covers_all(request["token"]):  # the last record may be of others
+                last_ns = self._backend.clock.now_ns()
             found["span"] = (first_ns, last_ns, time_text(first_ns), time_text(last_ns))
             if at and last_ns > first_ns:
                 part = (read_moment(at, "at") - first_ns) / (last_ns - first_ns)
@@ -292,11 +301,11 @@ class Console:
     # -- live --
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        wanted = request.query.get("of", "figures")
-        if wanted != "records":
-            return await stream_events(request, [self.figures_live])
         check_for_all(request["token"])
-        return await stream_events(request, [self.records_live])
+        is_of_records = request.query.get("of", "figures") == "records"
+        return await stream_events(
+            request, [self.records_live if is_of_records else self.figures_live]
+        )
 
     async def _next_figures(self) -> bytes | None:
         try:

@@ -38,9 +38,9 @@ class ServerRoutes:
             Route("GET", "/v1/ready", self.ready, "Whether every service takes commands",
                   values.Readiness, errors=(503,)),
             Route("GET", "/v1/figures", self.figures, "The figures of the overview",
-                  values.Figures),
+                  values.Figures, for_all=True),  # they count what belongs to others
             Route("GET", "/v1/events", self.events, "The figures, once a second", str,
-                  media_type="text/event-stream"),
+                  media_type="text/event-stream", for_all=True),
             Route("GET", "/v1/settings", self.settings, "Settings in effect, with their origin",
                   values.SettingsSeen, for_all=True),
             Route("GET", "/v1/tokens", self.tokens, "Tokens, without their secrets",
