@@ -165,8 +165,12 @@ def test_upkeep_rings_on_whole_seconds_and_not_late():
     loop = cast(asyncio.AbstractEventLoop, table)
     table.clock.advance(0.3)
     now_s = table.time()
-    for delay_s in (1.0, 1.7, 5.0):
+    for delay_s in (1.0, 1.7):
         delay = delay_to_second(loop, delay_s)
         assert (now_s + delay) == pytest.approx(round(now_s + delay), abs=1e-6)
         assert delay_s - 1 < delay <= delay_s
+    for delay_s in (2.0, 3.5, 5.0):
+        delay = delay_to_second(loop, delay_s)
+        assert (now_s + delay) / 2 == pytest.approx(round((now_s + delay) / 2), abs=1e-6)
+        assert delay_s - 2 < delay <= delay_s
     assert delay_to_second(loop, 0.25) == 0.25

@@ -235,6 +235,10 @@ class KestrelServer(Service):
 
     def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:  # noqa: ARG002
         self.figures.count(requests, outcomes)
+        if self._checkpoint_timer is None and any(
+            type(request) is not Checkpoint for _, request in requests
+        ):
+            self._plan_checkpoint()
 
     def on_effect(self, effect: Effect) -> None:
         if isinstance(effect, SaveCheckpoint):
@@ -249,10 +253,13 @@ class KestrelServer(Service):
         self._checkpoint_timer = self._loop.call_later(delay_s, self._checkpoint)
 
     def _checkpoint(self) -> None:
-        if self._saving is None:
-            self.writer.submit_own(Checkpoint())
-            self._save()  # what could not be saved the last time, and indexes
-        self._plan_checkpoint()
+        """Without a command in between there is no other: an idle server does not wake up."""
+        self._checkpoint_timer = None
+        if self._saving is not None:
+            self._plan_checkpoint()
+            return
+        self.writer.submit_own(Checkpoint())
+        self._save()  # what could not be saved the last time, and indexes
 
     def _save(self) -> None:
         """Hand all that is to be saved to the thread; what comes meanwhile goes with the next."""
@@ -275,6 +282,8 @@ class KestrelServer(Service):
             if self._save_trouble != said:  # once, not every second
                 self._messages.warn("checkpoints could not be written", reason=error)
             self._to_save = self._being_saved | self._to_save  # with the next ones
+            if self._checkpoint_timer is None and not self._is_closing:
+                self._plan_checkpoint()
         for path, offset, reason in self._logs.new_damages():
             self._messages.warn(
                 f"damaged bytes in a journal: {reason}; the next items are read on",

@@ -37,7 +37,7 @@ from journeyman.logs.segments import ZtickNames
 from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.units import NS_PER_MS
 
-SAMPLE_S = 5.0
+SAMPLE_S = 10.0
 BOUNDS_MS = (
     *(1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0),
     *(1_000.0, 2_500.0, 5_000.0, 10_000.0, 30_000.0, 60_000.0, 300_000.0, 3_600_000.0),

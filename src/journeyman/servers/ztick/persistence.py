@@ -156,11 +156,12 @@ def tell_of_ztick_files(disk: Disk, path: str, messages: ServerLog) -> None:
 
 
 LOOK_S = 0.25  # while a compaction runs
-IDLE_LOOK_S = 1.0  # of both watches, while there is nothing to do
+IDLE_LOOK_S = 2.0  # of both watches, while there is nothing to do
 
 
 class CompactionWatch:
-    """Looks every second whether a compaction is due, more often whether it has ended; reports it.
+    """Looks every other second whether a compaction is due, more often whether it has ended, and
+    reports it.
 
     The compaction runs in a thread and merges files that are not written to any more. Only the
     rename of the active file involves the writer: two renames and a sync.

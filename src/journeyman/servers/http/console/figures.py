@@ -17,8 +17,8 @@ from journeyman.servers.http.queue_rates import QueueRates
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.server import ServerRoutes
 
-SAMPLE_S: Final = 5.0
-MOST: Final = 720
+SAMPLE_S: Final = 6.0
+MOST: Final = 600
 WIDTH, HEIGHT = 240.0, 44.0
 
 
