@@ -6,6 +6,8 @@
                 step after another. Durable before it is answered (always, -f0), and synced by the
                 clock (interval, beanstalkd's default)
     restart     time to the first answer and memory with a million waiting jobs of 100 bytes
+    store       time to the first answer out of the store (RocksDB), with a million jobs of which
+                60,000 wait and the others have completed; and, without a bar, with 100,000 waiting
 
 The subjects take turns, some short rounds each, and the best round of each counts. Load comes from
 another process (workqueue_load.py); ``generator`` is the part of a core that it needed.
@@ -24,13 +26,16 @@ from typing import Any
 from bench import peers, workqueue_peers
 from bench.verdicts import Verdict, ask_all, best_of, read_options
 from bench.workqueue_load import measure
-from bench.workqueue_restart import measure_restart
+from bench.workqueue_restart import measure_restart, measure_store_restart
 
 SECONDS = 2.0
 CONNECTIONS = 50
 CYCLE_BARS = {"always": 5.0, "interval": 1.0}
 MILLION = 1_000_000
 FIRST_ANSWER_BAR_S = 1.6
+STORE_ANSWER_BAR_S = 2.0
+STORED_WAITING = 60_000
+ONLY_WAITING = 100_000
 MEMORY_BAR = 420
 RUN_JOBS = 10_000_000  # numbers that one run of the load may use
 
@@ -86,7 +91,23 @@ def restart(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]
     return {"empty": asdict(empty), "million": asdict(million)}, verdicts
 
 
-QUESTIONS = {"cycles": cycles, "restart": restart}
+def store(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]]:
+    million = measure_store_restart(directory / "million", MILLION, STORED_WAITING, rounds)
+    waiting = measure_store_restart(directory / "waiting", ONLY_WAITING, ONLY_WAITING, rounds)
+    for name, start in (("a million jobs, 60,000 wait", million), ("100,000 wait", waiting)):
+        print(
+            f"start out of the store ({name}, {start.log_mb:.0f} MB): "
+            f"first answer {start.first_answer_s:.2f} s, resident {start.resident_mb:.0f} MB"
+        )
+    verdicts = [
+        Verdict(
+            "first answer out of the store, s", million.first_answer_s, STORE_ANSWER_BAR_S, False
+        )
+    ]
+    return {"million": asdict(million), "waiting": asdict(waiting)}, verdicts
+
+
+QUESTIONS = {"cycles": cycles, "restart": restart, "store": store}
 
 
 def main(arguments: list[str] | None = None) -> int:

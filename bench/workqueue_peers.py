@@ -20,12 +20,15 @@ __all__ = ["beanstalkd", "journeyman"]
 _SYNC_EVERY_PUT = {"always": ["-f", "0"], "interval": []}
 
 
-def journeyman(directory: Path, policy: str) -> Peer:
+def journeyman(directory: Path, policy: str, *more: str) -> Peer:
+    """``more``: settings, as name=value."""
     port = free_port()
     command = [sys.executable, "-m", "journeyman", "serve", "--listen", f"127.0.0.1:{free_port()}"]
     command += ["--workq-listen", f"127.0.0.1:{port}", "--cmdlog-path", "cmdlog"]
     command += ["--kestrel-listen", "off"]
     command += ["--cmdlog-sync", policy, "--set", "database.persistence=memory"]
+    for setting in more:
+        command += ["--set", setting]
     return Peer("journeyman", command, port, directory)
 
 

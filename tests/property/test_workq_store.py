@@ -4,6 +4,9 @@ The machine of test_workq_engine, with a store beside the log: every batch that 
 into both, and a crash loads from the store alone. What is answered and shown must be the same, and
 the store must hold exactly the jobs that are there, under the right status, with nothing out of
 place; and beyond them the finished ones whose TTL is over, until their retention is.
+
+Before a command that is not in a batch all completed jobs leave memory but those that it names; to
+be looked at, all come back. So the store alone knows them in between.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from hypothesis import settings
 from hypothesis.stateful import invariant, precondition, rule
 
 from journeyman.engines.workq.engine import Decidable
+from journeyman.engines.workq.job import COMPLETED, opened
 from journeyman.engines.workq.messages import PauseChanged, WorkqOutcome
 from journeyman.folds import workq as fold
 from journeyman.folds.keyspace import (
@@ -26,12 +30,15 @@ from journeyman.folds.keyspace import (
 )
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Record
-from journeyman.servers.workq.store import StoreRecorder, load_store
+from journeyman.protocols.workq.commands import InspectJob
+from journeyman.servers.workq.completed import CompletedJobs
+from journeyman.servers.workq.store import StoreRecorder
+from journeyman.servers.workq.store_loading import load_store
 from journeyman.servers.workq.store_persistence import Retention
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from tests.support.effort import cases
-from tests.support.workq_machine import START_NS, WorkQueueMachine
+from tests.support.workq_machine import IDS, START_NS, WorkQueueMachine
 from tests.support.workq_views import folded_facts, jobs_of
 
 RETENTION_MS = 30
@@ -45,19 +52,36 @@ class StoreMachine(WorkQueueMachine):
         self.paused: frozenset[str] | None = None  # by the open batch
         self._begin((), 0)
 
-    def _begin(self, delayed: Iterable[tuple[int, bytes]], longest_ttl_ms: int) -> None:
+    def _begin(self, delayed: Iterable[tuple[int, bytes]], longest_life_ms: int) -> None:
         self.journal = StoreRecorder(
-            self.storage, self.queue.job, delayed, longest_ttl_ms=longest_ttl_ms
+            self.storage, self.queue.job, delayed, longest_life_ms=longest_life_ms
         )
+        self.completed = CompletedJobs(self.storage, self.queue)
+        self.storage.keep_totals()
         self.retention = Retention(self.storage, self.queue.job, retention_ms=RETENTION_MS)
 
     def decide(self, command: Decidable, client: int = 0) -> WorkqOutcome:
+        if self.batch is None:
+            self._put_away()
+            self._bring(command)
         outcome = super().decide(command, client)
         if any(type(each) is PauseChanged for each in outcome.effects):
             self.paused = self.queue.paused
         if self.batch is None:
             self._write(list(outcome.records))
+            self._bring(*map(InspectJob, IDS))
         return outcome
+
+    def _put_away(self) -> None:
+        for _ in range(2):
+            assert self.completed.prepare(()) is None
+        assert COMPLETED not in {opened(entry)[1] for _, entry in self.queue._state.jobs}
+
+    def _bring(self, *commands: Decidable) -> None:
+        read = self.completed.prepare(commands)
+        if read is not None:
+            read()
+            self.completed.bring(self.now_ns)
 
     @precondition(lambda self: self.batch is not None)
     @rule()
@@ -74,6 +98,7 @@ class StoreMachine(WorkQueueMachine):
 
     def _write(self, records: list[Record]) -> None:
         self.journal.write(records, self.paused)
+        self.completed.note(records)
         self.paused = None
 
     @rule()
@@ -82,10 +107,11 @@ class StoreMachine(WorkQueueMachine):
         super().crash()
         loaded = load_store(self.storage, now_ns=self.now_ns, seed=0, report=self._never)
         by_log, self.queue = self.queue, loaded.queue
+        self._begin(loaded.delayed, loaded.longest_life_ms)
+        self._bring(*map(InspectJob, IDS))
         assert jobs_of(self.queue) == jobs_of(by_log)
         names = {each.queue for each in self.storage.queue_status_counts()}
         self.model.names = names | {each.name for each in self.storage.load_queues().queues}
-        self._begin(loaded.delayed, loaded.longest_ttl_ms)
 
     def _never(self, key: str, reason: str) -> None:
         raise AssertionError((key, reason))
@@ -151,6 +177,9 @@ class StoreMachine(WorkQueueMachine):
             (each.queue, each.status): each.count for each in self.storage.queue_status_counts()
         }
         assert found == dict(counts)
+        for status in (*STATUSES.values(), "delayed"):
+            kinds = [count for (_, each), count in found.items() if each == status]
+            assert self.storage.total(status) == sum(kinds)
         for job_id in live:
             record = records[job_id]
             expected = STATUSES[int(kept[job_id].state)]

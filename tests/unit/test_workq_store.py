@@ -4,29 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
+from journeyman.engines.workq.browsing import BrowseJobs, SortingJobs
 from journeyman.errors import (
     LogClosed,
     LogFull,
     LogPoisoned,
     LogUnavailable,
+    StorageClosed,
     StorageError,
     StorageFull,
     StorageUnavailable,
 )
-from journeyman.folds.keyspace import LONGEST_TTL_KEY, record_of_workq
+from journeyman.folds.keyspace import LONGEST_LIFE_KEY, record_of_workq
 from journeyman.formats.workq import Record
-from journeyman.protocols.workq.commands import InspectScheduledJobs
-from journeyman.protocols.workq.replies import JobList
+from journeyman.protocols.workq.commands import AwaitResult, InspectJob, InspectScheduledJobs
+from journeyman.protocols.workq.replies import NOT_FOUND, Finished, JobList
 from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.workq import completed as completed_jobs_module
 from journeyman.servers.workq import store
 from journeyman.servers.workq import store_persistence as workq_retention
+from journeyman.servers.workq.completed import (
+    CompletedJobs,
+    completed_jobs,
+    merged,
+    shows_completed,
+)
 from journeyman.servers.workq.persistence import PersistenceContext
-from journeyman.servers.workq.store import LoadedStore, StoreRecorder, load_store
+from journeyman.servers.workq.store import StoreRecorder
+from journeyman.servers.workq.store_loading import LoadedStore, load_store
 from journeyman.servers.workq.store_persistence import (
     PROMOTE_S,
     SWEEP_S,
@@ -174,7 +185,7 @@ def test_start_on_a_full_disk_leaves_its_changes_for_later(kept: Kept):
     kept.backend.failure = StorageFull("somewhere", "why")
     loaded = kept.load()
     assert loaded.full is kept.backend.failure
-    assert loaded.longest_ttl_ms == 5 * DAY_MS
+    assert loaded.longest_life_ms == 5 * DAY_MS + 1
     assert (kept.status(1), kept.status(2)) == ("waiting", "delayed")
     journal = StoreRecorder(kept.storage, loaded.queue.job, unwritten=loaded.unwritten)
     with pytest.raises(LogFull):
@@ -222,43 +233,140 @@ def test_record_that_is_no_job_is_told_and_stepped_over(kept: Kept):
     assert sum(loaded.queue.stats()[:5]) == 0
 
 
-def test_finished_jobs_of_long_ago_are_not_loaded_but_kept(kept: Kept):
+def test_completed_jobs_stay_in_the_store_until_they_are_named(kept: Kept):
     kept.add(1, ttl_ms=20)
     kept.complete(1)
     kept.add(2, ttl_ms=30 * DAY_MS)
-    kept.complete(2)
+    kept.complete(2, b"done")
     kept.write()
     kept.now_ns += DAY_MS * MS
     queue = kept.load().queue
-    assert queue.job(job_id(1)) is None
-    assert queue.job(job_id(2)) is not None
+    assert sum(queue.stats()[:5]) == 0
+    completed = CompletedJobs(kept.storage, queue)
+    named = [AwaitResult(job_id(number), 0) for number in (1, 2, 3)]
+    read = completed.prepare(named)
+    assert read is not None
+    read()
+    completed.bring(kept.now_ns)
+    replies = [queue.decide(each, kept.now_ns).reply for each in named]
+    assert replies == [NOT_FOUND, Finished(job_id(2), True, b"done"), NOT_FOUND]
+    assert completed.prepare(named[1:2]) is None  # its answer has not left
+    completed.prepare(())
+    assert queue.job(job_id(2)) is None
     assert kept.status(1) == "completed"
 
 
-def test_start_looks_back_no_further_than_the_longest_ttl(
+def test_what_is_read_for_one_batch_is_bounded(kept: Kept, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(completed_jobs_module, "READ_FIRST", 2)
+    monkeypatch.setattr(completed_jobs_module, "READ_BYTES", 10)
+    for number in range(9):
+        kept.add(number, payload=b"four")
+        kept.complete(number, b"")
+    kept.write()
+    completed = CompletedJobs(kept.storage, kept.load().queue)
+    named = [InspectJob(job_id(number)) for number in range(9)]
+    read = completed.prepare(named)
+    assert read is not None
+    read()
+    assert [completed.is_unread(each) for each in named] == [False] * 6 + [True] * 3
+    assert completed.failure is None
+
+
+def test_store_that_cannot_be_read_is_a_failure_of_those_that_name_its_jobs(kept: Kept):
+    kept.add(1)
+    kept.complete(1)
+    kept.write()
+    completed = CompletedJobs(kept.storage, kept.load().queue)
+    read = completed.prepare([InspectJob(job_id(1))])
+    assert read is not None
+    kept.storage.close()
+    read()
+    assert isinstance(completed.failure, StorageClosed)
+    assert completed.is_unread(InspectJob(job_id(1)))
+    assert not completed.is_unread(InspectJob(job_id(2)))
+
+
+def browsed(ask: Callable[[BrowseJobs], Any], asked: BrowseJobs) -> list[bytes]:
+    """All that is shown, page by page."""
+    ids: list[bytes] = []
+    for _ in range(1000):
+        page = ask(asked)
+        if isinstance(page, SortingJobs):
+            continue
+        ids += [job.job_id for job in page.jobs]
+        if page.after is None:
+            return ids
+        asked = replace(asked, after=page.after)
+    raise AssertionError("pages without end")
+
+
+@pytest.mark.parametrize("queue", ["", "a", "b"])
+@pytest.mark.parametrize("state", ["", "completed", "ready"])
+@pytest.mark.parametrize("text", ["", "job 1", str(UUID(bytes=job_id(4)))])
+def test_pages_of_jobs_are_the_same_as_if_all_were_in_memory(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, queue: str, state: str, text: str
+):
+    monkeypatch.setattr(completed_jobs_module, "READ_FIRST", 2)
+    monkeypatch.setattr(completed_jobs_module, "LOOKED_AT_ONCE", 4)
+    for number in range(20):
+        kept.add(number, "ab"[number % 2], ttl_ms=10 if number == 8 else DAY_MS)
+        if number % 3:
+            kept.complete(number)
+        if number % 5 == 4:
+            kept.now_ns += MS  # the others are of one millisecond
+    kept.write()
+    kept.now_ns += 30 * MS
+    loaded = kept.load().queue
+    completed = CompletedJobs(kept.storage, loaded)
+    asked = BrowseJobs(queue, state, text, limit=3)
+
+    def ask_both(asked: BrowseJobs) -> Any:
+        read = completed.prepare([asked])
+        if read is not None:
+            read()
+            completed.bring(kept.now_ns)
+        first: Any = loaded.decide(asked, kept.now_ns).reply
+        if isinstance(first, SortingJobs) or not shows_completed(asked):
+            return first
+        return merged(first, completed_jobs(kept.storage, asked, kept.now_ns), asked.limit)
+
+    expected = browsed(lambda asked: kept.queue.decide(asked, kept.now_ns).reply, asked)
+    assert browsed(ask_both, asked) == expected
+    assert len(expected) > 3 or text or state == "ready"
+
+
+def test_start_looks_for_dead_jobs_back_to_the_longest_life(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ):
     for number in range(20):
         kept.add(number, ttl_ms=1000)
-        kept.complete(number)
+        kept.fail(number)
+    kept.schedule(29, in_ms=1500, ttl_ms=2000)
     kept.later(2000)
+    kept.fail(29)
     kept.add(30, ttl_ms=1500)
-    kept.complete(30)
+    kept.fail(30)
     kept.write()
-    read: list[UUID] = []
-    get_jobs = kept.storage.get_jobs
+    looked: list[bytes] = []
+    raw_jobs = kept.storage.raw_jobs_by_status
 
-    def noted(uuids: list[UUID]) -> Any:
-        read.extend(uuids)
-        return get_jobs(uuids)
+    def noted(status: str, size: int, **since: Any) -> Any:
+        for page in raw_jobs(status, size, **since):
+            looked.extend(each for each, _ in page)
+            yield page
 
-    monkeypatch.setattr(kept.storage, "get_jobs", noted)
-    assert kept.load().longest_ttl_ms == 1500
-    assert read == [UUID(bytes=job_id(30))]
-    kept.backend.delete(LONGEST_TTL_KEY)  # as an import does
-    read.clear()
-    assert kept.load().queue.job(job_id(30)) is not None
-    assert len(read) == 21
+    monkeypatch.setattr(kept.storage, "raw_jobs_by_status", noted)
+    loaded = kept.load()
+    assert 3500 <= loaded.longest_life_ms <= 3502
+    assert {number for number in range(31) if loaded.queue.job(job_id(number))} == {29, 30}
+    kept.now_ns += 1600 * MS
+    kept.load()
+    looked.clear()
+    assert kept.load().queue.job(job_id(29)) is None
+    assert looked == []
+    kept.backend.delete(LONGEST_LIFE_KEY)  # as an import does
+    kept.load()
+    assert len(looked) == 22
 
 
 # -- delays and retention -------------------------------------------------------------------------

@@ -44,9 +44,9 @@ from uuid import UUID
 from journeyman.errors import UsageError
 from journeyman.formats.keyspace import STATUS_FIFO, fifo_of_status, status_bytes
 from journeyman.formats.keyspace.listing import (
-    BOUNDS_LEVEL,
     LEVELS,
     PLACE_BYTES,
+    bounds_key,
     is_mark,
     listing,
     place_of,
@@ -124,7 +124,7 @@ def _listed(reader: StoreReader, queue: str, status: str, start: bytes, end: byt
 
 def bounds(reader: StoreReader, queue: str, status: str) -> Bounds | None:
     """The first and last place of a listing; None if it is empty."""
-    value = reader.get(rank_listing(queue, status, BOUNDS_LEVEL))
+    value = reader.get(bounds_key(queue, status))
     if value is None or len(value) != 2 * PLACE_BYTES:
         return None
     return Bounds(value[:PLACE_BYTES], value[PLACE_BYTES:])
@@ -172,7 +172,7 @@ def reads_of_change(
     """What ``changed`` reads first: a key, and the blocks of these places at each level."""
     ranks = [rank_listing(queue, status, level) for level in LEVELS]
     probes = ((rank + place, rank, whole(rank).end) for place in places for rank in ranks)
-    return rank_listing(queue, status, BOUNDS_LEVEL), probes
+    return bounds_key(queue, status), probes
 
 
 def changed(
@@ -184,7 +184,7 @@ def changed(
         return
     new_bounds = _changed_bounds(reader, queue, status, changes)
     value = None if new_bounds is None else new_bounds.first + new_bounds.last
-    yield rank_listing(queue, status, BOUNDS_LEVEL), value
+    yield bounds_key(queue, status), value
     coming = _Coming(places, [changes[place] for place in places])
     marks = places
     for level in LEVELS:

@@ -113,6 +113,12 @@ def job_key(job_uuid: UUID) -> bytes:
     return JOBS + str(job_uuid).encode()
 
 
+def key_of_id(job_id: bytes) -> bytes:
+    """The same by the bytes of the uuid, without making one."""
+    text = job_id.hex()
+    return f"v1:j:{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}".encode()
+
+
 def uuid_of_job_key(key: bytes) -> UUID | None:
     """None if the key is not one that a job is kept under."""
     try:

@@ -144,7 +144,7 @@ class Draft:
         self._raw: dict[UUID, bytes | None] = dict(zip(self._texts, values, strict=True))
         self._changes: dict[bytes, bytes | None] = {}
         self._places: dict[tuple[str, str], dict[bytes, int]] = {}
-        self._counts: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.counts: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._has_old_times: bool | None = _NOT_LOOKED
 
     # -- operations --
@@ -223,7 +223,7 @@ class Draft:
 
     def _count(self, queue: str, status: str, place: bytes, by: int) -> None:
         name = (queue, status)
-        self._counts[name] += by
+        self.counts[name] += by
         places = self._places.get(name)
         if places is None:
             places = self._places[name] = {}
@@ -253,7 +253,7 @@ class Draft:
                 case StatusFifoKey(status, _, _):
                     statuses.append(status)
         if queues and statuses and not is_listed:  # by a program without listings
-            self._counts[queues[0], statuses[0]] -= 1
+            self.counts[queues[0], statuses[0]] -= 1
 
     def _indexed(self, job_uuid: UUID) -> Iterator[bytes]:
         """All index keys that name a job, found by looking at every one."""
@@ -267,7 +267,7 @@ class Draft:
 
     def changes(self) -> dict[bytes, bytes | None]:
         """All changes of the turn. To be asked for once."""
-        counts = [(name, by) for name, by in self._counts.items() if by]
+        counts = [(name, by) for name, by in self.counts.items() if by]
         keys = [encode_key(CounterKey(*name)) for name, _ in counts]
         self._expect(keys)
         values = self._reader.get_many(keys)

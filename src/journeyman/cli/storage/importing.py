@@ -33,7 +33,7 @@ from journeyman.errors import EncodeError, FormatError
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.folds.kestrel import consumed_by_all, id_span
 from journeyman.folds.keyspace import (
-    LONGEST_TTL_KEY,
+    LONGEST_LIFE_KEY,
     id_of,
     queue_record,
     record_of_payload,
@@ -140,7 +140,7 @@ def _put(storage: Storage, name: str, found: Iterable[Found], output: Output) ->
     queues = {queue.name: queue for queue in storage.load_queues().queues}
     known, jobs = len(queues), 0
     changed = False
-    storage.backend.delete(LONGEST_TTL_KEY)
+    storage.backend.delete(LONGEST_LIFE_KEY)
     for each in found:
         if isinstance(each, ImportLoss):
             row = {"log": name, "key": each.key, "field": each.field, "value": each.value}

@@ -230,24 +230,31 @@ def browse(
         if queue is None or not asked.queue.startswith(asked.prefix):
             return JobsFound((), None, True)
         number = queue.number
-    search = _Search(jobs, queues, asked, number, now_ns)
-    looked = 0
-    if (one := _whole_id(asked.text)) is not None and asked.after is None:
-        search.look_at(one)
-        return JobsFound(tuple(search.found), None, True)
+    fits, found, looked = JobFilter(asked, now_ns), list[SeenJob](), 0
+
+    def look_at(job_id: bytes) -> None:
+        entry = jobs.get(job_id)
+        if entry is not None:
+            name = queues.by_number[queue_of(spec_of(entry))].name
+            if fits.takes(job_id, entry, name):
+                found.append(seen_entry(entry, name))
+
+    if (one := whole_id(asked.text)) is not None and asked.after is None:
+        look_at(one)
+        return JobsFound(tuple(found), None, True)
     dead = asked.state == DEAD or bool(asked.error)
     every = jobs.in_order().newest(number, asked.after, dead=dead)
     for chunk in _few(jobs, queues, asked, number) or every:
         for key in chunk:
-            search.look(key)
+            if fits.is_passed(key):
+                return JobsFound(tuple(found), None, True)
+            look_at(id_in(key))
             looked += 1
-            if len(search.found) >= asked.limit:
-                return JobsFound(tuple(search.found), key, True)
-            if search.is_over:
-                return JobsFound(tuple(search.found), None, True)
+            if len(found) >= asked.limit:
+                return JobsFound(tuple(found), key, True)
             if looked >= LOOKED_AT_ONCE:
-                return JobsFound(tuple(search.found), key, False)
-    return JobsFound(tuple(search.found), None, True)
+                return JobsFound(tuple(found), key, False)
+    return JobsFound(tuple(found), None, True)
 
 
 def seen(jobs: WorkqJobTable, queues: Queues, job_id: bytes, now_ns: int) -> SeenJob | None:
@@ -255,7 +262,7 @@ def seen(jobs: WorkqJobTable, queues: Queues, job_id: bytes, now_ns: int) -> See
     entry = jobs.get(job_id)
     if entry is None or is_run(spec_of(entry)) or expires_ns_of(spec_of(entry)) <= now_ns:
         return None
-    return _seen(entry, queues.by_number[queue_of(spec_of(entry))].name)
+    return seen_entry(entry, queues.by_number[queue_of(spec_of(entry))].name)
 
 
 def seen_child(child: Child) -> SeenJob:
@@ -311,51 +318,32 @@ def oldest_ns(ready: SortedSet[bytes]) -> int | None:
     return moment_of(min(found)) if found else None
 
 
-class _Search:
-    def __init__(
-        self,
-        jobs: WorkqJobTable,
-        queues: Queues,
-        asked: BrowseJobs,
-        number: int | None,
-        now_ns: int,
-    ) -> None:
-        self._jobs = jobs
-        self._queues = queues
+class JobFilter:
+    """Which jobs fit what was asked for."""
+
+    def __init__(self, asked: BrowseJobs, now_ns: int) -> None:
         self._asked = asked
-        self._number = number
         self._now_ns = now_ns
         self._text = asked.text.lower().encode(errors="surrogatepass")
         self._id = asked.text.replace("-", "").lower()
         self._error = asked.error.lower().encode(errors="surrogatepass")
         self._since = moment_key(asked.since_ns) if asked.since_ns else b""
-        self.found: list[SeenJob] = []
-        self.is_over = False  # no further job can fit
 
-    def look(self, key: bytes) -> None:
-        if key < self._since:
-            self.is_over = True
-            return
-        self.look_at(id_in(key))
+    def is_passed(self, key: bytes) -> bool:
+        """Whether neither this job nor an older one can fit."""
+        return key < self._since
 
-    def look_at(self, job_id: bytes) -> None:
-        entry = self._jobs.get(job_id)
-        if entry is None or is_run(spec_of(entry)):
-            return
-        asked = self._asked
-        if self._error and not self._has_error(entry):
-            return
+    def takes(self, job_id: bytes, entry: Entry, name: str) -> bool:
+        asked, spec = self._asked, spec_of(entry)
+        if is_run(spec) or (self._error and not self._has_error(entry)):
+            return False
         if asked.state and state_of(entry) != asked.state:
-            return
-        spec = spec_of(entry)
-        if self._number is not None and queue_of(spec) != self._number:
-            return
+            return False
+        if (asked.queue and name != asked.queue) or not name.startswith(asked.prefix):
+            return False
         if self._text and not self._has_text(job_id, spec):
-            return
-        name = self._queues.by_number[queue_of(spec)].name
-        if not name.startswith(asked.prefix) or expires_ns_of(spec) <= self._now_ns:
-            return
-        self.found.append(_seen(entry, name))
+            return False
+        return expires_ns_of(spec) > self._now_ns
 
     def _has_text(self, job_id: bytes, spec: Spec) -> bool:
         if job_id.hex().startswith(self._id):
@@ -368,7 +356,7 @@ class _Search:
         return self._error in entry[6].lower()
 
 
-def _whole_id(text: str) -> bytes | None:
+def whole_id(text: str) -> bytes | None:
     """The id that the text is, if it is one."""
     digits = text.replace("-", "")
     if len(digits) != ID_DIGITS or not digits.isascii() or not digits.isalnum():
@@ -419,7 +407,7 @@ def _part(queue: JobQueue, state: str) -> SortedSet[bytes]:
     return queue.dead if state == DEAD else queue.scheduled
 
 
-def _seen(entry: Entry, queue: str) -> SeenJob:
+def seen_entry(entry: Entry, queue: str) -> SeenJob:
     spec, stage, attempts, fails, started_ns, moment_ns, result = opened(entry)
     fields = fields_of(spec)
     state = state_of(entry)

@@ -34,7 +34,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -54,7 +54,7 @@ from journeyman.engines.workq.browsing import (
     seen_child,
 )
 from journeyman.engines.workq.extensions import MAX_LIMITED_QUEUES, limits_body
-from journeyman.engines.workq.job import is_run, job_of, queue_of, spec_of
+from journeyman.engines.workq.job import entry_of, is_run, job_of, opened, queue_of, spec_of
 from journeyman.engines.workq.messages import (
     DUE_LIMIT,
     Client,
@@ -246,6 +246,19 @@ class WorkqEngine:
         if entry is None or is_run(spec_of(entry)):
             return None
         return job_of(entry, self._state.queues.by_number[queue_of(spec_of(entry))].name)
+
+    def has(self, job_id: bytes) -> bool:
+        return self._state.jobs.get(job_id) is not None
+
+    def bring(self, job: FoldedJob) -> None:
+        """A completed job that is kept elsewhere comes; between two batches."""
+        entry = entry_of(job, self._state.queues.use(job.added.name).number, 0)
+        self._state.jobs.bring(job.added.job_id, opened(entry))
+
+    def put_away(self, job_ids: Iterable[bytes]) -> None:
+        """Those of these jobs that have completed go, and are kept elsewhere; likewise."""
+        for job_id in job_ids:
+            self._state.jobs.put_away(job_id)
 
     def largest_queues(self, most: int) -> tuple[list[QueueFigures], QueueFigures]:
         """The queues with most jobs, by name; and all others together, nameless."""

@@ -178,6 +178,22 @@ class WorkqJobTable:
     def lift(self, job_id: bytes) -> Entry | None:
         return self._shard_of(job_id).pop(job_id, None)
 
+    # -- completed jobs that are kept elsewhere, and come while a batch names them --
+
+    def bring(self, job_id: bytes, entry: Progress) -> None:
+        """A completed job comes; between two batches."""
+        assert self._changes is None
+        self._shard_of(job_id)[job_id] = entry
+        self._begin(job_id, entry[0])
+
+    def put_away(self, job_id: bytes) -> None:
+        """A job goes if it has completed; between two batches."""
+        assert self._changes is None
+        entry = self.get(job_id)
+        if isinstance(entry, tuple) and entry[1] == COMPLETED:
+            del self._shard_of(job_id)[job_id]
+            self._end(job_id, entry[0])
+
     # -- inside --
 
     def _put(self, job_id: bytes, before: Entry | None, after: Entry | None) -> None:

@@ -84,6 +84,16 @@ def place_of(created_at_ns: int, job_uuid: UUID) -> bytes:
     return _TIME.pack(ms + _TOP_BIT, ns) + job_uuid.bytes
 
 
+def created_ns_of(place: bytes) -> int:
+    """When the job at a place was created."""
+    return ordered_number(place[:8]) * NS_PER_MS + int.from_bytes(place[8:12], "big")
+
+
+def bounds_key(queue: str, status: str) -> bytes:
+    """Where the first and the last place of a listing are kept."""
+    return rank_listing(queue, status, BOUNDS_LEVEL)
+
+
 def uuid_of_place(place: bytes) -> UUID:
     return UUID(bytes=place[-_UUID_BYTES:])
 
@@ -104,5 +114,4 @@ def listing_of(key: bytes) -> tuple[str, str, int, UUID]:
         words = queue.decode(), status[1:-1].decode("ascii")
     except UnicodeDecodeError:
         raise InvalidData("a listing key whose names are not text", 0) from None
-    created_ns = ordered_number(place[:8]) * NS_PER_MS + int.from_bytes(place[8:12], "big")
-    return *words, created_ns, uuid_of_place(place)
+    return *words, created_ns_of(place), uuid_of_place(place)

@@ -220,6 +220,7 @@ class GroupCommit(ABC):
         self._thread = threads.worker("journeyman-writer")
         self._waiting: deque[tuple[Any, Any]] = deque()
         self._waiting_bytes = 0
+        self._taken: list[tuple[Any, Any]] = []  # for the next batch; see ``_prepare``
         self._due_waits = False
         self._errands: deque[Callable[[], None]] = deque()
         self._for_room: dict[Submitter, None] = {}
@@ -292,6 +293,10 @@ class GroupCommit(ABC):
         """Whether writing this batch may be done here and now, because it waits for no disk."""
         return False
 
+    def _prepare(self, requests: Requests) -> Callable[[], None] | None:  # noqa: ARG002 - some do
+        """What the writer's thread has to read before these can be decided; None: nothing."""
+        return None
+
     # -- from clients and from the server itself --
 
     @property
@@ -346,9 +351,7 @@ class GroupCommit(ABC):
         ``prefix`` is what the names of its queues must begin with. ``client`` is a Call that asked
         before and keeps what it got then.
         """
-        call = (
-            InternalCall(self._loop, ALL_NAMESPACES, self.has_stopped) if client is None else client
-        )
+        call = client or InternalCall(self._loop, ALL_NAMESPACES, self.has_stopped)
         call.begin(prefix)
         self.submit(call, [command])
         try:
@@ -408,12 +411,19 @@ class GroupCommit(ABC):
 
     def _decide_next(self) -> Batch | None:
         """Decide what waits; a batch that must be written is on its way afterwards."""
-        if self._errands:
-            self._begin_errand()
-            return None
-        if not self._waiting:
-            return None
-        batch = Batch(self._take_waiting())
+        requests, self._taken = self._taken, []
+        if not requests:
+            errand = self._errands.popleft() if self._errands else None
+            if errand is None and self._waiting:
+                requests = self._take_waiting()
+                errand = self._prepare(requests)
+            if errand is not None:
+                self._taken = requests
+                self._begin_errand(errand)
+                return None
+            if not requests:
+                return None
+        batch = Batch(requests)
         self.batches += 1
         self.commands += len(batch.requests)
         self._engine.begin_batch()
@@ -478,9 +488,9 @@ class GroupCommit(ABC):
             own = [each for each in self._waiting if each[0] is busy]
             self._waiting = deque([*others, *own])
 
-    def _begin_errand(self) -> None:
+    def _begin_errand(self, errand: Callable[[], None]) -> None:
         self._writing = Batch([])
-        self._thread.submit((self._errands.popleft(), self._errand_done_elsewhere))
+        self._thread.submit((errand, self._errand_done_elsewhere))
 
     def _errand_done_elsewhere(self, error: BaseException | None) -> None:
         self._back_on_the_loop(self._errand_done, error)
@@ -574,7 +584,7 @@ class GroupCommit(ABC):
 
     def _fail(self, error: BaseException, batch: Batch | None = None) -> None:
         self.failure = error
-        clients = {client for client, _ in self._waiting if client is not None}
+        clients = {client for client, _ in (*self._taken, *self._waiting) if client is not None}
         clients |= set(batch.answers) if batch is not None else set()
         self._waiting.clear()
         for client in clients:

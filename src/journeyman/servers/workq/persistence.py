@@ -41,6 +41,7 @@ from journeyman.disk import Disk
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import LoadedExtensions
 from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
+from journeyman.engines.workq.messages import WorkqStats
 from journeyman.errors import JourneymanError, LogError
 from journeyman.formats.ledger import (
     Instant,
@@ -71,6 +72,7 @@ from journeyman.servers.core.bulk_child import BULK_BYTES, WORKQ_READER, BulkFai
 from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
+from journeyman.servers.workq.completed import CompletedJobs
 from journeyman.servers.workq.writer import LogRecorder, WorkqRecorder, WorkqWriter, policy_of
 from journeyman.storage import Storage
 from journeyman.units import NS_PER_MS
@@ -223,6 +225,7 @@ class Keeping(Protocol):
 
     what: str  # for messages: "the command log"
     queue: WorkqEngine
+    completed: CompletedJobs | None  # if they are not in the engine
 
     @property
     def recorder(self) -> WorkqRecorder | None:
@@ -240,6 +243,8 @@ class Keeping(Protocol):
 
     def look(self) -> None: ...
 
+    def stats(self) -> WorkqStats: ...
+
     def stop(self) -> None: ...
 
     def close(self) -> None:
@@ -247,7 +252,17 @@ class Keeping(Protocol):
         ...
 
 
-class MemoryKeeping:
+class InEngine:
+    """All jobs are in the engine."""
+
+    queue: WorkqEngine
+    completed: CompletedJobs | None = None
+
+    def stats(self) -> WorkqStats:
+        return self.queue.stats()
+
+
+class MemoryKeeping(InEngine):
     """Nothing is kept."""
 
     what = "memory"
@@ -384,7 +399,7 @@ class Cleaning:
             )
 
 
-class LogKeeping:
+class LogKeeping(InEngine):
     """The command log: locked and read when this is made."""
 
     what = "the command log"
@@ -415,7 +430,7 @@ class LogKeeping:
         pauses.move()
         self.queue = opened.queue
         tell_recovery(around.messages, opened.log.recovery)
-        tell_loaded(around, opened.queue, begin_ns, log=directory)
+        tell_loaded(around, self.stats(), begin_ns, log=directory)
         self.recorder = LogRecorder(
             self._log,
             around.disk,
@@ -537,9 +552,8 @@ def _extensions_in(around: PersistenceContext) -> LoadedExtensions:
 
 
 def tell_loaded(
-    around: PersistenceContext, queue: WorkqEngine, begin_ns: int, **where: object
+    around: PersistenceContext, stats: WorkqStats, begin_ns: int, **where: object
 ) -> None:
-    stats = queue.stats()
     around.messages.info(
         f"loaded {stats.ready} ready, {stats.scheduled} scheduled, {stats.leased} leased and "
         f"{stats.completed + stats.failed} finished jobs of the work queue",

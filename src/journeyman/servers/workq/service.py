@@ -110,11 +110,12 @@ class WorkqServer(Service):
             keeping.recorder,
             max_waiting=limits.waiting_commands,
             ledger=self._context.ledger,
+            completed=keeping.completed,
         )
         self._build_ticker(queue.next_due_ns, FRAMERATE)
         self.around = self._port_context(WorkqContext, started_ns=self._clock.now_ns())
         self.figures = WorkqMetrics(
-            queue.stats,
+            keeping.stats,
             self.around.sessions,
             queue.largest_queues,
             self._clock,

@@ -15,55 +15,35 @@ turns delayed into waiting, between two batches. Which ones are delayed is remem
 
 Pauses are the states of the queues. They are in the same commit as the records.
 
-One key more is kept, LONGEST_TTL_KEY: no job of the queue has a longer TTL. It bounds how far back
-a start has to look for finished jobs. Any other program that writes jobs must delete this key.
-
-The store -> a WorkQueue: the jobs that are there, not what happened to them.
-
-    new, waiting, delayed, active   all of them, by the index of statuses. One whose TTL ended
-                                    meanwhile is no longer there: its record says failed now
-    completed, failed               those whose TTL is not over, by the index of times: no job
-                                    is there for longer after its time than LONGEST_TTL_KEY
-                                    says (MAX_TTL_MS if it is missing)
-
-So a start costs what is in the queue, and what was due within the longest TTL; no log is read. A
-record that cannot be read is reported and skipped. It stays where it is.
-
-Records of other programs are taken as well, with settings that are usual (folds.keyspace_jobs).
+One key more is kept, LONGEST_LIFE_KEY: no job of the queue has more time from its creation to the
+end of its TTL. It bounds how far back a start looks for failed jobs (store_loading.py). Any other
+program that writes jobs must delete this key.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Final, TypeAlias
 from uuid import UUID
 
 from journeyman import errors
-from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.loading import JobAssembly
 from journeyman.folds.keyspace import (
-    LONGEST_TTL_KEY,
+    LONGEST_LIFE_KEY,
     Defaults,
     queue_record,
     record_of_workq,
     wakes_ns_of,
-    workq_and_timeout,
     workq_of_record,
-    workq_status,
 )
 from journeyman.folds.workq import (
-    MAX_TTL_MS,
     FoldedJob,
     JobState,
     State,
     apply,
     expires_ns,
-    visible,
 )
-from journeyman.formats.keyspace import QueueTimeKey
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Command, Instant, JobAdded, Record
 from journeyman.servers.core.store import as_log_errors
@@ -74,7 +54,6 @@ from journeyman.storage import (
     RemoveJob,
     SetStatus,
     Storage,
-    Unreadable,
     Upsert,
 )
 from journeyman.units import NS_PER_MS
@@ -84,6 +63,7 @@ Look: TypeAlias = Callable[[bytes], tuple[FoldedJob, int] | None]
 
 PROMOTED_AT_ONCE: Final = 1000
 UNWRITTEN_AT_ONCE: Final = 1000
+MAX_U64: Final = 2**64 - 1
 _FINISHED: Final = (JobState.COMPLETED, JobState.FAILED)
 
 
@@ -106,15 +86,15 @@ class StoreRecorder:
         look: Look,
         delayed: Iterable[tuple[int, bytes]] = (),
         *,
-        longest_ttl_ms: int = 0,
+        longest_life_ms: int = 0,
         unwritten: Sequence[Operation] = (),
     ) -> None:
-        """``delayed``: when these jobs become ready, and their ids. ``longest_ttl_ms`` is what
-        LONGEST_TTL_KEY says. ``unwritten`` is made before anything else: a start on a full disk
+        """``delayed``: when these jobs become ready, and their ids. ``longest_life_ms`` is what
+        LONGEST_LIFE_KEY says. ``unwritten`` is made before anything else: a start on a full disk
         leaves it."""
         self._storage = storage
         self._look = look
-        self._longest_ttl_ms = longest_ttl_ms
+        self._longest_life_ms = longest_life_ms
         self._unwritten = list(unwritten)
         self._delayed = {job_id: wakes_ns for wakes_ns, job_id in delayed}
         self._wakings = [(wakes_ns, job_id) for job_id, wakes_ns in self._delayed.items()]
@@ -134,7 +114,7 @@ class StoreRecorder:
             operations += self._pauses(frozenset(paused))
         if operations:
             with as_log_errors():
-                self._keep_longest_ttl(records)
+                self._keep_longest_life(records)
                 self._apply(operations)
         for job_id, wakes_ns in delayed.items():
             self._remember(job_id, wakes_ns)
@@ -232,12 +212,19 @@ class StoreRecorder:
             del self._unwritten[:UNWRITTEN_AT_ONCE]
         self._storage.apply(operations)
 
-    def _keep_longest_ttl(self, records: Sequence[Record]) -> None:
+    def _keep_longest_life(self, records: Sequence[Record]) -> None:
         """Before the jobs themselves: it may be too long, never too short."""
-        longest_ms = max((r.ttl_ms for r in records if isinstance(r, JobAdded)), default=0)
-        if longest_ms > self._longest_ttl_ms:
-            self._storage.backend.put(LONGEST_TTL_KEY, longest_ms.to_bytes(8))
-            self._longest_ttl_ms = longest_ms
+        longest_ms = max((life_ms_of(r) for r in records if isinstance(r, JobAdded)), default=0)
+        if longest_ms > self._longest_life_ms:
+            self._storage.backend.put(LONGEST_LIFE_KEY, longest_ms.to_bytes(8))
+            self._longest_life_ms = longest_ms
+
+
+def life_ms_of(added: JobAdded) -> int:
+    """From the creation of a job to the end of its TTL, or a little more."""
+    time = added.created if added.time is None else added.time
+    waits_ns = max(time.unix_ns - added.created.unix_ns, 0)
+    return min(added.ttl_ms + waits_ns // NS_PER_MS + 1, MAX_U64)
 
 
 def _job_of(record: JobRecord) -> FoldedJob | None:
@@ -249,151 +236,3 @@ def _job_of(record: JobRecord) -> FoldedJob | None:
 
 def _is_finished(state: State) -> bool:
     return isinstance(state, FoldedJob) and state.state in _FINISHED
-
-
-PAGE: Final = 1000
-UNFINISHED: Final = ("new", "waiting", "delayed", "active")
-_FINISHED_STATUSES: Final = ("completed", "failed")
-_DEFAULTS: Final = Defaults()
-_MAX_U64: Final = 2**64 - 1
-_END_OF_TIME_MS: Final = 253_402_300_800_000  # the year 10000
-
-Report = Callable[[str, str], None]  # a key that is text, and why its record was stepped over
-
-
-@dataclass(slots=True)
-class LoadedStore:
-    queue: WorkqEngine
-    delayed: list[tuple[int, bytes]] = field(default_factory=list)  # for StoreRecorder
-    unreadable: int = 0
-    ended: int = 0  # whose TTL was over
-    longest_ttl_ms: int = 0  # what LONGEST_TTL_KEY says now
-    unwritten: list[Operation] = field(default_factory=list)  # for StoreRecorder: no room for them
-    full: errors.StorageFull | None = None  # the store takes no changes now
-
-
-def load_store(storage: Storage, *, now_ns: int, seed: int, report: Report) -> LoadedStore:
-    """All that is in the store now. Jobs whose TTL ended meanwhile are brought to their end."""
-    return _Loading(storage, now_ns, seed, report).run()
-
-
-def _all_unfinished(storage: Storage, report: Report) -> Iterator[JobRecord]:
-    """Every job that is not finished, status by status, oldest first."""
-    for status in UNFINISHED:
-        cursor: str | None = None
-        while True:
-            page = storage.list_jobs_by_status(status, size=PAGE, after=cursor)
-            _tell(page.unreadable, report)
-            yield from page.jobs
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-
-
-class _Loading:
-    def __init__(self, storage: Storage, now_ns: int, seed: int, report: Report) -> None:
-        self._storage = storage
-        self._now_ns = now_ns
-        self._report = report
-        queues = storage.load_queues()
-        paused = [queue.name for queue in queues.queues if queue.state == "paused"]
-        self._assembly = JobAssembly(now_ns, paused, seed)
-        self._loaded = LoadedStore(WorkqEngine())
-        self._changes: list[Operation] = []
-        self._unreadable_keys: set[str] = set()
-        _tell(queues.unreadable, self._unreadable)
-        names = {queue.name for queue in queues.queues}
-        names |= {count.queue for count in storage.queue_status_counts()}
-        for name in sorted(names):
-            self._assembly.number_of(name)
-
-    def run(self) -> LoadedStore:
-        for record in _all_unfinished(self._storage, self._unreadable):
-            self._take(record, self._unfinished)
-            if len(self._changes) >= PAGE:
-                self._apply()
-        self._apply()
-        for records in self._finished():
-            for record in records:
-                self._take(record, self._put)
-        self._loaded.queue = self._assembly.finish()
-        self._keep_longest_ttl()
-        return self._loaded
-
-    def _keep_longest_ttl(self) -> None:
-        longest_ms = min(self._loaded.longest_ttl_ms, _MAX_U64)
-        try:
-            self._storage.backend.put(LONGEST_TTL_KEY, longest_ms.to_bytes(8))
-        except errors.StorageFull as error:
-            self._loaded.full = error
-            self._loaded.longest_ttl_ms = self._longest_ttl_ms()  # what it says still holds
-
-    def _finished(self) -> Iterator[Iterable[JobRecord]]:
-        """Those whose TTL may not be over."""
-        known = self._assembly.jobs
-        begin_ms = self._now_ns // NS_PER_MS - self._longest_ttl_ms()
-        after = QueueTimeKey(begin_ms - 1, "-", UUID(int=0))  # all of that millisecond are over
-        while keys := self._storage.jobs_due_before(_END_OF_TIME_MS, limit=PAGE, after=after):
-            after = keys[-1]
-            uuids = [key.job_uuid for key in keys if known.get(key.job_uuid.bytes) is None]
-            records, unreadable = self._storage.get_jobs(uuids)
-            _tell(unreadable, self._unreadable)
-            yield [record for record in records if record.status in _FINISHED_STATUSES]
-
-    def _longest_ttl_ms(self) -> int:
-        found = self._storage.backend.get(LONGEST_TTL_KEY)
-        if found is None or len(found) != 8:
-            return MAX_TTL_MS
-        return min(int.from_bytes(found), MAX_TTL_MS)
-
-    def _take(self, record: JobRecord, use: Callable[[JobRecord, FoldedJob, int], None]) -> None:
-        """What cannot be a job is stepped over, whatever is wrong with it."""
-        try:
-            job, timed_out_ns = workq_and_timeout(record, _DEFAULTS)
-            if job.added.ttl_ms < 0:
-                raise errors.InvalidData("a TTL below zero", 0)
-            use(record, job, timed_out_ns)
-        except errors.InvalidData as error:
-            self._unreadable(f"v1:j:{record.job_uuid}", error.reason)
-        except (struct.error, OverflowError) as error:
-            self._unreadable(f"v1:j:{record.job_uuid}", f"a number that is out of range: {error}")
-
-    def _unfinished(self, record: JobRecord, job: FoldedJob, timed_out_ns: int) -> None:
-        if visible(job, self._now_ns) is None:
-            self._loaded.ended += 1
-            self._changes.append(Upsert(record_of_workq(ended(job), expires_ns(job))))
-            return
-        self._put(record, job, timed_out_ns)
-        wakes_ns = wakes_ns_of(job, timed_out_ns)
-        status = workq_status(job.state, wakes_ns, self._now_ns)
-        if status != record.status:
-            self._changes.append(SetStatus(record.job_uuid, status))
-        if status == "delayed" and wakes_ns is not None:
-            self._loaded.delayed.append((wakes_ns, record.job_uuid.bytes))
-
-    def _put(self, record: JobRecord, job: FoldedJob, timed_out_ns: int) -> None:
-        del record
-        if visible(job, self._now_ns) is not None:
-            self._assembly.put_job(job, timed_out_ns)
-            self._loaded.longest_ttl_ms = max(self._loaded.longest_ttl_ms, job.added.ttl_ms)
-
-    def _apply(self) -> None:
-        """A full disk does not stop a start: these changes are made with the next ones."""
-        changes, self._changes = self._changes, []
-        try:
-            self._storage.apply(changes)
-        except errors.StorageFull as error:
-            self._loaded.full = error
-            self._loaded.unwritten += changes
-
-    def _unreadable(self, key: str, reason: str) -> None:
-        """Once, although it may stand in both indexes."""
-        if key not in self._unreadable_keys:
-            self._unreadable_keys.add(key)
-            self._loaded.unreadable += 1
-            self._report(key, reason)
-
-
-def _tell(unreadable: Iterable[Unreadable], report: Report) -> None:
-    for each in unreadable:
-        report(each.key.decode("utf-8", "backslashreplace"), each.reason)

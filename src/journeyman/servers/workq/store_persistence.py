@@ -1,6 +1,7 @@
 """The work queue keeps its jobs in the store (workq.persistence = "storage").
 
-    start          the jobs are loaded from the store of the process, before any port opens
+    start          jobs that wait, are leased or dead are loaded from the store of the process,
+                   before any port opens; completed ones stay there (completed.py)
     every second   delayed jobs that are due become waiting ones   \\  between two batches, in the
     every minute   finished jobs leave when their retention ends   /   writer's thread, in steps
 
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from journeyman.config import Settings
+from journeyman.engines.workq.messages import WorkqStats
 from journeyman.errors import (
     InvalidData,
     JourneymanError,
@@ -26,8 +28,10 @@ from journeyman.formats.keyspace import QueueTimeKey
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.servers.core.store import UnreadableTold
 from journeyman.servers.core.upkeep import delay_to_second
+from journeyman.servers.workq.completed import CompletedJobs
 from journeyman.servers.workq.persistence import PersistenceContext, tell_loaded
-from journeyman.servers.workq.store import Look, StoreRecorder, load_store
+from journeyman.servers.workq.store import Look, StoreRecorder
+from journeyman.servers.workq.store_loading import load_store
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import OperationOutcome, RemoveJob, Storage
 from journeyman.units import NS_PER_MS
@@ -58,9 +62,11 @@ class StoreKeeping:
         told.sum_up()
         self.queue = loaded.queue
         self.queue.refuse_extensions()  # a record of the store has no place for them
+        self.completed: CompletedJobs | None = CompletedJobs(self.storage, self.queue)
+        self.storage.keep_totals()
         tell_loaded(
             around,
-            self.queue,
+            self.stats(),
             begin_ns,
             engine=self.storage.engine,
             store=self.storage.path,
@@ -74,7 +80,7 @@ class StoreKeeping:
             self.storage,
             self.queue.job,
             loaded.delayed,
-            longest_ttl_ms=loaded.longest_ttl_ms,
+            longest_life_ms=loaded.longest_life_ms,
             unwritten=loaded.unwritten,
         )
         self._retention = Retention(
@@ -93,6 +99,10 @@ class StoreKeeping:
         self._upkeep = StoreUpkeep(
             loop, writer, self._around, self.recorder, self._retention, cleaned=cleaned
         )
+
+    def stats(self) -> WorkqStats:
+        """Of completed jobs those that the store keeps, also if their TTL is over."""
+        return self.queue.stats()._replace(completed=self.storage.total("completed"))
 
     def look(self) -> None:
         """A batch is durable when it is answered: there is nothing to sync."""

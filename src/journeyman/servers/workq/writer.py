@@ -54,8 +54,9 @@ from journeyman.protocols.workq.commands import (
     ScheduleJob,
 )
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, JobMissing
-from journeyman.servers.core.group_commit import Batch, GroupCommit, WriterOwner
+from journeyman.servers.core.group_commit import Batch, GroupCommit, Requests, WriterOwner
 from journeyman.servers.core.ledger import Ledger
+from journeyman.servers.workq.completed import CompletedJobs
 from journeyman.servers.workq.store import StoreRecorder
 from journeyman.storage import PutEntries
 
@@ -276,8 +277,9 @@ class WorkqWriter(GroupCommit):
         *,
         max_waiting: int = 10_000,
         ledger: Ledger | None = None,
+        completed: CompletedJobs | None = None,
     ) -> None:
-        """``recorder`` None: memory only."""
+        """``recorder`` None: memory only. ``completed``: such jobs are not in the engine."""
         super().__init__(
             owner,
             loop,
@@ -289,6 +291,17 @@ class WorkqWriter(GroupCommit):
         )
         self._queue = queue
         self._recorder = recorder
+        self._completed = completed
+
+    def _prepare(self, requests: Requests) -> Callable[[], None] | None:
+        if self._completed is None:
+            return None
+        return self._completed.prepare(request for _, request in requests)
+
+    def _errand_done(self, error: BaseException | None) -> None:
+        if self._completed is not None:
+            self._completed.bring(self._clock.now_ns())
+        super()._errand_done(error)
 
     def _weigh(self, requests: Sequence[Any]) -> int:
         return sum(map(payload_bytes, requests))
@@ -304,12 +317,19 @@ class WorkqWriter(GroupCommit):
     def _decide(self, batch: Batch) -> None:
         now_ns = batch.begun_ns = self._clock.now_ns()
         decide, outcomes = self._queue.decide, batch.outcomes
-        has_children = self._queue.has_children
+        has_children, completed = self._queue.has_children, self._completed
         for client, request in batch.requests:
             if has_children and self._queue.steps > MAX_STEPS:
                 self._put_back(batch, len(outcomes))
                 break
             kind = type(request)
+            if completed is not None and completed.is_unread(request):
+                if completed.failure is None:
+                    self._put_back(batch, len(outcomes))
+                    break
+                batch.answer(client, client.render_failure())
+                outcomes.append(completed.failure)
+                continue
             if kind is RefusedLine:
                 batch.answer(client, client.render(request))
                 outcomes.append(request)
@@ -334,6 +354,8 @@ class WorkqWriter(GroupCommit):
                 batch.answer(client, client.render(reply))
                 if records:
                     batch.records += records
+        if completed is not None:
+            completed.note(batch.records)
         if batch.effects:  # all names at once: the file and the store keep them so
             batch.effects = [self._queue.paused]
 
@@ -422,11 +444,18 @@ class WorkqWriter(GroupCommit):
             elif kind is RefusedLine:
                 outcomes[index] = request
                 again.answer(client, client.render(request))
-            elif kind in _CHANGES or not self._decide_again(again, client, request, now_ns):
+            elif self._is_refused(request) or not self._decide_again(
+                again, client, request, now_ns
+            ):
                 again.answer(client, client.render_failure())
             else:
                 outcomes[index] = None
         return again, outcomes
+
+    def _is_refused(self, request: Any) -> bool:
+        """Whether it cannot be answered now: a change, or a job that could not be read."""
+        is_unread = self._completed is not None and self._completed.is_unread(request)
+        return is_unread or type(request) in _CHANGES
 
     def _decide_again(self, again: Batch, client: Any, request: Any, now_ns: int) -> bool:
         """Whether it could be decided without a record."""

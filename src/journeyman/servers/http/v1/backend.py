@@ -7,6 +7,7 @@ gives up after BROWSE_TIMEOUT_S with what it found: a page that is not full, and
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from journeyman.config import Settings
 from journeyman.engines.workq.browsing import BrowseJobs, JobsFound, SortingJobs
 from journeyman.engines.ztick.browsing import JobPage, PageJobs, StillSorting
 from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, Reserved, RuleNotFound
+from journeyman.errors import StorageError
 from journeyman.protocols.kestrel import replies as fan_out_replies
 from journeyman.protocols.workq.commands import Complaint, RefusedLine
 from journeyman.protocols.workq.replies import JobMissing
@@ -28,6 +30,7 @@ from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import RouteCall
 from journeyman.servers.kestrel.session import in_scope as fan_out_in_scope
 from journeyman.servers.kestrel.writer import NO_ROOM
+from journeyman.servers.workq.completed import completed_jobs, merged, shows_completed
 
 if TYPE_CHECKING:
     from journeyman.servers.core.ledger import Ledger
@@ -120,7 +123,20 @@ class HttpBackend:
         return JobPage(*await self._gather(self.ask_schedule, call, asked), True)
 
     async def browse_jobs(self, call: RouteCall, asked: BrowseJobs) -> JobsFound:
-        return JobsFound(*await self._gather(self.ask_work, call, asked), True)
+        return JobsFound(*await self._gather(self._ask_jobs, call, asked), True)
+
+    async def _ask_jobs(self, call: RouteCall, asked: BrowseJobs) -> JobsFound | SortingJobs:
+        """Of a work queue in the store the completed jobs are there alone."""
+        found: JobsFound | SortingJobs = await self.ask_work(call, asked)
+        store = None if self.work is None else self.work.store
+        if store is None or isinstance(found, SortingJobs) or not shows_completed(asked):
+            return found
+        scoped, now_ns = replace(asked, prefix=call.prefix), self.clock.now_ns()
+        try:
+            more = await asyncio.to_thread(completed_jobs, store, scoped, now_ns)
+        except StorageError as error:
+            raise ApiError(503, f"the store: {error.reason}") from error
+        return merged(found, more, asked.limit)
 
     async def _gather(
         self,

@@ -1,0 +1,206 @@
+"""Completed jobs of a work queue in the store: they are in memory only while a batch names them.
+
+    commands that wait --ids that are not in memory--> read, in the writer's thread
+        --> those that have completed come into the engine --> the batch is decided, as ever
+    two batches later they go again, and so do those that have completed meanwhile
+
+So the engine need not know that most jobs are elsewhere, and no memory is needed for what is done.
+All jobs that have not completed are in memory: an id that is neither there nor read is free.
+
+    prepare   on the loop, between two batches: the ids to be read; None: none is missing
+    bring     on the loop, when they were read
+    note      what was decided in it
+
+A job goes two batches later because the answers of a batch leave after the next one was decided,
+and what watches the records looks at their jobs then (events.py). What is read for one batch is
+bounded: commands whose jobs were not read wait for the next one (``is_unread``). If the store
+cannot be read, commands that name such ids are refused, and all others served (``failure``).
+
+``completed_jobs`` is a page of them for people, newest first, like engines/workq/browsing.py, which
+has the others; ``merged`` makes one page of both.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby, islice
+from typing import Any, Final
+from uuid import UUID
+
+from journeyman.engines.workq.browsing import (
+    COMPLETED_NOW,
+    BrowseJobs,
+    JobFilter,
+    JobsFound,
+    SeenJob,
+    seen_entry,
+    whole_id,
+)
+from journeyman.engines.workq.engine import WorkqEngine
+from journeyman.engines.workq.job import entry_of, id_in, moment_key, moment_of
+from journeyman.errors import InvalidData, StorageError
+from journeyman.folds.keyspace import Defaults, workq_of_record
+from journeyman.folds.workq import FoldedJob, visible
+from journeyman.formats.keyspace import fifo_of_status
+from journeyman.formats.keyspace.listing import listing, place_of, uuid_of_place
+from journeyman.formats.keyspace.values import JobRecord
+from journeyman.formats.workq import Command, Record
+from journeyman.storage import Storage
+from journeyman.storage.contract import StoreReader
+from journeyman.storage.pages import bounds, read_jobs
+from journeyman.units import MIB
+
+READ_FIRST: Final = 16  # jobs; then twice as many, and so on
+READ_BYTES: Final = 16 * MIB  # of payloads and results, about, for one batch
+LOOKED_AT_ONCE: Final = 500  # jobs of a page
+_DEFAULTS: Final = Defaults()
+_COMPLETE: Final = Command.COMPLETE
+
+
+class CompletedJobs:
+    """See the module. One batch is prepared at a time."""
+
+    def __init__(self, storage: Storage, engine: WorkqEngine) -> None:
+        self._storage = storage
+        self._engine = engine
+        self._older: list[bytes] = []  # ids that may go
+        self._recent: list[bytes] = []
+        self._found: list[FoldedJob] = []
+        self._unread: frozenset[bytes] = frozenset()
+        self.failure: StorageError | None = None  # why the rest was not read
+
+    def prepare(self, requests: Iterable[Any]) -> Callable[[], None] | None:
+        self._engine.put_away(self._older)
+        self._older, self._recent = self._recent, []
+        self._unread, self.failure = frozenset(), None
+        has = self._engine.has
+        missing = [i for request in requests for i in named_by(request) if not has(i)]
+        return partial(self._read, list(dict.fromkeys(missing))) if missing else None
+
+    def bring(self, now_ns: int) -> None:
+        found, self._found = self._found, []
+        for job in found:
+            if visible(job, now_ns) is not None:
+                self._engine.bring(job)
+                self._recent.append(job.added.job_id)
+
+    def note(self, records: Iterable[Record]) -> None:
+        self._recent += [each.job_id for each in records if each.command == _COMPLETE]
+
+    def is_unread(self, request: Any) -> bool:
+        """Whether the request names a job that may be in the store, and was not looked for."""
+        return bool(self._unread) and not self._unread.isdisjoint(named_by(request))
+
+    def _read(self, job_ids: list[bytes]) -> None:
+        """In the writer's thread."""
+        at, size, count = 0, 0, READ_FIRST
+        try:
+            while at < len(job_ids) and size < READ_BYTES:
+                uuids = [UUID(bytes=each) for each in job_ids[at : at + count]]
+                jobs = [job for record in self._storage.get_jobs(uuids)[0] if (job := _job(record))]
+                size += sum(len(job.added.payload) + len(job.result or b"") for job in jobs)
+                self._found += jobs
+                at, count = at + count, 2 * count
+        except StorageError as error:
+            self.failure = error
+        self._unread = frozenset(job_ids[at:])
+
+
+def named_by(request: Any) -> Sequence[bytes]:
+    """The ids of jobs that a request names."""
+    if type(request) is BrowseJobs:
+        one = whole_id(request.text)
+        return () if one is None else (one,)
+    job_id = getattr(request, "job_id", None)
+    return () if job_id is None else (job_id,)
+
+
+def _job(record: JobRecord) -> FoldedJob | None:
+    """None: it has not completed, or is no job."""
+    if record.status != "completed":
+        return None
+    try:
+        job = workq_of_record(record, _DEFAULTS)
+        entry_of(job, 0, 0)  # all numbers are in range
+    except (InvalidData, struct.error, OverflowError):
+        return None  # `storage check` names it
+    return job if job.added.ttl_ms >= 0 else None
+
+
+# -- pages ---------------------------------------------------------------------------------------
+
+
+def shows_completed(asked: BrowseJobs) -> bool:
+    """Whether a page has to be looked for in the store too: one job is brought by its id."""
+    is_one = whole_id(asked.text) is not None and asked.after is None
+    return asked.state in ("", COMPLETED_NOW) and not asked.error and not is_one
+
+
+def completed_jobs(storage: Storage, asked: BrowseJobs, now_ns: int) -> JobsFound:
+    """Reads the store: for a thread."""
+    fits, found, looked = JobFilter(asked, now_ns), list[SeenJob](), 0
+    with storage.backend.view() as view:
+        for record in _newest(view, asked.queue, asked.after):
+            key = moment_key(record.created_at_ns, record.job_uuid.bytes)
+            if fits.is_passed(key):
+                break
+            job = _job(record)
+            entry = None if job is None else entry_of(job, 0, 0)
+            if entry is not None and fits.takes(record.job_uuid.bytes, entry, record.queue):
+                found.append(seen_entry(entry, record.queue))
+            looked += 1
+            if len(found) >= asked.limit or looked >= LOOKED_AT_ONCE:
+                return JobsFound(tuple(found), key, len(found) >= asked.limit)
+    return JobsFound(tuple(found), None, True)
+
+
+def _newest(view: StoreReader, queue: str, after: bytes | None) -> Iterator[JobRecord]:
+    """The completed jobs of a queue, or of all, that were created before a job, newest first."""
+    place = None if after is None else place_of(moment_of(after), UUID(bytes=id_in(after)))
+    for uuids in _of_queue(view, queue, place) if queue else _of_all(view, place):
+        records = read_jobs(view, uuids)[0]
+        places = {place_of(each.created_at_ns, each.job_uuid): each for each in records}
+        for each in sorted(places, reverse=True):
+            if place is None or each < place:
+                yield places[each]
+
+
+def _of_queue(view: StoreReader, queue: str, place: bytes | None) -> Iterator[list[UUID]]:
+    ends = bounds(view, queue, "completed")
+    if ends is None:
+        return
+    beginning = listing(queue, "completed")
+    last = ends.last + b"\0" if place is None else min(place, ends.last + b"\0")
+    keys = view.scan(beginning + ends.first, beginning + last, reverse=True)
+    while some := [uuid_of_place(key) for key, _ in islice(keys, READ_FIRST)]:
+        yield some
+
+
+def _of_all(view: StoreReader, place: bytes | None) -> Iterator[list[UUID]]:
+    """This index knows milliseconds: those of one are read together, to be sorted."""
+    start, end = fifo_of_status("completed")
+    if place is not None:
+        end = start + (int.from_bytes(place[:8]) + 1).to_bytes(8)
+    keys = (key[len(start) :] for key, _ in view.scan(start, end, reverse=True))
+    some: list[UUID] = []
+    for _, of_ms in groupby(keys, key=lambda key: key[:8]):
+        some += [uuid_of_place(key) for key in of_ms]
+        if len(some) >= READ_FIRST:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
+def merged(first: JobsFound, second: JobsFound, limit: int) -> JobsFound:
+    """One page of two that cover the same range; of a job that is in both the second counts."""
+    jobs = {job.job_id: job for job in (*first.jobs, *second.jobs)}
+    reached = max(first.after or b"", second.after or b"")  # all down to here are known
+    keys = {moment_key(job.created_ns, job_id): job for job_id, job in jobs.items()}
+    shown = sorted((key for key in keys if key >= reached), reverse=True)
+    after, is_whole = reached or None, first.is_whole and second.is_whole
+    if len(shown) > limit:
+        after, is_whole = shown[limit - 1], True
+    return JobsFound(tuple(keys[key] for key in shown[:limit]), after, is_whole or not after)
