@@ -404,13 +404,7 @@ class Answer:
 def journeyman(*args: object, show: bool = True) -> Answer:
     """Run a command, show it and the beginning of what it says."""
     words = [str(arg) for arg in args]
-    done = subprocess.run(
-        [sys.executable, "-m", "journeyman", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run(words)
     if show:
         say(f"\n$ journeyman {' '.join(words)}")
         lines = (done.stdout + done.stderr).splitlines()
@@ -419,6 +413,11 @@ def journeyman(*args: object, show: bool = True) -> Answer:
         if len(lines) > SHOWN_LINES:
             say(f"    ... {len(lines) - SHOWN_LINES} more lines")
     return Answer(done)
+
+
+def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "journeyman", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def dump(path: Path) -> list[dict[str, Any]]:
