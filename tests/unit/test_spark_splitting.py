@@ -64,10 +64,10 @@ def test_golden_files_read_in_pieces_are_the_local_reading(twins, path):
 
 @each_dialect
 def test_any_single_cut_of_a_small_file_gives_the_same_rows(twins, specimen, tmp_path):
-    data = specimen.encode(specimen.records(12))
+    data = specimen.encode(specimen.records(6))
     file = log_file(write(tmp_path / "log", data), twins)
     expected = expected_items(twins, data, file)
-    assert len(expected) == 12
+    assert len(expected) == 6
     options = options_of(twins)
     for cut in range(file.size + 1):
         assert items_of(pieces_of(file, [cut]), options) == expected
@@ -95,7 +95,7 @@ def test_each_record_is_in_the_piece_that_it_begins_in(twins, specimen, tmp_path
 def test_damage_in_the_middle_is_in_one_piece_and_the_rest_is_as_read_locally(
     twins, specimen, tmp_path
 ):
-    clean = specimen.encode(specimen.records(12))
+    clean = specimen.encode(specimen.records(6))
     for at in range(0, len(clean), 2):
         data = clean[:at] + bytes((clean[at] ^ 0xFF,)) + clean[at + 1 :]
         file = log_file(write(tmp_path / "log", data), twins)

@@ -15,8 +15,8 @@ def quoted_logs() -> list[tuple[Twins, bytes]]:
     jobs = b"".join(ztick.CODEC.encode(ztick_record(number)) for number in (0, 1, 2))
     ztick_log = jobs + ztick.CODEC.encode(shell) + jobs
     records = b"".join(workq.CODEC.encode(workq_record(number)) for number in range(6))
-    finished = workq.JobFinished(CREATED, bytes(16), workq.Command.FAIL, 3 * records)
-    workq_log = workq.HEADER + records + 4 * workq.CODEC.encode(finished) + records
+    finished = workq.JobFinished(CREATED, bytes(16), workq.Command.FAIL, 2 * records)
+    workq_log = workq.HEADER + records + 2 * workq.CODEC.encode(finished) + records
     puts = b"".join(kestrel.WRITER.encode(kestrel_record(number)) for number in range(6))
     quoting = kestrel.WRITER.encode(kestrel.ItemPut(99, 1, None, 0, 3 * puts))
     journal = kestrel.WRITER_MAGIC + puts + 4 * quoting + puts
