@@ -78,7 +78,7 @@ def total(numbers: list[int]) -> int:
 
 together = {}
 
-@app.task(name="lonely", queue="lonely", concurrency=1, key="{key}")
+@app.task(name="lonely", queue="lonely", concurrency=1, key="{key}", key_rate="99/s")
 def lonely(key: int) -> int:
     together[key] = together.get(key, 0) + 1
     time.sleep(0.05)

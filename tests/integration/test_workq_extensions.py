@@ -203,6 +203,11 @@ def test_everything_survives_a_restart(tmp_path: Path):
     with start() as server, WorkQueue(port=server.workq_port, timeout_s=30.0) as queue:
         queue.limit("rated", rate="1/d")
         queue.limit("keyed", key_concurrency=1, concurrency=5)
+        queue.limit("paced", key_rate="1/d")
+        paced = [queue.add("paced", key=key) for key in "aabb"]
+        assert leased_ids(queue, "paced") == [paced[0], paced[2]]
+        queue.complete(paced[0])  # these starts count all the same
+        queue.delete(paced[2])
         rated = [queue.add("rated") for _ in range(2)]
         assert leased_ids(queue, "rated") == rated[:1]
         queue.delete(rated[0])  # its start counts all the same
@@ -221,6 +226,11 @@ def test_everything_survives_a_restart(tmp_path: Path):
     with start() as server, WorkQueue(port=server.workq_port, timeout_s=30.0) as queue:
         assert leased_ids(queue, "rated") == []
         assert leased_ids(queue, "keyed") == []
+        assert leased_ids(queue, "paced") == []
+        limited = queue.inspect_queue("paced")
+        assert limited is not None
+        assert (limited.key_rate, limited.ready) == ("1/86400000ms", 2)
+        assert leased_ids(queue, "paced") == []
         queue.complete(keyed[0])
         assert leased_ids(queue, "keyed") == keyed[1:]
         assert [each.job_id for each in queue.inspect_scheduled_jobs("q")] == [delayed]

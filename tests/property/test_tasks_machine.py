@@ -17,6 +17,7 @@ RETRIES = 2
 DELAY_S = 10
 LEASE_S = 30
 RATE, PER_S = 3, 60
+KEY_RATE, KEY_PER_S = 2, 90
 ONCE_S = 40.5  # no sum of the steps of time
 KEYS = st.sampled_from("abc")
 
@@ -44,7 +45,7 @@ class TaskMachine(RuleBasedStateMachine):
         self.app = jm.App(retries=RETRIES, backoff=DELAY_S, lease=LEASE_S)
         self.jobs: list[Planned] = []
         self.current: dict[str, int] = {}  # the unfinished unique job of a key
-        self.starts: list[datetime] = []  # of the limited queue
+        self.starts: list[tuple[datetime, str]] = []  # of the limited queue, and their keys
         self.last: dict[str, tuple[datetime, Planned]] = {}  # sent once, by key
         self.leased_until: dict[str, datetime] = {}  # keys held by dead workers
         self.unique = self.app.task(name="unique", queue="unique", unique="{key}")(self._run)
@@ -52,7 +53,12 @@ class TaskMachine(RuleBasedStateMachine):
             self._run
         )
         self.limited = self.app.task(
-            name="limited", queue="limited", rate=f"{RATE}/{PER_S}s", concurrency=1, key="{key}"
+            name="limited",
+            queue="limited",
+            rate=f"{RATE}/{PER_S}s",
+            concurrency=1,
+            key="{key}",
+            key_rate=f"{KEY_RATE}/{KEY_PER_S}s",
         )(self._run)
         self.queue = InMemory(self.app)
 
@@ -68,7 +74,7 @@ class TaskMachine(RuleBasedStateMachine):
         fails = len(job.attempts) - job.deaths
         assert jm.job().attempt == len(job.attempts)
         if jm.job().queue == "limited":
-            self.starts.append(now)
+            self.starts.append((now, key))
             assert self.leased_until.get(key, now) <= now, "the key is held by another worker"
         if fails <= job.failures:
             if fails > RETRIES:
@@ -140,15 +146,20 @@ class TaskMachine(RuleBasedStateMachine):
         job.attempts.append(now + timedelta(seconds=LEASE_S - DELAY_S))
         job.deaths += 1
         if sent.queue == "limited":
-            self.starts.append(now)
+            self.starts.append((now, key))
             self.leased_until[key] = now + timedelta(seconds=LEASE_S)
 
     # -- what always holds -------------------------------------------------------------------------
 
     @invariant()
-    def the_rate_is_kept(self) -> None:
-        for first, over in zip(self.starts, self.starts[RATE:], strict=False):
+    def the_rates_are_kept(self) -> None:
+        starts = [at for at, _ in self.starts]
+        for first, over in zip(starts, starts[RATE:], strict=False):
             assert over - first >= timedelta(seconds=PER_S), "too many starts in a minute"
+        for key in "abc":
+            starts = [at for at, of in self.starts if of == key]
+            for first, over in zip(starts, starts[KEY_RATE:], strict=False):
+                assert over - first >= timedelta(seconds=KEY_PER_S), "too many starts of a key"
 
     @invariant()
     def states_are_those_of_the_model(self) -> None:

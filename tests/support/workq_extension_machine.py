@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 )
 
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
-from journeyman.engines.workq.extensions import LoadedExtensions
+from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
 from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue
 from journeyman.folds import ledger as ledger_fold
@@ -85,6 +85,8 @@ limits = st.sampled_from(
     (
         *(NO_LIMITS, Limits(concurrency=1), Limits(concurrency=2, key_concurrency=1)),
         *(Limits(key_concurrency=1), Limits(key_concurrency=2), Limits(1, 5), Limits(2, 60)),
+        *(Limits(key_rate=1, key_per_ms=5), Limits(key_rate=2, key_per_ms=60)),
+        Limits(key_concurrency=1, key_rate=1, key_per_ms=60),
     )
 )
 
@@ -127,6 +129,8 @@ class Model:
     limits: dict[str, Limits] = field(default_factory=dict)
     starts: dict[str, list[int]] = field(default_factory=dict)  # that the engine counts
     logged: dict[str, list[int]] = field(default_factory=dict)  # that a restart counts
+    key_starts: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    logged_ids: list[tuple[bytes, str, int]] = field(default_factory=list)
     waiters: dict[int, Lease] = field(default_factory=dict)
     results: dict[int, bytes] = field(default_factory=dict)  # clients that wait for a result
     answers: dict[int, Reply] = field(default_factory=dict)  # to those
@@ -151,14 +155,21 @@ class Model:
         """In their order."""
         if not self.is_open(name):
             return []
-        most = self.limits.get(name, NO_LIMITS).key_concurrency
         ready = [
             job
             for job in self.jobs.values()
             if job.add.name == name and job.state in (NEW, PENDING) and not job.ready_ns
         ]
-        free = [job for job in ready if not (most and job.key) or self.leased(name, job.key) < most]
+        free = [job for job in ready if not job.key or self.has_room(name, job.key)]
         return sorted(free, key=lambda job: job.place)
+
+    def has_room(self, name: str, key: str) -> bool:
+        found = self.limits.get(name, NO_LIMITS)
+        if 0 < found.key_concurrency <= self.leased(name, key):
+            return False
+        starts = self.key_starts.get((name, key), ())
+        recent = [at for at in starts if at + found.key_per_ms * MS > self.now_ns]
+        return not found.key_rate or len(recent) < found.key_rate
 
     def give(self, job: PlainJob) -> None:
         assert job in self.eligible(job.add.name)
@@ -168,6 +179,8 @@ class Model:
         job.ends_ns = self.now_ns + job.add.ttr_ms * MS
         self.starts.setdefault(job.add.name, []).append(self.now_ns)
         self.logged.setdefault(job.add.name, []).append(self.now_ns)
+        self.key_starts.setdefault((job.add.name, job.key), []).append(self.now_ns)
+        self.logged_ids.append((job.add.job_id, job.add.name, self.now_ns))
 
     # -- commands --
 
@@ -301,9 +314,14 @@ class Model:
             if 0 < job.ready_ns <= self.now_ns:
                 job.ready_ns = 0
 
-    def restart(self) -> None:
+    def restart(self, known: dict[bytes, JobOptions]) -> None:
+        """``known``: what the ledger has of jobs; the leases of a key are counted by it."""
         self.waiters, self.results, self.answers = {}, {}, {}
         self.starts = {name: list(each) for name, each in self.logged.items()}
+        self.key_starts = {}
+        for job_id, name, at in self.logged_ids:
+            if job_id in known:
+                self.key_starts.setdefault((name, known[job_id].key), []).append(at)
         for job in self.jobs.values():
             if job.state == LEASED:
                 job.ends_ns = job.started_ns + job.add.ttr_ms * MS
@@ -363,6 +381,7 @@ def snapshot(engine: WorkqEngine) -> dict[str, object]:
         "marked": sorted(extensions.marked),
         "forgetting parents": sorted(extensions.forgetting_parents),
         "forgetting": sorted(extensions.forgetting),
+        "lingering": dict(extensions.lingering),
         "limited": sorted(extensions.limited),
     }
     for queue in state.queues.page(0, 100):
@@ -372,6 +391,7 @@ def snapshot(engine: WorkqEngine) -> dict[str, object]:
             list(queue.dead),
             queue.limits,
             list(queue.starts),
+            {key: list(starts) for key, starts in queue.key_rates.starts.items()},
             queue.leased,
             dict(queue.key_leased),
         )
@@ -554,6 +574,10 @@ class ExtensionMachine(RuleBasedStateMachine):
         self.model.starts[name] = kept[-former.rate :][-chosen.rate :] if former.rate else []
         if not chosen.rate:
             self.model.starts[name] = []
+        for place, starts in self.model.key_starts.items():
+            if place[0] == name:
+                known = starts[-former.key_rate :] if former.key_rate and chosen.key_rate else []
+                self.model.key_starts[place] = known[-chosen.key_rate :]
         self.compare(SetLimits(name, chosen), DONE)
 
     @rule(step_ns=st.sampled_from((310_011, 1_730_023, 5_370_057, 61_370_091)))
@@ -596,8 +620,9 @@ class ExtensionMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         if self.engine._state.extensions.forgetting.keys() - self.model.jobs.keys():
             return  # added and gone in one batch: the ledger may add it once more
+        self.model.now_ns += 1_013  # records have moments of their own, a little ahead of the time
         self.engine = load(self.log, self.ledger, self.model.now_ns)
-        self.model.restart()
+        self.model.restart(loaded_extensions(self.ledger).options)
         self.let_time_pass()
 
     @precondition(lambda self: self.batch is not None)

@@ -96,6 +96,7 @@ def test_a_wrong_call_is_refused_before_anything_is_sent():
         ({"retries": True}, "retries must be"),
         ({"timeout": 0}, "timeout must be a positive number of seconds"),
         ({"rate": "fast"}, "not a rate: 'fast'; write for example '10/m'"),
+        ({"key_rate": "1/s"}, "key_rate needs a key, such as key='{customer}'"),
         ({"concurrency": 0}, "concurrency must be a whole number from 1"),
         ({"ttl": timedelta(days=31)}, "ttl must be from 1 to"),
         ({"unique": ""}, "unique must be a text"),

@@ -163,6 +163,17 @@ def test_a_rate_holds_jobs_back():
         assert queue.advance(minutes=1) == 1
 
 
+def test_a_rate_of_each_key_holds_back_jobs_of_that_key_alone():
+    world = World(key="{args[0]}", key_rate="1/m")
+    with InMemory(world.app) as queue:
+        for key in "aab":
+            world.task.send(key)
+        assert queue.run_all() == 2
+        assert queue.advance(seconds=59) == 0
+        assert queue.advance(seconds=2) == 1
+    assert [args for args, _, _ in world.calls] == [("a",), ("b",), ("a",)]
+
+
 def test_priority_and_time_decide_what_runs_first():
     world = World()
     with InMemory(world.app) as queue:
@@ -200,14 +211,18 @@ def test_waiting_for_a_result_runs_what_is_ready():
 def test_async_functions_and_their_time_limits():
     app = jm.App()
 
-    @app.task(name="wait", timeout=0.01)
-    async def wait(seconds: float) -> str:
-        await asyncio.sleep(seconds)
+    @app.task(name="hurry", timeout=60)
+    async def hurry() -> str:
+        await asyncio.sleep(0)
         return "done"
 
+    @app.task(name="wait", timeout=0.01)
+    async def wait() -> None:
+        await asyncio.sleep(60)
+
     with InMemory(app) as queue:
-        assert wait.send(0).result(timeout=60) == "done"
-        wait.send(60)
+        assert hurry.send().result(timeout=60) == "done"
+        wait.send()
         with pytest.raises(jm.JobFailed, match=r"JobTimeout: took longer than 0.01 s"):
             queue.run_all()
 

@@ -125,6 +125,53 @@ def test_jobs_of_a_full_key_return_one_by_one(story: Story):
     assert story.lease() == [4]
 
 
+def test_rate_of_a_key_holds_back_its_jobs_and_no_others(story: Story):
+    limit(story, Limits(key_rate=2, key_per_ms=1000))
+    for number, key in enumerate(("k", "k", "k", "", "l"), 1):
+        story.add(number, key)
+    assert [story.lease(), story.lease()] == [[1, 2, 4, 5], []]
+    story.wait(990)
+    assert story.lease() == []
+    story.wait(20)
+    assert [story.lease(), story.lease()] == [[3], []]
+
+
+def test_rate_of_a_key_counts_leases_from_before_a_restart_and_no_longer_than_it_says(
+    story: Story,
+):
+    """The key of a job that has completed, or is gone, is needed for so long."""
+    limit(story, Limits(key_rate=1, key_per_ms=60_000))
+    story.add(1, "k")
+    story.add(2, "l")
+    assert story.lease() == [1, 2]
+    story.decide(Complete(job_id(1), b""))
+    story.decide(Delete(job_id(2)))
+    story.wait(30_000)
+    story.restart()
+    story.add(3, "k")
+    story.add(4, "l")
+    assert story.lease() == []
+    story.wait(31_000)
+    assert story.lease() == [3, 4]
+    story.wait(120_000)
+    story.wait(1001)
+    story.restart()
+    known = story.engine._state.extensions
+    assert (known.lingering, known.forgetting) == ({}, {})
+    assert set(known.options) == {job_id(3), job_id(4)}
+
+
+def test_clock_that_was_set_back_does_not_close_a_key_for_long(story: Story):
+    limit(story, Limits(key_rate=1, key_per_ms=1000))
+    story.add(1, "k")
+    story.add(2, "k")
+    assert [story.lease(), story.lease()] == [[1], []]
+    story.wait(-3_600_000)
+    story.lease()  # the first that the engine hears of it
+    story.wait(0)
+    assert story.lease() == [2]
+
+
 def test_jobs_that_were_held_back_are_free_when_the_limit_goes(story: Story):
     limit(story, Limits(key_concurrency=1))
     for number in range(1, 8):

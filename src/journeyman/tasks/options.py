@@ -77,6 +77,7 @@ class TaskOptions(TypedDict, total=False):
     rate: str | None  # "10/m": starts of jobs of this queue per time
     concurrency: int | None  # jobs of this queue that run at once
     key: str | None  # a template: concurrency is of each key
+    key_rate: str | None  # "10/m": starts of jobs of each key per time
     priority: int  # higher first
     lease: Seconds  # a job comes back so long after its worker died
     ttl: Seconds  # the job and its result are kept so long
@@ -95,6 +96,7 @@ class Options:
     rate: Rate | None = None
     concurrency: int | None = None
     key: str | None = None
+    key_rate: Rate | None = None
     priority: int = 0
     lease_s: float = DEFAULT_LEASE_S
     ttl_s: float = DEFAULT_TTL_S
@@ -118,6 +120,8 @@ class Options:
                 )
             if found.unique is None:
                 found = replace(found, unique="args")
+        if found.key_rate is not None and found.key is None:
+            raise UsageError("key_rate needs a key, such as key='{customer}'; rate is of the queue")
         return found
 
     @property
@@ -156,18 +160,23 @@ class Rate:
             raise UsageError(f"not a rate: {text!r}; write for example '10/m' or '1/30s'")
         return cls(int(found[1]), int(found[2] or 1) * _UNIT_MS[found[3]])
 
+    def __str__(self) -> str:
+        return f"{self.count}/{self.per_ms}ms"
+
 
 class QueueLimits(NamedTuple):
     """What the tasks of a queue ask of it together; limits belong to queues."""
 
     rate: Rate | None = None
     concurrency: int = 0
+    key_rate: Rate | None = None
     key_concurrency: int = 0
 
     @classmethod
     def of(cls, options: Options) -> QueueLimits:
         count = options.concurrency or 0
-        return cls(options.rate, 0, count) if options.key else cls(options.rate, count)
+        counts = (0, count) if options.key else (count, 0)
+        return cls(options.rate, counts[0], options.key_rate, counts[1])
 
 
 def limits_by_queue(tasks: Mapping[str, Options]) -> dict[str, QueueLimits]:
@@ -266,6 +275,7 @@ _CHECKS: dict[str, tuple[str, Any]] = {
     "rate": ("rate", _optional(lambda _name, value: Rate.parse(value))),
     "concurrency": ("concurrency", _optional(_between(1, 1_000_000))),
     "key": ("key", _optional(_text)),
+    "key_rate": ("key_rate", _optional(lambda _name, value: Rate.parse(value))),
     "priority": ("priority", _between(-(2**31), 2**31 - 1)),
     "lease": ("lease_s", _time(0.1, MAX_DELAY_S)),
     "ttl": ("ttl_s", _time(1, MAX_TTL_S)),

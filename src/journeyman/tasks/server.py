@@ -100,11 +100,12 @@ class ServerBroker:
         return _ending(await client.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
 
     async def set_limits(self, limits: Mapping[str, QueueLimits]) -> None:
-        for queue, (rate, concurrency, key_concurrency) in limits.items():
+        for queue, (rate, concurrency, key_rate, key_concurrency) in limits.items():
             await self._async_queue.limit(
                 queue,
-                rate="" if rate is None else f"{rate.count}/{rate.per_ms}ms",
+                rate=str(rate or ""),
                 concurrency=concurrency,
+                key_rate=str(key_rate or ""),
                 key_concurrency=key_concurrency,
             )
 

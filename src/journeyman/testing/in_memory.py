@@ -108,9 +108,13 @@ class InMemory:
         self._firings = {
             name: occurrences_of(each.timetable) for name, each in app.recurring.items()
         }
-        for queue, (rate, concurrency, per_key) in app.limits().items():
-            count, per_ms = (0, 0) if rate is None else (rate.count, rate.per_ms)
-            self._decide(SetLimits(queue, Limits(count, per_ms, concurrency, per_key)))
+        for queue, (rate, concurrency, key_rate, per_key) in app.limits().items():
+            limits = Limits(concurrency=concurrency, key_concurrency=per_key)
+            if rate is not None:
+                limits = limits._replace(rate=rate.count, per_ms=rate.per_ms)
+            if key_rate is not None:
+                limits = limits._replace(key_rate=key_rate.count, key_per_ms=key_rate.per_ms)
+            self._decide(SetLimits(queue, limits))
         start_s = _to_ns(now) // NS_PER_S
         self._next_s = {name: each.after(start_s) for name, each in self._firings.items()}
 

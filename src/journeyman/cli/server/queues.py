@@ -49,12 +49,13 @@ def resume(server: str | None, names: tuple[str, ...]) -> None:
 @click.option("--rate", default="", metavar="N/TIME", help="Starts in a time: 10/m, 1/30s.")
 @click.option("--concurrency", type=click.IntRange(0), default=0, metavar="N",
               help="Jobs that run at once.")  # fmt: skip
+@click.option("--key-rate", default="", metavar="N/TIME", help="Starts of each key in a time.")
 @click.option("--key-concurrency", type=click.IntRange(0), default=0, metavar="N",
               help="Jobs of one key that run at once.")  # fmt: skip
-def limit(server: str | None, name: str, rate: str, concurrency: int, key_concurrency: int) -> None:
+def limit(server: str | None, name: str, **limits: Any) -> None:
     """Set the limits of a queue, instead of those it has; without options: no limits."""
     with connected(WorkQueue, server) as client:
-        client.limit(name, rate=rate, concurrency=concurrency, key_concurrency=key_concurrency)
+        client.limit(name, **limits)
 
 
 @click.group("fan-out")

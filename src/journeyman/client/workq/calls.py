@@ -153,7 +153,7 @@ def add(
 ) -> Call[UUID]:
     """Add a job, or schedule it for a ``time``; its id, yours or a new one.
 
-    Jobs of the same ``key`` share the key-concurrency of their queue. ``replace_finished``: a
+    Jobs of the same ``key`` share the limits of keys of their queue. ``replace_finished``: a
     completed or failed job of the same id makes room; with ``unique_ms`` a completed one does so
     only that long after it was added. ``after``: wait until these jobs have
     completed; if one fails, so does this one, unless ``even_failed``.
@@ -361,18 +361,24 @@ def requeue_all(name: str, *, limit: int = 100) -> Call[int]:
 
 
 def limit(
-    name: str, *, rate: str = "", concurrency: int = 0, key_concurrency: int = 0
+    name: str,
+    *,
+    rate: str = "",
+    concurrency: int = 0,
+    key_rate: str = "",
+    key_concurrency: int = 0,
 ) -> Call[None]:
     """Limit how a queue is leased, instead of all limits it had; without any: no limits.
 
     ``rate`` "10/m" or "1/30s": so many starts in that time. ``concurrency``: leased at the same
-    time; ``key_concurrency``: of each key.
+    time. ``key_rate``, ``key_concurrency``: the same of each key.
     """
     words = ["limit", lines.checked_name(name)]
-    if rate:
-        if not _RATE.fullmatch(checks.text(rate, "rate")):
-            raise InvalidRequest(f"rate must be like '10/m' or '1/30s', not {rate!r}")
-        words.append(f"-rate={rate}")
+    for flag, text in (("rate", rate), ("key_rate", key_rate)):
+        if checks.text(text, flag):
+            if not _RATE.fullmatch(text):
+                raise InvalidRequest(f"{flag} must be like '10/m' or '1/30s', not {text!r}")
+            words.append(f"-{flag.replace('_', '-')}={text}")
     for flag, value in (("concurrency", concurrency), ("key_concurrency", key_concurrency)):
         if checks.whole(value, flag, 0, MAX_CONCURRENCY):
             words.append(f"-{flag.replace('_', '-')}={value}")

@@ -83,6 +83,7 @@ class QueueInfo:
     rate: str = ""
     concurrency: int = 0
     key_concurrency: int = 0
+    key_rate: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +244,9 @@ def read_queues(link: Link) -> Conversation[list[QueueInfo]]:
             )
         )
         known = leased if "leased-len" in pairs else None
-        rate = pairs.get("rate", "")
-        found.append(QueueInfo(name, ready, scheduled, known, rate, concurrency, key_concurrency))
+        rate, key_rate = pairs.get("rate", ""), pairs.get("key-rate", "")
+        counts = concurrency, key_concurrency
+        found.append(QueueInfo(name, ready, scheduled, known, rate, *counts, key_rate))
     return found
 
 

@@ -257,7 +257,7 @@ def enqueue(
     created = state.moment_of_its_own()
     if key and job_id not in state.extensions.options:
         state.set_options(job_id, JobOptions(key))
-    elif not key and job_id in state.extensions.forgetting:
+    elif not key and state.extensions.is_to_be_forgotten(job_id):
         state.forget_now(job_id)
     created_ns = created.unix_ns
     flags, command, time, begins_ns = 0, _ADD, None, created_ns

@@ -60,6 +60,7 @@ def add_child(state: WorkqState, job: Add) -> Reply:
     state.queues.use(job.name)
     extensions.add_child(child)
     extensions.drop(extensions.forgetting, job.job_id)
+    extensions.drop(extensions.lingering, job.job_id)
     state.ledger.append(JobOptionsSet(state.instant, id_text(job.job_id), child_body(job)))
     return DONE
 

@@ -1,6 +1,6 @@
 """What the command log has no record for, and the ledger keeps: limits, options, jobs that wait.
 
-    limits of a queue      queue-limits-set          rate, concurrency, concurrency of each key
+    limits of a queue      queue-limits-set          rate and concurrency, also of each key
     options of a job       job-options-set           its key; a delay of its own before a retry;
                                                      that its lease was touched
     a job that waits for   job-options-set           the whole job, and the ids of its parents: a
@@ -12,6 +12,7 @@ added; they are ignored. For the same reason a child's record is not removed in 
 the child, or it could be lost: it is *forgotten* later, and at a start a child whose id is that of
 a job has been added already. Options of jobs that are completed or gone are forgotten in the same
 way, many at a time, so that no completion waits for the ledger; at once if another job gets the id.
+Where keys have a rate, keys *linger* for the time of the rate: a start counts the leases by them.
 
 A parent that ends takes itself out of its children. If it is gone while some go on waiting, a start
 could not tell what became of it: ``parent-ended`` says so, once for all of them.
@@ -26,15 +27,17 @@ All tables change through ``put`` and ``drop``, so that a batch can be undone.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
+from journeyman.engines.workq.key_rates import KeyRates
 from journeyman.engines.workq.queues import JobQueue
 from journeyman.formats.ledger import Body
 from journeyman.protocols.workq.commands import NO_LIMITS, Add, AddOptions, Limits
 from journeyman.protocols.workq.replies import id_text
+from journeyman.units import NS_PER_MS
 
 MAX_LIMITED_QUEUES: Final = 10_000
 MAX_CHILDREN: Final = 100_000
@@ -106,6 +109,10 @@ class LoadedExtensions:
         return {name: limits.rate for name, limits in self.limits.items() if limits.rate}
 
     @property
+    def key_rates(self) -> dict[str, int]:
+        return {name: each.key_rate for name, each in self.limits.items() if each.key_rate}
+
+    @property
     def known_ids(self) -> set[bytes]:
         """Ids that must be folded one by one: their options, or their children, ask for more."""
         parents = (job.options.after for job in self.children.values() if job.options is not None)
@@ -149,7 +156,9 @@ class Extensions:
         "forgetting",
         "forgetting_parents",
         "is_allowed",
+        "key_period_ns",
         "limited",
+        "lingering",
         "marked",
         "options",
         "settled",
@@ -172,6 +181,8 @@ class Extensions:
         self.marked: dict[bytes, None] = {}  # parents that are gone; the ledger says they ended
         self.forgetting_parents: dict[bytes, None] = {}
         self.forget_at_ns = 0
+        self.lingering: OrderedDict[bytes, int] = OrderedDict()  # forgotten after this time
+        self.key_period_ns = 0  # the longest of all rates of keys
         self.steps = 0  # that this batch has done for children: about a microsecond each
         self.limited: dict[str, JobQueue] = {}  # queues with limits
         self._undo: list[Callable[[], object]] | None = None
@@ -179,7 +190,12 @@ class Extensions:
     @property
     def is_idle(self) -> bool:
         """Whether no job has anything of this."""
-        return not (self.options or self.workers or self.children_of or self.forgetting)
+        tables = (self.options, self.workers, self.children_of, self.forgetting, self.lingering)
+        return not any(tables)
+
+    def is_to_be_forgotten(self, job_id: bytes) -> bool:
+        """Whether the ledger still has something of a former job of this id."""
+        return job_id in self.forgetting or job_id in self.lingering
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -212,15 +228,21 @@ class Extensions:
             self._undo.append(lambda: _take_back_start(starts, dropped))
 
     def set_limits(self, queue: JobQueue, limits: Limits) -> None:
-        before, starts = queue.limits, queue.starts
-        if self._undo is not None:
-            self._undo.append(lambda: _put_limits(queue, before, starts))
-        kept = deque(starts, limits.rate)  # but without a bound: undo counts on what it pushes out
-        _put_limits(queue, limits, deque(kept))
+        before = queue.limits, queue.starts, queue.key_rates
+        self.note_undo(self._find_key_period)  # undone last
+        self.note_undo(lambda: _put_limits(queue, *before))
+        kept = deque(queue.starts, limits.rate)  # but unbounded: undo counts on what it pushes out
+        rates = queue.key_rates.changed(limits.key_rate, limits.key_per_ms)
+        _put_limits(queue, limits, deque(kept), rates)
         if limits == NO_LIMITS:
             self.drop(self.limited, queue.name)
         else:
             self.put(self.limited, queue.name, queue)
+        self._find_key_period()
+
+    def _find_key_period(self) -> None:
+        periods_ms = [queue.limits.key_per_ms for queue in self.limited.values()]
+        self.key_period_ns = max(periods_ms, default=0) * NS_PER_MS
 
     def add_child(self, child: Child) -> None:
         job_id = child.job.job_id
@@ -285,6 +307,13 @@ class Extensions:
         """The ledger need not know this job any more, sooner or later."""
         self._forget_later(self.forgetting, job_id, now_ns)
 
+    def forget_options(self, job_id: bytes, options: JobOptions, now_ns: int) -> None:
+        """The same, of a job that has ended; a rate may still count its leases by its key."""
+        if options.key and self.key_period_ns:
+            self.put(self.lingering, job_id, now_ns + self.key_period_ns)
+        else:
+            self.forget(job_id, now_ns)
+
     def forget_parent(self, parent: bytes, now_ns: int) -> None:
         """Nor that this one has ended: no job waits for it."""
         self._forget_later(self.forgetting_parents, parent, now_ns)
@@ -327,8 +356,9 @@ def _take_back_start(starts: deque[int], dropped: int | None) -> None:
         starts.appendleft(dropped)
 
 
-def _put_limits(queue: JobQueue, limits: Limits, starts: deque[int]) -> None:
-    queue.limits, queue.starts = NO_LIMITS if limits == NO_LIMITS else limits, starts
+def _put_limits(queue: JobQueue, limits: Limits, starts: deque[int], rates: KeyRates) -> None:
+    queue.limits = NO_LIMITS if limits == NO_LIMITS else limits
+    queue.starts, queue.key_rates = starts, rates
     queue.drain()
 
 
@@ -345,7 +375,8 @@ def read_limits(body: Body) -> Limits | None:
     if values is None or set(body) - set(Limits._fields):
         return None
     limits = Limits(**values)
-    return limits if bool(limits.rate) == bool(limits.per_ms) else None
+    pairs = ((limits.rate, limits.per_ms), (limits.key_rate, limits.key_per_ms))
+    return limits if all(bool(rate) == bool(per_ms) for rate, per_ms in pairs) else None
 
 
 def options_body(options: JobOptions, added: Add | None = None) -> Body:

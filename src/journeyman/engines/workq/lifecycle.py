@@ -14,7 +14,8 @@
                      TTRs that are over                     timeout-attempt; pending, or failed
                      scheduled jobs, delays before a retry  no record: being due is not a fact
                      waits that are over                    no record
-                     rates that have room again             no record
+                     rates that have room again,            no record
+                     of queues and of keys
                      options to be forgotten                in the ledger
 
 After every decision a queue has ready jobs or clients that wait, not both. There are three
@@ -54,10 +55,12 @@ from journeyman.engines.workq.job import (
     Spec,
     begin_lease,
     end_lease,
+    has_key,
     id_in,
     is_run,
     job_id_of,
     keep_result,
+    key_of,
     lease_fields_of,
     limits_of,
     moment_of,
@@ -187,9 +190,11 @@ def _first_ready(state: WorkqState, queue: JobQueue) -> Spec | None:
     while queue.ready.size:
         spec = queue.ready.first()
         if not state.is_expired(spec):
-            if queue.limits is NO_LIMITS or not queue.is_saturated(spec):
+            if queue.limits is NO_LIMITS or not queue.is_saturated(spec, state.now_ns):
                 return spec
-            queue.hold(spec)
+            queue.hold(spec, state.now_ns)
+            if queue.key_rates.has_gates:
+                state.key_gated.add(queue)
             held += 1
             if held < HELD_LIMIT:
                 continue
@@ -214,6 +219,8 @@ def _give(state: WorkqState, spec: Spec, queue: JobQueue, worker: str) -> Leased
         state.records.append(JobEvent(state.instant, job_id, _START))
     if queue.limits.rate:
         state.extensions.note_start(queue, state.now_ns)
+    if queue.limits.key_rate and has_key(spec):
+        state.extensions.note_undo(queue.key_rates.note_start(key_of(spec), state.now_ns))
     if worker:
         state.extensions.put(state.extensions.workers, job_id, worker)
     elif state.extensions.workers:
@@ -408,15 +415,19 @@ def next_due_ns(state: WorkqState) -> int | None:
     if state.waiting.deadlines:
         firsts.append(state.waiting.deadlines.first()[0])
     firsts += [queue.opens_ns(state.now_ns) for queue in state.gated]
+    gated = [queue.key_rates for queue in state.key_gated if queue.key_rates.has_gates]
+    firsts += [rates.next_gate_ns(state.now_ns) for rates in gated]
     if state.extensions.forgetting or state.extensions.forgetting_parents:
         firsts.append(state.extensions.forget_at_ns)
+    if state.extensions.lingering:
+        firsts.append(next(iter(state.extensions.lingering.values())))
     if state.starved or state.loosened or state.extensions.settling or state.ledger:
         firsts.append(state.now_ns)
     return min(firsts, default=None)
 
 
 def due(state: WorkqState, command: WorkqDue, _client: Client) -> Reply:
-    steps = (_end_lives, _end_attempts, _wake_up, _end_waits, drain_held)
+    steps = (_end_lives, _end_attempts, _wake_up, _end_waits, drain_held, _open_keys)
     left = command.limit
     share = max(left // len(steps), 1)
     for limit in (share, left):  # first each its share; then what the others have left
@@ -449,9 +460,29 @@ def drain_held(state: WorkqState, limit: int) -> int:
     return done
 
 
+def _open_keys(state: WorkqState, limit: int) -> int:
+    """Rates of keys have room again. How many they were."""
+    done = 0
+    for queue in list(state.key_gated):
+        before = done
+        while done < limit and (key := queue.key_rates.open_one(state.now_ns)) is not None:
+            queue.release_one(key)
+            done += 1
+        if not queue.key_rates.has_gates:
+            state.key_gated.discard(queue)
+        if done > before:
+            match(state, queue)
+    return done
+
+
 def _forget_options(state: WorkqState) -> None:
     """What the ledger need not have any more, many at a time."""
     extensions = state.extensions
+    for job_id, until_ns in list(islice(extensions.lingering.items(), FORGET_LIMIT)):
+        if until_ns > state.now_ns:
+            break
+        extensions.drop(extensions.lingering, job_id)
+        extensions.forget(job_id, state.now_ns)
     is_due = extensions.forgetting or extensions.forgetting_parents
     if not is_due or state.now_ns < extensions.forget_at_ns:
         return

@@ -14,7 +14,8 @@ The fold (journeyman.folds.workq) says where a job stands. What is added here is
 
 and what the ledger says (extensions.py): keys, delays of single retries, leases that were touched,
 jobs that wait for others, limits of queues. The rates of queues count the start-attempts of the
-log. Ids that the ledger knows are left to the fold.
+log, those of keys the ones of ids whose key the ledger has. Ids that the ledger knows are left to
+the fold.
 
 So TTLs and leases go on through a restart with what was left of them. Orphans are dropped: when
 the log is at its end, no add of theirs can come.
@@ -90,6 +91,7 @@ class JobAssembly:
         self.extensions = extensions or LoadedExtensions()
         self._rates = self.extensions.rates
         self._starts: dict[str, list[int]] = {}  # of leases, by queue
+        self.key_starts: dict[tuple[str, str], deque[int]] = {}  # by queue and key, if that counts
         self._completed: set[bytes] = set()  # jobs that have expired after that
         self._paused = frozenset(paused)
         self._state = WorkqState(seed)
@@ -188,13 +190,21 @@ class JobAssembly:
             queue = state.queues.use(name)
             state.extensions.set_limits(queue, limits)
             queue.starts.extend(sorted(self._starts.get(name, ()))[-limits.rate :])
+        self._finish_key_starts()
         for job_id, options in loaded.options.items():
             entry = state.jobs.get(job_id)
             if entry is not None and opened(entry)[1] != COMPLETED:
                 state.extensions.options[job_id] = options
             elif entry is not None or job_id not in loaded.children:
-                state.extensions.forget(job_id, self.now_ns)
+                state.extensions.forget_options(job_id, options, self.now_ns)
         dependencies.load(state, loaded, self._completed)
+
+    def _finish_key_starts(self) -> None:
+        found = [(sorted(starts), *place) for place, starts in self.key_starts.items()]
+        for starts, name, key in sorted(found, key=lambda each: each[0][-1]):
+            queue = self._state.queues.use(name)
+            if starts[-1] + queue.limits.key_per_ms * NS_PER_MS > self.now_ns:
+                queue.key_rates.put(key, starts)
 
     def _lists(self, number: int) -> tuple[list[Spec], list[Spec], list[Spec]]:
         lists = self._waiting.get(number)
@@ -209,7 +219,9 @@ class WorkqLoader:
     def __init__(self, extensions: LoadedExtensions | None = None) -> None:
         self._extensions = extensions or LoadedExtensions()
         self._rates = self._extensions.rates
+        self._key_rates = self._extensions.key_rates
         self._starts: dict[str, deque[int]] = {}  # of queues with a rate
+        self._key_starts: dict[tuple[str, str], deque[int]] = {}  # of queues whose keys have one
         self._states: dict[bytes, FoldedJob | Orphans] = {}
         self._timeouts_ns: dict[bytes, int] = {}  # of the last timeout-attempt
         self._names: dict[str, None] = {}
@@ -228,13 +240,17 @@ class WorkqLoader:
             self._states[job_id] = state
         if record.command == Command.TIMEOUT_ATTEMPT:
             self._timeouts_ns[job_id] = record.logged.unix_ns
-        elif self._rates and record.command == Command.START_ATTEMPT:
-            self._note_start(state, record.logged.unix_ns)
+        elif (self._rates or self._key_rates) and record.command == Command.START_ATTEMPT:
+            self._note_start(job_id, state, record.logged.unix_ns)
 
-    def _note_start(self, state: FoldedJob | Orphans, logged_ns: int) -> None:
+    def _note_start(self, job_id: bytes, state: FoldedJob | Orphans, logged_ns: int) -> None:
         name = state.added.name if isinstance(state, FoldedJob) else ""
         if rate := self._rates.get(name, 0):
             self._starts.setdefault(name, deque(maxlen=rate)).append(logged_ns)
+        options = self._extensions.options.get(job_id)
+        if options is not None and options.key and (rate := self._key_rates.get(name, 0)):
+            starts = self._key_starts.setdefault((name, options.key), deque(maxlen=rate))
+            starts.append(logged_ns)
 
     def finish(self, *, now_ns: int, paused: Iterable[str] = (), seed: int = 0) -> WorkqEngine:
         assembly = JobAssembly(now_ns, paused, seed, self._extensions)
@@ -255,6 +271,7 @@ class WorkqLoader:
         for name, starts in self._starts.items():
             for logged_ns in starts:
                 assembly.note_start(assembly.number_of(name), logged_ns)
+        assembly.key_starts = self._key_starts
 
 
 class ReadyRows(NamedTuple):

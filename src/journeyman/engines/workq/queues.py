@@ -8,11 +8,12 @@
     held        ready jobs whose key has as many jobs leased as it may; see limits below
 
 **Limits** (protocols.workq.commands.Limits): ``starts`` are the times of the last leases, as many
-as the rate allows; ``leased`` counts the leases, ``key_leased`` those of each key. A ready job
-that is found while its key has no room moves from ``ready`` to ``held``. Whenever a job of the key
-leaves ``ready`` or ends its lease, the first that is held goes back. So while jobs of a key are
-held, one of them is in ``ready`` or the key has no room: none is forgotten. Where a job stands is
-no state: it need not be undone. When limits change, all that was held drains back, a few at a time.
+as the rate allows; ``leased`` counts the leases, ``key_leased`` those of each key, and
+``key_rates`` has the starts of each key. A ready job that is found while its key has no room moves
+from ``ready`` to ``held``. Whenever a job of the key leaves ``ready`` or ends its lease, or the
+rate of the key has room again, the first that is held goes back. So while jobs of a key are held,
+one of them is in ``ready`` or the key has no room: none is forgotten. Where a job stands is no
+state: it need not be undone. When limits change, all that was held drains back, a few at a time.
 
 A queue is made by the first add, schedule, run or pause of its name, and stays. One that was made
 by a lease which waits, and never had a job, is released with the last client that waits for it, and
@@ -40,6 +41,7 @@ from typing import NamedTuple, TypeAlias
 
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.job import Spec, has_key, key_of
+from journeyman.engines.workq.key_rates import KeyRates
 from journeyman.engines.workq.messages import Client
 from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.units import NS_PER_MS
@@ -167,6 +169,7 @@ class JobQueue:
         "held_size",
         "is_used",
         "key_leased",
+        "key_rates",
         "leased",
         "limits",
         "name",
@@ -194,6 +197,7 @@ class JobQueue:
         self.started = 0
         self.leased = 0
         self.key_leased: dict[str, int] = {}
+        self.key_rates = KeyRates()
         self.held_size = 0
         self._held: dict[str, SortedSet[Spec]] = {}
         self._draining: list[dict[str, SortedSet[Spec]]] = []
@@ -235,16 +239,23 @@ class JobQueue:
             else:
                 del self.key_leased[key]
 
-    def is_saturated(self, spec: Spec) -> bool:
+    def is_saturated(self, spec: Spec, now_ns: int) -> bool:
         """Whether the key of this job has no room."""
-        most = self.limits.key_concurrency
-        return most > 0 and bool(key := key_of(spec)) and self.key_leased.get(key, 0) >= most
+        most, rates = self.limits.key_concurrency, self.key_rates
+        if not (most or rates.rate) or not (key := key_of(spec)):
+            return False
+        if 0 < most <= self.key_leased.get(key, 0):
+            return True
+        return rates.rate > 0 and rates.opens_ns(key, now_ns) > now_ns
 
-    def hold(self, spec: Spec) -> None:
+    def hold(self, spec: Spec, now_ns: int) -> None:
         """A ready job waits for room of its key."""
+        key = key_of(spec)
         self.ready.remove(spec)
-        self._held.setdefault(key_of(spec), SortedSet()).add(spec)
+        self._held.setdefault(key, SortedSet()).add(spec)
         self.held_size += 1
+        if self.key_rates.rate and (opens_ns := self.key_rates.opens_ns(key, now_ns)) > now_ns:
+            self.key_rates.set_gate(key, opens_ns)
 
     def leave_ready(self, spec: Spec) -> bool:
         """A job is not ready any more; whether another one has become so."""

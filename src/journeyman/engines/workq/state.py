@@ -333,6 +333,7 @@ class WorkqState:
         "gated",
         "instant",
         "jobs",
+        "key_gated",
         "ledger",
         "loosened",
         "now_ns",
@@ -350,6 +351,7 @@ class WorkqState:
         self.extensions = Extensions()
         self.starved: set[JobQueue] = set()  # see lifecycle.py
         self.gated: set[JobQueue] = set()  # the rate had no room for a lease
+        self.key_gated: set[JobQueue] = set()  # the rates of keys had none; see key_rates.py
         self.loosened: set[JobQueue] = set()  # limits have changed: jobs drain back
         self.records: list[Record] = []
         self.ledger: list[LedgerRecord] = []
@@ -405,6 +407,7 @@ class WorkqState:
         extensions = self.extensions
         extensions.put(extensions.options, job_id, options)
         extensions.drop(extensions.forgetting, job_id)
+        extensions.drop(extensions.lingering, job_id)
         added = extensions.added_now.get(job_id)
         if added is None:
             extensions.drop(extensions.settled, job_id)
@@ -420,9 +423,9 @@ class WorkqState:
         self.tell_children(job_id, stage, is_gone=is_gone)
         if is_gone:
             self._drop_options(job_id)
-        elif stage == COMPLETED and job_id in extensions.options:
+        elif stage == COMPLETED and (options := extensions.options.get(job_id)) is not None:
             extensions.drop(extensions.options, job_id)
-            extensions.forget(job_id, self.now_ns)
+            extensions.forget_options(job_id, options, self.now_ns)
 
     def tell_children(self, job_id: bytes, stage: int, *, is_gone: bool) -> None:
         extensions = self.extensions
@@ -447,15 +450,19 @@ class WorkqState:
             extensions.drop(extensions.options, job_id)
             self.forget_now(job_id)
         elif job_id in extensions.options or job_id in extensions.settled:
+            options = extensions.options.get(job_id, JobOptions())
             extensions.drop(extensions.options, job_id)
-            extensions.forget(job_id, self.now_ns)
             if job_id in extensions.settled:  # added and gone in one batch: right after it
+                extensions.forget(job_id, self.now_ns)
                 extensions.forget_at_ns = self.now_ns
+            else:
+                extensions.forget_options(job_id, options, self.now_ns)
 
     def forget_now(self, job_id: bytes) -> None:
         """The ledger need not know this job any more, or another one gets its id."""
         extensions = self.extensions
         extensions.drop(extensions.forgetting, job_id)
+        extensions.drop(extensions.lingering, job_id)
         extensions.drop(extensions.settled, job_id)
         self.ledger.append(JobOptionsRemoved(self.instant, id_text(job_id)))
 

@@ -24,7 +24,7 @@
     touch ID [TTR]                                           Touch
     fail ID SIZE [-delay=MS]  + result                       Fail with ``delay_ms``
     requeue-all NAME LIMIT                                   RequeueAll
-    limit NAME [-rate=] [-concurrency=] [-key-concurrency=]  SetLimits
+    limit NAME [-rate=] [-concurrency=] [-key-rate=] [-key-concurrency=]  SetLimits
 
 Three more things can come out of a connection: ``RefusedLine`` (it only has to be answered),
 ``Hangup`` (close without an answer; what was asked before it is still answered) and ``Foreign``
@@ -126,6 +126,8 @@ class Limits(NamedTuple):
     per_ms: int = 0
     concurrency: int = 0  # leased at the same time
     key_concurrency: int = 0  # the same, of each key
+    key_rate: int = 0  # starts of each key within ``key_per_ms``
+    key_per_ms: int = 0
 
 
 NO_LIMITS = Limits()

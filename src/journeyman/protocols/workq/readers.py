@@ -121,7 +121,7 @@ RETRY_DELAY = b"retry-delay"
 _OPTIONS = frozenset({b"key", b"replace", b"unique-for", b"after", b"even-failed"})
 _NEW_FLAGS = _OPTIONS | {RETRY_DELAY}
 _LEASE_FLAGS = frozenset({b"max", b"worker"})
-_LIMIT_FLAGS = frozenset({b"rate", b"concurrency", b"key-concurrency"})
+_LIMIT_FLAGS = frozenset({b"rate", b"concurrency", b"key-rate", b"key-concurrency"})
 _RATE = re.compile(rb"([0-9]{1,9})/([0-9]{0,9})(ms|s|m|h|d)")
 _UNITS_MS = {b"ms": 1, b"s": 1000, b"m": 60_000, b"h": 3_600_000, b"d": 86_400_000}
 _ID_CHARACTERS = 36  # in a list only as it is printed: with dashes
@@ -297,7 +297,8 @@ def limit(words: Words, flags: Flags) -> commands.Event:
     if not flags.keys() <= _LIMIT_FLAGS:
         return _NO[commands.Complaint.ARGS]
     rate = _read_rate(flags[b"rate"]) if b"rate" in flags else (0, 0)
-    if rate is None:
+    key_rate = _read_rate(flags[b"key-rate"]) if b"key-rate" in flags else (0, 0)
+    if rate is None or key_rate is None:
         return _NO[commands.Complaint.RATE]
     counts = []
     for flag in (b"concurrency", b"key-concurrency"):
@@ -305,7 +306,7 @@ def limit(words: Words, flags: Flags) -> commands.Event:
         if count is None or (not count and flag in flags):
             return _NO[commands.Complaint.CONCURRENCY]
         counts.append(count)
-    return commands.SetLimits(name, commands.Limits(*rate, *counts))
+    return commands.SetLimits(name, commands.Limits(*rate, counts[0], counts[1], *key_rate))
 
 
 def result(words: Words) -> commands.Event:

@@ -295,7 +295,7 @@ def _queue_block(queue: QueueView) -> bytes:
 
 
 def _limit_lines(limits: Limits, leased: int) -> str:
-    rate, per_ms, concurrency, key_concurrency = limits
+    rate, per_ms, concurrency, key_concurrency, key_rate, key_per_ms = limits
     lines = f"leased-len {leased}\r\n"
     if rate:
         lines += f"rate {rate}/{per_ms}ms\r\n"
@@ -303,6 +303,8 @@ def _limit_lines(limits: Limits, leased: int) -> str:
         lines += f"concurrency {concurrency}\r\n"
     if key_concurrency:
         lines += f"key-concurrency {key_concurrency}\r\n"
+    if key_rate:
+        lines += f"key-rate {key_rate}/{key_per_ms}ms\r\n"
     return lines
 
 

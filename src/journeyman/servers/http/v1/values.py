@@ -371,12 +371,14 @@ class BulkAnswer(Struct):
 
 
 class QueueLimitsSeen(Struct, forbid_unknown_fields=True):
-    """0: no limit. ``rate`` starts within ``per_ms``."""
+    """0: no limit. ``rate`` starts within ``per_ms``; ``key_``: of each key."""
 
     rate: Annotated[int, Meta(ge=0, le=MAX_RATE)] = 0
     per_ms: Annotated[int, Meta(ge=0, le=MAX_RATE_PERIOD_MS)] = 0
     concurrency: Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)] = 0
     key_concurrency: Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)] = 0
+    key_rate: Annotated[int, Meta(ge=0, le=MAX_RATE)] = 0
+    key_per_ms: Annotated[int, Meta(ge=0, le=MAX_RATE_PERIOD_MS)] = 0
 
 
 class WorkQueueSeen(Struct):

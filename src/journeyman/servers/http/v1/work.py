@@ -256,9 +256,10 @@ class WorkRoutes:
     async def limit(self, call: RouteCall) -> values.WorkQueueSeen:
         name = read_queue(call.path["queue"])
         body: values.QueueLimitsSeen = call.body
-        if bool(body.rate) != bool(body.per_ms):
-            raise ApiError(400, "rate and per_ms go together", "invalid_body")
-        limits = Limits(body.rate, body.per_ms, body.concurrency, body.key_concurrency)
+        for rate, period in (("rate", "per_ms"), ("key_rate", "key_per_ms")):
+            if bool(getattr(body, rate)) != bool(getattr(body, period)):
+                raise ApiError(400, f"{rate} and {period} go together", "invalid_body")
+        limits = Limits(*(getattr(body, name) for name in Limits._fields))
         await self._backend.ask_work(call, SetLimits(name, limits))
         return await self._queue_now(call, name)
 
