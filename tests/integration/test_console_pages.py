@@ -11,13 +11,18 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import date
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from journeyman.disk import RealDisk
+from journeyman.logs.holders import register
 from journeyman.servers.http.console import commands
 from journeyman.servers.http.console.actions import Actions
 from journeyman.servers.http.console.drawing import NAVIGATION, SHOWS_NOW, local
@@ -85,6 +90,28 @@ def visitor(server: ScheduleProcess) -> Iterator[Visitor]:
 
 
 # -- the past --
+
+
+def test_the_days_of_a_lake_are_shown_without_spark(server, visitor, tmp_path):
+    lake, cmdlog = tmp_path / "a lake & <more>", server.directory / "cmdlog"
+    for month, day, host in (("2026-10", 31, "a"), ("2026-11", 1, "a"), ("2026-11", 1, "b")):
+        rows = {
+            "dialect": ["workq", "workq"], "queue": ["mail", "sync"], "added": [1000, day],
+            "started": [2, 2], "completed": [3, 3], "failed": [4, 4],
+            "date": [date.fromisoformat(f"{month}-{day:02}")] * 2,
+        }  # fmt: skip
+        directory = lake / "gold" / "throughput_daily" / f"month={month}" / f"host={host}"
+        directory.mkdir(parents=True)
+        pq.write_table(pa.table(rows), directory / "part.parquet")
+    register(RealDisk(), str(cmdlog), "pages", f"lake {lake}", 1, {})
+    assert "Day</th>" not in visitor.get("/console/reports")
+    asked = "/console/reports?" + urlencode({"lake": str(lake)})
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", visitor.get(asked).partition("Day</th>")[2])
+    assert cells[:6] == ["2026-11-01", "workq", "2002", "8", "12", "16"]
+    assert cells[6:12] == ["2026-10-31", "workq", "1031", "4", "6", "8"]
+    assert "Day</th>" not in visitor.get("/console/reports?lake=/etc")
+    (directory / "part.parquet").write_bytes(b"PAR1")
+    assert "could not be read" in visitor.get(asked)
 
 
 @pytest.mark.parametrize(("name", "path"), [(name, path) for name, path, _ in NAVIGATION])

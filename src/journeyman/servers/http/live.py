@@ -25,7 +25,7 @@ FIGURES_S = 1.0
 FLUSH_S = 0.5
 MOST_RECORDS = 25  # of each service, shown each FLUSH_S
 MOST_WAITING = 32
-MOST_STREAMS = 200
+MOST_STREAMS = 100  # of each channel; all four leave connections for requests
 PING_S = 15.0
 WRITE_S = 30.0
 

@@ -13,7 +13,8 @@ With a certificate (controller.tls_cert) it is HTTPS, as the other ports are ins
 
 Bounded like the rest: connections, the size of a body, the time a connection may take without a
 whole request, whether it sends nothing or a byte now and then, and what clients do not fetch: that
-counts against the budget of all ports (core/shared.py).
+counts against the budget of all ports (core/shared.py). If all connections are taken, the one that
+has waited longest without a request makes room.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.session import ZtickContext
 
 SWEEP_S = 0.5
+SPARED_S = 1.0  # a connection may wait so long for its first request, even if all places are taken
 MAX_REASON = 200  # characters; it may repeat what the client sent
 _PUBLIC_PATHS = ("/health", OPENAPI_PATH, "/v1/health", V1_DOCUMENT_PATH)
 
@@ -338,7 +340,7 @@ class _Connections:
         self._timer: asyncio.TimerHandle | None = None  # while there are connections
 
     def __call__(self) -> asyncio.Protocol:
-        if len(self._since) >= self.max_connections:
+        if len(self._since) >= self.max_connections and not self._make_room():
             self._around.messages.warn("HTTP connection refused: too many are open")
             return _Refusal()
         if self._around.shared.is_short_of_files():
@@ -353,9 +355,23 @@ class _Connections:
         assert isinstance(protocol, asyncio.Protocol)
         return protocol
 
+    def _make_room(self) -> bool:
+        """Close the one that has waited longest: who sends requests in time gets in, however many
+        connections a client holds open without one."""
+        waiting = [each for each in self._since if each.transport is not None]
+        longest = min(waiting, key=self._since.__getitem__, default=None)
+        if longest is None or self._since[longest] > self._around.loop.time() - SPARED_S:
+            return False
+        del self._since[longest]
+        self._senders.pop(longest).close()
+        longest.transport.abort()
+        return True
+
     @web.middleware
     async def note(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The handler reads the body, so the time for that counts as well."""
+        if request.protocol not in self._senders:  # closed by _make_room, with a request on its way
+            return _refusal(request, ApiError(503, "the connection is closed"))
         sender = request["sender"] = self._senders[request.protocol]
         try:
             async with asyncio.timeout(self._timeout_s) as limit:

@@ -276,10 +276,16 @@ class Console:
         places = self._v1.log.places()
         kept, at = await asyncio.to_thread(self._reports.kept), moment_of(request)
         kept = [each for each in kept if not at or each.made_ns <= read_moment(at, "at")]
+        lakes = await asyncio.to_thread(lakes_of, places)
+        lake, days, problem = request.query.get("lake", ""), None, ""
+        if lake in lakes:
+            try:
+                days = await self._v1.past.lake_days(lake)
+            except ApiError as error:
+                problem = error.message
         return self._page(
-            request, "reports.html", "reports",
-            places=places, reports=self._reports, kept=kept,
-            lakes=await asyncio.to_thread(lakes_of, places),
+            request, "reports.html", "reports", places=places, reports=self._reports, kept=kept,
+            lakes=lakes, lake=lake, days=days, problem=problem,
         )  # fmt: skip
 
     async def report(self, request: web.Request) -> web.StreamResponse:

@@ -242,6 +242,10 @@ def _log_of(kind: str) -> type[Any]:
         from journeyman.servers.http.past.ledger import PastLedger
 
         return PastLedger
+    if word == "lake":
+        from journeyman.servers.http.past.lake import PastLake
+
+        return PastLake
     return Past
 
 

@@ -32,6 +32,7 @@ from journeyman.servers.http.fields import (
     text_or_base64,
     time_text,
 )
+from journeyman.servers.http.past.lake import Day
 from journeyman.servers.http.past.moments import PastJob
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.time_machine import TimeMachine
@@ -40,6 +41,7 @@ from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 SHOWN_CHANGES = 100
+SHOWN_DAYS = 90
 STATES = ("ready", "scheduled", "leased", "completed", "dead")
 NO_TIMES = "the schedule's log has no times without a ledger: its past is not known"
 NO_PAST = "the log of the fan-out queues does not say what was read when"
@@ -208,6 +210,11 @@ class PastRoutes:
         if row is None:
             raise ApiError(404, "there was no such job", "job_not_found")
         return values.ScheduledJob(identifier, row[1], time_text(row[2]), str(row[2]))
+
+    async def lake_days(self, lake: str) -> list[Day]:
+        """For the page of reports."""
+        found: list[Day] = await self._machine.ask(lake, "lake_days", SHOWN_DAYS)
+        return found
 
     def _check_schedule(self) -> None:
         backend = self._backend
