@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from journeyman.servers.core.service import RECHECK_S, Ticker
+from journeyman.servers.core.service import RECHECK_S, SPARE_PART, Ticker
 from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.testing import ManualClock
 
@@ -104,6 +104,26 @@ def test_framerate_is_an_upper_limit():
     table.ticker.look()
     table.run(5)
     assert 45 <= len(table.fired_ns) <= 51
+
+
+def test_what_is_due_shortly_after_waits_for_no_frame():
+    table = Table(framerate=64)
+    begin_ns = table.clock.now_ns() + S // 2
+    due_ns = [begin_ns + number * S // 1000 for number in range(5)]
+
+    def fire() -> None:
+        table.fired_ns.append(table.clock.now_ns())
+        table.due_ns = due_ns[len(table.fired_ns)] if len(table.fired_ns) < len(due_ns) else None
+        table.ticker.look()
+
+    table.due_ns = begin_ns
+    table.ticker._fire = fire
+    table.ticker.look()
+    table.run(1)
+    late_ns = [fired - due for fired, due in zip(table.fired_ns, due_ns, strict=True)]
+    spare = 64 // SPARE_PART
+    assert max(late_ns[: spare + 1]) <= 2_000_000
+    assert min(late_ns[spare + 1 :]) > 5_000_000  # then it is as often as it may be
 
 
 def test_a_clock_set_forward_is_seen_within_a_second():

@@ -271,8 +271,8 @@ class ZtickJobTable:
         self.get = self._by_name.get
         self.browsing: JobOrder | None = None  # after the first request
         self._due = DueQueue(self.holds)
-        planned = [job for job in jobs if job[STATUS_AT] == PLANNED]
         others = [job for job in jobs if job[STATUS_AT] != PLANNED]
+        planned = [job for job in jobs if job[STATUS_AT] == PLANNED] if others else jobs
         self._due.fill(planned)
         self._counts = [len(planned), 0, 0, 0]
         for job in others:

@@ -42,10 +42,12 @@ from journeyman.storage import Storage
 from journeyman.units import NS_PER_S
 
 RECHECK_S = 1.0
+SPARE_PART = 32  # of the times a second
 
 
 class Ticker:
-    """Calls ``fire`` when ``next_due_ns()`` has come, at most ``framerate`` times a second.
+    """Calls ``fire`` when ``next_due_ns()`` has come, at most ``framerate`` times a second. A few
+    times that were not used may be used later, so that what is due shortly after need not wait.
 
     the writer finished a batch --look()--> is the next due time another one? --> set the timer
     the timer --> fire(): "due now" goes to the writer --> its batch --> look() ...
@@ -71,6 +73,7 @@ class Ticker:
         self._next_due_ns = next_due_ns
         self._fire = fire
         self._frame_ns = NS_PER_S // framerate
+        self._spare_ns = framerate // SPARE_PART * self._frame_ns
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0  # monotonic time the timer is set to
         self._not_before_ns = clock.monotonic_ns()
@@ -119,7 +122,7 @@ class Ticker:
         if due_ns is None or due_ns > wall_ns or now_ns < self._not_before_ns:
             self.look()
             return
-        self._not_before_ns = now_ns + self._frame_ns
+        self._not_before_ns = max(self._not_before_ns, now_ns - self._spare_ns) + self._frame_ns
         self._fire()
 
     def _cancel(self) -> None:
