@@ -52,7 +52,7 @@ FILES_IN_RESERVE = 16  # for the logs alone: rotation, compaction, checkpoints
 
 # The writer's thread waits for the interpreter at the end of each sync; the default lets a busy
 # event loop keep it waiting for longer than the sync itself.
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.0001
 
 # Small steps: a look at half a million new objects, good for bulk work, would be a pause here.
 GC_THRESHOLDS = (10_000, 20, 100)
