@@ -55,7 +55,7 @@ core: $(STAMP) services kernels
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark $(KERNELS:%=--ignore %)
 
 spark: $(STAMP) kernels
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/spark $(KERNELS:%=--ignore %)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/spark $(KERNELS:%=--ignore %)
 
 quick: $(STAMP) services ## The tests without the long sweeps
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "not slow"

@@ -38,11 +38,15 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def compiled(spark: SparkSession) -> Iterator[None]:
-    """Queries of a module compiled, as they are for logs that are not tiny."""
-    settings = {"wholeStage": "true", "factoryMode": "FALLBACK"}
-    before = {name: spark.conf.get(f"spark.sql.codegen.{name}") for name in settings}
+    """Queries of a module compiled, and planned again as they run, as for logs that are larger."""
+    settings = {
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+        "spark.sql.adaptive.enabled": "true",
+    }
+    assert settings.keys() == TINY_SETTINGS.keys()
     for name, value in settings.items():
-        spark.conf.set(f"spark.sql.codegen.{name}", value)
+        spark.conf.set(name, value)
     yield
-    for name, old in before.items():
-        spark.conf.set(f"spark.sql.codegen.{name}", old or "")
+    for name, value in TINY_SETTINGS.items():
+        spark.conf.set(name, value)
