@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from journeyman.testing import SimulatedDisk
-from tests.support.crash.cuts import EXTREMES, Crash, crashes
+from tests.support.crash.cuts import Crash, crashes
 from tests.support.fanout_world import FanOutWorld
 
 SEGMENT_BYTES = 4 + 3 * (25 + 4)  # three items
@@ -126,15 +126,9 @@ def test_what_was_answered_is_there_and_what_was_checkpointed_stays_away(archive
 
 
 def test_under_a_weaker_policy_items_may_be_missing_and_nothing_else_is_wrong():
+    """And where the program alone dies, as by kill -9 at every operation, nothing is missing."""
     for crash in crashes(lambda: Life(sync=False), lambda life: life.disk, Life.run, seeds=1):
-        check(crash, durable=crash.survival == EXTREMES[1])
-
-
-def test_a_crash_of_the_program_alone_takes_nothing_under_any_policy():
-    """What was written stays when only the process dies: as kill -9 at every operation."""
-    for crash in crashes(lambda: Life(sync=False), lambda life: life.disk, Life.run, seeds=0):
-        if crash.survival == "keep_all_unsynced":
-            check(crash, durable=True)
+        check(crash, durable=crash.survival == "keep_all_unsynced")
 
 
 # -- deleting ------------------------------------------------------------------------------------

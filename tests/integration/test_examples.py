@@ -19,14 +19,3 @@ def test_the_shop_loses_nothing_when_worker_and_server_are_killed(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("ok    ") == 4
     assert (tmp_path / "outbox" / "ann@example.com").read_text() == "Welcome!"
-
-
-def test_the_tasks_of_the_shop_are_typed():
-    checked = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "tasks.py", "web.py", "run.py"],
-        cwd=EXAMPLES / "shop",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert checked.returncode == 0, checked.stdout
