@@ -20,9 +20,13 @@ HERE = Path(__file__).parent
 
 
 TIMEOUT_S = 1200  # a first query takes ten seconds of a quiet machine, and much more of a busy one
+# They start first, so that no process is left alone with one at the end.
+LONGEST = ("streams_killed", "submit", "report", "lake", "audit", "demo", "connect", "lake_killed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {HERE / f"test_{name}.py": rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
     for item in items:
         if item.path.is_relative_to(HERE) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
@@ -38,15 +42,11 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def compiled(spark: SparkSession) -> Iterator[None]:
-    """Queries of a module compiled, and planned again as they run, as for logs that are larger."""
-    settings = {
-        "spark.sql.codegen.wholeStage": "true",
-        "spark.sql.codegen.factoryMode": "FALLBACK",
-        "spark.sql.adaptive.enabled": "true",
-    }
-    assert settings.keys() == TINY_SETTINGS.keys()
+    """Queries of a module compiled, as they are for logs that are not tiny."""
+    settings = {"wholeStage": "true", "factoryMode": "FALLBACK"}
+    before = {name: spark.conf.get(f"spark.sql.codegen.{name}") for name in settings}
     for name, value in settings.items():
-        spark.conf.set(name, value)
+        spark.conf.set(f"spark.sql.codegen.{name}", value)
     yield
-    for name, value in TINY_SETTINGS.items():
-        spark.conf.set(name, value)
+    for name, old in before.items():
+        spark.conf.set(f"spark.sql.codegen.{name}", old or "")
