@@ -13,9 +13,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from journeyman.testing.simulation.history import History, Operation
-from journeyman.testing.simulation.linearizability import check
-from journeyman.testing.simulation.models import OK, scheduled_job, work_job
+from journeyman.testing.simulation.history import UNKNOWN, History, Operation
+from journeyman.testing.simulation.linearizability import Model, check
+from journeyman.testing.simulation.models import (
+    NOT_FOUND,
+    OK,
+    REFUSED,
+    scheduled_job,
+    work_job,
+)
 
 SHOWN = 10
 
@@ -28,14 +34,28 @@ def tell(wrong: Iterable[str]) -> None:
         raise AssertionError("\n".join([*found[:SHOWN], *more]))
 
 
-def check_registers(history: History) -> int:
+_MODELS: Mapping[str, Model] = {"schedule": scheduled_job, "work": work_job}
+REGISTERS = frozenset(_MODELS)
+
+
+def check_registers(history: History, service: str) -> int:
     """How many operations were checked."""
     count = 0
-    for prefix, model in (("schedule/", scheduled_job), ("work/", work_job)):
-        for operations in history.of_keys(prefix).values():
-            check(model, None, operations)
-            count += len(operations)
+    for operations in history.of_keys(f"{service}/").values():
+        check(_MODELS[service], None, operations)
+        count += len(operations)
     return count
+
+
+def check_not_invented(history: History) -> None:
+    """Every scheduled job that was shown was asked for like that, at some time."""
+    for key, operations in history.of_keys("schedule/").items():
+        asked = {each.ask[1] for each in operations if each.ask[0] == "set"}
+        shown = {each.answer for each in operations if each.ask[0] == "get"}
+        tell(
+            f"{key} was shown as due at {each}, and never set so"
+            for each in shown - asked - {NOT_FOUND, REFUSED, UNKNOWN}
+        )
 
 
 def check_order(

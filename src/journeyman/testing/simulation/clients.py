@@ -7,6 +7,7 @@
     Publisher    puts items on fan-out queues
     FanOutReader opens items and confirms them, sometimes only after it has lost its connection
     Operator     looks at everything, pauses and resumes queues
+    HttpClient   some of what Planner, Producer and Publisher do, over HTTP
 
 Each speaks its protocol in its own words, which share nothing with the server's parsers. A process
 goes on until it is stopped, whatever happens to its connection or to the server.
@@ -15,6 +16,7 @@ goes on until it is stopped, whatever happens to its connection or to the server
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import uuid
 from abc import ABC, abstractmethod
@@ -27,7 +29,7 @@ from journeyman.testing.simulation.models import DUPLICATE, NOT_FOUND, OK, REFUS
 from journeyman.testing.simulation.network import ConnectionCut
 from journeyman.units import NS_PER_MS, NS_PER_S
 
-SCHEDULE_PORT, WORK_PORT, FAN_OUT_PORT = 5678, 9922, 22133
+SCHEDULE_PORT, WORK_PORT, FAN_OUT_PORT, HTTP_PORT = 5678, 9922, 22133, 8080
 FAR_NS = 4_000_000_000 * NS_PER_S  # beyond all simulated time
 TTL_MS = 30 * 24 * 3600 * 1000
 WORK_QUEUES = {"work": (3_000, 0), "retry": (3_000, 3), "slow": (500, 0)}  # TTR in ms, max-fails
@@ -152,6 +154,33 @@ class Process(ABC):
     def complain(self, text: str) -> None:
         self.notes.wrong.append(f"{type(self).__name__}: {text}")
 
+    def draw_register(self) -> tuple[str, str, int]:
+        """A scheduled job, what to do with it, and when it shall be due."""
+        name = f"k{self.chance.randrange(KEYS)}"
+        verb = self.chance.choices(("set", "get", "remove"), (4, 5, 2))[0]
+        return name, verb, FAR_NS + self.notes.next_number()
+
+    def begin_add(self, job_id: str) -> tuple[Operation, str, int, int, str]:
+        """Of a job: its queue, TTR in ms, max-fails and payload."""
+        name = self.notes.queue_of.get(job_id) or self.chance.choice(list(WORK_QUEUES))
+        ttr_ms, max_fails = WORK_QUEUES[name]
+        if job_id not in self.notes.queue_of:
+            self.notes.queue_of[job_id] = name
+            self.notes.jobs.append(job_id)
+        operation = self.history.begin(f"work/{job_id}", "add", max_fails, ttr_ms * NS_PER_MS)
+        return operation, name, ttr_ms, max_fails, f"of {job_id}"
+
+    def new_job_id(self) -> str:
+        return str(uuid.UUID(int=self.chance.getrandbits(128), version=4))
+
+    def begin_put(self) -> tuple[Operation, str, str]:
+        """With the queue and the item."""
+        queue = self.chance.choice(list(FAN_QUEUES))
+        item = f"{queue}-{self.notes.next_number()}"
+        operation = self.history.begin(f"fan/{queue}", "put", item)
+        self.notes.puts.setdefault(queue, {})[item] = operation
+        return operation, queue, item
+
 
 # -- the schedule ----------------------------------------------------------------------------------
 
@@ -170,14 +199,18 @@ class ScheduleProcess(Process):
 
 class Planner(ScheduleProcess):
     async def step(self) -> None:
-        asked = [self._ask_one() for _ in range(self.chance.randint(1, BURST))]
-        for operation in asked:
+        count = self.chance.randint(1, BURST)
+        await self._ask_all([self.draw_register() for _ in range(count)])
+
+    async def look_at_all(self) -> None:
+        self.connect()
+        await self._ask_all([(f"k{number}", "get", 0) for number in range(KEYS)])
+
+    async def _ask_all(self, wanted: list[tuple[str, str, int]]) -> None:
+        for operation in [self._ask_one(*each) for each in wanted]:
             self.history.end(operation, self._answer(operation, await self.read_answer()))
 
-    def _ask_one(self) -> Operation:
-        name = f"k{self.chance.randrange(KEYS)}"
-        verb = self.chance.choices(("set", "get", "remove"), (4, 5, 2))[0]
-        due_ns = FAR_NS + self.notes.next_number()
+    def _ask_one(self, name: str, verb: str, due_ns: int) -> Operation:
         ask = (verb, due_ns) if verb == "set" else (verb,)
         operation = self.history.begin(f"schedule/{name}", *ask)
         words = f"{verb.upper()} {name}" + (f" {due_ns}" if verb == "set" else "")
@@ -314,18 +347,13 @@ class Producer(WorkProcess):
         elif jobs and what < 0.33:
             await self._add(self.chance.choice(jobs[-50:]))
         else:
-            await self._add(str(uuid.UUID(int=self.chance.getrandbits(128), version=4)))
+            await self._add(self.new_job_id())
 
     async def _add(self, job_id: str) -> None:
-        name = self.notes.queue_of.get(job_id) or self.chance.choice(list(WORK_QUEUES))
-        ttr_ms, max_fails = WORK_QUEUES[name]
-        if job_id not in self.notes.queue_of:
-            self.notes.queue_of[job_id] = name
-            self.notes.jobs.append(job_id)
-        payload = f"of {job_id}".encode()
-        operation = self.history.begin(f"work/{job_id}", "add", max_fails, ttr_ms * NS_PER_MS)
+        operation, name, ttr_ms, max_fails, payload = self.begin_add(job_id)
         line = f"add {job_id} {name} {ttr_ms} {TTL_MS} {len(payload)} -max-fails={max_fails}"
-        self.history.end(operation, self.word(operation, await self.ask(line, payload)))
+        answer = await self.ask(line, payload.encode())
+        self.history.end(operation, self.word(operation, answer))
 
 
 class QueueWorker(WorkProcess):
@@ -358,12 +386,9 @@ class Publisher(Process):
     port = FAN_OUT_PORT
 
     async def step(self) -> None:
-        queue = self.chance.choice(list(FAN_QUEUES))
         asked = []
         for _ in range(self.chance.randint(1, BURST)):
-            item = f"{queue}-{self.notes.next_number()}"
-            operation = self.history.begin(f"fan/{queue}", "put", item)
-            self.notes.puts.setdefault(queue, {})[item] = operation
+            operation, queue, item = self.begin_put()
             self.wire.send(f"set {queue} 0 0 {len(item)}\r\n{item}\r\n".encode())
             asked.append(operation)
         for operation in asked:
@@ -408,3 +433,55 @@ class FanOutReader(Process):
         self.connect()
         while await self.read(wait_ms):
             pass
+
+
+# -- HTTP ------------------------------------------------------------------------------------------
+
+
+class HttpClient(Process):
+    port = HTTP_PORT
+
+    async def step(self) -> None:
+        await self.chance.choice((self._register, self._register, self._add, self._put))()
+
+    async def _register(self) -> None:
+        name, verb, due_ns = self.draw_register()
+        operation = self.history.begin(
+            f"schedule/{name}", *((verb, due_ns) if verb == "set" else (verb,))
+        )
+        method = {"set": "PUT", "get": "GET", "remove": "DELETE"}[verb]
+        body = {"execution": str(due_ns)} if verb == "set" else None
+        status, answer = await self._ask(method, f"/v1/schedule/jobs/{name}", body)
+        if status == 200 and verb == "get":
+            self.history.end(operation, int(answer["execution_ns"]))
+        else:
+            self._end(operation, status, answer)
+
+    async def _add(self) -> None:
+        operation, name, ttr_ms, max_fails, payload = self.begin_add(self.new_job_id())
+        body = {"id": operation.key.removeprefix("work/"), "queue": name, "payload": payload}
+        limits = {"ttr_ms": ttr_ms, "ttl_ms": TTL_MS, "max_fails": max_fails}
+        self._end(operation, *await self._ask("POST", "/v1/work/jobs", {**body, **limits}))
+
+    async def _put(self) -> None:
+        operation, queue, item = self.begin_put()
+        path = f"/v1/fan-out/queues/{queue}/items"
+        self._end(operation, *await self._ask("POST", path, {"data": item}))
+
+    def _end(self, operation: Operation, status: int, answer: Any) -> None:
+        if status // 100 != 2 and status not in (404, 503):
+            self.complain(f"{operation}: {status} {answer}")
+        self.history.end(operation, {2: OK, 4: NOT_FOUND}.get(status // 100, REFUSED))
+
+    async def _ask(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        data = b"" if body is None else json.dumps(body).encode()
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost:{HTTP_PORT}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        self.wire.send(head.encode() + data)
+        status = int((await self.wire.read_line()).split()[1])
+        size = 0
+        while line := await self.wire.read_line():
+            name, _, value = line.partition(b":")
+            size = int(value) if name.lower() == b"content-length" else size
+        answer = await self.wire.read_bytes(size)
+        return status, json.loads(answer) if answer else None

@@ -30,15 +30,19 @@ from journeyman.servers.core.ledger import open_ledger
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
+from journeyman.servers.core.store import is_store_used
 from journeyman.servers.preflight import prepare_data_directory
+from journeyman.storage import Storage
 from journeyman.testing.simulated_disk import PowerCut, SimulatedDisk
 from journeyman.testing.simulated_files import Survival
 from journeyman.testing.simulation.network import Network
+from journeyman.testing.simulation.store import SimulatedStore
 from journeyman.testing.simulation.threads import SimulatedThreads
 from journeyman.testing.simulation.world import Loop, World
 
 MAX_RUN_S = 2.0
 KEPT_LINES = 200
+STORE = "/store"
 
 
 class Machine:
@@ -110,7 +114,8 @@ class Machine:
         settings, clock, disk = self._configuration.settings, self.world.clock, self.disk
         messages = ServerLog(clock, self._say, level=LogLevel.INFO)
         prepare_data_directory(self._configuration, disk, messages)
-        ledger = open_ledger(settings, disk, clock, messages)
+        store = Storage(SimulatedStore(disk, STORE), STORE) if is_store_used(settings) else None
+        ledger = open_ledger(settings, disk, clock, messages, store=store)
         failures: list[BaseException] = []
         hurry = asyncio.Event()
 
@@ -129,6 +134,7 @@ class Machine:
             self._stopping.set,
             ledger,
             self._configuration.origins,
+            store=store,
         )
         try:
             assembly = Assembly(

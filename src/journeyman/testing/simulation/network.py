@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from typing import Any
 from journeyman.testing.simulation.world import Loop, World
 
 DEFAULT_HIGH_BYTES = 64 * 1024
+_DATE = re.compile(rb"Date: [^\r\n]*")  # of the real clock, in answers of HTTP
 WINDOW_BYTES = 64 * 1024  # that a client's kernel takes though the client does not read
 
 
@@ -192,7 +194,7 @@ class Wire:
 
     def _arrive(self, data: bytes) -> None:
         if not self._is_over:
-            self._world.note(self.number, data)
+            self._world.note(self.number, _DATE.sub(b"", data) if b"Date:" in data else data)
             self._received += data
             self._wake()
 

@@ -8,6 +8,8 @@
     ends      power is cut at an operation of the disk, by chance also while the server starts; the
               process is killed; it is stopped in order; a sync fails
     troubles  the disk is full, or slow; no file can be opened; the clock is set
+    rot       in some stories bits of one log are flipped before the last start: the server starts,
+              all other services hold what they must, and the rotten one invents nothing
     weather   of connections, for the whole story: cut, split, stalled
 
 ``simulate(seed)`` runs it and gives a SimulationReport; SimulationFailed names the seed, which runs
@@ -29,7 +31,7 @@ from journeyman.config.loading import load
 from journeyman.testing.simulated_files import Survival
 from journeyman.testing.simulation.cast import Cast
 from journeyman.testing.simulation.checks import tell
-from journeyman.testing.simulation.clients import ClientPace, Notes
+from journeyman.testing.simulation.clients import HTTP_PORT, ClientPace, Notes
 from journeyman.testing.simulation.history import History
 from journeyman.testing.simulation.machine import Machine
 from journeyman.testing.simulation.network import Network, Weather
@@ -39,7 +41,16 @@ from journeyman.units import NS_PER_S
 TIMETABLES = {"minutely": 60, "often": 20}  # by name: seconds
 ENDS = ("power", "power", "power", "start", "kill", "stop", "sync")
 SLOW_S = 600.0  # between operations, at times
+MOST_STARTS = 500  # that fail one after another; troubles are over sooner
+ROT = {  # what may be read wrongly if these files are rotten
+    "/data/schedule.log": frozenset({"schedule"}),
+    "/data/workq/": frozenset({"work"}),
+    "/data/kestrel/": frozenset({"fan-out"}),
+    "/data/ledger/": frozenset({"timetables", "work"}),
+}
 LOOK_S = 1.0  # between two looks whether something has come about
+_LOGS = ("logfile", "log")
+_PLACES = (_LOGS, _LOGS, _LOGS, ("storage", "storage"), ("logfile", "storage"), ("storage", "log"))
 TROUBLES = ("full", "slow", "files", "clock", "nothing", "nothing")
 
 
@@ -69,6 +80,7 @@ class SimulationReport:
     runs: int = 0
     occurrences: int = 0
     disk_operations: int = 0
+    rotten_bits: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     troubles: Counter[str] = field(default_factory=Counter)
 
@@ -111,13 +123,8 @@ class Story:
         self._history = History(world.elapsed_ns)
         self._notes = Notes(self._history, world.clock.now_ns)
         self._outside = world.loop()
-        self.machine = Machine(
-            world,
-            self._network,
-            _configuration(self._chance, plan.pace),
-            self._outside,
-            self._survival,
-        )
+        configuration = _configuration(self._chance, plan.pace)
+        self.machine = Machine(world, self._network, configuration, self._outside, self._survival)
         self.machine.ended = self._history.server_died
         self._cast = Cast(
             self._outside,
@@ -126,9 +133,11 @@ class Story:
             plan.pace,
             life=lambda: self.machine.life,
             timetables=TIMETABLES,
+            has_http=configuration.settings.http.enabled,
         )
         self._set_ns = self._most_ns = 0  # by how much the clock was set: now, at most
         self._set_back: list[int] = []  # when it was set back
+        self._rotten: frozenset[str] = frozenset()
 
     def run(self) -> None:
         self.world.run(self._outside, self._tell_story())
@@ -194,9 +203,12 @@ class Story:
 
     async def _start(self) -> None:
         """Until it runs; a start may fail, and is tried again, as a service manager does."""
+        starts = 0
         while not self.machine.is_ready:
             if not self.machine.is_running:
                 self.machine.start()
+                starts += 1
+                assert starts <= MOST_STARTS, "the server does not start"
             await asyncio.sleep(0.1)
 
     async def _until(self, is_over: Callable[[], bool], limit_s: float = 1e9) -> None:
@@ -238,14 +250,30 @@ class Story:
         self.machine.kill()
         # What was due by the clock before it was set back is due again.
         self.world.set_clock(self._most_ns - self._set_ns)
+        if self._chance.random() < 0.3:
+            self._rot()
         await self._start()
         await self._cast.finish()
         self.machine.stop()
         await self._until(lambda: not self.machine.is_running, limit_s=600)
 
+    def _rot(self) -> None:
+        disk, chance = self.machine.disk, self._chance
+        place = chance.choice(list(ROT))
+        files = {path: data for path, data in disk.files().items() if path.startswith(place)}
+        for _ in range(chance.choice((1, 1, 2, 8))):
+            path = chance.choice([path for path, data in files.items() if data] or [""])
+            if path:
+                data = bytearray(files[path])
+                data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+                files[path] = bytes(data)
+                disk.plant(path, files[path])
+                self._rotten = ROT[place]
+                self.report.rotten_bits += 1
+
     def _check(self) -> None:
         tell(self.machine.mistakes)
-        tally = self._cast.check(self.machine.runs, self._set_back)
+        tally = self._cast.check(self.machine.runs, self._set_back, self._rotten)
         self.report.checked, self.report.occurrences = tally
 
 
@@ -264,7 +292,8 @@ def _configuration(chance: random.Random, pace: ClientPace) -> Configuration:
     slower = 60 if pace.long_s > SLOW_S else 1  # upkeep every few seconds would be all that happens
     options = {
         "data.directory": "/data",
-        "http.enabled": "false",
+        "http.enabled": chance.choice(("true", "false")),
+        "http.listen": f"127.0.0.1:{HTTP_PORT}",
         "history.enabled": "false",
         "schedule.retention": "1",
         "database.compression_interval": str(chance.choice((5, 60, 600)) * slower),
@@ -274,4 +303,6 @@ def _configuration(chance: random.Random, pace: ClientPace) -> Configuration:
         "kestrel.checkpoint_interval_ms": str(chance.choice((50, 1_000, 10_000)) * slower),
         "kestrel.window_items": str(chance.choice((5, 1_000))),
     }
+    schedule, work = chance.choice(_PLACES)
+    options |= {"database.persistence": schedule, "workq.persistence": work}
     return load(environ={}, options=options)

@@ -31,6 +31,7 @@ from journeyman.units import NS_PER_S
 
 T = TypeVar("T")
 
+MAX_WAITS_AT_AN_END = 100
 MAX_STEPS_AT_ONE_TIME = 1_000_000  # then something spins
 
 
@@ -201,10 +202,7 @@ class Loop(asyncio.AbstractEventLoop):
         self.is_dead = True
         for task in list(self.tasks):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-            try:
-                task.get_coro().close()
-            except BaseException:  # noqa: BLE001, S112 - what it does in the end, it does not do
-                continue
+            _close(task.get_coro())
         self.tasks.clear()
 
     # -- what asyncio asks of a loop --
@@ -221,6 +219,16 @@ class Loop(asyncio.AbstractEventLoop):
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self.is_dead:
             self.on_mistake(context)
+
+
+def _close(work: Any) -> None:
+    """What it does in the end, it does not do, wherever it waits for that."""
+    for _ in range(MAX_WAITS_AT_AN_END):
+        try:
+            work.close()
+        except BaseException:  # noqa: BLE001, S112
+            continue
+        return
 
 
 def _raise(context: dict[str, Any]) -> None:
