@@ -43,7 +43,9 @@ FAULTS = {
     "write": ("EIO", "ENOSPC", "EDQUOT", "EINTR"),
     "openat": ("EMFILE", "ENFILE"),
     "ftruncate": ("EIO",),
+    "pwrite64": ("EIO", "ENOSPC", "EINTR"),
 }
+ENGINES = ("", "rocksdb", "sqlite")  # of the store; the first has none
 
 
 def _simulation(plan: SimulationPlan, seconds: float, first: int) -> str:
@@ -87,19 +89,24 @@ def _traces(_: float, __: int) -> str:
         "tests/crash/test_trace_power_loss.py",
     ]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
-    return "power cut after every system call of a real server, three rests of the disk each"
+    return (
+        "power cut after every system call of real servers, with logs, RocksDB and SQLite, three "
+        "rests of the disk each"
+    )
 
 
 def _system_calls(seconds: float, first: int) -> str:
     end_s, chance = time.monotonic() + seconds, random.Random(first)
     done, injected, ended, refused = 0, 0, 0, 0
     while time.monotonic() < end_s:
-        call = chance.choice(list(FAULTS))
+        engine = chance.choice(ENGINES)
+        unused = {"": "pwrite64", "rocksdb": "pwrite64", "sqlite": "write"}[engine]
+        call = chance.choice([each for each in FAULTS if each != unused])
         error = chance.choice(FAULTS[call])
         again = chance.choice(("", "+7") if error == "EINTR" else ("", "+", "+7"))
         fault = Fault(call, error, f"{chance.randrange(1, 60)}{again}")
         with tempfile.TemporaryDirectory() as directory:
-            outcome = run(Path(directory), fault)
+            outcome = run(Path(directory), fault, engine)
         done += 1
         injected += outcome.injected
         ended += outcome.has_ended

@@ -11,8 +11,9 @@ One process opens a store at a time.
 Keys that were removed stay as marks until they are sorted away; scans step over them. Files with
 many of them are sorted first.
 
-A full disk: the commit is refused with StorageFull, and reads still work. The library does not
-recover by itself from every such error, so the database is opened again, at the next turn, once
+A full disk: the commit is refused with StorageFull, and reads still work, unless it was the sync
+that found no room: then no code can tell what is there, and it is a StorageError. The library does
+not recover by itself from every such error, so the database is opened again, at the next turn, once
 there is room for what its log holds. Started on a full disk it is opened for reading only, which
 writes nothing, until then.
 """
@@ -254,9 +255,10 @@ class RocksBackend(Backend):
         try:
             db.write(_batch(changes), self._synced)
         except Exception as error:
-            if not _is_no_room(error):
+            # A failed sync says nothing about what the log holds, whatever the reason.
+            if not _is_no_room(error) or _is_unsynced(error):
                 raise
-            # The log may hold all of it, if it was the sync that failed: see _take_back.
+            # What closing the database still writes may complete it: see _take_back.
             if not self._refused:
                 self._refused = dict(zip(changes, _values(db, list(changes)), strict=True))
             self._full = StorageFull(self._place, f"rocksdb: {error}")
@@ -377,6 +379,12 @@ def _is_no_room(error: Exception) -> bool:
     """Whether the library says that there is no room on the disk, in the quota, or for a file."""
     text = str(error).lower()
     return type(error) is Exception and any(phrase in text for phrase in _NO_ROOM)
+
+
+def _is_unsynced(error: Exception) -> bool:
+    """Whether the library says that it was a sync that failed, not a write."""
+    text = str(error).lower()
+    return "while fdatasync" in text or "while fsync" in text
 
 
 def _size_of(entry: os.DirEntry[str]) -> int:

@@ -245,6 +245,14 @@ class SimulatedDisk:
         directory.entries[name] = directory.durable[name] = FileNode(data)
         self._used += len(data)
 
+    def write_at(self, path: str, offset: int, data: bytes) -> None:
+        """Write inside of a file, as stores do and logs do not; not durable before its sync."""
+        self._check_power()
+        node = self._file(path)
+        self._used -= len(node.content)
+        node.write(data, offset)
+        self._used += len(node.content)
+
     def files(self) -> dict[str, bytes]:
         """Path -> content of every file, as a reader sees it now."""
         return {path: bytes(node.content) for path, node in files_under(self._root)}

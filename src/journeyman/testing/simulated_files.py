@@ -91,9 +91,11 @@ class FileNode:
         self.unsynced: list[_Edit] = []
         self.linked = True  # has a name; counted against the capacity
 
-    def write(self, data: bytes) -> None:
-        self.unsynced.append((len(self.content), data))
-        self.content += data
+    def write(self, data: bytes, offset: int | None = None) -> None:
+        """Without an offset at the end."""
+        edit: _Edit = (len(self.content) if offset is None else offset, data)
+        self.unsynced.append(edit)
+        _apply(self.content, edit)
 
     def truncate(self, size: int) -> None:
         edit: _Edit = (size, None)

@@ -12,8 +12,10 @@ import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from journeyman.config.loading import load
+from journeyman.storage import Storage
 from journeyman.testing import SimulatedDisk
 from journeyman.testing.simulation.machine import Machine
 from journeyman.testing.simulation.network import Network, Weather
@@ -139,13 +141,15 @@ class Sender:
         for number, command in enumerate(commands):
             try:
                 self._sockets[command.port].sendall(command.text.encode())
-                answer = [self._files[command.port].readline() for _ in range(command.lines)]
+                first = last = self._files[command.port].readline()
+                if b"ERROR" in first:
+                    self.refused.append(number)
+                    return False
+                for _ in range(command.lines - 1):
+                    last = self._files[command.port].readline()
             except OSError:
                 return False
-            if not answer[-1]:
-                return False
-            if b"ERROR" in answer[0]:
-                self.refused.append(number)
+            if not last:
                 return False
             self.answered += 1
         return True
@@ -163,7 +167,15 @@ class Sender:
 class Recovered:
     """A server in a simulation, on a disk that a crash has left."""
 
-    def __init__(self, disk: SimulatedDisk, options: dict[str, str], now_ns: int) -> None:
+    def __init__(
+        self,
+        disk: SimulatedDisk,
+        options: dict[str, str],
+        now_ns: int,
+        *,
+        store: Path | None = None,
+    ) -> None:
+        """``store``: the directory of a real store, which the settings name the engine of."""
         self._world = world = World(0)
         world.set_clock(now_ns - world.clock.now_ns())
         self._outside = world.loop()
@@ -173,6 +185,9 @@ class Recovered:
             world, self._network, configuration, self._outside, lambda: "lose_all_unsynced"
         )
         self._machine.disk = disk
+        if store is not None:
+            engine = configuration.settings.storage.engine
+            self._machine.open_store = lambda _: Storage.open(engine, str(store))
 
     def state(self, ids: list[str]) -> State:
         return self._world.run(self._outside, self._state(ids))
@@ -190,7 +205,9 @@ class Recovered:
             await self._work(ids),
             await self._items(),
         )
-        self._machine.kill()
+        self._machine.stop()
+        while self._machine.is_running:
+            await asyncio.sleep(1.0)
         assert not self._machine.mistakes, self._machine.mistakes
         return state
 

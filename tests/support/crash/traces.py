@@ -32,6 +32,7 @@ _LINE = re.compile(r"^(\d+) +(?:<\.\.\. (\w+) resumed>(.*)|(\w+)\((.*))$")
 _HEX = re.compile(r"\\x([0-9a-f]{2})")
 _FD = re.compile(r"^-?\w+<((?:\\x[0-9a-f]{2})+)>")
 _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
+_PLACE = re.compile(r'", (?:0x)?[0-9a-f]+, (\d+)')  # of a pwrite64: after the data and its size
 _ENDS_WELL = re.compile(r"\) += \d+")
 
 
@@ -41,7 +42,7 @@ class Event:
     path: str = ""
     data: bytes = b""
     other: str = ""  # the new name of a rename
-    size: int = 0  # of a truncate
+    size: int = 0  # of a truncate; where a write_at begins
 
 
 class StraceRefused(AssertionError):
@@ -115,8 +116,12 @@ def _event(call: str, arguments: str, root: str) -> Iterator[Event]:
         if path.startswith(("socket:", "TCP:")):
             yield Event("reply", data=data)
         elif path.startswith(root):
-            assert call in ("write", "writev"), "logs are only appended to"
-            yield Event("write", path, data)
+            if call == "pwrite64":  # of a store; logs are only appended to
+                place = _PLACE.search(arguments)
+                assert place is not None, arguments[-100:]
+                yield Event("write_at", path, data, size=int(place[1]))
+            else:
+                yield Event("write", path, data)
     elif _is_sync(call):
         if path.startswith(root):
             yield Event("sync", path)
@@ -148,6 +153,8 @@ def replay(disk: SimulatedDisk, event: Event) -> None:
         disk.open_append(path).close()
     elif event.kind == "write":
         disk.open_append(path).write(event.data)
+    elif event.kind == "write_at":
+        disk.write_at(path, event.size, event.data)
     elif event.kind == "truncate":
         disk.open_append(path).truncate(event.size)
     elif event.kind == "rename":

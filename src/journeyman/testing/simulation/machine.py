@@ -63,6 +63,7 @@ class Machine:
         self.runs: list[tuple[int, str]] = []  # (life, job), when the program was started
         self.lines: list[str] = []  # that the server said
         self.mistakes: list[str] = []  # exceptions that nothing caught
+        self.open_store = open_simulated_store
         self.slow = 1.0  # how many times slower than usual the disk is
         self._network = network
         self._configuration = configuration
@@ -114,7 +115,7 @@ class Machine:
         settings, clock, disk = self._configuration.settings, self.world.clock, self.disk
         messages = ServerLog(clock, self._say, level=LogLevel.INFO)
         prepare_data_directory(self._configuration, disk, messages)
-        store = Storage(SimulatedStore(disk, STORE), STORE) if is_store_used(settings) else None
+        store = self.open_store(disk) if is_store_used(settings) else None
         ledger = open_ledger(settings, disk, clock, messages, store=store)
         failures: list[BaseException] = []
         hurry = asyncio.Event()
@@ -149,6 +150,8 @@ class Machine:
         finally:
             if ledger is not None:
                 ledger.close()
+            if store is not None:
+                store.close()
         if failures:
             raise failures[0]
 
@@ -201,6 +204,10 @@ class Machine:
         error = context.get("exception")
         if not isinstance(error, PowerCut):
             self.mistakes.append(f"{context.get('message')}: {error!r}")
+
+
+def open_simulated_store(disk: SimulatedDisk) -> Storage:
+    return Storage(SimulatedStore(disk, STORE), STORE)
 
 
 class SimulatedRunner:
