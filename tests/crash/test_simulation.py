@@ -8,8 +8,10 @@ from journeyman.servers.core.group_commit import Batch, GroupCommit
 from journeyman.testing.simulated_files import FileNode
 from journeyman.testing.simulation import SimulationFailed, SimulationPlan, simulate
 from journeyman.testing.simulation.clients import ClientPace
+from journeyman.testing.simulation.scenario import Story
 
 SHORT = SimulationPlan(operations=1_500, lives=6)
+BURSTS = SimulationPlan(operations=20_000, lives=6, pace=ClientPace(burst=200))
 SEEDS = range(1, 9)
 
 
@@ -18,12 +20,14 @@ def simulate_some() -> None:
         simulate(seed, SHORT)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_lost_or_invented_whatever_happens(seed: int):
-    report = simulate(seed, SHORT)
-    assert report.operations >= SHORT.operations
+@pytest.mark.parametrize(
+    ("seed", "plan"), [*((seed, SHORT) for seed in SEEDS), *((seed, BURSTS) for seed in range(4))]
+)
+def test_nothing_is_lost_or_invented_whatever_happens(seed: int, plan: SimulationPlan):
+    report = simulate(seed, plan)
+    assert report.operations >= plan.operations
     assert report.checked > 0
-    assert report.occurrences > 0
+    assert report.occurrences > 0 or report.rotten_bits > 0
     assert report.ends.total() > 0
 
 
@@ -38,6 +42,30 @@ def test_hours_pass_in_seconds():
     report = simulate(5, SimulationPlan(operations=400, lives=3, pace=ClientPace(5.0, 1800.0, 0.2)))
     assert report.simulated_s > 600
     assert report.occurrences >= 2 * report.simulated_s // 60
+
+
+def test_stories_differ_in_where_things_are_kept_and_in_what_goes_wrong():
+    stories = [Story(seed, SHORT) for seed in range(40)]
+    settings = [story.machine.configuration.settings for story in stories]
+    assert {each.database.persistence for each in settings} == {"logfile", "storage"}
+    assert {each.workq.persistence for each in settings} == {"log", "storage"}
+    assert {each.http.enabled for each in settings} == {True, False}
+
+
+def test_bits_that_rot_are_found_out_if_they_are_taken_for_data(monkeypatch: pytest.MonkeyPatch):
+    """The same stories, but a register shows what was never set: rot excuses no invention."""
+    story = Story(3, SimulationPlan(operations=200, lives=2))
+    story.run()
+    story._rotten = frozenset({"schedule"})
+    (shown, *_) = [
+        each
+        for each in story._history.operations
+        if each.key.startswith("schedule/") and isinstance(each.answer, int)
+    ]
+    story._check()
+    monkeypatch.setattr(shown, "answer", 1)
+    with pytest.raises(AssertionError, match="never set so"):
+        story._check()
 
 
 def test_a_disk_that_syncs_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch):

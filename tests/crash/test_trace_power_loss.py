@@ -35,8 +35,9 @@ SETTINGS = {
 EVERY_STATE = bool(os.environ.get("JOURNEYMAN_EVERY_STATE"))
 
 
-def traced(directory: Path, engine: str) -> tuple[WholeProcess, list[Event]]:
-    """What a server did that was sent all COMMANDS, and was killed then."""
+def traced(directory: Path, engine: str) -> tuple[WholeProcess, list[Event], int]:
+    """What a server did that was sent all COMMANDS, and when it was killed: leases run until
+    then, however long the check takes."""
     trace = directory / "trace"
     prefix = strace(trace, "-e", f"trace={CALLS}")
     settings = {**settings_of(engine, directory / "data"), **SETTINGS}
@@ -52,12 +53,12 @@ def traced(directory: Path, engine: str) -> tuple[WholeProcess, list[Event]]:
     events = list(events_of(trace, server.data))
     replies = [event for event in events if event.kind == "reply"]
     assert len(replies) == len(COMMANDS), [each.data for each in replies]
-    return server, events
+    return server, events, time.time_ns()
 
 
 def test_every_system_call_of_a_server(tmp_path: Path):
     skip_if_refused(tmp_path)
-    server, events = traced(tmp_path, "")
+    server, events, now_ns = traced(tmp_path, "")
     assert {"write", "sync", "rename", "remove"} <= {event.kind for event in events}
     expected, ids = states(COMMANDS), [job_id(n) for n in range(len(COMMANDS))]
     options = {"data.directory": str(server.data), **SETTINGS}
@@ -66,7 +67,7 @@ def test_every_system_call_of_a_server(tmp_path: Path):
         rests: tuple[Survival, ...] = (*EXTREMES, number)
         for rest in rests if EVERY_STATE else (rests[number % 3],):
             after = disk.after_crash(rest)
-            found = Recovered(after, options, time.time_ns()).state(ids)
+            found = Recovered(after, options, now_ns).state(ids)
             assert found in expected[answered : answered + 2], (number, events[number], rest)
             checked += 1
     assert checked > 100
@@ -76,7 +77,7 @@ def test_every_system_call_of_a_server(tmp_path: Path):
 def test_every_system_call_of_a_server_with_a_store(tmp_path: Path, engine: str):
     """The engine recovers by itself what a crash has left of its files: all that was answered."""
     skip_if_refused(tmp_path)
-    server, events = traced(tmp_path, engine)
+    server, events, now_ns = traced(tmp_path, engine)
     store, left = server.data / "store", tmp_path / "left"
     assert {"write_at" if engine == "sqlite" else "write", "sync"} <= {
         event.kind for event in events if event.path.startswith(str(store))
@@ -95,7 +96,7 @@ def test_every_system_call_of_a_server_with_a_store(tmp_path: Path, engine: str)
             for path, data in after.files().items():
                 if Path(path).is_relative_to(store) and not path.endswith("-shm"):
                     (left / Path(path).name).write_bytes(data)
-            found = Recovered(after, options, time.time_ns(), store=left).state(ids)
+            found = Recovered(after, options, now_ns, store=left).state(ids)
             assert found in expected[answered : answered + 2], (number, events[number], rest)
             checked += 1
     assert checked > 5

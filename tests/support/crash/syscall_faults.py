@@ -80,7 +80,13 @@ def run(directory: Path, fault: Fault, engine: str = "") -> Outcome:
     inject = f"inject={fault.call}:error={fault.error}:when={fault.when}"
     prefix = strace(trace, *options, "-e", f"trace={fault.call}", "-e", inject)
     prefix.remove("--seccomp-bpf")  # it looks at numbers of calls, not at paths
-    with WholeProcess(directory, settings=settings, prefix=prefix) as server:
+    server = WholeProcess(directory, settings=settings, prefix=prefix)
+    try:
+        server.start()
+    except AssertionError:
+        assert server.process.wait(60), "it has started, and did not say so"
+        return Outcome(0, False, True, trace.read_text().count("(INJECTED)"))
+    with server:
         sender = Sender(server.ports)
         sender.send(COMMANDS)
         sender.close()
@@ -88,6 +94,7 @@ def run(directory: Path, fault: Fault, engine: str = "") -> Outcome:
         if not has_ended:
             server.kill()
         server.process.wait(60)
+        now_ns = time.time_ns()
     injected = trace.read_text().count("(INJECTED)")
     disk, store = SimulatedDisk(), data / "store"
     for path in data.rglob("*"):
@@ -97,9 +104,7 @@ def run(directory: Path, fault: Fault, engine: str = "") -> Outcome:
     may_be = expected[sender.answered : sender.answered + (1 if sender.refused else 2)]
     options_again = {"data.directory": str(data), **settings}
     ids = [job_id(number) for number in range(len(COMMANDS))]
-    found = Recovered(disk, options_again, time.time_ns(), store=store if engine else None).state(
-        ids
-    )
+    found = Recovered(disk, options_again, now_ns, store=store if engine else None).state(ids)
     assert found in may_be, (fault, sender.answered, sender.refused, found, may_be)
     assert os.listdir(data)
     return Outcome(sender.answered, bool(sender.refused), has_ended, injected)

@@ -34,8 +34,8 @@ FAR_NS = 4_000_000_000 * NS_PER_S  # beyond all simulated time
 TTL_MS = 30 * 24 * 3600 * 1000
 WORK_QUEUES = {"work": (3_000, 0), "retry": (3_000, 3), "slow": (500, 0)}  # TTR in ms, max-fails
 FAN_QUEUES = {"one": ("",), "fan": ("a", "b")}
-BURST = 6
-KEYS = 24
+FEW = 6
+KEYS_A_BURST = 4  # scheduled jobs for each command that one client may send at once
 
 
 @dataclass
@@ -60,11 +60,17 @@ class Notes:
 
 @dataclass(frozen=True)
 class ClientPace:
-    """How long a process thinks: mostly little, sometimes much longer."""
+    """How long a process thinks: mostly little, sometimes much longer; and how many commands it
+    sends at once, at most, before it reads the answers."""
 
     short_s: float = 0.01
     long_s: float = 60.0
     long: float = 0.1
+    burst: int = FEW
+
+    @property
+    def keys(self) -> int:
+        return KEYS_A_BURST * self.burst
 
     def draw_s(self, chance: random.Random) -> float:
         if chance.random() < self.long:
@@ -114,7 +120,7 @@ class Process(ABC):
         self.life = life
         self._loop = loop
         self._ways = ways
-        self._pace = pace
+        self.pace = pace
         self._is_stopping = False
         self._pause: asyncio.Future[None] | None = None
         self.wire: AnyWire
@@ -132,7 +138,7 @@ class Process(ABC):
                 self.connect()
                 while not self._is_stopping:
                     await self.step()
-                    await self.pause(self._pace.draw_s(self.chance))
+                    await self.pause(self.pace.draw_s(self.chance))
             except ConnectionCut:
                 await self.pause(self.chance.random())
 
@@ -156,7 +162,7 @@ class Process(ABC):
 
     def draw_register(self) -> tuple[str, str, int]:
         """A scheduled job, what to do with it, and when it shall be due."""
-        name = f"k{self.chance.randrange(KEYS)}"
+        name = f"k{self.chance.randrange(self.pace.keys)}"
         verb = self.chance.choices(("set", "get", "remove"), (4, 5, 2))[0]
         return name, verb, FAR_NS + self.notes.next_number()
 
@@ -199,12 +205,12 @@ class ScheduleProcess(Process):
 
 class Planner(ScheduleProcess):
     async def step(self) -> None:
-        count = self.chance.randint(1, BURST)
+        count = self.chance.randint(1, self.pace.burst)
         await self._ask_all([self.draw_register() for _ in range(count)])
 
     async def look_at_all(self) -> None:
         self.connect()
-        await self._ask_all([(f"k{number}", "get", 0) for number in range(KEYS)])
+        await self._ask_all([(f"k{number}", "get", 0) for number in range(self.pace.keys)])
 
     async def _ask_all(self, wanted: list[tuple[str, str, int]]) -> None:
         for operation in [self._ask_one(*each) for each in wanted]:
@@ -264,7 +270,7 @@ class Operator(ScheduleProcess):
         self.wire.send(f"1 {command}\n".encode())
         while (line := await self.read_answer()) != "OK":
             name = line.split(maxsplit=1)[0]
-            if command == "QUERY k" and not (name[1:].isdigit() and int(name[1:]) < KEYS):
+            if command == "QUERY k" and not (name[1:].isdigit() and int(name[1:]) < self.pace.keys):
                 self.complain(f"a job that was never set: {line}")
 
 
@@ -279,6 +285,15 @@ class WorkProcess(Process):
         self.wire.send(line.encode() + b"\r\n" + body)
         return (await self.wire.read_line()).decode()
 
+    async def ask_all(self, asked: list[tuple[Operation, str, bytes]]) -> None:
+        """Many changes at once."""
+        self.wire.send(
+            b"".join(line.encode() + b"\r\n" + data + b"\r\n" for _, line, data in asked)
+        )
+        for operation, _, _ in asked:
+            answer = (await self.wire.read_line()).decode()
+            self.history.end(operation, self.word(operation, answer))
+
     def word(self, operation: Operation, answer: str) -> object:
         """The answer to a change."""
         if answer == "+OK":
@@ -291,12 +306,15 @@ class WorkProcess(Process):
             self.complain(f"{operation}: {answer}")
         return REFUSED
 
-    async def finish(self, job_id: str, verb: str) -> None:
-        result = b"r%d" % self.notes.next_number()
-        kind = "work" if job_id in self.notes.queue_of else "ruled"  # added by a rule
-        operation = self.history.begin(f"{kind}/{job_id}", verb, result)
-        answer = await self.ask(f"{verb} {job_id} {len(result)}", result)
-        self.history.end(operation, self.word(operation, answer))
+    async def finish(self, *jobs: tuple[str, str]) -> None:
+        """Jobs, and whether each is to complete or to fail."""
+        asked = []
+        for job_id, verb in jobs:
+            result = b"r%d" % self.notes.next_number()
+            kind = "work" if job_id in self.notes.queue_of else "ruled"  # added by a rule
+            operation = self.history.begin(f"{kind}/{job_id}", verb, result)
+            asked.append((operation, f"{verb} {job_id} {len(result)}", result))
+        await self.ask_all(asked)
 
     async def look(self, job_id: str) -> None:
         operation = self.history.begin(f"work/{job_id}", "look")
@@ -313,7 +331,7 @@ class WorkProcess(Process):
     async def lease(self, names: tuple[str, ...], wait_ms: int) -> list[str]:
         """The ids of the jobs that it got."""
         operation = self.history.begin("lease/" + ",".join(names), "lease")
-        most = self.chance.choice(("", " -max=3"))
+        most = self.chance.choice(("", f" -max={max(3, self.pace.burst // 4)}"))
         answer = await self.ask(f"lease {' '.join(names)} {wait_ms}{most}")
         jobs = []
         if answer.startswith("+OK "):
@@ -347,34 +365,40 @@ class Producer(WorkProcess):
         elif jobs and what < 0.33:
             await self._add(self.chance.choice(jobs[-50:]))
         else:
-            await self._add(self.new_job_id())
+            count = self.chance.randint(1, max(1, self.pace.burst // FEW))
+            await self._add(*(self.new_job_id() for _ in range(count)))
 
-    async def _add(self, job_id: str) -> None:
-        operation, name, ttr_ms, max_fails, payload = self.begin_add(job_id)
-        line = f"add {job_id} {name} {ttr_ms} {TTL_MS} {len(payload)} -max-fails={max_fails}"
-        answer = await self.ask(line, payload.encode())
-        self.history.end(operation, self.word(operation, answer))
+    async def _add(self, *job_ids: str) -> None:
+        asked = []
+        for job_id in job_ids:
+            operation, name, ttr_ms, max_fails, payload = self.begin_add(job_id)
+            line = f"add {job_id} {name} {ttr_ms} {TTL_MS} {len(payload)} -max-fails={max_fails}"
+            asked.append((operation, line, payload.encode()))
+        await self.ask_all(asked)
 
 
 class QueueWorker(WorkProcess):
     async def step(self) -> None:
         names = self.chance.sample(list(WORK_QUEUES), self.chance.randint(1, len(WORK_QUEUES)))
         names += ["ruled"] if self.chance.random() < 0.2 else []
-        for job_id in await self.lease(tuple(names), self.chance.choice((0, 0, 50, 2000))):
+        jobs = await self.lease(tuple(names), self.chance.choice((0, 0, 50, 2000)))
+        done = []
+        for job_id in jobs:
             if self.chance.random() < 0.1:
                 continue  # forgotten: it is leased again when its lease has ended
-            if self.chance.random() < 0.3:
-                await self.pause(self.chance.random())
-            verb = "fail" if self.chance.random() < 0.2 else "complete"
-            await self.finish(job_id, verb)
+            done.append((job_id, "fail" if self.chance.random() < 0.2 else "complete"))
+            if self.pace.burst == FEW or job_id == jobs[-1]:
+                if self.chance.random() < 0.3:
+                    await self.pause(self.chance.random())
+                await self.finish(*done)
+                done.clear()
 
     async def drain(self, wait_ms: int) -> None:
         """Until nothing is left that any worker could do; then look at every job."""
         self.connect()
         names = (*WORK_QUEUES, "ruled")
         while jobs := await self.lease(names, wait_ms):
-            for job_id in jobs:
-                await self.finish(job_id, "complete")
+            await self.finish(*((job_id, "complete") for job_id in jobs))
         for job_id in self.notes.jobs:
             await self.look(job_id)
 
@@ -387,7 +411,7 @@ class Publisher(Process):
 
     async def step(self) -> None:
         asked = []
-        for _ in range(self.chance.randint(1, BURST)):
+        for _ in range(self.chance.randint(1, self.pace.burst)):
             operation, queue, item = self.begin_put()
             self.wire.send(f"set {queue} 0 0 {len(item)}\r\n{item}\r\n".encode())
             asked.append(operation)
@@ -407,31 +431,48 @@ class FanOutReader(Process):
         self.key = f"{queue}+{reader}" if reader else queue
 
     async def step(self) -> None:
-        await self.read(self.chance.choice((0, 100, 5000)))
+        if self.pace.burst == FEW:
+            await self.read(self.chance.choice((0, 100, 5000)))
+        else:
+            await self.read_many(1)
         if self.chance.random() < 0.03:  # leaves with its item open: it comes again
             self.wire.cut()
             raise ConnectionCut
 
-    async def read(self, wait_ms: int) -> bool:
-        """Confirm the last item, open the next one; whether there was one."""
+    async def read(self, wait_ms: int) -> int:
+        """Confirm the last item, open the next one; how many there were."""
+        return await self._read(f"get {self.key}/close/open/t={wait_ms}")
+
+    async def read_many(self, wait_s: int) -> int:
+        """Open those that are there or come, and confirm them."""
+        count = await self._read(f"monitor {self.key} {wait_s} {self.pace.burst}")
+        if count:
+            self.wire.send(f"confirm {self.key} {count}\r\n".encode())
+            answer = (await self.wire.read_line()).decode()
+            if answer != "END" and not answer.startswith("SERVER_ERROR"):
+                self.complain(f"confirm {self.key} {count}: {answer}")
+        return count
+
+    async def _read(self, command: str) -> int:
         operation = self.history.begin(f"read/{self.key}", "read")
-        self.wire.send(f"get {self.key}/close/open/t={wait_ms}\r\n".encode())
-        line = (await self.wire.read_line()).decode()
-        item = ""
-        if line.startswith("VALUE "):
+        self.wire.send(f"{command}\r\n".encode())
+        items = []
+        while (line := (await self.wire.read_line()).decode()).startswith("VALUE "):
             data = await self.wire.read_bytes(int(line.split()[3]) + 2)
-            item = data[:-2].decode()
-            line = (await self.wire.read_line()).decode()
+            items.append(data[:-2].decode())
+            line = (await self.wire.read_line()).decode()  # each item has an END of its own
+            if command.startswith("get"):
+                break
         if line != "END" and not line.startswith("SERVER_ERROR"):
-            self.complain(f"read of {self.key}: {line}")
-        self.history.end(operation, item)
-        if item:
-            self.notes.came.setdefault(self.key, []).append((item, operation))
-        return bool(item)
+            self.complain(f"{command}: {line}")
+        self.history.end(operation, tuple(items))
+        self.notes.came.setdefault(self.key, []).extend((item, operation) for item in items)
+        return len(items)
 
     async def drain(self, wait_ms: int) -> None:
         self.connect()
-        while await self.read(wait_ms):
+        is_many = self.pace.burst > FEW
+        while await (self.read_many(wait_ms // 1000) if is_many else self.read(wait_ms)):
             pass
 
 

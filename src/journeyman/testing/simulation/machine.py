@@ -63,10 +63,10 @@ class Machine:
         self.runs: list[tuple[int, str]] = []  # (life, job), when the program was started
         self.lines: list[str] = []  # that the server said
         self.mistakes: list[str] = []  # exceptions that nothing caught
-        self.open_store = open_simulated_store
+        self.open_store: Callable[[SimulatedDisk], Storage] = open_simulated_store
         self.slow = 1.0  # how many times slower than usual the disk is
         self._network = network
-        self._configuration = configuration
+        self.configuration = configuration
         self._outside = outside
         self._survival = survival
         self.ended: Callable[[], None] = lambda: None
@@ -112,9 +112,9 @@ class Machine:
     # -- the process --
 
     async def _serve(self, loop: Loop, chance: random.Random) -> None:
-        settings, clock, disk = self._configuration.settings, self.world.clock, self.disk
+        settings, clock, disk = self.configuration.settings, self.world.clock, self.disk
         messages = ServerLog(clock, self._say, level=LogLevel.INFO)
-        prepare_data_directory(self._configuration, disk, messages)
+        prepare_data_directory(self.configuration, disk, messages)
         store = self.open_store(disk) if is_store_used(settings) else None
         ledger = open_ledger(settings, disk, clock, messages, store=store)
         failures: list[BaseException] = []
@@ -134,7 +134,7 @@ class Machine:
             failed,
             self._stopping.set,
             ledger,
-            self._configuration.origins,
+            self.configuration.origins,
             store=store,
         )
         try:
