@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,7 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journeyman.spark.source import piece_reader
+from journeyman.logs import indexes
+from journeyman.logs.damage import Damage
+from journeyman.spark.source import piece_reader, splits
+from journeyman.spark.source.indexing import indexed
+from journeyman.spark.source.splits import anchor_for, index_of
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins
 from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS
 from tests.support.drawn_logs import draw_log
@@ -82,3 +87,33 @@ def test_pieces_of_a_log_with_stretches_replaced(twins: Twins, records: Any, dat
         end = data.draw(st.integers(start, min(start + 20, len(log))))
         log = log[:start] + data.draw(st.binary(max_size=20)) + log[end:]
     assert_any_cuts_give_the_same(twins, log, data)
+
+
+@pytest.mark.parametrize(("twins", "records"), LOGS[:3])
+@given(data=st.data())
+@settings(deadline=None, max_examples=cases(25))
+def test_pieces_that_begin_at_marks_of_an_index(twins: Twins, records: Any, data):
+    """Every mark is a boundary, and pieces that begin near marks give the same."""
+    log = draw_log(data, twins, records)
+    cuts = data.draw(st.lists(st.integers(0, max(len(log), 1)), max_size=6), label="cuts")
+    with (
+        TemporaryDirectory() as directory,
+        mock.patch.object(indexes, "MARK_BYTES", data.draw(st.sampled_from([1, 60, 400]))),
+        mock.patch.object(indexes, "MIN_INDEXED_BYTES", 1),
+        mock.patch.object(splits, "HELD_BYTES", 0),  # nothing is damaged
+    ):
+        path = Path(directory) / "log"
+        path.write_bytes(log)
+        file, options = log_file(path, twins, is_last=False), options_of(twins)
+        expected = expected_items(twins, log, file)
+        for whole in pieces_of(file, []):
+            list(indexed(whole, piece_reader.read_piece(whole, options)))
+        pieces = []
+        for piece in pieces_of(file, cuts):
+            index = index_of(piece)
+            has_damage = any(isinstance(item, Damage) for item in expected)
+            assert (index is None) == has_damage
+            mark = None if index is None else anchor_for(file, index, piece.begin)
+            anchor = 0 if mark is None else mark.offset
+            pieces.append(replace(piece, anchor=anchor, proof=mark))
+        assert items_of(pieces, options) == expected

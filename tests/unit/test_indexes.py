@@ -195,6 +195,8 @@ def test_cleaning_writes_and_removes_them():
             assert_is_true_of_segment(disk, number, records)
         report = log.clean(as_of(9000), thorough=True)
         assert (report.rewritten, report.removed) == (1, 1)
+        assert disk.list_dir(f"{DIRECTORY}/.index") == []
+        log.clean(as_of(9000), thorough=True)
     assert disk.list_dir(f"{DIRECTORY}/.index") == ["000000001.log"]
     assert_is_true_of_segment(disk, 1, 500)
 

@@ -1,7 +1,8 @@
 """Where backups are kept: whole small objects under names, in a directory or in an object store.
 
     /mnt/backups            DirectoryVault   a file each; synced before a manifest names it
-    s3://bucket/journeyman  UriVault         fsspec, with the library of the scheme (s3fs, ...)
+    s3://bucket/journeyman  UriVault         fsspec, with the library of the scheme (s3fs, ...), or
+                                             by way of pyarrow
 
 Names have the form ``folder/name``. An object is written once and never changed; writing it again
 writes the same bytes. Logs hold payloads and credentials: a directory is made for its owner alone.
@@ -121,11 +122,27 @@ def open_vault(where: str) -> Vault:
     if _URI.match(where) is None:
         return DirectoryVault(os.path.abspath(where))
     try:
-        core: Any = import_module("fsspec.core")
-        filesystem, root = core.url_to_fs(where)
+        filesystem, root = _opened(where)
     except (ImportError, ValueError) as error:
         said = (
-            f"{where} cannot be opened: {error}; pip install fsspec and the library of the scheme"
+            f"{where} cannot be opened: {error}; pip install fsspec, and pyarrow or the library of "
+            "the scheme, s3fs for s3://"
         )
         raise UsageError(said) from None
     return UriVault(where.rstrip("/"), filesystem, root)
+
+
+def _opened(uri: str) -> tuple[Any, str]:
+    """ImportError or ValueError: nothing that is installed knows the scheme."""
+    core: Any = import_module("fsspec.core")
+    try:
+        filesystem, root = core.url_to_fs(uri)
+    except (ImportError, ValueError) as error:
+        try:
+            fs: Any = import_module("pyarrow.fs")
+            known, root = fs.FileSystem.from_uri(uri)
+        except (ImportError, ValueError, RuntimeError):  # the errors of pyarrow are such
+            raise error from None
+        wrapper: Any = import_module("fsspec.implementations.arrow")
+        filesystem = wrapper.ArrowFSWrapper(known)
+    return filesystem, str(root)

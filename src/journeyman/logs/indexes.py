@@ -15,7 +15,7 @@ as far as the index goes; a file with damage gets no index.
 
     written by       when
     fan-out queues   with the checkpoints (logs/kestrel/segments.py)
-    work queue       a segment was read to be cleaned, or was rewritten (logs/workq/cleaning.py)
+    work queue       segments are read to be cleaned (logs/workq/cleaning.py)
     schedule         a compaction has ended (logs/ztick/compaction.py)
     ledger           the same
     Spark            a task has read all of a file (spark/source/indexing.py)
@@ -105,8 +105,10 @@ class IndexDraft:
         if offset >= self.next_mark:
             self.mark(offset)
         self.records += 1
-        self.note_times(time_ns, time_ns)
-        if key is not None:
+        times, keys = self.times_ns, self.keys
+        if times is None or not times[0] <= time_ns <= times[1]:
+            self.note_times(time_ns, time_ns)
+        if key is not None and (keys is None or not keys[0] <= key <= keys[1]):
             self.note_keys(key, key)
 
     def mark(self, offset: int, records: int = 0) -> None:
@@ -115,17 +117,13 @@ class IndexDraft:
         self.next_mark = offset + MARK_BYTES
 
     def note_times(self, first_ns: int, last_ns: int) -> None:
-        if self.times_ns is None:
-            self.times_ns = first_ns, last_ns
-        elif first_ns < self.times_ns[0] or last_ns > self.times_ns[1]:
-            self.times_ns = min(first_ns, self.times_ns[0]), max(last_ns, self.times_ns[1])
+        first, last = self.times_ns or (first_ns, last_ns)
+        self.times_ns = min(first, first_ns), max(last, last_ns)
 
     def note_keys(self, lowest: Any, highest: Any) -> None:
         """Ids in bytes are in the order of their text."""
-        if self.keys is None:
-            self.keys = lowest, highest
-        elif lowest < self.keys[0] or highest > self.keys[1]:
-            self.keys = min(lowest, self.keys[0]), max(highest, self.keys[1])
+        low, high = self.keys or (lowest, highest)
+        self.keys = min(low, lowest), max(high, highest)
 
     def of(self, data: Buffer, own: Mapping[str, Any] | None = None) -> Index:
         """The index of a file with these bytes."""
@@ -177,7 +175,10 @@ def has_key(index: Index, key: str) -> bool:
     lowest, highest = index.keys
     if isinstance(lowest, str):
         return lowest <= key <= str(highest)
-    return key.isdecimal() and lowest <= int(key) <= int(highest)
+    try:
+        return lowest <= int(key) <= int(highest)
+    except ValueError:
+        return False
 
 
 def save_index(disk: Disk, path: str, index: Index, *, temporary: str = _TEMPORARY) -> None:

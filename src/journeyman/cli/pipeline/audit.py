@@ -63,8 +63,8 @@ def audit(
     """Find duplicate and missed runs, lost jobs, orphans, damage and dead bytes in LOGS.
 
     Exit code 1: something serious was found. The answer is a summary, the findings (on the
-    screen the first hundred), and an account of every file. Of a lake, runs of schedules and work
-    queues are looked at, as far back as the lake goes.
+    screen the first hundred), and an account of every file. Of a lake all records count, as far
+    back as it goes.
     """
     from journeyman.spark.history.summaries import parse_bucket
 

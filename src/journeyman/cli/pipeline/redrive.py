@@ -1,4 +1,4 @@
-"""``journeyman pipeline redrive LOGS``: put failed or lost jobs back onto a server.
+"""``journeyman pipeline redrive LOGS | --lake DIR``: put failed or lost jobs back onto a server.
 
     journeyman pipeline redrive LOGS                                      what would go; none does
     journeyman pipeline redrive LOGS --to HOST:PORT --record FILE --yes   it goes
@@ -17,7 +17,7 @@ import click
 
 from journeyman.cli.output import MOMENT
 from journeyman.cli.pipeline.answers import Answer, answer_options, explain
-from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
+from journeyman.cli.pipeline.log_paths import lake_option, logs_or_lake, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,
     pipeline_session,
@@ -26,6 +26,7 @@ from journeyman.cli.pipeline.session_options import (
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
+from journeyman.logs.catalog import WORKQ, ZTICK
 
 if TYPE_CHECKING:
     from journeyman.spark.redrive.redrive import Redriven
@@ -68,7 +69,8 @@ class _Wanted:
 
 
 @click.command()
-@click.argument("logs", nargs=-1, required=True)
+@click.argument("logs", nargs=-1)
+@lake_option
 @click.option("--where", "condition", metavar="SQL", help="Which jobs. [default: failed ones]")
 @click.option("--to", metavar="HOST:PORT", help="The server.")
 @click.option("--record", metavar="FILE", help="The record of what was sent.")
@@ -89,27 +91,38 @@ class _Wanted:
 @answer_options
 def redrive(
     logs: tuple[str, ...],
+    lake: str | None,
     dialect: str | None,
     options: SessionOptions,
     answer: Answer,
     **wanted: Any,
 ) -> None:
-    """Send failed or lost jobs of LOGS to a server again.
+    """Send failed or lost jobs of LOGS, or of a lake, to a server again.
 
     Without --yes it only shows what would be sent. A token is read from the environment variable
     JOURNEYMAN_TOKEN.
     """
     asked = _Wanted(**wanted)
     asked.check()
-    found = logs_by_dialect(logs, dialect)
-    if len(found) != 1:
-        raise UsageError(f"one dialect at a time, not {', '.join(found)}: choose with --dialect")
-    ((kind, paths),) = found.items()
-    with pipeline_session(options, logs) as spark:
-        from journeyman.spark.redrive.redrive import read_done, selection
+    found = logs_or_lake(logs, dialect, lake)
+    with pipeline_session(options, logs or [lake or ""]) as spark:
+        from journeyman.spark.lake.storage import open_lake
+        from journeyman.spark.redrive.redrive import read_done, selection, selection_of_lake
 
+        opened = None if lake is None else open_lake(lake)
+        if opened is not None:
+            found = {each: [] for each in (ZTICK, WORKQ) if opened.files(f"bronze/{each}")}
+            found = found if dialect is None else {dialect: []}
+        if len(found) != 1:
+            kinds = ", ".join(found) or "none"
+            raise UsageError(f"one dialect at a time, not {kinds}: choose with --dialect")
+        ((kind, paths),) = found.items()
         done = read_done(RealDisk(), asked.record) if asked.record is not None else []
-        jobs = selection(spark, kind, paths, asked.condition, done=done, limit=asked.limit)
+        which: dict[str, Any] = {"done": done, "limit": asked.limit}
+        if opened is None:
+            jobs = selection(spark, kind, paths, asked.condition, **which)
+        else:
+            jobs = selection_of_lake(spark, kind, opened, asked.condition, **which)
         if options.explain:
             explain({"jobs": jobs})
         elif asked.yes:

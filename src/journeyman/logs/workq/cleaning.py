@@ -63,7 +63,13 @@ from journeyman.errors import FormatError, LogError
 from journeyman.folds.workq import FoldedJob, expires_ns
 from journeyman.formats.framing import Buffer, Entry, iter_entries
 from journeyman.formats.workq import CODEC, Command, JobAdded, Record, UnknownCommand
-from journeyman.logs.indexes import IndexDraft, remove_index, try_to_save
+from journeyman.logs.indexes import (
+    IndexDraft,
+    is_worth_an_index,
+    load_index,
+    remove_index,
+    try_to_save,
+)
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.segments import Position
 from journeyman.units import NS_PER_S
@@ -177,12 +183,8 @@ class _Plan:
     kept: list[tuple[int, int]] = field(default_factory=list)  # (begin, end), joined up
     moments_ns: int = 0  # the sum of those of all records
     kept_moments_ns: int = 0
-    kept_bytes: int = len(CODEC.header)
-    draft: IndexDraft = field(default_factory=IndexDraft)  # of what is kept
 
     def keep(self, entry: Entry[Record], moment_ns: int) -> None:
-        self.draft.note(self.kept_bytes, entry.record.logged.unix_ns, entry.record.job_id)
-        self.kept_bytes += entry.length
         self.kept_moments_ns += moment_ns
         if self.kept and self.kept[-1][1] == entry.offset:
             self.kept[-1] = self.kept[-1][0], entry.end
@@ -221,7 +223,7 @@ class Cleaner:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._due_ns: dict[str, int] = {}
-        self._indexed: set[str] = set()  # these, if they are worth one, have an index
+        self._indexed: set[str] = set()  # these have an index
         self._doubt: LogError | None = None
 
     def is_due(self, read_only: Sequence[str], as_of_ns: int) -> bool:
@@ -254,11 +256,12 @@ class Cleaner:
             rewritten = removed = False
             if plan.dropped == plan.records:
                 self._change(path, remove_durably, self._disk, path)
-                remove_index(self._disk, path)
                 freed, removed = plan.size, True
             elif plan.dropped and (thorough or plan.due_ns <= as_of_ns):
                 freed, rewritten = plan.size - self._rewrite(path, plan), True
             if removed or rewritten:
+                remove_index(self._disk, path)
+                self._indexed.discard(path)
                 for job_id, count in plan.adds_dropped.items():
                     del traces[job_id].adds[:count]
             due_ns.append(plan.due_again_ns if rewritten else plan.due_ns)
@@ -277,18 +280,24 @@ class Cleaner:
         traces: dict[bytes, Trace] = {}
         for segment, path in enumerate((*read_only, end.path)):
             size = end.offset if path == end.path else None
-            draft = IndexDraft() if path != end.path and path not in self._indexed else None
+            draft = IndexDraft() if path != end.path and self._needs_index(path) else None
             try:
                 gather(traces, segment, read_segment(self._disk, path, size), draft)
             except FormatError as error:
                 raise LogError(path, f"damaged, so nothing was cleaned: {error}") from error
             if draft is not None:
-                self._save(path, draft)
+                try_to_save(self._disk, path, draft)
+                self._indexed.add(path)
         return traces
 
-    def _save(self, path: str, draft: IndexDraft) -> None:
-        try_to_save(self._disk, path, draft)
-        self._indexed.add(path)
+    def _needs_index(self, path: str) -> bool:
+        size = self._disk.size(path)
+        if path not in self._indexed and is_worth_an_index(size):
+            known = load_index(self._disk, path, size)
+            if known is None or known.size < size:
+                return True
+            self._indexed.add(path)
+        return False
 
     def _plan(
         self,
@@ -320,7 +329,6 @@ class Cleaner:
         temporary = path + REWRITE_SUFFIX
         size = write_whole(self._disk, temporary, chain((CODEC.header,), kept))
         self._change(path, put_in_place, self._disk, temporary, path)
-        self._save(path, plan.draft)
         return size
 
     def _change(self, path: str, change: Callable[..., None], *arguments: object) -> None:

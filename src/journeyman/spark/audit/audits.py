@@ -30,7 +30,7 @@ from journeyman.spark.audit.findings import FINDINGS, as_findings, moment_text, 
 from journeyman.spark.history.logs import journal_of, records_of, runs_of
 from journeyman.spark.history.workq_attempts import Followed, follow, in_job_order
 from journeyman.spark.history.ztick_attempts import STATUSES, grouped, plans_of
-from journeyman.spark.lake.silver import records_in
+from journeyman.spark.lake.silver import lag_in, records_in
 from journeyman.spark.lake.storage import Lake
 from journeyman.spark.source.options import DAMAGE, KESTREL, SEGMENT_SHIFT, WORKQ, ZTICK
 from journeyman.spark.tables import states
@@ -412,16 +412,47 @@ def audit(
 def audit_of_lake(
     spark: SparkSession, lake: Lake, *, as_of_ns: int, grace_ns: int = GRACE_NS
 ) -> Audit:
-    """The same over all that a lake has of schedules and work queues; it has no files to account
-    for."""
+    """The same over all that a lake has; it has no files to account for."""
     ztick, workq = (records_in(spark, lake, f"bronze/{each}") for each in (ZTICK, WORKQ))
     runs = records_in(spark, lake, "bronze/runs").where(F.col("kind") == "run")
     found = [
         *ztick_findings(grouped(ztick).cache(), runs, as_of_ns, grace_ns),
         *workq_findings(walked(workq, as_of_ns, grace_ns).cache()),
+        *_kestrel_findings_of_lake(spark, lake),
     ]
     nothing = spark.createDataFrame([], SEGMENTS)
     return Audit(together(spark, found, FINDINGS).cache(), nothing)
+
+
+def _kestrel_findings_of_lake(spark: SparkSession, lake: Lake) -> list[DataFrame]:
+    """Of all items that were ever ingested, and of readers as they were last seen."""
+    log = F.concat(F.col("host"), F.lit(":"), F.col("log"))
+    put = lake.read(spark, "silver/items").withColumn("_log", log)
+    by_id = Window.partitionBy("_log", "item_id").orderBy("position")
+    items = put.withColumns(
+        {
+            "_position": F.col("position"),
+            "_segment": F.shiftright("position", SEGMENT_SHIFT).cast("int"),
+            "_file": F.col("log"),
+            "ordinal": F.row_number().over(by_id) - 1,
+        }
+    )
+    ids = ids_of_segments(items).cache()
+    first = ids.groupBy("_log").agg(F.min("least").alias("first_id"))
+    readers = (
+        lag_in(spark, lake)
+        .join(first, "_log", "left")
+        .withColumns(
+            {
+                "damaged": F.col("head").isNull(),
+                "done": F.lit(None).cast("array<bigint>"),
+                # What was erased before the lake began is not known to be missing.
+                "first_id": F.least(F.col("first_id"), F.col("head") + 1),
+                "_position": F.lit(None).cast("bigint"),
+            }
+        )
+    )
+    return kestrel_findings(ids, readers)
 
 
 def _of_dialect(

@@ -310,7 +310,10 @@ def _local_path(path: str) -> str:
     """Commits rename files, which an object store cannot do in one step (ADR 17)."""
     path = absolute(path)
     if "://" in path:
-        raise UsageError(f"a lake is a local directory, or one on a mounted file system: {path}")
+        raise UsageError(
+            f"a lake is a local directory, or one on a mounted file system, not {path}: "
+            "ingest into a directory and copy its tables there (docs/lake.md)"
+        )
     return path
 
 

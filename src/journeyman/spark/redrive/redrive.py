@@ -1,12 +1,14 @@
 """Failed or lost jobs back onto a server: selected by SQL, recorded, none of them twice.
 
     state table "jobs" --condition--> minus what the record has as done --order, limit--> rows
+    jobs of a lake, with their adds --the same--> rows
     rows --batches, paced--> intend | send | done --> Redriven: counts
 
     ztick   SET again, at a given time or now. Planned a nanosecond apart from its old time if these
             are equal, so that whether the SET arrived can be seen
     workq   added again under a new id, made of the record and the old id; ready at once, or
-            scheduled for a given time; with its payload, read by its place in the log
+            scheduled for a given time; with its payload, read by its place in the log, or from the
+            lake if it was ingested there
 
 What was meant to go when a redrive was killed may have arrived, or not. A workq job is sent once
 more under the same new id, which the server takes once. A ztick job is looked at first. The server
@@ -32,6 +34,7 @@ from journeyman.client.errors import Refused
 from journeyman.clock import Clock
 from journeyman.disk import AppendFile, Disk, Lock
 from journeyman.errors import LogError, LogLocked, UsageError
+from journeyman.spark.lake.storage import Lake
 from journeyman.spark.replay.point_reads import with_payloads
 from journeyman.spark.sinks.sending import (
     MAX_SHOWN,
@@ -45,6 +48,7 @@ from journeyman.spark.sinks.sending import (
     workq_job,
 )
 from journeyman.spark.sinks.server import ServerOptions
+from journeyman.spark.source.options import ZTICK
 from journeyman.spark.tables import states
 
 # ----------------------------------------
@@ -187,6 +191,11 @@ def _take(content: _Content, line: dict[str, Any]) -> None:
 
 
 DEFAULT_CONDITIONS = {"ztick": "status = 'failed'", "workq": "state = 'failed'"}
+LAKE_CONDITION = "status = 'failed'"
+_OF_ADDS = (
+    *("name", "ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails"),
+    *("payload_size", "payload"),
+)
 _KEYS = {"ztick": ("identifier", "execution_ns"), "workq": ("key", "created_ns")}
 _BATCH_ROWS = 100
 _MAX_NS = 2**63 - 1
@@ -223,18 +232,60 @@ def selection(
     Of a job that several logs have, the one planned or created last goes. ``options`` are those of
     the source.
     """
-    if dialect not in _KEYS:
-        raise UsageError(f"jobs of ztick and workq can be redriven, {dialect} has none")
-    key, ns = _KEYS[dialect]
+    _check(dialect)
     jobs = states(spark, dialect, paths, **options)["jobs"]
     chosen = jobs.where(condition or DEFAULT_CONDITIONS[dialect])
+    return _newest(spark, dialect, chosen, "_position", done, limit)
+
+
+def selection_of_lake(
+    spark: SparkSession,
+    dialect: str,
+    lake: Lake,
+    condition: str | None = None,
+    *,
+    done: Sequence[SentMark] = (),
+    limit: int | None = None,
+) -> DataFrame:
+    """The same from the table ``jobs`` of a lake; with payloads, as far as it has them."""
+    _check(dialect)
+    log = F.concat(F.col("host"), F.lit(":"), F.col("log"))
+    jobs = lake.read(spark, "silver/jobs").where(F.col("dialect") == dialect)
+    if dialect == ZTICK:
+        names = {"identifier": F.col("key"), "execution_ns": F.col("ready_ns")}
+        jobs = jobs.withColumns(names)
+    else:
+        same = ["host", "log", "key", "created_ns"]
+        adds = lake.read(spark, "bronze/workq").where(F.col("kind").isin("add", "schedule"))
+        adds = adds.withColumnRenamed("_log", "log").select(*same, *_OF_ADDS)
+        jobs = jobs.join(adds.dropDuplicates(same), same)
+    chosen = jobs.where(condition or LAKE_CONDITION).withColumn("_log", log)
+    return _newest(spark, dialect, chosen, _KEYS[dialect][1], done, limit)
+
+
+def _check(dialect: str) -> None:
+    if dialect not in _KEYS:
+        raise UsageError(f"jobs of ztick and workq can be redriven, {dialect} has none")
+
+
+def _newest(
+    spark: SparkSession,
+    dialect: str,
+    chosen: DataFrame,
+    order: str,
+    done: Sequence[SentMark],
+    limit: int | None,
+) -> DataFrame:
+    """Of each job that is not done, the row planned or created last."""
+    key, ns = _KEYS[dialect]
+    columns = chosen.columns
     if done:
         gone = spark.createDataFrame([tuple(mark) for mark in done], f"`{key}` string, `{ns}` long")
-        chosen = chosen.join(gone, [key, ns], "left_anti").select(*jobs.columns)
+        chosen = chosen.join(gone, [key, ns], "left_anti").select(*columns)
     newest = chosen.groupBy(key).agg(
-        F.max_by(F.struct(*jobs.columns), F.struct(ns, "_log")).alias("job")
+        F.max_by(F.struct(*columns), F.struct(ns, "_log")).alias("job")
     )
-    ordered = newest.select("job.*").orderBy("_log", "_position")
+    ordered = newest.select("job.*").orderBy("_log", order)
     return ordered if limit is None else ordered.limit(limit)
 
 
@@ -251,7 +302,7 @@ def redrive(
     The rows are fetched batch by batch. Raises ConnectionFailed when the server stays away; what
     was sent until then is in the record.
     """
-    if options.door == "workq":
+    if options.door == "workq" and "_file" in jobs.columns:
         jobs = with_payloads(jobs)
     rows = (row.asDict() for row in jobs.toLocalIterator(prefetchPartitions=True))
     return redrive_rows(rows, options, ledger, clock, at_ns=at_ns)

@@ -236,7 +236,8 @@ def workq_job(options: ServerOptions, row: Row) -> NewJob | Refused:
     if isinstance(payload, str):
         payload = payload.encode()
     if payload is None and row.get("payload_size"):
-        return Refused("invalid_request", "payload is null but payload_size is not 0")
+        why = "payload is null but payload_size is not 0; a lake keeps payloads with --payloads"
+        return Refused("invalid_request", why)
     time_ns = row.get("time_ns")
     try:
         return NewJob(
