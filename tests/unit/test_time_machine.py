@@ -56,6 +56,26 @@ def test_many_questions_share_one_process_and_the_rest_is_refused(
     assert (len(started), len(answers) - len(refused), refused) == (1, 5, [503] * 3)
 
 
+def test_a_client_that_leaves_does_not_end_the_process(tmp_path: Path):
+    run("generate", "workq", tmp_path, "--records", 20)
+
+    async def ask() -> None:
+        machine = TimeMachine(LIMIT_BYTES)
+        span = await machine.ask(str(tmp_path), "span")
+        child = machine._child
+        leaving = asyncio.ensure_future(machine.ask(str(tmp_path), "counts", 2**60, ""))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        assert await machine.ask(str(tmp_path), "span") == span
+        assert machine._child is child
+        await end(machine)
+
+    asyncio.run(ask())
+
+
 def test_a_log_that_does_not_fit_is_refused_and_the_next_question_answered(tmp_path: Path):
     large, small = tmp_path / "large", tmp_path / "small"
     large.mkdir()

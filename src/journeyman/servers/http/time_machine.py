@@ -41,7 +41,15 @@ class TimeMachine:
         self._waiting += 1
         try:
             async with self._asking:
-                return await self._ask_in_time(directory, kind, arguments)
+                asking = asyncio.ensure_future(self._ask_in_time(directory, kind, arguments))
+                asking.add_done_callback(lambda done: done.cancelled() or done.exception())
+                try:
+                    return await asyncio.shield(asking)
+                except asyncio.CancelledError:
+                    # Who asked has left. What the child has read so far is for the next one; its
+                    # answer must not be taken for that of the next question.
+                    await asyncio.wait([asking])
+                    raise
         finally:
             self._waiting -= 1
 
@@ -55,9 +63,6 @@ class TimeMachine:
         except (OSError, EOFError, TimeoutError) as error:
             self.close()
             raise ApiError(503, f"the past could not be read: {error!r}") from error
-        except asyncio.CancelledError:
-            self.close()  # its answer would be taken for that of the next question
-            raise
 
     def close(self) -> None:
         if self._timer is not None:
