@@ -74,7 +74,6 @@ from journeyman.storage.transaction import (
     Draft,
     Operation,
     OperationOutcome,
-    PutEntries,
     Ready,
     RemoveJob,
     SetStatus,
@@ -246,8 +245,7 @@ class Storage:
 
     def _commit(self, operations: list[Ready]) -> list[OperationOutcome]:
         with self._backend.turn() as turn:
-            jobs = (each for each in operations if not isinstance(each, PutEntries))
-            draft = Draft(turn, [operation.job_uuid for operation in jobs])
+            draft = Draft(turn, operations)
             outcomes = [run(draft, operation) for operation in operations]
             turn.commit(draft.changes())
         if self._totals is not None:

@@ -52,19 +52,33 @@ class JobFacts(NamedTuple):
 
 
 class PreparedJob(NamedTuple):
-    """A record that can be stored: checked and encoded before its turn to be written."""
+    """A record that can be stored: checked and encoded before its turn to be written, and so are
+    the entries of the indexes, because other threads wait for a turn to end."""
 
     job_uuid: UUID
+    uuid_text: str
     raw: bytes
     facts: JobFacts
+    place: bytes
+    entries: dict[bytes, bytes]
 
 
 def prepared(record: JobRecord) -> PreparedJob:
     """Raises EncodeError for a record that cannot be stored."""
-    facts = facts_of(record)
-    status_bytes(facts.status)
-    queue_bytes(facts.queue)
-    return PreparedJob(record.job_uuid, encode_value(record), facts)
+    facts, uuid, text = facts_of(record), record.job_uuid, str(record.job_uuid)
+    raw, place, ascii_text = (
+        encode_value(record),
+        place_of(facts.created_at_ns, uuid),
+        text.encode(),
+    )
+    fifo, listed = listed_keys(facts.queue, facts.status, place)
+    entries = {
+        fifo: MARKER_BYTES,
+        listed: MARKER_BYTES,
+        STATUSES + ascii_text: status_bytes(facts.status),
+        queue_time_key(facts, ascii_text): MARKER_BYTES,
+    }
+    return PreparedJob(uuid, text, raw, facts, place, entries)
 
 
 def facts_of(record: JobRecord) -> JobFacts:

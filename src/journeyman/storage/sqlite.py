@@ -87,7 +87,8 @@ class _Statements(Turn):
         items = sorted(self.changes.items())
         gone = [(key,) for key, value in items if value is None]
         kept = [item for item in items if item[1] is not None]
-        self._connection.executemany("DELETE FROM kv WHERE k = ?", gone)
+        if gone:
+            self._connection.executemany("DELETE FROM kv WHERE k = ?", gone)
         self._connection.executemany(
             "INSERT INTO kv(k, v) VALUES(?, ?) ON CONFLICT(k) DO UPDATE SET v = excluded.v", kept
         )

@@ -1,6 +1,6 @@
 """All that one turn changes: operations on jobs -> keys and values, counters and ranks included.
 
-    draft = Draft(turn, uuids)        the records that are there, read inside the turn
+    draft = Draft(turn, operations)   the records that are there, read inside the turn
     draft.upsert(...)                 each operation sees what those before it did
     draft.set_status(...)
     draft.remove(...)
@@ -113,6 +113,10 @@ def ready_to_run(operation: Operation) -> Ready:
     return operation
 
 
+def _uuid_text(operation: PreparedJob | SetStatus | RemoveJob) -> str:
+    return operation.uuid_text if isinstance(operation, PreparedJob) else str(operation.job_uuid)
+
+
 def run(draft: Draft, operation: Ready) -> OperationOutcome:
     if isinstance(operation, PreparedJob):
         return draft.upsert(operation)
@@ -136,12 +140,12 @@ class OperationOutcome(Enum):
 
 
 class Draft:
-    def __init__(self, reader: StoreReader, job_uuids: Iterable[UUID]) -> None:
+    def __init__(self, reader: StoreReader, operations: Iterable[Ready]) -> None:
         self._reader = reader
-        self._texts = {uuid: str(uuid) for uuid in job_uuids}
-        keys = [JOBS + text.encode() for text in self._texts.values()]
-        values = reader.get_many(keys)
-        self._raw: dict[UUID, bytes | None] = dict(zip(self._texts, values, strict=True))
+        jobs = (each for each in operations if not isinstance(each, PutEntries))
+        texts = list(dict.fromkeys(map(_uuid_text, jobs)))
+        values = reader.get_many([JOBS + text.encode() for text in texts])
+        self._raw: dict[str, bytes | None] = dict(zip(texts, values, strict=True))  # by uuid
         self._changes: dict[bytes, bytes | None] = {}
         self._places: dict[tuple[str, str], dict[bytes, int]] = {}
         self.counts: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -150,17 +154,18 @@ class Draft:
     # -- operations --
 
     def upsert(self, new: PreparedJob) -> OperationOutcome:
-        old = self._take_out(new.job_uuid, new.facts)
-        if old != new.facts:
-            self._put_in(new.job_uuid, new.facts)
-        self._set_raw(new.job_uuid, new.raw)
+        text, facts = new.uuid_text, new.facts
+        if self._raw[text] is None or self._take_out(new.job_uuid, text, facts) != facts:
+            self._changes.update(new.entries)
+            self._count(facts.queue, facts.status, new.place, 1)
+        self._set_raw(text, new.raw)
         return OperationOutcome.DONE
 
     def set_status(self, job_uuid: UUID, status: str) -> OperationOutcome:
-        raw = self._raw[job_uuid]
+        text = str(job_uuid)
+        raw = self._raw[text]
         if raw is None:
             return OperationOutcome.ABSENT
-        text = self._texts[job_uuid]
         facts, changed = look(job_uuid, text, raw, status)
         if facts is None:
             return OperationOutcome.UNREADABLE
@@ -168,15 +173,16 @@ class Draft:
             place = place_of(facts.created_at_ns, job_uuid)
             self._unlist(facts.queue, facts.status, place)
             self._list(facts.queue, status, place, text)
-            self._set_raw(job_uuid, changed)
+            self._set_raw(text, changed)
         return OperationOutcome.DONE
 
     def remove(self, job_uuid: UUID) -> OperationOutcome:
-        if self._raw[job_uuid] is None:
+        text = str(job_uuid)
+        if self._raw[text] is None:
             return OperationOutcome.ABSENT
-        self._take_out(job_uuid, None)
-        self._changes[STATUSES + self._texts[job_uuid].encode()] = None
-        self._set_raw(job_uuid, None)
+        self._take_out(job_uuid, text, None)
+        self._changes[STATUSES + text.encode()] = None
+        self._set_raw(text, None)
         return OperationOutcome.DONE
 
     def put(self, changes: Changes) -> OperationOutcome:
@@ -186,15 +192,13 @@ class Draft:
 
     # -- one job --
 
-    def _set_raw(self, job_uuid: UUID, raw: bytes | None) -> None:
-        self._raw[job_uuid] = self._changes[JOBS + self._texts[job_uuid].encode()] = raw
+    def _set_raw(self, text: str, raw: bytes | None) -> None:
+        self._raw[text] = self._changes[JOBS + text.encode()] = raw
 
-    def _take_out(self, job_uuid: UUID, stays: JobFacts | None) -> JobFacts | None:
+    def _take_out(self, job_uuid: UUID, text: str, stays: JobFacts | None) -> JobFacts | None:
         """Remove what the indexes know of the stored record, unless it stays as it is."""
-        raw = self._raw[job_uuid]
-        if raw is None:
-            return None
-        text = self._texts[job_uuid]
+        raw = self._raw[text]
+        assert raw is not None
         facts, _ = look(job_uuid, text, raw)
         if facts is None:
             self._search_and_take(job_uuid)
@@ -204,11 +208,6 @@ class Draft:
             if self._old_times():
                 self._changes[old_queue_time_key(job_uuid, facts)] = None
         return facts
-
-    def _put_in(self, job_uuid: UUID, facts: JobFacts) -> None:
-        text = self._texts[job_uuid]
-        self._list(facts.queue, facts.status, place_of(facts.created_at_ns, job_uuid), text)
-        self._changes[queue_time_key(facts, text.encode())] = MARKER_BYTES
 
     def _unlist(self, queue: str, status: str, place: bytes) -> None:
         fifo, listed = listed_keys(queue, status, place)

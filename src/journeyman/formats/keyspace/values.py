@@ -144,7 +144,9 @@ def _encode(value: Value) -> bytes:
 
 def _job_text(job: JobRecord) -> str:
     check_json(job.payload)
-    created_at, start_at = format_time(job.created_at_ns), format_time(job.execution_start_ns)
+    created_at = start_at = format_time(job.created_at_ns)
+    if job.execution_start_ns != job.created_at_ns:
+        start_at = format_time(job.execution_start_ns)
     max_attempts = _optional_text(job.max_attempts, _U64, "max_attempts")
     retry_interval = _optional_text(job.retry_interval_ms, _U64, "retry_interval_ms")
     attempts = _number_text(job.attempts_so_far, _U64, "attempts_so_far")
