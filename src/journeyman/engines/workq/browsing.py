@@ -25,7 +25,6 @@ from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq.job import (
     COMPLETED,
     FAILED,
-    HEAD_BYTES,
     LEASED,
     URGENCY_BYTES,
     WAITING,
@@ -36,6 +35,7 @@ from journeyman.engines.workq.job import (
     id_in,
     is_run,
     job_id_of,
+    key_and_payload_of,
     moment_key,
     moment_of,
     opened,
@@ -348,7 +348,7 @@ class JobFilter:
     def _has_text(self, job_id: bytes, spec: Spec) -> bool:
         if job_id.hex().startswith(self._id):
             return True
-        return self._text in spec[HEAD_BYTES:].lower()
+        return self._text in key_and_payload_of(spec).lower()
 
     def _has_error(self, entry: Entry) -> bool:
         if isinstance(entry, bytes) or entry[6] is None or entry[1] == COMPLETED:

@@ -1,9 +1,10 @@
 """One job: what it is, packed into bytes; how far it has come; and what moves it on.
 
-    spec     urgency  ready  created  id  queue  ttr  ttl  attempts  fails  time  flags | payload
-    bytes    4        12     12       16  4      8    8    8         8      12    1
+    spec     urgency  ready  created  id  queue  ttr  ttl  attempts  fails  flags | payload
+    bytes    4        12     12       16  4      8    8    8         8      1
 
-A job with a key has a flag for it, and before the payload the key: its length in a byte, its bytes.
+A job with a time has a flag for it, and before the payload the time, in 12 bytes; so has one with a
+key, after that: its length in a byte, its bytes.
 
 ``urgency`` falls as the priority rises, ``ready`` is the time if that is after the creation, else
 the creation. So specs compare as jobs are to be leased: by priority; then by when they became
@@ -65,20 +66,20 @@ _READY = slice(URGENCY_BYTES, URGENCY_BYTES + _MOMENT_BYTES)
 
 IS_SCHEDULE, HAS_TIME, IS_RUN, HAS_KEY = 1, 2, 4, 8
 
-_HEAD = Struct(">I12s12s16sI4Q12sB")
+_HEAD = Struct(">I12s12s16sI4QB")
 _head = _HEAD.pack
 HEAD_BYTES = _HEAD.size
 _ID = slice(28, 44)
 _QUEUE = slice(44, 48)
 _LIFE_AT = 16
-_life = Struct(">12s28xQ16x12sB").unpack_from  # created, ttl, time, flags
+_life = Struct(">12s28xQ16xB").unpack_from  # created, ttl, flags
 _LEASE_AT = 28
 _lease = Struct(">16sIQ").unpack_from  # id, queue, ttr
 _LIMITS_AT = 64
 _limits = Struct(">QQ").unpack_from
 _FLAGS_AT = HEAD_BYTES - 1
+_TIME = slice(HEAD_BYTES, HEAD_BYTES + _MOMENT_BYTES)  # if it has one
 _SCHEDULED = IS_SCHEDULE | HAS_TIME
-_NO_TIME = bytes(_MOMENT_BYTES)
 
 
 class SpecFields(NamedTuple):
@@ -118,11 +119,12 @@ def pack(
         encoded = key.encode()
         payload = bytes((len(encoded),)) + encoded + payload
     created = (created_ns + BIAS).to_bytes(_MOMENT_BYTES)
-    ready, time = created, _NO_TIME
+    ready = created
     if time_ns is not None:
         time = (time_ns + BIAS).to_bytes(_MOMENT_BYTES)
         ready = max(created, time)
         flags |= HAS_TIME
+        payload = time + payload
     return (
         _head(
             TOP_PRIORITY - priority,
@@ -134,16 +136,20 @@ def pack(
             ttl_ms,
             max_attempts,
             max_fails,
-            time,
             flags,
         )
         + payload
     )
 
 
+def with_time(spec: Spec, time_ns: int) -> Spec:
+    """A spec whose head says that it has a time, and that lacks it still."""
+    return spec[:HEAD_BYTES] + (time_ns + BIAS).to_bytes(_MOMENT_BYTES) + spec[HEAD_BYTES:]
+
+
 def fields_of(spec: Spec) -> SpecFields:
-    urgency, _, created, job_id, queue, ttr_ms, ttl_ms, attempts, fails, time, flags = (
-        _HEAD.unpack_from(spec)
+    urgency, _, created, job_id, queue, ttr_ms, ttl_ms, attempts, fails, flags = _HEAD.unpack_from(
+        spec
     )
     return SpecFields(
         job_id,
@@ -154,26 +160,36 @@ def fields_of(spec: Spec) -> SpecFields:
         attempts,
         fails,
         int.from_bytes(created) - BIAS,
-        int.from_bytes(time) - BIAS if flags & HAS_TIME else None,
+        int.from_bytes(spec[_TIME]) - BIAS if flags & HAS_TIME else None,
         flags & ~(HAS_TIME | HAS_KEY),
         spec[_payload_at(spec) :],
         key_of(spec),
     )
 
 
+def _key_at(spec: Spec) -> int:
+    return HEAD_BYTES + _MOMENT_BYTES if spec[_FLAGS_AT] & HAS_TIME else HEAD_BYTES
+
+
 def _payload_at(spec: Spec) -> int:
-    return HEAD_BYTES + 1 + spec[HEAD_BYTES] if spec[_FLAGS_AT] & HAS_KEY else HEAD_BYTES
+    at = _key_at(spec)
+    return at + 1 + spec[at] if spec[_FLAGS_AT] & HAS_KEY else at
 
 
 def key_of(spec: Spec) -> str:
     """What jobs that share a limit have in common; "": nothing."""
     if not spec[_FLAGS_AT] & HAS_KEY:
         return ""
-    return spec[HEAD_BYTES + 1 : _payload_at(spec)].decode()
+    return spec[_key_at(spec) + 1 : _payload_at(spec)].decode()
 
 
 def has_key(spec: Spec) -> bool:
     return spec[_FLAGS_AT] & HAS_KEY != 0
+
+
+def key_and_payload_of(spec: Spec) -> bytes:
+    """What is searched for a text."""
+    return spec[_key_at(spec) :]
 
 
 def payload_bytes_of(spec: Spec) -> int:
@@ -215,8 +231,8 @@ def is_run(spec: Spec) -> bool:
 
 def expires_ns_of(spec: Spec) -> int:
     """When job and result vanish: TTL after its time if scheduled, else after its creation."""
-    created, ttl_ms, time, flags = _life(spec, _LIFE_AT)
-    begins = time if flags & _SCHEDULED == _SCHEDULED else created
+    created, ttl_ms, flags = _life(spec, _LIFE_AT)
+    begins = spec[_TIME] if flags & _SCHEDULED == _SCHEDULED else created
     return int.from_bytes(begins) - BIAS + int(ttl_ms) * NS_PER_MS
 
 

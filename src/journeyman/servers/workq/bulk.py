@@ -39,6 +39,7 @@ from journeyman.engines.workq.job import (
     IS_SCHEDULE,
     TOP_PRIORITY,
     job_id_of,
+    with_time,
 )
 from journeyman.engines.workq.loading import BulkLoader, ReadyRows, WorkqLoader
 from journeyman.formats.framing import Buffer, Stop
@@ -60,7 +61,6 @@ _HEAD = np.dtype(
         ("ttl", ">u8"),
         ("attempts", ">u8"),
         ("fails", ">u8"),
-        ("time", _MOMENT),
         ("flags", "u1"),
     ]
 )
@@ -213,15 +213,13 @@ def _load_adds(
     heads["job_id"] = _ids(id_bytes)[rows]
     heads["queue"] = queues[codes]
     heads["ttr"], heads["ttl"], heads["attempts"], heads["fails"] = ttrs, ttls, attempts, fails
-    _set_moment(heads["time"], times)
-    heads["time"][~has_time] = 0
     heads["flags"] = IS_SCHEDULE * is_schedule + HAS_TIME * has_time
     keys = np.zeros(len(rows), _KEY)
     _set_moment(keys["moment"], expires)
     keys["job_id"] = heads["job_id"]
 
     loader.note_latest(int(created[is_sane].max(initial=0)))
-    is_ready = is_sane & (expires > loader.now_ns) & (~has_time | (times <= loader.now_ns))
+    is_ready = is_sane & (expires > loader.now_ns) & ~has_time
     specs = _Specs(heads, *text_in(batch.column("payload")), rows)
     for code, queue in enumerate(queues.tolist()):
         is_chosen = is_ready & (codes == code)
@@ -232,7 +230,8 @@ def _load_adds(
     others = np.flatnonzero(~is_ready)
     for row, spec in zip(others.tolist(), specs.each(others), strict=True):
         if is_sane[row]:
-            loader.add_job(job_id_of(spec), spec)
+            timed = with_time(spec, int(times[row])) if has_time[row] else spec
+            loader.add_job(job_id_of(spec), timed)
         else:
             loader.mark_odd(job_id_of(spec))
 
