@@ -18,6 +18,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from uuid import UUID
 
 from journeyman.errors import JourneymanError, UsageError
 
@@ -98,12 +99,12 @@ class Envelope:
             members = codec.loads(data)
             version = members["v"]
             found = cls(
-                members["task"],
-                tuple(members["args"]),
-                members["kwargs"],
-                members.get("trace") or {},
-                tuple(members.get("then") or ()),
-                tuple(members.get("gather") or ()),
+                _of(str, members["task"]),
+                tuple(_of(_LISTS, members["args"])),
+                _of(dict, members["kwargs"]),
+                _of(dict, members.get("trace") or {}),
+                tuple(_follower(each) for each in _of(_LISTS, members.get("then") or ())),
+                tuple(str(UUID(each)) for each in _of(_LISTS, members.get("gather") or ())),
                 members.get("even_failed") is True,
             )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -113,9 +114,27 @@ class Envelope:
             ) from None
         if version != VERSION:
             raise UnreadableJob(f"envelope version {version!r}; this worker reads {VERSION}")
-        if type(found.task) is not str or type(found.kwargs) is not dict:
-            raise UnreadableJob("task must be a string and kwargs an object")
         return found
+
+
+_LISTS = (list, tuple)  # as a codec likes
+
+
+def _of(kind: type | tuple[type, ...], value: Any) -> Any:
+    if not isinstance(value, kind):
+        name = "list" if isinstance(kind, tuple) else kind.__name__
+        raise TypeError(f"there must be a {name}, not {repr(value)[:60]}")
+    return value
+
+
+def _follower(members: Any) -> dict[str, Any]:
+    """A call that follows, before anything is run: it could not be added afterwards."""
+    _of(str, _of(dict, members)["task"])
+    _of(_LISTS, members.get("args", ()))
+    _of(dict, members.get("kwargs", {}))
+    _of(str, members.get("queue", ""))
+    found: dict[str, Any] = members
+    return found
 
 
 def written(codec: Codec, value: Any, what: str) -> bytes:

@@ -30,6 +30,7 @@ from journeyman.tasks.task import AnyTask
 from journeyman.units import MS_PER_S
 
 logger = logging.getLogger("journeyman.worker")
+_SHOWN_NAME = 100  # characters
 
 
 class Retry(JourneymanError):
@@ -100,7 +101,8 @@ class Prepared(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.current.task or "?"
+        """For a line of text; what no task is called may hold line breaks, or a megabyte."""
+        return repr(self.current.task[:_SHOWN_NAME])[1:-1] or "?"
 
 
 def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = None) -> Prepared:
@@ -117,7 +119,8 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
     task = app.tasks.get(envelope.task)
     if task is None:
         problem = UnreadableJob(
-            f"unknown task {envelope.task!r}: is its module imported by this worker's app?"
+            f"unknown task {envelope.task[:_SHOWN_NAME]!r}: is its module imported by this worker's"
+            " app?"
         )
         return Prepared(delivery, current, envelope, None, problem)
     return Prepared(delivery, current, envelope, task)
@@ -128,13 +131,18 @@ def gathered(app: App, prepared: Prepared, endings: Sequence[JobEnding | None]) 
     ids = prepared.envelope.gather
     values: list[Any] = []
     for job_id, ending in zip(ids, endings, strict=True):
-        if prepared.envelope.even_failed:
-            values.append(ended(app.codec, ending))
-            continue
-        if ending is None or not ending.succeeded:
-            problem = UnreadableJob(f"the result of job {job_id} of the group is gone")
-            return prepared._replace(task=None, problem=problem)
-        values.append(value_of(app.codec, ending))
+        why = "is gone"
+        try:
+            if prepared.envelope.even_failed:
+                values.append(ended(app.codec, ending))
+                continue
+            if ending is not None and ending.succeeded:
+                values.append(value_of(app.codec, ending))
+                continue
+        except Exception as error:  # noqa: BLE001 - anyone can complete a job, with any bytes
+            why = f"cannot be read ({type(error).__name__}: {error})"
+        problem = UnreadableJob(f"the result of job {job_id} of the group {why}")
+        return prepared._replace(task=None, problem=problem)
     envelope = replace(prepared.envelope, args=(values, *prepared.envelope.args))
     prepared.current.args = envelope.args
     return prepared._replace(envelope=envelope)
@@ -190,12 +198,15 @@ def succeeded(app: App, prepared: Prepared, value: Any) -> Outcome:
         what = f"the result of {prepared.name}"
         result = b"" if value is None else written(app.codec, value, what)
         if len(result) > MAX_BYTES:
-            raise JourneymanError(f"{what} takes {len(result)} bytes, at most {MAX_BYTES} fit")
+            raise JourneymanError(
+                f"{what} takes {len(result)} bytes, at most {MAX_BYTES} fit;"
+                " store it elsewhere and return a reference"
+            )
         then = prepared.envelope.then
         following = None
         if then:
             following = following_order(app, prepared.delivery.job_id, then, value)
-    except (JourneymanError, TypeError) as error:
+    except Exception as error:  # noqa: BLE001 - a codec of the user may raise anything
         return failed(prepared, error)
     return TaskDone(result, following)
 

@@ -282,7 +282,7 @@ class Worker:
         try:
             endings = [await self._ending(job_id) for job_id in prepared.envelope.gather]
             held.prepared = gathered(self._app, prepared, endings)
-        except (ClientError, ValueError) as error:
+        except ClientError as error:
             self._end(held, failed(prepared, error))
             return
         held.running = None
