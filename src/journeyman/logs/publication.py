@@ -47,7 +47,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -132,8 +132,17 @@ def is_journal(name: str) -> bool:
     return name.startswith(JOURNAL_PREFIX) and name.endswith(".json")
 
 
-def publish(disk: Disk, journal: str, publication: Publication) -> None:
-    """Make all changes. What is staged must be complete and synced; when this returns, all is."""
+def publish(
+    disk: Disk,
+    journal: str,
+    publication: Publication,
+    *,
+    sync_dirs: Callable[[Sequence[str]], None] | None = None,
+) -> None:
+    """Make all changes. What is staged must be complete and synced; when this returns, all is.
+
+    ``sync_dirs`` syncs many directories at once, where there may be hundreds.
+    """
     directory = posixpath.dirname(journal)
     content = {
         "version": _VERSION,
@@ -147,7 +156,7 @@ def publish(disk: Disk, journal: str, publication: Publication) -> None:
     temporary = f"{journal}.tmp"
     write_whole(disk, temporary, [json.dumps(content).encode()])
     put_in_place(disk, temporary, journal)
-    _apply(disk, journal, publication)
+    _apply(disk, journal, publication, sync_dirs)
 
 
 def pending(disk: Disk, journal: str) -> Publication | None:
@@ -180,7 +189,12 @@ def finish(disk: Disk, journal: str) -> bool:
     return publication is not None
 
 
-def _apply(disk: Disk, journal: str, publication: Publication) -> None:
+def _apply(
+    disk: Disk,
+    journal: str,
+    publication: Publication,
+    sync_dirs: Callable[[Sequence[str]], None] | None = None,
+) -> None:
     directory = posixpath.dirname(journal)
     for staged, name in publication.renames.items():
         source, target = posixpath.join(directory, staged), posixpath.join(directory, name)
@@ -194,8 +208,13 @@ def _apply(disk: Disk, journal: str, publication: Publication) -> None:
         path = posixpath.join(directory, name)
         if disk.exists(path):
             disk.remove(path)
-    for place in _directories(publication.renames.values()):  # first: else a file may be in neither
-        disk.sync_dir(posixpath.join(directory, place))
+    # First: else a file may be in neither.
+    places = [posixpath.join(directory, at) for at in _directories(publication.renames.values())]
+    if sync_dirs is not None:
+        sync_dirs(places)
+    else:
+        for place in places:
+            disk.sync_dir(place)
     disk.sync_dir(directory)
     for staging in _directories(publication.renames):
         if disk.is_dir(posixpath.join(directory, staging)):

@@ -87,8 +87,8 @@ def history(
 
 def _lag(spark: SparkSession, logs: dict[str, list[str]], lake: str | None) -> DataFrame:
     from journeyman.spark.history.logs import lag_of
-    from journeyman.spark.lake.silver import lag_in
     from journeyman.spark.lake.storage import open_lake
+    from journeyman.spark.lake.views import lag_in
 
     frame = lag_of(spark, logs) if lake is None else lag_in(spark, open_lake(lake))
     return frame.orderBy("_log", "reader")
@@ -102,8 +102,8 @@ def _rows(
     run_directories: list[str],
 ) -> DataFrame:
     from journeyman.spark.history.logs import attempts_of
-    from journeyman.spark.lake.silver import history_of
     from journeyman.spark.lake.storage import open_lake
+    from journeyman.spark.lake.views import history_of
 
     if lake is not None:
         return history_of(spark, open_lake(lake), as_of_ns)

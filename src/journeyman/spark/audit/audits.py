@@ -30,8 +30,8 @@ from journeyman.spark.audit.findings import FINDINGS, as_findings, moment_text, 
 from journeyman.spark.history.logs import journal_of, records_of, runs_of
 from journeyman.spark.history.workq_attempts import Followed, follow, in_job_order
 from journeyman.spark.history.ztick_attempts import STATUSES, grouped, plans_of
-from journeyman.spark.lake.silver import lag_in, records_in
 from journeyman.spark.lake.storage import Lake
+from journeyman.spark.lake.views import lag_in, records_in
 from journeyman.spark.source.options import DAMAGE, KESTREL, SEGMENT_SHIFT, WORKQ, ZTICK
 from journeyman.spark.tables import states
 

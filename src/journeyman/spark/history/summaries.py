@@ -65,7 +65,7 @@ COUNTS = (
     "expired",
     "deleted",
 )
-_ENDS = {
+ENDS = {
     "completed": ("completed", "executed"),
     "failed": ("failed",),
     "timed_out": ("timed-out",),
@@ -95,7 +95,7 @@ def _happenings() -> Column:
     dropped = F.col("outcome").isin("replanned", "removed")
     is_plan = (F.col("dialect") == "ztick") & first & ~dropped
     what_ended = F.lit(None).cast("string")
-    for name, outcomes in _ENDS.items():
+    for name, outcomes in ENDS.items():
         what_ended = F.when(F.col("outcome").isin(*outcomes), F.lit(name)).otherwise(what_ended)
     return F.array(
         _happening(F.when(first, F.col("created_ns")), F.lit("added")),
@@ -196,7 +196,7 @@ def _number(name: str) -> Column:
 # and those that the log calls triggered, without a recorded run, run since the time planned for.
 
 STATES = ("scheduled", "ready", "running")
-_NO_WAIT = ("finished", "replanned", "removed")
+NO_WAIT = ("finished", "replanned", "removed")
 
 
 def depth(
@@ -227,7 +227,7 @@ def changes(
 ) -> DataFrame:
     """Sums of what came and went: _log, group, bucket_ns, scheduled, ready, running."""
     known = attempts.where(
-        ~F.col("outcome").isin(*_NO_WAIT) & ~_without_add() & ~_ended_unrecorded()
+        ~F.col("outcome").isin(*NO_WAIT) & ~_without_add() & ~_ended_unrecorded()
     )
     each = known.select("_log", grouped_by(by), F.inline(_changes_of_row()))
     happened = each.where(F.col("ns").isNotNull() if until_ns is None else F.col("ns") <= until_ns)

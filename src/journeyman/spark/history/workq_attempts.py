@@ -145,15 +145,15 @@ def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[Followed]:
     for batch in batches:
         cut = _last_job_begins(batch)
         if cut > 0 or (kept and not _goes_on(kept[-1], batch)):
-            yield _walked([*kept, batch.slice(0, cut)])
+            yield walked([*kept, batch.slice(0, cut)])
             kept = [batch.slice(cut)]
         elif batch.num_rows:
             kept.append(batch)
     if kept:
-        yield _walked(kept)
+        yield walked(kept)
 
 
-def _walked(batches: list[pa.RecordBatch]) -> Followed:
+def walked(batches: list[pa.RecordBatch]) -> Followed:
     table = pa.Table.from_batches(batches).combine_chunks()
     size = table.num_rows
     records = np.empty((at.RECORD_FIELDS, size), np.int64)
@@ -195,10 +195,10 @@ def _goes_on(before: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
 def _attempt_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What runs on the executors, once a partition."""
     for followed in follow(batches):
-        yield from _attempt_table(followed).to_batches()
+        yield from attempt_table(followed).to_batches()
 
 
-def _attempt_table(followed: Followed) -> pa.Table:
+def attempt_table(followed: Followed) -> pa.Table:
     rows, records = followed.rows, followed.records
     began = pa.array(rows[at.BEGAN_ROW])
     add_row = rows[at.ADD_ROW]

@@ -15,7 +15,6 @@ what there is.
 from __future__ import annotations
 
 import hashlib
-import os
 import posixpath
 import re
 import secrets
@@ -35,7 +34,7 @@ from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.spark.files import absolute, find_logs
 from journeyman.spark.lake.layout import TABLES, moment_of
-from journeyman.spark.lake.storage import Lake, Staged
+from journeyman.spark.lake.storage import Lake, Staged, staged_path
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
 from journeyman.spark.source.options import (
     CORRUPT_RECORD,
@@ -120,7 +119,7 @@ def _stage(
     spark: SparkSession, lake: Lake, source: LakeSource, parts: Sequence[InputPartition]
 ) -> Staged:
     directory = lake.new_staging()
-    write = partial(_write_part, source, posixpath.join(directory, "rows"), SystemClock().now_ns())
+    write = partial(_write_part, source, directory, SystemClock().now_ns())
     if sum(map(_size, parts)) <= _SMALL_BYTES:
         files = [file for part in parts for file in write(part)]
     else:
@@ -175,7 +174,6 @@ def _write_file(
     moment = moment_of(now_ns)
     place = f"date={moment.date().isoformat()}/host={host}"
     name = posixpath.join(place, f"{secrets.token_hex(8)}.parquet")
-    os.makedirs(posixpath.join(directory, place), exist_ok=True)
     schema = arrow_schema(TABLES[table].inner_schema)
     stamp = pa.scalar(moment, schema.field("_ingested_at").type)
     writer: pq.ParquetWriter | None = None
@@ -185,7 +183,7 @@ def _write_file(
             whole = stamped.select(schema.names).cast(schema)
             if writer is None:
                 writer = pq.ParquetWriter(
-                    posixpath.join(directory, name),
+                    staged_path(directory, name),
                     schema,
                     compression="zstd",
                     use_dictionary=repeating_columns(whole),  # type: ignore[arg-type]

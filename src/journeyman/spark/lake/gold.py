@@ -3,102 +3,441 @@
     rows that changed, as they were and as they are --> the days on which any of them was
     added, ready, started or ended --> all rows with something on these days --> gold of these days
 
-Of depth_hourly everything from the first touched day on is added up again, from the changes of each
-hour. Rows of gold are hours and queues: few enough for the driver.
+What is counted in the bucket of which time is that of ``spark/history/summaries.py``. Percentiles
+are exact. Of depth_hourly everything from the first touched day on is added up again, from the
+changes of each hour. Rows of gold are hours and queues: few enough for the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date
-from functools import partial, reduce
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, timedelta
+from functools import partial
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import SparkSession
 
-from journeyman.spark.history.columns import ATTEMPTS, grouped_by, moment
-from journeyman.spark.history.summaries import STATES, bucket_of, changes, end_or_plan, throughput
-from journeyman.spark.lake.layout import (
-    BETWEEN,
-    COUNTS,
-    DAY_NS,
-    HOUR_NS,
-    PERCENTILES,
-    TABLES,
-    day_of,
-    seconds,
+from journeyman.columnar.workq.attempts import NO_TIME
+from journeyman.spark.history.summaries import ENDS, NO_WAIT, STATES
+from journeyman.spark.lake import folding
+from journeyman.spark.lake.columns import (
+    AnyColumn,
+    Bools,
+    Ints,
+    arrow,
+    begins_of,
+    filled,
+    first_known,
+    is_one_of,
+    length_ns,
+    moment_column,
+    ns_in,
+    pc,
+    seconds_column,
     shaped,
+    taken,
+    text_of,
+    where,
 )
-from journeyman.spark.lake.silver import FAILURES, MOMENTS, as_history, host_of, items_as_history
+from journeyman.spark.lake.folding import FAILURES
+from journeyman.spark.lake.layout import COUNTS, DAY_NS, HOUR_NS, PERCENTILES, TABLES
+from journeyman.spark.lake.parts import Part, dealt, parts_on, read_part
+from journeyman.spark.lake.silver import ITEMS, KEYED, RUNS, SilverChange
 from journeyman.spark.lake.storage import Lake, StagedFiles, days_of, partition_values
+from journeyman.spark.lake.work import THREADS, Groups, Packet, spread, tasks_of
 from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_S
 
-_ACCURACY = 10_000
-_REASON_CHARACTERS = 200
-LATE_S = 1.0
-_DAYS_AT_ONCE = 400
-_LAG = "gold/reader_lag_hourly"
-_COMPUTED = (
+LATE_S: Final = 1.0
+_REASON_CHARACTERS: Final = 200
+SMALL_ROWS: Final = 3_000_000  # counted here: a job of Spark takes longer to begin
+_TASK_ROWS: Final = 20_000_000
+_HOURS_A_DAY: Final = DAY_NS // HOUR_NS
+_LAG: Final = "gold/reader_lag_hourly"
+_DEPTH: Final = "gold/depth_changes"
+_FAILED: Final = "gold/failures_daily"
+_COMPUTED: Final = (
     *("gold/throughput_hourly", "gold/throughput_daily", "gold/latency_hourly"),
-    *("gold/latency_daily", "gold/failures_daily", "gold/lateness_daily", "gold/depth_changes"),
+    *("gold/latency_daily", _FAILED, "gold/lateness_daily", _DEPTH),
 )
+_COUNTED, _TIMED, _LATE = "counted", "timed", "late"
+_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    KEYED[0]: (
+        *("dialect", "queue", "rule", "life", "first", "outcome"),
+        *("created_ns", "ready_ns", "started_ns", "ended_ns"),
+    ),
+    ITEMS: ("queue", "put_ns"),
+    RUNS: ("rule", "outcome", "detail", "planned_ns", "started_ns", "ended_ns"),
+}
+_MOMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    KEYED[0]: folding.MOMENTS,
+    ITEMS: ("put_ns",),
+    RUNS: ("started_ns", "ended_ns"),
+}
 
 
-def gold_rows(attempts: DataFrame, items: DataFrame, days: Sequence[str]) -> DataFrame:
-    """Rows of history that matter on these days; ``_log`` says host and dialect."""
-    whose = F.concat_ws(BETWEEN, "host", "dialect")
-    rows = as_history(attempts, whose)
-    put = items_as_history(items, F.concat_ws(BETWEEN, "host", F.lit("kestrel")))
-    columns = [*ATTEMPTS.names, "host"]
-    rows = rows.select(*columns).unionByName(put.select(*columns))
-    # The range is what Parquet can skip by; the list is exact.
-    first_ns, last_ns = _ns(days[0]), _ns(days[-1]) + DAY_NS - 1
-    near = reduce(Column.__or__, [F.col(c).between(first_ns, last_ns) for c in MOMENTS])
-    exact = reduce(Column.__or__, [_on(day_of(F.col(c)), days) for c in MOMENTS])
-    return rows.where(near).where(exact)
-
-
-def stage_gold(
-    lake: Lake, rows: DataFrame, runs: DataFrame, days: Sequence[str]
-) -> list[StagedFiles]:
-    """The gold of these days; ``rows`` are those of ``gold_rows``.
-
-    One query computes all tables: Spark takes longer to plan several than to compute them. What is
-    left then are hours and queues, which are few, so the driver writes them.
-    """
-    made: dict[str, list[pa.Table]] = {table: [] for table in _COMPUTED}
-    for begin in range(0, len(days), _DAYS_AT_ONCE):
-        found = _union(rows, runs, days[begin : begin + _DAYS_AT_ONCE]).toArrow()
-        for table, parts in made.items():
-            mine = found.filter(pc.field("_table") == table)
-            schema = arrow_schema(TABLES[table].schema)
-            parts.append(mine.select(schema.names).cast(schema))
-    staged = [_stage_days(lake, table, pa.concat_tables(made[table]), days) for table in _COMPUTED]
-    return [*staged, _stage_depth(lake, pa.concat_tables(made["gold/depth_changes"]), days)]
-
-
-def _union(rows: DataFrame, runs: DataFrame, days: Sequence[str]) -> DataFrame:
-    """All rows of all tables on these days, with the columns of all."""
-    hourly = _named(throughput(rows, HOUR_NS), "hour")
-    by_day = hourly.groupBy("dialect", "queue", "host", "date")
-    tables = (
-        hourly,
-        by_day.agg(*(F.sum(name).alias(name) for name in COUNTS)),
-        _latency(rows, HOUR_NS),
-        _latency(rows, DAY_NS),
-        _failures(rows, runs),
-        _lateness(runs),
-        _named(changes(_jobs(rows), HOUR_NS), "hour"),
-    )
-    frames = [
-        shaped(frame.where(_on("date", days)), name).withColumn("_table", F.lit(name))
-        for name, frame in zip(_COMPUTED, tables, strict=True)
+def stage_gold(spark: SparkSession, lake: Lake, change: SilverChange) -> list[StagedFiles]:
+    """The gold of the days on which silver changes."""
+    days = sorted(change.days)
+    if not days:
+        return []
+    wanted = np.array(days, np.int64)
+    parts = [
+        part
+        for table, moments in _MOMENTS.items()
+        for path in change.paths_after(lake, table)
+        for part in parts_on(table, path, moments, wanted)
     ]
-    return reduce(partial(DataFrame.unionByName, allowMissingColumns=True), frames)
+    rows = sum(part.rows for part in parts)
+    session = None if rows <= SMALL_ROWS else spark
+    hands = THREADS if session is None else max(tasks_of(spark), rows // _TASK_ROWS)
+    packets = spread(
+        session, dealt(parts, hands), partial(count_parts, wanted, session is None), add_up
+    )
+    named = [str(date(1970, 1, 1) + timedelta(days=day)) for day in days]
+    made: dict[str, list[pa.Table]] = {
+        table: [arrow_schema(TABLES[table].schema).empty_table()] for table in _COMPUTED
+    }
+    for _, table, found in packets:
+        made[table].append(found)
+    whole = {table: pa.concat_tables(found) for table, found in made.items()}
+    staged = [_stage_days(lake, table, whole[table], named) for table in _COMPUTED]
+    return [*staged, _stage_depth(lake, whole[_DEPTH], named)]
+
+
+# ----------------------------------------
+# What tasks do: count the rows of parts, then add up the counts of each day.
+
+
+def count_parts(days: Ints, together: bool, parts: Sequence[Part]) -> Iterator[Packet]:
+    """What happens on these days. ``together``: all days as one group."""
+    for part in parts:
+        for rows, _ in read_part(part, _COLUMNS[part.table]):
+            for what, found in _COUNTERS[part.table](rows, part.host):
+                mine = found.filter(pa.array(np.isin(found["day"].to_numpy(), days)))
+                yield from _by_day(what, mine, together)
+
+
+def _by_day(what: str, rows: pa.Table, together: bool) -> Iterator[Packet]:
+    if rows.num_rows == 0:
+        return
+    if together:
+        yield Packet(0, what, rows)
+        return
+    column = rows["day"].to_numpy()
+    order = np.argsort(column, kind="stable")
+    ordered, column = taken(rows, order), column[order]
+    begins = begins_of([column])
+    for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
+        yield Packet(int(column[begin]), what, ordered.slice(begin, end - begin))
+
+
+Found = Iterator[tuple[str, pa.Table]]
+
+
+def _count_attempts(rows: pa.Table, host: str) -> Found:
+    times = {name: ns_in(rows[name]) for name in folding.MOMENTS}
+    who = {
+        "dialect": text_of(rows["dialect"]),
+        "queue": pc.coalesce(text_of(rows["queue"]), text_of(rows["rule"]), ""),
+    }
+    outcome = text_of(rows["outcome"])
+    first = np.asarray(rows["first"])
+    is_schedule = is_one_of(who["dialect"], ["ztick"])
+    unrecorded = is_schedule & is_one_of(outcome, ("executed", "failed"))
+    ended = np.where(
+        (times["ended_ns"] == NO_TIME) & unrecorded, times["ready_ns"], times["ended_ns"]
+    )
+    is_plan = is_schedule & first & ~is_one_of(outcome, ("replanned", "removed"))
+    happened = [
+        ("added", first, times["created_ns"]),
+        ("due", is_plan, times["ready_ns"]),
+        ("started", np.ones(len(first), np.bool_), times["started_ns"]),
+        *((name, is_one_of(outcome, words), ended) for name, words in ENDS.items()),
+    ]
+    columns = {"host": pa.repeat(host, rows.num_rows), **who}
+    events = [(name, mask & (ns != NO_TIME), ns, 1) for name, mask, ns in happened]
+    yield _COUNTED, _summed(columns, events)
+    life = filled(rows["life"], 1)
+    yield _DEPTH, _summed(columns, _changes(times, outcome, first, is_schedule, life))
+    yield _FAILED, _failed_rows(columns, outcome, ended, is_schedule, times["ended_ns"])
+    yield _TIMED, _timed(columns, times, is_one_of(outcome, FAILURES))
+
+
+Event = tuple[str, Bools, Ints, int]  # what, which rows, when, and by how much
+
+
+def _changes(
+    times: Mapping[str, Ints], outcome: AnyColumn, first: Bools, is_schedule: Bools, life: Ints
+) -> list[Event]:
+    """What a row does to the number of jobs in each state: see ``summaries.changes``."""
+    ended = times["ended_ns"]
+    unrecorded = is_one_of(outcome, ("executed", "failed")) & (ended == NO_TIME)
+    known = ~is_one_of(outcome, NO_WAIT) & (life != 0) & ~unrecorded
+    triggered = np.where(is_one_of(outcome, ["triggered"]), times["ready_ns"], NO_TIME)
+    started = first_known(times["started_ns"], triggered)
+    left = first_known(started, ended)
+    ready = times["ready_ns"]
+    earliest = np.where((left != NO_TIME) & (ready != NO_TIME), np.minimum(ready, left), ready)
+    # Of a row that has no time to be ready at, when it left, or else when it started.
+    ready = first_known(earliest, np.where(ready == NO_TIME, left, NO_TIME), times["started_ns"])
+    ready = np.where(is_schedule & ~first, started, ready)
+    created = times["created_ns"]
+    scheduled = first & (created != NO_TIME) & (ready != NO_TIME) & (created < ready)
+    has_been_ready, has_started = ready != NO_TIME, started != NO_TIME
+    changes = (
+        ("scheduled", scheduled, created, 1),
+        ("scheduled", scheduled, ready, -1),
+        ("ready", has_been_ready, ready, 1),
+        ("ready", has_been_ready, left, -1),
+        ("running", has_started, started, 1),
+        ("running", has_started, ended, -1),
+    )
+    return [(name, known & mask & (ns != NO_TIME), ns, by) for name, mask, ns, by in changes]
+
+
+def _count_items(rows: pa.Table, host: str) -> Found:
+    """Items have no recorded end, so they have no depth; see reader_lag_hourly."""
+    put = ns_in(rows["put_ns"])
+    columns = {
+        "host": pa.repeat(host, rows.num_rows),
+        "dialect": pa.repeat("kestrel", rows.num_rows),
+        "queue": pc.coalesce(text_of(rows["queue"]), ""),
+    }
+    yield _COUNTED, _summed(columns, [("added", put != NO_TIME, put, 1)])
+
+
+def _count_runs(rows: pa.Table, host: str) -> Found:
+    """A schedule's runs say why they failed."""
+    outcome, ended = text_of(rows["outcome"]), ns_in(rows["ended_ns"])
+    said = pc.coalesce(text_of(rows["detail"]), outcome)
+    mask = is_one_of(outcome, FAILURES) & (ended != NO_TIME)
+    yield (
+        _FAILED,
+        _chosen(
+            {
+                "host": pa.repeat(host, rows.num_rows),
+                "dialect": pa.repeat("ztick", rows.num_rows),
+                "queue": pc.coalesce(text_of(rows["rule"]), ""),
+                "outcome": outcome,
+                "reason": pc.utf8_slice_codeunits(said, 0, _REASON_CHARACTERS),
+                "day": pa.array(ended // DAY_NS),
+            },
+            mask,
+        ),
+    )
+    started = ns_in(rows["started_ns"])
+    late = length_ns(ns_in(rows["planned_ns"]), started)
+    ran = np.asarray(rows["rule"].is_valid()) & (started != NO_TIME)
+    yield (
+        _LATE,
+        _chosen(
+            {
+                "host": pa.repeat(host, rows.num_rows),
+                "rule": text_of(rows["rule"]),
+                "day": pa.array(started // DAY_NS),
+                "late_ns": pa.array(np.where(late == NO_TIME, 0, late)),
+            },
+            ran,
+        ),
+    )
+
+
+_COUNTERS: Final = {KEYED[0]: _count_attempts, ITEMS: _count_items, RUNS: _count_runs}
+
+
+def _chosen(columns: Mapping[str, AnyColumn], mask: Bools) -> pa.Table:
+    return where(pa.table(dict(columns)), mask)
+
+
+def _summed(who: Mapping[str, AnyColumn], events: Sequence[Event]) -> pa.Table:
+    """How often each thing happened in each hour: the columns of ``who``, day, hour, what, n."""
+    codes, words = _coded(who)
+    parts = [
+        pa.table({"who": codes[mask], "hour": ns[mask] // HOUR_NS}).append_column(
+            "what", pa.repeat(pa.scalar(at, pa.int64()), int(mask.sum()))
+        )
+        for at, (_, mask, ns, _) in enumerate(events)
+    ]
+    counted = (
+        pa.concat_tables(parts).group_by(["who", "hour", "what"]).aggregate([([], "count_all")])
+    )
+    what = counted["what"].to_numpy()
+    sums = counted["count_all"].to_numpy() * np.array([by for *_, by in events])[what]
+    rows = words.take(counted["who"])
+    return pa.table(
+        {
+            **{name: rows[name] for name in who},
+            "day": counted["hour"].to_numpy() // _HOURS_A_DAY,
+            "hour": counted["hour"],
+            "what": pa.array([name for name, *_ in events]).take(counted["what"]),
+            "n": sums,
+        }
+    )
+
+
+def _coded(who: Mapping[str, AnyColumn]) -> tuple[Ints, pa.Table]:
+    """A number for each different row, and the rows by number."""
+    found = np.zeros(len(next(iter(who.values()))), np.int64)
+    for column in who.values():
+        encoded = text_of(column).dictionary_encode()
+        found = found * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy()
+        _, places, found = np.unique(found, return_index=True, return_inverse=True)
+    return found, pa.table(
+        {name: text_of(column).take(pa.array(places)) for name, column in who.items()}
+    )
+
+
+def _failed_rows(
+    columns: Mapping[str, AnyColumn], outcome: AnyColumn, ended: Ints, is_run: Bools, own_end: Ints
+) -> pa.Table:
+    """Of all but recorded runs of a schedule the outcome is all that is known."""
+    mask = is_one_of(outcome, FAILURES) & ~(is_run & (own_end != NO_TIME)) & (ended != NO_TIME)
+    reason = {"outcome": outcome, "reason": outcome, "day": pa.array(ended // DAY_NS)}
+    return _chosen({**columns, **reason}, mask)
+
+
+def _timed(columns: Mapping[str, AnyColumn], times: Mapping[str, Ints], failed: Bools) -> pa.Table:
+    started = times["started_ns"]
+    lengths = {
+        "day": pa.array(started // DAY_NS),
+        "hour": pa.array(started // HOUR_NS),
+        "wait": pa.array(length_ns(times["ready_ns"], started)),
+        "run": pa.array(length_ns(started, times["ended_ns"])),
+        "failed": pa.array(failed.astype(np.int64)),
+    }
+    return _chosen({**columns, **lengths}, started != NO_TIME)
+
+
+def add_up(groups: Groups) -> Iterator[Packet]:
+    """Rows of gold, by table, of the days in each group."""
+    for found in groups:
+        if _COUNTED in found:
+            counted = _added(found[_COUNTED], "hour", list(COUNTS))
+            yield Packet(0, "gold/throughput_hourly", counted)
+            yield Packet(0, "gold/throughput_daily", _added(found[_COUNTED], "day", list(COUNTS)))
+        if _DEPTH in found:
+            yield Packet(0, _DEPTH, _added(found[_DEPTH], "hour", list(STATES)))
+        if _FAILED in found:
+            names = ["host", "dialect", "queue", "outcome", "reason", "day"]
+            failures = found[_FAILED].group_by(names).aggregate([([], "count_all")])
+            columns = {name: failures[name] for name in names}
+            yield Packet(0, _FAILED, _gold(_FAILED, {**columns, "failures": failures["count_all"]}))
+        if _TIMED in found:
+            yield Packet(0, "gold/latency_hourly", _latency(found[_TIMED], "hour"))
+            yield Packet(0, "gold/latency_daily", _latency(found[_TIMED], "day"))
+        if _LATE in found:
+            yield Packet(0, "gold/lateness_daily", _lateness(found[_LATE]))
+
+
+_TABLE_OF: Final = {
+    ("hour", tuple(COUNTS)): "gold/throughput_hourly",
+    ("day", tuple(COUNTS)): "gold/throughput_daily",
+    ("hour", STATES): _DEPTH,
+}
+
+
+def _added(found: pa.Table, unit: str, words: Sequence[str]) -> pa.Table:
+    """A row for each queue and hour, or day, with a column for each word."""
+    names = ["host", "dialect", "queue"]
+    codes, who = _coded({name: found[name] for name in names})
+    time = found[unit].to_numpy()
+    order = np.lexsort((time, codes))
+    begins = begins_of([codes[order], time[order]])
+    what = pc.index_in(text_of(found["what"]), arrow.array(words)).to_numpy()[order]
+    n = found["n"].to_numpy()[order]
+    rows = taken(who, codes[order][begins])
+    columns: dict[str, AnyColumn] = {name: rows[name] for name in names}
+    columns[unit] = pa.array(time[order][begins])
+    for at, word in enumerate(words):
+        columns[word] = pa.array(np.add.reduceat(np.where(what == at, n, 0), begins))
+    return _gold(_TABLE_OF[unit, tuple(words)], columns)
+
+
+def _gold(table: str, columns: Mapping[str, AnyColumn]) -> pa.Table:
+    """Rows of a table of gold, from columns with ``hour`` or ``day`` as numbers."""
+    made = dict(columns)
+    if "hour" in made:
+        hours = np.asarray(made["hour"])
+        made["day"] = pa.array(hours // _HOURS_A_DAY)
+        made["hour"] = moment_column(hours * HOUR_NS)
+    days = np.asarray(made.pop("day")).astype(np.int32)
+    made["date"] = pa.array(days, pa.date32())
+    made["month"] = pc.utf8_slice_codeunits(made["date"].cast(pa.string()), 0, 7)
+    return shaped(made, table)
+
+
+def _latency(found: pa.Table, unit: str) -> pa.Table:
+    names = ["host", "dialect", "queue"]
+    codes, who = _coded({name: found[name] for name in names})
+    groups, time, rows = _numbered(codes, found[unit].to_numpy())
+    sizes = len(rows)
+    failed = np.bincount(groups, found["failed"].to_numpy(), sizes).astype(np.int64)
+    mine = taken(who, rows)
+    columns = {
+        **{name: mine[name] for name in names},
+        unit: pa.array(time),
+        "started": pa.array(np.bincount(groups, minlength=sizes).astype(np.int64)),
+        "failed": pa.array(failed),
+    }
+    for what in ("wait", "run"):
+        columns |= _ranked(what, groups, found[what].to_numpy(), sizes)
+    return _gold(f"gold/latency_{'hourly' if unit == 'hour' else 'daily'}", columns)
+
+
+def _lateness(found: pa.Table) -> pa.Table:
+    names = ["host", "rule"]
+    codes, who = _coded({name: found[name] for name in names})
+    groups, time, rows = _numbered(codes, found["day"].to_numpy())
+    late = found["late_ns"].to_numpy()
+    mine = taken(who, rows)
+    is_late = np.bincount(groups, late > LATE_S * NS_PER_S, len(rows)).astype(np.int64)
+    return _gold(
+        "gold/lateness_daily",
+        {
+            **{name: mine[name] for name in names},
+            "day": pa.array(time),
+            "runs": pa.array(np.bincount(groups, minlength=len(rows)).astype(np.int64)),
+            "late": pa.array(is_late),
+            **_ranked("lateness", groups, late, len(rows)),
+        },
+    )
+
+
+def _numbered(codes: Ints, time: Ints) -> tuple[Ints, Ints, Ints]:
+    """The group of each row, and of each group the time and the code."""
+    first = int(time.min()) if len(time) else 0
+    span = int(time.max()) - first + 1 if len(time) else 1
+    pairs, groups = np.unique(codes * span + (time - first), return_inverse=True)
+    return groups, pairs % span + first, pairs // span
+
+
+def _ranked(what: str, groups: Ints, lengths_ns: Ints, count: int) -> dict[str, AnyColumn]:
+    """Percentiles and the most of each group, in seconds: lengths that really occurred."""
+    known = lengths_ns != NO_TIME
+    groups, lengths_ns = _sorted(groups[known], lengths_ns[known])
+    sizes = np.bincount(groups, minlength=count)
+    begins = np.cumsum(sizes) - sizes
+    found = {}
+    for name, rank in (*PERCENTILES.items(), ("max", 1.0)):
+        place = begins + np.maximum(np.ceil(rank * sizes).astype(np.int64) - 1, 0)
+        values = np.full(count, NO_TIME)
+        values[sizes > 0] = lengths_ns[place[sizes > 0]]
+        found[f"{what}_{name}_s"] = seconds_column(values)
+    return found
+
+
+def _sorted(groups: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+    """By group, then by length: as one number, where both fit."""
+    bits = int(lengths.max()).bit_length() if len(lengths) else 0
+    most = int(groups.max()) if len(groups) else 0
+    if bits + most.bit_length() < 63:
+        both = np.sort(groups << bits | lengths)
+        return both >> bits, both & ((1 << bits) - 1)
+    order = np.lexsort((lengths, groups))
+    return groups[order], lengths[order]
 
 
 def stage_lag(lake: Lake) -> StagedFiles:
@@ -132,92 +471,6 @@ def _without(rows: pa.Table, days: Sequence[str]) -> pa.Table:
     return rows.filter(pc.invert(pc.is_in(rows["date"], listed)))
 
 
-def _named(table: DataFrame, time: str) -> DataFrame:
-    """host, dialect, queue, the hour and the day in the place of _log, group and bucket_ns."""
-    return table.withColumns(
-        {
-            "host": host_of(F.col("_log")),
-            "dialect": F.substring_index("_log", BETWEEN, -1),
-            "queue": F.col("group"),
-            time: moment(F.col("bucket_ns")),
-            "date": day_of(F.col("bucket_ns")),
-        }
-    ).drop("_log", "group", "time")
-
-
-def _latency(rows: DataFrame, bucket_ns: int) -> DataFrame:
-    started = rows.where(F.col("started_ns").isNotNull()).select(
-        "_log",
-        grouped_by("queue"),
-        bucket_of(F.col("started_ns"), bucket_ns).alias("bucket_ns"),
-        "wait_ns",
-        "run_ns",
-        "outcome",
-    )
-    measured = started.groupBy("_log", "group", "bucket_ns").agg(
-        F.count("*").alias("started"),
-        F.count_if(F.col("outcome").isin(*FAILURES)).alias("failed"),
-        *_ranked("wait", "wait_ns"),
-        *_ranked("run", "run_ns"),
-    )
-    return _named(measured.withColumns({**_in_seconds("wait"), **_in_seconds("run")}), "hour")
-
-
-def _ranked(what: str, column: str) -> list[Column]:
-    ranks = F.array(*map(F.lit, PERCENTILES.values()))
-    ranked = F.percentile_approx(column, ranks, _ACCURACY)
-    return [ranked.alias(f"{what}_ranked"), F.max(column).alias(f"{what}_max")]
-
-
-def _in_seconds(what: str) -> dict[str, Column]:
-    ranked = {
-        f"{what}_{rank}_s": seconds(F.col(f"{what}_ranked")[at])
-        for at, rank in enumerate(PERCENTILES)
-    }
-    return {**ranked, f"{what}_max_s": seconds(F.col(f"{what}_max"))}
-
-
-def _failures(rows: DataFrame, runs: DataFrame) -> DataFrame:
-    """A schedule's runs say why they failed; of the others the outcome is all that is known."""
-    is_run = (F.col("dialect") == "ztick") & F.col("ended_ns").isNotNull()
-    ended = rows.where(F.col("outcome").isin(*FAILURES) & ~is_run).select(
-        "host",
-        "dialect",
-        grouped_by("queue").alias("queue"),
-        "outcome",
-        F.col("outcome").alias("reason"),
-        day_of(end_or_plan()).alias("date"),
-    )
-    said = F.substring(F.coalesce("detail", "outcome"), 1, _REASON_CHARACTERS)
-    ran = runs.where(F.col("outcome").isin(*FAILURES)).select(
-        "host",
-        F.lit("ztick").alias("dialect"),
-        F.coalesce("rule", F.lit("")).alias("queue"),
-        "outcome",
-        said.alias("reason"),
-        day_of(F.col("ended_ns")).alias("date"),
-    )
-    keys = ("host", "dialect", "queue", "outcome", "reason", "date")
-    return ended.unionByName(ran).groupBy(*keys).agg(F.count("*").alias("failures"))
-
-
-def _lateness(runs: DataFrame) -> DataFrame:
-    started = runs.where(F.col("rule").isNotNull()).withColumn(
-        "late_ns", F.greatest(F.try_subtract("started_ns", "planned_ns"), F.lit(0).cast("long"))
-    )
-    measured = started.groupBy("host", "rule", "date").agg(
-        F.count("*").alias("runs"),
-        F.count_if(F.col("late_ns") > LATE_S * NS_PER_S).alias("late"),
-        *_ranked("lateness", "late_ns"),
-    )
-    return measured.withColumns(_in_seconds("lateness"))
-
-
-def _jobs(rows: DataFrame) -> DataFrame:
-    """Items have no recorded end, so they have no depth; see reader_lag_hourly."""
-    return rows.where(F.col("dialect") != "kestrel")
-
-
 def _stage_depth(lake: Lake, changed: pa.Table, days: Sequence[str]) -> StagedFiles:
     """Depth from the first touched day on: the changes of all hours, added up."""
     known = lake.read_arrow("gold/depth_changes", lake.files("gold/depth_changes"))
@@ -238,14 +491,3 @@ def _stage_depth(lake: Lake, changed: pa.Table, days: Sequence[str]) -> StagedFi
     new = every.filter(pc.greater_equal(every["date"], begin)).cast(old.schema)
     wanted = pa.concat_tables([new, old.filter(pc.less(old["date"], begin))])
     return lake.stage_arrow(wanted, table), files
-
-
-def _on(day: Column | str, days: Sequence[str]) -> Column:
-    column = F.col(day) if isinstance(day, str) else day
-    return F.coalesce(column.isin(*(date.fromisoformat(each) for each in days)), F.lit(False))
-
-
-def _ns(day: str) -> int:
-    """When a day begins; of the outermost days of what a long holds, within that."""
-    begin_ns = (date.fromisoformat(day) - date(1970, 1, 1)).days * DAY_NS
-    return max(-(2**63), min(begin_ns, 2**63 - DAY_NS))

@@ -8,21 +8,18 @@ Each step is a commit of its own: killed in between, the next ingest goes on whe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from journeyman.errors import UsageError
 from journeyman.spark.lake import gold, silver
 from journeyman.spark.lake.bronze import LakeSource, store_new
 from journeyman.spark.lake.layout import BRONZE_DIALECTS
 from journeyman.spark.lake.small_files import store_readers, store_runs
-from journeyman.spark.lake.storage import Lake, StagedFiles, change_lake
+from journeyman.spark.lake.storage import Lake, change_lake
 from journeyman.spark.source.options import KESTREL, ZTICK
 
-_AT_ONCE = 4
 _SETTINGS = {
     # Parquet's own timestamps, which every reader knows.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -87,58 +84,13 @@ def _one_round(
     return Ingested(files, lake.state.commit)
 
 
-def refresh(
-    spark: SparkSession,
-    lake: Lake,
-    change: silver.SilverChange | None = None,
-) -> None:
-    """Silver and gold of what is fresh in bronze, in one commit. ``change``: or of these keys."""
-    if change is None and not lake.state.fresh:
+def refresh(spark: SparkSession, lake: Lake, keys: Sequence[str] = ()) -> None:
+    """Silver and gold of what is fresh in bronze, and of these keys, in one commit."""
+    fresh = lake.state.fresh
+    if not fresh and not keys:
         return
-    found = change or silver.attempts_changed(spark, lake)
-    appended = silver.new_rows(spark, lake)
-    tasks: list[Callable[[], list[StagedFiles]]] = [
-        partial(_append, lake, table, rows) for table, rows in appended.items()
-    ]
-    tasks.append(partial(silver.stage_damage, lake))
-    days: set[str] = set()
-    held = [rows.persist() for rows in appended.values()]
-    attempts = lake.read(spark, "silver/attempts")
-    if found is not None:
-        new = found.new
-        held += [found.touched, new]
-        days |= found.extent.days
-        keyed = {"silver/attempts": new, "silver/jobs": silver.jobs_of(new)}
-        if found.extent.has_firings:
-            keyed["silver/timetable_firings"] = silver.firings_of(new)
-        tasks += [
-            partial(silver.stage_keyed, lake, table, found, rows) for table, rows in keyed.items()
-        ]
-        attempts = attempts.join(found.touched, list(silver.KEY), "left_anti").unionByName(new)
-    if (items := appended.get("silver/items")) is not None:
-        days |= set(map(str, silver.days_in(items)))
-    if days:
-        now = {table: _with(lake, spark, table, appended) for table in silver.APPENDED}
-        touched = sorted(days)
-        rows = gold.gold_rows(attempts, now["silver/items"], touched).persist()
-        held.append(rows)
-        tasks.append(partial(gold.stage_gold, lake, rows, now["silver/runs"], touched))
-    # Each is a small query that mostly waits for Spark to plan it.
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        staged = [each for made in pool.map(lambda task: task(), tasks) for each in made]
+    change = silver.change_silver(spark, lake, fresh, keys)
+    silver.stage_runs(lake, fresh, change)
+    staged = [*change.files, *silver.stage_damage(lake), *gold.stage_gold(spark, lake, change)]
     removes = {each.table: files for each, files in staged if files}
     lake.commit([each for each, _ in staged], removes, fresh={})
-    for frame in held:
-        frame.unpersist()
-
-
-def _append(lake: Lake, table: str, rows: DataFrame) -> list[StagedFiles]:
-    return [(lake.stage(rows, table), [])]
-
-
-def _with(
-    lake: Lake, spark: SparkSession, table: str, appended: Mapping[str, DataFrame]
-) -> DataFrame:
-    """A table as it will be."""
-    known = lake.read(spark, table)
-    return known.unionByName(appended[table]) if table in appended else known

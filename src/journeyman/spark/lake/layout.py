@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -371,25 +369,6 @@ TABLES: Final[Mapping[str, LakeTable]] = {
 }
 
 
-def day_of(ns: Column) -> Column:
-    """The day of a moment, UTC, whatever the session's time zone."""
-    # Exact: a multiple of a day divides without a rest, which doubles of other numbers do not.
-    days = F.round(F.try_subtract(ns, F.pmod(ns, F.lit(DAY_NS))) / DAY_NS)
-    return F.date_from_unix_date(days.cast("int"))
-
-
 def moment_of(ns: int) -> datetime:
     """A moment, to the microsecond."""
     return datetime.fromtimestamp(ns // NS_PER_S, UTC).replace(microsecond=ns % NS_PER_S // 1000)
-
-
-def seconds(ns: Column) -> Column:
-    return ns / F.lit(float(NS_PER_S))
-
-
-def shaped(frame: DataFrame, table: str) -> DataFrame:
-    """``frame`` with exactly the columns of the table, in order."""
-    if "month" in TABLES[table].partitions:
-        frame = frame.withColumn("month", F.substring(F.col("date").cast("string"), 1, 7))
-    fields: list[StructField] = TABLES[table].schema.fields
-    return frame.select(*(F.col(field.name).cast(field.dataType) for field in fields))

@@ -1,275 +1,431 @@
 """Bronze -> silver: the folds of history, run again for the keys that have new records.
 
-    fresh files of bronze --> keys touched --> all records of these keys --fold--> their rows
-    rows of these keys out, new rows in: only the partitions (date, host) that have any are written
+    fresh files of bronze --> keys touched
+    all records of these keys, and their rows as they are --by key--> fold --> rows as they must be
+    what differs: new rows are written, and files with rows that go are written again without them
 
 The rows are those of ``journeyman.spark.attempts`` over the whole logs, had nothing ever been
-compacted away. One commit puts silver, gold and "these files are no longer fresh" in place.
+compacted away. One commit puts silver, gold and "these files are no longer fresh" in place. Tasks
+of Spark fold buckets of keys; of a little, this process does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from datetime import date
-from functools import cached_property, reduce
-from typing import Any
+import os
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql import SparkSession
 
-from journeyman.spark.history import workq_attempts, ztick_attempts
-from journeyman.spark.history.columns import ATTEMPTS, expired_by, moment
-from journeyman.spark.lake.layout import (
-    BETWEEN,
-    BRONZE_DIALECTS,
-    TABLES,
-    day_of,
-    seconds,
-    shaped,
+from journeyman.columnar.kernels.key_table import Hashes, buckets_of
+from journeyman.columnar.workq.attempts import NO_TIME
+from journeyman.spark.lake import folding
+from journeyman.spark.lake.columns import (
+    Ints,
+    begins_of,
+    is_one_of,
+    key_hashes,
+    mixed,
+    named_logs,
+    ns_in,
+    pc,
+    taken,
+    text_of,
+    where,
 )
-from journeyman.spark.lake.storage import Lake, StagedFiles, partition_values
-from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, WORKQ, ZTICK, arrow_schema
-from journeyman.units import NS_PER_MS
+from journeyman.spark.lake.folding import COLUMNS, KEYS, MOMENTS
+from journeyman.spark.lake.layout import BETWEEN, BRONZE_DIALECTS, DAY_NS, TABLES
+from journeyman.spark.lake.parts import (
+    NO_ID,
+    Part,
+    PartitionWriter,
+    Wanted,
+    by_place,
+    dealt,
+    parts_of,
+    read_part,
+    with_place,
+)
+from journeyman.spark.lake.storage import Lake, Staged, StagedFiles, staged_path
+from journeyman.spark.lake.work import THREADS, Groups, Packet, spread, tasks_of
+from journeyman.spark.source.options import DAMAGE_KIND, arrow_schema
 
-FAILURES = ("failed", "timed-out", "cut-off")
-KEY = ("host", "log", "dialect", "key")
-MOMENTS = ("created_ns", "ready_ns", "started_ns", "ended_ns")
-_OCCURRENCE = r"^(.+)@(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:Z|[+-]\d{2}:\d{2}))$"
-_NEVER = "1970-01-01"  # the day of what has no time at all
+KEYED: Final = ("silver/attempts", "silver/jobs", "silver/timetable_firings")
+ITEMS: Final = "silver/items"
+RUNS: Final = "silver/runs"
+_DIALECT: Final = {"bronze/workq": "workq", "bronze/ztick": "ztick", "bronze/runs": "ztick"}
+SMALL_ROWS: Final = 1_500_000  # folded here: a job of Spark takes longer to begin
+_SCANNED: Final = 16  # rows that are only looked at cost as much as one that is folded
+_TASK_ROWS: Final = 20_000_000
+_GROUP_ROWS: Final = 500_000
+_GROUPS_A_TASK: Final = 8
+_WRITTEN: Final = pa.schema([("table", pa.string()), ("file", pa.string())])
+_SMALL_FILE_BYTES: Final = 1 << 20  # joined with the next rows of its partition
+_OLD, _REMOVED, _FILES, _DAYS, _KEYS = "old ", "removed ", "files", "days", "keys"
 
 
-@dataclass(frozen=True)
+@dataclass
 class SilverChange:
-    """New rows of attempts, complete for every key in ``touched``, and the old rows of these."""
+    """What changes in the tables of silver."""
 
-    touched: DataFrame  # host, log, dialect, key
-    old: DataFrame
-    new: DataFrame
+    staged: dict[str, Staged] = field(default_factory=dict)
+    replaced: dict[str, list[str]] = field(default_factory=dict)  # files that go
+    days: set[int] = field(default_factory=set)  # on which something that changed happens
 
-    @cached_property
-    def extent(self) -> Extent:
-        """What of all tables these rows touch, as they were and as they are."""
-        columns = ("date", "host", "dialect", "key", *MOMENTS)
-        rows = self.old.select(*columns).unionByName(self.new.select(*columns))
-        return extent_of(rows)
+    @property
+    def files(self) -> list[StagedFiles]:
+        return [
+            (self.staged.get(table, Staged(table, "", ())), self.replaced.get(table, []))
+            for table in sorted({*self.staged, *self.replaced})
+        ]
 
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """Days and hosts of rows, days on which something happened, and whether timetables fired."""
-
-    places: frozenset[tuple[str, str]]
-    days: frozenset[str]
-    has_firings: bool
-
-
-def extent_of(rows: DataFrame) -> Extent:
-    days = F.array_distinct(F.array(*(day_of(F.col(name)) for name in MOMENTS)))
-    fired = (F.col("dialect") == ZTICK) & F.col("key").contains("@")
-    found = rows.select("date", "host", days.alias("days"), fired.alias("fired")).distinct()
-    listed = found.collect()
-    return Extent(
-        frozenset((str(row.date), row.host) for row in listed),
-        frozenset(str(day) for row in listed for day in row.days if day is not None),
-        any(row.fired for row in listed),
-    )
+    def paths_after(self, lake: Lake, table: str) -> list[str]:
+        """The files of a table once this is committed."""
+        gone = set(self.replaced.get(table, ()))
+        base = lake.table_path(table)
+        paths = [posixpath.join(base, name) for name in lake.files(table) if name not in gone]
+        if staged := self.staged.get(table):
+            paths += [staged_path(staged.directory, name) for name in staged.files]
+        return paths
 
 
-def attempts_changed(spark: SparkSession, lake: Lake) -> SilverChange | None:
-    """What the fresh files of bronze change in the table of attempts; None if nothing."""
-    fresh = lake.state.fresh
-    touched = []
-    if files := fresh.get("bronze/workq"):
-        records = lake.read(spark, "bronze/workq", files).where(F.col("key").isNotNull())
-        touched.append(_keys(records, WORKQ, "key"))
-    if files := fresh.get("bronze/ztick"):
-        records = lake.read(spark, "bronze/ztick", files).where(F.col("kind").isin("set", "remove"))
-        touched.append(_keys(records, ZTICK, "identifier"))
-    if files := fresh.get("bronze/runs"):
-        runs = lake.read(spark, "bronze/runs", files).where(F.col("kind") == "run")
-        touched.append(_keys(runs, ZTICK, "job"))
-    if not touched:
-        return None
-    keys = reduce(DataFrame.union, touched).distinct().persist()
-    return change_of(spark, lake, keys, {table.partition("/")[2] for table in fresh})
-
-
-def change_of(
-    spark: SparkSession, lake: Lake, keys: DataFrame, dialects: Iterable[str]
+def change_silver(
+    spark: SparkSession, lake: Lake, fresh: Mapping[str, Sequence[str]], keys: Sequence[str] = ()
 ) -> SilverChange:
-    """The rows of these keys, folded from bronze as it is now."""
-    known = lake.read(spark, "silver/attempts")
-    is_first = not lake.files("silver/attempts")
-    frames = []
-    found = set(dialects)
-    if WORKQ in found:
-        records = _of_keys(lake.read(spark, "bronze/workq"), keys, WORKQ, "key", is_first)
-        frames.append(workq_attempts.attempts(records))
-    if found & {ZTICK, "runs"}:
-        records = _of_keys(lake.read(spark, "bronze/ztick"), keys, ZTICK, "identifier", is_first)
-        runs = _of_keys(lake.read(spark, "bronze/runs"), keys, ZTICK, "job", is_first)
-        runs = runs.where(F.col("kind") == "run")
-        frames.append(ztick_attempts.attempts(records, runs))
-    new = _as_silver(reduce(DataFrame.unionByName, frames)).persist()
-    old = known if is_first else known.join(F.broadcast(keys), list(KEY), "left_semi")
-    return SilverChange(keys, old, new)
-
-
-def stage_keyed(lake: Lake, table: str, change: SilverChange, new: DataFrame) -> list[StagedFiles]:
-    """The partitions in which rows of touched keys were or are; and the files they replace."""
-    files = [name for name in lake.files(table) if _place(name) in change.extent.places]
-    if files:
-        kept = lake.read(new.sparkSession, table, files).join(
-            F.broadcast(change.touched), list(KEY), "left_anti"
-        )
-        new = new.unionByName(kept)
-    return [(lake.stage(shaped(new, table), table), files)]
-
-
-def _place(file: str) -> tuple[str, str]:
-    values = partition_values(file)
-    return values["date"], values["host"]
-
-
-def _keys(records: DataFrame, dialect: str, key: str) -> DataFrame:
-    return records.select(
-        "host", F.col("_log").alias("log"), F.lit(dialect).alias("dialect"), F.col(key).alias("key")
-    ).distinct()
-
-
-def _of_keys(
-    records: DataFrame, keys: DataFrame, dialect: str, key: str, take_all: bool
-) -> DataFrame:
-    """The records of these keys; ``_log`` says host and path."""
-    log = F.concat(F.col("host"), F.lit(BETWEEN), F.col("_log"))
-    if not take_all:
-        mine = keys.where(F.col("dialect") == dialect).select(
-            "host", F.col("log").alias("_log"), F.col("key").alias(key)
-        )
-        records = records.join(F.broadcast(mine), ["host", "_log", key], "left_semi")
-    return records.withColumn("_log", log)
-
-
-def host_of(log: Column) -> Column:
-    return F.substring_index(log, BETWEEN, 1)
-
-
-def _as_silver(rows: DataFrame) -> DataFrame:
-    ready = F.coalesce("ready_ns", "started_ns", "ended_ns", "created_ns")
-    named = rows.withColumns(
-        {
-            "host": host_of(F.col("_log")),
-            "log": F.col("_log").substr(F.instr("_log", BETWEEN) + 1, F.length("_log")),
-            "wait_s": seconds(F.col("wait_ns")),
-            "run_s": seconds(F.col("run_ns")),
-            "date": F.coalesce(day_of(ready), F.lit(_NEVER).cast("date")),
-            **with_moments("created", "ready", "started", "ended", "expires"),
-        }
+    """What these files of bronze, and these keys, change in silver."""
+    parts = [part for table in COLUMNS for part in _parts(lake, table, fresh.get(table, ()))]
+    dialects = frozenset(_DIALECT[part.table] for part in parts if part.table in _DIALECT)
+    if keys:
+        dialects = frozenset(_DIALECT.values())
+    older = _older(lake, fresh, dialects)
+    known = lake.files(ITEMS) if fresh.get("bronze/kestrel") else []
+    size = sum(part.rows // (_SCANNED if part.of_keys else 1) for part in parts + older)
+    session = None if size <= SMALL_ROWS else spark
+    hands = THREADS if session is None else max(tasks_of(spark), size // _TASK_ROWS)
+    groups = (
+        1 if session is None else _power_of_two(max(_GROUPS_A_TASK * hands, size // _GROUP_ROWS))
     )
-    return shaped(named, "silver/attempts")
-
-
-def with_moments(*names: str) -> dict[str, Column]:
-    """A timestamp for each column of nanoseconds."""
-    return {f"{name}_at": moment(F.col(f"{name}_ns")) for name in names}
-
-
-def jobs_of(attempts: DataFrame) -> DataFrame:
-    """One row per job; ``attempts`` has all rows of each."""
-    last = F.struct(F.coalesce("position", F.lit(-1)), F.coalesce("ready_ns", F.lit(0)), "attempt")
-    rows = attempts.withColumn("life", F.coalesce("life", F.lit(1))).groupBy(*KEY, "life")
-    summed = rows.agg(
-        F.max("queue").alias("queue"),
-        F.max_by("outcome", last).alias("status"),
-        F.count("started_ns").alias("attempts"),
-        F.count_if(F.col("outcome").isin(*FAILURES)).alias("failures"),
-        F.min("created_ns").alias("created_ns"),
-        F.max_by("ready_ns", last).alias("ready_ns"),
-        F.max("started_ns").alias("started_ns"),
-        F.max_by("ended_ns", last).alias("ended_ns"),
-        F.min("date").alias("date"),
+    touched = Touched(key_hashes(pa.array(keys, pa.string())))
+    if older or known:
+        touched.add(spread(session, dealt(parts, hands), touched_by))
+        older += _maybe_known(_parts(lake, ITEMS, known), touched.first_ids)
+    directory = lake.new_staging()
+    packets = spread(
+        session,
+        dealt([*parts, *older], hands),
+        partial(take_parts, Wanted(touched.hashes), dialects, touched.first_ids, groups),
+        partial(fold_groups, None if session is None else directory),
     )
-    moments = with_moments("created", "ready", "started", "ended")
-    return shaped(summed.withColumns(moments), "silver/jobs")
+    return _applied(lake, directory, packets)
 
 
-def firings_of(attempts: DataFrame) -> DataFrame:
-    """The rows of occurrences of timetables; their identifiers say so (docs/timetables.md)."""
-    fired = attempts.where((F.col("dialect") == ZTICK) & F.col("key").rlike(_OCCURRENCE))
-    parts = {
-        "timetable": F.regexp_extract("key", _OCCURRENCE, 1),
-        "occurrence": F.regexp_extract("key", _OCCURRENCE, 2),
-        "lateness_s": F.col("wait_s"),
-    }
-    return shaped(fired.withColumns(parts), "silver/timetable_firings")
+def _parts(lake: Lake, table: str, files: Iterable[str], *, of_keys: bool = False) -> list[Part]:
+    base = lake.table_path(table)
+    return [
+        part
+        for name in files
+        for part in parts_of(table, posixpath.join(base, name), of_keys=of_keys)
+    ]
 
 
-APPENDED = ("silver/runs", "silver/items")
+@dataclass
+class Touched:
+    """Keys of jobs by their hashes; and by host and log, the lowest id of an item."""
+
+    hashes: Hashes
+    first_ids: dict[str, int] = field(default_factory=dict)
+
+    def add(self, packets: Iterable[Packet]) -> None:
+        found = [self.hashes]
+        for _, what, rows in packets:
+            if what == _KEYS:
+                found.append(rows["key"].to_numpy())
+            else:
+                for log, first in zip(*(each.to_pylist() for each in rows.columns), strict=True):
+                    self.first_ids[log] = min(first, self.first_ids.get(log, first))
+        self.hashes = np.unique(np.concatenate(found))
 
 
-def new_rows(spark: SparkSession, lake: Lake) -> dict[str, DataFrame]:
-    """Rows that fresh files of bronze add to tables that only grow."""
-    made = (new_runs(spark, lake), new_items(spark, lake))
-    return {table: rows for table, rows in zip(APPENDED, made, strict=True) if rows is not None}
+def touched_by(parts: Sequence[Part]) -> Iterator[Packet]:
+    """Hashes of the keys in these parts, and the lowest id of each queue."""
+    for part in parts:
+        if part.table in KEYS:
+            for rows, _ in read_part(part, [KEYS[part.table]]):
+                hashes = np.unique(key_hashes(rows[KEYS[part.table]].drop_null()))
+                yield Packet(0, _KEYS, pa.table({"key": hashes}))
+        else:
+            for rows, _ in read_part(part, ["_log", "item_id"]):
+                named = named_logs(rows, part.host).filter(rows["item_id"].is_valid())
+                named = named.set_column(0, "_log", text_of(named["_log"]))
+                least = named.group_by("_log").aggregate([("item_id", "min")])
+                yield Packet(0, ITEMS, least.select(["_log", "item_id_min"]))
 
 
-def new_runs(spark: SparkSession, lake: Lake) -> DataFrame | None:
-    """Rows for the table of runs, from fresh lines."""
-    files = lake.state.fresh.get("bronze/runs")
-    if not files:
-        return None
-    lines = lake.read(spark, "bronze/runs", files).where(F.col("kind") == "run")
-    ran = lines.withColumns(
-        {
-            "log": F.col("_log"),
-            "key": F.col("job"),
-            "rule": F.nullif("rule", F.lit("")),
-            "runner": F.nullif("runner", F.lit("")),
-            "detail": F.nullif("detail", F.lit("")),
-            "output": F.nullif("output", F.lit("")),
-            "planned_ns": F.col("execution_ns"),
-            "date": day_of(F.col("started_ns")),
-        }
-    )
-    late, took = _length("planned_ns", "started_ns"), _length("started_ns", "ended_ns")
-    ran = ran.withColumns(with_moments("planned", "started", "ended"))
-    return shaped(
-        ran.withColumns({"lateness_s": seconds(late), "run_s": seconds(took)}), "silver/runs"
-    )
+def _maybe_known(parts: Sequence[Part], first_ids: Mapping[str, int]) -> list[Part]:
+    """Parts that may hold items with ids of fresh ones: ids ascend."""
+    least = min(first_ids.values(), default=None)
+    return [part for part in parts if least is not None and part.greatest_id >= least]
 
 
-def new_items(spark: SparkSession, lake: Lake) -> DataFrame | None:
-    """Rows for the table of items, from fresh records; a put that was seen before is none."""
-    files = lake.state.fresh.get("bronze/kestrel")
-    if not files:
-        return None
-    puts = lake.read(spark, "bronze/kestrel", files).where(F.col("kind") == "PUT")
-    items = puts.withColumns(
-        {
-            "log": F.col("_log"),
-            "put_ns": F.try_multiply(F.col("add_time_ms"), F.lit(NS_PER_MS)),
-            "expires_ns": F.try_multiply(F.col("expire_time_ms"), F.lit(NS_PER_MS)),
-            "position": F.col("_position"),
-        }
-    )
-    day = F.coalesce(day_of(F.col("put_ns")), F.lit(_NEVER).cast("date"))
-    items = shaped(
-        items.withColumns({**with_moments("put", "expires"), "date": day}), "silver/items"
-    )
-    same = ["host", "log", "queue", "item_id", "put_ns", "data_size"]
-    items = items.dropDuplicates(same)
-    if lake.files("silver/items"):
-        days = days_in(items.persist())
-        known = lake.read(spark, "silver/items").where(F.col("date").isin(*days))
-        items = items.join(known.select(*same), same, "left_anti")
-    return items
+def _older(lake: Lake, fresh: Mapping[str, Sequence[str]], dialects: frozenset[str]) -> list[Part]:
+    """Parts that may hold records, or rows, of touched keys, and are not fresh."""
+    found = []
+    for table, dialect in _DIALECT.items():
+        if dialect in dialects:
+            names = sorted(set(lake.files(table)) - set(fresh.get(table, ())))
+            found += _parts(lake, table, names, of_keys=True)
+    for table in KEYED if dialects else ():
+        found += _parts(lake, table, lake.files(table), of_keys=True)
+    return found
 
 
-def days_in(rows: DataFrame) -> list[date]:
-    return [row.date for row in rows.select("date").distinct().collect()]
+def _power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()
+
+
+# ----------------------------------------
+# What tasks do.
+
+
+def take_parts(
+    wanted: Wanted,
+    dialects: frozenset[str],
+    first_ids: Mapping[str, int],
+    groups: int,
+    parts: Sequence[Part],
+) -> Iterator[Packet]:
+    """Rows of parts, routed to the bucket of their key."""
+    plans = folding.ZtickPlans()
+    for part in parts:
+        key, chosen = KEYS.get(part.table, "key"), wanted if part.of_keys else None
+        if part.table in KEYED:
+            yield from _old_rows(part, wanted, dialects, groups)
+        elif part.table == ITEMS:
+            yield from _known_items(part, first_ids, groups)
+        else:
+            for rows, _ in read_part(part, COLUMNS[part.table], key, chosen):
+                named = named_logs(rows, part.host)
+                if part.table == "bronze/ztick":
+                    plans.take(named)
+                elif part.table == "bronze/kestrel":
+                    items = folding.items_of(named)
+                    yield from _by_bucket(ITEMS, items, _item_hashes(items), groups)
+                else:
+                    narrow = _NARROW[part.table](named)
+                    name = "key" if part.table == "bronze/workq" else "job"
+                    yield from _by_bucket(part.table, narrow, key_hashes(narrow[name]), groups)
+        if plans.is_full:
+            yield from _finished(plans, groups)
+            plans = folding.ZtickPlans()
+    yield from _finished(plans, groups)
+
+
+_NARROW: Final[Mapping[str, Any]] = {
+    "bronze/workq": folding.workq_records,
+    "bronze/runs": folding.run_lines,
+}
+
+
+def _finished(plans: folding.ZtickPlans, groups: int) -> Iterator[Packet]:
+    found = plans.finish()
+    return _by_bucket("bronze/ztick", found, key_hashes(found["key"]), groups)
+
+
+def _old_rows(
+    part: Part, wanted: Wanted, dialects: frozenset[str], groups: int
+) -> Iterator[Packet]:
+    names = TABLES[part.table].inner_schema.names
+    for rows, numbers in read_part(part, names, "key", wanted):
+        mine = is_one_of(rows["dialect"], dialects)
+        placed = with_place(where(rows, mine), part)
+        placed = placed.append_column("_row", pa.array(numbers[mine]))
+        placed = placed.append_column("_file", pa.repeat(part.name, placed.num_rows))
+        yield from _by_bucket(_OLD + part.table, placed, key_hashes(placed["key"]), groups)
+
+
+def _known_items(part: Part, first_ids: Mapping[str, int], groups: int) -> Iterator[Packet]:
+    """Items that may be the same as fresh ones: none has an id below the lowest of these."""
+    for rows, _ in read_part(part, TABLES[ITEMS].inner_schema.names):
+        logs = text_of(rows["log"]).dictionary_encode()
+        names = [f"{part.host}{BETWEEN}{log}" for log in logs.dictionary.to_pylist()]
+        least = np.array([first_ids.get(name, NO_ID) for name in names], np.int64)
+        mask = rows["item_id"].to_numpy() >= least[logs.indices.to_numpy()]
+        if mask.any():
+            placed = with_place(rows.filter(pa.array(mask)), part)
+            yield from _by_bucket(_OLD + ITEMS, placed, _item_hashes(placed), groups)
+
+
+def _item_hashes(items: pa.Table) -> Hashes:
+    """Ids that follow one another share a bucket, so that they stay in order."""
+    return mixed([ns_in(items["item_id"]).view(np.uint64) >> np.uint64(16)])
+
+
+def _by_bucket(what: str, rows: pa.Table, hashes: Hashes, groups: int) -> Iterator[Packet]:
+    if rows.num_rows == 0:
+        return
+    if groups == 1:
+        yield Packet(0, what, rows)
+        return
+    buckets = buckets_of(hashes, groups)
+    order = np.argsort(buckets, kind="stable")
+    ordered, buckets = taken(rows, order), buckets[order]
+    begins = begins_of([buckets])
+    for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
+        yield Packet(int(buckets[begin]), what, ordered.slice(begin, end - begin))
+
+
+def fold_groups(directory: str | None, groups: Groups) -> Iterator[Packet]:
+    """Rows that are new and rows that go. With a directory, new rows are written there."""
+    writer = None if directory is None else PartitionWriter(directory)
+    days: set[int] = set()
+    for found in groups:
+        for table, rows, gone in _folded(found):
+            if table in (KEYED[0], ITEMS):
+                days |= _days_of(rows) | (_days_of(gone) if table != ITEMS else set())
+            if writer is not None:
+                writer.add(table, rows)
+            elif rows.num_rows:
+                yield Packet(0, table, rows)
+            if gone.num_rows:
+                yield Packet(0, _REMOVED + table, gone.select(["_file", "_row"]))
+    if writer is not None:
+        files = writer.finish()
+        columns = {"table": [table for table, _ in files], "file": [name for _, name in files]}
+        yield Packet(0, _FILES, pa.table(columns, _WRITTEN))
+    yield Packet(0, _DAYS, pa.table({"day": pa.array(sorted(days), pa.int64())}))
+
+
+def _folded(found: Mapping[str, pa.Table]) -> Iterator[tuple[str, pa.Table, pa.Table]]:
+    """Of each table: new rows, and old rows that go."""
+    attempts = [_nothing(KEYED[0])]
+    if "bronze/workq" in found:
+        attempts.append(folding.workq_rows(found["bronze/workq"]))
+    runs = found.get("bronze/runs")
+    if runs is not None or "bronze/ztick" in found:
+        lines = _no_lines() if runs is None else runs
+        attempts.append(folding.ztick_rows(found.get("bronze/ztick", _no_plans()), lines))
+    every = pa.concat_tables(attempts)
+    made = (every, folding.jobs_of(every), folding.firings_of(every))
+    for table, rows in zip(KEYED, made, strict=True):
+        yield table, *_changed(rows, found.get(_OLD + table))
+    if ITEMS in found:
+        known = found.get(_OLD + ITEMS, _nothing(ITEMS))
+        yield ITEMS, folding.without_repeats(found[ITEMS], known), _nothing(ITEMS)
+
+
+def _changed(rows: pa.Table, old: pa.Table | None) -> tuple[pa.Table, pa.Table]:
+    """Rows that were not there, and old ones that are no more."""
+    if old is None:
+        return rows, rows.slice(0, 0)
+    new_prints = folding.row_prints(rows)
+    old_prints = folding.row_prints(old.drop_columns(["_file", "_row"]))
+    added = where(rows, ~np.isin(new_prints, old_prints))
+    return added, where(old, ~np.isin(old_prints, new_prints))
+
+
+def _nothing(table: str) -> pa.Table:
+    return arrow_schema(TABLES[table].schema).empty_table()
+
+
+def _no_plans() -> pa.Table:
+    return folding.PLANS.empty_table()
+
+
+def _no_lines() -> pa.Table:
+    schema = arrow_schema(TABLES["bronze/runs"].schema)
+    return schema.empty_table().select(list(COLUMNS["bronze/runs"]))
+
+
+def _days_of(rows: pa.Table) -> set[int]:
+    names = [name for name in (*MOMENTS, "put_ns") if name in rows.column_names]
+    found: set[int] = set()
+    for name in names:
+        moments = ns_in(rows[name])
+        found |= set(np.unique(moments[moments != NO_TIME] // DAY_NS).tolist())
+    return found
+
+
+# ----------------------------------------
+# What this process makes of it.
+
+
+def _applied(lake: Lake, directory: str, packets: Sequence[Packet]) -> SilverChange:
+    change = SilverChange()
+    files: dict[str, list[str]] = {}
+    new: dict[str, list[pa.Table]] = {}
+    gone: dict[str, dict[str, list[Ints]]] = {}
+    for _, what, rows in packets:
+        if what == _DAYS:
+            change.days |= set(rows["day"].to_numpy().tolist())
+        elif what == _FILES:
+            for table, name in zip(*(each.to_pylist() for each in rows.columns), strict=True):
+                files.setdefault(table, []).append(name)
+        elif what.startswith(_REMOVED):
+            table = what.removeprefix(_REMOVED)
+            for name in map(str, rows["_file"].unique().to_pylist()):
+                mine = rows.filter(pc.equal(rows["_file"], name))
+                gone.setdefault(table, {}).setdefault(name, []).append(mine["_row"].to_numpy())
+        else:
+            new.setdefault(what, []).append(rows)
+    writer = PartitionWriter(directory)
+    for table in {*new, *gone}:
+        rows = pa.concat_tables(new.get(table) or [_nothing(table)])
+        change.replaced[table] = _rewrite(lake, table, rows, gone.get(table, {}), writer)
+    for table, name in writer.finish():
+        files.setdefault(table, []).append(name)
+    for table, names in files.items():
+        change.staged[table] = lake.staged(table, posixpath.join(directory, table), names)
+    return change
+
+
+def _rewrite(
+    lake: Lake,
+    table: str,
+    rows: pa.Table,
+    gone: Mapping[str, Sequence[Ints]],
+    writer: PartitionWriter,
+) -> list[str]:
+    """New rows, and what stays of files that lose some; small files are joined with new rows."""
+    places = {place for place, _ in by_place(rows)}
+    base = lake.table_path(table)
+    replaced = set(gone)
+    for name in lake.files(table):
+        is_small = os.path.getsize(posixpath.join(base, name)) < _SMALL_FILE_BYTES
+        if is_small and posixpath.dirname(name) in places:
+            replaced.add(name)
+    writer.add(table, rows)
+    names = TABLES[table].inner_schema.names
+    for name in sorted(replaced):
+        lost = np.concatenate([*gone.get(name, ()), np.zeros(0, np.int64)])
+        for part in parts_of(table, posixpath.join(base, name)):
+            for kept, numbers in read_part(part, names):
+                stays = ~np.isin(numbers, lost)
+                writer.add(table, where(with_place(kept, part), stays))
+    return sorted(replaced)
+
+
+def stage_runs(lake: Lake, fresh: Mapping[str, Sequence[str]], change: SilverChange) -> None:
+    """Rows that fresh lines of runs add to the table of runs."""
+    parts = _parts(lake, "bronze/runs", fresh.get("bronze/runs", ()))
+    found = [
+        folding.runs_of(folding.run_lines(named_logs(rows, part.host)))
+        for part in parts
+        for rows, _ in read_part(part, COLUMNS["bronze/runs"])
+    ]
+    rows = pa.concat_tables([_nothing(RUNS), *found])
+    if rows.num_rows:
+        change.days |= _days_of(rows)
+        directory = lake.new_staging()
+        writer = PartitionWriter(directory)
+        change.replaced[RUNS] = _rewrite(lake, RUNS, rows, {}, writer)
+        files = [name for _, name in writer.finish()]
+        change.staged[RUNS] = lake.staged(RUNS, posixpath.join(directory, RUNS), files)
 
 
 def stage_damage(lake: Lake) -> list[StagedFiles]:
@@ -305,89 +461,3 @@ _OF_DAMAGE = {
     "host": "host",
     "date": "date",
 }
-
-
-def as_history(attempts: DataFrame, log: Column | None = None) -> DataFrame:
-    """Rows of the table of attempts as the functions of ``spark.history`` take them."""
-    named = F.concat(F.col("host"), F.lit(":"), F.col("log")) if log is None else log
-    return attempts.withColumns(
-        {
-            "_log": named,
-            "wait_ns": _length("ready_ns", "started_ns"),
-            "run_ns": _length("started_ns", "ended_ns"),
-        }
-    )
-
-
-def _length(begin: str, end: str) -> Column:
-    """Nanoseconds, never negative; null if one of the two is."""
-    length = F.try_subtract(F.col(end), F.col(begin))
-    return F.when(length < 0, F.lit(0).cast("long")).otherwise(length)
-
-
-def items_as_history(items: DataFrame, log: Column) -> DataFrame:
-    """Items as rows of attempts that have been put and nothing else."""
-    nothing: Mapping[str, str] = {
-        **dict.fromkeys(("rule", "runner"), "string"),
-        **dict.fromkeys(("started_ns", "ended_ns", "wait_ns", "run_ns"), "bigint"),
-        **dict.fromkeys(("retried", "exhausted"), "boolean"),
-        "life": "int",
-    }
-    return items.withColumns(
-        {
-            "_log": log,
-            "dialect": F.lit(KESTREL),
-            "key": F.col("item_id").cast("string"),
-            "attempt": F.lit(1),
-            "first": F.lit(True),
-            "created_ns": F.col("put_ns"),
-            "ready_ns": F.col("put_ns"),
-            "outcome": F.lit("waiting"),
-            **{name: F.lit(None).cast(kind) for name, kind in nothing.items()},
-        }
-    )
-
-
-def history_of(spark: SparkSession, lake: Lake, as_of_ns: int | None = None) -> DataFrame:
-    """All rows of history that a lake has, as ``spark.attempts`` gives them for logs."""
-    log = F.concat(F.col("host"), F.lit(":"), F.col("log"))
-    rows = as_history(lake.read(spark, "silver/attempts"), log).select(*ATTEMPTS.names)
-    items = lake.read(spark, "silver/items").join(_heads(spark, lake), ["host", "log"], "left")
-    put = items_as_history(items, log).withColumn(
-        "outcome",
-        F.when(F.col("item_id") <= F.col("head"), F.lit("finished")).otherwise(F.lit("waiting")),
-    )
-    rows = rows.unionByName(put.select(*ATTEMPTS.names))
-    return rows if as_of_ns is None else expired_by(rows, as_of_ns)
-
-
-def records_in(spark: SparkSession, lake: Lake, table: str) -> DataFrame:
-    """Rows of a table of bronze; ``_log`` says host and path."""
-    log = F.concat(F.col("host"), F.lit(":"), F.col("_log"))
-    return lake.read(spark, table).withColumn("_log", log)
-
-
-def lag_in(spark: SparkSession, lake: Lake) -> DataFrame:
-    """How far each reader was behind when the lake last looked; columns as of ``lag_of``."""
-    seen = lake.read(spark, "silver/readers")
-    names = ("queue", "head", "tail_id", "items_behind", "bytes_behind", "oldest_at")
-    last = seen.groupBy("host", "log", "reader").agg(
-        F.max_by(F.struct(*names), "observed_at").alias("last")
-    )
-    return last.select(
-        F.concat(F.col("host"), F.lit(":"), F.col("log")).alias("_log"),
-        "last.queue",
-        "reader",
-        "last.head",
-        "last.tail_id",
-        "last.items_behind",
-        "last.bytes_behind",
-        (F.unix_micros("last.oldest_at") * 1000).alias("oldest_ns"),
-    )
-
-
-def _heads(spark: SparkSession, lake: Lake) -> DataFrame:
-    """The last item that every reader of a queue had finished when the lake last looked."""
-    seen = lake.read(spark, "silver/readers")
-    last = seen.groupBy("host", "log", "reader").agg(F.max_by("head", "observed_at").alias("head"))
-    return last.groupBy("host", "log").agg(F.min("head").alias("head"))

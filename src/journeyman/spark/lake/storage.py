@@ -27,6 +27,7 @@ import shutil
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
@@ -55,12 +56,9 @@ _STAGING: Final = f"{_OWN}/staging"
 _STATE: Final = f"{_OWN}/state.json"
 _DELTA: Final = f"{_OWN}/delta.json"  # a commit that Delta's logs do not have yet
 _APP: Final = "journeyman"
-_WRITING: Final = {
-    "compression": "zstd",
-    "parquet.block.size": str(64 << 20),
-    # A staged directory that is not whole is never looked at, so tasks may write in place.
-    "mapreduce.fileoutputcommitter.algorithm.version": "2",
-}
+_ROWS: Final = "rows"
+_SLASH: Final = ";"  # no host has it in its name
+_SYNCS_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +116,6 @@ class Lake:
         paths = [base] if whole else [posixpath.join(base, name) for name in listed]
         return spark.read.schema(schema).option("basePath", base).parquet(*paths)
 
-    def stage(self, frame: DataFrame, table: str) -> Staged:
-        """Write rows of a table; they are no part of it before they are committed."""
-        directory = self.new_staging()
-        writer = frame.write.partitionBy(*TABLES[table].partitions).options(**_WRITING)
-        writer.parquet(posixpath.join(directory, "rows"))
-        return self.staged(table, directory)
-
     def stage_arrow(self, rows: pa.Table, table: str) -> Staged:
         """The same for a few rows, without Spark; they have the columns of the partitions too."""
         directory = self.new_staging()
@@ -133,9 +124,8 @@ class Lake:
         for values in rows.select(names).group_by(names).aggregate([]).to_pylist():
             mine = reduce(pc.and_, (pc.equal(rows[name], values[name]) for name in names))
             place = "/".join(f"{name}={values[name]}" for name in names)
-            os.makedirs(posixpath.join(directory, "rows", place))
             files.append(posixpath.join(place, "0.parquet"))
-            path = posixpath.join(directory, "rows", files[-1])
+            path = staged_path(directory, files[-1])
             pq.write_table(rows.filter(mine).drop_columns(names), path, compression="zstd")
         return self.staged(table, directory, files)
 
@@ -203,11 +193,14 @@ class Lake:
             path = posixpath.join(directory, posixpath.basename(name))
             write_whole(disk, path, [json.dumps(content).encode()])
             renames[posixpath.relpath(path, self.path)] = name
-        publish(disk, journal_path(self.path), Publication(renames, tuple(gone)))
+        publication = Publication(renames, tuple(gone))
+        publish(disk, journal_path(self.path), publication, sync_dirs=_sync_places)
         self._finish_delta()
         self.state = state
-        for place in (directory, *(each.directory for each in staged)):
-            shutil.rmtree(place, ignore_errors=True)
+        root = posixpath.join(self.path, _STAGING)
+        for place in (directory, *(each.directory for each in staged if each.files)):
+            top = posixpath.relpath(place, root).partition("/")[0]
+            shutil.rmtree(posixpath.join(root, top), ignore_errors=True)
 
     def _named(
         self, staged: list[Staged], number: int
@@ -221,25 +214,21 @@ class Lake:
                 place = posixpath.dirname(file)
                 name = posixpath.join(place, f"{number:08d}-{next(ordinals)}.parquet")
                 os.makedirs(posixpath.join(self.table_path(each.table), place), exist_ok=True)
-                source = posixpath.join(each.directory, "rows", file)
+                source = staged_path(each.directory, file)
                 renames[posixpath.relpath(source, self.path)] = posixpath.join(each.table, name)
                 added.setdefault(each.table, []).append(name)
         return renames, added
 
     def new_staging(self) -> str:
         directory = posixpath.join(self.path, _STAGING, uuid.uuid4().hex)
-        os.makedirs(directory)
+        os.makedirs(posixpath.join(directory, _ROWS))
         return directory
 
-    def staged(self, table: str, directory: str, files: Iterable[str] | None = None) -> Staged:
-        """What was written to ``directory``/rows; all of it, or these files."""
-        found = _parquet_files(posixpath.join(directory, "rows")) if files is None else files
-        files = tuple(sorted(found))
-        for name in files:
-            fd = os.open(posixpath.join(directory, "rows", name), os.O_RDONLY)
-            os.fsync(fd)
-            os.close(fd)
-        return Staged(table, directory, files)
+    def staged(self, table: str, directory: str, files: Iterable[str]) -> Staged:
+        """These files, which were written to their ``staged_path`` in a directory."""
+        names = tuple(sorted(files))
+        _sync_all([staged_path(directory, name) for name in names])
+        return Staged(table, directory, names)
 
     def _finish_delta(self) -> None:
         path = posixpath.join(self.path, _DELTA)
@@ -255,6 +244,37 @@ class Lake:
                     pending["commit"],
                 )
             os.remove(path)
+
+
+def staged_path(directory: str, name: str) -> str:
+    """Where a file is staged: of all partitions in one directory, which is quick to sync."""
+    return posixpath.join(directory, _ROWS, name.replace("/", _SLASH))
+
+
+def name_of(path: str) -> str:
+    """The name of a file below the directory of its table, from a path of it, staged or not."""
+    base = posixpath.basename(path)
+    return base.replace(_SLASH, "/") if _SLASH in base else "/".join(path.split("/")[-3:])
+
+
+def _sync_all(paths: Sequence[str]) -> None:
+    """Files and directories, many at a time: a disk has them together as quickly as one."""
+    with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
+        list(pool.map(_sync, paths))
+
+
+def _sync_places(places: Sequence[str]) -> None:
+    """Directories of partitions, and those above them, which may be new too."""
+    above = {posixpath.dirname(place) for place in places}
+    _sync_all(sorted({*places, *above, *map(posixpath.dirname, above)}))
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _parquet_files(directory: str) -> Iterator[str]:

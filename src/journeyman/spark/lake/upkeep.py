@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
-from typing import NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
-from journeyman.spark.lake import silver
+from journeyman.spark.lake.columns import pc
+from journeyman.spark.lake.folding import KEYS
 from journeyman.spark.lake.ingest import refresh
 from journeyman.spark.lake.layout import DAY_NS, TABLES
-from journeyman.spark.lake.storage import Lake, Staged, days_of, vacuum
-from journeyman.spark.source.options import WORKQ, ZTICK
+from journeyman.spark.lake.parts import PartitionWriter, parts_of, read_part, with_place
+from journeyman.spark.lake.silver import RUNS
+from journeyman.spark.lake.storage import Lake, StagedFiles, days_of, vacuum
+from journeyman.spark.lake.work import Packet, spread
 
-# Which column of bronze holds the key of a job, and what dialect that is.
-_KEY_COLUMNS = {
-    "bronze/workq": ("key", WORKQ),
-    "bronze/ztick": ("identifier", ZTICK),
-    "bronze/runs": ("job", ZTICK),
-}
+_SMALL_BYTES: Final = 64 << 20  # joined here: a job of Spark takes longer to begin
 
 
 class TableSize(NamedTuple):
@@ -51,55 +51,31 @@ def forget(spark: SparkSession, lake: Lake, keys: Sequence[str]) -> int:
     What a log still holds is not touched: a later record of the key comes in again.
     """
     refresh(spark, lake)  # from here on nothing is fresh
-    staged: list[Staged] = []
+    bronze = [each for table, key in KEYS.items() for each in _without(lake, table, key, keys)]
+    runs = _without(lake, RUNS, "key", keys)
     removes: dict[str, list[str]] = {}
+    for (staged, files), _ in [*bronze, *runs]:
+        removes.setdefault(staged.table, []).extend(files)
+    if removes:
+        lake.commit([staged for (staged, _), _ in [*bronze, *runs]], removes, keep_fresh=True)
     # Of silver too, should an earlier call have been killed behind its first commit.
-    known = lake.read(spark, "silver/attempts").where(F.col("key").isin(*keys))
-    frames = [tuple(row) for row in known.select("host", "log", "dialect", "key").collect()]
-    rows = 0
-    for table, (column, dialect) in _KEY_COLUMNS.items():
-        records = lake.read(spark, table)
-        is_meant = F.coalesce(F.col(column).isin(*keys), F.lit(False))
-        meant = records.where(is_meant)
-        found = meant.select(F.input_file_name(), "host", "_log", column).collect()
-        if not found:
-            continue
-        rows += len(found)
-        files = sorted({_below(lake, table, row[0]) for row in found})
-        staged.append(lake.stage(lake.read(spark, table, files).where(~is_meant), table))
-        removes[table] = files
-        frames += [(row[1], row[2], dialect, row[3]) for row in found]
-    if not frames:
-        return 0
-    touched = spark.createDataFrame(
-        sorted(set(frames)), "host string, log string, dialect string, key string"
-    ).persist()
-    if staged:
-        lake.commit(staged, removes, keep_fresh=True)
-    change = silver.change_of(spark, lake, touched, {WORKQ, ZTICK})
-    _forget_runs(spark, lake, keys)
-    refresh(spark, lake, change)
+    refresh(spark, lake, keys)
     vacuum(lake)
-    return rows
+    return sum(rows for _, rows in bronze)
 
 
-def _forget_runs(spark: SparkSession, lake: Lake, keys: Sequence[str]) -> None:
-    table = "silver/runs"
-    is_meant = F.col("key").isin(*keys)
-    named = lake.read(spark, table).where(is_meant).select(F.input_file_name()).distinct()
-    files = sorted(_below(lake, table, row[0]) for row in named.collect())
-    if files:
-        staged = lake.stage(lake.read(spark, table, files).where(~is_meant), table)
-        lake.commit([staged], {table: files})
-
-
-def _below(lake: Lake, table: str, uri: str) -> str:
-    """The name of a file in its table, from the address that Spark has for it."""
-    from urllib.parse import unquote
-
-    known = lake.files(table)
-    path = unquote(uri)
-    return next(name for name in known if path.endswith(unquote(name)))
+def _without(
+    lake: Lake, table: str, column: str, keys: Sequence[str]
+) -> list[tuple[StagedFiles, int]]:
+    """Each file of a table that has rows of these keys, without them; and how many these were."""
+    meant = pc.coalesce(pc.is_in(ds.field(column), pa.array(keys)), pc.scalar(False))
+    found = []
+    for name in lake.files(table):
+        rows = lake.read_arrow(table, [name], columns=[column], where=meant).num_rows
+        if rows:
+            left = lake.read_arrow(table, [name], where=~meant)
+            found.append(((lake.stage_arrow(left, table), [name]), rows))
+    return found
 
 
 def retain(lake: Lake, days: Mapping[str, int]) -> int:
@@ -125,16 +101,33 @@ def optimize(spark: SparkSession, lake: Lake, tables: Sequence[str] = ()) -> int
     """Join the files of each partition that has several. How many files fewer there are."""
     refresh(spark, lake)
     fewer = 0
-    for table in tables or TABLES:
+    for table in tables or [name for name in TABLES if "date" in TABLES[name].partitions]:
         places: dict[str, list[str]] = {}
         for name in lake.files(table):
             places.setdefault(posixpath.dirname(name), []).append(name)
-        small = [name for names in places.values() if len(names) > 1 for name in names]
+        small = [names for names in places.values() if len(names) > 1]
         if small:
-            joined = lake.read(spark, table, small).repartition(*TABLES[table].partitions)
-            staged = lake.stage(joined, table)
-            lake.commit([staged], {table: small}, keep_fresh=True)
-            fewer += len(small) - len(staged.files)
+            directory = lake.new_staging()
+            rows = sum(lake.size(table, names) for names in small)
+            session = spark if rows > _SMALL_BYTES else None
+            join = partial(_join, lake.table_path(table), table, directory)
+            made = [packet.what for packet in spread(session, small, join)]
+            staged = lake.staged(table, posixpath.join(directory, table), made)
+            gone = [name for names in small for name in names]
+            lake.commit([staged], {table: gone}, keep_fresh=True)
+            fewer += len(gone) - len(made)
     if fewer:
         vacuum(lake)
     return fewer
+
+
+def _join(base: str, table: str, directory: str, names: Sequence[str]) -> Iterator[Packet]:
+    """The rows of these files of a partition in one; its name."""
+    writer = PartitionWriter(directory)
+    columns = TABLES[table].inner_schema.names
+    for name in names:
+        for part in parts_of(table, posixpath.join(base, name)):
+            for rows, _ in read_part(part, columns):
+                writer.add(table, with_place(rows, part))
+    for _, name in writer.finish():
+        yield Packet(0, name, pa.table({}))

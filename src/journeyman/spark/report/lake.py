@@ -6,15 +6,17 @@ quarter, with enough starts in both weeks for that to mean something.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.lake.layout import LOG_DIALECTS
-from journeyman.spark.lake.silver import lag_in
 from journeyman.spark.lake.storage import Lake
+from journeyman.spark.lake.views import lag_in
 from journeyman.spark.report.charts import shown
 from journeyman.spark.report.page import verdict
 from journeyman.spark.report.queries import (
@@ -55,14 +57,17 @@ def report_of_lake(
     spark: SparkSession, lake: Lake, *, made_ns: int, title: str, as_of_ns: int | None = None
 ) -> Report:
     """What the page says of a lake."""
-    opened = [open_lake_rows(spark, lake, dialect) for dialect in LOG_DIALECTS]
-    try:
-        known = [each.last_ns for each in opened if each.last_ns is not None]
-        moment_ns = as_of_ns if as_of_ns is not None else max(known, default=made_ns)
-        measured = [found for each in opened if (found := measure(each, moment_ns)).rows]
-    finally:
-        for each in opened:
-            each.close()
+    # Side by side: a query mostly waits for Spark to plan it.
+    with ThreadPoolExecutor(len(LOG_DIALECTS)) as pool:
+        opened = list(pool.map(partial(open_lake_rows, spark, lake), LOG_DIALECTS))
+        try:
+            known = [each.last_ns for each in opened if each.last_ns is not None]
+            moment_ns = as_of_ns if as_of_ns is not None else max(known, default=made_ns)
+            counted = list(pool.map(lambda each: measure(each, moment_ns), opened))
+        finally:
+            for each in opened:
+                each.close()
+    measured = [found for found in counted if found.rows]
     for found in measured:
         if found.dialect == KESTREL:
             _measure_readers(spark, lake, found)

@@ -33,8 +33,8 @@ from journeyman.spark.history.summaries import (
     latency,
     throughput,
 )
-from journeyman.spark.lake.silver import history_of
 from journeyman.spark.lake.storage import Lake
+from journeyman.spark.lake.views import history_of
 from journeyman.spark.source.options import KESTREL, WORKQ, ZTICK
 from journeyman.units import NS_PER_MS
 
@@ -257,7 +257,10 @@ def open_logs(
 def open_lake_rows(spark: SparkSession, lake: Lake, dialect: str) -> Opened:
     """Rows of attempts of one dialect that a lake holds."""
     rows = history_of(spark, lake).where(F.col("dialect") == dialect)
-    rows = rows.select(*_KEPT).withColumn("_log", F.lit("")).persist()
+    rows = rows.select(*_KEPT).withColumn("_log", F.lit(""))
+    if dialect != ZTICK:  # whose jobs are grouped by how their keys begin
+        rows = rows.withColumn("key", F.lit(None).cast("string"))
+    rows = rows.persist()
     return Opened(dialect, rows, None, None, _span(rows, None)[1])
 
 
@@ -270,10 +273,10 @@ def measure(opened: Opened, as_of_ns: int) -> Measured:
     if measured.times_ns:
         _over_time(rows, measured)
         measured.growth = _growth(opened.written, measured)
-    if opened.journal is None:
-        measured.groups = _groups(rows, measured.grouping)
-    else:
+    if opened.journal is not None:
         _readers(rows, *opened.journal, measured)
+    elif opened.dialect != KESTREL:
+        measured.groups = _groups(rows, measured.grouping)
     return measured
 
 

@@ -1,0 +1,166 @@
+"""Columns of Arrow as numbers of numpy and back, for the folds and counts of a lake.
+
+Moments are nanoseconds since 1970: null in Arrow, NO_TIME in numpy where there is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute
+
+from journeyman.columnar.arrays import text_in
+from journeyman.columnar.kernels.key_table import Hashes, hashes_of
+from journeyman.columnar.workq.attempts import NO_TIME
+from journeyman.spark.lake.layout import BETWEEN, DAY_NS, TABLES
+from journeyman.spark.source.options import arrow_schema
+from journeyman.units import NS_PER_S
+
+# The stubs know few of the types that these take.
+pc: Any = pyarrow.compute
+arrow: Any = pa
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+AnyColumn: TypeAlias = Any  # pa.Array or pa.ChunkedArray
+
+
+def ns_in(column: AnyColumn) -> Ints:
+    """Whole numbers; NO_TIME where there is none."""
+    found: Ints = column.cast(pa.int64()).fill_null(NO_TIME).to_numpy()
+    return found
+
+
+def ns_column(values: Ints) -> AnyColumn:
+    return pa.array(values, mask=values == NO_TIME)
+
+
+def length_ns(begin: Ints, end: Ints) -> Ints:
+    """Never negative: logged times may step back. NO_TIME if one is missing, or it is too long."""
+    length = end - begin
+    overflows = ((end ^ begin) & (end ^ length)) < 0
+    missing = (begin == NO_TIME) | (end == NO_TIME) | overflows
+    return np.where(missing, NO_TIME, np.maximum(length, 0))
+
+
+def first_known(*columns: Ints) -> Ints:
+    found = columns[0]
+    for column in columns[1:]:
+        found = np.where(found == NO_TIME, column, found)
+    return found
+
+
+def day_of(moments_ns: Ints) -> npt.NDArray[np.int32]:
+    """Days since 1970; of NO_TIME the first, which stands for no day at all."""
+    return np.where(moments_ns == NO_TIME, 0, moments_ns // DAY_NS).astype(np.int32)
+
+
+def moment_column(values_ns: Ints) -> AnyColumn:
+    """Timestamps, to the microsecond below."""
+    micros = pa.array(values_ns // 1000, mask=values_ns == NO_TIME)
+    return micros.cast(pa.timestamp("us", "UTC"))
+
+
+def seconds_column(values_ns: Ints) -> AnyColumn:
+    return pa.array(values_ns / float(NS_PER_S), mask=values_ns == NO_TIME)
+
+
+def text_of(column: AnyColumn) -> AnyColumn:
+    """One array of plain strings."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):  # beyond what one array of strings can hold, or none
+        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())
+    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+
+
+def key_hashes(column: AnyColumn) -> Hashes:
+    """Of strings without nulls."""
+    return hashes_of(*text_in(text_of(column)))
+
+
+def is_one_of(column: AnyColumn, words: Iterable[str]) -> Bools:
+    found: Bools = np.asarray(pc.is_in(text_of(column), arrow.array(words)))
+    return found
+
+
+def where(rows: pa.Table, mask: Bools) -> pa.Table:
+    return rows if mask.all() else rows.filter(pa.array(mask))
+
+
+def shaped(columns: Mapping[str, AnyColumn], table: str) -> pa.Table:
+    """Exactly the columns of a table of the lake; null where none is given."""
+    schema = arrow_schema(TABLES[table].schema)
+    rows = len(next(iter(columns.values())))
+    found = [
+        columns[field.name].cast(field.type)
+        if field.name in columns
+        else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(found, schema=schema)
+
+
+def named_logs(rows: pa.Table, host: str) -> pa.Table:
+    """``rows`` with the host before the path in ``_log``."""
+    logs = text_of(rows["_log"]).dictionary_encode()
+    names = pa.array([f"{host}{BETWEEN}{log}" for log in logs.dictionary.to_pylist()], pa.string())
+    named = pa.DictionaryArray.from_arrays(logs.indices, names)
+    return rows.set_column(rows.column_names.index("_log"), "_log", named)
+
+
+def hosts_and_logs(column: AnyColumn) -> dict[str, AnyColumn]:
+    logs = text_of(column).dictionary_encode()
+    pairs = [name.partition(BETWEEN) for name in logs.dictionary.to_pylist()]
+    hosts = pa.array([host for host, _, _ in pairs], pa.string())
+    paths = pa.array([path for _, _, path in pairs], pa.string())
+    return {"host": hosts.take(logs.indices), "log": paths.take(logs.indices)}
+
+
+def taken(rows: pa.Table, places: Ints) -> pa.Table:
+    """The rows at these places, in this order."""
+    found: pa.Table = rows.take(arrow.array(places))
+    return found
+
+
+def filled(column: AnyColumn, nothing: int) -> Ints:
+    """Whole numbers; this one where there is none."""
+    found: Ints = column.fill_null(nothing).to_numpy()
+    return found
+
+
+def mixed(words: Sequence[Hashes]) -> Hashes:
+    """One number for each row of numbers."""
+    found = np.zeros(len(words[0]), np.uint64)
+    for word in words:
+        found = (found ^ word) * np.uint64(0x9E3779B97F4A7C15)
+        found ^= found >> np.uint64(29)
+    return found
+
+
+def begins_of(columns: Sequence[npt.NDArray[Any]]) -> Ints:
+    """Where in sorted rows another group begins."""
+    size = len(columns[0])
+    if size == 0:
+        return np.zeros(0, np.int64)
+    differs = np.zeros(size, np.bool_)
+    differs[0] = True
+    for column in columns:
+        differs[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(differs)
+
+
+def unless_empty(column: AnyColumn) -> AnyColumn:
+    text = text_of(column)
+    return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+
+
+def moment_pairs(times_ns: Mapping[str, Ints]) -> dict[str, AnyColumn]:
+    pairs = {name: ns_column(column) for name, column in times_ns.items()}
+    for name, column in times_ns.items():
+        pairs[f"{name.removesuffix('_ns')}_at"] = moment_column(column)
+    return pairs

@@ -1,0 +1,517 @@
+"""Records of bronze -> rows of silver, as Arrow tables: what a task does with a bucket of keys.
+
+    bronze/workq  --workq_records-->  narrow records  --workq_rows-->  attempts
+    bronze/ztick  --ZtickPlans---->  last and first record of each plan --ztick_rows--> attempts
+    bronze/runs   --run_lines----->  --^
+    attempts      --jobs_of, firings_of-->  rows of the other tables
+    bronze/kestrel --items_of-->  items
+
+The same rows as ``spark/history`` makes of whole logs with DataFrames, without a row of Java.
+Nothing here knows of files or of Spark. ``_log`` is host and path of a log in one text; moments are
+nanoseconds, NO_TIME in numpy where Arrow has null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from journeyman.columnar.arrays import binary, text_in
+from journeyman.columnar.kernels.key_table import Hashes, KeyTable, hashes_of
+from journeyman.columnar.workq.attempts import NO_TIME
+from journeyman.formats.workq import Command
+from journeyman.logs.segments import COMPACTED_SUFFIX
+from journeyman.spark.history.workq_attempts import attempt_table, walked
+from journeyman.spark.history.ztick_attempts import STATUSES
+from journeyman.spark.lake.columns import (
+    AnyColumn,
+    Ints,
+    arrow,
+    begins_of,
+    day_of,
+    filled,
+    first_known,
+    hosts_and_logs,
+    is_one_of,
+    length_ns,
+    mixed,
+    moment_pairs,
+    ns_column,
+    ns_in,
+    pc,
+    seconds_column,
+    shaped,
+    taken,
+    text_of,
+    unless_empty,
+    where,
+)
+from journeyman.units import NS_PER_MS
+
+FAILURES: Final = ("failed", "timed-out", "cut-off")
+MOMENTS: Final = ("created_ns", "ready_ns", "started_ns", "ended_ns")
+_ENDED: Final = ("executed", "failed")
+_MAX_NS: Final = 2**63 - 1
+_OCCURRENCE: Final = (
+    r"^(?P<timetable>.+)@"
+    r"(?P<occurrence>\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:Z|[+-]\d{2}:\d{2}))$"
+)
+_COMMANDS: Final = pa.array([command.word for command in Command])
+_COMMAND_NUMBERS: Final = np.array([int(command) for command in Command], np.int64)
+
+# What of a record silver needs, by table of bronze.
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "bronze/workq": (
+        *("_log", "kind", "key", "_position", "logged_ns", "name", "ttr_ms", "ttl_ms", "priority"),
+        *("max_attempts", "max_fails", "payload_size", "time_ns", "created_ns"),
+    ),
+    "bronze/ztick": (
+        *("_log", "kind", "identifier", "_position", "_file", "execution_ns", "status", "time"),
+    ),
+    "bronze/runs": (
+        *("_log", "kind", "job", "rule", "runner", "execution_ns", "started_ns", "ended_ns"),
+        *("outcome", "detail", "output"),
+    ),
+    "bronze/kestrel": (
+        *("_log", "kind", "queue", "item_id", "add_time_ms", "expire_time_ms", "data_size"),
+        "_position",
+    ),
+}
+# The column with the key of a job.
+KEYS: Final = {"bronze/workq": "key", "bronze/ztick": "identifier", "bronze/runs": "job"}
+
+
+# ----------------------------------------
+# Work queues.
+
+
+def workq_records(rows: pa.Table) -> pa.Table:
+    """Records of jobs, narrowed to what the walk needs."""
+    kinds = text_of(rows["kind"])
+    found = pc.index_in(kinds, _COMMANDS)
+    known = np.asarray(found.is_valid())
+    rows, found = where(rows, known), found.filter(pa.array(known))
+    command = _COMMAND_NUMBERS[found.to_numpy()]
+    is_add = (command == Command.ADD) | (command == Command.SCHEDULE)
+    created, due = ns_in(rows["created_ns"]), ns_in(rows["time_ns"])
+    begins = np.where(command == Command.SCHEDULE, first_known(due, created), created)
+    return pa.table(
+        {
+            **{name: rows[name] for name in ("_log", "_position", "logged_ns", "created_ns")},
+            **{name: rows[name] for name in ("time_ns", "ttr_ms", "max_attempts", "max_fails")},
+            "key": text_of(rows["key"]),
+            "name": text_of(rows["name"]),
+            "command": pa.array(command),
+            "expires_ns": pa.array(_expiry(begins, ns_in(rows["ttl_ms"])), mask=~is_add),
+            "identity": pa.array(_same_adds(rows, command), mask=~is_add),
+        }
+    )
+
+
+def _expiry(begins_ns: Ints, ttl_ms: Ints) -> Ints:
+    """When a job expires; never if that is beyond what 64 bits hold."""
+    most_ms = _MAX_NS // NS_PER_MS
+    fits = (np.abs(ttl_ms // 2) < most_ms // 2) & (begins_ns != NO_TIME)
+    lives_ns = np.where(fits, ttl_ms, 0) * NS_PER_MS
+    ends_ns = begins_ns + lives_ns
+    overflows = ((begins_ns ^ ends_ns) & (lives_ns ^ ends_ns)) < 0
+    return np.where(fits & ~overflows, ends_ns, _MAX_NS)
+
+
+_SAME_ADD = (
+    *("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "payload_size"),
+    *("time_ns", "created_ns"),
+)
+
+
+def _same_adds(rows: pa.Table, command: Ints) -> Ints:
+    """A number that is the same for adds which differ in nothing but when they were logged."""
+    names = text_of(rows["name"]).fill_null("")
+    words = [hashes_of(*text_in(names)), command.view(np.uint64)]
+    words += [ns_in(rows[name]).view(np.uint64) for name in _SAME_ADD]
+    return mixed(words).view(np.int64)
+
+
+def workq_rows(records: pa.Table) -> pa.Table:
+    """Attempts of jobs, all of whose records are here, in any order."""
+    keys = KeyTable().numbers_of(*text_in(text_of(records["key"])))
+    logs = text_of(records["_log"]).dictionary_encode().indices.to_numpy()
+    order = np.lexsort((records["_position"].to_numpy(), keys, logs))
+    found = attempt_table(walked(taken(records, order).to_batches()))
+    return silver_attempts(
+        {
+            **{name: found[name] for name in found.column_names},
+            "dialect": pa.repeat("workq", found.num_rows),
+            "retried": pc.equal(found["retried"], 1),
+            "exhausted": pc.equal(found["exhausted"], 1),
+        }
+    )
+
+
+# ----------------------------------------
+# Schedules.
+
+_PLAN = ("log", "key", "ready_ns")
+PLANS: Final[pa.Schema] = arrow.schema(
+    [
+        ("_log", pa.string()),
+        ("key", pa.string()),
+        *((name, pa.int64()) for name in ("ready_ns", "latest", "position")),
+        *((name, pa.int64()) for name in ("created_ns", "last_ns")),
+    ]
+)
+_AT_ONCE = 1_000_000
+_MOST_PLANS = 2_000_000
+
+
+class ZtickPlans:
+    """Of each job and time planned for, what its first and its last record say.
+
+    ``latest`` is the position of the last one, times four, plus its status. Removals are plans
+    without a time. ``created_ns`` and ``last_ns`` are when the first and the last record were
+    written, if a ledger says so.
+    """
+
+    def __init__(self) -> None:
+        self._logs: dict[str, int] = {}
+        self._keys = KeyTable()
+        self._found = _reduced([])
+        self._waiting: list[pa.Table] = []
+        self._rows = 0
+
+    def take(self, rows: pa.Table) -> None:
+        rows = where(rows, is_one_of(rows["kind"], ("set", "remove")))
+        logs = text_of(rows["_log"]).dictionary_encode()
+        numbers_of_logs = np.array(
+            [self._logs.setdefault(name, len(self._logs)) for name in logs.dictionary.to_pylist()],
+            np.int64,
+        )
+        position = rows["_position"].to_numpy()
+        status = pc.index_in(text_of(rows["status"]), pa.array(STATUSES)).fill_null(0).to_numpy()
+        written = ns_in(rows["time"])
+        if (written != NO_TIME).any():
+            is_own = ~np.asarray(pc.ends_with(text_of(rows["_file"]), COMPACTED_SUFFIX))
+            known = is_own & (written != NO_TIME)
+            written = np.where(known, np.where(known, written, 0) * 1000, NO_TIME)
+        taken = {
+            "log": numbers_of_logs[logs.indices.to_numpy()],
+            "key": self._keys.numbers_of(*text_in(text_of(rows["identifier"]))),
+            "ready_ns": ns_in(rows["execution_ns"]),
+            "latest": position * len(STATUSES) + status,
+            "position": position,
+            "created_ns": np.where(status == 0, written, NO_TIME),
+            "last_ns": written,
+        }
+        self._waiting.append(pa.table({name: pa.array(each) for name, each in taken.items()}))
+        self._rows += rows.num_rows
+        if self._rows > _AT_ONCE:
+            self._reduce()
+
+    @property
+    def is_full(self) -> bool:
+        return self._found.num_rows > _MOST_PLANS
+
+    def _reduce(self) -> None:
+        self._found = _reduced([self._found, *self._waiting])
+        self._waiting, self._rows = [], 0
+
+    def finish(self) -> pa.Table:
+        """With the columns of PLANS."""
+        self._reduce()
+        offsets, values = self._keys.keys()
+        keys = binary(pa.string(), offsets, values)
+        logs = pa.array(list(self._logs), pa.string())
+        found = self._found
+        columns: dict[str, AnyColumn] = {
+            "_log": logs.take(found["log"]),
+            "key": keys.take(found["key"]),
+            **{name: found[name] for name in ("ready_ns", "latest", "position")},
+            **{name: found[name] for name in ("created_ns", "last_ns")},
+        }
+        return pa.table([columns[name] for name in PLANS.names], schema=PLANS)
+
+
+def _reduced(parts: Sequence[pa.Table]) -> pa.Table:
+    """One row a plan."""
+    names = (*_PLAN, "latest", "position", "created_ns", "last_ns")
+    if not parts:
+        return pa.table({name: pa.array([], pa.int64()) for name in names})
+    rows = pa.concat_tables(parts)
+    grouped = rows.group_by(list(_PLAN)).aggregate([("latest", "max"), ("position", "min")])
+    found = grouped.rename_columns([*_PLAN, "latest", "position"])
+    times = [rows[name] for name in ("created_ns", "last_ns")]
+    nothing = pa.array(np.full(found.num_rows, NO_TIME))
+    if all(pc.max(each).as_py() in (None, NO_TIME) for each in times):
+        return found.append_column("created_ns", nothing).append_column("last_ns", nothing)
+    return _timed(rows, names)
+
+
+def _timed(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """The same with the times of the first and the last record."""
+    columns = {name: rows[name].to_numpy() for name in names}
+    order = np.lexsort([columns[name] for name in ("latest", "ready_ns", "key", "log")])
+    columns = {name: column[order] for name, column in columns.items()}
+    begins = begins_of([columns[name] for name in _PLAN])
+    ends = np.append(begins[1:], len(order)) - 1
+    created = np.where(columns["created_ns"] == NO_TIME, _MAX_NS, columns["created_ns"])
+    created = np.minimum.reduceat(created, begins)
+    found = {name: columns[name][ends] for name in (*_PLAN, "latest", "last_ns")}
+    found["position"] = np.minimum.reduceat(columns["position"], begins)
+    found["created_ns"] = np.where(created == _MAX_NS, NO_TIME, created)
+    return pa.table({name: pa.array(found[name]) for name in names})
+
+
+def run_lines(rows: pa.Table) -> pa.Table:
+    """Lines of the run history that are runs."""
+    return where(rows, is_one_of(rows["kind"], ["run"]))
+
+
+def ztick_rows(plans: pa.Table, runs: pa.Table) -> pa.Table:
+    """One row a run, and one a plan without a run; all records and runs of each job are here."""
+    known = KeyTable()
+    plan_keys = known.numbers_of(*text_in(text_of(plans["key"])))
+    run_keys = known.numbers_of(*text_in(text_of(runs["job"])))
+    logs = pa.concat_arrays([text_of(plans["_log"]), text_of(runs["_log"])]).dictionary_encode()
+    codes = logs.indices.to_numpy().astype(np.int64)
+    plan = _plans(plans, codes[: plans.num_rows], plan_keys)
+    run = _runs(runs, codes[plans.num_rows :], run_keys)
+    joined = plan.join(run, list(_PLAN), join_type="full outer").combine_chunks()
+    attempt = pc.fill_null(joined["attempt"], 1)
+    keys = binary(pa.string(), *known.keys())
+    return silver_attempts(
+        {
+            "_log": logs.dictionary.take(joined["log"]),
+            "key": keys.take(joined["key"]),
+            "dialect": pa.repeat("ztick", joined.num_rows),
+            "attempt": attempt,
+            "first": pc.equal(attempt, 1),
+            "outcome": pc.coalesce(joined["run_outcome"], joined["outcome"]),
+            "ended_ns": pc.coalesce(joined["ended_ns"], joined["written_ns"]),
+            **{name: joined[name] for name in ("ready_ns", "started_ns", "created_ns")},
+            **{name: joined[name] for name in ("rule", "runner", "position")},
+        }
+    )
+
+
+def _plans(plans: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
+    """What became of each plan, as far as the log says."""
+    columns: dict[str, Ints] = {name: plans[name].to_numpy() for name in PLANS.names[2:]}
+    reduced = _reduced([pa.table({"log": logs, "key": keys, **columns})])
+    found = {name: reduced[name].to_numpy() for name in reduced.column_names}
+    order = np.lexsort((found["latest"], found["key"], found["log"]))
+    found = {name: column[order] for name, column in found.items()}
+    is_set = found["ready_ns"] != NO_TIME
+    begins = begins_of([found["log"], found["key"]])
+    is_last = np.zeros(len(order), np.bool_)
+    is_last[begins[1:] - 1] = True
+    is_last[-1:] = True
+    status = found["latest"] % len(STATUSES)
+    has_ended = status >= STATUSES.index("executed")
+    replaced = np.where(np.append(is_set[1:], False), len(STATUSES), len(STATUSES) + 1)
+    outcome = np.where(has_ended | is_last, status, replaced)[is_set]
+    words = pa.array([*STATUSES, "replanned", "removed"])
+    found = {name: column[is_set] for name, column in found.items()}
+    written = np.where(outcome >= len(STATUSES), NO_TIME, found["last_ns"])
+    written = np.where(
+        np.isin(outcome, [STATUSES.index(each) for each in _ENDED]), written, NO_TIME
+    )
+    return pa.table(
+        {
+            **{name: pa.array(found[name]) for name in (*_PLAN, "position")},
+            "outcome": words.take(pa.array(outcome)),
+            "created_ns": ns_column(found["created_ns"]),
+            "written_ns": ns_column(written),
+        }
+    )
+
+
+def _runs(runs: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
+    """Runs, numbered by plan in the order in which they started."""
+    times = {name: ns_in(runs[name]) for name in ("execution_ns", "started_ns", "ended_ns")}
+    order = np.lexsort((times["ended_ns"], times["started_ns"], times["execution_ns"], keys, logs))
+    logs, keys = logs[order], keys[order]
+    times = {name: column[order] for name, column in times.items()}
+    begins = begins_of([logs, keys, times["execution_ns"]])
+    sizes = np.diff(begins, append=len(order))
+    attempt = np.arange(len(order)) - np.repeat(begins, sizes) + 1
+    runs = taken(runs, order)
+    rule = unless_empty(runs["rule"])
+    # A job that no rule matches fails without a run: it has an end and no start.
+    started = np.where(np.asarray(rule.is_valid()), times["started_ns"], NO_TIME)
+    return pa.table(
+        {
+            "log": logs,
+            "key": keys,
+            "ready_ns": times["execution_ns"],
+            "attempt": pa.array(attempt.astype(np.int32)),
+            "rule": rule,
+            "runner": unless_empty(runs["runner"]),
+            "started_ns": ns_column(started),
+            "ended_ns": ns_column(times["ended_ns"]),
+            "run_outcome": text_of(runs["outcome"]),
+        }
+    )
+
+
+# ----------------------------------------
+# Tables of silver.
+
+
+def silver_attempts(columns: Mapping[str, AnyColumn]) -> pa.Table:
+    """Rows of attempts with the columns of the lake's table."""
+    rows = len(columns["key"])
+    names = (*MOMENTS, "expires_ns")
+    times = {
+        name: ns_in(columns[name]) if name in columns else np.full(rows, NO_TIME) for name in names
+    }
+    happened = first_known(
+        *(times[f"{name}_ns"] for name in ("ready", "started", "ended", "created"))
+    )
+    made = {
+        **{name: column for name, column in columns.items() if name != "_log"},
+        **hosts_and_logs(columns["_log"]),
+        **moment_pairs(times),
+        "wait_s": seconds_column(length_ns(times["ready_ns"], times["started_ns"])),
+        "run_s": seconds_column(length_ns(times["started_ns"], times["ended_ns"])),
+        "date": pa.array(day_of(happened), pa.date32()),
+    }
+    return shaped(made, "silver/attempts")
+
+
+_JOB = ("host", "log", "dialect", "key")
+
+
+def jobs_of(attempts: pa.Table) -> pa.Table:
+    """One row a job; ``attempts`` has all rows of each."""
+    if attempts.num_rows == 0:
+        return shaped({"key": attempts["key"]}, "silver/jobs")
+    codes = {
+        name: text_of(attempts[name]).dictionary_encode().indices.to_numpy() for name in _JOB[:3]
+    }
+    codes["key"] = KeyTable().numbers_of(*text_in(text_of(attempts["key"])))
+    codes["life"] = filled(attempts["life"], 1)
+    times = {name: ns_in(attempts[name]) for name in MOMENTS}
+    ready = np.where(times["ready_ns"] == NO_TIME, 0, times["ready_ns"])
+    last = (attempts["attempt"].to_numpy(), ready, filled(attempts["position"], -1))
+    order = np.lexsort((*last, *reversed(codes.values())))
+    begins = begins_of([column[order] for column in codes.values()])
+    ends = np.append(begins[1:], len(order)) - 1
+    times = {name: column[order] for name, column in times.items()}
+    failed = is_one_of(attempts["outcome"], FAILURES)[order]
+    lasts = taken(attempts, order[ends])
+    created = np.where(times["created_ns"] == NO_TIME, _MAX_NS, times["created_ns"])
+    created = np.minimum.reduceat(created, begins)
+    folded = {
+        "created_ns": np.where(created == _MAX_NS, NO_TIME, created),
+        "ready_ns": times["ready_ns"][ends],
+        "started_ns": np.maximum.reduceat(times["started_ns"], begins),
+        "ended_ns": times["ended_ns"][ends],
+    }
+    days = attempts["date"].cast(pa.int32()).to_numpy()[order]
+    started = (times["started_ns"] != NO_TIME).astype(np.int64)
+    return shaped(
+        {
+            **{name: lasts[name] for name in (*_JOB, "queue")},
+            "life": pa.array(codes["life"][order[ends]]),
+            "status": lasts["outcome"],
+            "attempts": pa.array(np.add.reduceat(started, begins)),
+            "failures": pa.array(np.add.reduceat(failed.astype(np.int64), begins)),
+            **moment_pairs(folded),
+            "date": pa.array(np.minimum.reduceat(days, begins), pa.date32()),
+        },
+        "silver/jobs",
+    )
+
+
+def firings_of(attempts: pa.Table) -> pa.Table:
+    """The rows of occurrences of timetables; their identifiers say so (docs/timetables.md)."""
+    fired = pc.extract_regex(text_of(attempts["key"]), _OCCURRENCE)
+    mask = np.asarray(fired.is_valid()) & is_one_of(attempts["dialect"], ["ztick"])
+    fired, rows = fired.filter(pa.array(mask)), attempts.filter(pa.array(mask))
+    parts = {name: pc.struct_field(fired, name) for name in ("timetable", "occurrence")}
+    columns = {name: rows[name] for name in rows.column_names}
+    return shaped({**columns, **parts, "lateness_s": rows["wait_s"]}, "silver/timetable_firings")
+
+
+def runs_of(lines: pa.Table) -> pa.Table:
+    """Rows of the table of runs."""
+    times = {
+        "planned_ns": ns_in(lines["execution_ns"]),
+        **{name: ns_in(lines[name]) for name in ("started_ns", "ended_ns")},
+    }
+    named = ("rule", "runner", "detail", "output")
+    return shaped(
+        {
+            **hosts_and_logs(lines["_log"]),
+            "key": lines["job"],
+            "outcome": lines["outcome"],
+            **{name: unless_empty(lines[name]) for name in named},
+            **moment_pairs(times),
+            "lateness_s": seconds_column(length_ns(times["planned_ns"], times["started_ns"])),
+            "run_s": seconds_column(length_ns(times["started_ns"], times["ended_ns"])),
+            "date": pa.array(day_of(times["started_ns"]), pa.date32()),
+        },
+        "silver/runs",
+    )
+
+
+def items_of(rows: pa.Table) -> pa.Table:
+    """Rows of the table of items."""
+    rows = where(rows, is_one_of(rows["kind"], ["PUT"]))
+    times = {
+        name: _ms_as_ns(ns_in(rows[old]))
+        for name, old in (("put_ns", "add_time_ms"), ("expires_ns", "expire_time_ms"))
+    }
+    return shaped(
+        {
+            **hosts_and_logs(rows["_log"]),
+            **{name: rows[name] for name in ("queue", "item_id", "data_size")},
+            **moment_pairs(times),
+            "position": rows["_position"],
+            "date": pa.array(day_of(times["put_ns"]), pa.date32()),
+        },
+        "silver/items",
+    )
+
+
+def _ms_as_ns(times_ms: Ints) -> Ints:
+    fits = np.abs(times_ms // 2) < _MAX_NS // NS_PER_MS // 2
+    return np.where(fits, np.where(fits, times_ms, 0) * NS_PER_MS, NO_TIME)
+
+
+def without_repeats(items: pa.Table, known: pa.Table) -> pa.Table:
+    """Items that are not among the known ones, each once: the first by position."""
+    same = ("host", "log", "queue", "item_id", "put_ns", "data_size")
+    names = list(same)
+    both = pa.concat_tables([known.select(names), items.select(names)])
+    codes = [
+        text_of(both[name]).dictionary_encode().indices.fill_null(-1).to_numpy()
+        if pa.types.is_string(both.schema.field(name).type)
+        else ns_in(both[name])
+        for name in names
+    ]
+    is_item = np.arange(both.num_rows) >= known.num_rows
+    position = np.append(np.zeros(known.num_rows, np.int64), items["position"].to_numpy())
+    order = np.lexsort((position, is_item, *codes))
+    begins = begins_of([code[order] for code in codes])
+    firsts = order[begins]
+    chosen = np.sort(firsts[is_item[firsts]]) - known.num_rows
+    return items if len(chosen) == items.num_rows else taken(items, chosen)
+
+
+def row_prints(rows: pa.Table) -> Hashes:
+    """A number for each row, the same for equal rows and, but for a chance in 2**64, only those."""
+    words = []
+    for column in rows.columns:
+        if pa.types.is_string(column.type):
+            text = text_of(column)
+            words.append(hashes_of(*text_in(text.fill_null("\0"))))
+        elif pa.types.is_floating(column.type):
+            continue  # durations, which follow from the moments
+        else:
+            whole = column.cast(pa.int32()) if pa.types.is_date(column.type) else column
+            words.append(ns_in(whole).view(np.uint64))
+    return mixed(words)

@@ -1,0 +1,225 @@
+"""Files of a lake as tasks read and write them: by row group, and by partition.
+
+Part             a row group of a file of a table
+read_part        its rows, or those of some keys
+PartitionWriter  rows of any tables, each to the file of its date and host
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from journeyman.columnar.kernels.key_table import Hashes
+from journeyman.spark.lake.columns import Bools, Ints, arrow, begins_of, key_hashes, taken, text_of
+from journeyman.spark.lake.layout import DAY_NS, TABLES
+from journeyman.spark.lake.storage import name_of, partition_values, staged_path
+from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
+from journeyman.spark.source.options import arrow_schema
+
+_MOST_WAITING_ROWS: Final = 1_000_000
+_COARSE_BITS: Final = 20
+NO_ID: Final = 2**63 - 1
+_WORDS: Final = (
+    *("_log", "_file", "kind", "status", "name", "log", "dialect", "queue", "rule", "runner"),
+    "outcome",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    table: str
+    path: str  # absolute
+    group: int  # of rows, by number
+    rows: int
+    of_keys: bool = False  # only rows of the keys that are asked for
+    greatest_id: int = NO_ID  # of its items, if that is known
+
+    @property
+    def name(self) -> str:
+        """Below the directory of its table."""
+        return name_of(self.path)
+
+    @property
+    def host(self) -> str:
+        return partition_values(self.name)["host"]
+
+
+def parts_of(table: str, path: str, *, of_keys: bool = False) -> list[Part]:
+    """A part for each row group of a file."""
+    found = pq.read_metadata(path)
+    groups = [found.row_group(at) for at in range(found.num_row_groups)]
+    return [
+        Part(table, path, at, group.num_rows, of_keys, _greatest_id(group))
+        for at, group in enumerate(groups)
+    ]
+
+
+def _greatest_id(group: Any) -> int:
+    names = [group.column(at).path_in_schema for at in range(group.num_columns)]
+    if "item_id" not in names:
+        return NO_ID
+    statistics = group.column(names.index("item_id")).statistics
+    known = statistics is not None and statistics.has_min_max
+    return int(statistics.max) if known else NO_ID
+
+
+def dealt(parts: Sequence[Part], hands: int) -> list[list[Part]]:
+    """The parts in so many runs of about as many rows each."""
+    wanted = max(1, sum(part.rows for part in parts) // hands + 1)
+    found: list[list[Part]] = [[]]
+    rows = 0
+    for part in parts:
+        if rows >= wanted:
+            found.append([])
+            rows = 0
+        found[-1].append(part)
+        rows += part.rows
+    return [each for each in found if each]
+
+
+class Wanted:
+    """Hashes of the keys that are wanted."""
+
+    def __init__(self, hashes: Hashes) -> None:
+        self._hashes = np.unique(hashes)
+        self._coarse = np.zeros(1 << _COARSE_BITS, np.bool_)
+        self._coarse[self._fine(self._hashes)] = True
+
+    @staticmethod
+    def _fine(hashes: Hashes) -> Ints:
+        return (hashes & np.uint64((1 << _COARSE_BITS) - 1)).astype(np.int64)
+
+    def mask(self, hashes: Hashes) -> Bools:
+        """Which of these are wanted. A look into a table of bits rules most of them out."""
+        found: Bools = self._coarse[self._fine(hashes)]
+        near = np.flatnonzero(found)
+        found[near] = np.isin(hashes[near], self._hashes)
+        return found
+
+
+def read_part(
+    part: Part, columns: Sequence[str], key: str = "key", wanted: Wanted | None = None
+) -> Iterator[tuple[pa.Table, Ints]]:
+    """Rows, and their numbers in the file. With ``wanted``, only rows whose key is."""
+    words = [] if wanted is None else [name for name in columns if name in _WORDS]
+    with pq.ParquetFile(part.path, read_dictionary=words) as file:
+        before = sum(file.metadata.row_group(at).num_rows for at in range(part.group))
+        if wanted is None:
+            rows = file.read_row_group(part.group, list(columns))
+            yield rows, np.arange(before, before + part.rows)
+            return
+        keys = text_of(file.read_row_group(part.group, [key])[key])
+        mask = wanted.mask(key_hashes(keys.fill_null(""))) & np.asarray(keys.is_valid())
+        places = np.flatnonzero(mask)
+        if len(places):
+            others = [name for name in columns if name != key]
+            rows = taken(file.read_row_group(part.group, others), places)
+            found = {name: rows[name] for name in others} | {key: keys.take(arrow.array(places))}
+            for name in words:  # the few that are left
+                found[name] = text_of(found[name])
+            yield pa.table({name: found[name] for name in columns}), places + before
+
+
+def with_place(rows: pa.Table, part: Part) -> pa.Table:
+    """Rows of a table of silver with the columns that its path holds, in the order of the table."""
+    values, count = partition_values(part.name), rows.num_rows
+    day = pa.scalar(date.fromisoformat(values["date"]), pa.date32())
+    rows = rows.append_column("date", pa.repeat(day, count))
+    rows = rows.append_column("host", pa.repeat(values["host"], count))
+    schema = arrow_schema(TABLES[part.table].schema)
+    return rows.select(schema.names).cast(schema)
+
+
+class PartitionWriter:
+    """Rows of tables that are partitioned by date and host, into files below ``directory``.
+
+        directory/silver/jobs/rows/date=2026-11-17/host=a/....parquet
+
+    A file for each partition that got rows; ``finish`` says which.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._waiting: dict[tuple[str, str], list[pa.Table]] = {}
+        self._waiting_rows = 0
+        self._files: dict[tuple[str, str], tuple[str, pq.ParquetWriter]] = {}
+
+    def add(self, table: str, rows: pa.Table) -> None:
+        for place, mine in by_place(rows):
+            self._waiting.setdefault((table, place), []).append(mine.drop_columns(["date", "host"]))
+        self._waiting_rows += rows.num_rows
+        if self._waiting_rows > _MOST_WAITING_ROWS:
+            self._write()
+
+    def finish(self) -> list[tuple[str, str]]:
+        """Tables, and names of files below their directories."""
+        self._write()
+        for _, writer in self._files.values():
+            writer.close()
+        return [(table, name) for (table, _), (name, _) in self._files.items()]
+
+    def _write(self) -> None:
+        for (table, place), parts in self._waiting.items():
+            rows = pa.concat_tables(parts)
+            if (table, place) not in self._files:
+                self._files[table, place] = self._open(table, place, rows)
+            self._files[table, place][1].write_table(rows, ROW_GROUP_ROWS)
+        self._waiting, self._waiting_rows = {}, 0
+
+    def _open(self, table: str, place: str, rows: pa.Table) -> tuple[str, pq.ParquetWriter]:
+        name = posixpath.join(place, f"{secrets.token_hex(8)}.parquet")
+        path = staged_path(posixpath.join(self._directory, table), name)
+        os.makedirs(posixpath.dirname(path), exist_ok=True)
+        dictionaries: Any = repeating_columns(rows)
+        writer = pq.ParquetWriter(
+            path, rows.schema, compression="zstd", use_dictionary=dictionaries
+        )
+        return name, writer
+
+
+def by_place(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each partition, in their order."""
+    if rows.num_rows == 0:
+        return
+    days = rows["date"].cast(pa.int32()).to_numpy()
+    hosts = text_of(rows["host"]).dictionary_encode()
+    codes = hosts.indices.to_numpy()
+    order = np.lexsort((codes, days))
+    begins = begins_of([days[order], codes[order]])
+    is_sorted = bool((order[1:] > order[:-1]).all())
+    ordered = rows if is_sorted else taken(rows, order)
+    for begin, end in zip(begins, [*begins[1:], rows.num_rows], strict=True):
+        day = np.datetime64(int(days[order[begin]]), "D")
+        host = hosts.dictionary[int(codes[order[begin]])].as_py()
+        yield f"date={day}/host={host}", ordered.slice(begin, end - begin)
+
+
+def parts_on(table: str, path: str, moments: Sequence[str], days: Ints) -> list[Part]:
+    """Row groups of a file in which one of these moments may lie on one of these days, sorted."""
+    found = pq.read_metadata(path)
+    places = [at for at in range(found.num_columns) if found.schema.column(at).path in moments]
+    parts = []
+    for at in range(found.num_row_groups):
+        group = found.row_group(at)
+        if any(_may_lie(group.column(place).statistics, days) for place in places):
+            parts.append(Part(table, path, at, group.num_rows))
+    return parts
+
+
+def _may_lie(statistics: Any, days: Ints) -> bool:
+    if statistics is None:
+        return True
+    if not statistics.has_min_max:
+        return bool(statistics.num_values > 0)
+    at = np.searchsorted(days, statistics.min // DAY_NS)
+    return bool(at < len(days) and days[at] <= statistics.max // DAY_NS)

@@ -1,0 +1,98 @@
+"""Tables of a lake as rows of history: what reports, audits and ``history --lake`` read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from journeyman.spark.history.columns import ATTEMPTS, expired_by
+from journeyman.spark.lake.storage import Lake
+from journeyman.spark.source.options import KESTREL
+
+
+def history_of(spark: SparkSession, lake: Lake, as_of_ns: int | None = None) -> DataFrame:
+    """All rows of history that a lake has, as ``spark.attempts`` gives them for logs."""
+    log = F.concat(F.col("host"), F.lit(":"), F.col("log"))
+    rows = as_history(lake.read(spark, "silver/attempts"), log).select(*ATTEMPTS.names)
+    items = lake.read(spark, "silver/items").join(_heads(spark, lake), ["host", "log"], "left")
+    put = items_as_history(items, log).withColumn(
+        "outcome",
+        F.when(F.col("item_id") <= F.col("head"), F.lit("finished")).otherwise(F.lit("waiting")),
+    )
+    rows = rows.unionByName(put.select(*ATTEMPTS.names))
+    return rows if as_of_ns is None else expired_by(rows, as_of_ns)
+
+
+def as_history(attempts: DataFrame, log: Column | None = None) -> DataFrame:
+    """Rows of the table of attempts as the functions of ``spark.history`` take them."""
+    named = F.concat(F.col("host"), F.lit(":"), F.col("log")) if log is None else log
+    return attempts.withColumns(
+        {
+            "_log": named,
+            "wait_ns": _length("ready_ns", "started_ns"),
+            "run_ns": _length("started_ns", "ended_ns"),
+        }
+    )
+
+
+def _length(begin: str, end: str) -> Column:
+    """Nanoseconds, never negative; null if one of the two is."""
+    length = F.try_subtract(F.col(end), F.col(begin))
+    return F.when(length < 0, F.lit(0).cast("long")).otherwise(length)
+
+
+def items_as_history(items: DataFrame, log: Column) -> DataFrame:
+    """Items as rows of attempts that have been put and nothing else."""
+    nothing: Mapping[str, str] = {
+        **dict.fromkeys(("rule", "runner"), "string"),
+        **dict.fromkeys(("started_ns", "ended_ns", "wait_ns", "run_ns"), "bigint"),
+        **dict.fromkeys(("retried", "exhausted"), "boolean"),
+        "life": "int",
+    }
+    return items.withColumns(
+        {
+            "_log": log,
+            "dialect": F.lit(KESTREL),
+            "key": F.col("item_id").cast("string"),
+            "attempt": F.lit(1),
+            "first": F.lit(True),
+            "created_ns": F.col("put_ns"),
+            "ready_ns": F.col("put_ns"),
+            "outcome": F.lit("waiting"),
+            **{name: F.lit(None).cast(kind) for name, kind in nothing.items()},
+        }
+    )
+
+
+def _heads(spark: SparkSession, lake: Lake) -> DataFrame:
+    """The last item that every reader of a queue had finished when the lake last looked."""
+    seen = lake.read(spark, "silver/readers")
+    last = seen.groupBy("host", "log", "reader").agg(F.max_by("head", "observed_at").alias("head"))
+    return last.groupBy("host", "log").agg(F.min("head").alias("head"))
+
+
+def lag_in(spark: SparkSession, lake: Lake) -> DataFrame:
+    """How far each reader was behind when the lake last looked; columns as of ``lag_of``."""
+    seen = lake.read(spark, "silver/readers")
+    names = ("queue", "head", "tail_id", "items_behind", "bytes_behind", "oldest_at")
+    last = seen.groupBy("host", "log", "reader").agg(
+        F.max_by(F.struct(*names), "observed_at").alias("last")
+    )
+    return last.select(
+        F.concat(F.col("host"), F.lit(":"), F.col("log")).alias("_log"),
+        "last.queue",
+        "reader",
+        "last.head",
+        "last.tail_id",
+        "last.items_behind",
+        "last.bytes_behind",
+        (F.unix_micros("last.oldest_at") * 1000).alias("oldest_ns"),
+    )
+
+
+def records_in(spark: SparkSession, lake: Lake, table: str) -> DataFrame:
+    """Rows of a table of bronze; ``_log`` says host and path."""
+    log = F.concat(F.col("host"), F.lit(":"), F.col("_log"))
+    return lake.read(spark, table).withColumn("_log", log)

@@ -1,0 +1,110 @@
+"""Folds of the lake over many rows, against plain Python: more than Arrow takes at a time."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from journeyman.columnar.workq.attempts import NO_TIME
+from journeyman.spark.lake import folding, gold
+from journeyman.spark.lake.layout import HOUR_NS
+from tests.support.report_counts import percentile
+
+ROWS = 100_000
+
+
+def test_the_last_plan_of_a_job_stands_and_those_before_it_are_replanned():
+    chance = Random(1)
+    jobs = [f"job.{chance.randrange(3000)}" for _ in range(ROWS)]
+    times = [chance.randrange(40) for _ in jobs]
+    is_set = [chance.random() < 0.8 for _ in jobs]
+    plans = folding.ZtickPlans()
+    for begin in range(0, ROWS, 9_000):
+        some = slice(begin, begin + 9_000)
+        size = len(jobs[some])
+        plans.take(
+            pa.table(
+                {
+                    "_log": pa.array(["a|/log"] * size),
+                    "kind": pa.array(["set" if each else "remove" for each in is_set[some]]),
+                    "identifier": pa.array(jobs[some]),
+                    "_position": pa.array(range(begin, begin + size)),
+                    "_file": pa.array(["/log"] * size),
+                    "execution_ns": pa.array(
+                        [
+                            time if each else None
+                            for time, each in zip(times[some], is_set[some], strict=True)
+                        ],
+                        pa.int64(),
+                    ),
+                    "status": pa.array(["planned" if each else None for each in is_set[some]]),
+                    "time": pa.nulls(size, pa.timestamp("us", "UTC")),
+                }
+            )
+        )
+    no_runs = pa.table(
+        {
+            **dict.fromkeys(
+                ("_log", "job", "rule", "runner", "outcome"), pa.array([], pa.string())
+            ),
+            **dict.fromkeys(("execution_ns", "started_ns", "ended_ns"), pa.array([], pa.int64())),
+        }
+    )
+    found = folding.ztick_rows(plans.finish(), no_runs)
+
+    last: dict[tuple[str, int | None], int] = {}
+    for at, (job, time, each) in enumerate(zip(jobs, times, is_set, strict=True)):
+        last[job, time if each else None] = at
+    by_job: dict[str, list[tuple[int, int | None]]] = {}
+    for (job, planned), at in last.items():
+        by_job.setdefault(job, []).append((at, planned))
+    expected = []
+    for job, groups in by_job.items():
+        groups.sort()
+        following = [planned for _, planned in groups[1:]]
+        for (_, planned), after in zip(groups, [*following, "nothing"], strict=True):
+            if planned is not None:
+                word = "removed" if after is None else "replanned"
+                expected.append((job, planned, "planned" if after == "nothing" else word))
+    rows = zip(*(found[name].to_pylist() for name in ("key", "ready_ns", "outcome")), strict=True)
+    assert sorted(rows) == sorted(expected)
+    assert folding.jobs_of(found).num_rows == len({job for job, *_ in expected})
+
+
+@pytest.mark.parametrize("most", [50, 2**61])
+def test_percentiles_are_those_of_a_sorted_list(most):
+    """Lengths that fit into one number with their group, and lengths that do not."""
+    chance = np.random.default_rng(2)
+    queues = [f"q{number}" for number in chance.integers(0, 3, ROWS)]
+    hours = chance.integers(0, 48, ROWS)
+    lengths = chance.integers(0, most, ROWS)
+    lengths[chance.random(ROWS) < 0.1] = NO_TIME
+    timed = pa.table(
+        {
+            "host": pa.array(["a"] * ROWS),
+            "dialect": pa.array(["workq"] * ROWS),
+            "queue": pa.array(queues),
+            "day": hours // 24,
+            "hour": hours,
+            "wait": lengths,
+            "run": lengths,
+            "failed": np.ones(ROWS, np.int64),
+        }
+    )
+    found = {packet.what: packet.rows for packet in gold.add_up(iter([{"timed": timed}]))}
+    values: dict[tuple[str, int], list[int]] = {}
+    for queue, hour, length in zip(queues, hours.tolist(), lengths.tolist(), strict=True):
+        values.setdefault((queue, hour), []).append(length)
+    rows = found["gold/latency_hourly"].to_pylist()
+    assert len(rows) == len(values)
+    for row in rows:
+        hour = round(row["hour"].timestamp()) * 10**9 // HOUR_NS
+        mine = [length for length in values[row["queue"], hour] if length != NO_TIME]
+        assert row["started"] == row["failed"] == len(values[row["queue"], hour])
+        for name, rank in (("p50", 0.5), ("p95", 0.95), ("max", 1.0)):
+            expected_s = (percentile(mine, rank) or 0) / 1e9
+            assert row[f"wait_{name}_s"] == row[f"run_{name}_s"] == expected_s
+    assert sum(row["started"] for row in found["gold/latency_daily"].to_pylist()) == ROWS
