@@ -46,7 +46,7 @@ def spread(
     spark: SparkSession | None, units: Sequence[Unit], take: Take[Unit], fold: Fold | None = None
 ) -> list[Packet]:
     """All packets that come of the units; without ``spark``, in this process."""
-    if spark is None:
+    if spark is None or not units:
         with ThreadPoolExecutor(THREADS) as pool:  # Arrow works without Python's lock
             found = list(chain.from_iterable(pool.map(lambda unit: list(take(unit)), units)))
         return found if fold is None else list(fold(_grouped(found)))
