@@ -13,7 +13,7 @@ from journeyman.spark.lake import folding, gold
 from journeyman.spark.lake.layout import HOUR_NS
 from tests.support.report_counts import percentile
 
-ROWS = 100_000
+ROWS = 70_000
 
 
 def test_the_last_plan_of_a_job_stands_and_those_before_it_are_replanned():

@@ -197,10 +197,8 @@ class Lake:
         publish(disk, journal_path(self.path), publication, sync_dirs=_sync_places)
         self._finish_delta()
         self.state = state
-        root = posixpath.join(self.path, _STAGING)
-        for place in (directory, *(each.directory for each in staged if each.files)):
-            top = posixpath.relpath(place, root).partition("/")[0]
-            shutil.rmtree(posixpath.join(root, top), ignore_errors=True)
+        # Whatever is staged is part of this commit, or of none.
+        shutil.rmtree(posixpath.join(self.path, _STAGING), ignore_errors=True)
 
     def _named(
         self, staged: list[Staged], number: int
