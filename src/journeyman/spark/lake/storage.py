@@ -117,7 +117,7 @@ class Lake:
         return spark.read.schema(schema).option("basePath", base).parquet(*paths)
 
     def stage_arrow(self, rows: pa.Table, table: str) -> Staged:
-        """The same for a few rows, without Spark; they have the columns of the partitions too."""
+        """Write a few rows, with the columns of partitions; they count once they are committed."""
         directory = self.new_staging()
         names = list(TABLES[table].partitions)
         files = []
