@@ -223,6 +223,24 @@ def test_an_app_is_found_by_its_module(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("app = (\n", r"SyntaxError: .*\(broken_shop.py, line 1\)$"),
+        ("\napp = Nothing()\n", r"NameError: .*broken_shop.py, line 2\)$"),
+        ("import no_such_library\n", r"'no_such_library' \(.*broken_shop.py, line 1\)$"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_named_with_the_line(
+    tmp_path, monkeypatch, source, said
+):
+    (tmp_path / "broken_shop.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(os.fspath(tmp_path))
+    with pytest.raises(UsageError, match=f"cannot import broken_shop: .*{said}"):
+        load_app("broken_shop:app")
+
+
+@pytest.mark.parametrize(
     ("program", "words", "expected"),
     [
         (

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -37,16 +38,26 @@ def load_app(where: str) -> App:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise
-        raise UsageError(f"no module {module_name!r} in {os.getcwd()} or on PYTHONPATH") from None
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and module_name.startswith(error.name or " "):
+            where = f"in {os.getcwd()} or on PYTHONPATH"
+            raise UsageError(f"no module {module_name!r} {where}") from None
+        raise UsageError(f"cannot import {module_name}: {_described(error)}") from error
     app = getattr(module, attribute or "app", None)
     if not isinstance(app, App):
         found = [name for name, value in vars(module).items() if isinstance(value, App)]
         hint = f"; did you mean {module_name}:{found[0]}?" if found else "; add `app = jm.App()`"
         raise UsageError(f"{module_name} has no App called {attribute or 'app'!r}{hint}")
     return app
+
+
+def _described(error: Exception) -> str:
+    """In one line, with the line of the source."""
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError):  # says itself where
+        return text
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{text} ({last.filename}, line {last.lineno})"
 
 
 def run_worker(worker: Worker, *, grace_s: float) -> int:
