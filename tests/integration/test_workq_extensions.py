@@ -123,6 +123,17 @@ def test_dead_jobs_are_requeued_in_slices(queue: WorkQueue, name: str):
         queue.requeue_all("no-such-queue")
 
 
+def test_results_of_many_jobs_come_in_one_request(queue: WorkQueue, name: str):
+    jobs = [queue.add(name) for _ in range(250)]
+    for number, each in enumerate(jobs[:200]):
+        (queue.complete if number % 2 else queue.fail)(each, b"%d" % number)
+    found = queue.results([*jobs, uuid4()])
+    assert found[200:] == [None] * 51
+    assert [each and each.result for each in found[:200]] == [b"%d" % n for n in range(200)]
+    assert [each and each.succeeded for each in found[:4]] == [False, True, False, True]
+    assert queue.results([]) == []
+
+
 def test_concurrency_of_a_queue_is_limited(queue: WorkQueue, name: str):
     queue.limit(name, concurrency=2)
     ids = [queue.add(name) for _ in range(4)]

@@ -176,6 +176,19 @@ def test_a_rate_of_each_key_holds_back_jobs_of_that_key_alone():
     assert [args for args, _, _ in world.calls] == [("a",), ("b",), ("a",)]
 
 
+def test_results_of_a_large_group_are_in_the_order_of_the_calls():
+    world = World()
+    with InMemory(world.app) as queue:
+        jobs = jm.group(world.task.call(number) for number in range(250)).send()
+        assert jobs.results(timeout=60) == [[number] for number in range(250)]
+        assert asyncio.run(jobs.aresults()) == [[number] for number in range(250)]
+        world.raises = [ValueError("no")]
+        failing = jm.group(world.task.call(number) for number in range(9)).send()
+        queue.run_all(check=False)
+        with pytest.raises(jm.JobFailed, match=f"job {failing.jobs[0].id} failed"):
+            failing.results(timeout=60)
+
+
 def test_priority_and_time_decide_what_runs_first():
     world = World()
     with InMemory(world.app) as queue:

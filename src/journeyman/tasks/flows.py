@@ -28,7 +28,7 @@ from uuid import UUID
 from journeyman.errors import UsageError
 from journeyman.tasks.broker import JobEnding, Order
 from journeyman.tasks.envelope import Codec, Failure
-from journeyman.tasks.jobs import Job, value_of
+from journeyman.tasks.jobs import Job, aended_values, ended_values, value_of
 from journeyman.tasks.options import Seconds
 from journeyman.tasks.task import Call, Task, next_id
 
@@ -40,6 +40,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 MAX_CALLS = 1000  # of a group; the server waits for no more
+ASKED_AT_ONCE = 100  # for their results
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +117,22 @@ class GroupJobs(Generic[T]):
 
     def results(self, timeout: Seconds | None = None) -> list[T]:
         """In the order of the calls; ``timeout`` is for each. Raises as ``Job.result``."""
-        return [job.result(timeout) for job in self.jobs]
+        found: list[T] = []
+        while len(found) < len(self.jobs):
+            found.append(self.jobs[len(found)].result(timeout))
+            found += ended_values(self._next(found))
+        return found
 
     async def aresults(self) -> list[T]:
         """``results`` for asyncio."""
-        return [await job for job in self.jobs]
+        found: list[T] = []
+        while len(found) < len(self.jobs):
+            found.append(await self.jobs[len(found)])
+            found += await aended_values(self._next(found))
+        return found
+
+    def _next(self, found: list[T]) -> list[Job[T]]:
+        return self.jobs[len(found) : len(found) + ASKED_AT_ONCE]
 
 
 class FollowedGroup(Generic[T, U]):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
@@ -113,6 +113,32 @@ class Job(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Job({self.id}, {self.task})" if self.task else f"Job({self.id})"
+
+
+def ended_values(jobs: Sequence[Job[T]]) -> list[T]:
+    """Of the first of these jobs, up to one that has not ended. Raises JobFailed."""
+    ids = _only_ids(jobs)
+    return _values(jobs, jobs[0]._broker.endings(ids)) if ids else []
+
+
+async def aended_values(jobs: Sequence[Job[T]]) -> list[T]:
+    """``ended_values`` for asyncio."""
+    ids = _only_ids(jobs)
+    return _values(jobs, await jobs[0]._broker.aendings(ids)) if ids else []
+
+
+def _only_ids(jobs: Sequence[Job[T]]) -> list[UUID]:
+    """None if one of them is a chain: its jobs come one after another."""
+    return [] if any(len(job._ids) > 1 for job in jobs) else [job._ids[0] for job in jobs]
+
+
+def _values(jobs: Sequence[Job[T]], endings: Sequence[JobEnding | None]) -> list[T]:
+    found = []
+    for job, ending in zip(jobs, endings, strict=True):
+        if ending is None:
+            break
+        found.append(job._value(job._ids[0], ending))
+    return found
 
 
 def value_of(codec: Codec, ending: JobEnding) -> Any:

@@ -99,6 +99,12 @@ class ServerBroker:
         client = self._async_waiting if wait_s > 0 else self._async_queue
         return _ending(await client.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
 
+    def endings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]:
+        return list(map(_ending, self._queue.results(job_ids)))
+
+    async def aendings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]:
+        return list(map(_ending, await self._async_queue.results(job_ids)))
+
     async def set_limits(self, limits: Mapping[str, QueueLimits]) -> None:
         for queue, (rate, concurrency, key_rate, key_concurrency) in limits.items():
             await self._async_queue.limit(

@@ -255,6 +255,12 @@ class InMemory:
             raise TimeoutError(f"job {job_id} needs time to pass: call advance() first")
         return ending
 
+    def endings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]:
+        return list(map(self._ending_or_none, job_ids))
+
+    async def aendings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]:
+        return self.endings(job_ids)
+
     def delete(self, job_id: UUID) -> bool:
         return self._decide(Delete(job_id.bytes)) is DONE
 
@@ -266,9 +272,9 @@ class InMemory:
             raise NotFound("NOT-FOUND", f"no job {job_id}")
         return JobEnding(reply.success, reply.result) if isinstance(reply, Finished) else None
 
-    def _ending_or_none(self, job_id: str) -> JobEnding | None:
+    def _ending_or_none(self, job_id: UUID) -> JobEnding | None:
         try:
-            return self._ending(UUID(job_id))
+            return self._ending(job_id)
         except NotFound:
             return None
 
@@ -297,7 +303,7 @@ class InMemory:
     async def _attempt(self, delivery: Delivery) -> Outcome:
         prepared = prepare(self._app, delivery)
         if prepared.envelope.gather:
-            endings = [self._ending_or_none(each) for each in prepared.envelope.gather]
+            endings = self.endings([UUID(each) for each in prepared.envelope.gather])
             prepared = gathered(self._app, prepared, endings)
         outcome = await _outcome_of(self._app, prepared)
         job_id = UUID(delivery.job_id).bytes

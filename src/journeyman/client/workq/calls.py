@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 from uuid import UUID, uuid4
@@ -49,6 +50,7 @@ DEFAULT_PORT = 9922
 DEFAULT_TTR_MS = 60_000
 DEFAULT_TTL_MS = 24 * 3_600_000
 DEFAULT_BATCH = 200
+RESULTS_AT_ONCE = 100
 MAX_WAIT_MS = 86_400_000
 _MAX_TTR_MS = 86_400_000
 _MAX_TTL_MS = 2_592_000_000
@@ -282,6 +284,27 @@ def result(job_id: JobId, *, wait_ms: int = 0) -> Call[Result | None]:
     return twice(request, lines.read_result, wait_ms)
 
 
+def results(job_ids: Sequence[JobId]) -> Call[list[Result | None]]:
+    """How each of these jobs ended; None if it has not, or is not there. Many in one request."""
+    requests = [lines.line("result", str(as_id(each)), _wait(0)) for each in job_ids]
+
+    def read(link: Link, _place: int, _may_be_there: bool) -> Conversation[Result | None]:
+        try:
+            return (yield from lines.read_result(link))
+        except NotFound:
+            return None
+
+    def converse(link: Link) -> Conversation[list[Result | None]]:
+        found: list[Result | None] = []
+        while len(found) < len(requests):
+            some = requests[len(found) : len(found) + RESULTS_AT_ONCE]
+            ask = pipelined(len(some), partial(_joined, some), read)
+            found += yield from ask(link)
+        return found
+
+    return converse
+
+
 def delete(job_id: JobId) -> Call[bool]:
     """Delete a job in any state; whether there was one."""
     ask = once(lines.line("delete", str(as_id(job_id))), lines.read_done)
@@ -456,9 +479,11 @@ def add_requests(requests: Sequence[bytes]) -> Call[list[Refused | None]]:
             return None if is_there else refused
         return None
 
-    return pipelined(
-        len(requests), lambda _, some: b"".join(requests[some.start : some.stop]), read
-    )
+    return pipelined(len(requests), partial(_joined, requests), read)
+
+
+def _joined(requests: Sequence[bytes], _link: Link, some: range) -> bytes:
+    return b"".join(requests[some.start : some.stop])
 
 
 def _finish(word: str, job_id: JobId, result: bytes, attempt: int, *flags: str) -> Call[None]:

@@ -30,11 +30,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from journeyman.client import AccessDenied, CannotConnect, ClientError, ConnectionFailed, NotFound
+from journeyman.client import AccessDenied, CannotConnect, ClientError, ConnectionFailed
 from journeyman.errors import UsageError
 from journeyman.protocols.workq.commands import MAX_LEASED
 from journeyman.tasks.app import App
-from journeyman.tasks.broker import JobEnding
 from journeyman.tasks.envelope import Failure
 from journeyman.tasks.options import is_name, key_name
 from journeyman.tasks.running import (
@@ -280,19 +279,14 @@ class Worker:
         """Fetch the results of the group that the job follows, then start it."""
         prepared = held.prepared
         try:
-            endings = [await self._ending(job_id) for job_id in prepared.envelope.gather]
+            ids = [UUID(each) for each in prepared.envelope.gather]
+            endings = await self._broker.aendings(ids)
             held.prepared = gathered(self._app, prepared, endings)
         except ClientError as error:
             self._end(held, failed(prepared, error))
             return
         held.running = None
         self._start(held)
-
-    async def _ending(self, job_id: str) -> JobEnding | None:
-        try:
-            return await self._broker.aending(UUID(job_id), 0)
-        except NotFound:
-            return None
 
     def _attempt(self, prepared: Prepared) -> Outcome:
         """A sync function, here and now."""
