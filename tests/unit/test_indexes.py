@@ -12,6 +12,7 @@ from uuid import UUID
 
 import google_crc32c
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
@@ -28,6 +29,7 @@ from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from journeyman.spark.source.api import LogReader, full_schema
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import LogPartition, Piece
+from journeyman.spark.streams import stream_reader
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.workq_logs import DIRECTORY, added, as_of, path_of, planted, started
 
@@ -259,6 +261,30 @@ def test_pieces_begin_near_marks_and_give_the_same_rows(dialect, is_sealed, tmp_
                 assert piece.begin - piece.anchor <= held + 100_000
                 assert (piece.proof is None) == (piece.anchor == 0)
         assert rows(dialect, where, splitBytes=str(split_bytes)) == expected
+
+
+@each_shape
+def test_a_stream_writes_them_and_cuts_at_their_marks(dialect, is_sealed, tmp_path):
+    path, where = write_log(tmp_path, dialect, is_sealed=is_sealed)
+
+    def streamed(**options: str) -> tuple[list[Piece], list[int]]:
+        given = {"path": where, **options}
+        reader = stream_reader(dialect, given, full_schema(SourceOptions.parse(dialect, given)))
+        begin = reader.initialOffset()
+        partitions = reader.partitions(begin, reader.latestOffset(begin, ReadAllAvailable()))
+        batches: Iterator[Any] = (batch for each in partitions for batch in reader.read(each))
+        found = [row["_position"] for batch in batches for row in batch.to_pylist()]
+        return list(pieces([each for each in partitions if isinstance(each, LogPartition)])), found
+
+    _, expected = streamed()  # by way of links
+    assert len(expected) == COUNT + 20
+    index = index_at(path)
+    assert index is not None
+    assert_is_true(index, CODECS[dialect], path.read_bytes())
+    cut, found = streamed(splitBytes="100000")
+    assert found == expected
+    marks = {mark.offset for mark in index.marks}
+    assert len({piece.begin for piece in cut} & marks) > 3
 
 
 def respelt(index: bytes, **changes: object) -> bytes:

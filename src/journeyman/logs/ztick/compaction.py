@@ -39,7 +39,7 @@ from journeyman.formats.framing import Buffer
 from journeyman.formats.seals import stamp_of
 from journeyman.formats.ztick import CODEC
 from journeyman.formats.ztick.codec import SEALS
-from journeyman.logs.indexes import IndexDraft, try_to_save
+from journeyman.logs.indexes import IndexDraft, remove_index, try_to_save
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.sealing import block_offsets, read_whole, sealed
 from journeyman.logs.segments import ZtickNames
@@ -93,6 +93,7 @@ def merge(
     with installing or nullcontext():
         put_in_place(disk, names.compressed_tmp, names.compressed)
         remove_durably(disk, names.to_compress)
+    remove_index(disk, names.to_compress)
     try_to_save(disk, names.compressed, _draft(places, is_sealed=sealed_ns is not None))
     return CompactionReport(records_read, len(places), sum(map(len, views)), bytes_kept)
 
