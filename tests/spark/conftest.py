@@ -43,10 +43,23 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def compiled(spark: SparkSession) -> Iterator[None]:
     """Queries of a module compiled, as they are for logs that are not tiny."""
-    settings = {"wholeStage": "true", "factoryMode": "FALLBACK"}
-    before = {name: spark.conf.get(f"spark.sql.codegen.{name}") for name in settings}
+    codegen = {"wholeStage": "true", "factoryMode": "FALLBACK"}
+    yield from _set(spark, {f"spark.sql.codegen.{name}": each for name, each in codegen.items()})
+
+
+@pytest.fixture(scope="module")
+def planned_once(spark: SparkSession) -> Iterator[None]:
+    """Queries of a module planned once, not again after every stage.
+
+    For large queries over a few records: planning again takes longer than running them.
+    """
+    yield from _set(spark, {"spark.sql.adaptive.enabled": "false"})
+
+
+def _set(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name) for name in settings}
     for name, value in settings.items():
-        spark.conf.set(f"spark.sql.codegen.{name}", value)
+        spark.conf.set(name, value)
     yield
     for name, old in before.items():
-        spark.conf.set(f"spark.sql.codegen.{name}", old or "")
+        spark.conf.set(name, old or "")

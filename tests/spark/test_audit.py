@@ -39,6 +39,8 @@ from tests.support.spark.written_logs import (
     write_ztick,
 )
 
+pytestmark = pytest.mark.usefixtures("planned_once")
+
 GRACE_NS = 10 * SECOND_NS
 Account = dict[str, tuple[int, int, int, int]]
 

@@ -32,7 +32,7 @@ def demo_of(directory: Path) -> Any:
     return module
 
 
-@pytest.mark.usefixtures("spark")
+@pytest.mark.usefixtures("planned_once")
 def test_every_claim_of_the_demo_holds(tmp_path, monkeypatch, capfd):
     earlier = tmp_path / "demo"
     earlier.mkdir()

@@ -32,6 +32,8 @@ from tests.support.spark.written_logs import (
     write_ztick,
 )
 
+pytestmark = pytest.mark.usefixtures("planned_once")
+
 MADE_NS = ns(10_000)
 
 

@@ -39,6 +39,8 @@ from tests.support.spark.written_logs import (
     write_ztick,
 )
 
+pytestmark = pytest.mark.usefixtures("planned_once")
+
 MADE_NS = ns(1_000_000)
 QUEUES = [f"queue{number:02d}" for number in range(15)]
 FAILED = ("failed", "timed-out", "cut-off")
