@@ -20,11 +20,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from journeyman.columnar.kernels.key_table import Hashes
-from journeyman.spark.lake.columns import Bools, Ints, arrow, begins_of, key_hashes, taken, text_of
-from journeyman.spark.lake.layout import DAY_NS, TABLES
+from journeyman.spark.lake.columns import (
+    Bools,
+    Ints,
+    arrow,
+    begins_of,
+    key_hashes,
+    shaped,
+    taken,
+    text_of,
+)
+from journeyman.spark.lake.layout import DAY_NS
 from journeyman.spark.lake.storage import name_of, partition_values, staged_path
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
-from journeyman.spark.source.options import arrow_schema
 
 _MOST_WAITING_ROWS: Final = 1_000_000
 _COARSE_BITS: Final = 20
@@ -131,13 +139,11 @@ def read_part(
 
 
 def with_place(rows: pa.Table, part: Part) -> pa.Table:
-    """Rows of a table of silver with the columns that its path holds, in the order of the table."""
+    """All columns of the table: also those that the path holds, and null for newer ones."""
     values, count = partition_values(part.name), rows.num_rows
     day = pa.scalar(date.fromisoformat(values["date"]), pa.date32())
-    rows = rows.append_column("date", pa.repeat(day, count))
-    rows = rows.append_column("host", pa.repeat(values["host"], count))
-    schema = arrow_schema(TABLES[part.table].schema)
-    return rows.select(schema.names).cast(schema)
+    place = {"date": pa.repeat(day, count), "host": pa.repeat(values["host"], count)}
+    return shaped({**{name: rows[name] for name in rows.column_names}, **place}, part.table)
 
 
 class PartitionWriter:
