@@ -132,6 +132,14 @@ def test_jobs_are_listed_by_queue_and_status_a_page_at_a_time(tmp_path: Path):
             ],
         )
         assert ask(server, "GET", f"/stored-jobs/{ids[1]}") == (200, done)
+        for _ in range(3):  # batches: the completed job is in the store alone
+            assert client.lease("none") is None
+        _, shown = ask(server, "GET", "/v1/work/jobs?queue=mail&limit=100")
+        assert [job["id"] for job in shown["jobs"]] == ids[::-1]
+        _, shown = ask(server, "GET", "/v1/work/jobs?state=completed")
+        assert [(job["id"], job["state"]) for job in shown["jobs"]] == [(ids[1], "completed")]
+        _, one = ask(server, "GET", f"/v1/work/jobs/{ids[1]}")
+        assert one["state"] == "completed"
 
 
 @pytest.mark.parametrize(

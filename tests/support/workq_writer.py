@@ -1,0 +1,144 @@
+"""A writer of the work queue with everything around it under control."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, cast
+
+from journeyman.engines.workq.engine import WorkqEngine
+from journeyman.errors import JourneymanError
+from journeyman.formats.workq import Command, NewerCommand, Record
+from journeyman.protocols.workq.commands import (
+    Add,
+)
+from journeyman.protocols.workq.replies import (
+    Leased,
+    Reply,
+)
+from journeyman.servers.workq.completed import CompletedJobs
+from journeyman.servers.workq.store import StoreRecorder
+from journeyman.servers.workq.writer import LogRecorder, WorkqWriter
+from journeyman.storage import Storage
+from journeyman.testing import ManualClock
+
+FAILED = "not recorded"
+
+
+def job_id(number: int) -> bytes:
+    return bytes.fromhex(f"00000000000040008000{number:012x}")
+
+
+def add(number: int, name: str = "q", payload: bytes = b"work") -> Add:
+    return Add(job_id(number), name, 1000, 60_000, payload)
+
+
+def leased(number: int, name: str = "q") -> Leased:
+    return Leased(job_id(number), name, 1000, b"work")
+
+
+class Journal:
+    """Keeps what is written; waits and fails when told to."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.paused: list[frozenset[str]] = []
+        self.errors: list[BaseException] = []
+        self.threads: list[str] = []
+        self.is_quick = False
+        self.keeps_pauses = True
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
+        assert self.gate.wait(30)
+        self.threads.append(threading.current_thread().name)
+        if self.errors:
+            raise self.errors.pop(0)
+        self.records += records
+        if paused is not None:
+            self.paused.append(frozenset(paused))
+
+    @property
+    def commands(self) -> list[Command | NewerCommand]:
+        return [record.command for record in self.records]
+
+
+class Caller:
+    """A client that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.is_leaving = False
+        self.is_lost = False
+        self.gives_up = lambda request: self.is_leaving
+        self.prefix = ""
+        self.dropped = False
+        self.rooms = 0
+
+    def render(self, reply: Reply) -> Any:
+        return reply
+
+    def render_failure(self) -> Any:
+        return FAILED
+
+    def answered(self, answers: list[Any]) -> None:
+        self.told += answers
+
+    def room(self) -> None:
+        self.rooms += 1
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+class Bench:
+    """A writer with everything around it under control."""
+
+    def __init__(
+        self, *, memory: bool = False, max_waiting: int = 10_000, store: Storage | None = None
+    ) -> None:
+        self.clock = ManualClock()
+        self.queue = WorkqEngine(seed=1)
+        self.journal = Journal()
+        recorder = self.journal if store is None else StoreRecorder(store, self.queue.job)
+        self.troubles: list[JourneymanError | None] = []
+        self.failures: list[BaseException] = []
+        self.outcomes: list[object] = []
+        self.writer = WorkqWriter(
+            self,
+            asyncio.get_running_loop(),
+            self.clock,
+            self.queue,
+            None if memory else cast(LogRecorder, recorder),
+            max_waiting=max_waiting,
+            completed=None if store is None else CompletedJobs(store, self.queue),
+        )
+
+    def on_batch(self) -> None:
+        """There is no ticker here."""
+
+    def on_trouble(self, error: JourneymanError | None) -> None:
+        self.troubles.append(error)
+
+    def on_failure(self, error: BaseException) -> None:
+        self.failures.append(error)
+
+    def on_answered(self, _: object, outcomes: Sequence[object], begun_ns: int) -> None:
+        assert begun_ns == self.clock.now_ns()
+        self.outcomes.extend(outcomes)
+
+    async def settle(self) -> None:
+        await asyncio.wait_for(self.writer.idle(), 30)
+
+    async def ask(self, caller: Caller, *requests: Any) -> list[Any]:
+        """What the caller is told because of these."""
+        before = len(caller.told)
+        self.writer.submit(caller, requests)
+        await self.settle()
+        return caller.told[before:]
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(test())
