@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from journeyman.engines.workq import extensions
+from journeyman.engines.workq import extensions, key_rates
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import PARENT_BYTES
+from journeyman.engines.workq.key_rates import KeyRates
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.folds import ledger as ledger_fold
 from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet, ParentEnded
@@ -159,6 +160,19 @@ def test_rate_of_a_key_counts_leases_from_before_a_restart_and_no_longer_than_it
     known = story.engine._state.extensions
     assert (known.lingering, known.forgetting) == ({}, {})
     assert set(known.options) == {job_id(3), job_id(4)}
+
+
+def test_leases_of_keys_are_forgotten_when_they_do_not_count_or_are_too_many(monkeypatch):
+    monkeypatch.setattr(key_rates, "MAX_STARTS", 4)
+    rates = KeyRates(2, per_ms=1000)
+    undone = [rates.note_start(key, at * MS) for at, key in enumerate("aabbc", 1)]
+    assert list(rates.starts) == ["b", "c"]  # five are too many
+    for undo in reversed(undone[2:]):
+        undo()
+    assert list(rates.starts) == ["a"]
+    assert rates.opens_ns("a", 3 * MS) == 1001 * MS
+    rates.note_start("d", 1002 * MS)  # the last of "a" is over
+    assert list(rates.starts) == ["d"]
 
 
 def test_clock_that_was_set_back_does_not_close_a_key_for_long(story: Story):
