@@ -36,6 +36,7 @@ from journeyman.logs.ledger.log import LedgerLog
 from journeyman.logs.recovery import inspect_file
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
+from journeyman.servers.http.past.lake import PastLake
 from journeyman.spark.audit.audits import audit_of_lake
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import depth
@@ -559,6 +560,18 @@ def test_the_report_of_a_lake_counts_what_the_logs_said(spark, world):
     }
     assert queues <= known
     assert queues
+
+
+def test_the_console_shows_the_days_of_a_lake_without_spark(world):
+    days = PastLake(str(world.lake)).lake_days(10_000)
+    assert days == sorted(days, reverse=True)
+    started = Counter(
+        (day(t.started), dialect)
+        for (_, dialect), tries in world.tries.items()
+        for t in tries
+        if t.started is not None
+    )
+    assert Counter({(date, dialect): count for date, dialect, _, count, *_ in days}) == started
 
 
 def test_an_audit_of_a_lake_finds_what_the_logs_said(spark, world):
