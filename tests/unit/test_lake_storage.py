@@ -228,3 +228,11 @@ def test_readers_are_as_far_behind_as_the_items_say(tmp_path):
         ("a", 1, 4, 2, 6),
         ("b", 4, 4, 0, 0),
     ]
+
+
+def test_tables_of_gold_are_read_without_spark_too(tmp_path):
+    row = {"jobs": 7, "host": "h", "month": DAY[:7]}
+    with change_lake(str(tmp_path)) as lake:
+        lake.commit([lake.stage_arrow(pa.Table.from_pylist([row]), "gold/latency_daily")], {})
+
+    assert read_table(f"{tmp_path}/gold/latency_daily").to_pylist() == [row]

@@ -24,6 +24,7 @@ from journeyman.formats.framing import Stop
 from journeyman.logs.catalog import KESTREL, LogFile
 from journeyman.logs.detection import LogFinder
 
+_PARTITIONS = ("date=", "month=")  # how directories of a lake's tables begin
 _GOOD_ENDS = (Stop.EOF, Stop.TORN, Stop.ZERO_BYTE)
 
 
@@ -33,7 +34,7 @@ def read_table(path: str, *, payloads: bool = False) -> pa.Table:
         deltalake: Any = import_module("deltalake")
         table: pa.Table = deltalake.DeltaTable(path).to_pyarrow_table()
         return table
-    if os.path.isdir(path) and any(name.startswith("date=") for name in os.listdir(path)):
+    if os.path.isdir(path) and any(name.startswith(_PARTITIONS) for name in os.listdir(path)):
         return ds.dataset(path, format="parquet", partitioning="hive").to_table()
     logs = LogFinder(RealDisk(), lambda _: None).find([path])
     files = [file for log in logs for file in log.files if file.reader is None]
