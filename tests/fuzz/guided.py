@@ -25,7 +25,7 @@ def main(argv: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for number, data in enumerate(target.corpus()):
             (Path(folder) / f"seed-{number}").write_bytes(data)
-        limits = ["-max_len=16384", "-timeout=5", "-rss_limit_mb=1024"]
+        limits = ["-max_len=16384", "-timeout=30", "-rss_limit_mb=1024"]
         atheris.Setup([argv[0], *limits, *options, folder], target.check)
         atheris.Fuzz()
 

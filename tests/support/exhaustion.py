@@ -4,6 +4,8 @@
     descriptors   more connections than files may be open; logs are still rotated and compacted
     queues        more fan-out queues than are allowed
     names         very many rules and timetables
+    children      very many jobs are due at once; then no program can be started at all
+    disk          a small file system is full; room comes back; the server is killed
 
 Each returns a line that says what it did.
 """
@@ -12,12 +14,13 @@ from __future__ import annotations
 
 import resource
 import socket
+import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 from journeyman.units import MIB
-from tests.support.crash.acknowledged import COMMANDS, Sender
+from tests.support.crash.acknowledged import COMMANDS, Sender, job_id
 from tests.support.servers.schedule_process import LineClient
 from tests.support.servers.whole_process import WholeProcess
 from tests.support.servers.workq_process import WorkqClient
@@ -83,12 +86,81 @@ def names(directory: Path, count: int = 5_000) -> str:
         return f"{count} rules and {count} timetables: {size // MIB} MiB in memory"
 
 
+def children(directory: Path, jobs: int = 300, most: int = 20) -> str:
+    with WholeProcess(directory, settings={"schedule.max_runs": str(most)}) as server:
+        with server.client() as client:
+            _all_ok(client, ['1 RULE SET r job. shell "sleep 0.05"'])
+            _all_ok(client, [f"1 SET job.{n} 1700000000000000000" for n in range(jobs)])
+        seen = 0
+        while int(server.stat()["jobs_executed"]) < jobs:
+            seen = max(seen, _children(server.process.pid))
+        assert 0 < seen <= most + 1, seen  # and the one that ends them with a killed server
+    calls = "vfork,fork,clone"  # threads come from clone3
+    fault = ["-e", f"trace={calls}", "-e", f"inject={calls}:error=EAGAIN:when=1+"]
+    second = directory / "second"
+    second.mkdir()
+    prefix = ["strace", "-f", "-o", "/dev/null", *fault]
+    with WholeProcess(second, prefix=prefix) as server:
+        with server.client() as client:
+            _all_ok(client, ["1 RULE SET r job. shell true"])
+            _all_ok(client, [f"1 SET job.{n} 1700000000000000000" for n in range(jobs)])
+        server.wait_until(lambda: int(server.stat()["jobs_failed"]) == jobs, "all have failed")
+        assert server.ask("1 SET fine 4000000000000000000") == "1 OK"
+        server.kill()
+    return f"{jobs} jobs due at once: {seen} processes; without any, {jobs} jobs failed"
+
+
+def disk(directory: Path, size: int = 4 * MIB) -> str:
+    data = directory / "data"
+    data.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", data], check=True)
+    try:
+        return _fill(directory, data, size)
+    finally:
+        subprocess.run(["umount", data], check=True)
+
+
+def _fill(directory: Path, data: Path, size: int) -> str:
+    ballast = data / "ballast"
+    ballast.write_bytes(bytes(size // 4))
+    added: list[str] = []
+    with WholeProcess(directory) as server:
+        with WorkqClient(server.ports["work"]) as client:
+            while (answer := client.ask(_large_job(len(added)), bytes(10_000))) == "+OK":
+                added.append(answer)
+            assert answer.startswith("-SERVER-ERROR"), answer
+            assert client.ask(f"delete {job_id(len(added))}") == "-NOT-FOUND"
+            assert server.ask("1 GET none").startswith("1 ERROR not_found")
+            ballast.unlink()
+            again = _large_job(len(added) + 1)
+            server.wait_until(lambda: client.ask(again, bytes(10_000)) == "+OK", "there is room")
+        assert server.ask("1 SET fine 4000000000000000000") == "1 OK"
+        server.kill()
+    with WholeProcess(directory) as server, WorkqClient(server.ports["work"]) as client:
+        found = [client.ask(f"delete {job_id(n)}") for n in range(len(added) + 2)]
+        assert found == [*added, "-NOT-FOUND", "+OK"]
+        assert server.ask("1 GET fine").startswith("1 OK")
+    return f"a full disk refused the {len(added) + 1}th job; with room again, and a kill, all hold"
+
+
+def _large_job(number: int) -> str:
+    return f"add {job_id(number)} q 60000 60000000 10000"
+
+
 LANES: Mapping[str, Callable[[Path], str]] = {
     "memory": memory,
     "descriptors": descriptors,
     "queues": queues,
     "names": names,
+    "children": children,
+    "disk": disk,
 }
+
+
+def _children(pid: int) -> int:
+    """Programs that run now, with those that they have started counted as one."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return sum(len(each.read_text().split()) for each in tasks)
 
 
 def _ask(port: int, questions: bytes) -> socket.socket:
