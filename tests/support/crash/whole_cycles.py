@@ -127,8 +127,10 @@ class SocketWire:
 class WholeCycles:
     """The loop. AssertionError: what was answered does not hold."""
 
-    def __init__(self, directory: Path, *, seed: int) -> None:
+    def __init__(self, directory: Path, *, seed: int, load_s: float = MAX_LOAD_S) -> None:
+        """``load_s``: how long the load goes on, at most, after ENOUGH operations."""
         self.directory = directory
+        self._load_s = load_s
         self.tally = WholeTally()
         self._seed = seed
         self._random = random.Random(seed)
@@ -195,7 +197,7 @@ class WholeCycles:
         while len(self._history.operations) < enough:
             assert time.monotonic() < deadline, f"no load: {self._server.lines[-20:]}"
             await asyncio.sleep(0.01)
-        await asyncio.sleep(self._random.uniform(0, MAX_LOAD_S))
+        await asyncio.sleep(self._random.uniform(0, self._load_s))
         self._server.kill()
         self._history.server_died()
         self._cut_all()
