@@ -24,10 +24,10 @@ import asyncio
 import gzip
 import hashlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -137,6 +137,27 @@ class Route:
         return self.path
 
 
+T = TypeVar("T")
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Do the work even if the client leaves meanwhile. A refusal is for no one then; a mistake is
+    still one."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(_end_unheard)
+        raise
+
+
+def _end_unheard(task: asyncio.Task[Any]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, ApiError | web.HTTPException):
+        context = {"message": "after the client had left", "exception": error}
+        task.get_loop().call_exception_handler(context)
+
+
 class Routes:
     """The routes of an application, and the answers that are kept for idempotency keys."""
 
@@ -158,10 +179,10 @@ class Routes:
             request["body_is_in"]()
             key = request.headers.get("Idempotency-Key") if route.method == "POST" else None
             if key is not None:
-                return await asyncio.shield(self._answer_once(route, request, data, key))
+                return await to_the_end(self._answer_once(route, request, data, key))
             if route.waits or route.media_type == EVENTS:
                 return await self._answer(route, request, data)
-            return await asyncio.shield(self._answer(route, request, data))
+            return await to_the_end(self._answer(route, request, data))
 
         return handle
 

@@ -10,9 +10,9 @@
                                                history.py, linearizability.py, models.py, checks.py
 
 What is simulated is what the server is given: time, disk, threads, connections and programs. All
-the rest is the code that runs in production. What it does not show: two threads that take turns
-inside of one piece of work, HTTP, TLS, the store, and real kernels. tests/crash has kills of real
-processes.
+the rest is the code that runs in production, on logs or on a store (store.py), HTTP included. What
+it does not show: two threads that take turns inside of one piece of work, TLS, the engines of
+stores, and real kernels. tests/crash has kills of real processes.
 """
 
 from journeyman.testing.simulation.history import UNKNOWN, History, Operation

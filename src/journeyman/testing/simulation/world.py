@@ -200,10 +200,15 @@ class Loop(asyncio.AbstractEventLoop):
     def die(self) -> None:
         """Nothing of this process happens any more. Its coroutines are closed, for their memory."""
         self.is_dead = True
-        for task in list(self.tasks):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            _close(task.get_coro())
-        self.tasks.clear()
+        around = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)  # what its code begins now begins here, and never happens
+        try:
+            for task in list(self.tasks):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _close(task.get_coro())
+            self.tasks.clear()
+        finally:
+            asyncio._set_running_loop(around)
 
     # -- what asyncio asks of a loop --
 

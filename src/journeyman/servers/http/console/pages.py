@@ -36,6 +36,7 @@ from journeyman.servers.http.routes import (
     check_for_all,
     check_may_write,
     covers_all,
+    to_the_end,
 )
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
@@ -349,7 +350,7 @@ class Console:
         check_may_write(request["token"])
         action = self._actions.read(form)
         # Whoever leaves the page now has confirmed it all the same.
-        said = await asyncio.shield(self._actions.carry_out(asked(request), action))
+        said = await to_the_end(self._actions.carry_out(asked(request), action))
         session: Session = request["session"]
         session.said = said[:MAX_SAID]
         raise web.HTTPSeeOther(local(form.get("back", "/")))
