@@ -175,6 +175,18 @@ def test_leases_of_keys_are_forgotten_when_they_do_not_count_or_are_too_many(mon
     assert list(rates.starts) == ["d"]
 
 
+def test_keys_of_a_rate_take_little_memory():
+    rates = KeyRates(10, per_ms=DAY_MS)
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            rates.note_start(f"key {number}", START_NS + number)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 500 * 1000  # 500 MB for as many as a queue remembers
+
+
 def test_clock_that_was_set_back_does_not_close_a_key_for_long(story: Story):
     limit(story, Limits(key_rate=1, key_per_ms=1000))
     story.add(1, "k")

@@ -91,7 +91,7 @@ class JobAssembly:
         self.extensions = extensions or LoadedExtensions()
         self._rates = self.extensions.rates
         self._starts: dict[str, list[int]] = {}  # of leases, by queue
-        self.key_starts: dict[tuple[str, str], deque[int]] = {}  # by queue and key, if that counts
+        self.key_starts: dict[tuple[str, str], list[int]] = {}  # by queue and key, if that counts
         self._completed: set[bytes] = set()  # jobs that have expired after that
         self._paused = frozenset(paused)
         self._state = WorkqState(seed)
@@ -221,7 +221,7 @@ class WorkqLoader:
         self._rates = self._extensions.rates
         self._key_rates = self._extensions.key_rates
         self._starts: dict[str, deque[int]] = {}  # of queues with a rate
-        self._key_starts: dict[tuple[str, str], deque[int]] = {}  # of queues whose keys have one
+        self._key_starts: dict[tuple[str, str], list[int]] = {}  # of queues whose keys have one
         self._states: dict[bytes, FoldedJob | Orphans] = {}
         self._timeouts_ns: dict[bytes, int] = {}  # of the last timeout-attempt
         self._names: dict[str, None] = {}
@@ -249,8 +249,9 @@ class WorkqLoader:
             self._starts.setdefault(name, deque(maxlen=rate)).append(logged_ns)
         options = self._extensions.options.get(job_id)
         if options is not None and options.key and (rate := self._key_rates.get(name, 0)):
-            starts = self._key_starts.setdefault((name, options.key), deque(maxlen=rate))
+            starts = self._key_starts.setdefault((name, options.key), [])
             starts.append(logged_ns)
+            del starts[:-rate]
 
     def finish(self, *, now_ns: int, paused: Iterable[str] = (), seed: int = 0) -> WorkqEngine:
         assembly = JobAssembly(now_ns, paused, seed, self._extensions)
