@@ -386,6 +386,20 @@ def test_a_replaced_file_does_not_match_the_index_of_the_old_one(tmp_path):
     assert len(found) == COUNT + 20
 
 
+def test_a_file_that_is_replaced_while_it_is_read_gets_no_index_of_the_old_one(tmp_path):
+    """Its marks would be inside of records, and would match the bytes before them."""
+    path, where = write_log(tmp_path, "workq")
+    reader, partitions = plan("workq", where)
+    batches = (batch for partition in partitions for batch in reader.read(partition))
+    next(batches)
+    cleaned = tmp_path / "cleaned"
+    left = [record_of("workq", number) for number in range(1, COUNT, 2)]
+    cleaned.write_bytes(workq.HEADER + b"".join(map(workq.CODEC.encode, left)))
+    cleaned.replace(path)
+    assert sum(batch.num_rows for batch in batches) > 0
+    assert index_at(path) is None
+
+
 @pytest.mark.parametrize("dialect", ["workq", "kestrel", "ledger"])
 def test_files_outside_of_the_time_asked_for_are_not_read(dialect, tmp_path):
     path, where = write_log(tmp_path, dialect)

@@ -76,6 +76,26 @@ def test_a_client_that_leaves_does_not_end_the_process(tmp_path: Path):
     asyncio.run(ask())
 
 
+def test_a_client_that_is_cancelled_twice_gets_no_answer_mixed_up(tmp_path: Path):
+    """It leaves, and its time is over: the next question still waits for the child."""
+    run("generate", "workq", tmp_path, "--records", 20)
+
+    async def ask() -> None:
+        machine = TimeMachine(LIMIT_BYTES)
+        span = await machine.ask(str(tmp_path), "span")
+        leaving = asyncio.ensure_future(machine.ask(str(tmp_path), "counts", 2**60, ""))
+        for _ in range(2):
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            leaving.cancel()
+        assert await machine.ask(str(tmp_path), "span") == span
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        await end(machine)
+
+    asyncio.run(ask())
+
+
 def test_a_log_that_does_not_fit_is_refused_and_the_next_question_answered(tmp_path: Path):
     large, small = tmp_path / "large", tmp_path / "small"
     large.mkdir()

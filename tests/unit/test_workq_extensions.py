@@ -187,6 +187,53 @@ def test_keys_of_a_rate_take_little_memory():
     assert taken < 500 * 1000  # 500 MB for as many as a queue remembers
 
 
+def test_very_many_keys_are_forgotten_in_steps():
+    """All that came within a day may be over at once, and a lease must not wait for that."""
+    rates = KeyRates(1, per_ms=1000)
+    for number in range(1000):
+        rates.note_start(f"k{number}", MS)
+    undo = rates.note_start("late", 2000 * MS)
+    assert 900 <= len(rates.starts) < 1000
+    undo()
+    assert list(rates.starts) == [f"k{number}" for number in range(1000)]
+    for _ in range(200):
+        rates.note_start("late", 2000 * MS)
+    assert list(rates.starts) == ["late"]
+
+
+def test_keys_of_jobs_that_have_ended_are_bounded(story: Story, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(extensions, "MAX_LINGERING", 2)
+    limit(story, Limits(key_rate=1, key_per_ms=DAY_MS))
+    for number, key in enumerate("abc", 1):
+        story.add(number, key)
+    assert story.lease() == [1, 2, 3]
+    known = story.engine._state.extensions
+    for number in (1, 2):
+        story.decide(Complete(job_id(number), b""))
+    story.engine.begin_batch()
+    story.decide(Complete(job_id(3), b""))
+    assert (set(known.lingering), set(known.forgetting)) == ({job_id(2), job_id(3)}, {job_id(1)})
+    story.engine.undo_batch()
+    assert (set(known.lingering), set(known.forgetting)) == ({job_id(1), job_id(2)}, set())
+    story.decide(Complete(job_id(3), b""))
+    assert (len(known.lingering), len(known.forgetting)) == (2, 1)
+
+
+def test_keys_are_kept_for_the_longest_of_all_rates(story: Story):
+    known = story.engine._state.extensions
+    found = []
+    for name, per_ms in (("a", 1000), ("b", 5000), ("c", 0), ("b", 2000), ("b", 0), ("a", 0)):
+        story.engine.begin_batch()
+        for undone in (True, False):
+            before = known.key_period_ns
+            story.decide(SetLimits(name, Limits(0, 0, 1, 0, per_ms and 1, per_ms)))
+            if undone:
+                story.engine.undo_batch()
+                assert known.key_period_ns == before
+        found.append(known.key_period_ns // MS)
+    assert found == [1000, 5000, 5000, 2000, 1000, 0]
+
+
 def test_clock_that_was_set_back_does_not_close_a_key_for_long(story: Story):
     limit(story, Limits(key_rate=1, key_per_ms=1000))
     story.add(1, "k")

@@ -45,6 +45,7 @@ MAX_CHILDREN_BYTES: Final = 256 * 1024 * 1024  # of payloads and parents of all 
 PARENT_BYTES: Final = 128  # what a parent of a child takes
 MAX_CHILDREN_OF_ONE: Final = 1000  # that wait for the same parent
 FORGET_LIMIT: Final = 500  # options forgotten in one decision
+MAX_LINGERING: Final = 1_000_000  # keys of jobs that have ended
 FORGET_AFTER_NS: Final = 1_000_000_000
 
 K = TypeVar("K")
@@ -238,7 +239,10 @@ class Extensions:
             self.drop(self.limited, queue.name)
         else:
             self.put(self.limited, queue.name, queue)
-        self._find_key_period()
+        if limits.key_per_ms < before[0].key_per_ms:  # it may have been the longest
+            self._find_key_period()
+        else:  # a start sets the limits of very many queues
+            self.key_period_ns = max(self.key_period_ns, limits.key_per_ms * NS_PER_MS)
 
     def _find_key_period(self) -> None:
         periods_ms = [queue.limits.key_per_ms for queue in self.limited.values()]
@@ -308,11 +312,16 @@ class Extensions:
         self._forget_later(self.forgetting, job_id, now_ns)
 
     def forget_options(self, job_id: bytes, options: JobOptions, now_ns: int) -> None:
-        """The same, of a job that has ended; a rate may still count its leases by its key."""
-        if options.key and self.key_period_ns:
-            self.put(self.lingering, job_id, now_ns + self.key_period_ns)
-        else:
+        """The same, of a job that has ended; a rate may still count its leases by its key. If too
+        many have such keys, the one that ended first is forgotten."""
+        if not options.key or not self.key_period_ns:
             self.forget(job_id, now_ns)
+            return
+        self.put(self.lingering, job_id, now_ns + self.key_period_ns)
+        if len(self.lingering) > MAX_LINGERING:
+            oldest = next(iter(self.lingering))
+            self.drop(self.lingering, oldest)
+            self.forget(oldest, now_ns)
 
     def forget_parent(self, parent: bytes, now_ns: int) -> None:
         """Nor that this one has ended: no job waits for it."""

@@ -19,6 +19,7 @@ from journeyman.engines.sorted_set import SortedSet
 from journeyman.units import NS_PER_MS
 
 MAX_STARTS: Final = 1_000_000  # of a queue; then the key that was idle longest is forgotten
+FORGET_LIMIT: Final = 10  # keys forgotten in one lease
 
 
 class KeyRates:
@@ -82,9 +83,9 @@ class KeyRates:
         return undo
 
     def _forget(self, now_ns: int) -> list[tuple[str, list[int]]]:
-        """Keys that do not count any more, or are too many."""
-        forgotten = []
-        while len(self.starts) > 1:
+        """Keys that do not count any more, or are too many; a few at a time."""
+        forgotten: list[tuple[str, list[int]]] = []
+        while len(self.starts) > 1 and len(forgotten) < FORGET_LIMIT:
             key, starts = next(iter(self.starts.items()))
             if now_ns < starts[-1] + self._per_ns and self._count <= MAX_STARTS:
                 break

@@ -11,6 +11,7 @@ import asyncio
 import os
 import pickle
 import sys
+from contextlib import suppress
 from typing import Any
 
 from journeyman.servers.http.errors import ApiError
@@ -47,8 +48,11 @@ class TimeMachine:
                     return await asyncio.shield(asking)
                 except asyncio.CancelledError:
                     # Who asked has left. What the child has read so far is for the next one; its
-                    # answer must not be taken for that of the next question.
-                    await asyncio.wait([asking])
+                    # answer must not be taken for that of the next question, even if the request is
+                    # cancelled once more meanwhile. ``close`` ends the wait.
+                    while not asking.done():
+                        with suppress(asyncio.CancelledError):
+                            await asyncio.wait([asking])
                     raise
         finally:
             self._waiting -= 1

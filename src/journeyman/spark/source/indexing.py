@@ -23,7 +23,12 @@ from journeyman.columnar.chunks import Chunk
 from journeyman.disk import RealDisk
 from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
-from journeyman.logs.indexes import IndexDraft, is_worth_an_index, try_to_save
+from journeyman.logs.indexes import (
+    IndexDraft,
+    is_worth_an_index,
+    remove_index,
+    try_to_save,
+)
 from journeyman.spark.source.decoding import raw_numbers
 from journeyman.spark.source.options import KESTREL, LEDGER, WORKQ, ZTICK
 from journeyman.spark.source.splits import Piece, index_of
@@ -53,8 +58,10 @@ def indexed(piece: Piece, items: Iterable[Chunk | Damage]) -> Iterator[Chunk | D
             else:
                 draft.note_chunk(item.batch)
         yield item
-    if draft is not None and draft.reaches(piece.file):
+    if draft is not None and draft.reaches(piece.file) and _is_in_place(piece):
         try_to_save(RealDisk(), piece.context.file, draft, temporary=_TEMPORARY)
+        if not _is_in_place(piece):
+            remove_index(RealDisk(), piece.context.file)
 
 
 def _is_worth_it(piece: Piece) -> bool:
@@ -65,15 +72,24 @@ def _is_worth_it(piece: Piece) -> bool:
         return False
     if not is_worth_an_index(file.size) or file.reader is not None:
         return False
-    try:
-        # What is read may be a link on a file that is gone; and its server must not be kept from
-        # writing there.
+    try:  # its server must not be kept from writing there
         is_ours = os.stat(posixpath.dirname(path)).st_uid == os.geteuid()
-        is_there = os.stat(path).st_ino == file.identity
     except OSError:
         return False
-    known = index_of(piece) if is_ours and is_there else None
-    return is_ours and is_there and (known is None or known.size < file.size)
+    if not is_ours or not _is_in_place(piece):
+        return False
+    known = index_of(piece)
+    return known is None or known.size < file.size
+
+
+def _is_in_place(piece: Piece) -> bool:
+    """Whether the file that is read still has its name: what is read may be a link on one that is
+    gone, and a log may be cleaned meanwhile. Marks of another file would be inside of records."""
+    try:
+        found = os.stat(piece.context.file)
+    except OSError:
+        return False
+    return (found.st_ino, found.st_size) == (piece.file.identity, piece.file.size)
 
 
 class _ChunkDraft(IndexDraft):
