@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from journeyman.columnar.workq.attempts import NO_TIME
 from journeyman.spark.lake import folding, gold
+from journeyman.spark.lake.columns import key_hashes
 from journeyman.spark.lake.layout import HOUR_NS
+from journeyman.spark.lake.parts import Wanted, parts_of, read_part, with_place
 from tests.support.report_counts import percentile
 
 ROWS = 70_000
@@ -108,3 +112,17 @@ def test_percentiles_are_those_of_a_sorted_list(most):
             expected_s = (percentile(mine, rank) or 0) / 1e9
             assert row[f"wait_{name}_s"] == row[f"run_{name}_s"] == expected_s
     assert sum(row["started"] for row in found["gold/latency_daily"].to_pylist()) == ROWS
+
+
+@pytest.mark.parametrize("of_keys", [False, True])
+def test_a_column_that_is_newer_than_a_file_is_null(of_keys: bool, tmp_path: Path):
+    file = tmp_path / "date=2026-11-17" / "host=a" / "0.parquet"
+    file.parent.mkdir(parents=True)
+    columns = {"key": ["a", "b"], "dialect": ["workq", "workq"], "many": [[1], [2, 3]]}
+    pq.write_table(pa.table(columns), file)
+    (part,) = parts_of("silver/jobs", str(file), of_keys=of_keys)
+    wanted = Wanted(key_hashes(pa.array(["a", "b"]))) if of_keys else None
+    ((rows, _),) = read_part(part, ["key", "queue", "dialect", "many"], "key", wanted)
+    assert rows["many"].to_pylist() == [[1], [2, 3]]
+    found = with_place(rows, part).select(["host", "key", "queue", "dialect"]).to_pylist()
+    assert [tuple(row.values()) for row in found] == [("a", key, None, "workq") for key in "ab"]

@@ -118,24 +118,28 @@ class Wanted:
 def read_part(
     part: Part, columns: Sequence[str], key: str = "key", wanted: Wanted | None = None
 ) -> Iterator[tuple[pa.Table, Ints]]:
-    """Rows, and their numbers in the file. With ``wanted``, only rows whose key is."""
-    words = [] if wanted is None else [name for name in columns if name in _WORDS]
-    with pq.ParquetFile(part.path, read_dictionary=words) as file:
-        before = sum(file.metadata.row_group(at).num_rows for at in range(part.group))
+    """Rows, and their numbers in the file, which may be older than a column and lack it. With
+    ``wanted``, only rows whose key is."""
+    known = pq.read_metadata(part.path)
+    kept = known.schema.to_arrow_schema().names
+    names = [name for name in columns if name in kept]
+    words = [] if wanted is None else [name for name in names if name in _WORDS]
+    with pq.ParquetFile(part.path, metadata=known, read_dictionary=words) as file:
+        before = sum(known.row_group(at).num_rows for at in range(part.group))
         if wanted is None:
-            rows = file.read_row_group(part.group, list(columns))
+            rows = file.read_row_group(part.group, names)
             yield rows, np.arange(before, before + part.rows)
             return
         keys = text_of(file.read_row_group(part.group, [key])[key])
         mask = wanted.mask(key_hashes(keys.fill_null(""))) & np.asarray(keys.is_valid())
         places = np.flatnonzero(mask)
         if len(places):
-            others = [name for name in columns if name != key]
+            others = [name for name in names if name != key]
             rows = taken(file.read_row_group(part.group, others), places)
             found = {name: rows[name] for name in others} | {key: keys.take(arrow.array(places))}
             for name in words:  # the few that are left
                 found[name] = text_of(found[name])
-            yield pa.table({name: found[name] for name in columns}), places + before
+            yield pa.table({name: found[name] for name in names}), places + before
 
 
 def with_place(rows: pa.Table, part: Part) -> pa.Table:
