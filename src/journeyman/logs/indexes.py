@@ -45,7 +45,7 @@ from journeyman.logs.publication import put_in_place, write_whole
 INDEX_DIRECTORY = ".index"
 MARK_BYTES = 1024 * 1024  # from one mark to the next, at least
 MIN_INDEXED_BYTES = 1024 * 1024
-NEAR_BYTES = 64 * 1024  # before a mark; who begins there checks them
+NEAR_BYTES = 64 * 1024  # before a mark; a reader that begins there checks them
 PROOF_BYTES = 4096
 _MAX_INDEX_BYTES = 256 * 1024 * 1024
 _VERSION = 2

@@ -6,7 +6,7 @@
     gates     when a key of which jobs are held back has room again: then one of them is looked at
 
 What counts is state, and can be undone. Gates are not: one too many does no harm, since the job is
-held back again if its key has no room, and whoever holds a job back sets one.
+held back again if its key has no room, and holding a job back sets one.
 """
 
 from __future__ import annotations

@@ -325,10 +325,10 @@ class BulkLoader:
         """Jobs of one queue, not expired."""
         specs = [rows.specs[begin:end] for begin, end in pairwise(rows.ends)]
         by_shard = [*map(specs.__getitem__, rows.by_shard)]
-        for job_id in self._jobs.lay_sharded(_cut(rows.ids, ID_BYTES), by_shard, rows.counts):
+        for job_id in self._jobs.lay_sharded(cut(rows.ids, ID_BYTES), by_shard, rows.counts):
             self.mark_odd(job_id)
         self._ready.setdefault(queue, []).extend(specs)
-        self._keys += _cut(rows.expiries, KEY_BYTES)
+        self._keys += cut(rows.expiries, KEY_BYTES)
 
     def add_job(self, job_id: bytes, spec: Spec) -> None:
         self._touched.add(job_id)
@@ -373,7 +373,8 @@ class BulkLoader:
         return assembly.finish()
 
 
-def _cut(data: bytes, size: int) -> list[bytes]:
+def cut(data: bytes, size: int) -> list[bytes]:
+    """Pieces of one size, end to end."""
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 

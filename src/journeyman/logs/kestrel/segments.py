@@ -65,7 +65,7 @@ class Segment:
     marks: list[Mark] = field(default_factory=list, compare=False)
     first_ms: int = field(default=_FOREVER_MS, compare=False)  # the earliest time of an item
     last_ms: int = field(default=-_FOREVER_MS, compare=False)
-    timeless: bool = field(default=False, compare=False)  # it has records that are no items
+    timeless: bool = field(default=False, compare=False)  # it has records other than items
     indexed: bool = field(default=False, compare=False)  # there is a file that says all this
     sealed_to: int | None = field(default=None, compare=False)  # where the last seal found ends
 

@@ -60,7 +60,7 @@ def prepare(reader: str, path: str) -> None:
         if sum(map(os.path.getsize, names)) >= BULK_BYTES and can_use(RealDisk()):
             _prepared[reader] = _start(reader)
     except OSError:
-        return  # who opens the log will say what is wrong
+        return  # opening the log will say what is wrong
 
 
 def dismiss() -> None:

@@ -356,8 +356,8 @@ class _Connections:
         return protocol
 
     def _make_room(self) -> bool:
-        """Close the one that has waited longest: who sends requests in time gets in, however many
-        connections a client holds open without one."""
+        """Close the one that has waited longest: a client that sends requests in time gets in,
+        however many connections others hold open without one."""
         waiting = [each for each in self._since if each.transport is not None]
         longest = min(waiting, key=self._since.__getitem__, default=None)
         if longest is None or self._since[longest] > self._around.loop.time() - SPARED_S:

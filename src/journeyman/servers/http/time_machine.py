@@ -47,7 +47,7 @@ class TimeMachine:
                 try:
                     return await asyncio.shield(asking)
                 except asyncio.CancelledError:
-                    # Who asked has left. What the child has read so far is for the next one; its
+                    # The client has left. What the child has read so far is for the next one; its
                     # answer must not be taken for that of the next question, even if the request is
                     # cancelled once more meanwhile. ``close`` ends the wait.
                     while not asking.done():

@@ -36,12 +36,13 @@ from journeyman.engines.workq.job import (
     BIAS,
     HAS_TIME,
     HEAD_BYTES,
+    ID_BYTES,
     IS_SCHEDULE,
     TOP_PRIORITY,
     job_id_of,
     with_time,
 )
-from journeyman.engines.workq.loading import BulkLoader, ReadyRows, WorkqLoader
+from journeyman.engines.workq.loading import BulkLoader, ReadyRows, WorkqLoader, cut
 from journeyman.formats.framing import Buffer, Stop
 from journeyman.formats.workq import CODEC, HEADER, Command, Instant, JobAdded
 from journeyman.logs.recovery import FileReport, RecoveryReport
@@ -67,10 +68,8 @@ _HEAD = np.dtype(
 _KEY = np.dtype([("moment", _MOMENT), ("job_id", "V16")])
 assert _HEAD.itemsize == HEAD_BYTES
 
-CHUNK_ROWS = (
-    1 << 14
-)  # specs that are in the cache, and the server takes some in while the next are decoded
-_ID_BYTES = 16
+# Specs that are in the cache, and the server takes some in while the next are decoded.
+CHUNK_ROWS = 1 << 14
 _LAST_ADD = int(Command.SCHEDULE)
 _SANE_NS = 2**62  # times beyond may have been cut, and sums with a TTL would not fit
 _SANE_MS = 2**40
@@ -139,7 +138,7 @@ class _Recorder:
 def warm_up() -> None:
     """Have the kernels loaded, while there is nothing to read yet."""
     now = Instant(0)
-    added = JobAdded(now, bytes(_ID_BYTES), "a", 1, 1, 0, 0, 0, b"a", None, now)
+    added = JobAdded(now, bytes(ID_BYTES), "a", 1, 1, 0, 0, 0, b"a", None, now)
     sample = HEADER + CODEC.encode(added)
     _load_rows(columnar.decode(sample, payloads=True).batch, _Recorder(0, {}))
 
@@ -247,8 +246,8 @@ class _Specs:
     def ready(self, chosen: Ints | slice, keys: Any) -> ReadyRows:
         raw_ids = keys["job_id"][chosen].copy()
         ids = frozen(raw_ids.view(np.uint8))
-        starts = np.arange(0, ids.size, _ID_BYTES)
-        shards = zlib_crcs(ids, starts, np.full(len(starts), _ID_BYTES)) % SHARDS
+        starts = np.arange(0, ids.size, ID_BYTES)
+        shards = zlib_crcs(ids, starts, np.full(len(starts), ID_BYTES)) % SHARDS
         by_shard = np.argsort(shards, kind="stable")
         ends, specs = self._packed(chosen)
         return ReadyRows(
@@ -274,7 +273,7 @@ def _load_events(
     batch: pa.RecordBatch, kinds: Ints, id_bytes: bytes, adds: Ints, loader: BulkLoader | _Recorder
 ) -> None:
     """The adds of the batch are in already; what stands before the add of its id is odd."""
-    ids = _slices(id_bytes, _ID_BYTES)
+    ids = cut(id_bytes, ID_BYTES)
     added_at = {ids[row]: row for row in adds.tolist()}
     logged = stored_in(batch.column("logged_ns")).tolist()
     results = batch.column("result").to_pylist()
@@ -295,7 +294,7 @@ def _fold_odd(view: Buffer, odd: set[bytes], fold: WorkqLoader) -> None:
 
 
 def _odd_offsets(batch: pa.RecordBatch, odd: set[bytes]) -> list[int]:
-    ids = _slices(_values(batch.column("job_id")), _ID_BYTES)
+    ids = cut(_values(batch.column("job_id")), ID_BYTES)
     offsets = stored_in(batch.column("offset"))
     return [int(offsets[row]) for row, job_id in enumerate(ids) if job_id in odd]
 
@@ -322,7 +321,3 @@ def _values(column: Any) -> bytes:
     """The bytes of a binary column without nulls, end to end."""
     values = column.buffers()[2]
     return b"" if values is None else bytes(values)
-
-
-def _slices(data: bytes, size: int) -> list[bytes]:
-    return [data[at : at + size] for at in range(0, len(data), size)]

@@ -118,7 +118,7 @@ def named_by(request: Any) -> Sequence[bytes]:
 
 
 def _job(record: JobRecord) -> FoldedJob | None:
-    """None: it has not completed, or is no job."""
+    """None: it has not completed, or cannot be a job."""
     if record.status != "completed":
         return None
     try:

@@ -24,7 +24,6 @@ import json
 import os
 import posixpath
 import shutil
-import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -93,7 +92,6 @@ class Lake:
     def __init__(self, path: str, state: LakeState) -> None:
         self.path = path
         self.state = state
-        self._committing = threading.Lock()
 
     def table_path(self, table: str) -> str:
         return posixpath.join(self.path, table)
@@ -158,9 +156,8 @@ class Lake:
         Files added to bronze are fresh from then on, unless they hold what was there before:
         ``keep_fresh``.
         """
-        with self._committing:
-            gone = {table: list(names) for table, names in removes.items()}
-            self._commit(list(staged), gone, changes, keep_fresh=keep_fresh)
+        gone = {table: list(names) for table, names in removes.items()}
+        self._commit(list(staged), gone, changes, keep_fresh=keep_fresh)
 
     def size(self, table: str, files: Iterable[str]) -> int:
         """Bytes of these files of a table."""

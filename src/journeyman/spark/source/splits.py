@@ -231,8 +231,8 @@ def index_of(piece: Piece) -> Index | None:
 
 
 def anchor_for(file: LogFile, index: Index, begin: int) -> Mark | None:
-    """Where to begin to walk to ``begin``: so far before it that damage is judged as by whoever
-    reads from the start."""
+    """Where to begin to walk to ``begin``: so far before it that damage is judged as from the
+    start of the file."""
     return index.mark_before(begin - (0 if file.codec.has_checksum else HELD_BYTES))
 
 
