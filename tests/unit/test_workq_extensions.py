@@ -29,10 +29,11 @@ from journeyman.protocols.workq.commands import (
     Limits,
     RefusedLine,
     Requeue,
+    ScheduleJob,
     SetLimits,
 )
 from journeyman.protocols.workq.replies import DONE, QueueList, Reply
-from journeyman.servers.workq.writer import payload_bytes
+from journeyman.servers.workq.writer import in_scope, payload_bytes
 from tests.support.workq_extension_machine import given, load, snapshot
 
 MS = 10**6
@@ -232,6 +233,19 @@ def test_keys_are_kept_for_the_longest_of_all_rates(story: Story):
                 assert known.key_period_ns == before
         found.append(known.key_period_ns // MS)
     assert found == [1000, 5000, 5000, 2000, 1000, 0]
+
+
+@pytest.mark.parametrize("kind", [Add, ScheduleJob])
+def test_finished_jobs_of_another_namespace_make_no_room(kind: Any, story: Story):
+    story.add(1)
+    story.lease()
+    story.decide(Complete(job_id(1), b"theirs"))
+    time = (story.now_ns + DAY_MS * MS,) if kind is ScheduleJob else ()
+    options = AddOptions(replaces_finished=True)
+    command = kind(job_id(1), "mine.q", DAY_MS, DAY_MS, *time, b"", options=options)
+    refused = story.decide(in_scope(story.engine, command, "mine."))
+    assert refused == RefusedLine(Complaint.DUPLICATE_JOB)
+    assert story.decide(in_scope(story.engine, command._replace(name="q"), "")) == DONE
 
 
 def test_clock_that_was_set_back_does_not_close_a_key_for_long(story: Story):

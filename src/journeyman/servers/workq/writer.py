@@ -63,6 +63,7 @@ from journeyman.storage import PutEntries
 REFUSALS = (commands.RefusedLine, JobMissing)
 
 _OUTSIDE = commands.RefusedLine(commands.Complaint.SCOPE)
+_ADDS = frozenset({commands.Add, commands.ScheduleJob})
 _OF_A_NAME = frozenset(
     {
         *(
@@ -103,6 +104,7 @@ def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
 
     a queue by its name       outside the namespace: Insufficient namespace scope
     a job by its id           of such a queue: not found
+    an id to be replaced      of such a queue: it is taken
     lists of queues           show those of the namespace
     a command not known here  is refused
 
@@ -112,10 +114,13 @@ def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
     if not prefix:
         return request
     if kind in _OF_A_NAME:
-        if kind is commands.Add and request.options is not None:
-            parents = map(queue.queue_of, request.options.after)
+        if kind in _ADDS and (options := request.options) is not None:
+            parents = map(queue.queue_of, options.after)
             if not all(name is None or name.startswith(prefix) for name in parents):
                 return NOT_FOUND
+            name = queue.queue_of(request.job_id)
+            if name is not None and not name.startswith(prefix):
+                request = request._replace(options=options._replace(replaces_finished=False))
         return request if request.name.startswith(prefix) else _OUTSIDE
     if kind is commands.Lease:
         return request if all(name.startswith(prefix) for name in request.names) else _OUTSIDE
