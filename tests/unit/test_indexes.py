@@ -20,7 +20,7 @@ from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Codec, Entry
 from journeyman.logs import indexes
 from journeyman.logs.damage import HELD_BYTES, Damage
-from journeyman.logs.indexes import Index, index_path, load_index
+from journeyman.logs.indexes import Index, IndexDraft, index_path, load_index
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.ledger.log import LedgerLog
 from journeyman.logs.sealing import read_file, sealed
@@ -323,6 +323,32 @@ def test_a_wrong_index_changes_no_row(dialect, how, tmp_path):
         assert index_at(path) is None
         rows(dialect, where)  # reads it whole
         assert Path(index_path(str(path))).read_bytes() == right
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"version":2,"proof":0,"size":%d}' % -(2**70)])
+def test_an_index_that_cannot_be_read_is_none(line, tmp_path):
+    path, _ = write_log(tmp_path, "kestrel")
+    index = Path(index_path(str(path)))
+    index.parent.mkdir()
+    index.write_bytes(b"%s\n%08x\n" % (line, google_crc32c.value(line)))
+    assert index_at(path) is None
+
+
+def test_links_among_indexes_change_no_log(tmp_path):
+    path, _ = write_log(tmp_path, "kestrel")
+    target, whole = tmp_path / "jobs.0", path.read_bytes()
+    directory = tmp_path / indexes.INDEX_DIRECTORY
+    directory.symlink_to(".")
+    indexes.try_to_save(DISK, str(path), IndexDraft())
+    indexes.remove_index(DISK, str(path))
+    indexes.move_index(DISK, str(path), str(target))
+    assert (path.read_bytes(), target.exists()) == (whole, False)
+    directory.unlink()
+    directory.mkdir()
+    (directory / f"{path.name}.new").symlink_to(path)
+    indexes.try_to_save(DISK, str(path), IndexDraft())
+    assert path.read_bytes() == whole
+    assert index_at(path) is not None
 
 
 @pytest.mark.parametrize("dialect", ["ztick", "workq", "kestrel"])

@@ -152,7 +152,7 @@ def load_index(files: ReadsAt, path: str, size: int, *, indexed: str | None = No
         if check != b"%08x\n" % _crc(line):
             return None
         known = json.loads(line)
-        if known["version"] != _VERSION or known["size"] > size:
+        if known["version"] != _VERSION or not 0 <= known["size"] <= size:
             return None
         if known["proof"] != _proof(files, path, known["size"]):
             return None
@@ -164,7 +164,7 @@ def load_index(files: ReadsAt, path: str, size: int, *, indexed: str | None = No
             tuple(Mark(*mark) for mark in known["marks"]),
             known["own"],
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -195,7 +195,11 @@ def save_index(disk: Disk, path: str, index: Index, *, temporary: str = _TEMPORA
         "own": index.own,
     }
     line = json.dumps(known, separators=(",", ":")).encode()
+    if not _stands_apart(disk, where):
+        raise LogError(posixpath.dirname(where), "this is a directory of logs; remove the link")
     disk.make_dirs(posixpath.dirname(where))
+    if disk.exists(where + temporary):  # not written over: it may be a link to any file
+        disk.remove(where + temporary)
     write_whole(disk, where + temporary, [line, b"\n%08x\n" % _crc(line)])
     put_in_place(disk, where + temporary, where)
 
@@ -216,15 +220,21 @@ def remove_index(disk: Disk, path: str) -> None:
     """The file was removed. An index that comes back after a crash does no harm."""
     where = index_path(path)
     with suppress(OSError):
-        if disk.exists(where):
+        if disk.exists(where) and _stands_apart(disk, where):
             disk.remove(where)
 
 
 def move_index(disk: Disk, path: str, target: str) -> None:
     """The file was renamed."""
+    where = index_path(path)
     with suppress(OSError):
-        if disk.exists(index_path(path)):
-            disk.rename(index_path(path), index_path(target))
+        if disk.exists(where) and _stands_apart(disk, where):
+            disk.rename(where, index_path(target))
+
+
+def _stands_apart(disk: Disk, where: str) -> bool:
+    """No, if the directory is a link to that of the logs: an index there has its file's name."""
+    return not disk.exists(posixpath.join(posixpath.dirname(where), INDEX_DIRECTORY))
 
 
 def _proof(files: ReadsAt, path: str, size: int) -> list[int]:
