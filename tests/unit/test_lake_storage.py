@@ -18,6 +18,7 @@ from journeyman.folds.kestrel import Reader
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.ztick.run_history import RunLine, encode
 from journeyman.logs.kestrel.checkpoints import Checkpoints
+from journeyman.spark.lake import storage
 from journeyman.spark.lake.bronze import LakeSource, store_new
 from journeyman.spark.lake.layout import TABLES
 from journeyman.spark.lake.small_files import stage_rows, store_readers, store_runs
@@ -89,6 +90,20 @@ def cut_after(patch: pytest.MonkeyPatch, steps: int) -> list[int]:
 
         patch.setattr(RealDisk, name, limited)
     return left
+
+
+def test_a_commit_syncs_every_directory_of_the_lake_that_may_be_new_and_none_outside(
+    tmp_path, monkeypatch
+):
+    synced: list[str] = []
+    monkeypatch.setattr(storage, "_sync", synced.append)
+    with change_lake(str(tmp_path / "lake")) as lake:
+        rows = pa.table({"date": ["2026-11-17"], "host": ["a"], "key": ["k"]})
+        lake.commit([lake.stage_arrow(rows, "silver/jobs")], {})
+        above = Path("silver", "jobs", "date=2026-11-17", "host=a")
+        wanted = {"_lake", *map(str, (above, *above.parents[:-1]))}
+        directories = [each for each in synced if not each.endswith(".parquet")]
+        assert {str(Path(each).relative_to(lake.path)) for each in directories} == wanted
 
 
 def test_one_process_changes_a_lake_at_a_time(tmp_path):

@@ -191,11 +191,21 @@ class Lake:
             write_whole(disk, path, [json.dumps(content).encode()])
             renames[posixpath.relpath(path, self.path)] = name
         publication = Publication(renames, tuple(gone))
-        publish(disk, journal_path(self.path), publication, sync_dirs=_sync_places)
+        publish(disk, journal_path(self.path), publication, sync_dirs=self._sync_places)
         self._finish_delta()
         self.state = state
         # Whatever is staged is part of this commit, or of none.
         shutil.rmtree(posixpath.join(self.path, _STAGING), ignore_errors=True)
+
+    def _sync_places(self, places: Sequence[str]) -> None:
+        """Directories of partitions, and those above them in the lake, which may be new too."""
+        found: set[str] = set()
+        for each in places:
+            place = each
+            while place not in found and place != self.path:
+                found.add(place)
+                place = posixpath.dirname(place)
+        _sync_all(sorted(found))
 
     def _named(
         self, staged: list[Staged], number: int
@@ -256,12 +266,6 @@ def _sync_all(paths: Sequence[str]) -> None:
     """Files and directories, many at a time: a disk has them together as quickly as one."""
     with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
         list(pool.map(_sync, paths))
-
-
-def _sync_places(places: Sequence[str]) -> None:
-    """Directories of partitions, and those above them, which may be new too."""
-    above = {posixpath.dirname(place) for place in places}
-    _sync_all(sorted({*places, *above, *map(posixpath.dirname, above)}))
 
 
 def _sync(path: str) -> None:
