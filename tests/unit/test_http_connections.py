@@ -23,11 +23,22 @@ class Connection(asyncio.Protocol):
         self.is_aborted = True
 
 
+class Asked(dict[str, Any]):
+    """A request."""
+
+    def __init__(self, **what: Any) -> None:
+        self.__dict__.update(what)
+
+
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Any:
     now = SimpleNamespace(s=100.0)
     loop = SimpleNamespace(time=lambda: now.s, call_later=lambda *_: None)
-    monkeypatch.setattr(server, "HttpSender", lambda *_: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(
+        server,
+        "HttpSender",
+        lambda *_: SimpleNamespace(close=lambda: None, wrote_body=lambda _: None),
+    )
     shared = SimpleNamespace(is_short_of_files=lambda: False)
     around: Any = SimpleNamespace(
         loop=loop, messages=SimpleNamespace(warn=lambda _: None), max_connections=3, shared=shared
@@ -47,6 +58,21 @@ def test_the_connection_that_waited_longest_makes_room(port):
     assert [each.is_aborted for each in (first, second, third)] == [False, True, False]
     assert isinstance(port.open(), server._Refusal)
     assert len(port.connections._since) == len(port.connections._senders) == 3
+
+
+def test_connections_that_are_gone_do_not_count(port):
+    async def handler(_: Any) -> Any:
+        return None
+
+    note: Any = port.connections.note
+    for _ in range(10):  # at the same moment: no sweep comes between
+        connection = port.open()
+        assert isinstance(connection, Connection)
+        request = Asked(protocol=connection, can_read_body=False)
+        asyncio.run(note(request, handler))
+        connection.transport = None
+    assert isinstance(port.open(), Connection)
+    assert len(port.connections._since) == len(port.connections._senders) <= 3
 
 
 def test_a_request_of_a_connection_that_made_room_is_refused(port):

@@ -333,6 +333,7 @@ class _Connections:
         self._timeout_s = timeout_s
         self._since: dict[Any, float] = {}  # protocol -> since when it has had no request
         self._senders: dict[Any, HttpSender] = {}
+        self._asked: set[Any] = set()  # those that had a request: without a transport they are gone
         self.loop, self.messages = around.loop, around.messages
         self.max_connections = min(HTTP_CONNECTIONS, around.max_connections)
         self.sessions = self._since
@@ -340,7 +341,7 @@ class _Connections:
         self._timer: asyncio.TimerHandle | None = None  # while there are connections
 
     def __call__(self) -> asyncio.Protocol:
-        if len(self._since) >= self.max_connections and not self._make_room():
+        if self._is_full() and not self._make_room():
             self._around.messages.warn("HTTP connection refused: too many are open")
             return _Refusal()
         if self._around.shared.is_short_of_files():
@@ -355,6 +356,20 @@ class _Connections:
         assert isinstance(protocol, asyncio.Protocol)
         return protocol
 
+    def _is_full(self) -> bool:
+        """Those that are gone do not count: clients may take a connection for each request."""
+        if len(self._since) >= self.max_connections:
+            gone = [each for each in self._asked if each.transport is None]
+            for protocol in gone:
+                if self._since[protocol] < float("inf"):  # its request has ended too
+                    self._forget(protocol)
+        return len(self._since) >= self.max_connections
+
+    def _forget(self, protocol: Any) -> None:
+        del self._since[protocol]
+        self._asked.discard(protocol)
+        self._senders.pop(protocol).close()
+
     def _make_room(self) -> bool:
         """Close the one that has waited longest: a client that sends requests in time gets in,
         however many connections others hold open without one."""
@@ -362,8 +377,7 @@ class _Connections:
         longest = min(waiting, key=self._since.__getitem__, default=None)
         if longest is None or self._since[longest] > self._around.loop.time() - SPARED_S:
             return False
-        del self._since[longest]
-        self._senders.pop(longest).close()
+        self._forget(longest)
         longest.transport.abort()
         return True
 
@@ -386,6 +400,7 @@ class _Connections:
             return _refusal(request, ApiError(408, "request took too long to arrive"))
         finally:
             self._since[request.protocol] = self._around.loop.time()
+            self._asked.add(request.protocol)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -397,8 +412,7 @@ class _Connections:
             if protocol.transport is None or protocol.transport.is_closing():
                 # Also true for one that is not connected yet, but not for longer than a sweep.
                 if since < self._around.loop.time() - SWEEP_S:
-                    del self._since[protocol]
-                    self._senders.pop(protocol).close()
+                    self._forget(protocol)
             elif since < oldest:
                 protocol.transport.abort()
         self._timer = None
