@@ -17,7 +17,9 @@ CHANNELS = 4  # figures and records, of the console and of version 1
 class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.is_aborted = False
-        self.transport = SimpleNamespace(abort=self._abort, is_closing=lambda: self.is_aborted)
+        self.transport: SimpleNamespace | None = SimpleNamespace(
+            abort=self._abort, is_closing=lambda: self.is_aborted
+        )
 
     def _abort(self) -> None:
         self.is_aborted = True
