@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.errors import StorageUnavailable
 from journeyman.protocols.workq.commands import (
     AwaitResult,
@@ -121,5 +122,23 @@ def test_failure_while_jobs_are_read_drops_those_that_asked():
         assert len(client.told) == told
         assert client.dropped
         assert bench.failures == [store.failure]
+
+    run(test)
+
+
+def test_failure_while_jobs_come_into_memory_drops_those_that_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bug = RuntimeError("a bug")
+
+    def bring(*_: object) -> None:
+        raise bug
+
+    async def test() -> None:
+        bench, _, client = await with_completed(1)
+        monkeypatch.setattr(WorkqEngine, "bring", bring)
+        assert await bench.ask(client, InspectJob(job_id(1))) == []
+        assert client.dropped
+        assert bench.failures == [bug]
 
     run(test)

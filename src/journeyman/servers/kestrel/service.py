@@ -249,6 +249,8 @@ class KestrelServer(Service):
             self._context.stop_server()
 
     def _plan_checkpoint(self) -> None:
+        if self._is_closing:  # close() has asked for the last one
+            return
         delay_s = delay_to_second(self._loop, self._kestrel.checkpoint_interval_ms / 1000)
         self._checkpoint_timer = self._loop.call_later(delay_s, self._checkpoint)
 
@@ -282,7 +284,7 @@ class KestrelServer(Service):
             if self._save_trouble != said:  # once, not every second
                 self._messages.warn("checkpoints could not be written", reason=error)
             self._to_save = self._being_saved | self._to_save  # with the next ones
-            if self._checkpoint_timer is None and not self._is_closing:
+            if self._checkpoint_timer is None:
                 self._plan_checkpoint()
         for path, offset, reason in self._logs.new_damages():
             self._messages.warn(

@@ -304,8 +304,11 @@ class WorkqWriter(GroupCommit):
         return self._completed.prepare(request for _, request in requests)
 
     def _errand_done(self, error: BaseException | None) -> None:
-        if self._completed is not None:
-            self._completed.bring(self._clock.now_ns())
+        try:
+            if self._completed is not None:
+                self._completed.bring(self._clock.now_ns())
+        except Exception as bug:  # noqa: BLE001 - it is not safe to go on
+            error = error or bug
         super()._errand_done(error)
 
     def _weigh(self, requests: Sequence[Any]) -> int:

@@ -75,8 +75,8 @@ class LakeSource:
     @property
     def stream(self) -> str:
         """The name of its stream in the lake."""
-        told = f"{self.host}\n{absolute(self.path)}"
-        return f"{self.dialect}-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+        name = f"{self.host}\n{absolute(self.path)}"
+        return f"{self.dialect}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
     @property
     def options(self) -> dict[str, str]:
@@ -124,8 +124,8 @@ def _stage(
         files = [file for part in parts for file in write(part)]
     else:
         numbers = spark.range(0, len(parts), 1, len(parts))
-        told = numbers.mapInArrow(partial(_write_numbered, write, parts), "file string").collect()
-        files = [row.file for row in told]
+        rows = numbers.mapInArrow(partial(_write_numbered, write, parts), "file string").collect()
+        files = [row.file for row in rows]
     return lake.staged(source.table, directory, files)
 
 
@@ -139,7 +139,7 @@ def _write_numbered(
     parts: Sequence[InputPartition],
     numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """What a task does. A task that is tried again writes other names; those told of count."""
+    """What a task does. A task that is tried again writes other names; those it returns count."""
     for batch in numbers:
         for number in batch.column("id").to_numpy():
             yield pa.RecordBatch.from_pydict({"file": pa.array(write(parts[number]), pa.string())})

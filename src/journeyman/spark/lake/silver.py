@@ -320,7 +320,7 @@ def _folded(found: Mapping[str, pa.Table]) -> Iterator[tuple[str, pa.Table, pa.T
 
 
 def _changed(rows: pa.Table, old: pa.Table | None) -> tuple[pa.Table, pa.Table]:
-    """Rows that were not there, and old ones that are no more."""
+    """New rows, and old ones that are gone."""
     if old is None:
         return rows, rows.slice(0, 0)
     new_prints = folding.row_prints(rows)

@@ -5,7 +5,7 @@
               they stand for, and replaces _lake/state.json
 
     kill -9 before the journal is written    the old lake; what is staged is litter
-    kill -9 after it                         the new lake: whoever opens it next finishes the commit
+    kill -9 after it                         the new lake: the next to open it finishes this
 
 The state says what the files hold: up to where every log and every file of runs was read, and which
 files of bronze silver does not know yet. Since it changes in the same commit as they do, nothing is
