@@ -248,6 +248,15 @@ def test_finished_jobs_of_another_namespace_make_no_room(kind: Any, story: Story
     assert story.decide(in_scope(story.engine, command._replace(name="q"), "")) == DONE
 
 
+def test_the_same_limits_again_cost_nothing(story: Story):
+    limits = Limits(key_rate=1, key_per_ms=1000)
+    limit(story, limits)
+    rates, written = story.engine._state.queues.use("q").key_rates, len(story.ledger)
+    limit(story, limits)
+    assert story.engine._state.queues.use("q").key_rates is rates
+    assert len(story.ledger) == written
+
+
 def test_clock_that_was_set_back_does_not_close_a_key_for_long(story: Story):
     limit(story, Limits(key_rate=1, key_per_ms=1000))
     story.add(1, "k")

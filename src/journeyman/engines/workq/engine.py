@@ -116,6 +116,8 @@ def _set_limits(state: WorkqState, command: ask.SetLimits, _client: Client) -> R
         if name not in extensions.limited and len(extensions.limited) >= MAX_LIMITED_QUEUES:
             return _TOO_MANY_LIMITS
         queue = state.queues.use(name)
+        if queue.limits == limits:  # to change them copies the starts of all keys
+            return DONE
         state.ledger.append(QueueLimitsSet(state.instant, name, limits_body(limits)))
     extensions.set_limits(queue, limits)
     state.loosened.add(queue)
