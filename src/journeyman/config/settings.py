@@ -276,7 +276,7 @@ class LimitSettings:
     past_bytes: int = setting(
         Integer(64 * MIB, 1024 * 1024 * MIB, "bytes"),
         4096 * MIB,
-        "memory of the process that reads the past for the console and `?at=`",
+        "memory of the process that reads the past for the console and ?at=",
     )
     stop_timeout_ms: int = setting(
         Integer(0, DAY_MS, "milliseconds"), 10_000, "time for runs to end when the server stops"
