@@ -189,7 +189,7 @@ def test_finished_job_leaves_memory_and_stays_in_the_store(tmp_path: Path):
         job_id = finished_in_time(client)
         never = client.add("q", ttl=300)
         server.wait_until(lambda: client.inspect(f"job {never}") == "-NOT-FOUND")
-        assert client.result(job_id) == "-NOT-FOUND"
+        server.wait_until(lambda: client.result(job_id) == "-NOT-FOUND")
         status, job = ask(server, "GET", f"/stored-jobs/{job_id}")
         assert status == 200
         assert (job["status"], job["payload"], job["result"]) == ("completed", "x", "done")
