@@ -5,8 +5,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+PRODUCT := $(VENV)/.product
+NEEDS  := --editable '.[server,spark,fast,telemetry,storage,postgres]' --group demo
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-ALL    := --editable '.[server,spark,fast,telemetry,storage,postgres]' --group dev
+install = $(PIP) --constraint constraints.txt $(1) || \
+	  { echo "The versions of constraints.txt are not to be had here; taking the newest."; $(PIP) $(1); }
 # Many tests wait for a server or a disk: one worker more than cores keeps two cores busy.
 WORKERS ?= 3
 # A run that gates a change does not depend on luck: its random examples are the same every time.
@@ -22,23 +25,27 @@ help: ## Show this list
 
 setup: $(STAMP) ## Make .venv with everything; .venv/bin/journeyman is the command
 
-$(STAMP): pyproject.toml constraints.txt
+# The demo needs no tools of developers, which take as long to install as all the rest.
+$(PRODUCT): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Journeyman needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Set PYTHON=/path/to/python3.11"; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 	  { echo "'$(PYTHON)' has no venv module; on Debian: apt-get install python3-venv"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) 'pip>=25.1'
-	$(PIP) --constraint constraints.txt $(ALL) || \
-	  { echo "The versions of constraints.txt are not to be had here; taking the newest."; $(PIP) $(ALL); }
-	$(PIP) --upgrade --target $(VENV)/connect --group connect
+	$(call install,$(NEEDS))
 	@$(BIN)/journeyman pipeline prepare || echo "Spark starts slower without it; everything else works."
+	@touch $(PRODUCT)
+
+$(STAMP): $(PRODUCT)
+	$(call install,--group dev)
+	$(PIP) --upgrade --target $(VENV)/connect --group connect
 	@touch $(STAMP)
 
 services: ## Install the real Redis, RabbitMQ, PostgreSQL and Chromium that the tests start
 	@bash scripts/install-services.sh
 
-demo: $(STAMP) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline on Spark; a report
+demo: $(PRODUCT) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline on Spark; a report
 	$(BIN)/python scripts/demo.py
 
 # Side by side, the longest first: each waits where another computes. Spark's tests share two sessions.

@@ -2,8 +2,9 @@
 
     make lock
 
-Reads pyproject.toml and walks from its dependencies, extras and the group `dev` to what they need
-in turn. `make setup` installs these versions, so that a set-up is the same tomorrow as it is today.
+Reads pyproject.toml and walks from its dependencies, extras and the groups `demo` and `dev` to
+what they need in turn. `make setup` installs these versions, so that a set-up is the same tomorrow
+as it is today.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def wanted() -> Iterator[Requirement]:
     """What pyproject.toml names."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     extras = project["project"]["optional-dependencies"].values()
-    lists = [project["project"]["dependencies"], *extras, project["dependency-groups"]["dev"]]
+    groups = [project["dependency-groups"][name] for name in ("demo", "dev")]
+    lists = [project["project"]["dependencies"], *extras, *groups]
     for each in lists:
         yield from map(Requirement, each)
 

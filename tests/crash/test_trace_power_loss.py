@@ -100,3 +100,28 @@ def test_every_system_call_of_a_server_with_a_store(tmp_path: Path, engine: str)
             assert found in expected[answered : answered + 2], (number, events[number], rest)
             checked += 1
     assert checked > 5
+
+
+def in_hex(text: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in text.encode())
+
+
+def test_calls_that_another_thread_interrupts(tmp_path: Path):
+    """A trace breaks a call in two wherever threads meet; one that failed changed nothing."""
+    file = in_hex("/data/log")
+    (tmp_path / "trace").write_text(
+        f"""1 ftruncate(3<{file}>, 7 <unfinished ...>
+2 unlink("{file}" <unfinished ...>
+3 fsync(3<{file}> <unfinished ...>
+2 <... unlink resumed>) = -1 ENOENT (No such file or directory)
+1 <... ftruncate resumed>) = 0
+3 <... fsync resumed>) = 0
+1 pwrite64(3<{file}>, "{in_hex("ab")}", 2, 40 <unfinished ...>
+1 +++ killed by SIGKILL +++
+"""
+    )
+    assert list(events_of(tmp_path / "trace", Path("/data"))) == [
+        Event("truncate", "/data/log", size=7),
+        Event("sync", "/data/log"),
+        Event("write_at", "/data/log", b"ab", size=40),
+    ]

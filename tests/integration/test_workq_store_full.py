@@ -6,6 +6,7 @@ ENOSPC.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +21,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 cli.main()
 """
 LINE = "add 00000000-0000-4000-8000-{:012} q 1000 60000 {}"
+OVER_MS = 300
 BIG = b"x" * 50_000
 
 
@@ -74,17 +76,18 @@ def test_disk_that_fills_up_again_and_again_loses_nothing(tmp_path: Path):
 
 def test_start_on_a_full_disk_serves_reads_and_recovers(tmp_path: Path):
     with WorkqProcess(tmp_path, in_store=True) as server, server.worker() as client:
-        kept, over = client.add("q", b"kept"), client.add("q", b"over", ttl=1)
+        kept, over = client.add("q", b"kept"), client.add("q", b"over", ttl=OVER_MS)
         server.kill()
+    time.sleep(OVER_MS / 1000)  # the next start has an end to write, and no room for it
     with (
         WorkqProcess(tmp_path, in_store=True, program=STARTED_FULL) as server,
         server.worker() as client,
         server.client() as schedule,
     ):
+        assert not is_added(client, 1)
         server.wait_for_line("ERROR the store cannot be written")
         assert client.job(kept)["payload"] == "kept"
         assert client.inspect(f"job {over}") == "-NOT-FOUND"
-        assert not is_added(client, 1)
         assert schedule.ask("r SET job 4000000000000000000") == "r OK"
         second = WorkqProcess(tmp_path, in_store=True)
         assert second.start(wait=False).wait() == 2

@@ -14,6 +14,7 @@ from journeyman.formats.ztick import Record
 from journeyman.protocols.ztick import Set, SetRule
 from journeyman.servers.ztick.writer import Request, ZtickWriter
 from journeyman.testing import ManualClock
+from tests.support.writer_client import WriterClient
 
 FAR_NS = 4_000_000_000_000_000_000
 
@@ -38,15 +39,10 @@ class Journal:
         return [record for write in self.writes for record in write]
 
 
-class Caller:
-    """A client that keeps what it is told."""
-
+class Caller(WriterClient):
     def __init__(self, namespace: str = "*") -> None:
+        super().__init__()
         self.namespace = namespace
-        self.told: list[Any] = []
-        self.calls = 0
-        self.dropped = False
-        self.rooms = 0
 
     def denies(self, rule: SetRule) -> None:
         """This one may have any rule."""
@@ -56,16 +52,6 @@ class Caller:
 
     def render_failure(self, request: Request) -> Any:
         return (request.request_id, "failed")
-
-    def answered(self, answers: list[Any]) -> None:
-        self.calls += 1
-        self.told += answers
-
-    def room(self) -> None:
-        self.rooms += 1
-
-    def drop(self) -> None:
-        self.dropped = True
 
 
 class Bench:

@@ -10,18 +10,14 @@ from typing import Any, cast
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.errors import JourneymanError
 from journeyman.formats.workq import Command, NewerCommand, Record
-from journeyman.protocols.workq.commands import (
-    Add,
-)
-from journeyman.protocols.workq.replies import (
-    Leased,
-    Reply,
-)
+from journeyman.protocols.workq.commands import Add
+from journeyman.protocols.workq.replies import Leased, Reply
 from journeyman.servers.workq.completed import CompletedJobs
 from journeyman.servers.workq.store import StoreRecorder
 from journeyman.servers.workq.writer import LogRecorder, WorkqWriter
 from journeyman.storage import Storage
 from journeyman.testing import ManualClock
+from tests.support.writer_client import WriterClient
 
 FAILED = "not recorded"
 
@@ -65,32 +61,19 @@ class Journal:
         return [record.command for record in self.records]
 
 
-class Caller:
-    """A client that keeps what it is told."""
-
+class Caller(WriterClient):
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        super().__init__()
         self.is_leaving = False
         self.is_lost = False
         self.gives_up = lambda request: self.is_leaving
         self.prefix = ""
-        self.dropped = False
-        self.rooms = 0
 
     def render(self, reply: Reply) -> Any:
         return reply
 
     def render_failure(self) -> Any:
         return FAILED
-
-    def answered(self, answers: list[Any]) -> None:
-        self.told += answers
-
-    def room(self) -> None:
-        self.rooms += 1
-
-    def drop(self) -> None:
-        self.dropped = True
 
 
 class Bench:

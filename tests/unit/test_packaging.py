@@ -93,7 +93,8 @@ def test_every_dependency_has_a_version_that_was_tested():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     extras = project["project"]["optional-dependencies"].values()
-    lists = [project["project"]["dependencies"], *extras, project["dependency-groups"]["dev"]]
+    groups = [project["dependency-groups"][name] for name in ("demo", "dev")]
+    lists = [project["project"]["dependencies"], *extras, *groups]
     for wanted in (Requirement(each) for names in lists for each in names):
         name = re.sub(r"[-_.]+", "-", wanted.name).lower()
         if name != "journeyman":

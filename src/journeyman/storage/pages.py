@@ -415,7 +415,7 @@ def read_jobs(
     """The records of some jobs, in their order, and those that cannot be read."""
     jobs, unreadable = [], []
     for uuid, raw in zip(uuids, reader.get_many([job_key(u) for u in uuids]), strict=True):
-        found = "an index names it, but there is no record" if raw is None else read_job(uuid, raw)
+        found = read_job(uuid, raw)
         if isinstance(found, str):
             unreadable.append(Unreadable(job_key(uuid), found))
         else:

@@ -66,11 +66,8 @@ class PreparedJob(NamedTuple):
 def prepared(record: JobRecord) -> PreparedJob:
     """Raises EncodeError for a record that cannot be stored."""
     facts, uuid, text = facts_of(record), record.job_uuid, str(record.job_uuid)
-    raw, place, ascii_text = (
-        encode_value(record),
-        place_of(facts.created_at_ns, uuid),
-        text.encode(),
-    )
+    raw, ascii_text = encode_value(record), text.encode()
+    place = place_of(facts.created_at_ns, uuid)
     fifo, listed = listed_keys(facts.queue, facts.status, place)
     entries = {
         fifo: MARKER_BYTES,
@@ -85,8 +82,10 @@ def facts_of(record: JobRecord) -> JobFacts:
     return JobFacts(record.queue, record.status, record.created_at_ns, record.execution_start_ns)
 
 
-def read_job(job_uuid: UUID, raw: bytes) -> JobRecord | str:
-    """The record of a job, or why it cannot be read."""
+def read_job(job_uuid: UUID, raw: bytes | None) -> JobRecord | str:
+    """The record of a job that an index names, or why it cannot be read."""
+    if raw is None:
+        return "an index names it, but it has no record"
     try:
         record = decode_value(JobKey(job_uuid), raw)
         assert isinstance(record, JobRecord)
@@ -130,7 +129,8 @@ def job_key(job_uuid: UUID) -> bytes:
 def key_of_id(job_id: bytes) -> bytes:
     """The same by the bytes of the uuid, without making one."""
     text = job_id.hex()
-    return f"v1:j:{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}".encode()
+    parts = text[:8], text[8:12], text[12:16], text[16:20], text[20:]
+    return JOBS + "-".join(parts).encode()
 
 
 def uuid_of_job_key(key: bytes) -> UUID | None:

@@ -33,6 +33,7 @@ _HEX = re.compile(r"\\x([0-9a-f]{2})")
 _FD = re.compile(r"^-?\w+<((?:\\x[0-9a-f]{2})+)>")
 _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _PLACE = re.compile(r'", (?:0x)?[0-9a-f]+, (\d+)')  # of a pwrite64: after the data and its size
+_UNFINISHED = " <unfinished ...>"  # a line of another thread came before the call's end
 _ENDS_WELL = re.compile(r"\) += \d+")
 
 
@@ -83,24 +84,36 @@ def skip_if_refused(directory: Path) -> None:
 
 def events_of(trace: Path, directory: Path) -> Iterator[Event]:
     """What concerns files below a directory, and bytes that left through sockets."""
-    begun: dict[str, tuple[str, str]] = {}
     root = str(directory)
-    for line in trace.read_text().splitlines():
-        found = _LINE.match(line)
-        if found is None:
-            continue
-        pid, resumed, rest, call, arguments = found.groups()
-        if call is not None and arguments.endswith("<unfinished ...>"):
-            begun[pid] = call, arguments
-            if not _is_sync(call):
-                yield from _event(call, arguments, root)
+    lines = [found for line in trace.read_text().splitlines() if (found := _LINE.match(line))]
+    failed = _that_failed(lines)
+    begun: dict[str, tuple[str, str]] = {}
+    for number, (pid, resumed, rest, call, arguments) in enumerate(map(re.Match.groups, lines)):
+        if call is not None and arguments.endswith(_UNFINISHED):
+            begun[pid] = call, arguments.removesuffix(_UNFINISHED)
+            if not _is_sync(call) and number not in failed:
+                yield from _event(*begun[pid], root)
         elif call is not None:
             if _ENDS_WELL.search(arguments):
                 yield from _event(call, arguments, root)
         elif resumed and pid in begun:
-            call, arguments = begun.pop(pid)
-            if _is_sync(call) and _ENDS_WELL.search(rest):
-                yield from _event(call, arguments, root)
+            interrupted = begun.pop(pid)
+            if _is_sync(interrupted[0]) and _ENDS_WELL.search(rest):
+                yield from _event(*interrupted, root)
+
+
+def _that_failed(lines: list[re.Match[str]]) -> set[int]:
+    """The lines where calls began that another thread's line interrupted, and that failed."""
+    begun: dict[str, int] = {}
+    failed = set()
+    for number, (pid, resumed, rest, _, arguments) in enumerate(map(re.Match.groups, lines)):
+        if not resumed and arguments.endswith(_UNFINISHED):
+            begun[pid] = number
+        elif resumed and pid in begun:
+            first = begun.pop(pid)
+            if not _ENDS_WELL.search(rest):
+                failed.add(first)
+    return failed
 
 
 def _is_sync(call: str) -> bool:

@@ -255,7 +255,7 @@ class KestrelServer(Service):
         self._checkpoint_timer = self._loop.call_later(delay_s, self._checkpoint)
 
     def _checkpoint(self) -> None:
-        """Without a command in between there is no other: an idle server does not wake up."""
+        """The next one is planned with the next command: an idle server does not wake up."""
         self._checkpoint_timer = None
         if self._saving is not None:
             self._plan_checkpoint()

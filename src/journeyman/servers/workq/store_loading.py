@@ -42,7 +42,7 @@ from journeyman.formats.keyspace import JOBS
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.servers.workq.store import ended, life_ms_of
 from journeyman.storage import Operation, SetStatus, Storage, Unreadable, Upsert
-from journeyman.storage.records import key_of_id, read_job
+from journeyman.storage.records import job_key, key_of_id, read_job
 from journeyman.units import NS_PER_MS
 
 PAGE: Final = 1000
@@ -144,9 +144,9 @@ class _Loading:
     ) -> None:
         """What cannot be a job is skipped, whatever is wrong with it."""
         uuid = UUID(bytes=job_id)
-        record = "an index names it, but there is no record" if raw is None else read_job(uuid, raw)
+        record, key = read_job(uuid, raw), job_key(uuid).decode()
         if isinstance(record, str):
-            self._unreadable(f"v1:j:{uuid}", record)
+            self._unreadable(key, record)
             return
         try:
             job, timed_out_ns = workq_and_timeout(record, _DEFAULTS)
@@ -154,9 +154,9 @@ class _Loading:
                 raise errors.InvalidData("a TTL below zero", 0)
             use(record, job, timed_out_ns)
         except errors.InvalidData as error:
-            self._unreadable(f"v1:j:{uuid}", error.reason)
+            self._unreadable(key, error.reason)
         except (struct.error, OverflowError) as error:
-            self._unreadable(f"v1:j:{uuid}", f"a number that is out of range: {error}")
+            self._unreadable(key, f"a number that is out of range: {error}")
 
     # -- jobs --
 

@@ -4,7 +4,7 @@
 
 A snapshot is what journeyman.folds.workq says. For nearly all jobs it is an add, perhaps a
 start, perhaps a result, and these are copied as they stand in the log; the rest is decoded, folded
-and encoded. Nobody writes the log meanwhile, so there is no record on its way that a delete would
+and encoded. Nothing writes the log meanwhile, so no record is on its way that a delete would
 have to wait for: deleted and expired jobs leave nothing, and neither do records without an add.
 
 All segments change at once, by a journal (journeyman.logs.publication): old ones go and new ones,

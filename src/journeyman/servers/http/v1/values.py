@@ -21,6 +21,7 @@ from journeyman.servers.http.fields import At, Cursor, Moment, Nanoseconds, Text
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
 WorkState = Annotated[str, Meta(pattern=r"^(ready|scheduled|leased|completed|dead)$(?!\n)")]
+TtrMs = Annotated[int, Meta(ge=1, le=86_400_000)]
 RetryDelay = Annotated[
     int, Meta(ge=0, le=86_400_000, description="before the retry, instead of the job's own")
 ]
@@ -257,14 +258,17 @@ class WorkJobsQuery(Struct):
     at: At = ""
 
 
-class AddJob(Body):
+class JobBody(Body):
     queue: QueueName
     payload: str = ""
     payload_base64: str | None = None
     id: str | None = None
-    ttr_ms: Annotated[int, Meta(ge=1, le=86_400_000)] = 60_000
-    ttl_ms: Annotated[int, Meta(ge=1, le=2_592_000_000)] = 86_400_000
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
+
+
+class AddJob(JobBody):
+    ttr_ms: TtrMs = 60_000
+    ttl_ms: Annotated[int, Meta(ge=1, le=2_592_000_000)] = 86_400_000
     max_attempts: Annotated[int, Meta(ge=0, le=255)] = 0
     max_fails: Annotated[int, Meta(ge=0, le=255)] = 0
     retry_delay_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 0
@@ -318,14 +322,9 @@ class LeaseAnswer(Struct):
     jobs: list[LeasedJob]
 
 
-class RunBody(Body):
-    queue: QueueName
-    payload: str = ""
-    payload_base64: str | None = None
-    id: str | None = None
-    ttr_ms: Annotated[int, Meta(ge=1, le=86_400_000)] = 30_000
+class RunBody(JobBody):
+    ttr_ms: TtrMs = 30_000
     wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 30_000
-    priority: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)] = 0
 
 
 class FinishBody(Body):
@@ -342,7 +341,7 @@ class FailBody(FinishBody):
 
 
 class TouchBody(Body):
-    ttr_ms: Annotated[int, Meta(ge=1, le=86_400_000)] | None = None
+    ttr_ms: TtrMs | None = None
 
 
 class ResultQuery(Struct):
