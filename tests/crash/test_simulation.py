@@ -74,18 +74,17 @@ def test_a_disk_that_syncs_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch)
         simulate_some()
 
 
-def test_answers_before_they_are_durable_are_found_out(monkeypatch: pytest.MonkeyPatch):
-    decide = GroupCommit._decide_next
+@pytest.mark.parametrize("where", ["_write_here", "_write_timed"])
+def test_answers_before_they_are_durable_are_found_out(where: str, monkeypatch: pytest.MonkeyPatch):
+    write = getattr(GroupCommit, where)
 
-    def answer_early(self: GroupCommit) -> Batch | None:
-        batch = decide(self)
-        if batch is not None and self._writing is batch:
-            answers, batch.answers = batch.answers, {}
-            for client, its_answers in answers.items():
-                client.answered(its_answers)
-        return batch
+    def answer_early(self: GroupCommit, batch: Batch) -> None:
+        answers, batch.answers = batch.answers, {}
+        for client, its_answers in answers.items():
+            client.answered(its_answers)
+        write(self, batch)
 
-    monkeypatch.setattr(GroupCommit, "_decide_next", answer_early)
+    monkeypatch.setattr(GroupCommit, where, answer_early)
     # Only a power cut between an answer and its sync tells: a few stories have one.
     with pytest.raises(SimulationFailed):
         simulate_some()

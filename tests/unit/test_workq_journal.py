@@ -13,6 +13,7 @@ from journeyman.config import WorkqSync
 from journeyman.errors import LogError, LogFull, LogPoisoned
 from journeyman.formats.workq import Record
 from journeyman.logs.workq.log import WorkqLog, prepare_pauses, put_pauses_in_place, read_pauses
+from journeyman.servers.core.group_commit import Wait
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import Cleaning, IntervalSync
 from journeyman.servers.workq.writer import LogRecorder, policy_of
@@ -48,17 +49,17 @@ class Bench:
 # -- durability -----------------------------------------------------------------------------------
 
 
-def test_always_is_durable_when_write_returns_and_never_quick():
+def test_always_is_durable_when_write_returns():
     bench = Bench()
     bench.journal.write([added(1), started(1)])
     assert bench.after_crash() == [added(1), started(1)]
-    assert not bench.journal.is_quick
+    assert bench.journal.wait is Wait.SYNC
 
 
 @pytest.mark.parametrize("sync", [WorkqSync.INTERVAL, WorkqSync.OS])
-def test_other_policies_are_quick_and_durable_after_sync(sync: WorkqSync):
+def test_other_policies_wait_for_nothing_and_are_durable_after_sync(sync: WorkqSync):
     bench = Bench(sync)
-    assert bench.journal.is_quick
+    assert bench.journal.wait is Wait.NOTHING
     unsynced = [bench.journal.is_unsynced]
     bench.journal.write([added(1)])
     unsynced.append(bench.journal.is_unsynced)
@@ -70,7 +71,7 @@ def test_other_policies_are_quick_and_durable_after_sync(sync: WorkqSync):
 
 
 def fill_segment(bench: Bench) -> None:
-    while bench.journal.is_quick:
+    while bench.journal.wait is Wait.NOTHING:
         bench.journal.write([added(1)])
 
 
@@ -80,15 +81,16 @@ def test_full_segment_is_left_in_the_thread():
     size = bench.disk.size(path_of(1))
     assert size >= SEGMENT_BYTES
     bench.journal.write([added(2)])
-    assert bench.journal.is_quick
+    assert bench.journal.wait is Wait.NOTHING
     assert bench.disk.size(path_of(1)) == size
     assert bench.disk.exists(path_of(2))
 
 
-def test_log_that_another_thread_is_at_is_not_quick():
-    bench = Bench(WorkqSync.OS)
+@pytest.mark.parametrize("sync", WorkqSync)
+def test_log_that_another_thread_is_at_is_waited_for(sync: WorkqSync):
+    bench = Bench(sync)
     bench.journal.is_shared = True
-    assert not bench.journal.is_quick
+    assert bench.journal.wait is Wait.MORE
 
 
 def test_journal_of_a_full_segment_knows_it_from_the_start():
@@ -97,7 +99,7 @@ def test_journal_of_a_full_segment_knows_it_from_the_start():
     again = LogRecorder(
         bench.log, bench.disk, DIRECTORY, sync=WorkqSync.OS, segment_bytes=SEGMENT_BYTES
     )
-    assert not again.is_quick
+    assert again.wait is Wait.MORE
 
 
 # -- pauses ---------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from journeyman.protocols.workq.replies import (
     QueueList,
 )
 from journeyman.servers.core import group_commit
+from journeyman.servers.core.group_commit import QUICK_IN_A_ROW, QUICK_NS, Wait
 from journeyman.servers.workq import writer
 from journeyman.servers.workq.writer import WorkqWriter
 from tests.support.workq_writer import FAILED, Bench, Caller, add, job_id, leased, run
@@ -111,13 +112,39 @@ def test_in_memory_nothing_is_written():
 def test_quick_journal_is_written_without_a_thread():
     async def test() -> None:
         bench, client = Bench(), Caller()
-        bench.journal.is_quick = True
+        bench.journal.wait = Wait.NOTHING
         assert await bench.ask(client, add(1)) == [DONE]
-        bench.journal.is_quick = False
+        bench.journal.wait = Wait.MORE
         assert await bench.ask(client, add(2)) == [DONE]
         here, there = bench.journal.threads
         assert here == threading.current_thread().name
         assert there.startswith("journeyman-writer")
+
+    run(test)
+
+
+def test_a_sync_is_waited_for_on_the_loop_after_many_that_were_quick():
+    async def test() -> None:
+        bench, client = Bench(), Caller()
+        bench.journal.wait = Wait.SYNC
+
+        async def add_some(first: int, count: int) -> list[bool]:
+            """Whether each was written on the loop."""
+            here, before = threading.current_thread().name, len(bench.journal.threads)
+            for number in range(first, first + count):
+                assert await bench.ask(client, add(number)) == [DONE]
+            return [thread == here for thread in bench.journal.threads[before:]]
+
+        assert await add_some(0, QUICK_IN_A_ROW + 2) == [*[False] * QUICK_IN_A_ROW, True, True]
+        bench.journal.take_time = lambda: bench.clock.advance_ns(QUICK_NS)
+        assert await add_some(100, 3) == [True, False, False]  # it stops the loop once
+        bench.journal.take_time = lambda: None
+        assert await add_some(200, QUICK_IN_A_ROW + 1) == [*[False] * QUICK_IN_A_ROW, True]
+        bench.journal.errors = [full()]
+        assert await bench.ask(client, add(300)) == [FAILED]
+        assert await add_some(400, 2) == [False, False]
+        bench.journal.wait = Wait.MORE
+        assert await add_some(500, QUICK_IN_A_ROW + 1) == [False] * (QUICK_IN_A_ROW + 1)
 
     run(test)
 
@@ -206,11 +233,11 @@ def full() -> LogFull:
     return LogFull("cmdlog", "no room")
 
 
-@pytest.mark.parametrize("is_quick", [False, True])
-def test_changes_are_refused_while_the_disk_is_full_and_reads_are_answered(is_quick: bool):
+@pytest.mark.parametrize("wait", [Wait.MORE, Wait.NOTHING])
+def test_changes_are_refused_while_the_disk_is_full_and_reads_are_answered(wait: Wait):
     async def test() -> None:
         bench, client = Bench(), Caller()
-        bench.journal.is_quick = is_quick
+        bench.journal.wait = wait
         await bench.ask(client, add(1))
         bench.journal.errors = [full()]
         told = await bench.ask(
@@ -227,11 +254,11 @@ def test_changes_are_refused_while_the_disk_is_full_and_reads_are_answered(is_qu
     run(test)
 
 
-@pytest.mark.parametrize("is_quick", [False, True])
-def test_who_waits_goes_on_waiting_when_the_lease_cannot_be_recorded(is_quick: bool):
+@pytest.mark.parametrize("wait", [Wait.MORE, Wait.NOTHING])
+def test_who_waits_goes_on_waiting_when_the_lease_cannot_be_recorded(wait: Wait):
     async def test() -> None:
         bench, worker, client = Bench(), Caller(), Caller()
-        bench.journal.is_quick = is_quick
+        bench.journal.wait = wait
         await bench.ask(worker, Lease(("q",), 1000))
         bench.journal.errors = [full()]
         assert await bench.ask(client, add(1)) == [FAILED]
@@ -291,7 +318,7 @@ def test_run_needs_no_record_and_goes_on_while_the_disk_is_full():
 def test_paused_queues_are_saved_before_the_reply_leaves():
     async def test() -> None:
         bench, client, worker = Bench(), Caller(), Caller()
-        bench.journal.is_quick = True
+        bench.journal.wait = Wait.NOTHING
         told = await bench.ask(client, PauseQueue("q"), PauseQueue("r"), add(1), PauseQueue("q"))
         assert told == [DONE, DONE, DONE, DONE]
         assert bench.journal.paused == [frozenset({"q", "r"})]
@@ -376,17 +403,18 @@ def test_failed_errand_is_final():
     run(test)
 
 
-@pytest.mark.parametrize("is_quick", [False, True])
-def test_failed_sync_drops_everyone_and_is_final(is_quick: bool):
+@pytest.mark.parametrize("wait", [Wait.MORE, Wait.NOTHING])
+@pytest.mark.parametrize("error", [LogPoisoned("cmdlog", "a sync failed"), RuntimeError("a bug")])
+def test_failed_sync_drops_everyone_and_is_final(wait: Wait, error: Exception):
     async def test() -> None:
         bench, client, late = Bench(), Caller(), Caller()
-        bench.journal.is_quick = is_quick
-        bench.journal.errors = [LogPoisoned("cmdlog", "a sync failed")]
+        bench.journal.wait = wait
+        bench.journal.errors = [error]
         bench.writer.submit(client, [add(1)])
         await bench.settle()
         assert client.told == []
         assert client.dropped
-        assert [type(failure) for failure in bench.failures] == [LogPoisoned]
+        assert bench.failures == [error]
         bench.writer.submit(late, [InspectServer()])
         assert late.dropped
 

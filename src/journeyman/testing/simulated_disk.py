@@ -166,6 +166,7 @@ class SimulatedDisk:
         self._root = DirectoryNode()
         self._used = 0
         self.when_cut: Callable[[], None] | None = None  # called at the moment of a power cut
+        self.before_sync: Callable[[], None] = lambda: None  # of a file: it may take its time
         self._powered = True
         self._cut_at: int | None = None
         self._cut_keeps = 0.0
@@ -455,6 +456,7 @@ class SimulatedDisk:
         return len(data)
 
     def _sync(self, path: str, node: FileNode) -> None:
+        self.before_sync()
         with self._mutex:
             try:
                 self._step("sync", path)

@@ -1,13 +1,16 @@
 """Group commit: commands are decided in batches, and each batch is written and synced at once.
 
-    submit --> waiting --take all, decide each--> batch --one write, one sync, in a thread--> done
-                 ^ the next ones gather meanwhile                                              |
-    clients <-- answers, in order --------------------------------- effects are carried out <--+
+    submit --> waiting --take all, decide each--> batch --one write, one sync--> done
+                 ^ the next ones gather meanwhile                                 |
+    clients <-- answers, in order -------------------- effects are carried out <--+
 
 - No client is answered, and nothing is started, before its records are durable. Reads pass
   through the same queue, so they never show what could still be lost.
-- When a batch is durable the next one is handed to the thread before its answers leave: the disk
-  does not wait for the network.
+- A batch is written in the writer's thread, or on the event loop (``Wait``): there if nothing is
+  waited for but the sync of what is appended, and the last writes were all quick. Another thread
+  costs more than a quick sync does. A disk that begins to stall stops the loop once.
+- When the thread has made a batch durable it is handed the next one before the answers leave: the
+  disk does not wait for the network.
 - A batch that could not be written (no room) is taken back whole: the engine is as before. A client
   that wanted to change something gets an error, reads are decided again, and what the server itself
   had to say is said again a little later.
@@ -35,6 +38,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -43,10 +47,14 @@ from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
 from journeyman.errors import JourneymanError, LogClosed, LogPoisoned
 from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.servers.core.internal_call import InternalCall
 from journeyman.servers.core.ledger import Ledger
+from journeyman.units import NS_PER_MS
 
 MAX_BATCH = 1024  # commands decided at a stretch, a few milliseconds of work
 MAX_BATCH_BYTES = 8 * 1024 * 1024  # of payloads or items
+QUICK_NS = 2 * NS_PER_MS  # a write that takes no longer than deciding a large batch
+QUICK_IN_A_ROW = 16  # so many writes in the thread, and the next one is waited for on the loop
 RETRY_S = 1.0  # until what the server itself has to record is tried again
 
 Requests: TypeAlias = Sequence[tuple[Any, Any]]  # (client, request); no client: the server itself
@@ -70,6 +78,14 @@ class WriterOwner(Protocol):
     def on_failure(self, error: BaseException) -> None:
         """Nothing can be written any more."""
         ...
+
+
+class Wait(Enum):
+    """What writing a batch waits for."""
+
+    NOTHING = "nothing"  # the operating system takes it
+    SYNC = "sync"  # of what is appended
+    MORE = "more"  # a store, files that are made or left, another thread at the log
 
 
 class Engine(Protocol):
@@ -110,13 +126,6 @@ class Submitter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class NotDone:
-    """The command was not carried out; it may be asked again."""
-
-    reason: str
-
-
 @dataclass(slots=True)
 class Batch:
     requests: list[tuple[Any, Any]]  # (client, request); no client: from the server itself
@@ -140,56 +149,6 @@ class Batch:
 def is_over(error: BaseException) -> bool:
     """Whether nothing can be written after this error."""
     return not isinstance(error, JourneymanError) or isinstance(error, LogPoisoned | LogClosed)
-
-
-class InternalCall:
-    """One command from inside the process, as a client of a writer. It never waits for anything.
-
-    So it shows all that writers ask of a client; the others are the sessions of the dialects.
-    """
-
-    prefix = ""  # what the names of its queues must begin with
-    is_leaving = False  # its connection ends
-    is_lost = False  # it takes no answers any more
-    is_slow = False  # it does not fetch its answers; ``resume`` is called when it has
-    is_held_back = False  # all clients together have too much unsent; likewise
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, namespace: str, has_stopped: str) -> None:
-        self.namespace = namespace
-        self.reply: asyncio.Future[Any] = loop.create_future()
-        self._has_stopped = has_stopped
-
-    def begin(self, prefix: str) -> None:
-        """Ask once more, or for the first time."""
-        self.prefix = prefix
-        if self.reply.done():
-            self.reply = self.reply.get_loop().create_future()
-
-    def denies(self, rule: Any) -> None:
-        """What to answer instead, if it may not have such a rule: the caller has checked."""
-
-    def gives_up(self, request: Any) -> bool:  # noqa: ARG002 - it never waits
-        """Whether it takes answers, but does not wait for one to this request."""
-        return False
-
-    def render(self, *request_and_reply: Any) -> Any:
-        """What ``answered`` is given."""
-        return request_and_reply[-1]
-
-    def render_failure(self, *_: Any) -> NotDone:
-        """The same, when the command could not be recorded."""
-        return NotDone("the change could not be recorded")
-
-    def answered(self, answers: list[Any]) -> None:
-        if not self.reply.done():  # the caller may have left
-            self.reply.set_result(answers[0])
-
-    def room(self) -> None:
-        """Not asked for: there are never many of these."""
-
-    def drop(self) -> None:
-        if not self.reply.done():
-            self.reply.set_result(NotDone(self._has_stopped))
 
 
 class GroupCommit(ABC):
@@ -227,6 +186,7 @@ class GroupCommit(ABC):
         self._for_idle: list[asyncio.Future[None]] = []
         self._writing: Batch | None = None
         self._turn_is_set = False
+        self._quick_in_a_row = 0  # writes that took less than QUICK_NS
         self._retrying = 0
         self._troubled = False
         self.failure: BaseException | None = None
@@ -247,7 +207,7 @@ class GroupCommit(ABC):
 
     @abstractmethod
     def _write(self, batch: Batch) -> None:
-        """Returns when the batch is durable. Not called on the loop unless ``_is_quick``."""
+        """Returns when the batch is durable. See ``_wait_of`` for where it is called."""
 
     @abstractmethod
     def _answer_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
@@ -289,9 +249,9 @@ class GroupCommit(ABC):
         """Whether ``_write`` writes the ledger's records too: both are in the store."""
         return False
 
-    def _is_quick(self, batch: Batch) -> bool:  # noqa: ARG002 - some look
-        """Whether writing this batch may be done here and now, because it waits for no disk."""
-        return False
+    def _wait_of(self, batch: Batch) -> Wait:  # noqa: ARG002 - some look
+        """What writing this batch, but for the ledger, waits for."""
+        return Wait.MORE
 
     def _prepare(self, requests: Requests) -> Callable[[], None] | None:  # noqa: ARG002 - some do
         """What the writer's thread has to read before these can be decided; None: nothing."""
@@ -433,12 +393,25 @@ class GroupCommit(ABC):
             batch.ledger = ledger
         if not self._is_recorded or not self._is_written(batch):
             self._engine.commit_batch()
-        elif not batch.ledger and self._is_quick(batch):
+        elif self._is_for_the_loop(batch):
             self._write_here(batch)
         else:
             self._writing = batch
-            self._thread.submit((partial(self._write_all, batch), self._written_elsewhere))
+            self._thread.submit((partial(self._write_timed, batch), self._written_elsewhere))
         return batch
+
+    def _is_for_the_loop(self, batch: Batch) -> bool:
+        wait = self._wait_of(batch)
+        if wait is Wait.NOTHING:
+            return not batch.ledger
+        return wait is Wait.SYNC and self._quick_in_a_row >= QUICK_IN_A_ROW
+
+    def _write_timed(self, batch: Batch) -> None:
+        quick_in_a_row, self._quick_in_a_row = self._quick_in_a_row, 0
+        begun_ns = self._clock.monotonic_ns()
+        self._write_all(batch)
+        if self._clock.monotonic_ns() - begun_ns < QUICK_NS:
+            self._quick_in_a_row = quick_in_a_row + 1
 
     def _is_written(self, batch: Batch) -> bool:
         """Whether anything of the batch has to be durable."""
@@ -504,9 +477,9 @@ class GroupCommit(ABC):
 
     def _write_here(self, batch: Batch) -> None:
         try:
-            self._write(batch)
-        except JourneymanError as error:
-            if is_over(error):
+            self._write_timed(batch)
+        except Exception as error:  # noqa: BLE001 - as of the thread
+            if not isinstance(error, JourneymanError) or is_over(error):
                 self._fail(error, batch)
                 return
             batch.error = error

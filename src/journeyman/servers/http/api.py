@@ -46,7 +46,7 @@ from journeyman.protocols.ztick import Get, ListRules, Query, Remove, RemoveRule
 from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, read_timestamp
 from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.servers.core.connection import LIST_STALL_S
-from journeyman.servers.core.group_commit import NotDone
+from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.ztick.runs import EndedRun

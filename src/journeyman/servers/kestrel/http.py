@@ -15,7 +15,7 @@ from aiohttp import web
 
 from journeyman.config import ALL_NAMESPACES
 from journeyman.protocols.kestrel.replies import ServerLines
-from journeyman.servers.core.group_commit import NotDone
+from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.http.api import read_number
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.kestrel.stats import Described

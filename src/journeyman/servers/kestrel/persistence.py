@@ -1,12 +1,12 @@
 """The journals of all queues in one folder, as the writer of the fan-out queues sees them.
 
-    write        in the writer's thread: items to append, readers to register, queues to erase
+    write        for the writer: items to append, readers to register, queues to erase
     read_after   in another thread: items that are not in memory
     save         in a third: checkpoints, retention, indexes
 
-    always      each log is written and synced            in the writer's thread
-    interval    written; synced by the clock, see sync    here and now, if nothing would wait
-    os          written                                   here and now
+    always      each log is written and synced
+    interval    written; synced by the clock, see sync
+    os          written
 
 A batch may touch several journals, and each is a file of its own. If one of them cannot be written
 the others may have been: PartlyWritten says which items are stored all the same.
@@ -54,7 +54,7 @@ from journeyman.logs.kestrel.log import (
     remove_stale_locks,
 )
 from journeyman.logs.segments import kestrel_queues
-from journeyman.servers.core.group_commit import RETRY_S
+from journeyman.servers.core.group_commit import RETRY_S, Wait
 
 THREADS = 2
 
@@ -207,22 +207,22 @@ class KestrelLogs:
         self._logs[queue] = log
         return log
 
-    # -- in the writer's thread --
+    # -- for the writer --
 
     @property
     def is_unsynced(self) -> bool:
         return bool(self._unsynced)
 
-    def is_quick(self, writes: Sequence[Write]) -> bool:
-        """Whether writing these now would wait for no disk."""
-        if self._waits:
-            return False
+    def wait_of(self, writes: Sequence[Write]) -> Wait:
+        """What writing these now would wait for."""
         sizes: dict[str, int] = {}
         for write in writes:
             if type(write) is not Append or write.queue not in self._logs:
-                return False
+                return Wait.MORE
             sizes[write.queue] = sizes.get(write.queue, 0) + len(write.item.data) + 64
-        return all(self._fits(queue, size) for queue, size in sizes.items())
+        if not all(self._fits(queue, size) for queue, size in sizes.items()):
+            return Wait.MORE
+        return Wait.SYNC if self._waits else Wait.NOTHING
 
     def _fits(self, queue: str, size: int) -> bool:
         log = self._logs[queue]

@@ -30,7 +30,8 @@ from journeyman.formats.kestrel.codec import SEAL_BYTES
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelLog
 from journeyman.protocols.kestrel.commands import Put
 from journeyman.protocols.kestrel.replies import NOT_STORED, STORED, ServerError
-from journeyman.servers.core.group_commit import NotDone, Requests
+from journeyman.servers.core.group_commit import Requests
+from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
 from journeyman.servers.core.upkeep import delay_to_second

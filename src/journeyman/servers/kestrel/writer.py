@@ -43,13 +43,8 @@ from journeyman.engines.kestrel.messages import (
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import STORED, Reply, ServerError
-from journeyman.servers.core.group_commit import (
-    Batch,
-    GroupCommit,
-    InternalCall,
-    NotDone,
-    WriterOwner,
-)
+from journeyman.servers.core.group_commit import Batch, GroupCommit, Wait, WriterOwner
+from journeyman.servers.core.internal_call import InternalCall, NotDone
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.kestrel.metrics import HELD
 from journeyman.servers.kestrel.persistence import ItemFetcher, KestrelLogs, PartlyWritten
@@ -344,8 +339,8 @@ class KestrelWriter(GroupCommit):
 
     # -- writing --
 
-    def _is_quick(self, batch: Batch) -> bool:
-        return self._logs.is_quick(batch.records)
+    def _wait_of(self, batch: Batch) -> Wait:
+        return self._logs.wait_of(batch.records)
 
     def _write(self, batch: Batch) -> None:
         self._logs.write(batch.records)

@@ -54,7 +54,7 @@ from journeyman.protocols.workq.replies import (
     Reply,
     id_text,
 )
-from journeyman.servers.core.group_commit import NotDone
+from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.http.api import read_body, read_number, send_list
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.fields import text_or_base64

@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from journeyman.config import WorkqPersistence
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq.commands import Add, Complaint, RefusedLine
-from journeyman.servers.core.group_commit import NotDone, Requests
+from journeyman.servers.core.group_commit import Requests
+from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.core.ledger import unused_ledger_beside
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
 from journeyman.servers.core.store import holds_schedule

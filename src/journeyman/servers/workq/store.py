@@ -46,6 +46,7 @@ from journeyman.folds.workq import (
 )
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Command, Instant, JobAdded, Record
+from journeyman.servers.core.group_commit import Wait
 from journeyman.servers.core.store import as_log_errors
 from journeyman.storage import (
     Operation,
@@ -78,7 +79,7 @@ class StoreRecorder:
     """``write`` and ``promote`` never run at the same time: the writer sees to that."""
 
     keeps_pauses: Final = True
-    is_quick: Final = False  # a commit waits for the disk, under every policy
+    wait: Final = Wait.MORE  # a commit waits for the disk, under every policy
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ from journeyman.protocols.workq.commands import (
     ScheduleJob,
 )
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, JobMissing
-from journeyman.servers.core.group_commit import Batch, GroupCommit, Requests, WriterOwner
+from journeyman.servers.core.group_commit import Batch, GroupCommit, Requests, Wait, WriterOwner
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.workq.completed import CompletedJobs
 from journeyman.servers.workq.store import StoreRecorder
@@ -140,12 +140,12 @@ def policy_of(sync: WorkqSync) -> SyncPolicy:
 class LogRecorder:
     """The command log: a batch goes in, and is as durable as the policy says on return.
 
-    always      written and synced                       in the writer's thread
-    interval    written; synced by the clock, see sync   here and now: nothing waits for the disk
-    os          written                                  here and now
+    always      written and synced
+    interval    written; synced by the clock, see sync
+    os          written
 
-    Here and now, unless that would wait after all: for the sync of a segment that is full, or for
-    the lock while the log is cleaned. ``is_quick`` says so.
+    A segment that is full is synced whatever the policy, and while the log is cleaned there is a
+    lock to wait for: ``wait`` says so.
 
     The names of paused queues belong to a batch like its records. They are in the ledger; without
     one (``keeps_pauses``) they are prepared before the records are written and put in place after
@@ -177,9 +177,11 @@ class LogRecorder:
         self.is_shared = False  # another thread is at the log
 
     @property
-    def is_quick(self) -> bool:
-        """Whether a write now would wait for no disk and no lock."""
-        return not self.waits and not self.is_shared and self._end < self._segment_bytes
+    def wait(self) -> Wait:
+        """What a write would wait for now."""
+        if self.is_shared or self._end >= self._segment_bytes:
+            return Wait.MORE
+        return Wait.SYNC if self.waits else Wait.NOTHING
 
     def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
         """JourneymanError: nothing was written, unless it is LogPoisoned."""
@@ -252,8 +254,8 @@ class WorkqRecorder(Protocol):
     """What keeps the records: a command log, or a store."""
 
     @property
-    def is_quick(self) -> bool:
-        """Whether a write now would wait for no disk and no lock."""
+    def wait(self) -> Wait:
+        """What a write would wait for now."""
         ...
 
     @property
@@ -397,9 +399,9 @@ class WorkqWriter(GroupCommit):
     def _has_records(self, batch: Batch) -> bool:
         return bool(batch.records or batch.effects)
 
-    def _is_quick(self, batch: Batch) -> bool:
+    def _wait_of(self, batch: Batch) -> Wait:
         assert self._recorder is not None
-        return self._recorder.is_quick and not batch.effects
+        return Wait.MORE if batch.effects else self._recorder.wait
 
     def _is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:
         """Options of a job are as durable as its records. What a start would judge other jobs by,

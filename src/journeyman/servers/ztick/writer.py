@@ -59,6 +59,7 @@ from journeyman.servers.core.group_commit import (
     Batch,
     GroupCommit,
     Recorder,
+    Wait,
     WriterOwner,
 )
 from journeyman.servers.core.ledger import Ledger
@@ -259,6 +260,9 @@ class ZtickWriter(GroupCommit):
     @property
     def _has_ledger_beside(self) -> bool:
         return isinstance(self._recorder, ScheduleRecorder)
+
+    def _wait_of(self, batch: Batch) -> Wait:  # noqa: ARG002 - all are appended
+        return Wait.SYNC if isinstance(self._recorder, ZtickRecorder) else Wait.MORE
 
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None

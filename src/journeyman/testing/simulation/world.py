@@ -203,10 +203,11 @@ class Loop(asyncio.AbstractEventLoop):
         around = asyncio._get_running_loop()
         asyncio._set_running_loop(self)  # what its code begins now begins here, and never happens
         try:
-            for task in list(self.tasks):
+            while self.tasks:  # one that is closed may begin others
+                task = next(iter(self.tasks))
+                del self.tasks[task]
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 _close(task.get_coro())
-            self.tasks.clear()
         finally:
             asyncio._set_running_loop(around)
 

@@ -23,7 +23,7 @@ from journeyman.protocols.kestrel import replies as fan_out_replies
 from journeyman.protocols.workq.commands import Complaint, RefusedLine
 from journeyman.protocols.workq.replies import JobMissing
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.group_commit import NotDone
+from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.http.errors import ApiError

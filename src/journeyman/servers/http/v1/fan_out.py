@@ -28,7 +28,7 @@ from journeyman.protocols.kestrel.commands import (
 )
 from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 from journeyman.protocols.kestrel.replies import END, STORED, ItemFound
-from journeyman.servers.core.group_commit import InternalCall as WriterCall
+from journeyman.servers.core.internal_call import InternalCall as WriterCall
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.fields import (
     cursor_of,

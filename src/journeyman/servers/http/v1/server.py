@@ -12,7 +12,7 @@ from aiohttp import web
 from journeyman import __version__
 from journeyman.config import all_settings
 from journeyman.protocols.ztick import Stat
-from journeyman.servers.core.group_commit import NotDone
+from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.fields import time_text
 from journeyman.servers.http.live import FIGURES_S, Channel, event_bytes, stream_events
