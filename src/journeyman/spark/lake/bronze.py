@@ -19,6 +19,7 @@ import posixpath
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -34,7 +35,7 @@ from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.spark.files import absolute, find_logs
 from journeyman.spark.lake.layout import TABLES, moment_of
-from journeyman.spark.lake.storage import Lake, Staged, staged_path
+from journeyman.spark.lake.storage import Lake, Staged, new_file, staged_path
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
 from journeyman.spark.source.options import (
     CORRUPT_RECORD,
@@ -44,7 +45,7 @@ from journeyman.spark.source.options import (
     with_extras,
 )
 from journeyman.spark.source.splits import LogPartition
-from journeyman.spark.source.task import read_pieces
+from journeyman.spark.source.task import read_pieces, with_dictionaries
 from journeyman.spark.streams.chains import register_stream
 from journeyman.spark.streams.offsets import Holes, StreamOffset, lost_rows
 from journeyman.spark.streams.reader import LogStreamReader
@@ -52,6 +53,9 @@ from journeyman.spark.streams.reader import LogStreamReader
 _HOST = re.compile(r"[A-Za-z0-9._-]+")  # a part of paths, in every tool that reads them
 _BATCH_BYTES = 8 * 1024**3  # of a log in one commit
 _SMALL_BYTES = 8 * 1024**2  # read here: a job of Spark takes longer to plan
+_LOOKED_AT = 64 * 1024  # rows that decide whether texts of a column come again
+# Columns of few words, which need not be looked up one by one when they are written.
+_CODED = frozenset({"_log", "_file", "kind", "status", "queue", "reader"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +163,7 @@ def _write_part(
     elif isinstance(part, LogPartition):
         hosts = groupby(part.pieces, key=lambda piece: dict(piece.context.partitions).get("host"))
         for host_or_none, pieces in hosts:
-            batches = read_pieces(tuple(pieces), options, schema)
+            batches = read_pieces(tuple(pieces), options, schema, coded=_CODED)
             host = host_or_none or source.host
             yield from _write_file(source.table, directory, host, now_ns, batches)
 
@@ -174,26 +178,25 @@ def _write_file(
     moment = moment_of(now_ns)
     place = f"date={moment.date().isoformat()}/host={host}"
     name = posixpath.join(place, f"{secrets.token_hex(8)}.parquet")
-    schema = arrow_schema(TABLES[table].inner_schema)
+    schema = with_dictionaries(arrow_schema(TABLES[table].inner_schema), _CODED)
     stamp = pa.scalar(moment, schema.field("_ingested_at").type)
-    writer: pq.ParquetWriter | None = None
-    try:
+    with ExitStack() as stack:
+        writer: pq.ParquetWriter | None = None
         for rows in _in_groups(batches):
             stamped = rows.append_column("_ingested_at", pa.repeat(stamp, rows.num_rows))
-            whole = stamped.select(schema.names).cast(schema)
+            whole = stamped.select(schema.names).cast(schema).unify_dictionaries()
             if writer is None:
-                writer = pq.ParquetWriter(
-                    staged_path(directory, name),
-                    schema,
-                    compression="zstd",
-                    use_dictionary=repeating_columns(whole),  # type: ignore[arg-type]
-                )
-            writer.write_table(whole, ROW_GROUP_ROWS)
-    finally:
-        if writer is not None:
-            writer.close()
+                new = new_file(staged_path(directory, name), whole, _words(whole))
+                writer = stack.enter_context(new)
+            writer.write_table(whole, whole.num_rows)
     if writer is not None:
         yield name
+
+
+def _words(rows: pa.Table) -> list[str]:
+    """Columns whose values come again; keys of jobs may do so only after thousands of others."""
+    texts = [each.name for each in rows.schema if pa.types.is_string(each.type)]
+    return sorted({*repeating_columns(rows), *repeating_columns(rows.select(texts), _LOOKED_AT)})
 
 
 def _in_groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -5,8 +5,8 @@ Moments are nanoseconds since 1970: null in Arrow, NO_TIME in numpy where there 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ arrow: Any = pa
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 AnyColumn: TypeAlias = Any  # pa.Array or pa.ChunkedArray
+Number = TypeVar("Number", bound=np.generic)
 
 
 def ns_in(column: AnyColumn) -> Ints:
@@ -69,23 +70,61 @@ def seconds_column(values_ns: Ints) -> AnyColumn:
     return pa.array(values_ns / float(NS_PER_S), mask=values_ns == NO_TIME)
 
 
-def text_of(column: AnyColumn) -> AnyColumn:
-    """One array of plain strings."""
+def one_array(column: AnyColumn) -> AnyColumn:
+    """Of strings, plain or in a dictionary."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):  # beyond what one array of strings can hold, or none
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], pa.string())
-    return column.cast(pa.string()) if pa.types.is_dictionary(column.type) else column
+    return column
+
+
+def text_of(column: AnyColumn) -> AnyColumn:
+    """One array of plain strings."""
+    found = one_array(column)
+    return found.cast(pa.string()) if pa.types.is_dictionary(found.type) else found
+
+
+def coded(column: AnyColumn) -> AnyColumn:
+    """One array of strings in a dictionary."""
+    found = one_array(column)
+    return found if pa.types.is_dictionary(found.type) else found.dictionary_encode()
+
+
+def each_text(
+    column: AnyColumn, made: Callable[[AnyColumn], npt.NDArray[Number]], nothing: int = 0
+) -> npt.NDArray[Number]:
+    """What ``made`` makes of texts, of words in a dictionary once; ``nothing`` where it is null."""
+    texts = one_array(column)
+    if pa.types.is_dictionary(texts.type):
+        of_words = made(texts.dictionary)
+        codes = texts.indices.fill_null(len(of_words)).to_numpy()
+        found = np.append(of_words, np.array([nothing], of_words.dtype))
+        return found.take(codes)
+    found = made(texts.fill_null(""))
+    if texts.null_count:
+        found = np.where(np.asarray(texts.is_valid()), found, found.dtype.type(nothing))
+    return found
 
 
 def key_hashes(column: AnyColumn) -> Hashes:
-    """Of strings without nulls."""
-    return hashes_of(*text_in(text_of(column)))
+    """Of strings; 0 where there is none."""
+    return each_text(column, lambda texts: hashes_of(*text_in(texts)))
 
 
 def is_one_of(column: AnyColumn, words: Iterable[str]) -> Bools:
-    found: Bools = np.asarray(pc.is_in(text_of(column), arrow.array(words)))
-    return found
+    meant = arrow.array(words)
+    return each_text(column, lambda texts: np.asarray(pc.is_in(texts, meant)))
+
+
+def places_in(column: AnyColumn, words: AnyColumn) -> Ints:
+    """Where among the words each text is; -1 if it is none of them."""
+
+    def of_texts(texts: AnyColumn) -> Ints:
+        found: Ints = pc.index_in(texts, words).fill_null(-1).to_numpy().astype(np.int64)
+        return found
+
+    return each_text(column, of_texts, -1)
 
 
 def where(rows: pa.Table, mask: Bools) -> pa.Table:
@@ -107,14 +146,14 @@ def shaped(columns: Mapping[str, AnyColumn], table: str) -> pa.Table:
 
 def named_logs(rows: pa.Table, host: str) -> pa.Table:
     """``rows`` with the host before the path in ``_log``."""
-    logs = text_of(rows["_log"]).dictionary_encode()
+    logs = coded(rows["_log"])
     names = pa.array([f"{host}{BETWEEN}{log}" for log in logs.dictionary.to_pylist()], pa.string())
     named = pa.DictionaryArray.from_arrays(logs.indices, names)
     return rows.set_column(rows.column_names.index("_log"), "_log", named)
 
 
 def hosts_and_logs(column: AnyColumn) -> dict[str, AnyColumn]:
-    logs = text_of(column).dictionary_encode()
+    logs = coded(column)
     pairs = [name.partition(BETWEEN) for name in logs.dictionary.to_pylist()]
     hosts = pa.array([host for host, _, _ in pairs], pa.string())
     paths = pa.array([path for _, _, path in pairs], pa.string())

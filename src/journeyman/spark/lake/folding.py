@@ -28,20 +28,25 @@ from journeyman.spark.history.workq_attempts import attempt_table, walked
 from journeyman.spark.history.ztick_attempts import STATUSES
 from journeyman.spark.lake.columns import (
     AnyColumn,
+    Bools,
     Ints,
     arrow,
     begins_of,
+    coded,
     day_of,
+    each_text,
     filled,
     first_known,
     hosts_and_logs,
     is_one_of,
+    key_hashes,
     length_ns,
     mixed,
     moment_pairs,
     ns_column,
     ns_in,
     pc,
+    places_in,
     seconds_column,
     shaped,
     taken,
@@ -49,6 +54,8 @@ from journeyman.spark.lake.columns import (
     unless_empty,
     where,
 )
+from journeyman.spark.lake.layout import TABLES
+from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_MS
 
 FAILURES: Final = ("failed", "timed-out", "cut-off")
@@ -59,6 +66,7 @@ _OCCURRENCE: Final = (
     r"^(?P<timetable>.+)@"
     r"(?P<occurrence>\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:Z|[+-]\d{2}:\d{2}))$"
 )
+_STATUSES: Final = pa.array(STATUSES)
 _COMMANDS: Final = pa.array([command.word for command in Command])
 _COMMAND_NUMBERS: Final = np.array([int(command) for command in Command], np.int64)
 
@@ -90,11 +98,8 @@ KEYS: Final = {"bronze/workq": "key", "bronze/ztick": "identifier", "bronze/runs
 
 def workq_records(rows: pa.Table) -> pa.Table:
     """Records of jobs, narrowed to what the walk needs."""
-    kinds = text_of(rows["kind"])
-    found = pc.index_in(kinds, _COMMANDS)
-    known = np.asarray(found.is_valid())
-    rows, found = where(rows, known), found.filter(pa.array(known))
-    command = _COMMAND_NUMBERS[found.to_numpy()]
+    found = places_in(rows["kind"], _COMMANDS)
+    rows, command = where(rows, found >= 0), _COMMAND_NUMBERS[found[found >= 0]]
     is_add = (command == Command.ADD) | (command == Command.SCHEDULE)
     created, due = ns_in(rows["created_ns"]), ns_in(rows["time_ns"])
     begins = np.where(command == Command.SCHEDULE, first_known(due, created), created)
@@ -129,8 +134,7 @@ _SAME_ADD = (
 
 def _same_adds(rows: pa.Table, command: Ints) -> Ints:
     """A number that is the same for adds which differ in nothing but when they were logged."""
-    names = text_of(rows["name"]).fill_null("")
-    words = [hashes_of(*text_in(names)), command.view(np.uint64)]
+    words = [key_hashes(rows["name"]), command.view(np.uint64)]
     words += [ns_in(rows[name]).view(np.uint64) for name in _SAME_ADD]
     return mixed(words).view(np.int64)
 
@@ -138,7 +142,7 @@ def _same_adds(rows: pa.Table, command: Ints) -> Ints:
 def workq_rows(records: pa.Table) -> pa.Table:
     """Attempts of jobs, all of whose records are here, in any order."""
     keys = KeyTable().numbers_of(*text_in(text_of(records["key"])))
-    logs = text_of(records["_log"]).dictionary_encode().indices.to_numpy()
+    logs = coded(records["_log"]).indices.to_numpy()
     order = np.lexsort((records["_position"].to_numpy(), keys, logs))
     found = attempt_table(walked(taken(records, order).to_batches()))
     return silver_attempts(
@@ -184,21 +188,21 @@ class ZtickPlans:
 
     def take(self, rows: pa.Table) -> None:
         rows = where(rows, is_one_of(rows["kind"], ("set", "remove")))
-        logs = text_of(rows["_log"]).dictionary_encode()
+        logs = coded(rows["_log"])
         numbers_of_logs = np.array(
             [self._logs.setdefault(name, len(self._logs)) for name in logs.dictionary.to_pylist()],
             np.int64,
         )
         position = rows["_position"].to_numpy()
-        status = pc.index_in(text_of(rows["status"]), pa.array(STATUSES)).fill_null(0).to_numpy()
+        status = np.maximum(places_in(rows["status"], _STATUSES), 0)
         written = ns_in(rows["time"])
         if (written != NO_TIME).any():
-            is_own = ~np.asarray(pc.ends_with(text_of(rows["_file"]), COMPACTED_SUFFIX))
+            is_own = ~each_text(rows["_file"], _is_compacted)
             known = is_own & (written != NO_TIME)
             written = np.where(known, np.where(known, written, 0) * 1000, NO_TIME)
         taken = {
             "log": numbers_of_logs[logs.indices.to_numpy()],
-            "key": self._keys.numbers_of(*text_in(text_of(rows["identifier"]))),
+            "key": each_text(rows["identifier"], self._numbers),
             "ready_ns": ns_in(rows["execution_ns"]),
             "latest": position * len(STATUSES) + status,
             "position": position,
@@ -209,6 +213,9 @@ class ZtickPlans:
         self._rows += rows.num_rows
         if self._rows > _AT_ONCE:
             self._reduce()
+
+    def _numbers(self, keys: AnyColumn) -> Ints:
+        return self._keys.numbers_of(*text_in(keys))
 
     @property
     def is_full(self) -> bool:
@@ -264,9 +271,15 @@ def _timed(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     return pa.table({name: pa.array(found[name]) for name in names})
 
 
+def _is_compacted(files: AnyColumn) -> Bools:
+    return np.asarray(pc.ends_with(files, COMPACTED_SUFFIX))
+
+
 def run_lines(rows: pa.Table) -> pa.Table:
     """Lines of the run history that are runs."""
-    return where(rows, is_one_of(rows["kind"], ["run"]))
+    rows = where(rows, is_one_of(rows["kind"], ["run"]))
+    schema = arrow_schema(TABLES["bronze/runs"].schema)
+    return pa.table({name: rows[name].cast(schema.field(name).type) for name in rows.column_names})
 
 
 def ztick_rows(plans: pa.Table, runs: pa.Table) -> pa.Table:
@@ -428,9 +441,11 @@ def jobs_of(attempts: pa.Table) -> pa.Table:
 
 def firings_of(attempts: pa.Table) -> pa.Table:
     """The rows of occurrences of timetables; their identifiers say so (docs/timetables.md)."""
-    fired = pc.extract_regex(text_of(attempts["key"]), _OCCURRENCE)
-    mask = np.asarray(fired.is_valid()) & is_one_of(attempts["dialect"], ["ztick"])
-    fired, rows = fired.filter(pa.array(mask)), attempts.filter(pa.array(mask))
+    maybe = np.asarray(pc.match_substring(text_of(attempts["key"]), "@"))
+    rows = where(attempts, maybe & is_one_of(attempts["dialect"], ["ztick"]))
+    fired = pc.extract_regex(text_of(rows["key"]), _OCCURRENCE)
+    mask = np.asarray(fired.is_valid())
+    fired, rows = fired.filter(pa.array(mask)), rows.filter(pa.array(mask))
     parts = {name: pc.struct_field(fired, name) for name in ("timetable", "occurrence")}
     columns = {name: rows[name] for name in rows.column_names}
     return shaped({**columns, **parts, "lateness_s": rows["wait_s"]}, "silver/timetable_firings")

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from functools import partial
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from journeyman.spark.lake.columns import (
     Ints,
     arrow,
     begins_of,
+    coded,
     filled,
     first_known,
     is_one_of,
@@ -44,7 +46,7 @@ from journeyman.spark.lake.columns import (
 from journeyman.spark.lake.folding import FAILURES
 from journeyman.spark.lake.layout import COUNTS, DAY_NS, HOUR_NS, PERCENTILES, TABLES
 from journeyman.spark.lake.parts import Part, dealt, parts_on, read_part
-from journeyman.spark.lake.silver import ITEMS, KEYED, RUNS, SilverChange
+from journeyman.spark.lake.silver import ITEMS, KEYED, RUNS, SilverChange, by_group
 from journeyman.spark.lake.storage import Lake, StagedFiles, days_of, partition_values
 from journeyman.spark.lake.work import THREADS, Groups, Packet, spread, tasks_of
 from journeyman.spark.source.options import arrow_schema
@@ -54,6 +56,8 @@ LATE_S: Final = 1.0
 _REASON_CHARACTERS: Final = 200
 SMALL_ROWS: Final = 3_000_000  # counted here: a job of Spark takes longer to begin
 _TASK_ROWS: Final = 20_000_000
+_AT_ONCE: Final = 500_000
+_GROUPS_A_TASK: Final = 4
 _HOURS_A_DAY: Final = DAY_NS // HOUR_NS
 _LAG: Final = "gold/reader_lag_hourly"
 _DEPTH: Final = "gold/depth_changes"
@@ -93,9 +97,8 @@ def stage_gold(spark: SparkSession, lake: Lake, change: SilverChange) -> list[St
     rows = sum(part.rows for part in parts)
     session = None if rows <= SMALL_ROWS else spark
     hands = THREADS if session is None else max(tasks_of(spark), rows // _TASK_ROWS)
-    packets = spread(
-        session, dealt(parts, hands), partial(count_parts, wanted, session is None), add_up
-    )
+    groups = 1 if session is None else _GROUPS_A_TASK * hands
+    packets = spread(session, dealt(parts, hands), partial(count_parts, wanted, groups), add_up)
     named = [str(date(1970, 1, 1) + timedelta(days=day)) for day in days]
     made: dict[str, list[pa.Table]] = {
         table: [arrow_schema(TABLES[table].schema).empty_table()] for table in _COMPUTED
@@ -111,27 +114,36 @@ def stage_gold(spark: SparkSession, lake: Lake, change: SilverChange) -> list[St
 # What tasks do: count the rows of parts, then add up the counts of each day.
 
 
-def count_parts(days: Ints, together: bool, parts: Sequence[Part]) -> Iterator[Packet]:
-    """What happens on these days. ``together``: all days as one group."""
-    for part in parts:
-        for rows, _ in read_part(part, _COLUMNS[part.table]):
-            for what, found in _COUNTERS[part.table](rows, part.host):
-                mine = found.filter(pa.array(np.isin(found["day"].to_numpy(), days)))
-                yield from _by_day(what, mine, together)
+def count_parts(days: Ints, groups: int, parts: Sequence[Part]) -> Iterator[Packet]:
+    """What happens on these days, so many groups of them."""
+    for table, host, rows in _together(parts):
+        for what, found in _COUNTERS[table](rows, host):
+            mine = found.filter(pa.array(np.isin(found["day"].to_numpy(), days)))
+            yield from by_group(what, mine, mine["day"].to_numpy() % groups, groups)
 
 
-def _by_day(what: str, rows: pa.Table, together: bool) -> Iterator[Packet]:
-    if rows.num_rows == 0:
-        return
-    if together:
-        yield Packet(0, what, rows)
-        return
-    column = rows["day"].to_numpy()
-    order = np.argsort(column, kind="stable")
-    ordered, column = taken(rows, order), column[order]
-    begins = begins_of([column])
-    for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
-        yield Packet(int(column[begin]), what, ordered.slice(begin, end - begin))
+def _together(parts: Sequence[Part]) -> Iterator[tuple[str, str, pa.Table]]:
+    """Rows of parts, many at a time: a day may have few."""
+    for (table, host), mine in groupby(parts, key=lambda part: (part.table, part.host)):
+        waiting: list[pa.Table] = []
+        for part in mine:
+            waiting += [_as_words(rows, table) for rows, _ in read_part(part, _COLUMNS[table])]
+            if sum(rows.num_rows for rows in waiting) > _AT_ONCE:
+                yield table, host, pa.concat_tables(waiting)
+                waiting = []
+        if waiting:
+            yield table, host, pa.concat_tables(waiting)
+
+
+def _as_words(rows: pa.Table, table: str) -> pa.Table:
+    """The columns that are counted, texts in dictionaries; null if the file is older than one."""
+    schema = arrow_schema(TABLES[table].schema)
+    found = {}
+    for name in _COLUMNS[table]:
+        kind = schema.field(name).type
+        column = rows[name] if name in rows.column_names else pa.nulls(rows.num_rows, kind)
+        found[name] = coded(column) if pa.types.is_string(kind) else column
+    return pa.table(found)
 
 
 Found = Iterator[tuple[str, pa.Table]]
@@ -159,9 +171,10 @@ def _count_attempts(rows: pa.Table, host: str) -> Found:
     ]
     columns = {"host": pa.repeat(host, rows.num_rows), **who}
     events = [(name, mask & (ns != NO_TIME), ns, 1) for name, mask, ns in happened]
-    yield _COUNTED, _summed(columns, events)
+    numbered = _coded(columns)
+    yield _COUNTED, _summed(numbered, events)
     life = filled(rows["life"], 1)
-    yield _DEPTH, _summed(columns, _changes(times, outcome, first, is_schedule, life))
+    yield _DEPTH, _summed(numbered, _changes(times, outcome, first, is_schedule, life))
     yield _FAILED, _failed_rows(columns, outcome, ended, is_schedule, times["ended_ns"])
     yield _TIMED, _timed(columns, times, is_one_of(outcome, FAILURES))
 
@@ -206,7 +219,7 @@ def _count_items(rows: pa.Table, host: str) -> Found:
         "dialect": pa.repeat("kestrel", rows.num_rows),
         "queue": pc.coalesce(text_of(rows["queue"]), ""),
     }
-    yield _COUNTED, _summed(columns, [("added", put != NO_TIME, put, 1)])
+    yield _COUNTED, _summed(_coded(columns), [("added", put != NO_TIME, put, 1)])
 
 
 def _count_runs(rows: pa.Table, host: str) -> Found:
@@ -252,9 +265,9 @@ def _chosen(columns: Mapping[str, AnyColumn], mask: Bools) -> pa.Table:
     return where(pa.table(dict(columns)), mask)
 
 
-def _summed(who: Mapping[str, AnyColumn], events: Sequence[Event]) -> pa.Table:
+def _summed(who: tuple[Ints, pa.Table], events: Sequence[Event]) -> pa.Table:
     """How often each thing happened in each hour: the columns of ``who``, day, hour, what, n."""
-    codes, words = _coded(who)
+    codes, words = who
     parts = [
         pa.table({"who": codes[mask], "hour": ns[mask] // HOUR_NS}).append_column(
             "what", pa.repeat(pa.scalar(at, pa.int64()), int(mask.sum()))
@@ -269,7 +282,7 @@ def _summed(who: Mapping[str, AnyColumn], events: Sequence[Event]) -> pa.Table:
     rows = words.take(counted["who"])
     return pa.table(
         {
-            **{name: rows[name] for name in who},
+            **{name: rows[name] for name in words.column_names},
             "day": counted["hour"].to_numpy() // _HOURS_A_DAY,
             "hour": counted["hour"],
             "what": pa.array([name for name, *_ in events]).take(counted["what"]),

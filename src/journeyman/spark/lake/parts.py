@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -25,22 +26,19 @@ from journeyman.spark.lake.columns import (
     Ints,
     arrow,
     begins_of,
+    each_text,
     key_hashes,
     shaped,
     taken,
     text_of,
 )
 from journeyman.spark.lake.layout import DAY_NS
-from journeyman.spark.lake.storage import name_of, partition_values, staged_path
+from journeyman.spark.lake.storage import name_of, new_file, partition_values, staged_path
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
 
 _MOST_WAITING_ROWS: Final = 1_000_000
 _COARSE_BITS: Final = 20
 NO_ID: Final = 2**63 - 1
-_WORDS: Final = (
-    *("_log", "_file", "kind", "status", "name", "log", "dialect", "queue", "rule", "runner"),
-    "outcome",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class Part:
 
 def parts_of(table: str, path: str, *, of_keys: bool = False) -> list[Part]:
     """A part for each row group of a file."""
-    found = pq.read_metadata(path)
+    found = footer(path)
     groups = [found.row_group(at) for at in range(found.num_row_groups)]
     return [
         Part(table, path, at, group.num_rows, of_keys, _greatest_id(group))
@@ -119,27 +117,38 @@ def read_part(
     part: Part, columns: Sequence[str], key: str = "key", wanted: Wanted | None = None
 ) -> Iterator[tuple[pa.Table, Ints]]:
     """Rows, and their numbers in the file, which may be older than a column and lack it. With
-    ``wanted``, only rows whose key is."""
-    known = pq.read_metadata(part.path)
+    ``wanted``, only rows whose key is. Words that a file has in a dictionary stay in it."""
+    known = footer(part.path)
+    group = known.row_group(part.group)
     kept = known.schema.to_arrow_schema().names
     names = [name for name in columns if name in kept]
-    words = [] if wanted is None else [name for name in names if name in _WORDS]
+    chunks = map(group.column, range(known.num_columns))
+    coded = {c.path_in_schema for c in chunks if c.has_dictionary_page and _is_text(c)}
+    words = [name for name in (*names, key) if name in coded]
     with pq.ParquetFile(part.path, metadata=known, read_dictionary=words) as file:
         before = sum(known.row_group(at).num_rows for at in range(part.group))
         if wanted is None:
             rows = file.read_row_group(part.group, names)
             yield rows, np.arange(before, before + part.rows)
             return
-        keys = text_of(file.read_row_group(part.group, [key])[key])
-        mask = wanted.mask(key_hashes(keys.fill_null(""))) & np.asarray(keys.is_valid())
+        keys = file.read_row_group(part.group, [key])[key]
+        mask = each_text(keys, lambda texts: wanted.mask(key_hashes(texts)))
         places = np.flatnonzero(mask)
         if len(places):
             others = [name for name in names if name != key]
             rows = taken(file.read_row_group(part.group, others), places)
             found = {name: rows[name] for name in others} | {key: keys.take(arrow.array(places))}
-            for name in words:  # the few that are left
-                found[name] = text_of(found[name])
             yield pa.table({name: found[name] for name in names}), places + before
+
+
+def _is_text(chunk: pq.ColumnChunkMetaData) -> bool:
+    return bool(chunk.physical_type == "BYTE_ARRAY")
+
+
+@lru_cache(maxsize=1024)
+def footer(path: str) -> pq.FileMetaData:
+    """What stands at the end of a file; files of a lake never change."""
+    return pq.read_metadata(path)
 
 
 def with_place(rows: pa.Table, part: Part) -> pa.Table:
@@ -163,6 +172,7 @@ class PartitionWriter:
         self._waiting: dict[tuple[str, str], list[pa.Table]] = {}
         self._waiting_rows = 0
         self._files: dict[tuple[str, str], tuple[str, pq.ParquetWriter]] = {}
+        self._words: dict[str, list[str]] = {}  # by table: columns whose values come again
 
     def add(self, table: str, rows: pa.Table) -> None:
         for place, mine in by_place(rows):
@@ -190,11 +200,9 @@ class PartitionWriter:
         name = posixpath.join(place, f"{secrets.token_hex(8)}.parquet")
         path = staged_path(posixpath.join(self._directory, table), name)
         os.makedirs(posixpath.dirname(path), exist_ok=True)
-        dictionaries: Any = repeating_columns(rows)
-        writer = pq.ParquetWriter(
-            path, rows.schema, compression="zstd", use_dictionary=dictionaries
-        )
-        return name, writer
+        words = self._words.get(table) or repeating_columns(rows)
+        self._words[table] = words
+        return name, new_file(path, rows, words)
 
 
 def by_place(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
@@ -216,7 +224,7 @@ def by_place(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 def parts_on(table: str, path: str, moments: Sequence[str], days: Ints) -> list[Part]:
     """Row groups of a file in which one of these moments may lie on one of these days, sorted."""
-    found = pq.read_metadata(path)
+    found = footer(path)
     places = [at for at in range(found.num_columns) if found.schema.column(at).path in moments]
     parts = []
     for at in range(found.num_row_groups):

@@ -267,17 +267,21 @@ def _item_hashes(items: pa.Table) -> Hashes:
 
 
 def _by_bucket(what: str, rows: pa.Table, hashes: Hashes, groups: int) -> Iterator[Packet]:
+    return by_group(what, rows, buckets_of(hashes, groups), groups)
+
+
+def by_group(what: str, rows: pa.Table, numbers: Ints, groups: int) -> Iterator[Packet]:
+    """Rows in packets for each of their groups."""
     if rows.num_rows == 0:
         return
     if groups == 1:
         yield Packet(0, what, rows)
         return
-    buckets = buckets_of(hashes, groups)
-    order = np.argsort(buckets, kind="stable")
-    ordered, buckets = taken(rows, order), buckets[order]
-    begins = begins_of([buckets])
+    order = np.argsort(numbers, kind="stable")
+    ordered, numbers = taken(rows, order), numbers[order]
+    begins = begins_of([numbers])
     for begin, end in zip(begins, [*begins[1:], len(order)], strict=True):
-        yield Packet(int(buckets[begin]), what, ordered.slice(begin, end - begin))
+        yield Packet(int(numbers[begin]), what, ordered.slice(begin, end - begin))
 
 
 def fold_groups(directory: str | None, groups: Groups) -> Iterator[Packet]:

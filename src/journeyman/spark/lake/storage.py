@@ -256,6 +256,21 @@ def staged_path(directory: str, name: str) -> str:
     return posixpath.join(directory, _ROWS, name.replace("/", _SLASH))
 
 
+def new_file(path: str, rows: pa.Table, words: Sequence[str]) -> pq.ParquetWriter:
+    """A file for rows like these; ``words`` are columns whose values come again.
+
+    Without Arrow's own schema, words of a dictionary are read as plain ones. Statistics are written
+    of what files are left out by: moments and other numbers, and the kind of a record.
+    """
+    counted = [each.name for each in rows.schema if _is_ordered(each.type) or each.name == "kind"]
+    options: Any = {"use_dictionary": list(words), "write_statistics": counted}
+    return pq.ParquetWriter(path, rows.schema, compression="zstd", store_schema=False, **options)
+
+
+def _is_ordered(kind: pa.DataType) -> bool:
+    return pa.types.is_primitive(kind)
+
+
 def name_of(path: str) -> str:
     """The name of a file below the directory of its table, from a path of it, staged or not."""
     base = posixpath.basename(path)

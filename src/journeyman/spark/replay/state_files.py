@@ -208,14 +208,17 @@ class _PartFile:
         self._waiting, self._waiting_rows = [], 0
 
 
-def repeating_columns(rows: pa.Table) -> list[str]:
+def repeating_columns(rows: pa.Table, looked_at: int = _LOOKED_AT) -> list[str]:
     """Columns whose values come again. Of the others a dictionary takes time, and room too."""
-    some = rows.slice(0, _LOOKED_AT)
+    some = rows.slice(0, looked_at)
     return [
         field.name
         for field, column in zip(some.schema, some.columns, strict=True)
-        if not pa.types.is_nested(field.type)
-        and pc.count_distinct(column).as_py() <= max(1, some.num_rows // 2)
+        if pa.types.is_dictionary(field.type)
+        or (
+            not pa.types.is_nested(field.type)
+            and pc.count_distinct(column).as_py() <= max(1, some.num_rows // 2)
+        )
     ]
 
 

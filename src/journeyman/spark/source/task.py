@@ -69,6 +69,7 @@ _TIMES: Final = {
     KESTREL: ("add_time_ms", 1_000_000),
 }
 _TIME = pa.timestamp("us", tz="UTC")
+_CODED: Any = pa.dictionary(pa.int32(), pa.string())
 _STATUSES = ("planned", "triggered", "executed", "failed")
 # What Spark's and Python's calendars reach: the years 1 to 9999.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -78,20 +79,32 @@ _DIGIT_PLACES = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
 
 
 def read_pieces(
-    pieces: Sequence[Piece], options: SourceOptions, schema: StructType
+    pieces: Sequence[Piece],
+    options: SourceOptions,
+    schema: StructType,
+    *,
+    coded: frozenset[str] = frozenset(),
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of these pieces, in their order."""
-    task = _Task(pieces, options, schema)
+    """The rows of these pieces, in their order. Words of ``coded`` columns are in a dictionary."""
+    task = _Task(pieces, options, with_dictionaries(arrow_schema(schema), coded))
     if options.damage_only:
         return task.damage_rows()
     return task.rows() if options.reduce is None else task.reduced_rows()
 
 
+def with_dictionaries(schema: pa.Schema, coded: frozenset[str]) -> pa.Schema:
+    """The schema with words of these columns in a dictionary."""
+    for at, field in enumerate(schema):
+        if field.name in coded:
+            schema = schema.set(at, pa.field(field.name, _CODED))
+    return schema
+
+
 class _Task:
-    def __init__(self, pieces: Sequence[Piece], options: SourceOptions, schema: StructType) -> None:
+    def __init__(self, pieces: Sequence[Piece], options: SourceOptions, schema: pa.Schema) -> None:
         self._pieces = pieces
         self._options = options
-        self._schema = arrow_schema(schema)
+        self._schema = schema
         self._maker = RowMaker(options.dialect, self._schema, options.corrupt_column)
         self._selection = Selection(options)
         self._damages: list[pa.RecordBatch] = []  # rows that go behind those of a reducer
@@ -260,10 +273,9 @@ class RowMaker:
             return _KEYS[self._dialect](chunk)
         if name == "time":
             return _TIME_COLUMNS[self._dialect](context, chunk)
-        if name == "kind":
-            return self._words[name].take(kinds_in(chunk))
         if name in self._words:
-            return _in_words(self._words[name], chunk.column(name))
+            codes = kinds_in(chunk) if name == "kind" else chunk.column(name)
+            return _in_words(self._words[name], codes, self._type_of(name))
         at = chunk.schema.get_field_index(name)
         if at >= 0:
             return _as_type(chunk.column(at), self._type_of(name))
@@ -292,9 +304,13 @@ def _words(dialect: str) -> list[tuple[str, tuple[str | None, ...]]]:
     return words
 
 
-def _in_words(words: Column, codes: Column) -> Column:
+def _in_words(words: Column, codes: Column, kind: Any) -> Column:
     if codes.null_count == len(codes):
-        return pa.nulls(len(codes), pa.string())
+        nothing: Column = pa.nulls(len(codes), kind)
+        return nothing
+    if kind == _CODED:
+        each: Any = words.dictionary_encode()  # a word may have several numbers
+        return pa.DictionaryArray.from_arrays(each.indices.take(codes), each.dictionary)
     return words.take(codes)
 
 
@@ -415,6 +431,8 @@ def repeated(value: str | int | None, kind: Any, rows: int) -> Column:
         return nothing
     if isinstance(value, int):
         return numbers(np.full(rows, value, np.int32))
+    if kind == _CODED:
+        return pa.DictionaryArray.from_arrays(numbers(np.zeros(rows, np.int32)), texts([value]))
     text: Any = texts([value])[0]
     column: Column = pa.repeat(text, rows)
     return column
