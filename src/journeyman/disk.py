@@ -177,7 +177,7 @@ class ReadFile:
     """A file open for reading. It stays the same file when its name is renamed or removed."""
 
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = open_regular(path, os.O_RDONLY)
 
     def read_at(self, offset: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``offset``; fewer at the end of the file."""
@@ -332,7 +332,7 @@ class RealDisk:
             raise IsADirectoryError(error.errno, error.strerror, path) from None
 
     def _open(self, path: str, flags: int) -> int:
-        fd = self._try(lambda: os.open(path, flags | os.O_CLOEXEC, FILE_MODE))
+        fd = self._try(lambda: open_regular(path, flags))
         if len(self._reserve) < self._reserved:
             self._fill_reserve()
         return fd
@@ -359,6 +359,17 @@ class RealDisk:
         with _reserve_lock, suppress(OSError):
             while len(self._reserve) < self._reserved:
                 self._reserve.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def open_regular(path: str, flags: int) -> int:
+    """A descriptor of a file or a directory. OSError for all else: to open a pipe would wait for
+    its other end, and to read one for ever."""
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "not a regular file; move it away", path)
 
 
 def _has_name(fd: int, path: str) -> bool:

@@ -22,6 +22,7 @@
     │   ├── StorageFull        no room on the disk; nothing was changed
     │   ├── StorageUnavailable the database cannot be reached; nothing was changed
     │   └── UnreadableRecord   the value of a key is not a record; carries the key
+    ├── SnapshotGivenUp        a list is not shown to its end: it kept too much in memory
     ├── TimetableError         a timetable that makes no sense; carries its field
     └── UsageError             the command line or a setting asks for something impossible
 
@@ -166,6 +167,10 @@ class UnreadableRecord(StorageError):
 
 class UsageError(JourneymanError):
     """The command line or a setting asks for something impossible."""
+
+
+class SnapshotGivenUp(JourneymanError):
+    """A list is not shown to its end: what it kept in memory was needed."""
 
 
 class TimetableError(JourneymanError):

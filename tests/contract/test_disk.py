@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from journeyman.disk import RealDisk
@@ -51,3 +53,11 @@ def test_real_paths_may_be_relative(tmp_path, monkeypatch):
     file.close()
     disk.sync_dir("")
     assert (tmp_path / "a/b/file").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("how", ["open_append", "open_read", "read_bytes", "view", "lock"])
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path, how):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="not a regular file"):
+        getattr(RealDisk(), how)(str(path))

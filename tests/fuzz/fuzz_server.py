@@ -54,6 +54,11 @@ _LINES = {
         b"inspect jobs q 0 10\r\ninspect server\r\ninspect queues 0 10\r\n",
         b"limit q -rate=10/m -concurrency=2\r\npause q\r\nresume q\r\n",
         b"add %b q 1000 60000 1 -after=%b -key=k\r\nx\r\ntouch %b\r\n" % (_TWO, _ONE, _ONE),
+        b"limit q -key-rate=2/1s -key-concurrency=1\r\nrun %b q 100 100 1\r\nx\r\n" % _TWO,
+        (
+            b"add %b q 1000 60000 1 -unique-for=5000 -key=k -replace=finished -even-failed=1"
+            b" -retry-delay=5\r\nx\r\n" % _TWO
+        ),
     ),
     b"f": (
         b"set q 0 0 5\r\nhello\r\nget q/open\r\n",
@@ -68,6 +73,15 @@ _LINES = {
         (
             b"POST /v1/work/jobs HTTP/1.1\r\nHost: localhost:8080\r\nTransfer-Encoding: chunked\r\n"
             b'Content-Type: application/json\r\n\r\ne\r\n{"queue": "q"}\r\n0\r\n\r\n'
+        ),
+        (
+            b'GET /v1/events HTTP/1.1\r\nHost: localhost:8080\r\nIf-None-Match: "x"\r\n'
+            b"Range: bytes=0-9\r\nAccept-Encoding: gzip\r\nLast-Event-ID: 1\r\n\r\n"
+        ),
+        (
+            b"GET http://localhost:8080/v1/ready HTTP/1.0\r\nHost: localhost:8080\r\n"
+            b"Connection: Upgrade\r\nUpgrade: websocket\r\nExpect: 100-continue\r\n"
+            b"Origin: http://localhost:8080\r\nCookie: session=a\r\n\r\n"
         ),
     ),
     b"r": (
@@ -89,7 +103,22 @@ _LINES = {
         b'PUT /v1/work/queues/q/limits\n{"rate": 5, "per_ms": 1000}',
         b'POST /v1/fan-out/queues/q/items\n{"data": "x", "expire_s": 5}',
         b'POST /v1/fan-out/queues/q/read\n{"reader": "r", "open": true, "hold_ms": 50}',
-        b"GET /v1/log/records?service=workq&limit=10",
+        b"GET /v1/log/records?service=work&limit=10",
+        b"GET /v1/log/files?limit=1&cursor=",
+        b"GET /v1/log/tail",
+        b"GET /v1/past/work?at=2023-01-01T00:00:00Z",
+        b"GET /v1/schedule/records?id=a",
+        b"GET /v1/schedule/runs?success=true&at=1",
+        (
+            b'POST /v1/work/jobs\n{"queue": "q", "key": "k", "replace": "finished", '
+            b'"after": ["%b"], "unique_for_ms": 5, "even_failed": true, "at": "17"}' % _ONE
+        ),
+        b'POST /v1/work/run\n{"queue": "q", "payload": "x", "wait_ms": 5, "ttr_ms": 5}',
+        b'PUT /v1/work/queues/q/limits\n{"key_rate": 5, "key_per_ms": 9, "key_concurrency": 1}',
+        b"GET /v1/work/jobs/%b/result?wait_ms=1" % _ONE,
+        b'POST /v1/fan-out/queues/q/flush\n{"reader": "r", "expired": true}',
+        b'PUT /v1/fan-out/status\n{"status": "UP"}',
+        b"DELETE /v1/fan-out/queues/q/readers/r",
         b"GET /",
         b"GET /console/jobs?service=work&queue=q&state=ready&prefix=a&cursor=",
         b"GET /console/work/%b" % _ONE,

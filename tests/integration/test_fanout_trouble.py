@@ -161,6 +161,19 @@ def test_checkpoints_that_could_not_be_written_are_told_once_and_written_later(t
         assert client.get("q") == b"two"
 
 
+def test_indexes_that_cannot_be_written_are_called_so(tmp_path: Path):
+    settings = {"kestrel.checkpoint_interval_ms": 20, "kestrel.segment_bytes": 4096}
+    (tmp_path / "queues").mkdir()
+    (tmp_path / "queues" / ".index").symlink_to("nowhere")
+    with FanOutProcess(tmp_path, settings=settings) as server, server.reader() as client:
+        for _ in range(3):
+            assert client.put("q", bytes(4000)) == "STORED"
+        server.wait_for_line("WARN indexes of journals could not be written")
+        assert client.get("q") == bytes(4000)
+        server.stop()
+        assert not any("checkpoints could not" in line for line in server.lines)
+
+
 @pytest.mark.parametrize("lost", [["q.read."], ["q.read.", "q.lock"]])
 def test_lost_checkpoint_brings_the_oldest_item_and_is_said(tmp_path, lost):
     with FanOutProcess(tmp_path) as server, server.reader() as client:

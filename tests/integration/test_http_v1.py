@@ -322,6 +322,15 @@ def test_the_logs_are_listed_read_verified_and_compacted(server):
     add(server, "v1.log", payload="in the log")
     services = {file["service"] for file in ask(server, "GET", "/v1/log/files")[1]["files"]}
     assert {"schedule", "work"} <= services
+    listed: list[dict[str, Any]] = []
+    page: dict[str, Any] = {"next": ""}
+    while page["next"] is not None:
+        page = ask(server, "GET", f"/v1/log/files?limit=1&cursor={page['next']}")[1]
+        listed += page["files"]
+    own = [file["service"] for file in listed if file["service"] != "fan-out"]  # these come and go
+    assert own == ["schedule", "work"]
+    found = ask(server, "GET", "/v1/log/files?prefix=000000001")[1]["files"]
+    assert [file["name"] for file in found] == ["000000001.log"]
     last = ask(server, "GET", "/v1/log/records?service=work&limit=1")[1]["records"]
     assert [(each["kind"], each["text"]) for each in last] == [("add", "in the log")]
     assert {file["live_bytes"] for file in ask(server, "GET", "/v1/log/files")[1]["files"]} == {

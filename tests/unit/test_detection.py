@@ -35,6 +35,13 @@ def names(log: Log) -> list[str]:
     return [file.name for file in log.files]
 
 
+def test_a_link_to_nowhere_in_place_of_indexes_is_ignored_and_said(tmp_path, capsys):
+    write_segment(tmp_path / "jobs.1", put(1))
+    (tmp_path / ".index").symlink_to("nowhere")
+    assert names(find_one(tmp_path)) == ["jobs.1"]
+    assert ".index is not a directory and is ignored" in capsys.readouterr().err
+
+
 # --- files ---
 
 

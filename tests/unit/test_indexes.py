@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import posixpath
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -331,6 +332,13 @@ def test_an_index_that_cannot_be_read_is_none(line, tmp_path):
     index = Path(index_path(str(path)))
     index.parent.mkdir()
     index.write_bytes(b"%s\n%08x\n" % (line, google_crc32c.value(line)))
+    assert index_at(path) is None
+
+
+def test_a_pipe_in_place_of_an_index_is_none(tmp_path):
+    path, _ = write_log(tmp_path, "kestrel")
+    (tmp_path / indexes.INDEX_DIRECTORY).mkdir()
+    os.mkfifo(index_path(str(path)))
     assert index_at(path) is None
 
 

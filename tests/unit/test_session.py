@@ -10,6 +10,7 @@ import pytest
 from journeyman.clock import SystemClock
 from journeyman.config import parse_tokens
 from journeyman.engines.ztick.messages import DONE, JobNotFound
+from journeyman.errors import SnapshotGivenUp
 from journeyman.protocols.ztick import Metrics
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.connection import LIST_STALL_S, PARSE_BYTES, WINDOW
@@ -224,6 +225,19 @@ def test_a_list_that_is_not_fetched_ends_the_connection():
     table.session.pause_writing()
     table.ring(LIST_STALL_S)
     assert table.aborted
+
+
+def test_a_list_that_was_given_up_ends_the_connection():
+    def given_up() -> Iterator[bytes]:
+        yield b"q a planned 1\n"
+        raise SnapshotGivenUp("too slow")
+
+    table = Table()
+    table.session.data_received(b"q QUERY\n")
+    table.session.answered([given_up()])
+    table.run_soon()
+    assert table.aborted
+    assert any("too slow: closing" in line for line in table.lines)
 
 
 def test_a_pause_without_a_list_is_patient():

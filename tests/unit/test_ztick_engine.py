@@ -6,6 +6,7 @@ import gc
 
 import pytest
 
+from journeyman.engines import sharded_dict
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
 from journeyman.engines.ztick import jobs as due
 from journeyman.engines.ztick.engine import Decidable, ZtickEngine
@@ -40,6 +41,7 @@ from journeyman.engines.ztick.messages import (
     ZtickOutcome,
 )
 from journeyman.engines.ztick.rules import RuleBook
+from journeyman.errors import SnapshotGivenUp
 from journeyman.formats.ztick import (
     Http,
     JobRemoved,
@@ -480,6 +482,42 @@ def test_nothing_is_kept_for_a_listing_that_was_dropped():
     del listing
     gc.collect()
     assert jobs._snapshots == []
+
+
+def test_listings_that_are_not_read_keep_a_bounded_number_of_copies(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(sharded_dict, "FEW_COPIED", 100)
+    jobs: ShardedDict[str, bytes] = ShardedDict()
+    names = [f"job.{number}" for number in range(2 * SHARDS)]
+
+    def change_all(value: bytes) -> None:
+        for name in names:
+            jobs.shard_to_change(name)[name] = value
+
+    change_all(b"0")
+    unread = []
+    for round_ in range(20):
+        unread.append(jobs.snapshot())
+        change_all(b"%d" % round_)
+        copies = {id(copy): copy for each in unread for copy in each.kept.values()}
+        assert sum(map(len, copies.values())) <= 2 * len(names)
+    newest = unread.pop()
+    assert {value for shard in newest for value in shard.values()} == {b"18"}
+    with pytest.raises(SnapshotGivenUp):
+        list(unread[0])
+
+
+def test_a_listing_alone_is_shown_however_slowly_it_is_read(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sharded_dict, "FEW_COPIED", 0)
+    jobs: ShardedDict[str, bytes] = ShardedDict()
+    names = [f"job.{number}" for number in range(2 * SHARDS)]
+    for name in names:
+        jobs.shard_to_change(name)[name] = b""
+    slow = jobs.snapshot()
+    for name in names:  # then twice as many as there are is nothing
+        del jobs.shard_to_change(name)[name]
+    assert sum(map(len, slow)) == len(names)
 
 
 # -- the queue ------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ from journeyman.logs.catalog import (
     load_order,
     reading_order,
 )
+from journeyman.logs.indexes import INDEX_DIRECTORY
 from journeyman.logs.kestrel.kestrel2_import import find_old_journals, is_old_journal
 from journeyman.logs.publication import Publication, journal_path, paths_after, pending
 from journeyman.logs.segments import (
@@ -183,6 +184,9 @@ class LogFinder:
         if kept := self._in_data_directory(path):
             return _narrowed(kept, path, dialect, queue)
         names, old = _names_in(self._disk, path)
+        indexes = posixpath.join(path, INDEX_DIRECTORY)
+        if self._disk.exists(indexes) and not self._disk.is_dir(indexes):
+            self._warn(f"{indexes} is not a directory and is ignored; remove it")
         if old and names == [] and queue is None:
             raise UsageError(_old_journal_words(", ".join(old), path))
         if old:
@@ -309,7 +313,11 @@ def _without_companion(name: str) -> str:
 
 def _names_in(disk: Disk, path: str) -> tuple[list[str], list[str]]:
     """The files of a directory, and the queues whose journals are of kestrel 1.x or 2.x."""
-    names = [name for name in disk.list_dir(path) if not disk.is_dir(posixpath.join(path, name))]
+    names = [
+        name
+        for name in disk.list_dir(path)
+        if name != INDEX_DIRECTORY and not disk.is_dir(posixpath.join(path, name))
+    ]
     found = find_old_journals(disk, path, names)
     old = {name for files in found.values() for name in files.names}
     return [name for name in names if name not in old], list(found)

@@ -8,7 +8,8 @@ Everything here is bounded, whatever the client does:
     sends faster than it is answered   reading stops while anything of it is not handed on
     does not fetch its answers         past ``unsent_bytes`` nothing more is taken on for it
     many that do not                   share one budget (shared.py); then slow ones are closed
-    asks for a long list               the list leaves in slices, and nothing after it starts
+    asks for a long list               the list leaves in slices, and nothing after it starts; if it
+                                       is fetched too slowly, the connection is closed
     asks for something large           it is made when there is room to send it, not before
     stalls, goes away, half-closes     answers to what was received are sent, then it is closed
     speaks HTTP                        the connection is closed, nothing after that is executed
@@ -42,6 +43,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias, cast
 
 from journeyman.config import ALL_NAMESPACES, Token
+from journeyman.errors import SnapshotGivenUp
 from journeyman.protocols.events import Auth, AuthRequired, Foreign
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.server_log import ServerLog, address_of
@@ -463,13 +465,17 @@ class Connection(asyncio.Protocol):
             if self._budget.is_tight:
                 self._budget.wait(self)
                 return
-            if callable(first):
-                self._write(first())
-                self._answer_left()
-            elif (part := next(first, None)) is None:
-                self._answer_left()
-            elif part:
-                self._write(part)
+            try:
+                if callable(first):
+                    self._write(first())
+                    self._answer_left()
+                elif (part := next(first, None)) is None:
+                    self._answer_left()
+                elif part:
+                    self._write(part)
+            except SnapshotGivenUp as error:
+                self._abandon(str(error))
+                return
         self._pump()
         self._advance()
 
@@ -482,9 +488,13 @@ class Connection(asyncio.Protocol):
     def _stalled(self) -> None:
         self._stall_timer = None
         if self._alone:
-            self._around.messages.info("a list is not fetched: closing", client=self._peer)
-            self._closing = True
-            self._transport.abort()
+            self._abandon("a list is not fetched")
+
+    def _abandon(self, reason: str) -> None:
+        self._around.messages.info(f"{reason}: closing", client=self._peer)
+        self._closing = True
+        self._out.clear()
+        self._transport.abort()
 
     def _cancel_stall_timer(self) -> None:
         if self._stall_timer is not None:

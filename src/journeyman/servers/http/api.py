@@ -40,7 +40,7 @@ from journeyman.engines.ztick.messages import (
     ScheduledJobState,
     ZtickStats,
 )
-from journeyman.errors import EncodeError
+from journeyman.errors import EncodeError, SnapshotGivenUp
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
 from journeyman.protocols.ztick import Get, ListRules, Query, Remove, RemoveRule, Set, SetRule, Stat
 from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, read_timestamp
@@ -215,16 +215,20 @@ async def send_list(request: web.Request, slices: Iterable[Iterable[str]]) -> we
     await response.prepare(request)
     separator = b"["
     remaining = iter(slices)
-    while True:
-        await sender.turn()  # others have theirs between two slices
-        data = _encoded(next(remaining, None))  # nothing else is kept of it while it is sent
-        if data is None:
-            break
-        if data:
-            async with asyncio.timeout(LIST_STALL_S):
-                await sender.write(response, separator)
-                await sender.write(response, data)
-            separator = b","
+    try:
+        while True:
+            await sender.turn()  # others have theirs between two slices
+            data = _encoded(next(remaining, None))  # nothing else is kept of it while it is sent
+            if data is None:
+                break
+            if data:
+                async with asyncio.timeout(LIST_STALL_S):
+                    await sender.write(response, separator)
+                    await sender.write(response, data)
+                separator = b","
+    except (TimeoutError, SnapshotGivenUp):  # no other answer can follow the half of one
+        sender.close_unread()
+        return response
     await sender.write(response, b"]" if separator == b"," else b"[]")
     await response.write_eof()
     return response

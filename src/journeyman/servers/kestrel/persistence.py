@@ -158,6 +158,7 @@ class KestrelLogs:
         self._notes: list[tuple[str, Anomaly]] = []  # by queue, of those that were opened
         # Queues that have closed segments without an index, or that a holder has not read.
         self._unindexed: set[str] = set()
+        self.index_trouble = ""  # why the last ``save`` could not write some; it was tried
 
     # -- start and end --
 
@@ -310,8 +311,10 @@ class KestrelLogs:
     def save(self, checkpoints: Iterable[SaveCheckpoint]) -> list[str]:
         """Write checkpoints, remove what no reader needs, index what stays; what went.
 
-        What goes wrong with one queue does not keep the others; it is raised in the end.
+        What goes wrong with one queue does not keep the others; it is raised in the end. An index
+        can do without: see ``index_trouble``.
         """
+        self.index_trouble = ""
         went: list[str] = []
         errors: list[OSError | LogError] = []
         by_queue: dict[str, list[SaveCheckpoint]] = {queue: [] for queue in self._unindexed.copy()}
@@ -323,7 +326,7 @@ class KestrelLogs:
             try:
                 if log is not None:
                     went += self._save_queue(log, its_checkpoints)
-                    if log.is_held:
+                    if not self._index(log) or log.is_held:
                         self._unindexed.add(queue)
             except (OSError, LogError) as error:
                 self._unindexed.add(queue)
@@ -338,9 +341,15 @@ class KestrelLogs:
             # If not: it was removed, and there may be another of its name.
             is_the_same = self._serials.get(queue, {}).get(reader, 0) == serial
             saved |= is_the_same and log.checkpoint_if_known(reader, state)
-        went = log.retain() if saved or log.is_held else []
-        log.save_indexes()
-        return went
+        return log.retain() if saved or log.is_held else []
+
+    def _index(self, log: KestrelLog) -> bool:
+        try:
+            log.save_indexes()
+        except (OSError, LogError) as error:
+            self.index_trouble = str(error)
+            return False
+        return True
 
     def new_notes(self) -> list[tuple[str, Anomaly]]:
         """Readers that do not stand where their checkpoints said, by queue, since the last time."""

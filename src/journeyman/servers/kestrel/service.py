@@ -130,6 +130,7 @@ class KestrelServer(Service):
         self._saving: Future[list[str]] | None = None
         self._is_closing = False
         self._save_trouble = ""  # what went wrong the last time
+        self._index_trouble = ""
         self._being_saved: dict[tuple[str, str], SaveCheckpoint] = {}
         self._saver = threads.pool(1, "journeyman-checkpoints")
 
@@ -287,6 +288,7 @@ class KestrelServer(Service):
             self._to_save = self._being_saved | self._to_save  # with the next ones
             if self._checkpoint_timer is None:
                 self._plan_checkpoint()
+        self._tell_index_trouble()
         for path, offset, reason in self._logs.new_damages():
             self._messages.warn(
                 f"damaged bytes in a journal: {reason}; the next items are read on",
@@ -295,6 +297,14 @@ class KestrelServer(Service):
             )
         if error is None and self._to_save:
             self._save()
+
+    def _tell_index_trouble(self) -> None:
+        said, self._index_trouble = self._index_trouble, self._logs.index_trouble
+        if self._index_trouble not in ("", said):  # once, not every second
+            self._messages.warn(
+                "indexes of journals could not be written: starts and Spark read whole files",
+                reason=self._index_trouble,
+            )
 
     def on_unread(self, error: Exception) -> None:
         self._messages.warn("items could not be read; trying again", reason=error)
@@ -318,4 +328,5 @@ class KestrelServer(Service):
             await self._loop.run_in_executor(None, self._logs.save, self._to_save.values())
         except (OSError, JourneymanError) as error:
             self._messages.warn("checkpoints could not be written", reason=error)
+        self._tell_index_trouble()
         await self._loop.run_in_executor(None, self._logs.close)

@@ -226,7 +226,8 @@ class Console:
             records = (await self._v1.log.records(asked(request, query))).records
         except ApiError as error:
             problem = error.message
-        files = (await self._v1.log.files(asked(request))).files
+        paged = values.NamesQuery(limit=PAGE, cursor=request.query.get("cursor", ""))
+        page = await self._v1.log.files(asked(request, paged))
         return self._page(
             request,
             "log.html",
@@ -234,8 +235,7 @@ class Console:
             service=service,
             records=records,
             problem=problem,
-            files=files[:500],
-            all_files=len(files),
+            page=page,
         )
 
     async def time_machine(self, request: web.Request) -> web.StreamResponse:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,14 +14,16 @@ import msgspec
 from aiohttp import web
 
 from journeyman.config import Persistence, WorkqPersistence
+from journeyman.disk import FollowedDisk
 from journeyman.engines.kestrel.messages import AddReader, Append, EraseQueue, RemoveReader
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.ledger.times import times_of
+from journeyman.logs.segments import kestrel_queues
 from journeyman.protocols.workq.replies import id_text
 from journeyman.protocols.ztick.rules import runner_words
 from journeyman.servers.http import records
 from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.fields import time_text
+from journeyman.servers.http.fields import cursor_of, read_cursor, time_text
 from journeyman.servers.http.live import FLUSH_S, Channel, RecordSample, event_bytes, stream_events
 from journeyman.servers.http.records import PlacedRecord
 from journeyman.servers.http.routes import Route, RouteCall
@@ -31,6 +34,7 @@ from journeyman.servers.http.v1.work import parse_id, shown_name
 from journeyman.units import NS_PER_MS
 
 SCHEDULE, WORK, FAN_OUT = "schedule", "work", "fan-out"
+_SERVICES = (SCHEDULE, WORK, FAN_OUT)
 SHOWN_BYTES = 200
 VERIFY_TIMEOUT_S = 600.0
 _route = partial(Route, tag="log", for_all=True)
@@ -47,7 +51,8 @@ class LogRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            _route("GET", "/v1/log/files", self.files, "The files of the logs", values.LogFiles),
+            _route("GET", "/v1/log/files", self.files, "The files of the logs", values.LogFiles,
+                   query=values.NamesQuery),
             _route("GET", "/v1/log/records", self.records, "The last records of a log",
                    values.LogRecords, query=values.RecordsQuery, errors=(404, 422)),
             _route("GET", "/v1/log/tail", self.stream, "Records as they become durable",
@@ -84,32 +89,33 @@ class LogRoutes:
 
     # -- looking --
 
-    async def files(self, call: RouteCall) -> values.LogFiles:  # noqa: ARG002 - as every handler
-        return values.LogFiles(await asyncio.to_thread(self._files))
+    async def files(self, call: RouteCall) -> values.LogFiles:
+        query: values.NamesQuery = call.query
+        after = (read_cursor(query.cursor) or b"").decode(errors="surrogateescape")
+        return await asyncio.to_thread(self._files, query.prefix, after, query.limit)
 
-    def _files(self) -> list[values.LogFileSeen]:
-        disk, found = self._backend.disk, []
-        if self.schedule_log is not None:
-            found += [(SCHEDULE, path) for path in records.schedule_files(disk, self.schedule_log)]
-        if self.work_log is not None:
-            found += [(WORK, path) for path in records.work_files(disk, self.work_log)]
-        if self.fan_out_log is not None:
-            names = sorted(names_of(self.fan_out_log))
-            found += [(FAN_OUT, os.path.join(self.fan_out_log, name)) for name in names]
+    def _files(self, prefix: str, after: str, limit: int) -> values.LogFiles:
+        """``after``: number of the service and path. Files may go between two pages."""
+        disk, places = self._backend.disk, [self.schedule_log, self.work_log, self.fan_out_log]
+        found = []
+        for number, (place, files_of) in enumerate(zip(places, _FILES_OF, strict=True)):
+            if place is not None:
+                paths = [path for path in files_of(disk, place) if _is_named(path, prefix)]
+                found += [(f"{number}{path}", path) for path in paths]
+        found = sorted(each for each in found if each[0] > after)
         shown = []
-        for service, path in found:
-            try:
-                facts = os.stat(path)
-            except FileNotFoundError:
-                continue
-            shown.append(
-                values.LogFileSeen(
-                    service, os.path.basename(path), path, facts.st_size,
-                    time_text(facts.st_mtime_ns), str(facts.st_mtime_ns),
-                    *self._verified.get(os.path.abspath(path), ()),
-                )
-            )  # fmt: skip
-        return shown
+        for place, path in found[:limit]:
+            with suppress(FileNotFoundError):
+                shown.append(self._file_seen(_SERVICES[int(place[0])], path, os.stat(path)))
+        last = found[limit - 1][0].encode(errors="surrogateescape") if found[limit:] else None
+        return values.LogFiles(shown, cursor_of(last))
+
+    def _file_seen(self, service: str, path: str, facts: os.stat_result) -> values.LogFileSeen:
+        return values.LogFileSeen(
+            service, os.path.basename(path), path, facts.st_size,
+            time_text(facts.st_mtime_ns), str(facts.st_mtime_ns),
+            *self._verified.get(os.path.abspath(path), ()),
+        )  # fmt: skip
 
     async def records(self, call: RouteCall) -> values.LogRecords:
         query: values.RecordsQuery = call.query
@@ -132,12 +138,14 @@ class LogRoutes:
 
     def _last_items(self, directory: str, limit: int) -> list[PlacedRecord]:
         """Of the queue files that were written to last."""
-        paths = [os.path.join(directory, name) for name in names_of(directory)]
-        segments = [path for path in paths if path.rpartition(".")[2].isdigit()]
+        disk = self._backend.disk
+        segments = [
+            path for path in _journals(disk, directory) if path.rpartition(".")[2].isdigit()
+        ]
         segments.sort(key=_modified_ns, reverse=True)
         found: list[PlacedRecord] = []
         for path in segments[:8]:
-            found += records.last_records(self._backend.disk, kestrel.WRITER, path, limit)
+            found += records.last_records(disk, kestrel.WRITER, path, limit)
         items = [each for each in found if isinstance(each.entry.record, kestrel.ItemPut)]
         items.sort(key=lambda each: each.entry.record.add_time_ms, reverse=True)
         return items[:limit]
@@ -205,7 +213,10 @@ class LogRoutes:
         """`journeyman verify`, in a process of its own: it may read for minutes."""
         if self._verifying.locked():
             raise ApiError(409, "a verification is running", "busy")
-        places = [each for each in (self.schedule_log, self.work_log, self.fan_out_log) if each]
+        fan_out = self.fan_out_log
+        if fan_out is not None and not kestrel_queues(names_of(fan_out)):
+            fan_out = None  # no queue yet
+        places = [each for each in (self.schedule_log, self.work_log, fan_out) if each]
         found = [place for place in places if os.path.exists(place)]
         async with self._verifying:
             lines: list[Any] = []
@@ -288,6 +299,17 @@ def names_of(directory: str) -> list[str]:
             return [each.name for each in entries if each.is_file() and "." in each.name[1:]]
     except FileNotFoundError:
         return []
+
+
+def _is_named(path: str, prefix: str) -> bool:
+    return os.path.basename(path).startswith(prefix)
+
+
+def _journals(_: FollowedDisk, directory: str) -> list[str]:
+    return [os.path.join(directory, name) for name in names_of(directory)]
+
+
+_FILES_OF = (records.schedule_files, records.work_files, _journals)
 
 
 def _modified_ns(path: str) -> int:

@@ -483,6 +483,7 @@ class LogFileSeen(Struct):
 
 class LogFiles(Struct):
     files: list[LogFileSeen]
+    next: str | None
 
 
 class LogRecord(Struct, omit_defaults=True):
