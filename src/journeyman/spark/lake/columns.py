@@ -97,10 +97,10 @@ def each_text(
     """What ``made`` makes of texts, of words in a dictionary once; ``nothing`` where it is null."""
     texts = one_array(column)
     if pa.types.is_dictionary(texts.type):
-        of_words = made(texts.dictionary)
-        codes = texts.indices.fill_null(len(of_words)).to_numpy()
-        found = np.append(of_words, np.array([nothing], of_words.dtype))
-        return found.take(codes)
+        found = made(texts.dictionary)
+        codes = texts.indices.fill_null(len(found)).to_numpy()
+        known: npt.NDArray[Number] = np.append(found, np.array([nothing], found.dtype))[codes]
+        return known
     found = made(texts.fill_null(""))
     if texts.null_count:
         found = np.where(np.asarray(texts.is_valid()), found, found.dtype.type(nothing))
