@@ -77,7 +77,7 @@ def test_process_that_was_prepared_is_asked_and_one_too_many_is_ended(tmp_path, 
     bulk_child.prepare(bulk_child.ZTICK_READER, str(tmp_path / "cmdlog"))
     unasked = bulk_child._prepared[bulk_child.ZTICK_READER]
     files = [str(path) for path in (tmp_path / "cmdlog").glob("*.log")]
-    *_, report = bulk_child.read(bulk_child.WORKQ_READER, files, 0, {})
+    *_, report = bulk_child.read(bulk_child.WORKQ_READER, files, 0, {}, False)
     assert report.records == 12
     assert child.returncode is not None
     bulk_child.dismiss()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf
+from unittest.mock import patch
+
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.messages import WorkqDue
+from journeyman.folds.workq import retry_of
 from journeyman.formats.workq import (
     CODEC,
     HEADER,
@@ -21,6 +25,7 @@ from journeyman.formats.workq.retry import pack
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.segments import numbered_name
 from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Requeue
+from journeyman.servers.workq import bulk
 from journeyman.servers.workq.persistence import open_log
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.effort import cases
@@ -69,23 +74,31 @@ def segment(records: list[Record]) -> bytes:
     return HEADER + b"".join(map(CODEC.encode, records))
 
 
-def opened(records: list[Record], now_ns: int, *, in_bulk: bool, cut: int = 0) -> WorkqEngine:
+def ends_hidden(records: list[Record]) -> bool:
+    """It may be a fail whose retry was cut off: a start reads with care, and writes the retry."""
+    return bool(records) and getattr(records[-1], "hidden", False)
+
+
+def opened(
+    records: list[Record], now_ns: int, *, in_bulk: bool, cut: int = 0, folded_first: float = 0
+) -> WorkqEngine:
     disk, clock = SimulatedDisk(), ManualClock(now_ns)
     disk.make_dirs(DIRECTORY)
     for number, part in enumerate((records[:cut], records[cut:]) if cut else (records,), 1):
         file = disk.open_append(f"{DIRECTORY}/{numbered_name(number)}")
         file.write(segment(part))
         file.close()
-    found = open_log(
-        disk,
-        clock,
-        DIRECTORY,
-        sync=SyncPolicy.OS,
-        segment_bytes=10**9,
-        bulk_bytes=0 if in_bulk else 1 << 60,
-    )
+    with patch.object(bulk, "FOLDED_FIRST", folded_first):
+        found = open_log(
+            disk,
+            clock,
+            DIRECTORY,
+            sync=SyncPolicy.OS,
+            segment_bytes=10**9,
+            bulk_bytes=0 if in_bulk else 1 << 60,
+        )
     found.log.close()
-    assert found.in_bulk is in_bulk
+    assert found.in_bulk is (in_bulk and not ends_hidden(records))
     return found.queue
 
 
@@ -103,13 +116,14 @@ def whole(queue: WorkqEngine) -> object:
 
 @given(logs, st.integers(0, 12), st.integers(0, 14))
 @settings(max_examples=cases(100), deadline=None)
-def test_both_ways_of_loading_agree_with_the_fold(records, later_ms, cut):
+def test_all_ways_of_loading_agree_with_the_fold(records, later_ms, cut):
     now_ns = START_NS + later_ms * MS
     careful = opened(records, now_ns, in_bulk=False, cut=cut)
-    bulk = opened(records, now_ns, in_bulk=True, cut=cut)
-    assert whole(bulk) == whole(careful)
+    event_by_event = opened(records, now_ns, in_bulk=True, cut=cut, folded_first=inf)
+    folded_first = opened(records, now_ns, in_bulk=True, cut=cut)
+    assert whole(event_by_event) == whole(folded_first) == whole(careful)
     assert jobs_of(careful) == folded(records, now_ns)
-    for queue in (careful, bulk):
+    for queue in (careful, event_by_event, folded_first):
         orders, expected = orders_of(queue), expected_orders(queue)
         assert {kind: orders[kind] for kind in expected} == expected
 
@@ -146,9 +160,10 @@ def test_any_prefix_of_what_was_written_loads_and_goes_on(steps, data):
         records += queue.decide(command, now_ns, 1).records
     prefix = records[: data.draw(st.integers(0, len(records)))]
     for in_bulk in (False, True):
-        again = opened(prefix, now_ns, in_bulk=in_bulk)
-        assert jobs_of(again) == folded(prefix, now_ns)
-        log, later_ns = list(prefix), now_ns
+        again, log, later_ns = opened(prefix, now_ns, in_bulk=in_bulk), list(prefix), now_ns
+        if ends_hidden(prefix) and isinstance(last := prefix[-1], JobFinished):
+            log.append(retry_of(last, is_leased=False))
+        assert jobs_of(again) == folded(log, now_ns)
         more: list[Decidable] = [WorkqDue(), Lease(("a", "b"), 0), WorkqDue(), *map(Requeue, IDS)]
         for command in more:
             later_ns += 3 * MS

@@ -134,6 +134,12 @@ def hop(data: Buffer, offset: int, target: int) -> int:
     return at.hop(as_bytes(data), checked_offset(data, offset), target)
 
 
+def count(data: Buffer) -> tuple[int, int]:
+    """How many records of a segment are adds, and how many are not: quickly, nothing is checked."""
+    start = first_offset(CODEC, data, None)
+    return (0, 0) if isinstance(start, Ending) else at.count(as_bytes(data), start)
+
+
 def _columns(log: Bytes, fields: Ints, payloads: bool) -> list[Column]:
     kinds = fields[at.KIND]
     is_add = (kinds == Command.ADD) | (kinds == Command.SCHEDULE)

@@ -156,16 +156,20 @@ def fold_events(
     max_attempts: Ints,
     max_fails: Ints,
     states: Ints,
+    first_row: int,
 ) -> None:
     """Change ``states`` (a row a job, all UNKNOWN at first) by the events, which are in log order.
 
     ``adds`` has a column for each add among the events, in their order: the numbers by which two
-    adds can be told apart. What the fold looks at is given once more, by itself.
+    adds can be told apart; without numbers the second add of a job is odd. What the fold looks at
+    is given once more, by itself. ``first_row`` events came before these.
     """
     add = -1
     for row in range(jobs.size):
-        job = states[jobs[row]]
         kind = kinds[row]
+        if kind == UNKNOWN_KIND:
+            continue
+        job = states[jobs[row]]
         if kind <= _SCHEDULE:
             add += 1
         if logged_ns[row] == _CLAMPED[0] or logged_ns[row] == _CLAMPED[1]:
@@ -174,7 +178,7 @@ def fold_events(
             continue
         if kind <= _SCHEDULE:
             if job[STATE] == UNKNOWN or _differ(adds, add, job[ADD_NUMBER]):
-                begin(job, row, add, ttr_ms[add], max_attempts[add], max_fails[add])
+                begin(job, first_row + row, add, ttr_ms[add], max_attempts[add], max_fails[add])
             else:
                 job[ODD] = FROM_FILE
         elif job[STATE] == UNKNOWN:
@@ -183,7 +187,7 @@ def fold_events(
         elif kind in (_DELETE, _EXPIRE):
             job[STATE] = UNKNOWN
         else:
-            step(job, kind, row, logged_ns[row])
+            step(job, kind, first_row + row, logged_ns[row])
 
 
 _EVENT: list[tuple[str, pa.DataType]] = [
@@ -284,6 +288,7 @@ def fold(
         numbers_in(adds.column("max_attempts")),
         numbers_in(adds.column("max_fails")),
         states,
+        0,
     )
     known = states[(states[:, STATE] != UNKNOWN) & (states[:, ODD] == 0)]
     odd = np.flatnonzero(states[:, ODD])

@@ -113,6 +113,22 @@ def hop(data: Bytes, position: int, target: int) -> int:
 
 
 @kernel
+def count(data: Bytes, position: int) -> tuple[int, int]:
+    """How many records are adds, and how many are not, by SIZE alone; hidden ones are adds here."""
+    adds, others = 0, 0
+    while position < data.size:
+        payload, end = _frame(data, position)
+        if end <= payload:
+            break
+        if u8(data, payload) <= _SCHEDULE:
+            adds += 1
+        else:
+            others += 1
+        position = end + _CRC_BYTES
+    return adds, others
+
+
+@kernel
 def _read_added(data: Bytes, at: int, end: int, fields: Ints, row: int) -> bool:
     """The fields of an add or schedule between ``at`` and ``end``; whether they are good."""
     length, at = _uvarint(data, at, end)

@@ -32,7 +32,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq import dependencies
@@ -276,7 +276,8 @@ class WorkqLoader:
 
 
 class ReadyRows(NamedTuple):
-    """Adds of jobs of one queue that are ready, in the order of the log; all end to end."""
+    """Adds of jobs that are ready, of one queue, or have completed, in the order of the log; all
+    end to end."""
 
     specs: bytes
     ends: array[int]  # where each spec begins, and the last one ends
@@ -301,7 +302,7 @@ class BulkLoader:
         extensions: LoadedExtensions | None = None,
     ) -> None:
         self._assembly = JobAssembly(now_ns, paused, seed, extensions)
-        self._has_rates = bool(self._assembly.extensions.rates)
+        self.counts_starts = bool(self._assembly.extensions.rates)
         self._jobs = self._assembly.jobs
         self._ready: dict[int, list[Spec]] = {}
         self._keys: list[bytes] = []
@@ -324,11 +325,24 @@ class BulkLoader:
     def add_ready(self, queue: int, rows: ReadyRows) -> None:
         """Jobs of one queue, not expired."""
         specs = [rows.specs[begin:end] for begin, end in pairwise(rows.ends)]
-        by_shard = [*map(specs.__getitem__, rows.by_shard)]
+        self._lay(rows, specs)
+        self._ready.setdefault(queue, []).extend(specs)
+
+    def _lay(self, rows: ReadyRows, entries: Sequence[Entry]) -> None:
+        by_shard = [*map(entries.__getitem__, rows.by_shard)]
         for job_id in self._jobs.lay_sharded(cut(rows.ids, ID_BYTES), by_shard, rows.counts):
             self.mark_odd(job_id)
-        self._ready.setdefault(queue, []).extend(specs)
         self._keys += cut(rows.expiries, KEY_BYTES)
+
+    def add_completed(self, rows: ReadyRows, columns: Sequence[Sequence[Any]]) -> None:
+        """Jobs of which no row follows, not expired; what their entries have after the spec."""
+        specs = [rows.specs[begin:end] for begin, end in pairwise(rows.ends)]
+        self._lay(rows, [*zip(specs, *columns, strict=True)])
+
+    def add_moved(self, job_id: bytes, entry: Progress) -> None:
+        """A job of which no row follows, whatever its state."""
+        if job_id not in self.odd:
+            self._assembly.put(job_id, entry)
 
     def add_job(self, job_id: bytes, spec: Spec) -> None:
         self._touched.add(job_id)
@@ -343,7 +357,7 @@ class BulkLoader:
         after = None if entry is None else _apply_row(entry, command, logged_ns, result)
         self._touched.add(job_id)
         if after is not None:
-            if self._has_rates and command == _START:
+            if self.counts_starts and command == _START:
                 self._assembly.note_start(queue_of(after[0]), logged_ns)
             self._jobs.lay(job_id, after)
         elif entry is not None and command in _ENDS:

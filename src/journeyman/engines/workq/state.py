@@ -159,7 +159,7 @@ class WorkqJobTable:
         return self._shard_of(job_id).setdefault(job_id, spec) is spec
 
     def lay_sharded(
-        self, ids: Sequence[bytes], specs: Sequence[Spec], counts: Iterable[int]
+        self, ids: Sequence[bytes], entries: Sequence[Entry], counts: Iterable[int]
     ) -> list[bytes]:
         """The same for very many: so many of the first shard, then those of the next; the ids that
         are there already."""
@@ -168,11 +168,11 @@ class WorkqJobTable:
         for number, count in enumerate(counts):
             begin, end = end, end + count
             shard = self._entries.numbered(number)
-            own, laid, size = ids[begin:end], specs[begin:end], len(shard)
+            own, laid, size = ids[begin:end], entries[begin:end], len(shard)
             found = [*map(shard.setdefault, own, laid)]
             if len(shard) < size + count:
                 pairs = zip(own, found, laid, strict=True)
-                known += [job_id for job_id, before, spec in pairs if before is not spec]
+                known += [job_id for job_id, before, entry in pairs if before is not entry]
         return known
 
     def lift(self, job_id: bytes) -> Entry | None:

@@ -1,7 +1,8 @@
 """The rows of a command log, decoded in bulk, -> a WorkQueue.
 
     columns of a chunk --numpy--> specs, keys of expiries, sorted by shard --> jobs of a BulkLoader
-    rows that are not adds -------------------------------------------> its events, one by one
+    rows that are not adds, if few -----------------------------------> its events, one by one
+                            if many: the log is read twice, and folded first (bulk_folding.py)
     rows of odd ids ------- decoded once more, with the codec --------> a Loader, which folds
 
 The server reads large logs in a process of its own (bulk_child.py): ``calls_of`` there notes what
@@ -34,18 +35,22 @@ from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import LoadedExtensions
 from journeyman.engines.workq.job import (
     BIAS,
+    COMPLETED,
     HAS_TIME,
     HEAD_BYTES,
     ID_BYTES,
     IS_SCHEDULE,
+    NEW,
     TOP_PRIORITY,
+    Progress,
     job_id_of,
     with_time,
 )
 from journeyman.engines.workq.loading import BulkLoader, ReadyRows, WorkqLoader, cut
-from journeyman.formats.framing import Buffer, Stop
+from journeyman.formats.framing import Buffer, Ending, Stop
 from journeyman.formats.workq import CODEC, HEADER, Command, Instant, JobAdded
 from journeyman.logs.recovery import FileReport, RecoveryReport
+from journeyman.servers.workq.bulk_folding import REPLACED, FoldedLog, Moved, are_sane
 from journeyman.units import NS_PER_MS
 
 Ints = npt.NDArray[Any]
@@ -71,9 +76,14 @@ assert _HEAD.itemsize == HEAD_BYTES
 # Specs that are in the cache, and the server takes some in while the next are decoded.
 CHUNK_ROWS = 1 << 14
 _LAST_ADD = int(Command.SCHEDULE)
-_SANE_NS = 2**62  # times beyond may have been cut, and sums with a TTL would not fit
-_SANE_MS = 2**40
-_REPLACED = "\ufffd"  # in a name: bytes that are not text
+
+# Records that are not adds cost the server ten times as much as adds do; to read a log twice costs
+# as much as its adds. With so many of them to an add, the log is folded first.
+FOLDED_FIRST = 1 / 4
+
+
+class _NotWhole(Exception):
+    """A file does not end where its last record does."""
 
 
 def read_all(
@@ -87,21 +97,69 @@ def read_all(
 ) -> tuple[WorkqEngine, RecoveryReport] | None:
     """None if a file does not end where its last record does."""
     loader = BulkLoader(now_ns=now_ns, paused=paused, seed=seed, extensions=extensions)
-    reports = []
-    for file in files:
-        view = disk.view(file)
-        records = 0
-        for chunk in columnar.iter_batches(view, payloads=True, max_records=CHUNK_ROWS):
-            if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
-                return None
-            _load_rows(chunk.batch, loader)
-            records += chunk.batch.num_rows
-        reports.append(FileReport(file, len(view), records, saved_after_damage=0, lost_at_least=0))
+    try:
+        loading = _load(disk, files, loader, counts_starts=loader.counts_starts)
+        reports = tuple(report for report in loading if report is not None)
+    except _NotWhole:
+        return None
     fold = WorkqLoader(extensions)
     if loader.odd:
         for file in files:
             _fold_odd(disk.view(file), loader.odd, fold)
-    return loader.finish(fold), RecoveryReport(tuple(reports))
+    return loader.finish(fold), RecoveryReport(reports)
+
+
+def _load(
+    disk: Disk, files: list[str], loader: BulkLoader | _Recorder, *, counts_starts: bool
+) -> Iterator[FileReport | None]:
+    """Load all files; their reports, and None whenever there is something to hand over."""
+    views = [disk.view(file) for file in files]
+    adds, others = np.sum([columnar.count(view) for view in views], axis=0).tolist()
+    if counts_starts or others < adds * FOLDED_FIRST:
+        for file, view in zip(files, views, strict=True):
+            records = 0
+            for batch in _batches(view):
+                _load_rows(batch, loader)
+                records += batch.num_rows
+                yield None
+            yield _report(file, view, records)
+        return
+    folded = FoldedLog()
+    for file, view in zip(files, views, strict=True):
+        records = folded.records
+        folded.begin_file(view)
+        for chunk in columnar.iter_fields(view):
+            _check(chunk.ending)
+            folded.add(chunk.fields)
+        yield _report(file, view, folded.records - records)
+    for name in folded.names:
+        loader.number_of(name)
+    loader.note_latest(folded.latest_ns)
+    for job_id in folded.finish():
+        loader.mark_odd(job_id)
+    first_row = 0
+    for view in views:
+        for batch in _batches(view):
+            rows, moved = folded.left_in(first_row, batch.num_rows)
+            if len(rows):
+                _load_adds(batch, rows, loader, moved)
+                yield None
+            first_row += batch.num_rows
+
+
+def _batches(view: Buffer) -> Iterator[pa.RecordBatch]:
+    for chunk in columnar.iter_batches(view, payloads=True, max_records=CHUNK_ROWS):
+        _check(chunk.ending)
+        yield chunk.batch
+
+
+def _check(ending: Ending | None) -> None:
+    if ending is not None and ending.stop is not Stop.EOF:
+        raise _NotWhole
+
+
+def _report(file: str, view: Buffer, records: int) -> FileReport:
+    return FileReport(file, len(view), records, saved_after_damage=0, lost_at_least=0)
 
 
 class _Recorder:
@@ -128,11 +186,22 @@ class _Recorder:
     def add_job(self, job_id: bytes, spec: bytes) -> None:
         self.calls.append(("add_job", job_id, spec))
 
+    def add_completed(self, rows: ReadyRows, columns: list[list[Any]]) -> None:
+        self.calls.append(("add_completed", rows, columns))
+
+    def add_moved(self, job_id: bytes, entry: Progress) -> None:
+        self.calls.append(("add_moved", job_id, entry))
+
     def add_event(self, job_id: bytes, command: int, logged_ns: int, result: bytes | None) -> None:
         self.calls.append(("add_event", job_id, command, logged_ns, result))
 
     def mark_odd(self, job_id: bytes) -> None:
         self.calls.append(("mark_odd", job_id))
+
+    def taken(self) -> list[tuple[Any, ...]]:
+        """The calls since the last time."""
+        calls, self.calls = self.calls, []
+        return calls
 
 
 def warm_up() -> None:
@@ -143,20 +212,18 @@ def warm_up() -> None:
     _load_rows(columnar.decode(sample, payloads=True).batch, _Recorder(0, {}))
 
 
-def calls_of(files: list[str], now_ns: int, numbers: dict[str, int]) -> Iterator[Any]:
-    """What ``read_all`` would call: lists of calls, then a report of each file. None: it is odd."""
-    for file in files:
-        view = RealDisk().view(file)
-        records = 0
-        for chunk in columnar.iter_batches(view, payloads=True, max_records=CHUNK_ROWS):
-            if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
-                yield None
-                return
-            recorder = _Recorder(now_ns, numbers)
-            _load_rows(chunk.batch, recorder)
-            records += chunk.batch.num_rows
-            yield recorder.calls
-        yield FileReport(file, len(view), records, saved_after_damage=0, lost_at_least=0)
+def calls_of(
+    files: list[str], now_ns: int, numbers: dict[str, int], counts_starts: bool
+) -> Iterator[Any]:
+    """What ``read_all`` would call: lists of calls, and a report of each file. None: it is odd."""
+    recorder = _Recorder(now_ns, numbers)
+    try:
+        for report in _load(RealDisk(), files, recorder, counts_starts=counts_starts):
+            yield recorder.taken() if report is None else report
+        if calls := recorder.taken():
+            yield calls
+    except _NotWhole:
+        yield None
 
 
 def offsets_of(files: list[str], odd: set[bytes]) -> Iterator[list[int]]:
@@ -172,44 +239,41 @@ def _load_rows(batch: pa.RecordBatch, loader: BulkLoader | _Recorder) -> None:
     if not batch.num_rows:
         return
     kinds = stored_in(batch.column("kind"))
-    id_bytes = _values(batch.column("job_id"))
     adds = np.flatnonzero(kinds <= _LAST_ADD)
     if len(adds):
-        _load_adds(batch, kinds, id_bytes, adds, loader)
+        _load_adds(batch, adds, loader)
     if len(adds) < len(kinds):
-        _load_events(batch, kinds, id_bytes, adds, loader)
+        _load_events(batch, kinds, adds, loader)
 
 
 def _load_adds(
-    batch: pa.RecordBatch, kinds: Ints, id_bytes: bytes, rows: Ints, loader: BulkLoader | _Recorder
+    batch: pa.RecordBatch,
+    rows: Ints,
+    loader: BulkLoader | _Recorder,
+    moved: Moved | None = None,
 ) -> None:
+    """The adds at these rows; ``moved``: how far their jobs have come, if that is known."""
     table = KeyTable()
     codes = table.numbers_of(*text_in(batch.column("name")))[rows]
     ends, text = table.keys()
     is_text, queues = np.ones(len(table), np.bool_), np.zeros(len(table), np.int64)
     for code in np.unique(codes).tolist():  # rows that are not adds have a name as well: ""
         name = text[ends[code] : ends[code + 1]].tobytes().decode()
-        is_text[code] = _REPLACED not in name
+        is_text[code] = REPLACED not in name
         queues[code] = loader.number_of(name) if is_text[code] else 0
     has_time = valid_in(batch.column("time_ns"))[rows]
     created, times = _numbers(batch, "created_ns", rows), _numbers(batch, "time_ns", rows)
     ttrs, ttls = _numbers(batch, "ttr_ms", rows), _numbers(batch, "ttl_ms", rows)
     attempts, fails = _numbers(batch, "max_attempts", rows), _numbers(batch, "max_fails", rows)
-    is_sane = (
-        is_text[codes]
-        & (np.abs(created) < _SANE_NS)
-        & (np.abs(times) < _SANE_NS)
-        & (np.maximum.reduce((ttrs, ttls, attempts)) < _SANE_MS)
-        & (fails < 2**62)
-    )
-    is_schedule = kinds[rows] == _LAST_ADD
+    is_sane = is_text[codes] & are_sane(created, times, ttrs, ttls, attempts, fails)
+    is_schedule = stored_in(batch.column("kind"))[rows] == _LAST_ADD
     begins = np.where(is_schedule & has_time, times, created)
     expires = begins + np.where(is_sane, ttls, 0) * NS_PER_MS
     heads = np.zeros(len(rows), _HEAD)
     heads["urgency"] = TOP_PRIORITY - _numbers(batch, "priority", rows)
     _set_moment(heads["ready"], np.where(has_time, np.maximum(times, created), created))
     _set_moment(heads["created"], created)
-    heads["job_id"] = _ids(id_bytes)[rows]
+    heads["job_id"] = _ids(_values(batch.column("job_id")))[rows]
     heads["queue"] = queues[codes]
     heads["ttr"], heads["ttl"], heads["attempts"], heads["fails"] = ttrs, ttls, attempts, fails
     heads["flags"] = IS_SCHEDULE * is_schedule + HAS_TIME * has_time
@@ -218,19 +282,35 @@ def _load_adds(
     keys["job_id"] = heads["job_id"]
 
     loader.note_latest(int(created[is_sane].max(initial=0)))
-    is_ready = is_sane & (expires > loader.now_ns) & ~has_time
+    is_left = is_sane & (expires > loader.now_ns)
     specs = _Specs(heads, *text_in(batch.column("payload")), rows)
+    is_ready, others = is_left & ~has_time, ~is_left | has_time
+    if moved is not None:
+        stages = moved.stages
+        is_completed = is_left & ~has_time & (stages == COMPLETED)
+        if is_completed.any():
+            done = np.flatnonzero(is_completed)
+            loader.add_completed(specs.ready(done, keys), moved.columns(done))
+        is_ready &= stages == NEW
+        others = is_left & ~is_ready & ~is_completed
     for code, queue in enumerate(queues.tolist()):
         is_chosen = is_ready & (codes == code)
         if is_chosen.all():  # nothing need be copied
             loader.add_ready(queue, specs.ready(slice(None), keys))
         elif is_chosen.any():
             loader.add_ready(queue, specs.ready(np.flatnonzero(is_chosen), keys))
-    others = np.flatnonzero(~is_ready)
-    for row, spec in zip(others.tolist(), specs.each(others), strict=True):
-        if is_sane[row]:
-            timed = with_time(spec, int(times[row])) if has_time[row] else spec
-            loader.add_job(job_id_of(spec), timed)
+    chosen = np.flatnonzero(others)
+    made = [
+        with_time(spec, int(times[row])) if has_time[row] and is_sane[row] else spec
+        for row, spec in zip(chosen.tolist(), specs.each(chosen), strict=True)
+    ]
+    if moved is not None:
+        for entry in zip(made, *moved.columns(chosen), strict=True):
+            loader.add_moved(job_id_of(entry[0]), entry)
+        return
+    for spec, sane in zip(made, is_sane[chosen].tolist(), strict=True):
+        if sane:
+            loader.add_job(job_id_of(spec), spec)
         else:
             loader.mark_odd(job_id_of(spec))
 
@@ -270,10 +350,10 @@ class _Specs:
 
 
 def _load_events(
-    batch: pa.RecordBatch, kinds: Ints, id_bytes: bytes, adds: Ints, loader: BulkLoader | _Recorder
+    batch: pa.RecordBatch, kinds: Ints, adds: Ints, loader: BulkLoader | _Recorder
 ) -> None:
     """The adds of the batch are in already; what stands before the add of its id is odd."""
-    ids = cut(id_bytes, ID_BYTES)
+    ids = cut(_values(batch.column("job_id")), ID_BYTES)
     added_at = {ids[row]: row for row in adds.tolist()}
     logged = stored_in(batch.column("logged_ns")).tolist()
     results = batch.column("result").to_pylist()

@@ -178,7 +178,7 @@ class _Reading:
         reports: list[FileReport] = []
         fold = WorkqLoader(self._extensions)
         try:
-            for message in read(WORKQ_READER, files, now_ns, numbers):
+            for message in read(WORKQ_READER, files, now_ns, numbers, loader.counts_starts):
                 if message is None:
                     return None
                 if isinstance(message, FileReport):
