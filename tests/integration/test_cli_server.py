@@ -51,7 +51,7 @@ def test_a_job_is_added_listed_shown_and_removed(ask):
     job_id = text(ask("add", "mail", "hello", "--priority", 3, "--at", "1h")).strip()
 
     (listed,) = rows(ask("jobs", "ls", "mail", "--state", "scheduled", "--json"))
-    assert (listed["id"], listed["priority"], listed["state"]) == (job_id, 3, "ready")
+    assert (listed["id"], listed["priority"], listed["state"]) == (job_id, 3, "scheduled")
     shown = text(ask("jobs", "show", job_id))
     assert re.search(r"^payload +hello$", shown, re.MULTILINE)
     assert text(ask("jobs", "rm", job_id)) == ""
@@ -87,6 +87,33 @@ def test_dead_jobs_are_listed_and_requeued(ask, url):
     assert text(ask("jobs", "requeue", "--queue", "dying")) == "2 requeued\n"
     assert rows(ask("jobs", "ls", "dying", "--state", "dead", "--json")) == []
     assert_one_line_error(ask("jobs", "requeue"), 2, "name the jobs")
+
+
+def test_jobs_that_run_or_are_done_are_listed(ask, url):
+    with WorkQueue.from_url(url) as worker:
+        done, runs = worker.add("at-work", b"1"), worker.add("at-work", b"2")
+        for _ in range(2):
+            worker.lease("at-work", wait_ms=60_000)
+        worker.complete(done, b"1")
+
+    for state, job_id in (("done", done), ("running", runs)):
+        (listed,) = rows(ask("jobs", "ls", "--state", state, "at-work", "--json"))
+        assert (listed["id"], listed["state"]) == (str(job_id), state)
+    newest = rows(ask("jobs", "ls", "at-work", "--json"))
+    assert [job["state"] for job in newest] == ["running", "done"]
+    assert [job["state"] for job in rows(ask("jobs", "ls", "--limit", 2, "--json"))] == [
+        "running", "done",
+    ]  # fmt: skip
+
+
+def test_a_server_that_starts_is_waited_for(monkeypatch):
+    answers = iter(["refused", "refused", None])
+    monkeypatch.setattr(
+        "journeyman.cli.server.status._ping",
+        lambda name, _server: {"service": name, "ms": 0.1, "error": next(answers)},
+    )
+    assert run("ping", "schedule").exit_code == 1
+    assert run("ping", "--wait", "60", "schedule").exit_code == 0
 
 
 def test_queues_are_listed_paused_and_resumed(ask):

@@ -6,8 +6,9 @@
 
     <!-- again -->                the commands of the next snippet are run until they print this
 
-A command that ends with `&` runs until the page ends. What follows `journeyman serve &` waits until
-the server answers. Ports are free ones, by variables: pages name none.
+A command that ends with `&` runs until the page ends. Nothing here waits for it: the page must,
+with `journeyman ping --wait`, because readers paste pages whole. Ports are free ones, by variables:
+pages name none.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
@@ -75,8 +75,8 @@ class Reader:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._running: list[subprocess.Popen[bytes]] = []
-        self._ports = dict(zip(_SERVICES, free_ports(len(_SERVICES)), strict=True))
-        self._environment = {**os.environ, **_addresses(self._ports), "PYTHONPATH": str(directory)}
+        ports = dict(zip(_SERVICES, free_ports(len(_SERVICES)), strict=True))
+        self._environment = {**os.environ, **_addresses(ports), "PYTHONPATH": str(directory)}
         programs = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
         self._environment["PATH"] = os.pathsep.join(programs)
 
@@ -134,21 +134,6 @@ class Reader:
                     stderr=messages,
                 )
             )
-        if line.startswith("journeyman serve"):
-            self._wait_for_server()
-
-    def _wait_for_server(self) -> None:
-        """Until every service listens."""
-        deadline = time.monotonic() + PATIENCE_S
-        for port in self._ports.values():
-            while not _is_open(port):
-                assert time.monotonic() < deadline, (self._directory / "messages-0").read_text()
-                time.sleep(0.05)
-
-
-def _is_open(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _addresses(ports: Mapping[str, int]) -> Mapping[str, str]:

@@ -71,6 +71,8 @@ def test_a_group_alone_prints_its_help(group):
     [
         (("melt",), ("'melt'", "journeyman --help")),
         (("statsu",), ("'statsu'", "did you mean `journeyman status`?")),
+        (("sql",), ("'sql'", "did you mean `journeyman pipeline sql`?")),
+        (("requeue",), ("'requeue'", "did you mean `journeyman jobs requeue`?")),
         (("jobs", "requeu"), ("'requeu'", "did you mean `journeyman jobs requeue`?")),
         (("--bogus",), ("--bogus", "journeyman --help")),
         (("dump",), ("PATH", "journeyman dump --help")),

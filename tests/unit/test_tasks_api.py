@@ -6,7 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,6 +33,11 @@ JSON_VALUES = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=10,
 )  # fmt: skip
+
+
+@dataclass
+class Address:
+    name: str
 
 
 def app_with_tasks() -> jm.App:
@@ -81,11 +90,19 @@ def test_a_name_can_be_taken_once():
 
 
 def test_a_wrong_call_is_refused_before_anything_is_sent():
-    task = app_with_tasks().tasks["send_mail"]
+    task: Any = app_with_tasks().tasks["send_mail"]
     with pytest.raises(TypeError, match="send_mail: missing a required argument: 'to'"):
         task.send()
     with pytest.raises(UsageError, match="cannot encode the arguments of send_mail"):
-        task.call(datetime.now(UTC)).order()
+        task.call({1, 2}).order()
+    with pytest.raises(UsageError, match=r"Address has no form in JSON; pass dataclasses.asdict"):
+        task.call(Address("Ann")).order()
+    for when in (10, "tomorrow"):
+        with pytest.raises(UsageError, match="give a timedelta from now, or a datetime"):
+            task.at(when).call("a").order()
+    with pytest.raises(AttributeError, match=r"no attribute 'delay'; a job is sent with .send"):
+        task.delay("a")
+    assert not hasattr(task, "colour")
 
 
 @pytest.mark.parametrize(
@@ -102,12 +119,23 @@ def test_a_wrong_call_is_refused_before_anything_is_sent():
         ({"unique": ""}, "unique must be a text"),
         ({"unique_for": 0}, "unique_for must be a positive number"),
         ({"unique_for": 60, "ttl": 30}, r"unique_for \(60 s\) must not be longer than ttl"),
+        ({"backoff": "10"}, "backoff must be a positive number of seconds or a timedelta"),
+        ({"retry_on": "OSError"}, "retry_on must be an exception class, or a tuple of them"),
+        ({"rate": 10}, "not a rate: 10"),
         ({"colour": "red"}, "unknown task option 'colour'; the options are queue"),
     ],
 )
 def test_wrong_options_are_refused_where_they_are_written(options, words):
     with pytest.raises(UsageError, match=words):
         jm.App().task(**options)
+
+
+def test_options_that_only_a_worker_reads_cannot_be_set_for_one_job():
+    task: Any = app_with_tasks().tasks["send_mail"]
+    with pytest.raises(UsageError, match="timeout is an option of the task; for one job there are"):
+        task.options(timeout=5)
+    with pytest.raises(UsageError, match="backoff is an option of the task"):
+        task.at(timedelta(1)).options(backoff=5)
 
 
 def test_options_of_one_job_leave_the_task_as_it_is():
@@ -162,6 +190,47 @@ def test_an_envelope_is_read_as_it_was_written(args, kwargs):
     sent = Envelope("shop.send_mail", tuple(args), kwargs, {"traceparent": "00"})
 
     assert Envelope.decode(sent.encode(codec), codec) == sent
+
+
+_MOMENT = datetime(2026, 3, 29, 2, 30, 0, 7, timezone(timedelta(hours=1)))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        _MOMENT,
+        _MOMENT.replace(tzinfo=None),
+        _MOMENT.date(),
+        _MOMENT.timetz(),
+        -timedelta(days=1, microseconds=1),
+        Decimal("1.10"),
+        stable_id("a"),
+        Path("/tmp/a"),
+        b"\x00\xff",
+        {"deep": [{"when": _MOMENT}, None]},
+        {"$type": "datetime", "value": "2026-03-29", "more": 1},
+        {"$type": "unknown", "value": "1"},
+        {"$type": ["datetime"], "value": "1"},
+    ],
+    ids=repr,
+)
+def test_values_that_json_lacks_come_back_as_they_were(value):
+    codec = jm.JsonCodec()
+    found = codec.loads(codec.dumps([value]))
+    assert found == [value]
+    assert repr(found) == repr([value])
+    sent = Envelope("t", (value,), {"value": value}).encode(codec)
+    assert Envelope.decode(sent, codec) == Envelope("t", (value,), {"value": value})
+
+
+@pytest.mark.parametrize("kind", ["datetime", "date", "time", "timedelta_us", "decimal", "uuid"])
+def test_a_value_of_no_such_type_is_unreadable(kind):
+    for text in ("x", "9" * 30, ""):
+        members = {"v": 1, "task": "t", "args": [{"$type": kind, "value": text}], "kwargs": {}}
+        if kind == "decimal" and text.isdecimal():
+            continue
+        with pytest.raises(UnreadableJob):
+            Envelope.decode(json.dumps(members).encode(), jm.JsonCodec())
 
 
 def test_the_envelope_is_documented_json():
@@ -220,6 +289,8 @@ def test_an_app_is_found_by_its_module(tmp_path, monkeypatch):
         load_app("my_shop")
     with pytest.raises(UsageError, match="no module 'my_shap'"):
         load_app("my_shap:app")
+    with pytest.raises(UsageError, match=r"no module 'my_shop.py' .*; write my_shop:app$"):
+        load_app("my_shop.py")
 
 
 @pytest.mark.parametrize(

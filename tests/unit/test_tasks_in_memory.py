@@ -75,6 +75,47 @@ def test_the_app_has_its_own_broker_again_afterwards():
     assert app.broker is before
 
 
+@pytest.mark.parametrize(
+    ("retry_on", "raised", "attempts"),
+    [
+        (None, jm.GiveUp("no such user"), 1),
+        (ConnectionError, ValueError("7"), 1),
+        ((ConnectionError, TimeoutError), ConnectionResetError("busy"), 2),
+        (ConnectionError, jm.Retry("later"), 2),
+        (None, ValueError("7"), 2),
+    ],
+)
+def test_what_a_retry_cannot_help_is_not_tried_again(retry_on, raised, attempts):
+    world = World(retries=3, retry_on=retry_on, backoff=1)
+    world.raises = [raised]
+    with InMemory(world.app) as queue:
+        job = world.task.send()
+        if attempts == 2:
+            queue.run_all()
+            queue.advance(seconds=2)
+            assert job.result(timeout=60) == []
+        else:
+            with pytest.raises(jm.JobFailed, match=str(raised)):
+                queue.run_all()
+            queue.advance(hours=1)
+            assert [failed.attempt for failed in world.failures] == [1]
+            assert queue.jobs[0].state == "failed"
+    assert len(world.calls) == attempts
+
+
+def test_a_failure_shows_the_lines_of_the_task_and_not_those_of_the_worker():
+    world = World()
+    world.raises = [ValueError("7")]
+    with InMemory(world.app) as queue:
+        world.task.send()
+        with pytest.raises(jm.JobFailed) as failed:
+            queue.run_all()
+    trace = failed.value.failure.traceback
+    assert "in work" in trace
+    assert "running.py" not in trace
+    assert trace.rstrip() in failed.value.__notes__[0]
+
+
 def test_a_failing_job_is_tried_again_with_growing_delays_and_then_dead():
     world = World(retries=2, backoff=jm.Backoff(10, factor=3, jitter=0))
     world.raises = [ValueError(n) for n in range(3)]
@@ -523,6 +564,6 @@ def test_results_that_do_not_fit_fail_in_words(value: object, said: str):
 
 def test_arguments_that_do_not_fit_are_refused_where_they_are_sent():
     world = World()
-    for value in (deep(100_000), "\ud800", b"bytes", "x" * 11_000_000):
+    for value in (deep(100_000), "\ud800", {1, 2}, "x" * 11_000_000):
         with pytest.raises(UsageError, match="arguments of work"):
             world.task.call(value).order()

@@ -40,6 +40,7 @@ RAW, RAW_OTHER = (bytes.fromhex(text.replace("-", "")) for text in (ID, OTHER))
         (f"fail {ID} 0 -delay=7\r\n", Fail(RAW, b"", 7)),
         (f"fail {ID} 0\r\n", Fail(RAW, b"", None)),
         (f"fail {ID} 0 -delay=7 -attempt=3\r\n", Fail(RAW, b"", 7, 3)),
+        (f"fail {ID} 0 -attempt=3 -final=1\r\n", Fail(RAW, b"", None, 3, is_final=True)),
         (f"complete {ID} 2 -attempt=4294967295\r\nok", Complete(RAW, b"ok", 4_294_967_295)),
         (
             f"add {ID} q 1 2 0 -key=k -replace=finished -after={OTHER},{OTHER} -even-failed=1\r\n",
@@ -94,6 +95,8 @@ def test_lines_become_commands(line: str, command: object):
         (f"complete {ID} 0 -delay=1\r\n", "Invalid command args"),
         (f"fail {ID} 0 -attempt=4294967296\r\n", "Invalid Attempt"),
         (f"fail {ID} 0 -other=1\r\n", "Invalid command args"),
+        (f"fail {ID} 0 -final=0\r\n", "Invalid command args"),
+        (f"complete {ID} 0 -final=1\r\n", "Invalid command args"),
         (f"add {ID} q 1 1 0 -key=a/b\r\n", "Invalid Key"),
         (f"add {ID} q 1 1 0 -replace=all\r\n", "Invalid Replace"),
         (f"add {ID} q 1 1 0 -after=x\r\n", "Invalid Parents"),

@@ -20,6 +20,7 @@ from journeyman.protocols.workq.commands import (
     NO_LIMITS,
     Add,
     AddOptions,
+    AwaitResult,
     Complaint,
     Complete,
     Delete,
@@ -32,7 +33,7 @@ from journeyman.protocols.workq.commands import (
     ScheduleJob,
     SetLimits,
 )
-from journeyman.protocols.workq.replies import DONE, QueueList, Reply
+from journeyman.protocols.workq.replies import DONE, Finished, QueueList, Reply
 from journeyman.servers.workq.writer import in_scope, payload_bytes
 from tests.support.workq_extension_machine import given, load, snapshot
 
@@ -105,6 +106,20 @@ def test_late_completion_is_refused_once_another_worker_has_the_job(story: Story
     story.restart()
     assert story.decide(Complete(job_id(1), b"", 1)) == RefusedLine(Complaint.LEASED_AGAIN)
     assert story.decide(Complete(job_id(1), b"", 2)) == DONE
+
+
+def test_a_final_failure_leaves_a_dead_job_with_retries_left(story: Story):
+    story.add(1, max_fails=3)
+    story.add(2, after=(1,))
+    assert story.lease() == [1]
+    assert story.decide(Fail(job_id(1), b"no such user", is_final=True)) == DONE
+    for _ in range(2):
+        assert story.lease() == []
+        found = story.decide(AwaitResult(job_id(1), 0))
+        assert found == Finished(job_id(1), False, b"no such user")
+        story.restart()
+    assert story.decide(Requeue(job_id(1))) == DONE
+    assert story.lease() == [1]
 
 
 def test_late_completion_is_taken_while_no_other_worker_has_the_job(story: Story):

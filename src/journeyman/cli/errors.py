@@ -131,7 +131,12 @@ def _meant_command(error: click.UsageError) -> str | None:
     wrong = _NO_COMMAND.search(error.format_message())
     if ctx is None or wrong is None or not isinstance(ctx.command, click.Group):
         return None
-    return next(iter(get_close_matches(wrong[1], ctx.command.list_commands(ctx), 1, 0.7)), None)
+    known = ctx.command.list_commands(ctx)
+    for name in known:  # `journeyman sql` is meant as `journeyman pipeline sql`
+        group = ctx.command.get_command(ctx, name)
+        if isinstance(group, click.Group) and wrong[1] in group.list_commands(ctx):
+            return f"{name} {wrong[1]}"
+    return next(iter(get_close_matches(wrong[1], known, 1, 0.7)), None)
 
 
 def _complain(line: str, error: BaseException, code: int, debug: bool) -> int:

@@ -6,6 +6,7 @@
     job()           inside of a task: the job that runs here
     group(calls)    calls that run at the same time
     Retry           raise it to be tried again
+    GiveUp          raise it not to be tried again
 
 Everything here is also in ``journeyman`` itself: ``import journeyman as jm``. See docs/tasks.md.
 """
@@ -15,7 +16,7 @@ from journeyman.tasks.envelope import Codec, Failure, JsonCodec
 from journeyman.tasks.flows import Ended, group
 from journeyman.tasks.jobs import CurrentJob, FailedJob, Job, JobFailed, LeaseLost, job
 from journeyman.tasks.options import Backoff
-from journeyman.tasks.running import JobTimeout, Retry
+from journeyman.tasks.running import GiveUp, JobTimeout, Retry
 from journeyman.tasks.task import Call, Task
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Ended",
     "FailedJob",
     "Failure",
+    "GiveUp",
     "Job",
     "JobFailed",
     "JobTimeout",

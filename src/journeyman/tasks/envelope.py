@@ -15,9 +15,13 @@ is no pickle: a payload never runs code.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from journeyman.errors import JourneymanError, UsageError
@@ -42,18 +46,70 @@ class Codec(Protocol):
 
 
 class JsonCodec:
-    """Plain JSON, UTF-8, compact. NaN and values that JSON lacks are refused."""
+    """JSON, UTF-8, compact; NaN is refused. Some types that JSON lacks are written as an object
+
+        {"$type": "datetime", "value": "2026-11-17T02:00:00+01:00"}
+
+    and read as what they were: see ``_KINDS``. None of them runs code or imports anything.
+    """
 
     def __init__(self) -> None:
         self._encode = json.JSONEncoder(
-            separators=(",", ":"), ensure_ascii=False, allow_nan=False
+            separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_tagged
         ).encode
 
     def dumps(self, value: Any) -> bytes:
         return self._encode(value).encode()
 
     def loads(self, data: bytes) -> Any:
-        return json.loads(data)
+        return json.loads(data, object_hook=_untagged if _MARK in data else None)
+
+
+class _Kind(NamedTuple):
+    """A type that JSON lacks: its name in the JSON, and how its text is written and read."""
+
+    name: str
+    of: type
+    write: Callable[[Any], str] = str
+    read: Callable[[str], Any] | None = None  # None: the type itself
+
+
+_MARK = b'"$type"'
+_MICROSECOND = timedelta(microseconds=1)
+_KINDS = (
+    _Kind("datetime", datetime, datetime.isoformat, datetime.fromisoformat),  # before date
+    _Kind("date", date, date.isoformat, date.fromisoformat),
+    _Kind("time", time, time.isoformat, time.fromisoformat),
+    _Kind(
+        "timedelta_us",
+        timedelta,
+        lambda delta: str(delta // _MICROSECOND),
+        lambda text: int(text) * _MICROSECOND,
+    ),
+    _Kind("decimal", Decimal),
+    _Kind("uuid", UUID),
+    _Kind("path", PurePath, str, Path),
+    _Kind("bytes", bytes, lambda data: b64encode(data).decode(), b64decode),
+)
+_READ = {kind.name: kind.read or kind.of for kind in _KINDS}
+
+
+def _tagged(value: Any) -> dict[str, str]:
+    for kind in _KINDS:
+        if isinstance(value, kind.of):
+            return {"$type": kind.name, "value": kind.write(value)}
+    hint = "; pass dataclasses.asdict() of it" if is_dataclass(value) else ""
+    raise TypeError(f"{type(value).__name__} has no form in JSON{hint}")
+
+
+def _untagged(members: dict[str, Any]) -> Any:
+    match members:
+        case {"$type": str(name), "value": str(text), **others} if not others and name in _READ:
+            try:
+                return _READ[name](text)
+            except ArithmeticError as error:
+                raise ValueError(f"not a {name}: {text[:60]!r}") from error
+    return members
 
 
 @dataclass(slots=True)
@@ -143,7 +199,7 @@ def written(codec: Codec, value: Any, what: str) -> bytes:
         return codec.dumps(value)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
-            f"cannot encode {what}: {error}; pass plain JSON values or give App(codec=...)"
+            f"cannot encode {what}: {error}; pass values that JSON has, or give App(codec=...)"
         ) from None
 
 

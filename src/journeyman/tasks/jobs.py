@@ -37,6 +37,8 @@ class JobFailed(JourneymanError):
         super().__init__(f"job {job_id} failed: {failure}")
         self.job_id = job_id
         self.failure = failure
+        if failure.traceback:
+            self.add_note(f"In the worker:\n{failure.traceback.rstrip()}")
 
 
 class LeaseLost(JourneymanError):

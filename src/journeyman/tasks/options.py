@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias, TypedDict
@@ -20,6 +20,7 @@ from journeyman.errors import UsageError
 from journeyman.units import MS_PER_S
 
 Seconds: TypeAlias = float | timedelta
+Errors: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 
 DEFAULT_QUEUE = "default"
 DEFAULT_LEASE_S = 30.0
@@ -65,22 +66,38 @@ class Backoff:
         return min(plain * (1 + self.jitter * (2 * chance - 1)), MAX_DELAY_S)
 
 
-class TaskOptions(TypedDict, total=False):
-    """Options of a task, and of one call by ``task.options(...)``."""
+class JobOptions(TypedDict, total=False):
+    """Options that travel with a job: of a task, or of one call by ``task.options(...)``."""
 
     queue: str
     retries: int  # how often to try again after a failure
-    backoff: Backoff | float  # a number: the same delay every time
-    timeout: Seconds | None  # how long one attempt may take
     unique: str | None  # "args", or a template: one unfinished job per key
     unique_for: Seconds | None  # also no second one so long after the first was sent
-    rate: str | None  # "10/m": starts of jobs of this queue per time
-    concurrency: int | None  # jobs of this queue that run at once
     key: str | None  # a template: concurrency is of each key
-    key_rate: str | None  # "10/m": starts of jobs of each key per time
     priority: int  # higher first
     lease: Seconds  # a job comes back so long after its worker died
     ttl: Seconds  # the job and its result are kept so long
+
+
+class TaskOptions(JobOptions, total=False):
+    """Options of a task; those that a job may not change are read by its worker."""
+
+    backoff: Backoff | Seconds  # a time: the same delay every time
+    retry_on: Errors | None  # only these exceptions are tried again
+    timeout: Seconds | None  # how long one attempt may take
+    rate: str | None  # "10/m": starts of jobs of this queue per time
+    concurrency: int | None  # jobs of this queue that run at once
+    key_rate: str | None  # "10/m": starts of jobs of each key per time
+
+
+_OF_WORKERS = TaskOptions.__annotations__.keys() - JobOptions.__annotations__.keys()
+
+
+def check_job_options(names: Iterable[str]) -> None:
+    """Raises UsageError for those that would not reach the worker."""
+    for name in _OF_WORKERS & set(names):
+        allowed = ", ".join(JobOptions.__annotations__)
+        raise UsageError(f"{name} is an option of the task; for one job there are {allowed}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +107,7 @@ class Options:
     queue: str = DEFAULT_QUEUE
     retries: int = 0
     backoff: Backoff = Backoff()
+    retry_on: tuple[type[Exception], ...] | None = None  # None: all
     timeout_s: float | None = None
     unique: str | None = None
     unique_for_s: float | None = None
@@ -101,7 +119,7 @@ class Options:
     lease_s: float = DEFAULT_LEASE_S
     ttl_s: float = DEFAULT_TTL_S
 
-    def with_(self, given: TaskOptions) -> Options:
+    def with_(self, given: JobOptions) -> Options:
         """These options with some replaced. Raises UsageError."""
         values: dict[str, Any] = {}
         for name, value in given.items():
@@ -155,7 +173,7 @@ class Rate:
     @classmethod
     def parse(cls, text: str) -> Rate:
         """``10/m``, ``1/30s``. Raises UsageError."""
-        found = _RATE.fullmatch(text)
+        found = _RATE.fullmatch(str(text))
         if found is None:
             raise UsageError(f"not a rate: {text!r}; write for example '10/m' or '1/30s'")
         return cls(int(found[1]), int(found[2] or 1) * _UNIT_MS[found[3]])
@@ -259,16 +277,25 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-def _backoff(_name: str, value: Backoff | float) -> Backoff:
+def _errors(name: str, value: Any) -> tuple[type[Exception], ...]:
+    found = value if isinstance(value, tuple) else (value,)
+    if not all(isinstance(each, type) and issubclass(each, Exception) for each in found):
+        raise UsageError(f"{name} must be an exception class, or a tuple of them: {value!r}")
+    return found
+
+
+def _backoff(name: str, value: Backoff | Seconds) -> Backoff:
     if isinstance(value, Backoff):
         return value
-    return Backoff(value, factor=1.0, max=max(value, 1.0), jitter=0.0)
+    first = 0.0 if value == 0 else seconds(name, value)
+    return Backoff(first, factor=1.0, max=max(first, 1.0), jitter=0.0)
 
 
 _CHECKS: dict[str, tuple[str, Any]] = {
     "queue": ("queue", _queue),
     "retries": ("retries", _between(0, MAX_RETRIES)),
     "backoff": ("backoff", _backoff),
+    "retry_on": ("retry_on", _optional(_errors)),
     "timeout": ("timeout_s", _optional(_time(0.001, MAX_DELAY_S))),
     "unique": ("unique", _optional(_text)),
     "unique_for": ("unique_for_s", _optional(_time(0.001, MAX_TTL_S))),

@@ -4,7 +4,7 @@
 
     Done(result)             completed
     Again(failure, delay)    failed, to be tried again after the delay
-    Dead(failure)            failed, not to be tried again
+    Dead(failure)            failed, not to be tried again; early: with retries left
 
 A worker runs functions its own way (thread, event loop); everything else about an attempt is here.
 """
@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
 from journeyman.errors import JourneymanError
@@ -39,6 +40,10 @@ class Retry(JourneymanError):
     def __init__(self, reason: str = "retry", *, after: Seconds | None = None) -> None:
         super().__init__(reason)
         self.after_s = None if after is None else seconds("after", after)
+
+
+class GiveUp(JourneymanError):
+    """Raise it in a task that cannot succeed: the job is dead at once, with its retries left."""
 
 
 class JobTimeout(JourneymanError):
@@ -81,6 +86,7 @@ class Again:
 class Dead:
     failure: Failure
     failed: FailedJob
+    is_early: bool = False  # although retries are left
 
 
 Outcome: TypeAlias = TaskDone | Again | Dead
@@ -216,7 +222,8 @@ def failed(prepared: Prepared, error: BaseException, chance: float | None = None
     delivery = prepared.delivery
     failure = _described(error)
     fails = delivery.fails + 1
-    if fails >= delivery.max_fails or isinstance(error, WorkerLost):
+    is_early = not _is_worth_a_retry(error, prepared.options)
+    if fails >= delivery.max_fails or is_early or isinstance(error, WorkerLost):
         current = prepared.current
         told = FailedJob(
             current.id,
@@ -228,11 +235,17 @@ def failed(prepared: Prepared, error: BaseException, chance: float | None = None
             failure,
             error,
         )
-        return Dead(failure, told)
+        return Dead(failure, told, is_early)
     if isinstance(error, Retry) and error.after_s is not None:
         return Again(failure, round(error.after_s * MS_PER_S))
     rolled = random.random() if chance is None else chance
     return Again(failure, round(prepared.options.backoff.delay_s(fails, rolled) * MS_PER_S))
+
+
+def _is_worth_a_retry(error: BaseException, options: Options) -> bool:
+    if isinstance(error, GiveUp) or options.retry_on is None:
+        return not isinstance(error, GiveUp)
+    return isinstance(error, (Retry, *options.retry_on))
 
 
 def tell_failure(app: App, dead: Dead) -> None:
@@ -245,7 +258,14 @@ def tell_failure(app: App, dead: Dead) -> None:
 
 
 def _described(error: BaseException) -> Failure:
-    if isinstance(error, Retry | UnreadableJob | JobTimeout | WorkerLost):
+    if isinstance(error, Retry | GiveUp | UnreadableJob | JobTimeout | WorkerLost):
         return Failure(type(error).__name__, str(error))
-    text = "".join(traceback.format_exception(error))
+    frames = error.__traceback__
+    while frames is not None and frames.tb_next is not None and _is_ours(frames):
+        frames = frames.tb_next  # the first lines of the report are those of the task
+    text = "".join(traceback.format_exception(type(error), error, frames))
     return Failure(type(error).__name__, str(error), text)
+
+
+def _is_ours(frames: TracebackType) -> bool:
+    return str(frames.tb_frame.f_globals.get("__name__")).startswith("journeyman.")

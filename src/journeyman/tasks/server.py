@@ -7,12 +7,21 @@ Clients connect at the first job, and may be shared by threads, tasks and forked
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from journeyman.client import AsyncSchedule, AsyncWorkQueue, NewJob, Refused, Result, WorkQueue
+from journeyman.client import (
+    AsyncSchedule,
+    AsyncWorkQueue,
+    NewJob,
+    NotFound,
+    Refused,
+    Result,
+    WorkQueue,
+)
 from journeyman.client.service import ServerUrl, parse_url
 from journeyman.client.workq.calls import add_requests
 from journeyman.tasks.broker import JobEnding, Order
@@ -93,11 +102,13 @@ class ServerBroker:
 
     def ending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
         client = self._waiting if wait_s > 0 else self._queue
-        return _ending(client.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
+        with _known(job_id):
+            return _ending(client.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
 
     async def aending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
         client = self._async_waiting if wait_s > 0 else self._async_queue
-        return _ending(await client.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
+        with _known(job_id):
+            return _ending(await client.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
 
     def endings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]:
         return list(map(_ending, self._queue.results(job_ids)))
@@ -170,6 +181,15 @@ def _is_there(refused: Refused) -> bool:
     if refused.reason != _DUPLICATE:
         raise refused
     return False
+
+
+@contextmanager
+def _known(job_id: UUID) -> Iterator[None]:
+    try:
+        yield
+    except NotFound as error:
+        why = f"no job {job_id}: it was deleted, its ttl has passed, or it was never sent here"
+        raise NotFound(error.code, why) from None
 
 
 def _ending(found: Result | None) -> JobEnding | None:

@@ -25,7 +25,7 @@ from journeyman.errors import UsageError
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Envelope
 from journeyman.tasks.jobs import Job
-from journeyman.tasks.options import Options, TaskOptions, filled, key_name
+from journeyman.tasks.options import JobOptions, Options, check_job_options, filled, key_name
 from journeyman.tasks.tracing import current_trace
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ Q = ParamSpec("Q")  # the further arguments of a task that follows
 U = TypeVar("U")
 
 ARGS = "args"  # unique="args"
+# How tasks are sent with Celery, RQ, huey, taskiq and procrastinate.
+OTHER_NAMES = {"delay", "apply_async", "enqueue", "schedule", "kiq", "defer", "s", "signature"}
 
 
 @dataclass(slots=True)
@@ -119,6 +121,8 @@ class Call(Generic[T]):
         when = self.when
         if isinstance(when, timedelta):
             return self.task.app.now() + when
+        if when is not None and not isinstance(when, datetime):
+            raise UsageError(f"at({when!r}): give a timedelta from now, or a datetime with a zone")
         if when is not None and when.tzinfo is None:
             raise UsageError(f"at({when}): the time has no time zone; say which, for example UTC")
         return when
@@ -164,8 +168,9 @@ class Task(Generic[P, R, T]):
         """Start at this time, or after this time from now."""
         return Sender(self, self._options, when)
 
-    def options(self, **options: Unpack[TaskOptions]) -> Sender[P, T]:
+    def options(self, **options: Unpack[JobOptions]) -> Sender[P, T]:
         """Other options for one job."""
+        check_job_options(options)
         return Sender(self, self._options.with_(options))
 
     @property
@@ -181,6 +186,12 @@ class Task(Generic[P, R, T]):
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
+
+    if not TYPE_CHECKING:  # or every misspelt attribute would have a type
+
+        def __getattr__(self, name: str) -> Any:
+            hint = "; a job is sent with .send(...)" if name in OTHER_NAMES else ""
+            raise AttributeError(f"a task has no attribute {name!r}{hint}", name=name, obj=self)
 
 
 AnyTask = Task[Any, Any, Any]
@@ -208,7 +219,8 @@ class Sender(Generic[P, T]):
     def at(self, when: datetime | timedelta) -> Sender[P, T]:
         return Sender(self._task, self._options, when)
 
-    def options(self, **options: Unpack[TaskOptions]) -> Sender[P, T]:
+    def options(self, **options: Unpack[JobOptions]) -> Sender[P, T]:
+        check_job_options(options)
         return Sender(self._task, self._options.with_(options), self._when)
 
 

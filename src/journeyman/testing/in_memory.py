@@ -313,7 +313,8 @@ class InMemory:
             self._decide(Complete(job_id, outcome.result))
         else:
             delay_ms = outcome.delay_ms if isinstance(outcome, Again) else None
-            self._decide(Fail(job_id, outcome.failure.encode(), delay_ms))
+            is_final = isinstance(outcome, Dead)
+            self._decide(Fail(job_id, outcome.failure.encode(), delay_ms, is_final=is_final))
         if isinstance(outcome, Dead):
             tell_failure(self._app, outcome)
         return outcome

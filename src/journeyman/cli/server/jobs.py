@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
-from journeyman.cli.errors import warn
 from journeyman.cli.server.connection import (
     connected,
     server_option,
@@ -19,7 +18,7 @@ from journeyman.cli.server.connection import (
     show,
     show_one,
 )
-from journeyman.cli.server.status import all_queues
+from journeyman.cli.server.over_http import pages
 from journeyman.client import JobInfo, NotFound, WorkJobState, WorkQueue
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.moments import parse_moment
@@ -27,8 +26,15 @@ from journeyman.tasks.envelope import Envelope, Failure, JsonCodec, UnreadableJo
 from journeyman.tasks.options import DEFAULT_LEASE_S, DEFAULT_TTL_S
 from journeyman.units import MS_PER_S, NS_PER_S
 
-EXAMINED = 10_000  # jobs, when those of all queues are listed
 PAGE = 100
+# --state -> how the HTTP API calls it; the first three have an order of their own in each queue
+LISTED = {
+    "ready": "ready",
+    "scheduled": "scheduled",
+    "dead": "dead",
+    "running": "leased",
+    "done": "completed",
+}
 STATES = {
     WorkJobState.NEW: "ready",
     WorkJobState.PENDING: "retrying",
@@ -36,6 +42,7 @@ STATES = {
     WorkJobState.COMPLETED: "done",
     WorkJobState.FAILED: "dead",
 }
+_WORDS = {theirs: ours for ours, theirs in LISTED.items()}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -115,21 +122,26 @@ def jobs() -> None:
 @jobs.command("ls")
 @server_options
 @click.argument("queue", required=False)
-@click.option("--state", type=click.Choice(["ready", "scheduled", "dead"]),
-              help="Scheduled ones wait for a time or a retry. [default: ready; "
-                   "without QUEUE, any of these]")  # fmt: skip
+@click.option("--state", type=click.Choice(list(LISTED)),
+              help="Scheduled ones wait for a time or a retry.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most.")
 def list_jobs(
     server: str | None, as_json: bool, queue: str | None, state: str | None, limit: int
 ) -> None:
-    """List the jobs of QUEUE in their order, or those of all queues, the newest first."""
-    with connected(WorkQueue, server) as client:
-        if queue is not None:
-            found = _listed(client, queue, state or "ready", limit)
-        else:
-            found = _newest(client, [state] if state else ["ready", "scheduled", "dead"], limit)
+    """List jobs, the newest first; those of QUEUE in a state ready, scheduled or dead in the order
+    in which the queue has them."""
+    if queue is not None and state in ("ready", "scheduled", "dead"):
+        with connected(WorkQueue, server) as client:
+            found = [_row(job) for job in _listed(client, queue, state, limit)]
+    else:
+        query = {"queue": queue, "state": None if state is None else LISTED[state]}
+        asked = {name: value for name, value in query.items() if value is not None}
+        jobs = pages(server, "/v1/work/jobs", "jobs", asked, limit)
+        found = [_row_of_http(job) for job in jobs]
     columns = ("id", "state", "task", "attempts", "created")
-    show([_row(job) for job in found], as_json, columns if queue else ("queue", *columns))
+    show(found, as_json, columns if queue else ("queue", *columns))
+    if not found and not as_json and sys.stdout.isatty():
+        click.echo("no jobs", err=True)
 
 
 @jobs.command("show")
@@ -195,33 +207,12 @@ def _listed(client: WorkQueue, queue: str, state: str, limit: int) -> list[JobIn
     return found
 
 
-def _newest(client: WorkQueue, states: Sequence[str], limit: int) -> list[JobInfo]:
-    """Of all queues. Looks at no more than EXAMINED jobs, and says so if there are more."""
-    found: list[JobInfo] = []
-    examined = 0
-    for name in [queue.name for queue in all_queues(client)]:
-        for state in states:
-            if examined >= EXAMINED:
-                warn(f"only {examined} jobs were examined; name a QUEUE to see its others")
-                return found
-            with suppress(JourneymanError):  # the queue is empty by now, and does not exist
-                jobs = _listed(client, name, state, EXAMINED - examined)
-                examined += len(jobs)
-                newest = sorted((*found, *jobs), key=lambda job: job.created, reverse=True)
-                found = newest[:limit]
-    return found
-
-
 def _row(job: JobInfo) -> dict[str, Any]:
-    try:
-        task = Envelope.decode(job.payload, JsonCodec()).task
-    except UnreadableJob:
-        task = ""
     return {
         "id": str(job.job_id),
         "queue": job.name,
-        "state": STATES[job.state],
-        "task": task,
+        "state": _state_of(job),
+        "task": _task_of(job.payload),
         "attempts": job.attempts,
         "fails": job.fails,
         "priority": job.priority,
@@ -230,6 +221,34 @@ def _row(job: JobInfo) -> dict[str, Any]:
         "ttr_ms": job.ttr_ms,
         "ttl_ms": job.ttl_ms,
     }
+
+
+def _row_of_http(job: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, of a job in the HTTP API."""
+    same = ("id", "queue", "attempts", "fails", "priority", "ttr_ms", "ttl_ms")
+    return {name: job[name] for name in same} | {
+        "state": _WORDS.get(job["state"], job["state"]),
+        "task": _task_of((job.get("payload") or "").encode()),
+        "created": _whole_seconds(job.get("created")),
+        "time": _whole_seconds(job.get("scheduled")),
+    }
+
+
+def _state_of(job: JobInfo) -> str:
+    if job.state is WorkJobState.NEW and job.time is not None and job.time > datetime.now(UTC):
+        return "scheduled"
+    return STATES[job.state]
+
+
+def _whole_seconds(moment: str | None) -> str | None:
+    return moment and re.sub(r"\.\d+", "", moment)
+
+
+def _task_of(payload: bytes) -> str:
+    try:
+        return Envelope.decode(payload, JsonCodec()).task
+    except UnreadableJob:
+        return ""
 
 
 def _payload(payload: str | None, task: str | None, args: str, kwargs: str) -> bytes:

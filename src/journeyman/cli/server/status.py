@@ -31,6 +31,7 @@ from journeyman.client.service import parse_url, tls_context
 from journeyman.units import NS_PER_S
 
 PAGE = 100
+_BETWEEN_PINGS_S = 0.1
 STANDBY = "standby: another server is active"
 # service -> its count of connections, and what it has; the names are those of its protocol
 _JOBS_OF_SCHEDULE = (
@@ -83,12 +84,19 @@ def top(server: str | None, as_json: bool, interval: float, count: int | None) -
 @click.command()
 @server_options
 @click.argument("services", nargs=-1, type=click.Choice(list(SERVICES)))
-def ping(server: str | None, as_json: bool, services: tuple[str, ...]) -> int:
+@click.option("--wait", type=click.FloatRange(0, 86_400), default=0.0, metavar="SECONDS",
+              help="Wait so long for a server that starts.")  # fmt: skip
+def ping(server: str | None, as_json: bool, services: tuple[str, ...], wait: float) -> int:
     """Check that the server answers; by default on all three ports.
 
     Without a token, a server that asks for one has answered.
     """
-    rows = [_ping(name, server) for name in services or SERVICES]
+    until = time.monotonic() + wait
+    while True:
+        rows = [_ping(name, server) for name in services or SERVICES]
+        if all(row["error"] is None for row in rows) or time.monotonic() >= until:
+            break
+        time.sleep(_BETWEEN_PINGS_S)
     show(rows, as_json)
     return 0 if all(row["error"] is None for row in rows) else 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import click
 
 from journeyman.cli.output import Output, json_line
-from journeyman.cli.server.connection import HTTP_PORT, server_options
-from journeyman.client.service import ServerUrl, parse_url, tls_context
-from journeyman.errors import JourneymanError
+from journeyman.cli.server.connection import server_options
+from journeyman.cli.server.over_http import answer_of
+from journeyman.client.service import ServerUrl, parse_url
 
-PATIENCE_S = 60.0  # the server sends a sign of life four times in this
 _SERVICES = ["schedule", "work", "fan-out"]
 
 
@@ -45,35 +43,12 @@ def tail(
 
 def _events(url: ServerUrl) -> Iterator[dict[str, Any]]:
     """The data of every event of the stream."""
-    context = tls_context(url.tls_setting())
-    port = url.ports.get("http", HTTP_PORT)
-    where = f"{url.host}:{port}"
-    if context is None:
-        connection = http.client.HTTPConnection(url.host, port, timeout=PATIENCE_S)
-    else:
-        connection = http.client.HTTPSConnection(
-            url.host, port, timeout=PATIENCE_S, context=context
-        )
-    headers = {"Accept": "text/event-stream"}
-    if url.token:
-        headers["Authorization"] = f"Bearer {url.token}"
-    try:
-        connection.request("GET", "/v1/log/tail", headers=headers)
-        answer = connection.getresponse()
-        if answer.status != http.client.OK:
-            raise JourneymanError(f"{where} refuses the stream: {answer.status} {answer.reason}")
+    with answer_of(url, "/v1/log/tail", "text/event-stream") as answer:
         while line := answer.readline():
             if line.startswith(b"data: "):
                 found = json.loads(line[6:])
                 if "records" in found:
                     yield found
-    except (OSError, http.client.HTTPException) as error:
-        raise JourneymanError(
-            f"cannot follow {where}: {str(error) or type(error).__name__}; is this its HTTP port?"
-            " Name another with ?http=PORT in the URL"
-        ) from None
-    finally:
-        connection.close()
 
 
 def _line(record: dict[str, Any]) -> str:

@@ -356,16 +356,22 @@ def complete(job_id: JobId, result: bytes = b"", *, attempt: int = 0) -> Call[No
 
 
 def fail(
-    job_id: JobId, result: bytes = b"", *, delay_ms: int | None = None, attempt: int = 0
+    job_id: JobId,
+    result: bytes = b"",
+    *,
+    delay_ms: int | None = None,
+    attempt: int = 0,
+    final: bool = False,
 ) -> Call[None]:
     """The job failed: it is retried if attempts and fails are left. Raises as ``complete``.
 
-    ``delay_ms`` is the time before this retry, instead of the job's own delay.
+    ``delay_ms`` is the time before this retry, instead of the job's own delay. ``final``: the job
+    is dead now, whatever is left.
     """
-    if delay_ms is None:
-        return _finish("fail", job_id, result, attempt)
-    delay = lines.number(delay_ms, "delay_ms", 0, MAX_WAIT_MS)
-    return _finish("fail", job_id, result, attempt, f"-delay={delay}")
+    flags = ["-final=1"] if final else []
+    if delay_ms is not None:
+        flags.append(f"-delay={lines.number(delay_ms, 'delay_ms', 0, MAX_WAIT_MS)}")
+    return _finish("fail", job_id, result, attempt, *flags)
 
 
 # -- administration ------------------------------------------------------------------------------

@@ -301,7 +301,7 @@ def fail(state: WorkqState, command: Fail, _client: Client) -> Reply:
         return _DUPLICATE
     if command.attempt and command.attempt != attempts:
         return _LEASED_AGAIN
-    if _may_retry(spec, attempts, fails):
+    if not command.is_final and _may_retry(spec, attempts, fails):
         has_delay = command.delay_ms is not None and not is_run(spec)
         if has_delay and not state.extensions.is_allowed:
             return _NO_LEDGER

@@ -22,7 +22,7 @@
     -key= -replace= -unique-for= -after= -even-failed= on add             their ``options``
     lease NAME... WAIT [-max=N] [-worker=NAME]               Lease with ``max_jobs``, ``worker``
     touch ID [TTR]                                           Touch
-    fail ID SIZE [-delay=MS]  + result                       Fail with ``delay_ms``
+    fail ID SIZE [-delay=MS] [-final=1]  + result            Fail with ``delay_ms``, ``is_final``
     requeue-all NAME LIMIT                                   RequeueAll
     limit NAME [-rate=] [-concurrency=] [-key-rate=] [-key-concurrency=]  SetLimits
 
@@ -208,12 +208,13 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """``delay_ms``: instead of the job's own delay before a retry."""
+    """``delay_ms``: instead of the job's own delay before a retry. ``is_final``: no retry."""
 
     job_id: bytes
     result: bytes
     delay_ms: int | None = None
     attempt: int = 0  # as of Complete
+    is_final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

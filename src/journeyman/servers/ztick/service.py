@@ -221,7 +221,9 @@ class ZtickServer(Service):
                 "HTTP is off; name another address with --http-listen", reason=error
             )
             return
-        self._messages.info(f"HTTP listens on {self._http.address}")
+        scheme = "https" if self._settings.controller.tls_cert else "http"
+        address = self._http.address
+        self._messages.info(f"HTTP listens on {address}", console=f"{scheme}://{address}")
 
     def _open_log(self) -> ZtickEngine:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs

@@ -40,8 +40,10 @@ def load_app(where: str) -> App:
         module = importlib.import_module(module_name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and module_name.startswith(error.name or " "):
-            where = f"in {os.getcwd()} or on PYTHONPATH"
-            raise UsageError(f"no module {module_name!r} {where}") from None
+            place = f"in {os.getcwd()} or on PYTHONPATH"
+            stem = module_name.removesuffix(".py")
+            hint = f"; write {stem}:{attribute or 'app'}" if stem != module_name else ""
+            raise UsageError(f"no module {module_name!r} {place}{hint}") from None
         raise UsageError(f"cannot import {module_name}: {_described(error)}") from error
     app = getattr(module, attribute or "app", None)
     if not isinstance(app, App):

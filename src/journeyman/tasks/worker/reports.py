@@ -127,6 +127,8 @@ def _requests(job_id: str, attempt: int, outcome: Outcome) -> list[bytes]:
         return [last] if outcome.following is None else [_add(outcome.following), last]
     if isinstance(outcome, Again):
         flags += f" -delay={outcome.delay_ms}"
+    elif outcome.is_early:
+        flags += " -final=1"
     return [_finish("fail", job_id, outcome.failure.encode(), flags)]
 
 

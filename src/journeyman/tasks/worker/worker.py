@@ -531,17 +531,18 @@ def _log(prepared: Prepared, outcome: Outcome, took_s: float) -> None:
     if isinstance(outcome, TaskDone):
         logger.info("done %s id=%s queue=%s attempt=%d %.1f ms", *what)
         return
-    reason = _short(outcome.failure)
+    reason, trace = _short(outcome.failure), outcome.failure.traceback.rstrip()
     if isinstance(outcome, Again):
         again_s = outcome.delay_ms / 1000
         logger.warning(
             "retry %s id=%s queue=%s attempt=%d %.1f ms: %s; again in %.1f s",
             *what, reason, again_s,
         )  # fmt: skip
+        if trace:
+            logger.debug("%s", trace)
     else:
-        logger.error("failed %s id=%s queue=%s attempt=%d %.1f ms: %s", *what, reason)
-    if outcome.failure.traceback:
-        logger.debug("%s", outcome.failure.traceback)
+        after = f"\n{trace}" if trace else ""
+        logger.error("failed %s id=%s queue=%s attempt=%d %.1f ms: %s%s", *what, reason, after)
 
 
 def _short(failure: Failure) -> str:

@@ -338,6 +338,7 @@ class FinishBody(Body):
 
 class FailBody(FinishBody):
     delay_ms: RetryDelay | None = None
+    final: Annotated[bool, Meta(description="no retry, whatever is left")] = False
 
 
 class TouchBody(Body):

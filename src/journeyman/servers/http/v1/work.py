@@ -231,7 +231,7 @@ class WorkRoutes:
 
     async def fail(self, call: RouteCall) -> None:
         body: values.FailBody = call.body
-        failed = Fail(_id(call), _result(body), body.delay_ms, body.attempt or 0)
+        failed = Fail(_id(call), _result(body), body.delay_ms, body.attempt or 0, body.final)
         await self._backend.ask_work(call, failed)
 
     async def touch(self, call: RouteCall) -> None:
