@@ -191,6 +191,22 @@ def test_leases_of_keys_are_forgotten_when_they_do_not_count_or_are_too_many(mon
     assert list(rates.starts) == ["d"]
 
 
+def test_another_rate_counts_the_same_leases_without_a_copy_and_can_be_taken_back():
+    rates = KeyRates(3, per_ms=1000)
+    for at in (1, 2, 3):
+        rates.note_start("a", at * MS)
+    lower = rates.changed(1, per_ms=500)
+    assert lower.starts is rates.starts  # there may be a million
+    assert lower.opens_ns("a", 4 * MS) == 503 * MS
+    undo = lower.note_start("a", 4 * MS)
+    assert lower.starts == {"a": [4 * MS]}
+    undo()
+    assert rates.starts == {"a": [MS, 2 * MS, 3 * MS]}
+    assert rates.opens_ns("a", 4 * MS) == 1001 * MS
+    assert rates.changed(4, per_ms=1000).opens_ns("a", 4 * MS) == 0
+    assert rates.changed(0, per_ms=0).starts == {}
+
+
 def test_keys_of_a_rate_take_little_memory():
     rates = KeyRates(10, per_ms=DAY_MS)
     tracemalloc.start()

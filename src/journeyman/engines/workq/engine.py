@@ -116,7 +116,7 @@ def _set_limits(state: WorkqState, command: ask.SetLimits, _client: Client) -> R
         if name not in extensions.limited and len(extensions.limited) >= MAX_LIMITED_QUEUES:
             return _TOO_MANY_LIMITS
         queue = state.queues.use(name)
-        if queue.limits == limits:  # to change them copies the starts of all keys
+        if queue.limits == limits:
             return DONE
         state.ledger.append(QueueLimitsSet(state.instant, name, limits_body(limits)))
     extensions.set_limits(queue, limits)

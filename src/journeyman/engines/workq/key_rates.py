@@ -1,8 +1,9 @@
 """The rate of each key of one queue: when its jobs were leased, and when it has room again.
 
-    starts    key -> the times of its last leases, as many as the rate allows. The key that was
-              leased last stands last; those whose leases are too long ago to count stand first,
-              and are forgotten. Lists: most keys have a few, and an empty deque takes 760 bytes
+    starts    key -> the times of its last leases, as many as the rate allows, or more if it allowed
+              more when they began. The key that was leased last stands last; those whose leases
+              are too long ago to count stand first, and are forgotten. Lists: most keys have a few,
+              and an empty deque takes 760 bytes
     gates     when a key of which jobs are held back has room again: then one of them is looked at
 
 What counts is state, and can be undone. Gates are not: one too many does no harm, since the job is
@@ -36,12 +37,14 @@ class KeyRates:
         self._gate_of: dict[str, int] = {}
 
     def changed(self, rate: int, per_ms: int) -> KeyRates:
-        """With this rate, and the starts that are known and count for it. No gates: when limits
-        change, nothing is held back any more."""
+        """With this rate, and the starts that are known: the same ones, for there may be a million.
+        No gates: when limits change, nothing is held back any more.
+
+        The one before can be put in its place again once all that it has noted was taken back.
+        """
         found = KeyRates(rate, per_ms)
         if rate:
-            for key, starts in self.starts.items():
-                found.put(key, starts)
+            found.starts, found._count = self.starts, self._count
         return found
 
     def put(self, key: str, starts: list[int]) -> None:
@@ -55,16 +58,17 @@ class KeyRates:
         Starts that are still to come are of a clock that was set back since: they do not count.
         """
         starts = self.starts.get(key)
-        if starts is None or len(starts) < self.rate or starts[0] > now_ns:
+        if starts is None or len(starts) < self.rate or starts[-self.rate] > now_ns:
             return 0
-        return starts[0] + self._per_ns
+        return starts[-self.rate] + self._per_ns
 
     def note_start(self, key: str, now_ns: int) -> Callable[[], None]:
         """A lease begins; the call takes it back."""
         starts = self.starts.setdefault(key, [])
         starts.append(now_ns)
-        dropped = starts.pop(0) if len(starts) > self.rate else None
-        self._count += dropped is None
+        dropped = starts[: -self.rate]
+        del starts[: -self.rate]
+        self._count += 1 - len(dropped)
         self.starts.move_to_end(key)
         forgotten = self._forget(now_ns)
 
@@ -74,9 +78,8 @@ class KeyRates:
                 self.starts.move_to_end(former, last=False)
                 self._count += len(times)
             starts.pop()
-            if dropped is not None:
-                starts.insert(0, dropped)
-            self._count -= dropped is None
+            starts[:0] = dropped
+            self._count -= 1 - len(dropped)
             if not starts:
                 del self.starts[key]
 
