@@ -8,12 +8,14 @@ from collections import Counter
 
 import pytest
 
-from journeyman.engines.kestrel.messages import Checkpoint, SaveCheckpoint
+from journeyman.engines.kestrel.messages import Append, Checkpoint, SaveCheckpoint
 from journeyman.engines.kestrel.queue import KestrelOptions
 from journeyman.errors import LogError, LogPoisoned
 from journeyman.formats.kestrel import READER, WRITER, ItemPut
 from journeyman.formats.kestrel.codec import SEALS
 from journeyman.logs.publication import journal_path
+from journeyman.servers.core.group_commit import QUICK_BYTES, Wait
+from journeyman.servers.kestrel.persistence import QUICK_JOURNALS
 from journeyman.testing import SimulatedDisk
 from tests.support.fanout_world import SPOOL, FanOutWorld
 
@@ -409,3 +411,19 @@ def test_a_change_of_many_queues_that_was_cut_short_is_finished_before_any_is_op
     assert set(life.engine.queues) == {"a", "b"}
     assert life.opened["a"].tail == 2
     assert numbers(life.drained("b", "r")) == [2]
+
+
+def test_event_loop_waits_for_the_sync_of_a_few_short_journals():
+    world = FanOutWorld(SimulatedDisk())
+    queues = [f"q{number}" for number in range(QUICK_JOURNALS + 1)]
+    for queue in queues:
+        world.put(queue, b"first")
+
+    def wait_of(data: bytes, queues: list[str]) -> Wait:
+        item = ItemPut(2, 0, None, 0, data)
+        return world.journals.wait_of([Append(queue, item) for queue in queues])
+
+    assert wait_of(b"second", queues[1:]) is Wait.SYNC
+    assert wait_of(b"second", queues) is Wait.MORE
+    assert wait_of(bytes(QUICK_BYTES), queues[:1]) is Wait.MORE
+    assert wait_of(b"first", ["new"]) is Wait.MORE

@@ -35,7 +35,7 @@ from journeyman.protocols.workq.replies import (
     QueueList,
 )
 from journeyman.servers.core import group_commit
-from journeyman.servers.core.group_commit import QUICK_IN_A_ROW, QUICK_NS, Wait
+from journeyman.servers.core.group_commit import QUICK_BYTES, QUICK_IN_A_ROW, QUICK_NS, Wait
 from journeyman.servers.workq import writer
 from journeyman.servers.workq.writer import WorkqWriter
 from tests.support.workq_writer import FAILED, Bench, Caller, add, job_id, leased, run
@@ -145,6 +145,21 @@ def test_a_sync_is_waited_for_on_the_loop_after_many_that_were_quick():
         assert await add_some(400, 2) == [False, False]
         bench.journal.wait = Wait.MORE
         assert await add_some(500, QUICK_IN_A_ROW + 1) == [False] * (QUICK_IN_A_ROW + 1)
+
+    run(test)
+
+
+def test_loop_does_not_wait_for_the_sync_of_a_large_batch():
+    async def test() -> None:
+        bench, client = Bench(), Caller()
+        bench.journal.wait = Wait.SYNC
+        for number in range(QUICK_IN_A_ROW):
+            assert await bench.ask(client, add(number)) == [DONE]
+        for number, size in enumerate((QUICK_BYTES, QUICK_BYTES + 1), QUICK_IN_A_ROW):
+            assert await bench.ask(client, add(number, payload=bytes(size))) == [DONE]
+        here, there = bench.journal.threads[-2:]
+        assert here == threading.current_thread().name
+        assert there != here
 
     run(test)
 

@@ -54,9 +54,10 @@ from journeyman.logs.kestrel.log import (
     remove_stale_locks,
 )
 from journeyman.logs.segments import kestrel_queues
-from journeyman.servers.core.group_commit import RETRY_S, Wait
+from journeyman.servers.core.group_commit import QUICK_BYTES, RETRY_S, Wait
 
 THREADS = 2
+QUICK_JOURNALS = 4  # each is synced for itself; for more of them the event loop does not wait
 
 
 class ItemFetcher:
@@ -223,7 +224,10 @@ class KestrelLogs:
             sizes[write.queue] = sizes.get(write.queue, 0) + len(write.item.data) + 64
         if not all(self._fits(queue, size) for queue, size in sizes.items()):
             return Wait.MORE
-        return Wait.SYNC if self._waits else Wait.NOTHING
+        if not self._waits:
+            return Wait.NOTHING
+        is_little = len(sizes) <= QUICK_JOURNALS and sum(sizes.values()) <= QUICK_BYTES
+        return Wait.SYNC if is_little else Wait.MORE
 
     def _fits(self, queue: str, size: int) -> bool:
         log = self._logs[queue]

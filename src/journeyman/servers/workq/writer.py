@@ -54,7 +54,14 @@ from journeyman.protocols.workq.commands import (
     ScheduleJob,
 )
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, JobMissing
-from journeyman.servers.core.group_commit import Batch, GroupCommit, Requests, Wait, WriterOwner
+from journeyman.servers.core.group_commit import (
+    QUICK_BYTES,
+    Batch,
+    GroupCommit,
+    Requests,
+    Wait,
+    WriterOwner,
+)
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.workq.completed import CompletedJobs
 from journeyman.servers.workq.store import StoreRecorder
@@ -401,7 +408,11 @@ class WorkqWriter(GroupCommit):
 
     def _wait_of(self, batch: Batch) -> Wait:
         assert self._recorder is not None
-        return Wait.MORE if batch.effects else self._recorder.wait
+        wait = Wait.MORE if batch.effects else self._recorder.wait
+        if wait is not Wait.SYNC:
+            return wait
+        size = self._weigh([request for _, request in batch.requests])
+        return Wait.SYNC if size <= QUICK_BYTES else Wait.MORE
 
     def _is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:
         """Options of a job are as durable as its records. What a start would judge other jobs by,
