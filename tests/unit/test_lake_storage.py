@@ -17,6 +17,7 @@ from journeyman.errors import JourneymanError, UsageError
 from journeyman.folds.kestrel import Reader
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.ztick.run_history import RunLine, encode
+from journeyman.logs import publication
 from journeyman.logs.kestrel.checkpoints import Checkpoints
 from journeyman.spark.lake import storage
 from journeyman.spark.lake.bronze import LakeSource, store_new
@@ -92,18 +93,32 @@ def cut_after(patch: pytest.MonkeyPatch, steps: int) -> list[int]:
     return left
 
 
+@pytest.mark.parametrize("killed", [False, True])
 def test_a_commit_syncs_every_directory_of_the_lake_that_may_be_new_and_none_outside(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, killed
 ):
+    """Also one that a kill interrupts once it is decided, and that the next change finishes."""
     synced: list[str] = []
     monkeypatch.setattr(storage, "_sync", synced.append)
-    with change_lake(str(tmp_path / "lake")) as lake:
+    with change_lake(str(tmp_path / "lake")) as lake, monkeypatch.context() as patch:
         rows = pa.table({"date": ["2026-11-17"], "host": ["a"], "key": ["k"]})
-        lake.commit([lake.stage_arrow(rows, "silver/jobs")], {})
-        above = Path("silver", "jobs", "date=2026-11-17", "host=a")
-        wanted = {"_lake", *map(str, (above, *above.parents[:-1]))}
-        directories = [each for each in synced if not each.endswith(".parquet")]
-        assert {str(Path(each).relative_to(lake.path)) for each in directories} == wanted
+        staged = lake.stage_arrow(rows, "silver/jobs")
+        if killed:
+            patch.setattr(publication, "_apply", killed_here)
+            with pytest.raises(PowerCut):
+                lake.commit([staged], {})
+        else:
+            lake.commit([staged], {})
+    with change_lake(lake.path):
+        pass
+    above = Path("silver", "jobs", "date=2026-11-17", "host=a")
+    wanted = {"_lake", *map(str, (above, *above.parents[:-1]))}
+    directories = [each for each in synced if not each.endswith(".parquet")]
+    assert {str(Path(each).relative_to(lake.path)) for each in directories} == wanted
+
+
+def killed_here(*_: object) -> None:
+    raise PowerCut
 
 
 def test_one_process_changes_a_lake_at_a_time(tmp_path):

@@ -26,6 +26,12 @@ def test_files_come_and_go_together_and_no_journal_stays():
     assert not finish(disk, JOURNAL)
 
 
+def test_what_went_from_another_directory_does_not_come_back_after_a_power_cut():
+    disk = disk_with(old__file=b"1", staged__a=b"2")
+    publish(disk, JOURNAL, Publication({"staged/a": "new"}, ("old/file",)))
+    assert disk.after_crash().files() == {"/log/new": b"2"}
+
+
 def test_logs_that_share_a_directory_have_journals_of_their_own():
     assert journal_path("/log", "jobs") == "/log/_publication-jobs.json"
     assert JOURNAL == "/log/_publication.json"

@@ -132,12 +132,11 @@ def is_journal(name: str) -> bool:
     return name.startswith(JOURNAL_PREFIX) and name.endswith(".json")
 
 
+SyncDirs = Callable[[Sequence[str]], None]
+
+
 def publish(
-    disk: Disk,
-    journal: str,
-    publication: Publication,
-    *,
-    sync_dirs: Callable[[Sequence[str]], None] | None = None,
+    disk: Disk, journal: str, publication: Publication, *, sync_dirs: SyncDirs | None = None
 ) -> None:
     """Make all changes. What is staged must be complete and synced; when this returns, all is.
 
@@ -175,26 +174,21 @@ def paths_after(disk: Disk, directory: str, change: Publication, names: Iterable
     return [posixpath.join(directory, staged.get(name, name)) for name in kept]
 
 
-def finish(disk: Disk, journal: str) -> bool:
+def finish(disk: Disk, journal: str, *, sync_dirs: SyncDirs | None = None) -> bool:
     """Carry through what a crash interrupted; whether there was anything to do.
 
-    Call it with the log's lock held. Raises LogError if the journal or a staged file is damaged
-    or gone, which no crash does.
+    Call it with the log's lock held, and with the ``sync_dirs`` of what it finishes. Raises
+    LogError if the journal or a staged file is damaged or gone, which no crash does.
     """
     if disk.exists(f"{journal}.tmp"):
         disk.remove(f"{journal}.tmp")
     publication = pending(disk, journal)
     if publication is not None:
-        _apply(disk, journal, publication)
+        _apply(disk, journal, publication, sync_dirs)
     return publication is not None
 
 
-def _apply(
-    disk: Disk,
-    journal: str,
-    publication: Publication,
-    sync_dirs: Callable[[Sequence[str]], None] | None = None,
-) -> None:
+def _apply(disk: Disk, journal: str, publication: Publication, sync_dirs: SyncDirs | None) -> None:
     directory = posixpath.dirname(journal)
     for staged, name in publication.renames.items():
         source, target = posixpath.join(directory, staged), posixpath.join(directory, name)
@@ -209,7 +203,8 @@ def _apply(
         if disk.exists(path):
             disk.remove(path)
     # First: else a file may be in neither.
-    places = [posixpath.join(directory, at) for at in _directories(publication.renames.values())]
+    changed = _directories([*publication.renames.values(), *publication.removes])
+    places = [at for each in changed if disk.is_dir(at := posixpath.join(directory, each))]
     if sync_dirs is not None:
         sync_dirs(places)
     else:

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import count
 from typing import Any, Final
 from urllib.parse import unquote
@@ -191,21 +191,12 @@ class Lake:
             write_whole(disk, path, [json.dumps(content).encode()])
             renames[posixpath.relpath(path, self.path)] = name
         publication = Publication(renames, tuple(gone))
-        publish(disk, journal_path(self.path), publication, sync_dirs=self._sync_places)
+        sync_dirs = partial(_sync_places, self.path)
+        publish(disk, journal_path(self.path), publication, sync_dirs=sync_dirs)
         self._finish_delta()
         self.state = state
         # Whatever is staged is part of this commit, or of none.
         shutil.rmtree(posixpath.join(self.path, _STAGING), ignore_errors=True)
-
-    def _sync_places(self, places: Sequence[str]) -> None:
-        """Directories of partitions, and those above them in the lake, which may be new too."""
-        found: set[str] = set()
-        for each in places:
-            place = each
-            while place not in found and place != self.path:
-                found.add(place)
-                place = posixpath.dirname(place)
-        _sync_all(sorted(found))
 
     def _named(
         self, staged: list[Staged], number: int
@@ -277,6 +268,17 @@ def name_of(path: str) -> str:
     return base.replace(_SLASH, "/") if _SLASH in base else "/".join(path.split("/")[-3:])
 
 
+def _sync_places(lake: str, places: Sequence[str]) -> None:
+    """Directories of partitions, and those above them in the lake, which may be new too."""
+    found: set[str] = set()
+    for each in places:
+        place = each
+        while place not in found and place != lake:
+            found.add(place)
+            place = posixpath.dirname(place)
+    _sync_all(sorted(found))
+
+
 def _sync_all(paths: Sequence[str]) -> None:
     """Files and directories, many at a time: a disk has them together as quickly as one."""
     with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
@@ -315,7 +317,7 @@ def change_lake(path: str, format_: str | None = None) -> Iterator[Lake]:
             f"{path}: another process is changing this lake; wait until it has ended"
         ) from error
     try:
-        finish(disk, journal_path(path))
+        finish(disk, journal_path(path), sync_dirs=partial(_sync_places, path))
         shutil.rmtree(posixpath.join(path, _STAGING), ignore_errors=True)
         known = _load(path)
         if known is not None and format_ not in (None, known.format):
