@@ -2,15 +2,22 @@
 
 Each job, and the limits of the queue, must be afterwards as they were after the last acknowledged
 command, or after the one that was under way. So no job is lost, none loses its key, its parents,
-its delay or its attempts, and none has what was never said of it.
+its delay or its attempts, and none has what was never said of it. With a log each job by itself is
+so; in a store all of them are as before the command, or as after it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
-from journeyman.config import LogLevel, WorkqSettings, WorkqSync
+import pytest
+
+from journeyman.clock import SystemClock
+from journeyman.config import LogLevel, Settings, WorkqSettings, WorkqSync
+from journeyman.disk import RealDisk
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.logs.ledger.log import LedgerLog
@@ -21,6 +28,7 @@ from journeyman.protocols.workq.commands import (
     Fail,
     InspectJob,
     InspectQueue,
+    InspectScheduledJobs,
     Lease,
     Limits,
     Requeue,
@@ -32,7 +40,11 @@ from journeyman.protocols.workq.replies import JobList, QueueList
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
+from journeyman.servers.workq.store_persistence import StoreKeeping
+from journeyman.storage import Storage
 from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing.simulation.store import SimulatedStore
+from tests.support.cli_commands import run
 from tests.support.crash.cuts import crashes
 
 IDS = tuple(bytes.fromhex(f"0000000a00004000800000000000000{number}") for number in range(6))
@@ -72,22 +84,48 @@ STORY: tuple[Decidable, ...] = (
     Fail(CHILD, b"no", 0),
 )
 REPLACED = len(STORY) - 1  # views before the last command but one
+DELAYED = STORY.index(Fail(KEYED, b"not yet", 50_000)) + 1  # then one waits for it, and one is dead
 
 
 @dataclass
 class World:
-    """A work queue and its ledger on a disk; ``views``: what it showed after each command."""
+    """A work queue on a disk, and its ledger; ``views``: what it showed after each command."""
 
-    disk: SimulatedDisk
+    disk: SimulatedDisk | RealDisk
     views: list[dict[str, object]] = field(default_factory=list)
     clock: ManualClock = field(default_factory=ManualClock)
+    place: str = "data"
+
+    @property
+    def quiet(self) -> ServerLog:
+        return ServerLog(self.clock, lambda _: None, level=LogLevel.OFF)
 
     def open(self) -> None:
-        quiet = ServerLog(self.clock, lambda _: None, level=LogLevel.OFF)
-        log = LedgerLog.open(self.disk, self.clock, "data/ledger")
-        self.ledger = Ledger(log, self.disk, self.clock, quiet)
-        around = PersistenceContext(self.disk, self.clock, quiet, self.ledger)
-        self.keeping = LogKeeping(SETTINGS, "data/workq", around)
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def do(self, command: Decidable) -> None:
+        raise NotImplementedError
+
+    def look(self) -> dict[str, object]:
+        raise NotImplementedError
+
+    def tell(self, story: Iterable[Decidable] = STORY) -> None:
+        self.views.append(self.look())
+        for command in story:
+            self.clock.advance_ns(1_000_003)
+            self.do(command)
+            self.views.append(self.look())
+
+
+class InLog(World):
+    def open(self) -> None:
+        log = LedgerLog.open(self.disk, self.clock, f"{self.place}/ledger")
+        self.ledger = Ledger(log, self.disk, self.clock, self.quiet)
+        around = PersistenceContext(self.disk, self.clock, self.quiet, self.ledger)
+        self.keeping = LogKeeping(SETTINGS, f"{self.place}/workq", around)
 
     def close(self) -> None:
         self.keeping.close()
@@ -95,13 +133,6 @@ class World:
 
     def look(self) -> dict[str, object]:
         return view_of(self.keeping.queue, self.clock.now_ns())
-
-    def tell(self) -> None:
-        self.views.append(self.look())
-        for command in STORY:
-            self.clock.advance_ns(1_000_003)
-            self.do(command)
-            self.views.append(self.look())
 
     def do(self, command: Decidable) -> None:
         """As the writer does it: the ledger, then the log, then the answer."""
@@ -117,6 +148,51 @@ class World:
         queue.commit_batch()
 
 
+class InStore(World):
+    def open(self) -> None:
+        self.disk.make_dirs(self.place)
+        storage = self.open_store()
+        around = PersistenceContext(self.disk, self.clock, self.quiet, store=storage)
+        self.keeping = StoreKeeping(Settings(), around)
+
+    def open_store(self) -> Storage:
+        assert isinstance(self.disk, SimulatedDisk)
+        return Storage(SimulatedStore(self.disk, "data/store"), "data/store")
+
+    def close(self) -> None:
+        self.keeping.storage.close()
+
+    def look(self) -> dict[str, object]:
+        self._read(*map(InspectJob, IDS))
+        return view_of(self.keeping.queue, self.clock.now_ns())
+
+    def do(self, command: Decidable) -> None:
+        queue = self.keeping.queue
+        for _ in range(3):  # what has completed is in the store alone, unless it is named
+            self._read(command)
+        queue.begin_batch()
+        records = queue.decide(command, self.clock.now_ns(), "client").records
+        self.keeping.recorder.write(records, None, queue.take_ledger())
+        queue.commit_batch()
+
+    def _read(self, *commands: Decidable) -> None:
+        assert self.keeping.completed is not None
+        read = self.keeping.completed.prepare(commands)
+        if read is not None:
+            read()
+            self.keeping.completed.bring(self.clock.now_ns())
+
+
+class InSqlite(InStore):
+    def open_store(self) -> Storage:
+        return Storage.open("sqlite", f"{self.place}/store")
+
+
+def disk_of(world: World) -> SimulatedDisk:
+    assert isinstance(world.disk, SimulatedDisk)
+    return world.disk
+
+
 def view_of(queue: WorkqEngine, now_ns: int) -> dict[str, object]:
     found: dict[str, object] = {}
     for job_id in IDS:
@@ -126,26 +202,29 @@ def view_of(queue: WorkqEngine, now_ns: int) -> dict[str, object]:
             (job,) = reply.jobs
             key = "" if job.state == DONE else job.key
             found[job_id.hex()] = job.state, job.attempts, job.fails, key, job.after
+    reply = queue.decide(InspectScheduledJobs("q", 0, 9), now_ns).reply
+    found["scheduled"] = reply.jobs if isinstance(reply, JobList) else ()
     reply = queue.decide(InspectQueue("q"), now_ns).reply
     found["limits"] = reply.queues[0].limits if isinstance(reply, QueueList) else Limits()
     return found
 
 
-def begin() -> World:
-    world = World(SimulatedDisk())
+def begin(kind: type[World]) -> World:
+    world = kind(SimulatedDisk())
     world.open()
     return world
 
 
 def test_every_job_is_as_last_acknowledged_or_as_then_asked_wherever_the_power_fails():
+    coming_after = all_views(InLog)
     steps = 0
-    for crash in crashes(begin, lambda world: world.disk, World.tell, seeds=1):
+    for crash in crashes(lambda: begin(InLog), disk_of, World.tell, seeds=1):
         steps += 1
         shown = crash.run.views
-        again = World(crash.disk, clock=crash.run.clock)
+        again = InLog(crash.disk, clock=crash.run.clock)
         again.open()
         found, last = again.look(), shown[-1]
-        coming = NEXT[len(shown)]
+        coming = coming_after[len(shown)]
         allowed = {each: [last[each], coming[each]] for each in found}
         if len(shown) == REPLACED:  # the finished job may be gone before the new one is there
             allowed[PLAIN.hex()].append("none")
@@ -159,19 +238,52 @@ def test_every_job_is_as_last_acknowledged_or_as_then_asked_wherever_the_power_f
     assert steps > 100
 
 
-def test_nothing_is_lost_by_a_stop():
-    world = begin()
+def test_a_store_is_as_before_a_command_or_as_after_it_wherever_the_power_fails():
+    coming_after = all_views(InStore)
+    steps = 0
+    for crash in crashes(lambda: begin(InStore), disk_of, World.tell, seeds=1):
+        steps += 1
+        shown = crash.run.views
+        again = InStore(crash.disk, clock=crash.run.clock)
+        again.open()
+        allowed = (shown[-1], coming_after[len(shown)])
+        assert again.look() in allowed, (crash, STORY[len(shown) - 1])
+        again.close()
+    assert steps > 40
+
+
+@pytest.mark.parametrize("kind", [InLog, InStore])
+def test_nothing_is_lost_by_a_stop(kind: type[World]):
+    world = begin(kind)
     world.tell()
     last = world.views[-1]
     world.close()
     world.open()
     assert world.look() == last
+    world.close()
 
 
-def _all_views() -> list[dict[str, object]]:
-    world = begin()
+def test_all_of_it_moves_from_a_log_into_a_store(tmp_path: Path):
+    now = ManualClock(SystemClock().now_ns())  # what is over then is not imported
+    before = InLog(RealDisk(), clock=now, place=str(tmp_path))
+    before.open()
+    before.tell(STORY[:DELAYED])
+    before.close()
+    done = run(
+        *("storage", "--engine", "sqlite", "--path", tmp_path / "store"),
+        *("import", "--quiet", tmp_path / "workq"),
+    )
+    assert done.exit_code == 0, done.output
+    after = InSqlite(RealDisk(), clock=now, place=str(tmp_path))
+    after.open()
+    found = after.look()
+    assert found == before.views[-1]
+    assert found["scheduled"]
+    after.close()
+
+
+def all_views(kind: type[World]) -> list[dict[str, object]]:
+    world = begin(kind)
     world.tell()
+    world.close()
     return world.views
-
-
-NEXT = _all_views()

@@ -9,7 +9,7 @@ import sys
 import zlib
 from pathlib import Path
 
-from journeyman.engines.workq.extensions import LoadedExtensions
+from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
 from journeyman.engines.ztick.timetables import TimetableLoader
 from journeyman.folds import ledger as fold
 from journeyman.formats.framing import Entry, Stop, scan
@@ -20,7 +20,6 @@ from journeyman.formats.ledger import (
     Instant,
     JobOptionsSet,
     NewerRecord,
-    QueueLimitsSet,
     Record,
     TimetableSet,
     UnparsedRecord,
@@ -80,10 +79,8 @@ def check_loaders(data: bytes, entries: list[Entry[Record]]) -> None:
     assert fold.replay(states.values()) == states
     extensions, timetables = LoadedExtensions(), TimetableLoader()
     for state in states.values():
-        if isinstance(state, JobOptionsSet):
-            extensions.add_options(bytes(16), state.body)
-        elif isinstance(state, QueueLimitsSet):
-            extensions.add_limits(state.queue, state.body)
+        if fold.key_of(state)[0] in FAMILIES:
+            extensions.add(state)
     unparsing = UnparsingLedger(timetables.unparsed_kinds)
     unparsed, _ = scan(unparsing, data)
     assert [entry.offset for entry in unparsed] == [entry.offset for entry in entries]

@@ -83,8 +83,8 @@ def test_a_lease_that_the_server_cannot_record_is_asked_for_again():
 
 
 def test_jobs_are_retried_at_once_where_the_server_keeps_no_delays(tmp_path):
-    """With a store, or without a ledger: a report with a delay is refused, and sent without."""
-    with WorkqProcess(tmp_path, in_store=True) as server:
+    """Without a ledger a report with a delay is refused, and sent without."""
+    with WorkqProcess(tmp_path, ledger__enabled="false") as server:
         app = jm.App(f"journeyman://127.0.0.1:{server.workq_port}?timeout_s=60")
         attempts: list[int] = []
 
@@ -101,6 +101,45 @@ def test_jobs_are_retried_at_once_where_the_server_keeps_no_delays(tmp_path):
         with pytest.raises(Refused, match="Not available without a ledger"):
             app.task(name="keyed", key="k")(lambda: None).send()
         app.close()
+
+
+def test_retries_keys_limits_and_what_follows_a_group_work_in_a_store_and_through_a_kill(tmp_path):
+    attempts: list[tuple[str, int]] = []
+    busy: set[str] = set()
+
+    def start() -> tuple[WorkqProcess, jm.App]:
+        server = WorkqProcess(tmp_path, in_store=True, storage__engine="sqlite").start()
+        app = jm.App(f"journeyman://127.0.0.1:{server.workq_port}?timeout_s=60")
+        app.task(name="total")(sum)
+        return server, app
+
+    def flaky(name: str) -> int:
+        assert name not in busy
+        busy.add(name)
+        time.sleep(0.01)
+        busy.discard(name)
+        attempts.append((name, jm.job().attempt))
+        if jm.job().attempt == 1:
+            raise ValueError("once")
+        return 7
+
+    limited = {"queue": "flaky", "retries": 1, "backoff": 0.05, "key": "{name}", "concurrency": 1}
+    server, app = start()
+    task = app.task(name="flaky", **limited)(flaky)
+    sent = jm.group(task.call(name) for name in "aab").then(app.tasks["total"]).send()
+    asyncio.run(asyncio.wait_for(Worker(app, burst=True).run(), 60))
+    app.close()
+    server.kill()
+    server, app = start()
+    app.task(name="flaky", **limited)(flaky)
+    job, deadline = app.job(sent.id), time.monotonic() + 60
+    while not job.is_done():
+        assert time.monotonic() < deadline, attempts
+        asyncio.run(asyncio.wait_for(Worker(app, burst=True).run(), 60))
+    assert job.result(timeout=60) == 21
+    assert sorted(attempts) == [("a", 1), ("a", 1), ("a", 2), ("a", 2), ("b", 1), ("b", 2)]
+    app.close()
+    server.kill()
 
 
 def test_many_threads_that_wait_for_results_keep_no_other_from_sending(tmp_path):

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, cast
 
+import pytest
+
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.errors import JourneymanError
 from journeyman.formats.workq import Command, NewerCommand, Record
@@ -15,6 +17,7 @@ from journeyman.protocols.workq.replies import Leased, Reply
 from journeyman.servers.core.group_commit import Wait
 from journeyman.servers.workq.completed import CompletedJobs
 from journeyman.servers.workq.store import StoreRecorder
+from journeyman.servers.workq.store_loading import load_store
 from journeyman.servers.workq.writer import LogRecorder, WorkqWriter
 from journeyman.storage import Storage
 from journeyman.testing import ManualClock
@@ -87,6 +90,9 @@ class Bench:
     ) -> None:
         self.clock = ManualClock()
         self.queue = WorkqEngine(seed=1)
+        if store is not None:
+            now_ns, never = self.clock.now_ns(), pytest.fail
+            self.queue = load_store(store, now_ns=now_ns, seed=1, report=never).queue
         self.journal = Journal()
         recorder = self.journal if store is None else StoreRecorder(store, self.queue.job)
         self.troubles: list[JourneymanError | None] = []

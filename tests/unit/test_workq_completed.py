@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -9,8 +10,13 @@ from uuid import UUID
 import pytest
 
 from journeyman.engines.workq.engine import WorkqEngine
+from journeyman.engines.workq.messages import WorkqDue
 from journeyman.errors import StorageUnavailable
+from journeyman.formats.ledger import LeaseCounted
 from journeyman.protocols.workq.commands import (
+    NO_LIMITS,
+    Add,
+    AddOptions,
     AwaitResult,
     Complaint,
     Complete,
@@ -18,15 +24,20 @@ from journeyman.protocols.workq.commands import (
     InspectJob,
     InspectServer,
     Lease,
+    Limits,
     RefusedLine,
+    SetLimits,
 )
 from journeyman.protocols.workq.replies import (
     DONE,
     NOT_FOUND,
+    TIMED_OUT,
     Finished,
+    LeasedJobs,
 )
 from journeyman.servers.workq import completed as completed_jobs
 from journeyman.storage import Storage
+from journeyman.storage.folded import folded_ledger
 from journeyman.storage.memory import MemoryBackend
 from tests.support.workq_writer import FAILED, Bench, Caller, add, job_id, leased, run
 
@@ -92,6 +103,80 @@ def test_commands_whose_jobs_are_too_large_together_are_decided_later(
         told = await bench.ask(client, *asked, InspectJob(job_id(9)))
         assert told == [*(Finished(each.job_id, True, b"done") for each in asked), NOT_FOUND]
         assert other.told == told[:1]
+
+    run(test)
+
+
+def child(number: int, *parents: int, name: str = "q") -> Add:
+    after = tuple(map(job_id, parents))
+    return Add(job_id(number), name, 1000, 60_000, b"work", options=AddOptions(after=after))
+
+
+def test_jobs_may_wait_for_what_has_completed_and_is_not_in_memory():
+    async def test() -> None:
+        bench, _, client = await with_completed(1, 2, 3)
+        told = await bench.ask(
+            client,
+            child(4, 1, 2),
+            Delete(job_id(3)),
+            child(5, 3),
+            child(6, 9),
+            add(7),
+            child(8, 7, 1),
+            child(10, 8),
+            Lease(("q",), 0),
+        )
+        unknown = RefusedLine(Complaint.NO_PARENT)
+        assert told == [DONE, DONE, unknown, unknown, DONE, DONE, DONE, leased(4)]
+        assert await bench.ask(client, Complete(job_id(7), b"")) == [DONE]
+        assert await bench.ask(client, Lease(("q",), 0)) == [leased(8)]
+        client.prefix = "shop."
+        assert await bench.ask(client, child(11, 1, name="shop.q")) == [NOT_FOUND]
+
+    run(test)
+
+
+def test_parents_that_are_too_large_together_are_read_bit_by_bit_while_others_are_served(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(completed_jobs, "READ_FIRST", 1)
+    monkeypatch.setattr(completed_jobs, "READ_BYTES", 1)
+
+    async def test() -> None:
+        bench, _, client = await with_completed(1, 2, 3, 4)
+        other, batches = Caller(), bench.writer.batches
+        bench.writer.submit(client, [child(5, 1, 2, 3, 4), Lease(("q",), 0)])
+        bench.writer.submit(other, [InspectServer()])
+        while not other.told:
+            await asyncio.sleep(0)
+        assert client.told[-1] != leased(5)
+        await bench.settle()
+        assert client.told[-2:] == [DONE, leased(5)]
+        assert bench.writer.batches == batches + 2
+        await bench.ask(client, InspectServer())
+        assert not bench.queue.elsewhere
+
+    run(test)
+
+
+def test_leases_that_rates_count_are_in_the_store_until_they_count_no_more():
+    async def test() -> None:
+        store = Storage(MemoryBackend(), "memory")
+        bench, client = Bench(store=store), Caller()
+
+        def counted() -> int:
+            records = folded_ledger(store).records()
+            return sum(isinstance(each, LeaseCounted) for each in records)
+
+        limits = SetLimits("q", Limits(rate=2, per_ms=1000))
+        await bench.ask(client, limits, *map(add, range(1, 9)))
+        for _ in range(3):
+            told = await bench.ask(client, Lease(("q",), 0, 9), Lease(("q",), 0, 9))
+            assert [type(each) for each in told] == [LeasedJobs, type(TIMED_OUT)]
+            assert counted() == 2
+            bench.clock.advance_ns(1001 * 10**6)
+        await bench.ask(client, SetLimits("q", NO_LIMITS), WorkqDue())
+        assert counted() == 0
 
     run(test)
 

@@ -13,7 +13,14 @@ from journeyman.engines.workq.extensions import PARENT_BYTES
 from journeyman.engines.workq.key_rates import KeyRates
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.folds import ledger as ledger_fold
-from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet, ParentEnded
+from journeyman.formats.ledger import (
+    Instant,
+    JobOptionsRemoved,
+    JobOptionsSet,
+    LeaseCounted,
+    ParentEnded,
+    QueueLimitsSet,
+)
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Record
 from journeyman.protocols.workq.commands import (
@@ -33,7 +40,7 @@ from journeyman.protocols.workq.commands import (
     ScheduleJob,
     SetLimits,
 )
-from journeyman.protocols.workq.replies import DONE, Finished, QueueList, Reply
+from journeyman.protocols.workq.replies import DONE, Finished, QueueList, Reply, id_text
 from journeyman.servers.workq.writer import in_scope, payload_bytes
 from tests.support.workq_extension_machine import given, load, snapshot
 
@@ -519,10 +526,13 @@ def test_records_of_the_ledger_that_make_no_sense_are_left_out():
     loaded = extensions.LoadedExtensions()
     limits: list[dict[str, Any]] = [{"rate": 5}, {"rate": "5", "per_ms": 1}, {"new": 1}]
     options: list[dict[str, Any]] = [{"key": 5}, {"touched": "1"}, {"after": ["x"]}]
-    assert not any(loaded.add_limits("q", body) for body in limits)
     options.append({"after": [], "payload": "?"})
-    assert not any(loaded.add_options(job_id(1), body) for body in options)
-    assert (loaded.limits, loaded.options, loaded.children) == ({}, {}, {})
+    now, job = Instant(START_NS), id_text(job_id(1))
+    records: list[LedgerRecord] = [QueueLimitsSet(now, "q", body) for body in limits]
+    records += [JobOptionsSet(now, job, body) for body in options]
+    records += [ParentEnded(now, "x"), LeaseCounted(now, "x", "q", "")]
+    assert not any(map(loaded.add, records))
+    assert loaded == extensions.LoadedExtensions()
 
 
 def test_a_lease_that_is_taken_back_counts_for_no_rate(story: Story):

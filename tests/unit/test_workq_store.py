@@ -23,7 +23,12 @@ from journeyman.errors import (
 )
 from journeyman.folds.keyspace import LONGEST_LIFE_KEY, record_of_workq
 from journeyman.formats.workq import Record
-from journeyman.protocols.workq.commands import AwaitResult, InspectJob, InspectScheduledJobs
+from journeyman.protocols.workq.commands import (
+    AwaitResult,
+    InspectJob,
+    InspectQueue,
+    InspectScheduledJobs,
+)
 from journeyman.protocols.workq.replies import NOT_FOUND, Finished, JobList
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq import completed as completed_jobs_module
@@ -215,6 +220,7 @@ def test_record_that_is_no_job_is_told_and_stepped_over(kept: Kept):
     for number, good, value in (
         (1, b'"ttl_ms":86400000', b'"ttl_ms":-5'),
         (2, b'"ttl_ms":86400000', b'"ttl_ms":"x"'),
+        (3, b'"queue_name":"q"', b'"queue_name":"ghost"'),
         (3, b'"ttr_ms":1000', b'"ttr_ms":-1'),
         (4, b'"ttr_ms":1000', b'"ttr_ms":99999999999999999999999'),
         (6, b'"timed_out_ns":', b'"timed_out_ns":99999999999999999'),
@@ -229,6 +235,7 @@ def test_record_that_is_no_job_is_told_and_stepped_over(kept: Kept):
     loaded = kept.load(lambda key, _: told.append(key))
     assert sorted(told) == [f"v1:j:{UUID(bytes=job_id(number))}" for number in numbers]
     assert loaded.unreadable == 6
+    assert loaded.queue.decide(InspectQueue("ghost"), kept.now_ns).reply == NOT_FOUND
     assert loaded.queue.decide(InspectScheduledJobs("q", 0, 9), kept.now_ns).reply == JobList(())
     assert sum(loaded.queue.stats()[:5]) == 0
 
@@ -258,7 +265,7 @@ def test_completed_jobs_stay_in_the_store_until_they_are_named(kept: Kept):
 
 def test_what_is_read_for_one_batch_is_bounded(kept: Kept, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(completed_jobs_module, "READ_FIRST", 2)
-    monkeypatch.setattr(completed_jobs_module, "READ_BYTES", 10)
+    monkeypatch.setattr(completed_jobs_module, "READ_BYTES", 400)
     for number in range(9):
         kept.add(number, payload=b"four")
         kept.complete(number, b"")

@@ -141,15 +141,18 @@ def workq_status(state: JobState, due_ns: int | None, as_of_ns: int) -> str:
     return "delayed" if due_ns is not None and due_ns > as_of_ns else "waiting"
 
 
-def record_of_workq(job: FoldedJob, as_of_ns: int, timed_out_ns: int = 0) -> JobRecord:
+def record_of_workq(
+    job: FoldedJob, as_of_ns: int, timed_out_ns: int = 0, ready_ns: int = 0
+) -> JobRecord:
     """The record of a job of the work queue as it is at a moment.
 
     ``timed_out_ns`` is the time of its last timeout-attempt: a delay before a retry begins there.
+    ``ready_ns`` is the end of a delay that was chosen for this retry alone.
     """
     added = job.added
     job_uuid = UUID(bytes=added.job_id)
     due_ns = None if added.time is None else added.time.unix_ns
-    wakes_ns = wakes_ns_of(job, timed_out_ns)
+    wakes_ns = wakes_ns_of(job, timed_out_ns, ready_ns)
     encoding, text = _encoded(added.payload)
     members: dict[str, Any] = {
         "encoding": None if encoding == "json" else encoding,
@@ -182,9 +185,11 @@ def record_of_workq(job: FoldedJob, as_of_ns: int, timed_out_ns: int = 0) -> Job
     )
 
 
-def wakes_ns_of(job: FoldedJob, timed_out_ns: int) -> int | None:
+def wakes_ns_of(job: FoldedJob, timed_out_ns: int, ready_ns: int = 0) -> int | None:
     """When a job that waits is ready; None: it is."""
     if job.state == JobState.PENDING:
+        if ready_ns:
+            return ready_ns
         delay_ms = delay_ms_of(job.added.max_fails)
         return timed_out_ns + delay_ms * NS_PER_MS if delay_ms else None
     return None if job.added.time is None else job.added.time.unix_ns

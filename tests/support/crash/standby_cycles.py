@@ -30,6 +30,7 @@ FAR_AWAY_NS = 4_000_000_000_000_000_000
 ENOUGH_ANSWERS = 20
 LIMIT_S = 60.0
 MAX_LOAD_S = 0.5
+LIMITED = "limited"
 TIMETABLE = 'r TIMETABLE SET nightly cron "0 2 * * *" run shell "true"'
 
 
@@ -89,6 +90,17 @@ class StandbyCycles:
             server.wait_for_line("standing by|active: ")
         self._wait_for_answer(self._active)
         assert self._active.ask(TIMETABLE) == "r OK"
+        self._begin_extensions()
+
+    def _begin_extensions(self) -> None:
+        """A limit that is used up, a retry that is a day away, a job that waits for another."""
+        with WorkqClient(self._active.workq_port) as work:
+            assert work.ask(f"limit {LIMITED} -rate=1/d -key-concurrency=1") == "+OK"
+            self._late = work.add(LIMITED, b"late", flags="-key=k -max-fails=3")
+            self._kept_back = work.add(LIMITED, b"kept back")
+            assert work.lease(LIMITED) is not None
+            assert work.ask(f"fail {self._late} 0 -delay=86400000", b"") == "+OK"
+            self._child = work.add(LIMITED, b"child", flags=f"-after={self._kept_back}")
 
     def _server(self, directory: Path) -> WorkqProcess:
         directory.mkdir(exist_ok=True)
@@ -201,7 +213,11 @@ class StandbyCycles:
         assert any(row.startswith("nightly ") for row in timetables), f"lost: {timetables}"
         with WorkqClient(self._active.workq_port) as work:
             missing = [job for job in self._work if work.job(job)["id"] != job]
-        assert not missing, f"lost: {missing[:5]}"
+            assert not missing, f"lost: {missing[:5]}"
+            assert work.lease(LIMITED) is None, "the rate of before counts"
+            (late,) = work.blocks(f"scheduled-jobs {LIMITED} 0 10")
+            assert (late["id"], late["fails"], late["key"]) == (self._late, "1", "k")
+            assert work.job(self._child)["after"] == "1"
 
 
 def is_closed(port: int) -> bool:

@@ -1,7 +1,8 @@
 """``journeyman storage import``: logs of any dialect, or keyspace files, into the store.
 
     ztick      planned jobs; the queue of a job is its rule's identifier, the payload its own
-    workq      every job that exists, lossless, and which queues are paused
+    workq      every job that exists, lossless, which queues are paused, and what the ledger of its
+               data directory says of jobs and queues: keys, delays, limits, jobs that wait
     kestrel    items that some reader still waits for
     keyspace   job and queue records; their indexes are built again
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 from zlib import crc32
@@ -29,6 +30,7 @@ from journeyman.cli.storage.checking import be_alone
 from journeyman.clock import SystemClock
 from journeyman.data_directory import LEDGER_DIRECTORY
 from journeyman.disk import Disk, RealDisk
+from journeyman.engines.workq.extensions import FAMILIES
 from journeyman.errors import EncodeError, FormatError
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.folds.kestrel import consumed_by_all, id_span
@@ -42,6 +44,7 @@ from journeyman.folds.keyspace import (
 from journeyman.formats.keyspace import JobKey, QueueKey, decode_key
 from journeyman.formats.keyspace.file import CODEC, MAGIC
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Command, Record
 from journeyman.formats.ztick import JobSet, RuleSet, Status
 from journeyman.logs.catalog import DIALECTS, KESTREL, LEDGER, WORKQ, ZTICK, Log
@@ -49,7 +52,9 @@ from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.detection import LogFinder
 from journeyman.logs.ledger.log import peek
 from journeyman.logs.workq.log import peek_pauses
-from journeyman.storage import Storage, Upsert
+from journeyman.storage import PutEntries, Storage, Upsert
+from journeyman.storage.checking import in_batches
+from journeyman.storage.folded import folded_ledger
 from journeyman.units import NS_PER_MS
 
 KEYSPACE: Final = "keyspace"
@@ -131,7 +136,17 @@ def _import_log(
             source = LogReading(mapped, as_of_ns=None, salvage=False, advance=moved)
             found = _JOBS_OF[log.dialect](mapped.log, source, now_ns, (number, passes))
             jobs += _put(storage, log.title, found, output)
+    if log.dialect == WORKQ and log.whole:
+        _put_ledger(storage, [each for (_, each) in _beside(disk, log.where, FAMILIES)])
     return jobs
+
+
+def _put_ledger(storage: Storage, records: Iterable[LedgerRecord]) -> None:
+    """What the work queue keeps in the ledger, into that of the store."""
+    ledger = folded_ledger(storage)
+    ledger.load(lambda _: None, lambda *_: None)  # so that these come after what it has
+    for some in in_batches(records):
+        storage.apply([PutEntries(ledger.changes(some))])
 
 
 def _put(storage: Storage, name: str, found: Iterable[Found], output: Output) -> int:
@@ -229,10 +244,19 @@ class _Rules:
         return _DEFAULT_NAME
 
 
+def _beside(
+    disk: Disk, directory: str, families: Collection[str]
+) -> Iterator[tuple[str, LedgerRecord]]:
+    """Keys and records of these families in the ledger of the data directory of a log."""
+    ledger = posixpath.join(posixpath.dirname(directory), LEDGER_DIRECTORY)
+    for (family, key), record in peek(disk, ledger).items():
+        if family in families:
+            yield key, record
+
+
 def _paused(disk: Disk, directory: str) -> list[str]:
     """The names that are listed beside the log, and in the ledger of its data directory."""
-    ledger = posixpath.join(posixpath.dirname(directory), LEDGER_DIRECTORY)
-    in_ledger = {key for family, key in peek(disk, ledger) if family == "queue-pause"}
+    in_ledger = {key for key, _ in _beside(disk, directory, ("queue-pause",))}
     return sorted(peek_pauses(disk, directory) | in_ledger)
 
 

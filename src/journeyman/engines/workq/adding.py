@@ -160,8 +160,8 @@ def requeue_all(state: WorkqState, command: RequeueAll, _client: Client) -> Repl
 
 
 def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
-    """A power cut may leave the delete without the add. So the ledger has the job first, as one
-    that waits for nothing (dependencies.py): a start that does not find it adds it."""
+    """A power cut may leave the delete in the log without the add. So the ledger has the job first,
+    as one that waits for nothing (dependencies.py): a start that does not find it adds it."""
     fields = fields_of(opened(entry)[0])
     extensions, name = state.extensions, state.queues.by_number[fields.queue].name
     job = Add(
@@ -176,7 +176,8 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
         retry.delay_ms_of(fields.max_fails),
         AddOptions(fields.key),
     )
-    is_kept = extensions.is_allowed and len(fields.payload) <= MAX_CHILD_BYTES
+    is_in_log = extensions.is_allowed and not extensions.in_store
+    is_kept = is_in_log and len(fields.payload) <= MAX_CHILD_BYTES
     if is_kept:
         extensions.added_now[job_id] = job
     state.jobs.replace(job_id, entry, None)

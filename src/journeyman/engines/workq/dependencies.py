@@ -62,6 +62,9 @@ def add_child(state: WorkqState, job: Add) -> Reply:
     extensions.drop(extensions.forgetting, job.job_id)
     extensions.drop(extensions.lingering, job.job_id)
     state.ledger.append(JobOptionsSet(state.instant, id_text(job.job_id), child_body(job)))
+    if extensions.in_store:  # a start does not look for parents that have ended
+        for parent in [each for each in child.parents if each not in child.left]:
+            state.mark_parent(parent)
     return DONE
 
 
@@ -83,11 +86,16 @@ def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
         child = extensions.children.get(job_id)
         if child is not None and child.is_settled:
             extensions.drop_child(job_id, state.now_ns)
-            extensions.added_now[job_id] = child.job
-            _settle(state, child)
-            extensions.put(extensions.settled, job_id, None)
-            if job_id not in extensions.options:
-                extensions.forget(job_id, state.now_ns)
+            if extensions.in_store:
+                _settle(state, child)
+                if job_id not in extensions.options:
+                    state.forget_now(job_id)
+            else:
+                extensions.added_now[job_id] = child.job
+                _settle(state, child)
+                extensions.put(extensions.settled, job_id, None)
+                if job_id not in extensions.options:
+                    extensions.forget(job_id, state.now_ns)
             done += 1
     return done
 
@@ -139,7 +147,10 @@ def _stage_of(state: WorkqState, job_id: bytes) -> int:
     if job_id in state.extensions.children:
         return UNFINISHED[0]
     entry = state.find(job_id)
-    return _GONE if entry is None else opened(entry)[1]
+    if entry is not None:
+        return opened(entry)[1]
+    _, expires_ns = state.extensions.elsewhere.get(job_id, ("", 0))
+    return COMPLETED if expires_ns > state.now_ns else _GONE
 
 
 def _settle(state: WorkqState, child: Child) -> None:

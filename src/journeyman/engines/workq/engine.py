@@ -241,16 +241,33 @@ class WorkqEngine:
     def paused(self) -> frozenset[str]:
         return self._state.queues.paused
 
-    def job(self, job_id: bytes) -> tuple[FoldedJob, int] | None:
-        """A job as the fold has it, and the time of its last timeout-attempt (job.py).
+    def job(self, job_id: bytes) -> tuple[FoldedJob, int, int] | None:
+        """A job as the fold has it, the time of its last timeout-attempt (job.py), and when it is
+        ready if a delay was chosen for this retry alone, else 0.
         None if there is none, and for a ``run``, of which nothing is written."""
         entry = self._state.jobs.get(job_id)
         if entry is None or is_run(spec_of(entry)):
             return None
-        return job_of(entry, self._state.queues.by_number[queue_of(spec_of(entry))].name)
+        job, timed_out_ns = job_of(
+            entry, self._state.queues.by_number[queue_of(spec_of(entry))].name
+        )
+        options = self._state.extensions.options.get(job_id)
+        if options is not None and timed_out_ns and options.ready_ns == opened(entry)[5]:
+            return job, options.failed_ns, options.ready_ns
+        return job, timed_out_ns, 0
 
     def has(self, job_id: bytes) -> bool:
         return self._state.jobs.get(job_id) is not None
+
+    def is_child(self, job_id: bytes) -> bool:
+        """Whether it waits for other jobs, and is none yet."""
+        return job_id in self._state.extensions.children
+
+    @property
+    def elsewhere(self) -> dict[bytes, tuple[str, int]]:
+        """Queue and end of TTL of completed jobs that are not in memory, and that children of the
+        next batch name; to be filled by whoever has them."""
+        return self._state.extensions.elsewhere
 
     def bring(self, job: FoldedJob) -> None:
         """A completed job that is kept elsewhere comes; between two batches."""
@@ -275,7 +292,8 @@ class WorkqEngine:
         entry = self._state.jobs.get(job_id)
         if entry is None:
             child = self._state.extensions.children.get(job_id)
-            return None if child is None else child.job.name
+            elsewhere, _ = self._state.extensions.elsewhere.get(job_id, ("", 0))
+            return (elsewhere or None) if child is None else child.job.name
         return self._state.queues.by_number[queue_of(spec_of(entry))].name
 
     def refuse_extensions(self) -> None:

@@ -17,6 +17,11 @@ Where keys have a rate, keys *linger* for the time of the rate: a start counts t
 A parent that ends takes itself out of its children. If it is gone while some go on waiting, a start
 could not tell what became of it: ``parent-ended`` says so, once for all of them.
 
+Where jobs are in the store (``in_store``) the ledger is there too, and both change in one commit.
+So options and children are forgotten with what ends them. There is no log to tell what has been: a
+lease that rates count is a record (``lease-counted``) for as long as it counts, and a parent that
+completes is marked at once.
+
 A delay is known by the time of the timeout-attempt that it follows (``failed_ns``): options that
 outlived a later attempt say nothing. ``touched`` is the number of the attempt whose lease a worker
 has touched; at a start such a lease has its full TTR once more.
@@ -33,9 +38,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 from journeyman.engines.workq.key_rates import KeyRates
-from journeyman.engines.workq.queues import JobQueue
-from journeyman.formats.ledger import Body
+from journeyman.engines.workq.queues import CountedLease, JobQueue
+from journeyman.formats.ledger import (
+    Body,
+    JobOptionsSet,
+    LeaseCounted,
+    ParentEnded,
+    QueueLimitsSet,
+    Record,
+)
 from journeyman.protocols.workq.commands import NO_LIMITS, Add, AddOptions, Limits
+from journeyman.protocols.workq.readers import read_id
 from journeyman.protocols.workq.replies import id_text
 from journeyman.units import NS_PER_MS
 
@@ -47,6 +60,7 @@ MAX_CHILDREN_OF_ONE: Final = 1000  # that wait for the same parent
 FORGET_LIMIT: Final = 500  # options forgotten in one decision
 MAX_LINGERING: Final = 1_000_000  # keys of jobs that have ended
 FORGET_AFTER_NS: Final = 1_000_000_000
+FAMILIES: Final = ("queue-limits", "job-options", "parent", "lease")  # of the ledger, all of them
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -57,6 +71,10 @@ class JobOptions(NamedTuple):
     failed_ns: int = 0  # the retry that began then
     ready_ns: int = 0  # is ready then
     touched: int = 0  # the attempt whose lease was touched
+
+    def ready_after(self, timed_out_ns: int) -> int:
+        """When the retry is ready that began then; 0: no delay was chosen for it."""
+        return self.ready_ns if self.failed_ns and self.failed_ns == timed_out_ns else 0
 
 
 class Child(NamedTuple):
@@ -98,6 +116,8 @@ class Child(NamedTuple):
 class LoadedExtensions:
     """What a ledger says, for the loaders."""
 
+    in_store: bool = False  # it is in the store, with the jobs
+    leases: list[LeaseCounted] = field(default_factory=list)
     limits: dict[str, Limits] = field(default_factory=dict)
     options: dict[bytes, JobOptions] = field(default_factory=dict)
     children: dict[bytes, Add] = field(default_factory=dict)
@@ -119,15 +139,27 @@ class LoadedExtensions:
         parents = (job.options.after for job in self.children.values() if job.options is not None)
         return set(self.options).union(self.children, *parents)
 
-    def add_limits(self, name: str, body: Body) -> bool:
-        """False: the record makes no sense."""
-        limits = read_limits(body)
-        if limits is not None:
-            self.limits[name] = limits
-        return limits is not None
+    def add(self, record: Record) -> bool:
+        """One record of FAMILIES, in the order of the ledger. False: it makes no sense."""
+        if isinstance(record, QueueLimitsSet):
+            limits = read_limits(record.body)
+            if limits is not None:
+                self.limits[record.queue] = limits
+            return limits is not None
+        if isinstance(record, LeaseCounted):
+            if record.lease.isdecimal():
+                self.leases.append(record)
+            return record.lease.isdecimal()
+        assert isinstance(record, JobOptionsSet | ParentEnded)
+        job_id = read_id(record.job.encode("utf-8", "surrogateescape"))
+        if job_id is None:
+            return False
+        if isinstance(record, JobOptionsSet):
+            return self._add_options(job_id, record.body)
+        self._add_ended(job_id)
+        return True
 
-    def add_options(self, job_id: bytes, body: Body) -> bool:
-        """False: the record makes no sense."""
+    def _add_options(self, job_id: bytes, body: Body) -> bool:
         options, child = read_options(job_id, body)
         if options is not None and any(options):
             self.options[job_id] = options
@@ -137,7 +169,7 @@ class LoadedExtensions:
                 self._children_of.setdefault(parent, []).append(job_id)
         return options is not None
 
-    def add_ended(self, job_id: bytes) -> None:
+    def _add_ended(self, job_id: bytes) -> None:
         """For the children that were added so far: their records stand before this one."""
         self.marked.add(job_id)
         for child in self._children_of.get(job_id, ()):
@@ -153,14 +185,18 @@ class Extensions:
         "child_bytes",
         "children",
         "children_of",
+        "dropped_leases",
+        "elsewhere",
         "forget_at_ns",
         "forgetting",
         "forgetting_parents",
+        "in_store",
         "is_allowed",
         "key_period_ns",
         "limited",
         "lingering",
         "marked",
+        "next_lease",
         "options",
         "settled",
         "settling",
@@ -170,6 +206,11 @@ class Extensions:
 
     def __init__(self) -> None:
         self.is_allowed = True  # there is a ledger, or nothing is kept anyway
+        self.in_store = False  # the jobs, and the ledger with them
+        # Queue and end of TTL of completed jobs that are not in memory, as far as a batch asks.
+        self.elsewhere: dict[bytes, tuple[str, int]] = {}
+        self.next_lease = 1  # that is counted in the ledger
+        self.dropped_leases: deque[CountedLease] = deque()  # the ledger still has them
         self.options: dict[bytes, JobOptions] = {}
         self.workers: dict[bytes, str] = {}
         self.children: dict[bytes, Child] = {}
@@ -187,6 +228,11 @@ class Extensions:
         self.steps = 0  # that this batch has done for children: about a microsecond each
         self.limited: dict[str, JobQueue] = {}  # queues with limits
         self._undo: list[Callable[[], object]] | None = None
+
+    @property
+    def is_forgetting(self) -> bool:
+        """Whether the ledger has something that it need not have."""
+        return bool(self.forgetting or self.forgetting_parents or self.dropped_leases)
 
     @property
     def is_idle(self) -> bool:
@@ -235,6 +281,8 @@ class Extensions:
         kept = deque(queue.starts, limits.rate)  # but unbounded: undo counts on what it pushes out
         rates = queue.key_rates.changed(limits.key_rate, limits.key_per_ms)
         _put_limits(queue, limits, deque(kept), rates)
+        if not limits.rate and not limits.key_rate and queue.counted:
+            self._drop_counted(queue)
         if limits == NO_LIMITS:
             self.drop(self.limited, queue.name)
         else:
@@ -243,6 +291,14 @@ class Extensions:
             self._find_key_period()
         else:  # a start sets the limits of very many queues
             self.key_period_ns = max(self.key_period_ns, limits.key_per_ms * NS_PER_MS)
+
+    def _drop_counted(self, queue: JobQueue) -> None:
+        """No rate counts these leases any more. They may be very many: they go bit by bit."""
+        counted, queue.counted = queue.counted, deque()
+        before = self.dropped_leases
+        self.dropped_leases = before + counted
+        self.note_undo(lambda: setattr(queue, "counted", counted))
+        self.note_undo(lambda: setattr(self, "dropped_leases", before))
 
     def _find_key_period(self) -> None:
         periods_ms = [queue.limits.key_per_ms for queue in self.limited.values()]
@@ -328,7 +384,7 @@ class Extensions:
         self._forget_later(self.forgetting_parents, parent, now_ns)
 
     def _forget_later(self, table: dict[bytes, None], job_id: bytes, now_ns: int) -> None:
-        if not self.forgetting and not self.forgetting_parents:
+        if not self.is_forgetting:
             self.forget_at_ns = now_ns + FORGET_AFTER_NS
         self.put(table, job_id, None)
 

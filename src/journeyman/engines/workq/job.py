@@ -60,7 +60,7 @@ BIAS = 1 << 94  # added to every moment, so that those before 1970 sort as bytes
 _MOMENT_BYTES = 12
 ID_BYTES = 16
 KEY_BYTES = _MOMENT_BYTES + ID_BYTES  # of a job in the order of some moment
-TOP_PRIORITY = 2**31 - 1
+TOP_PRIORITY, LOWEST_PRIORITY = 2**31 - 1, -(2**31)
 URGENCY_BYTES = 4
 _READY = slice(URGENCY_BYTES, URGENCY_BYTES + _MOMENT_BYTES)
 

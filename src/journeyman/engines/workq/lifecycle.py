@@ -39,6 +39,7 @@ TIMED_OUT. Nothing is written of ``run`` jobs, and nothing is left of one that i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import islice
 
 from journeyman.engines.sorted_set import SortedSet
@@ -76,7 +77,7 @@ from journeyman.engines.workq.messages import Client, WorkqDue, WorkqGone
 from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import retry_of
-from journeyman.formats.ledger import ParentForgotten
+from journeyman.formats.ledger import LeaseForgotten, ParentForgotten
 from journeyman.formats.workq import Command, JobEvent, JobFinished
 from journeyman.formats.workq.retry import max_fails_of
 from journeyman.protocols.workq.commands import (
@@ -219,8 +220,11 @@ def _give(state: WorkqState, spec: Spec, queue: JobQueue, worker: str) -> Leased
         state.records.append(JobEvent(state.instant, job_id, _START))
     if queue.limits.rate:
         state.extensions.note_start(queue, state.now_ns)
-    if queue.limits.key_rate and has_key(spec):
+    is_counted = queue.limits.key_rate and has_key(spec)
+    if is_counted:
         state.extensions.note_undo(queue.key_rates.note_start(key_of(spec), state.now_ns))
+    if state.extensions.in_store and (is_counted or queue.limits.rate):
+        state.count_lease(queue, key_of(spec))
     if worker:
         state.extensions.put(state.extensions.workers, job_id, worker)
     elif state.extensions.workers:
@@ -417,7 +421,7 @@ def next_due_ns(state: WorkqState) -> int | None:
     firsts += [queue.opens_ns(state.now_ns) for queue in state.gated]
     gated = [queue.key_rates for queue in state.key_gated if queue.key_rates.has_gates]
     firsts += [rates.next_gate_ns(state.now_ns) for rates in gated]
-    if state.extensions.forgetting or state.extensions.forgetting_parents:
+    if state.extensions.is_forgetting:
         firsts.append(state.extensions.forget_at_ns)
     if state.extensions.lingering:
         firsts.append(next(iter(state.extensions.lingering.values())))
@@ -483,14 +487,17 @@ def _forget_options(state: WorkqState) -> None:
             break
         extensions.drop(extensions.lingering, job_id)
         extensions.forget(job_id, state.now_ns)
-    is_due = extensions.forgetting or extensions.forgetting_parents
-    if not is_due or state.now_ns < extensions.forget_at_ns:
+    if not extensions.is_forgetting or state.now_ns < extensions.forget_at_ns:
         return
     for job_id in list(islice(extensions.forgetting, FORGET_LIMIT)):
         state.forget_now(job_id)
     for parent in list(islice(extensions.forgetting_parents, FORGET_LIMIT)):
         extensions.drop(extensions.forgetting_parents, parent)
         state.ledger.append(ParentForgotten(state.instant, id_text(parent)))
+    for _ in range(min(FORGET_LIMIT, len(extensions.dropped_leases))):
+        dropped = extensions.dropped_leases.popleft()
+        extensions.note_undo(partial(extensions.dropped_leases.appendleft, dropped))
+        state.ledger.append(LeaseForgotten(state.instant, dropped[1]))
 
 
 def _has_come(state: WorkqState, order: SortedSet[bytes]) -> bool:

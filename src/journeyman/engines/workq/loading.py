@@ -70,6 +70,7 @@ from journeyman.engines.workq.job import (
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob, Orphans, apply, visible
 from journeyman.formats.workq import Command, JobAdded, Record
+from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.units import NS_PER_MS
 
 _COMPLETE, _FAIL = int(Command.COMPLETE), int(Command.FAIL)
@@ -141,8 +142,8 @@ class JobAssembly:
         added = job.added
         options = self.extensions.options.get(added.job_id, JobOptions())
         entry = entry_of(job, self.number_of(added.name), timeout_ns, options.key)
-        if job.state == PENDING and options.failed_ns and options.failed_ns == timeout_ns:
-            entry = move_lease_end(opened(entry), options.ready_ns)
+        if job.state == PENDING and (ready_ns := options.ready_after(timeout_ns)):
+            entry = move_lease_end(opened(entry), ready_ns)
         self.put(added.job_id, entry)
         self.note_latest(added.created.unix_ns)
 
@@ -186,6 +187,8 @@ class JobAssembly:
 
     def _finish_extensions(self) -> None:
         state, loaded = self._state, self.extensions
+        state.extensions.in_store = loaded.in_store
+        self._count_leases()
         for name, limits in loaded.limits.items():
             queue = state.queues.use(name)
             state.extensions.set_limits(queue, limits)
@@ -198,6 +201,22 @@ class JobAssembly:
             elif entry is not None or job_id not in loaded.children:
                 state.extensions.forget_options(job_id, options, self.now_ns)
         dependencies.load(state, loaded, self._completed)
+
+    def _count_leases(self) -> None:
+        """Those that no log has; the ledger forgets what does not count any more."""
+        extensions, limits_of_name = self._state.extensions, self.extensions.limits
+        for each in self.extensions.leases:
+            began_ns, limits = each.logged.unix_ns, limits_of_name.get(each.queue, NO_LIMITS)
+            extensions.next_lease = max(extensions.next_lease, int(each.lease) + 1)
+            until_ns = began_ns + limits.period_ms * NS_PER_MS
+            if until_ns == began_ns or until_ns <= self.now_ns:
+                extensions.dropped_leases.append((began_ns, each.lease))
+                continue
+            queue = self._state.queues.use(each.queue)
+            queue.counted.append((began_ns, each.lease))
+            self.note_start(queue.number, began_ns)
+            if each.key and limits.key_rate:
+                self.key_starts.setdefault((each.queue, each.key), []).append(began_ns)
 
     def _finish_key_starts(self) -> None:
         found = [(sorted(starts), *place) for place, starts in self.key_starts.items()]

@@ -9,7 +9,8 @@
 
 **Limits** (protocols.workq.commands.Limits): ``starts`` are the times of the last leases, as many
 as the rate allows; ``leased`` counts the leases, ``key_leased`` those of each key, and
-``key_rates`` has the starts of each key. A ready job that is found while its key has no room moves
+``key_rates`` has the starts of each key, ``counted`` are those of all that the ledger has
+(``WorkqState.count_lease``). A ready job that is found while its key has no room moves
 from ``ready`` to ``held``. Whenever a job of the key leaves ``ready`` or ends its lease, or the
 rate of the key has room again, the first that is held goes back. So while jobs of a key are held,
 one of them is in ``ready`` or the key has no room: none is forgotten. Where a job stands is no
@@ -47,6 +48,7 @@ from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.units import NS_PER_MS
 
 NO_JOB = b""
+CountedLease: TypeAlias = tuple[int, str]  # when it began, and what the ledger calls it
 
 
 class Waiter(NamedTuple):
@@ -165,6 +167,7 @@ class JobQueue:
         "_draining",
         "_held",
         "added",
+        "counted",
         "dead",
         "held_size",
         "is_used",
@@ -193,6 +196,7 @@ class JobQueue:
         self.is_used = False  # by more than leases: it stays
         self.limits = NO_LIMITS
         self.starts: deque[int] = deque()
+        self.counted: deque[CountedLease] = deque()
         self.added = 0  # jobs, and leases below: since the process started
         self.started = 0
         self.leased = 0

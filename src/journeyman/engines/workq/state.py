@@ -18,6 +18,7 @@ A job whose TTL is over does not exist for clients, although it may take a littl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 from zlib import crc32
 
@@ -44,18 +45,26 @@ from journeyman.engines.workq.job import (
     queue_of,
     spec_of,
 )
+from journeyman.engines.workq.key_rates import MAX_STARTS
 from journeyman.engines.workq.messages import Effect, WorkqAnswer
 from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
-from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet, ParentEnded
+from journeyman.formats.ledger import (
+    JobOptionsRemoved,
+    JobOptionsSet,
+    LeaseCounted,
+    LeaseForgotten,
+    ParentEnded,
+)
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Command, Instant, JobEvent, Record
 from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.protocols.workq.replies import Reply, id_text
-from journeyman.units import NS_PER_S
+from journeyman.units import NS_PER_MS, NS_PER_S
 
 _Change: TypeAlias = tuple[bytes, Entry | None]  # a job's id, its state before
 
 NEVER_NS = 2**90
+UNCOUNT_LIMIT = 4  # leases that the ledger forgets when another one begins
 
 
 class WorkqJobTable:
@@ -425,14 +434,15 @@ class WorkqState:
             self._drop_options(job_id)
         elif stage == COMPLETED and (options := extensions.options.get(job_id)) is not None:
             extensions.drop(extensions.options, job_id)
-            extensions.forget_options(job_id, options, self.now_ns)
+            self._forget_options(job_id, options)
 
     def tell_children(self, job_id: bytes, stage: int, *, is_gone: bool) -> None:
         extensions = self.extensions
         if job_id not in extensions.children_of:
             return
         extensions.end_parent(job_id, succeeded=stage == COMPLETED)
-        if is_gone and extensions.is_awaited(job_id):
+        leaves = is_gone or (extensions.in_store and stage == COMPLETED)
+        if leaves and extensions.is_awaited(job_id):
             self.mark_parent(job_id)
 
     def mark_parent(self, job_id: bytes) -> None:
@@ -446,17 +456,42 @@ class WorkqState:
         """The ledger is written before the log, and a crash in between would leave the job without
         them: so they go later. But a child would be one again if its job is gone: it goes now."""
         extensions = self.extensions
-        if job_id in extensions.settled and job_id not in extensions.added_now:
-            extensions.drop(extensions.options, job_id)
+        is_settled = job_id in extensions.settled
+        if not is_settled and job_id not in extensions.options:
+            return
+        options = extensions.options.get(job_id, JobOptions())
+        extensions.drop(extensions.options, job_id)
+        if not is_settled:
+            self._forget_options(job_id, options)
+        elif job_id not in extensions.added_now:
             self.forget_now(job_id)
-        elif job_id in extensions.options or job_id in extensions.settled:
-            options = extensions.options.get(job_id, JobOptions())
-            extensions.drop(extensions.options, job_id)
-            if job_id in extensions.settled:  # added and gone in one batch: right after it
-                extensions.forget(job_id, self.now_ns)
-                extensions.forget_at_ns = self.now_ns
-            else:
-                extensions.forget_options(job_id, options, self.now_ns)
+        else:  # added and gone in one batch: right after it
+            extensions.forget(job_id, self.now_ns)
+            extensions.forget_at_ns = self.now_ns
+
+    def _forget_options(self, job_id: bytes, options: JobOptions) -> None:
+        """Of a job that has ended; with it, if both are one commit."""
+        if self.extensions.in_store:
+            self.forget_now(job_id)
+        else:
+            self.extensions.forget_options(job_id, options, self.now_ns)
+
+    def count_lease(self, queue: JobQueue, key: str) -> None:
+        """No log has this lease: the ledger does, until it counts no more."""
+        extensions, limits, counted = self.extensions, queue.limits, queue.counted
+        lease = str(extensions.next_lease)
+        extensions.next_lease += 1
+        counted.append((self.now_ns, lease))
+        extensions.note_undo(counted.pop)
+        self.ledger.append(LeaseCounted(self.instant, lease, queue.name, key))
+        most = MAX_STARTS if limits.key_rate else limits.rate
+        since_ns = self.now_ns - limits.period_ms * NS_PER_MS
+        for _ in range(UNCOUNT_LIMIT):
+            if len(counted) <= most and counted[0][0] > since_ns:
+                break
+            began_ns, lease = counted.popleft()
+            extensions.note_undo(partial(counted.appendleft, (began_ns, lease)))
+            self.ledger.append(LeaseForgotten(self.instant, lease))
 
     def forget_now(self, job_id: bytes) -> None:
         """The ledger need not know this job any more, or another one gets its id."""

@@ -14,11 +14,10 @@ from __future__ import annotations
 import binascii
 import json
 import re
-import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from journeyman.engines.workq.job import Spec, pack
+from journeyman.engines.workq.job import LOWEST_PRIORITY, TOP_PRIORITY, Spec, pack
 from journeyman.formats.keyspace.text import check_json, parse_time
 
 _ASCII = rb"[ !#-\[\]-~]*"  # of a string without escapes
@@ -44,38 +43,38 @@ class WaitingJob(NamedTuple):
 
 
 def waiting_job(
-    job_id: bytes, uuid_text: bytes, raw: bytes, number_of: Callable[[str], int]
+    job_id: bytes, uuid_text: bytes, raw: bytes, number_of: Callable[[str], int], key: str = ""
 ) -> WaitingJob | None:
-    """``uuid_text`` is the id as the record must have it; ``number_of`` a queue by its name."""
+    """``uuid_text`` is the id as the record must have it; ``number_of`` a queue by its name, which
+    is made if there is none: so it is asked last. ``key`` is not in the record."""
     match = _WAITING.fullmatch(raw)
     if match is None:
         return None
     created, attempts, simple, other, queue, uuid, encoding, fails, priority, ttl, ttr = (
         match.groups()
     )
-    if uuid != uuid_text:
+    urgency = int(priority or 0)
+    if uuid != uuid_text or not LOWEST_PRIORITY <= urgency <= TOP_PRIORITY:
         return None
     try:
-        number, ttl_ms, created_ns = (
-            number_of(queue.decode()),
-            int(ttl),
-            parse_time(created.decode()),
-        )
-        spec = pack(
-            job_id,
-            number,
-            int(ttr),
-            ttl_ms,
-            int(priority or 0),
-            int(attempts or 0),
-            int(fails or 0),
-            created_ns,
-            None,
-            0,
-            _payload(simple, other, encoding),
-        )
-    except (ValueError, struct.error):
+        created_ns, payload = parse_time(created.decode()), _payload(simple, other, encoding)
+    except ValueError:
         return None
+    number, ttl_ms = number_of(queue.decode()), int(ttl)
+    spec = pack(
+        job_id,
+        number,
+        int(ttr),
+        ttl_ms,
+        urgency,
+        int(attempts or 0),
+        int(fails or 0),
+        created_ns,
+        None,
+        0,
+        payload,
+        key,
+    )
     return WaitingJob(spec, number, created_ns, ttl_ms)
 
 

@@ -390,7 +390,7 @@ class GroupCommit(ABC):
         self._engine.begin_batch()
         self._decide(batch)
         ledger = self._engine.take_ledger()
-        if ledger and self._ledger is not None:
+        if ledger and (self._ledger is not None or self._has_ledger_beside):
             batch.ledger = ledger
         if not self._is_recorded or not self._is_written(batch):
             self._engine.commit_batch()
@@ -453,14 +453,18 @@ class GroupCommit(ABC):
         """
         rest = batch.requests[index:]
         del batch.requests[index:]
-        self.commands -= len(rest)
-        self._waiting_bytes += self._weigh([request for _, request in rest])
-        self._waiting.extendleft(reversed(rest))
+        self._wait_again(rest)
         busy = batch.requests[-1][0]
         if busy is not None:
             others = [each for each in self._waiting if each[0] is not busy]
             own = [each for each in self._waiting if each[0] is busy]
             self._waiting = deque([*others, *own])
+
+    def _wait_again(self, requests: Sequence[tuple[Any, Any]]) -> None:
+        """Before all that waits."""
+        self.commands -= len(requests)
+        self._waiting_bytes += self._weigh([request for _, request in requests])
+        self._waiting.extendleft(reversed(requests))
 
     def _begin_errand(self, errand: Callable[[], None]) -> None:
         self._writing = Batch([])

@@ -4,6 +4,9 @@
         --> those that have completed come into the engine --> the batch is decided, as ever
     two batches later they go again, and so do those that have completed meanwhile
 
+Of parents of jobs (``add -after``) only that they have completed is wanted, and they may be many
+and large: they do not come, their queue and the end of their TTL are noted in ``elsewhere``.
+
 So the engine need not know that most jobs are elsewhere, and no memory is needed for what is done.
 All jobs that have not completed are in memory: an id that is neither there nor read is free.
 
@@ -13,8 +16,9 @@ All jobs that have not completed are in memory: an id that is neither there nor 
 
 A job goes two batches later because the answers of a batch leave after the next one was decided,
 and what watches the records looks at their jobs then (events.py). What is read for one batch is
-bounded: commands whose jobs were not read wait for the next one (``is_unread``). If the store
-cannot be read, commands that name such ids are refused, and all others served (``failure``).
+bounded: commands whose jobs were not read wait for the next one (``is_unread``), and what was
+noted of their parents stays until then. If the store cannot be read, commands that name such ids
+are refused, and all others served (``failure``).
 
 ``completed_jobs`` is a page of them for people, newest first, like engines/workq/browsing.py, which
 has the others; ``merged`` makes one page of both.
@@ -42,17 +46,19 @@ from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.job import entry_of, id_in, moment_key, moment_of
 from journeyman.errors import InvalidData, StorageError
 from journeyman.folds.keyspace import Defaults, workq_of_record
-from journeyman.folds.workq import FoldedJob, visible
+from journeyman.folds.workq import FoldedJob, expires_ns, visible
 from journeyman.formats.keyspace import fifo_of_status
 from journeyman.formats.keyspace.listing import listing, place_of, uuid_of_place
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Command, Record
+from journeyman.protocols.workq.commands import Add
 from journeyman.storage import Storage
 from journeyman.storage.contract import StoreReader
 from journeyman.storage.pages import bounds, read_jobs
 from journeyman.units import MIB
 
 READ_FIRST: Final = 16  # jobs; then twice as many, and so on
+READ_AT_ONCE: Final = 128
 READ_BYTES: Final = 16 * MIB  # of payloads and results, about, for one batch
 LOOKED_AT_ONCE: Final = 500  # jobs of a page
 _DEFAULTS: Final = Defaults()
@@ -68,41 +74,75 @@ class CompletedJobs:
         self._older: list[bytes] = []  # ids that may go
         self._recent: list[bytes] = []
         self._found: list[FoldedJob] = []
+        self._parents: dict[bytes, tuple[str, int]] = {}  # found; "", 0: none that has completed
         self._unread: frozenset[bytes] = frozenset()
         self.failure: StorageError | None = None  # why the rest was not read
 
     def prepare(self, requests: Iterable[Any]) -> Callable[[], None] | None:
         self._engine.put_away(self._older)
         self._older, self._recent = self._recent, []
+        if not self._unread:
+            self._engine.elsewhere.clear()
         self._unread, self.failure = frozenset(), None
-        has = self._engine.has
-        missing = [i for request in requests for i in named_by(request) if not has(i)]
-        return partial(self._read, list(dict.fromkeys(missing))) if missing else None
+        has, wanted = self._engine.has, dict[bytes, bool]()  # whether only as a parent
+        for request in requests:  # in their order: the first one is read whatever follows it
+            for job_id in named_by(request):
+                if not has(job_id):
+                    wanted[job_id] = False
+            for job_id in parents_in(request):
+                if job_id not in wanted and not self._is_known(job_id):
+                    wanted[job_id] = True
+        if not wanted:
+            return None
+        parents = frozenset(job_id for job_id, is_parent in wanted.items() if is_parent)
+        return partial(self._read, list(wanted), parents)
+
+    def _is_known(self, job_id: bytes) -> bool:
+        engine = self._engine
+        return engine.has(job_id) or job_id in engine.elsewhere or engine.is_child(job_id)
 
     def bring(self, now_ns: int) -> None:
+        parents, self._parents = self._parents, {}
+        self._engine.elsewhere.update(parents)
         found, self._found = self._found, []
         for job in found:
             if visible(job, now_ns) is not None:
                 self._engine.bring(job)
+                self._engine.elsewhere.pop(job.added.job_id, None)
                 self._recent.append(job.added.job_id)
 
-    def note(self, records: Iterable[Record]) -> None:
+    def note(self, records: Sequence[Record]) -> None:
         self._recent += [each.job_id for each in records if each.command == _COMPLETE]
+        if self._engine.elsewhere:
+            for each in records:
+                self._engine.elsewhere.pop(each.job_id, None)
+
+    @property
+    def has_unread(self) -> bool:
+        return bool(self._unread)
 
     def is_unread(self, request: Any) -> bool:
         """Whether the request names a job that may be in the store, and was not looked for."""
-        return bool(self._unread) and not self._unread.isdisjoint(named_by(request))
+        if not self._unread:
+            return False
+        return not self._unread.isdisjoint((*named_by(request), *parents_in(request)))
 
-    def _read(self, job_ids: list[bytes]) -> None:
-        """In the writer's thread."""
+    def _read(self, job_ids: list[bytes], parents: frozenset[bytes]) -> None:
+        """In the writer's thread. ``parents``: which of the ids are wanted as such."""
         at, size, count = 0, 0, READ_FIRST
         try:
             while at < len(job_ids) and size < READ_BYTES:
-                uuids = [UUID(bytes=each) for each in job_ids[at : at + count]]
-                jobs = [job for record in self._storage.get_jobs(uuids)[0] if (job := _job(record))]
-                size += sum(len(job.added.payload) + len(job.result or b"") for job in jobs)
-                self._found += jobs
-                at, count = at + count, 2 * count
+                some = job_ids[at : at + count]
+                for record in self._storage.get_jobs([UUID(bytes=each) for each in some])[0]:
+                    size += len(record.payload) + sum(len(text) for _, text in record.extra)
+                    job = _job(record)
+                    if job is not None and record.job_uuid.bytes in parents:
+                        self._parents[job.added.job_id] = record.queue, expires_ns(job)
+                    elif job is not None:
+                        self._found.append(job)
+                for each in parents.intersection(some):
+                    self._parents.setdefault(each, ("", 0))
+                at, count = at + count, min(2 * count, READ_AT_ONCE)
         except StorageError as error:
             self.failure = error
         self._unread = frozenset(job_ids[at:])
@@ -115,6 +155,12 @@ def named_by(request: Any) -> Sequence[bytes]:
         return () if one is None else (one,)
     job_id = getattr(request, "job_id", None)
     return () if job_id is None else (job_id,)
+
+
+def parents_in(request: Any) -> Sequence[bytes]:
+    """The ids of jobs that the job of a request shall wait for."""
+    options = request.options if type(request) is Add else None
+    return () if options is None else options.after
 
 
 def _job(record: JobRecord) -> FoldedJob | None:

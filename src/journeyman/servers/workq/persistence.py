@@ -39,15 +39,12 @@ from journeyman.clock import Clock
 from journeyman.config import WorkqSettings, WorkqSync
 from journeyman.disk import Disk
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.extensions import LoadedExtensions
+from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
 from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 from journeyman.engines.workq.messages import WorkqStats
 from journeyman.errors import JourneymanError, LogError
 from journeyman.formats.ledger import (
     Instant,
-    JobOptionsSet,
-    ParentEnded,
-    QueueLimitsSet,
     QueuePaused,
     QueueResumed,
 )
@@ -67,7 +64,6 @@ from journeyman.logs.workq.log import (
     read_pauses,
     remove_pauses,
 )
-from journeyman.protocols.workq.readers import read_id
 from journeyman.servers.core.bulk_child import BULK_BYTES, WORKQ_READER, BulkFailed, can_use, read
 from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.ledger import Ledger
@@ -421,7 +417,10 @@ class LogKeeping(InEngine):
             segment_bytes=segment_bytes,
             paused=pauses.names,
             seed=random.getrandbits(63),
-            extensions=_extensions_in(around),
+            extensions=extensions_of(
+                () if around.ledger is None else around.ledger.take_together(*FAMILIES),
+                around.messages,
+            ),
             holders=around.holders,
         )
         if around.ledger is None:
@@ -528,26 +527,14 @@ class _Pauses:
             remove_pauses(disk, self._directory)
 
 
-def _extensions_in(around: PersistenceContext) -> LoadedExtensions:
-    """What the ledger says of jobs and queues; what makes no sense is left out, and reported."""
-    extensions = LoadedExtensions()
-    if around.ledger is None:
-        return extensions
-    unread = 0
-    for name, record in around.ledger.take("queue-limits").items():
-        assert isinstance(record, QueueLimitsSet)
-        unread += not extensions.add_limits(name, record.body)
-    for each in around.ledger.take_together("job-options", "parent"):
-        assert isinstance(each, JobOptionsSet | ParentEnded)
-        job_id = read_id(each.job.encode())
-        if job_id is None:
-            unread += 1
-        elif isinstance(each, ParentEnded):
-            extensions.add_ended(job_id)
-        else:
-            unread += not extensions.add_options(job_id, each.body)
+def extensions_of(
+    records: Iterable[LedgerRecord], messages: ServerLog, *, in_store: bool = False
+) -> LoadedExtensions:
+    """What a ledger says of jobs and queues; what makes no sense is left out, and reported."""
+    extensions = LoadedExtensions(in_store=in_store)
+    unread = sum(not extensions.add(each) for each in records)
     if unread:
-        around.messages.warn(f"{unread} entries of the ledger for the work queue make no sense")
+        messages.warn(f"{unread} entries of the ledger for the work queue make no sense")
     return extensions
 
 

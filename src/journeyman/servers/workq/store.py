@@ -13,7 +13,8 @@ engine decides nothing while a batch is written, and may be looked at meanwhile.
 That a job is due is not a record (it is a matter of time), but a status of the store: ``promote``
 turns delayed into waiting, between two batches. Which ones are delayed is remembered here.
 
-Pauses are the states of the queues. They are in the same commit as the records.
+Pauses are the states of the queues. They are in the same commit as the records, and so is what the
+ledger says: keys, delays of single retries, limits, jobs that wait for others.
 
 One key more is kept, LONGEST_LIFE_KEY: no job of the queue has more time from its creation to the
 end of its TTL. It bounds how far back a start looks for failed jobs (store_loading.py). Any other
@@ -45,6 +46,7 @@ from journeyman.folds.workq import (
     expires_ns,
 )
 from journeyman.formats.keyspace.values import JobRecord
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Command, Instant, JobAdded, Record
 from journeyman.servers.core.group_commit import Wait
 from journeyman.servers.core.store import as_log_errors
@@ -57,10 +59,10 @@ from journeyman.storage import (
     Storage,
     Upsert,
 )
+from journeyman.storage.folded import FoldedRecords, folded_ledger
 from journeyman.units import NS_PER_MS
 
-# A job as it is now, and the time of its last timeout-attempt; None if there is none.
-Look: TypeAlias = Callable[[bytes], tuple[FoldedJob, int] | None]
+Look: TypeAlias = Callable[[bytes], tuple[FoldedJob, int, int] | None]  # WorkqEngine.job
 
 PROMOTED_AT_ONCE: Final = 1000
 UNWRITTEN_AT_ONCE: Final = 1000
@@ -87,13 +89,15 @@ class StoreRecorder:
         look: Look,
         delayed: Iterable[tuple[int, bytes]] = (),
         *,
+        ledger: FoldedRecords[LedgerRecord] | None = None,
         longest_life_ms: int = 0,
         unwritten: Sequence[Operation] = (),
     ) -> None:
-        """``delayed``: when these jobs become ready, and their ids. ``longest_life_ms`` is what
-        LONGEST_LIFE_KEY says. ``unwritten`` is made before anything else: a start on a full disk
-        leaves it."""
+        """``delayed``: when these jobs become ready, and their ids. ``ledger``: that of the store,
+        loaded. ``longest_life_ms`` is what LONGEST_LIFE_KEY says. ``unwritten`` is made before
+        anything else: a start on a full disk leaves it."""
         self._storage = storage
+        self._ledger = ledger or folded_ledger(storage)
         self._look = look
         self._longest_life_ms = longest_life_ms
         self._unwritten = list(unwritten)
@@ -105,12 +109,12 @@ class StoreRecorder:
         self,
         records: Sequence[Record],
         paused: Iterable[str] | None = None,
-        more: PutEntries | None = None,
+        ledger: Sequence[LedgerRecord] = (),
     ) -> None:
         """Durable when it returns. JourneymanError: nothing was written, unless it is final."""
         operations, delayed = self._changes(records)
-        if more is not None and more.changes:
-            operations.append(more)
+        if ledger:
+            operations.append(PutEntries(self._ledger.changes(ledger)))
         if paused is not None:
             operations += self._pauses(frozenset(paused))
         if operations:
@@ -156,7 +160,8 @@ class StoreRecorder:
             found = self._look(job_id)
             delayed[job_id] = None
             if found is not None:
-                kept = record_of_workq(found[0], record.logged.unix_ns, found[1])
+                job, *waits = found
+                kept = record_of_workq(job, record.logged.unix_ns, *waits)
                 if kept.status == "delayed":
                     delayed[job_id] = wakes_ns_of(*found)
                 operations.append(Upsert(kept))

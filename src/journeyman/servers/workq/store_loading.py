@@ -7,6 +7,8 @@
     completed                       none: they stay in the store until a command names one
                                     (completed.py)
 
+What the ledger of the store says of them comes with them (engines/workq/extensions.py).
+
 All by the index of statuses. So a start costs what waits, and what is dead; no log is read, and
 what was done long ago or a minute ago costs nothing. Waiting jobs of the usual form become specs in
 one step (engines/workq/stored.py), all others through the decoder and the fold.
@@ -25,7 +27,8 @@ from uuid import UUID
 
 from journeyman import errors
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.job import Spec, moment_key
+from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
+from journeyman.engines.workq.job import Spec, entry_of, moment_key
 from journeyman.engines.workq.loading import JobAssembly
 from journeyman.engines.workq.stored import WaitingJob, waiting_job
 from journeyman.folds.keyspace import (
@@ -42,6 +45,7 @@ from journeyman.formats.keyspace import JOBS
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.servers.workq.store import ended, life_ms_of
 from journeyman.storage import Operation, SetStatus, Storage, Unreadable, Upsert
+from journeyman.storage.checking import in_batches
 from journeyman.storage.records import job_key, key_of_id, read_job
 from journeyman.units import NS_PER_MS
 
@@ -64,19 +68,34 @@ class LoadedStore:
     full: errors.StorageFull | None = None  # the store takes no changes now
 
 
-def load_store(storage: Storage, *, now_ns: int, seed: int, report: Report) -> LoadedStore:
+def load_store(
+    storage: Storage,
+    *,
+    now_ns: int,
+    seed: int,
+    report: Report,
+    extensions: LoadedExtensions | None = None,
+) -> LoadedStore:
     """All that is in the store now. Jobs whose TTL ended meanwhile are brought to their end."""
-    return _Loading(storage, now_ns, seed, report).run()
+    return _Loading(storage, now_ns, seed, report, extensions).run()
 
 
 class _Loading:
-    def __init__(self, storage: Storage, now_ns: int, seed: int, report: Report) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        now_ns: int,
+        seed: int,
+        report: Report,
+        extensions: LoadedExtensions | None,
+    ) -> None:
         self._storage = storage
+        self._extensions = extensions or LoadedExtensions(in_store=True)
         self._now_ns = now_ns
         self._report = report
         queues = storage.load_queues()
         paused = [queue.name for queue in queues.queues if queue.state == "paused"]
-        self._assembly = JobAssembly(now_ns, paused, seed)
+        self._assembly = JobAssembly(now_ns, paused, seed, self._extensions)
         self._loaded = LoadedStore(WorkqEngine())
         self._changes: list[Operation] = []
         self._unreadable_keys: set[str] = set()
@@ -97,6 +116,7 @@ class _Loading:
         since_ms = self._since_ms()
         for page in self._storage.raw_jobs_by_status("failed", PAGE, since_ms=since_ms):
             self._take_page(page, self._put)
+        self._look_for_parents()
         self._loaded.queue = self._assembly.finish()
         self._keep_longest_life()
         return self._loaded
@@ -109,13 +129,15 @@ class _Loading:
         use: Callable[[JobRecord, FoldedJob, int], None],
     ) -> None:
         number_of, known = self._assembly.number_of, self._assembly.jobs.get
+        options_of, none = self._extensions.options.get, JobOptions()
         waiting: list[tuple[bytes, WaitingJob]] = []
         for job_id, raw in page:
             if known(job_id) is not None:  # it was given the status that is looked at now
                 continue
             job = None
             if raw is not None:
-                job = waiting_job(job_id, key_of_id(job_id)[len(JOBS) :], raw, number_of)
+                uuid_text, key = key_of_id(job_id)[len(JOBS) :], options_of(job_id, none).key
+                job = waiting_job(job_id, uuid_text, raw, number_of, key)
             if job is not None and job.created_ns + job.ttl_ms * NS_PER_MS > self._now_ns:
                 waiting.append((job_id, job))
             else:
@@ -152,6 +174,7 @@ class _Loading:
             job, timed_out_ns = workq_and_timeout(record, _DEFAULTS)
             if job.added.ttl_ms < 0:
                 raise errors.InvalidData("a TTL below zero", 0)
+            entry_of(job, 0, timed_out_ns)  # all numbers are in range: then a queue may be made
             use(record, job, timed_out_ns)
         except errors.InvalidData as error:
             self._unreadable(key, error.reason)
@@ -166,7 +189,8 @@ class _Loading:
             self._changes.append(Upsert(record_of_workq(ended(job), expires_ns(job))))
             return
         self._put(record, job, timed_out_ns)
-        wakes_ns = wakes_ns_of(job, timed_out_ns)
+        options = self._extensions.options.get(record.job_uuid.bytes, JobOptions())
+        wakes_ns = wakes_ns_of(job, timed_out_ns, options.ready_after(timed_out_ns))
         status = workq_status(job.state, wakes_ns, self._now_ns)
         if status != record.status:
             self._changes.append(SetStatus(record.job_uuid, status))
@@ -179,6 +203,22 @@ class _Loading:
             self._assembly.put_job(job, timed_out_ns)
             longest_ms = max(self._loaded.longest_life_ms, life_ms_of(job.added))
             self._loaded.longest_life_ms = longest_ms
+
+    def _look_for_parents(self) -> None:
+        """Parents that completed are marked in the ledger, but for those of an imported log."""
+        children, ended_of = self._extensions.children, self._extensions.ended
+        asked = {
+            parent: None
+            for job_id, child in children.items()
+            for parent in (child.options.after if child.options is not None else ())
+            if parent not in ended_of.get(job_id, ())
+            and parent not in children
+            and self._assembly.jobs.get(parent) is None
+        }
+        for some in in_batches(list(asked)):
+            for record in self._storage.get_jobs([UUID(bytes=each) for each in some])[0]:
+                if record.status == "completed":
+                    self._assembly.note_completed(record.job_uuid.bytes)
 
     # -- the store --
 

@@ -17,23 +17,28 @@ from dataclasses import dataclass
 from typing import Final
 
 from journeyman.config import Settings
+from journeyman.engines.workq.extensions import FAMILIES
 from journeyman.engines.workq.messages import WorkqStats
 from journeyman.errors import (
     InvalidData,
     JourneymanError,
 )
 from journeyman.folds.keyspace import Defaults, workq_of_record
+from journeyman.folds.ledger import key_of
 from journeyman.folds.workq import FoldedJob, expires_ns
 from journeyman.formats.keyspace import QueueTimeKey
 from journeyman.formats.keyspace.values import JobRecord
+from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.servers.core.store import UnreadableTold
 from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.servers.workq.completed import CompletedJobs
-from journeyman.servers.workq.persistence import PersistenceContext, tell_loaded
+from journeyman.servers.workq.persistence import PersistenceContext, extensions_of, tell_loaded
 from journeyman.servers.workq.store import Look, StoreRecorder
 from journeyman.servers.workq.store_loading import load_store
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import OperationOutcome, RemoveJob, Storage
+from journeyman.storage.folded import FoldedRecords, folded_ledger
+from journeyman.storage.folded import Report as FoldedReport
 from journeyman.units import NS_PER_MS
 
 PROMOTE_S: Final = 1.0
@@ -53,15 +58,16 @@ class StoreKeeping:
         self.storage = around.store
         told = UnreadableTold(around.messages)
         begin_ns = around.clock.monotonic_ns()
+        ledger, kept = _ledger_in(around, told.tell_key)
         loaded = load_store(
             self.storage,
             now_ns=around.clock.now_ns(),
             seed=random.getrandbits(63),
             report=told.tell,
+            extensions=extensions_of(kept, around.messages, in_store=True),
         )
         told.sum_up()
         self.queue = loaded.queue
-        self.queue.refuse_extensions()  # a record of the store has no place for them
         self.completed: CompletedJobs | None = CompletedJobs(self.storage, self.queue)
         self.storage.keep_totals()
         tell_loaded(
@@ -80,6 +86,7 @@ class StoreKeeping:
             self.storage,
             self.queue.job,
             loaded.delayed,
+            ledger=ledger,
             longest_life_ms=loaded.longest_life_ms,
             unwritten=loaded.unwritten,
         )
@@ -113,6 +120,25 @@ class StoreKeeping:
 
     def close(self) -> None:
         """The store is closed by the process."""
+
+
+def _ledger_in(
+    around: PersistenceContext, report: FoldedReport
+) -> tuple[FoldedRecords[LedgerRecord], list[LedgerRecord]]:
+    """The ledger of the store, and what it has for the work queue. It is that of the process, or
+    the work queue alone has one there: then the one of the process is on the disk, or off."""
+    assert around.store is not None
+    shared = None if around.ledger is None else around.ledger.folded
+    if around.ledger is not None and shared is not None:
+        return shared, around.ledger.take_together(*FAMILIES)
+    own, kept = folded_ledger(around.store), list[LedgerRecord]()
+
+    def each(record: LedgerRecord) -> None:
+        if key_of(record)[0] in FAMILIES:
+            kept.append(record)
+
+    own.load(each, report)
+    return own, kept
 
 
 class StoreUpkeep:

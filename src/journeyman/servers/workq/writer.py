@@ -65,7 +65,6 @@ from journeyman.servers.core.group_commit import (
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.workq.completed import CompletedJobs
 from journeyman.servers.workq.store import StoreRecorder
-from journeyman.storage import PutEntries
 
 REFUSALS = (commands.RefusedLine, JobMissing)
 
@@ -335,15 +334,14 @@ class WorkqWriter(GroupCommit):
         now_ns = batch.begun_ns = self._clock.now_ns()
         decide, outcomes = self._queue.decide, batch.outcomes
         has_children, completed = self._queue.has_children, self._completed
+        if completed is not None and completed.has_unread and completed.failure is None:
+            self._hold_back(batch, completed)
         for client, request in batch.requests:
             if has_children and self._queue.steps > MAX_STEPS:
                 self._put_back(batch, len(outcomes))
                 break
             kind = type(request)
             if completed is not None and completed.is_unread(request):
-                if completed.failure is None:
-                    self._put_back(batch, len(outcomes))
-                    break
                 batch.answer(client, client.render_failure())
                 outcomes.append(completed.failure)
                 continue
@@ -375,6 +373,18 @@ class WorkqWriter(GroupCommit):
             completed.note(batch.records)
         if batch.effects:  # all names at once: the file and the store keep them so
             batch.effects = [self._queue.paused]
+
+    def _hold_back(self, batch: Batch, completed: CompletedJobs) -> None:
+        """Leave to the next batch what needs jobs that were not read, and what their clients sent
+        after it. Others are served meanwhile."""
+        requests, batch.requests = batch.requests, []
+        clients, held = set[Any](), list[tuple[Any, Any]]()
+        for each in requests:
+            is_held = each[0] in clients or completed.is_unread(each[1])
+            (held if is_held else batch.requests).append(each)
+            if is_held:
+                clients.add(each[0])
+        self._wait_again(held)
 
     def _gather(
         self, batch: Batch, client: Any, request: Any, outcome: WorkqOutcome, now_ns: int
@@ -435,17 +445,13 @@ class WorkqWriter(GroupCommit):
 
     @property
     def _has_ledger_beside(self) -> bool:
-        is_in_store = self._ledger is not None and self._ledger.folded is not None
-        return is_in_store and isinstance(self._recorder, StoreRecorder)
+        return isinstance(self._recorder, StoreRecorder)
 
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None
         paused = batch.effects[0] if batch.effects else None
-        if isinstance(self._recorder, StoreRecorder) and self._has_ledger_beside:
-            assert self._ledger is not None
-            assert self._ledger.folded is not None
-            more = PutEntries(self._ledger.folded.changes(batch.ledger))
-            self._recorder.write(batch.records, paused, more)
+        if isinstance(self._recorder, StoreRecorder):
+            self._recorder.write(batch.records, paused, batch.ledger)
         else:
             self._recorder.write(batch.records, paused)
 

@@ -259,7 +259,7 @@ class ZtickWriter(GroupCommit):
 
     @property
     def _has_ledger_beside(self) -> bool:
-        return isinstance(self._recorder, ScheduleRecorder)
+        return isinstance(self._recorder, ScheduleRecorder) and self._ledger is not None
 
     def _wait_of(self, batch: Batch) -> Wait:  # noqa: ARG002 - all are appended
         return Wait.SYNC if isinstance(self._recorder, ZtickRecorder) else Wait.MORE
