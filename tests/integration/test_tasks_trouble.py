@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -113,6 +114,11 @@ def test_retries_keys_limits_and_what_follows_a_group_work_in_a_store_and_throug
         app.task(name="total")(sum)
         return server, app
 
+    def limited(app: jm.App) -> Any:
+        return app.task(
+            name="flaky", queue="flaky", retries=1, backoff=0.05, key="{name}", concurrency=1
+        )
+
     def flaky(name: str) -> int:
         assert name not in busy
         busy.add(name)
@@ -123,15 +129,14 @@ def test_retries_keys_limits_and_what_follows_a_group_work_in_a_store_and_throug
             raise ValueError("once")
         return 7
 
-    limited = {"queue": "flaky", "retries": 1, "backoff": 0.05, "key": "{name}", "concurrency": 1}
     server, app = start()
-    task = app.task(name="flaky", **limited)(flaky)
+    task = limited(app)(flaky)
     sent = jm.group(task.call(name) for name in "aab").then(app.tasks["total"]).send()
     asyncio.run(asyncio.wait_for(Worker(app, burst=True).run(), 60))
     app.close()
     server.kill()
     server, app = start()
-    app.task(name="flaky", **limited)(flaky)
+    limited(app)(flaky)
     job, deadline = app.job(sent.id), time.monotonic() + 60
     while not job.is_done():
         assert time.monotonic() < deadline, attempts

@@ -56,7 +56,12 @@ def by_law(raw: bytes) -> Spec | None:
 
 def in_one_step(raw: bytes) -> Spec | None:
     asked: list[str] = []  # a queue that is asked for is made: only of a job that is taken
-    job = waiting_job(ID.bytes, str(ID).encode(), raw, lambda name: asked.append(name) or NUMBER)
+
+    def number_of(name: str) -> int:
+        asked.append(name)
+        return NUMBER
+
+    job = waiting_job(ID.bytes, str(ID).encode(), raw, number_of)
     assert len(asked) == (job is not None)
     return None if job is None else job.spec
 

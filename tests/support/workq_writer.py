@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, cast
 
-import pytest
-
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.errors import JourneymanError
 from journeyman.formats.workq import Command, NewerCommand, Record
@@ -91,8 +89,8 @@ class Bench:
         self.clock = ManualClock()
         self.queue = WorkqEngine(seed=1)
         if store is not None:
-            now_ns, never = self.clock.now_ns(), pytest.fail
-            self.queue = load_store(store, now_ns=now_ns, seed=1, report=never).queue
+            now_ns = self.clock.now_ns()
+            self.queue = load_store(store, now_ns=now_ns, seed=1, report=unreadable).queue
         self.journal = Journal()
         recorder = self.journal if store is None else StoreRecorder(store, self.queue.job)
         self.troubles: list[JourneymanError | None] = []
@@ -130,6 +128,10 @@ class Bench:
         self.writer.submit(caller, requests)
         await self.settle()
         return caller.told[before:]
+
+
+def unreadable(key: str, reason: str) -> None:
+    raise AssertionError((key, reason))
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:

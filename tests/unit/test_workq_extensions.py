@@ -522,6 +522,23 @@ def test_growth_is_bounded(story: Story, monkeypatch: pytest.MonkeyPatch):
     assert reply.queues[0].limits == Limits(concurrency=2)
 
 
+def test_child_that_a_batch_adds_and_ends_stays_in_the_ledger_until_the_batch_is_durable(
+    story: Story,
+):
+    """Its job is in the log only then: a crash before would lose both."""
+    story.add(1)
+    after = AddOptions(after=(job_id(1),))
+    assert story.decide(Add(job_id(2), "q", 1, 20, b"", options=after)) == DONE
+    story.engine.begin_batch()
+    assert story.decide(Complete(job_id(1), b"")) == DONE
+    story.wait(61)
+    removed = [each for each in story.ledger if isinstance(each, JobOptionsRemoved)]
+    assert removed == []
+    story.engine.commit_batch()
+    story.wait(1)
+    assert isinstance(story.ledger[-1], JobOptionsRemoved)
+
+
 def test_records_of_the_ledger_that_make_no_sense_are_left_out():
     loaded = extensions.LoadedExtensions()
     limits: list[dict[str, Any]] = [{"rate": 5}, {"rate": "5", "per_ms": 1}, {"new": 1}]

@@ -240,6 +240,10 @@ class Extensions:
         tables = (self.options, self.workers, self.children_of, self.forgetting, self.lingering)
         return not any(tables)
 
+    def is_adding(self, job_id: bytes) -> bool:
+        """Whether the open batch has added this child."""
+        return self._undo is not None and job_id in self.added_now
+
     def is_to_be_forgotten(self, job_id: bytes) -> bool:
         """Whether the ledger still has something of a former job of this id."""
         return job_id in self.forgetting or job_id in self.lingering

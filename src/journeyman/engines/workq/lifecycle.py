@@ -490,7 +490,10 @@ def _forget_options(state: WorkqState) -> None:
     if not extensions.is_forgetting or state.now_ns < extensions.forget_at_ns:
         return
     for job_id in list(islice(extensions.forgetting, FORGET_LIMIT)):
-        state.forget_now(job_id)
+        if extensions.is_adding(job_id):  # not before the batch that adds it is durable
+            extensions.forget_at_ns = state.now_ns + 1
+        else:
+            state.forget_now(job_id)
     for parent in list(islice(extensions.forgetting_parents, FORGET_LIMIT)):
         extensions.drop(extensions.forgetting_parents, parent)
         state.ledger.append(ParentForgotten(state.instant, id_text(parent)))
