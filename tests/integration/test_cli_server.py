@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,12 +82,17 @@ def test_dead_jobs_are_listed_and_requeued(ask, url):
             worker.fail(job_id, b'{"error":"ValueError","message":"no","traceback":"line 1"}')
     failed = ask("result", ids[0])
     assert (failed.exit_code, failed.stdout) == (1, "line 1\n")
+    shown = text(ask("jobs", "show", ids[0])).splitlines()
+    assert [line.split(maxsplit=1)[-1] for line in shown[-2:]] == ["ValueError: no", "1"]
     dead = rows(ask("jobs", "ls", "dying", "--state", "dead", "--json"))
     assert [job["state"] for job in dead] == ["dead"] * 3
     assert text(ask("jobs", "requeue", ids[0])) == "1 requeued\n"
     assert text(ask("jobs", "requeue", "--queue", "dying")) == "2 requeued\n"
     assert rows(ask("jobs", "ls", "dying", "--state", "dead", "--json")) == []
     assert_one_line_error(ask("jobs", "requeue"), 2, "name the jobs")
+    assert_one_line_error(ask("jobs", "requeue", "--queue", "none"), 1, "no queue 'none' on this")
+    unknown = str(uuid.uuid4())
+    assert_one_line_error(ask("result", unknown), 1, f"no job {unknown} on this server")
 
 
 def test_jobs_that_run_or_are_done_are_listed(ask, url):

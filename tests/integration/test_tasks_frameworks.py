@@ -66,6 +66,9 @@ def test_flask_has_a_worker_command_and_the_url_of_its_configuration(url):
     assert done.exit_code == 0, done.output
     assert job.result(timeout=30) == "hello bob"
     app.close()
+    said = flask.test_cli_runner().invoke(args=["journeyman-worker", "--help"]).output
+    assert "--reload" in said
+    assert "MODULE:APP" not in said
 
 
 # -- FastAPI -------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from journeyman.client import InvalidRequest
 from journeyman.errors import UsageError
 from journeyman.tasks.envelope import Envelope, UnreadableJob
 from journeyman.tasks.options import Rate
+from journeyman.tasks.running import Delivery, prepare
 from journeyman.tasks.server import ServerBroker
 from journeyman.tasks.task import stable_id
 from journeyman.tasks.worker import QueueShare
@@ -231,6 +232,20 @@ def test_a_value_of_no_such_type_is_unreadable(kind):
             continue
         with pytest.raises(UnreadableJob):
             Envelope.decode(json.dumps(members).encode(), jm.JsonCodec())
+
+
+@pytest.mark.parametrize(
+    ("job_id", "hint"),
+    [
+        (stable_id("shop.gone"), r"app\? If it was removed: journeyman timetable rm shop.gone$"),
+        (stable_id("any"), r"app\?$"),
+    ],
+)
+def test_the_timetable_of_a_task_that_was_removed_is_named(job_id, hint):
+    payload = Envelope("shop.gone").encode(jm.JsonCodec())
+    prepared = prepare(app_with_tasks(), Delivery(str(job_id), "q", payload))
+    with pytest.raises(UnreadableJob, match=hint):
+        raise prepared.problem or AssertionError
 
 
 def test_the_envelope_is_documented_json():

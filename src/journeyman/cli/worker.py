@@ -93,6 +93,16 @@ def worker(
     return run_worker(running, grace_s=grace)
 
 
+def worker_of(app: App, name: str) -> click.Command:
+    """``journeyman worker`` for one app, inside of a framework's program."""
+    return click.Command(
+        name,
+        params=[option for option in worker.params if option.name != "app"],
+        callback=lambda **options: worker.callback(app=app, **options),  # type: ignore[misc]
+        help="Run the jobs of this application until SIGTERM.",
+    )
+
+
 def one_process(program: str, words: list[str]) -> list[str]:
     """This command line, for one process that does not reload; also of manage.py and flask."""
     kept: list[str] = []

@@ -16,10 +16,9 @@ Inside of a job ``current_app`` works, and extensions such as Flask-SQLAlchemy w
 
 from __future__ import annotations
 
-import click
 from flask import Flask
 
-from journeyman.cli.worker import worker
+from journeyman.cli.worker import worker_of
 from journeyman.tasks import App
 
 
@@ -37,12 +36,4 @@ class Journeyman:
             self._app.use_server(url)
         self._app.within(flask.app_context)
         flask.extensions["journeyman"] = self._app
-        command = click.Command(
-            "journeyman-worker",
-            params=[option for option in worker.params if option.name not in ("app", "reload_")],
-            callback=lambda **options: worker.callback(  # type: ignore[misc]
-                app=self._app, reload_=False, **options
-            ),
-            help="Run the jobs of this application.",
-        )
-        flask.cli.add_command(command)
+        flask.cli.add_command(worker_of(self._app, "journeyman-worker"))

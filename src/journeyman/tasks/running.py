@@ -27,7 +27,7 @@ from journeyman.tasks.envelope import MAX_BYTES, Envelope, Failure, UnreadableJo
 from journeyman.tasks.flows import ended, following_order
 from journeyman.tasks.jobs import CurrentJob, FailedJob, set_current, value_of
 from journeyman.tasks.options import Options, Seconds, max_attempts_of, seconds
-from journeyman.tasks.task import AnyTask
+from journeyman.tasks.task import AnyTask, stable_id
 from journeyman.units import MS_PER_S
 
 logger = logging.getLogger("journeyman.worker")
@@ -124,11 +124,11 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
         return Prepared(delivery, current, envelope, None, WorkerLost(delivery))
     task = app.tasks.get(envelope.task)
     if task is None:
-        problem = UnreadableJob(
-            f"unknown task {envelope.task[:_SHOWN_NAME]!r}: is its module imported by this worker's"
-            " app?"
-        )
-        return Prepared(delivery, current, envelope, None, problem)
+        name = envelope.task[:_SHOWN_NAME]
+        said = f"unknown task {name!r}: is its module imported by this worker's app?"
+        if delivery.job_id == str(stable_id(envelope.task)):  # as recurring.py makes them
+            said += f" If it was removed: journeyman timetable rm {name}"
+        return Prepared(delivery, current, envelope, None, UnreadableJob(said))
     return Prepared(delivery, current, envelope, task)
 
 

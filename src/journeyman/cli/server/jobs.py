@@ -101,7 +101,7 @@ def add(
 def result(server: str | None, as_json: bool, job_id: str, wait: float) -> int:
     """Print the result of a job. Exit code 1 if it failed or is not done."""
     with connected(WorkQueue, server) as client:
-        found = client.result(job_id, wait_ms=round(wait * MS_PER_S))
+        found = _existing(client.result, job_id, wait_ms=round(wait * MS_PER_S))
     if found is None:
         raise JourneymanError(f"job {job_id} is not done; wait for it with --wait SECONDS")
     if as_json:
@@ -157,7 +157,13 @@ def show_job(server: str | None, as_json: bool, job_id: str) -> None:
         if found.state in (WorkJobState.COMPLETED, WorkJobState.FAILED):
             ending = client.result(job_id)
             row["result"] = None if ending is None else ending.result
-    show_one(row, as_json)
+    if found.state is WorkJobState.FAILED and not as_json:
+        failure = Failure.decode(row["result"] or b"")
+        row["result"] = str(failure)
+        show_one(row, as_json)
+        click.echo(failure.traceback.rstrip())
+    else:
+        show_one(row, as_json)
 
 
 @jobs.command("requeue")
@@ -173,7 +179,7 @@ def requeue(server: str | None, ids: tuple[str, ...], queue: str | None) -> None
         for job_id in ids:
             _existing(client.requeue, job_id)
             count += 1
-        while queue and (some := client.requeue_all(queue, limit=PAGE)):
+        while queue and (some := _of_queue(client.requeue_all, queue, limit=PAGE)):
             count += some
     click.echo(f"{count} requeued")
 
@@ -196,15 +202,19 @@ def _listed(client: WorkQueue, queue: str, state: str, limit: int) -> list[JobIn
         "dead": client.inspect_dead_jobs,
     }[state]
     found: list[JobInfo] = []
+    while len(found) < limit:
+        page = _of_queue(ask, queue, offset=len(found), limit=min(PAGE, limit - len(found)))
+        found += page
+        if not page:
+            break
+    return found
+
+
+def _of_queue(ask: Any, queue: str, **options: int) -> Any:
     try:
-        while len(found) < limit:
-            page = ask(queue, offset=len(found), limit=min(PAGE, limit - len(found)))
-            found += page
-            if not page:
-                break
+        return ask(queue, **options)
     except NotFound:
         raise JourneymanError(f"no queue {queue!r} on this server") from None
-    return found
 
 
 def _row(job: JobInfo) -> dict[str, Any]:
@@ -278,9 +288,9 @@ def _moment(text: str) -> datetime:
     return _EPOCH + timedelta(seconds=ns // NS_PER_S, microseconds=ns % NS_PER_S // 1000)
 
 
-def _existing(act: Any, job_id: str) -> None:
+def _existing(act: Any, job_id: str, **options: int) -> Any:
     try:
-        act(job_id)
+        return act(job_id, **options)
     except NotFound:
         raise _unknown(job_id) from None
 

@@ -13,7 +13,7 @@ from django.db import close_old_connections
 from django.utils.module_loading import autodiscover_modules
 
 from journeyman.cli.errors import exit_code_for
-from journeyman.cli.worker import worker
+from journeyman.cli.worker import worker_of
 from journeyman.errors import UsageError
 from journeyman.tasks.worker.program import load_app
 
@@ -37,12 +37,14 @@ class Command(BaseCommand):  # type: ignore[misc]
             raise CommandError('set JOURNEYMAN = {"APP": "module:app"} in the settings')
         autodiscover_modules("tasks")
         try:
-            load_app(where).within(fresh_connections)
+            app = load_app(where)
         except UsageError as error:
             raise CommandError(str(error)) from None
+        app.within(fresh_connections)
         given = [word for word in words if word != "--"]
+        name = "manage.py journeyman_worker"
         code = exit_code_for(
-            lambda: worker.main([where, *given], prog_name="worker", standalone_mode=False),
+            lambda: worker_of(app, name).main(given, prog_name=name, standalone_mode=False),
             debug=False,
         )
         if code:
