@@ -44,9 +44,18 @@ def test_a_full_disk_refuses_commands_of_a_server_with_a_store(
     assert outcome.was_refused
 
 
-@pytest.mark.parametrize("engine", ["rocksdb", "sqlite"])
-def test_a_store_whose_sync_finds_no_room_ends_the_server(tmp_path: Path, engine: str):
+@pytest.mark.parametrize(
+    ("engine", "call", "error"),
+    [
+        ("rocksdb", "fdatasync", "ENOSPC"),
+        ("rocksdb", "write", "EIO"),
+        ("sqlite", "fdatasync", "EIO"),
+    ],
+)
+def test_a_store_that_may_hold_what_failed_ends_the_server(
+    tmp_path: Path, engine: str, call: str, error: str
+):
     """Refused, it would come back with the next start: the store's log may hold it."""
-    outcome = run(tmp_path, Fault("fdatasync", "ENOSPC", "20"), engine)
+    outcome = run(tmp_path, Fault(call, error, "20"), engine)
     assert outcome.injected == 1
     assert outcome.has_ended

@@ -5,9 +5,9 @@
     ...                                     or before the server has even started
     the end stop the load, do and read all that is left, check the history
 
-The load and the checks are those of journeyman.testing.simulation, on real sockets: each answer is
-noted, jobs must be linearizable, leases exclusive, items in order; no occurrence may be missing.
-Programs of jobs append ``<life> <job>`` to a file.
+The load and the checks are those of journeyman.testing.simulation, on real sockets, HTTP included:
+each answer is noted, jobs must be linearizable, leases exclusive, items in order; no occurrence may
+be missing. Programs of jobs append ``<life> <job>`` to a file.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from unittest import mock
 from journeyman.testing.simulation.cast import Cast
 from journeyman.testing.simulation.clients import (
     FAN_OUT_PORT,
+    HTTP_PORT,
     SCHEDULE_PORT,
     WORK_PORT,
     ClientPace,
@@ -52,7 +53,7 @@ SETTINGS = {
     "kestrel.checkpoint_interval_ms": "50",
     "kestrel.window_items": "50",
 }
-_NAMES = {SCHEDULE_PORT: "schedule", WORK_PORT: "work", FAN_OUT_PORT: "fan-out"}
+_NAMES = {SCHEDULE_PORT: "schedule", WORK_PORT: "work", FAN_OUT_PORT: "fan-out", HTTP_PORT: "http"}
 
 
 @dataclass(slots=True)
@@ -63,11 +64,13 @@ class WholeTally:
     operations: int = 0
     checked: int = 0
     occurrences: int = 0
+    over_http: int = 0  # of the operations
 
     def __str__(self) -> str:
         return (
-            f"{self.kills.total()} kills, {self.operations} operations, {self.checked} of them "
-            f"checked for linearizability, {self.occurrences} occurrences of timetables"
+            f"{self.kills.total()} kills, {self.operations} operations ({self.over_http} over "
+            f"HTTP), {self.checked} of them checked for linearizability, {self.occurrences} "
+            "occurrences of timetables"
         )
 
 
@@ -127,9 +130,13 @@ class SocketWire:
 class WholeCycles:
     """The loop. AssertionError: what was answered does not hold."""
 
-    def __init__(self, directory: Path, *, seed: int, load_s: float = MAX_LOAD_S) -> None:
-        """``load_s``: how long the load goes on, at most, after ENOUGH operations."""
+    def __init__(
+        self, directory: Path, *, seed: int, load_s: float = MAX_LOAD_S, http_every: int = 1
+    ) -> None:
+        """``load_s``: how long the load goes on, at most, after ENOUGH operations. ``http_every``:
+        HTTP is on in the first of so many lives; it makes a start dearer."""
         self.directory = directory
+        self._http_every = http_every
         self._load_s = load_s
         self.tally = WholeTally()
         self._seed = seed
@@ -146,9 +153,10 @@ class WholeCycles:
 
     def connect(self, loop: Any, port: int) -> SocketWire:
         del loop
-        if not self._server.ports or self._server.process.poll() is not None:
+        number = self._server.ports.get(_NAMES[port])
+        if number is None or self._server.process.poll() is not None:
             raise ConnectionCut
-        self._wires.append(SocketWire(self._server.ports[_NAMES[port]]))
+        self._wires.append(SocketWire(number))
         return self._wires[-1]
 
     # -- the loop --
@@ -172,13 +180,14 @@ class WholeCycles:
             timetables=TIMETABLES,
             program=PROGRAM,
             settle_ms=SETTLE_MS,
+            has_http=True,
         )
         await asyncio.to_thread(self._start)
         await cast.set_up()
         cast.begin()
         for number in range(cycles):
             kind = KILLS[number] if number < len(KILLS) else self._random.choice(KILLS)
-            await self._cycle(kind)
+            await self._cycle(kind, notes)
             each(kind)
             assert not notes.wrong, notes.wrong[:5]
         await cast.stop()
@@ -189,12 +198,13 @@ class WholeCycles:
         assert not errors, errors[:5]
         assert await asyncio.to_thread(self._server.stop) == 0
         tally = self.tally
-        tally.operations = len(self._history.operations)
+        tally.operations, tally.over_http = len(self._history.operations), notes.over_http
         tally.checked, tally.occurrences = cast.check(self._runs())
 
-    async def _cycle(self, kind: str) -> None:
+    async def _cycle(self, kind: str, notes: Notes) -> None:
         enough, deadline = len(self._history.operations) + ENOUGH, time.monotonic() + 60
-        while len(self._history.operations) < enough:
+        over_http = notes.over_http + ("http" in self._server.ports)  # one at least
+        while len(self._history.operations) < enough or notes.over_http < over_http:
             assert time.monotonic() < deadline, f"no load: {self._server.lines[-20:]}"
             await asyncio.sleep(0.01)
         await asyncio.sleep(self._random.uniform(0, self._load_s))
@@ -218,8 +228,10 @@ class WholeCycles:
         self._wires.clear()
 
     def _new_life(self) -> WholeProcess:
+        has_http = self._life % self._http_every == 0
         self._life += 1
-        return WholeProcess(self.directory, settings=SETTINGS)
+        http = {"http.listen": "127.0.0.1:0"} if has_http else {}
+        return WholeProcess(self.directory, settings={**SETTINGS, **http})
 
     def _start(self, *, wait: bool = True) -> None:
         with mock.patch.dict(os.environ, LEDGER_LIFE=str(self._life)):

@@ -21,7 +21,8 @@ _PROCESS = re.compile(r"process=(\d+)")
 
 
 class WholeProcess(ScheduleProcess):
-    """Its files are below ``directory / "data"``. ``ports``: by "schedule", "work", "fan-out".
+    """Its files are below ``directory / "data"``. ``ports``: by "schedule", "work", "fan-out",
+    and "http" if it is on.
 
     ``prefix``: the command that runs the server, such as strace.
     """
@@ -50,7 +51,8 @@ class WholeProcess(ScheduleProcess):
         super().start(wait=wait)
         if wait:
             found = {name: int(self.wait_for_line(line)[1]) for name, line in _PORTS.items()}
-            self.ports = {"schedule": self.port, **found}
+            http = {"http": self.http_port} if self.http_port else {}
+            self.ports = {"schedule": self.port, **found, **http}
         return self
 
     def _start(self, words: list[str]) -> subprocess.Popen[str]:

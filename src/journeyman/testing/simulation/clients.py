@@ -51,6 +51,7 @@ class Notes:
     puts: dict[str, dict[str, Operation]] = field(default_factory=dict)  # by queue and item
     came: dict[str, list[tuple[str, Operation]]] = field(default_factory=dict)  # by reader
     wrong: list[str] = field(default_factory=list)
+    over_http: int = 0  # changes that were answered
     number: int = 0
 
     def next_number(self) -> int:
@@ -510,6 +511,7 @@ class HttpClient(Process):
         self._end(operation, *await self._ask("POST", path, {"data": item}))
 
     def _end(self, operation: Operation, status: int, answer: Any) -> None:
+        self.notes.over_http += 1
         if status // 100 != 2 and status not in (404, 503):
             self.complain(f"{operation}: {status} {answer}")
         self.history.end(operation, {2: OK, 4: NOT_FOUND}.get(status // 100, REFUSED))
