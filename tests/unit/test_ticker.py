@@ -25,18 +25,20 @@ class Timer:
 class Table:
     """A loop that has only timers, a clock, and the next due time."""
 
-    def __init__(self, framerate: int = 512) -> None:
+    def __init__(self, framerate: int = 512, rounding_s: float = 1 / S) -> None:
         self.clock = ManualClock()
         self.due_ns: int | None = None
         self.fired_ns: list[int] = []
         self.timers: list[Timer] = []
         self.made = 0
+        self.rounding_s = rounding_s
         loop = cast(asyncio.AbstractEventLoop, self)
         self.ticker = Ticker(loop, self.clock, lambda: self.due_ns, self.fire, framerate=framerate)
 
     def call_later(self, seconds: float, call: Any) -> Timer:
         self.made += 1
-        timer = Timer(self.clock.monotonic_ns() + round(seconds * S), call)
+        rounded_s = round(seconds / self.rounding_s) * self.rounding_s
+        timer = Timer(self.clock.monotonic_ns() + round(rounded_s * S), call)
         self.timers.append(timer)
         return timer
 
@@ -66,6 +68,16 @@ def test_it_fires_at_the_due_time():
     table.run(10)
     assert len(table.fired_ns) == 1
     assert 0 <= table.fired_ns[0] - due_ns <= 2_000_000
+
+
+@pytest.mark.parametrize("after_us", [300, 700, 2_400, 2_500, 2_600, 9_500])
+def test_a_loop_that_rounds_to_milliseconds_makes_nothing_late(after_us: int):
+    table = Table(rounding_s=0.001)
+    due_ns = table.due_ns = table.clock.now_ns() + after_us * 1_000
+    table.ticker.look()
+    table.run(0.02, step_s=0.000_05)
+    assert len(table.fired_ns) == 1
+    assert 0 <= table.fired_ns[0] - due_ns <= 50_000
 
 
 def test_nothing_due_sets_no_timer():

@@ -43,6 +43,7 @@ from journeyman.units import NS_PER_S
 
 RECHECK_S = 1.0
 SPARE_PART = 32  # of the times a second
+ROUNDING_S = 0.0005  # by which uvloop is late or early: it knows whole milliseconds
 
 
 class Ticker:
@@ -100,6 +101,8 @@ class Ticker:
         if delay_s >= RECHECK_S:  # nothing is due yet
             delay_s = delay_to_second(self._loop, RECHECK_S)
             self._timer_ns = now_ns + int(delay_s * NS_PER_S)
+        elif delay_s > ROUNDING_S:  # rather early: for the rest uvloop looks turn by turn
+            delay_s -= ROUNDING_S
         self._timer = self._loop.call_later(delay_s, self._ring)
 
     def hold_off(self, seconds: float) -> None:
