@@ -7,12 +7,15 @@ have completed are in memory only while a command names them.
 from __future__ import annotations
 
 from collections import defaultdict
+from uuid import UUID
 
+import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import invariant, precondition, rule
 
 from journeyman.engines.workq.engine import Decidable
 from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
+from journeyman.engines.workq.job import WAITING, opened
 from journeyman.folds import ledger as ledger_fold
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.workq.commands import NO_LIMITS, InspectJob, Limits
@@ -134,12 +137,27 @@ class ExtensionsInStore(ExtensionMachine):
         super().limit(name, chosen)
 
     @precondition(lambda self: self.batch is None)
-    @rule()
-    def crash(self) -> None:
-        self.model.now_ns += 1_013  # records have moments of their own, a little ahead of the time
+    @rule(down_ns=st.sampled_from((1_013, 61_370_091)))
+    def crash(self, down_ns: int) -> None:
+        """Records have moments of their own, a little ahead of the time."""
+        self.model.now_ns += down_ns
         self._load()
         self.model.restart_in_store()
+        for job_id, job in sorted(self.model.jobs.items()):
+            if job.expires_ns <= self.model.now_ns:
+                self.model.end(job_id)
         self.let_time_pass()
+
+    @precondition(lambda self: self.batch is None)
+    @rule()
+    def promote(self) -> None:
+        assert not self.recorder.promote(self.model.now_ns)
+        for job_id, entry in self.engine._state.jobs:
+            _, stage, _, _, _, moment_ns, _ = opened(entry)
+            record = self.storage.get_job(UUID(bytes=job_id))
+            assert record is not None
+            if stage in WAITING:
+                assert record.status == ("delayed" if moment_ns else "waiting")
 
     @invariant()
     def the_store_is_whole_and_has_nothing_that_is_over(self) -> None:
@@ -152,8 +170,9 @@ class ExtensionsInStore(ExtensionMachine):
         for record in folded_ledger(self.storage).records():
             family, key = ledger_fold.key_of(record)
             found[family].add(key)
-        assert found["job-options"] == {*map(id_text, (*extensions.options, *extensions.children))}
-        assert not extensions.forgetting
+        known = (*extensions.options, *extensions.children, *extensions.forgetting)
+        assert found["job-options"] == {*map(id_text, known)}
+        assert not extensions.lingering
         marked = (*extensions.marked, *extensions.forgetting_parents)
         assert found["parent"] == {*map(id_text, marked)}
         counted = [each for queue in self.engine._state.queues.by_number for each in queue.counted]

@@ -382,6 +382,7 @@ def snapshot(engine: WorkqEngine) -> dict[str, object]:
             list(queue.dead),
             queue.limits,
             list(queue.starts),
+            list(queue.counted),
             {key: list(starts) for key, starts in queue.key_rates.starts.items()},
             queue.leased,
             dict(queue.key_leased),

@@ -16,7 +16,7 @@ Not here: queues and jobs of the work queue, which are found in many ways (recor
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from threading import Lock
 from typing import Any, Final, Generic, TypeVar
@@ -60,10 +60,11 @@ class FoldedRecords(Generic[R]):
         self._lock = Lock()
         self._next = 0  # known once it was loaded
 
-    def load(self, each: Callable[[R], None], report: Report) -> int:
-        """Every record in the order of writing; how many there are."""
+    def load(self, each: Callable[[R], None], report: Report, family: str = "") -> int:
+        """Every record in the order of writing, or those of a family; how many there are."""
+        prefix = self._prefix + (f"{family}:".encode() if family else b"")
         with self._storage.backend.view() as view:
-            entries = sorted(view.scan(*prefix_range(self._prefix)), key=itemgetter(1))
+            entries = sorted(view.scan(*prefix_range(prefix)), key=itemgetter(1))
         for key, value in entries:
             try:
                 entry = self._codec.decode(value, _NUMBER_BYTES)
@@ -80,11 +81,11 @@ class FoldedRecords(Generic[R]):
                 self._next = max(self._next, last + 1)
         return len(entries)
 
-    def records(self) -> Iterator[R]:
-        """All that can be read."""
+    def records(self, family: str = "") -> list[R]:
+        """All that can be read, or those of a family."""
         found: list[R] = []
-        self.load(found.append, lambda *_: None)
-        return iter(found)
+        self.load(found.append, lambda *_: None, family)
+        return found
 
     def changes(self, records: Sequence[R]) -> Changes:
         """What these records change, if they are written next."""

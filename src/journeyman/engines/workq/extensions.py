@@ -374,7 +374,7 @@ class Extensions:
     def forget_options(self, job_id: bytes, options: JobOptions, now_ns: int) -> None:
         """The same, of a job that has ended; a rate may still count its leases by its key. If too
         many have such keys, the one that ended first is forgotten."""
-        if not options.key or not self.key_period_ns:
+        if not options.key or not self.key_period_ns or self.in_store:
             self.forget(job_id, now_ns)
             return
         self.put(self.lingering, job_id, now_ns + self.key_period_ns)

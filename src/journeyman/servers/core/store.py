@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 from journeyman import errors
 from journeyman.config import Persistence, Settings, WorkqPersistence
 from journeyman.folds import ledger as ledger_fold
+from journeyman.formats.ledger import KINDS, is_state
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.formats.ledger import is_state
 from journeyman.formats.ztick import Record
 from journeyman.logs.ledger.log import Absorbing
 from journeyman.servers.core.server_log import ServerLog
@@ -146,11 +147,14 @@ class StoredLedger:
         return self._histories >= HISTORIES_TO_LOOK
 
     def records(self) -> Iterator[LedgerRecord]:
-        return self.folded.records()
+        return iter(self.folded.records())
 
     def compact(self, keeps: Callable[[LedgerRecord], bool]) -> None:
+        """Of states the last one is all that there is, and they may be very many."""
         self._histories = 0
-        gone = [record for record in self.folded.records() if not keeps(record)]
+        families = {kind.family for kind in KINDS.values() if kind.key is None}
+        records = chain.from_iterable(map(self.folded.records, sorted(families)))
+        gone = [record for record in records if not keeps(record)]
         for some in in_batches(gone):
             self._apply(self.folded.removal(some))
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 
 from journeyman.errors import JourneymanError
-from journeyman.formats.ledger import CODEC, ActionAudited, Instant
+from journeyman.formats.ledger import CODEC, ActionAudited, Instant, Record
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.http import records
 from journeyman.servers.http.v1.backend import HttpBackend
+from journeyman.storage.folded import FoldedRecords
 
 MAX_CHARS = 500  # of a target, and of an outcome
 
@@ -61,7 +62,7 @@ class Audits:
         if ledger is None:
             return []
         if ledger.folded is not None:
-            return await asyncio.to_thread(_read_stored, ledger, limit, until_ns)
+            return await asyncio.to_thread(_read_stored, ledger.folded, limit, until_ns)
         place = self._backend.settings.ledger.path
         return await asyncio.to_thread(self._read, place, limit, until_ns)
 
@@ -76,7 +77,9 @@ class Audits:
         return found[:limit]
 
 
-def _read_stored(ledger: Ledger, limit: int, until_ns: int | None) -> list[ActionAudited]:
-    audits = [record for record in ledger.records() if isinstance(record, ActionAudited)]
+def _read_stored(
+    ledger: FoldedRecords[Record], limit: int, until_ns: int | None
+) -> list[ActionAudited]:
+    audits = [r for r in ledger.records("audit") if isinstance(r, ActionAudited)]
     found = [r for r in audits if until_ns is None or r.logged.unix_ns <= until_ns]
     return found[: -limit - 1 : -1]
