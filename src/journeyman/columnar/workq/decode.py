@@ -134,10 +134,11 @@ def hop(data: Buffer, offset: int, target: int) -> int:
     return at.hop(as_bytes(data), checked_offset(data, offset), target)
 
 
-def count(data: Buffer) -> tuple[int, int]:
-    """How many records of a segment are adds, and how many are not: quickly, nothing is checked."""
+def count(data: Buffer, limit: int) -> tuple[int, int]:
+    """How many of the first records of a segment are adds, and how many are not; nothing is
+    checked."""
     start = first_offset(CODEC, data, None)
-    return (0, 0) if isinstance(start, Ending) else at.count(as_bytes(data), start)
+    return (0, 0) if isinstance(start, Ending) else at.count(as_bytes(data), start, limit)
 
 
 def _columns(log: Bytes, fields: Ints, payloads: bool) -> list[Column]:

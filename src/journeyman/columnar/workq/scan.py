@@ -113,10 +113,11 @@ def hop(data: Bytes, position: int, target: int) -> int:
 
 
 @kernel
-def count(data: Bytes, position: int) -> tuple[int, int]:
-    """How many records are adds, and how many are not, by SIZE alone; hidden ones are adds here."""
+def count(data: Bytes, position: int, limit: int) -> tuple[int, int]:
+    """How many of the next records are adds, and how many are not, by SIZE alone; hidden ones are
+    adds here."""
     adds, others = 0, 0
-    while position < data.size:
+    while position < data.size and adds + others < limit:
         payload, end = _frame(data, position)
         if end <= payload:
             break

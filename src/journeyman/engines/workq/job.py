@@ -38,6 +38,10 @@ other programs have. It has one thing more: until when a retry is delayed.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
+from functools import cache
+from itertools import chain
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
@@ -382,3 +386,34 @@ def moment_of(key: bytes) -> int:
 
 def id_in(key: bytes) -> bytes:
     return key[_MOMENT_BYTES:]
+
+
+# -- very many jobs, from the process that reads a large log --
+
+
+class ReadyRows(NamedTuple):
+    """Adds of jobs that are ready, of one queue, or have completed, in the order of the log; all
+    end to end."""
+
+    specs: bytes
+    ends: array[int]  # where each spec begins, and the last one ends
+    expiries: bytes  # their keys: see moment_key
+    by_shard: array[int]  # the rows of the first shard, then those of the next
+    ids: bytes  # in that order
+    counts: Sequence[int]  # of the rows of each shard
+
+
+_CUT_AT_ONCE = 512
+
+
+@cache
+def _cutter(size: int) -> Struct:
+    return Struct(f"{size}s" * _CUT_AT_ONCE)
+
+
+def cut(data: bytes, size: int) -> list[bytes]:
+    """Pieces of one size, end to end; by a Struct, in a quarter of the time of slices."""
+    whole = len(data) - len(data) % (size * _CUT_AT_ONCE)
+    pieces = list(chain.from_iterable(_cutter(size).iter_unpack(memoryview(data)[:whole])))
+    pieces += [data[at : at + size] for at in range(whole, len(data), size)]
+    return pieces

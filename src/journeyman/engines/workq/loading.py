@@ -28,11 +28,10 @@ of loading agree (tests/property/test_workq_loading.py).
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq import dependencies
@@ -50,8 +49,10 @@ from journeyman.engines.workq.job import (
     WAITING,
     Entry,
     Progress,
+    ReadyRows,
     Spec,
     begin_lease,
+    cut,
     end_lease,
     entry_of,
     expires_ns_of,
@@ -294,18 +295,6 @@ class WorkqLoader:
         assembly.key_starts = self._key_starts
 
 
-class ReadyRows(NamedTuple):
-    """Adds of jobs that are ready, of one queue, or have completed, in the order of the log; all
-    end to end."""
-
-    specs: bytes
-    ends: array[int]  # where each spec begins, and the last one ends
-    expiries: bytes  # their keys: see job.moment_key
-    by_shard: array[int]  # the rows of the first shard, then those of the next
-    ids: bytes  # in that order
-    counts: Sequence[int]  # of the rows of each shard
-
-
 class BulkLoader:
     """Takes the rows of a log in order; ``finish`` ends it.
 
@@ -404,11 +393,6 @@ class BulkLoader:
         self._ready, self._keys, self._touched = {}, [], set()
         fold.give(assembly)
         return assembly.finish()
-
-
-def cut(data: bytes, size: int) -> list[bytes]:
-    """Pieces of one size, end to end."""
-    return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 def _wakes_ns(progress: Progress) -> int:

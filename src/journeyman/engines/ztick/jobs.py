@@ -23,10 +23,11 @@ another object, and ``is`` shows whether an object is still the present state of
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from struct import Struct
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from journeyman.engines.sharded_dict import ShardedDict, Snapshot
 from journeyman.engines.ztick.retention import EndedJobs
@@ -238,6 +239,16 @@ class JobListing:
         if not seen:
             raise StopIteration
         return rows
+
+
+class ShardedRows(NamedTuple):
+    """Rows of a log about jobs: those of the first shard in the order of the log, then the next."""
+
+    counts: Sequence[int]  # of the rows of each shard
+    jobs: bytes  # packed, end to end
+    ends: array[int]  # where each begins, and the last one ends
+    names: str | None  # their identifiers, a line each; None: one is more than a line
+    has_removals: bool
 
 
 class ZtickJobTable:

@@ -16,10 +16,8 @@ far its run has come is unknown. By default it runs again, so every job runs at 
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from itertools import islice, pairwise
-from typing import NamedTuple
 
 from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.ztick.engine import MAX_RUNS, ZtickEngine
@@ -27,6 +25,7 @@ from journeyman.engines.ztick.jobs import (
     REMOVED,
     STATUS_AT,
     Job,
+    ShardedRows,
     ZtickJobTable,
     identifier_of,
     pack_rows,
@@ -37,16 +36,6 @@ from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleSet
 
 NAMES_IN_NOTE = 10
 GATHERED_JOBS = 512  # single ones are added in columns too: half the time
-
-
-class ShardedRows(NamedTuple):
-    """Rows of a log about jobs: those of the first shard in the order of the log, then the next."""
-
-    counts: Sequence[int]  # of the rows of each shard
-    jobs: bytes  # see jobs.py, end to end
-    ends: array[int]  # where each begins, and the last one ends
-    names: str | None  # their identifiers, a line each; None: one is more than a line
-    has_removals: bool
 
 
 class ZtickLoader:

@@ -22,8 +22,7 @@ from journeyman.columnar.seals import is_proven
 from journeyman.columnar.ztick import decode as columnar
 from journeyman.disk import Disk, RealDisk
 from journeyman.engines.sharded_dict import SHARDS
-from journeyman.engines.ztick.jobs import HEAD_BYTES, REMOVED
-from journeyman.engines.ztick.loading import ShardedRows
+from journeyman.engines.ztick.jobs import HEAD_BYTES, REMOVED, ShardedRows
 from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, JobSet, Status
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
