@@ -14,6 +14,7 @@ from journeyman.client import errors
 from journeyman.client.ztick import AsyncSchedule, Job, Rule, Schedule
 from journeyman.formats.ztick import Awf, Direct, Http, Redis, Shell, Status
 from tests.support.client_kinds import of
+from tests.support.ports import free_port
 from tests.support.scripted_peer import Cut, Exchange, ScriptedPeer
 from tests.support.servers.schedule_process import ScheduleProcess
 from tests.support.servers.stalling_proxy import StallingProxy
@@ -124,16 +125,19 @@ def test_calls_that_may_be_repeated_are_and_the_others_say_so(make):
 
 @pytest.mark.parametrize("make", [Schedule, of(AsyncSchedule)])
 def test_server_that_was_restarted_meanwhile_is_noticed_before_a_call(tmp_path: Path, make):
-    with ScheduleProcess(tmp_path) as first, make(port=first.port, timeout_s=30.0) as client:
+    listen = f"127.0.0.1:{free_port()}"
+    with (
+        ScheduleProcess(tmp_path, controller__listen=listen) as first,
+        make(port=first.port, timeout_s=30.0) as client,
+    ):
         client.set("kept", FAR_NS)
         assert first.stop() == 0
-        with ScheduleProcess(tmp_path, controller__listen=f"127.0.0.1:{first.port}"):
+        with ScheduleProcess(tmp_path, controller__listen=listen):
             assert client.remove("kept")  # not AnswerLost
 
 
 def test_a_server_that_is_not_there_is_said_at_once():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with pytest.raises(errors.CannotConnect, match=f"cannot connect to 127.0.0.1:{port}"):
         Schedule(port=port).set("a", 1)
 

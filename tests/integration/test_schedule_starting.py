@@ -9,6 +9,7 @@ from pathlib import Path
 
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, RuleSet, Shell, Status
 from journeyman.servers.core.bulk_child import BULK_BYTES
+from tests.support.ports import free_port
 from tests.support.servers.schedule_process import ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
@@ -84,12 +85,11 @@ def test_a_log_that_is_a_directory_is_an_error(tmp_path):
 
 
 def test_a_port_can_be_taken_over_at_once(tmp_path):
-    with ScheduleProcess(tmp_path) as server:
-        with server.client() as client:
-            client.ask("r GET x")
-            assert server.stop() == 0
-        port = server.port
-    with ScheduleProcess(tmp_path, controller__listen=f"127.0.0.1:{port}") as server:
+    listen = f"127.0.0.1:{free_port()}"
+    with ScheduleProcess(tmp_path, controller__listen=listen) as server, server.client() as client:
+        client.ask("r GET x")
+        assert server.stop() == 0
+    with ScheduleProcess(tmp_path, controller__listen=listen) as server:
         assert server.stat()["jobs_total"] == "0"
 
 

@@ -13,13 +13,12 @@ import pytest
 import journeyman as jm
 from journeyman.client import NotFound, Refused
 from journeyman.tasks.worker import QueueShare, Worker
+from tests.support.ports import free_port
 from tests.support.servers.task_worker import WorkerProcess
 from tests.support.servers.workq_process import WorkqProcess
 
 SLOW = """
-import time
-from concurrent.futures import ThreadPoolExecutor
-from uuid import UUID
+import os, time
 import journeyman as jm
 
 app = jm.App(lease=20)
@@ -27,16 +26,18 @@ app = jm.App(lease=20)
 @app.task(name="slow")
 def slow() -> str:
     open("began", "w").close()
-    time.sleep(1.5)
-    open("ended", "w").close()
+    while not os.path.exists("go"):
+        time.sleep(0.02)
     return "kept"
 """
 
 
 def test_a_stopped_worker_waits_for_the_server_to_report_what_it_did(tmp_path):
     (tmp_path / "shop.py").write_text(SLOW)
-    server = WorkqProcess(tmp_path, workq__cmdlog_sync="always").start()
-    url = f"journeyman://127.0.0.1:{server.workq_port}"
+    port = free_port()  # the same for both servers: no connection may get it meanwhile
+    where = {"workq.cmdlog_sync": "always", "workq.listen": f"127.0.0.1:{port}"}
+    server = WorkqProcess(tmp_path, settings=where).start()
+    url = f"journeyman://127.0.0.1:{port}"
     app = jm.App(url)
     job = app.task(name="slow")(lambda: None).send()
     with WorkerProcess(tmp_path, "shop:app", url=url) as worker:
@@ -44,15 +45,14 @@ def test_a_stopped_worker_waits_for_the_server_to_report_what_it_did(tmp_path):
             time.sleep(0.02)
         server.kill()
         worker.process.terminate()
+        (tmp_path / "go").touch()
         worker.wait_for("done slow")
         worker.wait_for("trying again in")
         assert worker.process.poll() is None
-        again = WorkqProcess(
-            tmp_path, workq__cmdlog_sync="always", workq__listen=f"127.0.0.1:{server.workq_port}"
-        ).start()
+        again = WorkqProcess(tmp_path, settings=where).start()
         try:
             assert job.result(timeout=60) == "kept"
-            assert worker.process.wait(60) == 0
+            assert worker.wait() == 0
         finally:
             app.close()
             again.kill()
@@ -177,12 +177,12 @@ def test_a_worker_shows_its_token_and_says_why_it_is_refused(tmp_path):
         job = app.task(name="twice")(lambda n: n).send(21)
         words = ("shop:app", "-q", "shop.mail", "--burst")
         with WorkerProcess(tmp_path, *words, url=app.url) as worker:
-            assert worker.process.wait(60) == 0
+            assert worker.wait() == 0
         assert job.result(timeout=60) == 42
         app.close()
         with WorkerProcess(tmp_path, "shop:app", url=f"journeyman://sk_no@{where}") as worker:
             worker.wait_for("journeyman: error: auth_failed: CLIENT-ERROR Authentication failed")
-            assert worker.process.wait(60) == 1
+            assert worker.wait() == 1
         with WorkerProcess(tmp_path, "shop:app", "-q", "far", url=app.url) as worker:
             worker.wait_for("journeyman: error: CLIENT-ERROR Insufficient namespace scope")
-            assert worker.process.wait(60) == 1
+            assert worker.wait() == 1

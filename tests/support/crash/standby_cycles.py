@@ -85,10 +85,10 @@ class StandbyCycles:
         self._active, self._standby = self._servers
 
     def begin(self) -> None:
-        for server in self._servers:
-            server.start(wait=False)
-            server.wait_for_line("standing by|active: ")
+        self._active.start(wait=False)
         self._wait_for_answer(self._active)
+        self._standby.start(wait=False)
+        self._standby.wait_for_line("standing by: another server has the store")
         assert self._active.ask(TIMETABLE) == "r OK"
         self._begin_extensions()
 
@@ -147,7 +147,7 @@ class StandbyCycles:
         self._active, self._standby = self._standby, self._active
         if frozen is not None:
             frozen.process.send_signal(signal.SIGCONT)
-            assert frozen.process.wait(LIMIT_S) == 1, frozen.lines
+            assert frozen.wait() == 1, frozen.lines
             assert any("took this database over" in line for line in frozen.lines), frozen.lines
         for load in loads:
             load.join(LIMIT_S)

@@ -84,7 +84,7 @@ def run(directory: Path, fault: Fault, engine: str = "") -> Outcome:
     try:
         server.start()
     except AssertionError:
-        assert server.process.wait(60), "it has started, and did not say so"
+        assert server.wait(), "it has started, and did not say so"
         return Outcome(0, False, True, trace.read_text().count("(INJECTED)"))
     with server:
         sender = Sender(server.ports)
@@ -93,7 +93,7 @@ def run(directory: Path, fault: Fault, engine: str = "") -> Outcome:
         has_ended = not sender.refused and sender.answered < len(COMMANDS)
         if not has_ended:
             server.kill()
-        server.process.wait(60)
+        server.wait()
         now_ns = time.time_ns()
     injected = trace.read_text().count("(INJECTED)")
     disk, store = SimulatedDisk(), data / "store"

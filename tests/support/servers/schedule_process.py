@@ -61,6 +61,7 @@ class ScheduleProcess:
             "controller.listen": "127.0.0.1:0",
             "schedule.retention": "0",  # tests plan jobs for 1970; see test_retention.py
             "http.enabled": "false",
+            "limits.auth_timeout_ms": "60000",  # a test may be slow to say its token
             "workq.enabled": "false",
             "kestrel.enabled": "false",
         }
@@ -122,12 +123,13 @@ class ScheduleProcess:
         deadline = time.monotonic() + START_TIMEOUT_S
         with self._heard:
             while True:
+                is_last_look = not self._listener.is_alive()  # then all lines are there
                 for line in self.lines:
                     if match := re.search(pattern, line):
                         return match
                 left = deadline - time.monotonic()
                 assert left > 0, f"no line {pattern!r} in {self.lines}"
-                assert self.process.poll() is None or left > START_TIMEOUT_S - 5, self.lines
+                assert not is_last_look, self.lines
                 self._heard.wait(min(left, 0.5))
 
     def stop(self, *, by: int = signal.SIGTERM) -> int:
@@ -135,11 +137,14 @@ class ScheduleProcess:
         return self.wait()
 
     def wait(self) -> int:
-        return self.process.wait(STOP_TIMEOUT_S)
+        """Its exit code. All that it said is in ``lines``."""
+        code = self.process.wait(STOP_TIMEOUT_S)
+        self._listener.join(STOP_TIMEOUT_S)
+        return code
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        self.wait()
 
     def client(self, **options: object) -> LineClient:
         return LineClient(self.port, **options)  # type: ignore[arg-type]
@@ -186,7 +191,7 @@ class ScheduleProcess:
     ) -> None:
         if self.process.poll() is None:
             self.kill()
-        self._listener.join(STOP_TIMEOUT_S)
+        self.wait()
 
     def _listen_to_stderr(self) -> None:
         assert self.process.stderr is not None

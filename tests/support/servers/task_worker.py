@@ -59,7 +59,13 @@ class WorkerProcess:
     def stop(self) -> int:
         """SIGTERM; the exit code."""
         self.process.terminate()
-        return self.process.wait(PATIENCE_S)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Its exit code. All that it said is in ``lines``."""
+        code = self.process.wait(PATIENCE_S)
+        self._reader.join(PATIENCE_S)
+        return code
 
     def _read(self) -> None:
         assert self.process.stderr is not None

@@ -69,6 +69,6 @@ class WholeProcess(ScheduleProcess):
         """The server itself: what traces it ends then."""
         if self._prefix:
             os.kill(int(self.wait_for_line(_PROCESS)[1]), signal.SIGKILL)
-            self.process.wait()
+            self.wait()
         else:
             super().kill()
