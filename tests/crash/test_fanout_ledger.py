@@ -6,11 +6,16 @@ longer. The rest shows that the book itself tells what it is there to tell.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from journeyman.folds.kestrel import fold_reader
+from journeyman.formats.framing import scan
 from journeyman.formats.kestrel import READER, ReadDone, ReadHead
 from tests.support.crash.fanout_ledger import FanBook
 from tests.support.crash.fanout_ledger_cycles import KILLS, FanCycles
+from tests.support.crash.fanout_ledger_load import FanReaderThread
 from tests.support.servers.fanout_process import FanOutProcess
 
 
@@ -27,6 +32,16 @@ def test_kills_at_random_moments_lose_nothing_and_bring_nothing_back(tmp_path):
 class LostCheckpoint(FanCycles):
     """Between a kill and the start behind it, a checkpoint is set back to the beginning."""
 
+    segment_bytes = 100_000_000  # all items stay, so what was checkpointed can come again
+
+    def _wait_for_load(self, answered: Callable[[], int], enough: int | None = None) -> None:
+        super()._wait_for_load(answered, enough)
+        self._server.wait_until(self._has_checkpoint, "a has finished something, and it is saved")
+
+    def _has_checkpoint(self) -> bool:
+        data = (self.directory / "queues" / "fan.read.a").read_bytes()
+        return fold_reader(entry.record for entry in scan(READER, data)[0]).is_past(1)
+
     def _start(self) -> FanOutProcess:
         for path in (self.directory / "queues").glob("fan.read.a"):
             path.write_bytes(
@@ -36,7 +51,19 @@ class LostCheckpoint(FanCycles):
 
 
 class CutSegment(FanCycles):
-    """Between a kill and the look at the files, the segments lose all their items."""
+    """Between a kill and the look at the files, the segments lose all their items. One reader has
+    confirmed none of them."""
+
+    def _readers(self, count: int, queue: str) -> list[FanReaderThread]:
+        readers = super()._readers(count, queue)
+        for idle in readers:
+            if idle.reader == "c":
+                idle.client.close()
+        return [reader for reader in readers if reader.reader != "c"]
+
+    def _wait_for_load(self, answered: Callable[[], int], enough: int | None = None) -> None:
+        super()._wait_for_load(answered, enough)
+        self._server.wait_until(lambda: self._books["fan"].stored > 0, "an item is stored")
 
     def _look(self) -> None:
         for path in (self.directory / "queues").glob("fan.[0-9]*"):

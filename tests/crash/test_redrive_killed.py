@@ -4,29 +4,43 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
+from functools import partial
+from pathlib import Path
 
 from journeyman.disk import RealDisk
 from journeyman.formats import ztick
 from journeyman.formats.framing import scan
 from journeyman.spark.redrive.redrive import read_done
+from tests.support.runner_world import wait_until
 from tests.support.servers.schedule_process import ScheduleProcess
 
 PROGRAM = """
-import sys
+import signal, sys
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.spark.redrive.redrive import RedriveLedger, redrive_rows
 from journeyman.spark.sinks.server import ServerOptions
 
-port, record, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+port, record, count, stop = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+
+def rows_until(stop):
+    for n in range(count):
+        if n == stop:
+            signal.pause()
+        yield {"identifier": f"job.{n}", "execution_ns": n}
+
 options = ServerOptions.parse({"door": "ztick", "address": "127.0.0.1:" + port, "batchSize": "5"})
-rows = ({"identifier": f"job.{n}", "execution_ns": n} for n in range(count))
 with RedriveLedger(RealDisk(), record) as ledger:
     print("begun", flush=True)
-    redrive_rows(rows, options, ledger, SystemClock(), at_ns=None)
+    redrive_rows(rows_until(stop), options, ledger, SystemClock(), at_ns=None)
 """
 COUNT = 400
+KILLS = 8
+ROWS_A_LIFE = 45  # each life is killed on its way through these, or where it waits behind them
+
+
+def has_grown(path: Path, size: int) -> bool:
+    return path.stat().st_size > size
 
 
 def test_no_job_goes_twice_when_redrives_are_killed_again_and_again(tmp_path):
@@ -34,26 +48,23 @@ def test_no_job_goes_twice_when_redrives_are_killed_again_and_again(tmp_path):
     record = tmp_path / "redrive.jsonl"
     (tmp_path / "server").mkdir()
     with ScheduleProcess(tmp_path / "server", database__logfile_path="log") as server:
-        kills = 0
-        while len(read_done(RealDisk(), str(record))) < COUNT:
-            assert kills < 60
+        for kill in range(KILLS + 1):
+            assert len(read_done(RealDisk(), str(record))) < COUNT
+            stop = ROWS_A_LIFE * (kill + 1) if kill < KILLS else COUNT
+            size = record.stat().st_size if record.exists() else 0
+            words = [str(server.port), str(record), str(COUNT), str(stop)]
             process = subprocess.Popen(
-                [sys.executable, "-c", PROGRAM, str(server.port), str(record), str(COUNT)],
-                stdout=subprocess.PIPE,
+                [sys.executable, "-c", PROGRAM, *words], stdout=subprocess.PIPE
             )
             assert process.stdout is not None
             with process.stdout:
                 process.stdout.readline()
-                if kills < 8:
-                    size = record.stat().st_size
-                    while record.stat().st_size < size + 700 * (kills % 4) + 1:
-                        if process.poll() is not None:
-                            break
-                        time.sleep(0.0005)
-                    process.kill()  # no matter if it has ended by itself
+                if kill < KILLS:
+                    enough = size + 400 * (kill % 4)
+                    wait_until(partial(has_grown, record, enough), "a kill is due")
+                    process.kill()
                 process.wait()
-            kills += 1
-        assert kills > 3
+        assert len(read_done(RealDisk(), str(record))) == COUNT
         server.stop()
     entries, _ = scan(ztick.CODEC, (tmp_path / "server" / "log").read_bytes())
     planned = [

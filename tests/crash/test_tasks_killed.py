@@ -11,4 +11,4 @@ def test_every_job_is_done_and_none_after_it_was_acknowledged(tmp_path):
 
     assert world.kills["server"] > 0
     assert world.kills["worker"] > 0
-    assert len(world.acknowledged_ns) == 120
+    assert len(world.acknowledged) == 120

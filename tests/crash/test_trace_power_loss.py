@@ -50,10 +50,11 @@ def traced(directory: Path, engine: str) -> tuple[WholeProcess, list[Event], int
         assert sender.send(COMMANDS[half:])
         sender.close()
         server.kill()
+        killed_ns = time.time_ns()
     events = list(events_of(trace, server.data))
     replies = [event for event in events if event.kind == "reply"]
     assert len(replies) == len(COMMANDS), [each.data for each in replies]
-    return server, events, time.time_ns()
+    return server, events, killed_ns
 
 
 def test_every_system_call_of_a_server(tmp_path: Path):

@@ -89,12 +89,13 @@ def names(directory: Path, count: int = 5_000) -> str:
 def children(directory: Path, jobs: int = 300, most: int = 20) -> str:
     with WholeProcess(directory, settings={"schedule.max_runs": str(most)}) as server:
         with server.client() as client:
-            _all_ok(client, ['1 RULE SET r job. shell "sleep 0.05"'])
+            _all_ok(client, ['1 RULE SET r job. shell "until [ -e go ]; do sleep 0.1; done"'])
             _all_ok(client, [f"1 SET job.{n} 1700000000000000000" for n in range(jobs)])
-        seen = 0
-        while int(server.stat()["jobs_executed"]) < jobs:
-            seen = max(seen, _children(server.process.pid))
-        assert 0 < seen <= most + 1, seen  # and the one that ends them with a killed server
+        server.wait_until(lambda: _children(server.process.pid) >= most, "all that may run")
+        seen = _children(server.process.pid)
+        assert seen <= most + 1, seen  # and the one that ends them with a killed server
+        (directory / "go").touch()
+        server.wait_until(lambda: int(server.stat()["jobs_executed"]) == jobs, "all have run")
     calls = "vfork,fork,clone"  # threads come from clone3
     fault = ["-e", f"trace={calls}", "-e", f"inject={calls}:error=EAGAIN:when=1+"]
     second = directory / "second"

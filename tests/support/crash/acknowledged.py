@@ -24,6 +24,7 @@ from journeyman.testing.simulation.world import World
 FAR_NS = 4_000_000_000_000_000_000
 PORTS = {"schedule": 5678, "work": 9922, "fan-out": 22133}
 TTL_MS = 2_000_000_000
+TTR_MS = 3_600_000  # a lease outlives the test, however slow the machine is
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def _work(number: int, text: str, state: int | None, lines: int = 1) -> Command:
 
 def _add(number: int) -> Command:
     body = f"payload {number:03d}"
-    head = f"add {job_id(number)} q 60000 {TTL_MS} {len(body)} -max-fails=3"
+    head = f"add {job_id(number)} q {TTR_MS} {TTL_MS} {len(body)} -max-fails=3"
     return _work(number, f"{head}\r\n{body}\r\n", 0)
 
 

@@ -2,10 +2,11 @@
 
     cycle: send jobs --> kill -9 a worker or the server, at a random moment --> start it again
 
-Every run of a job is a line ``number started_ns`` in a file. At the end:
+Every run of a job is a line ``number attempt`` in a file. At the end:
 
 - every job that was sent has a line, and a result
-- no job has a line that began after its completion was acknowledged (its result was seen)
+- no job has a line of an attempt that it did not have when its result was seen: it was not leased
+  again. One leased before may run late: its worker may have been slow, and lost its lease.
 
 Not a test itself; scripts/task_kills.py runs as many cycles as it is asked to.
 """
@@ -19,7 +20,8 @@ from pathlib import Path
 from uuid import UUID
 
 import journeyman as jm
-from journeyman.client import ClientError
+from journeyman.client import ClientError, WorkQueue
+from tests.support.ports import free_port
 from tests.support.servers.task_worker import WorkerProcess
 from tests.support.servers.workq_process import WorkqProcess
 
@@ -33,7 +35,7 @@ _runs = os.open("runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 @app.task(name="count", retries=2, backoff=0.05)
 def count(number: int) -> int:
-    os.write(_runs, b"%d %d\\n" % (number, time.time_ns()))
+    os.write(_runs, b"%d %d\\n" % (number, jm.job().attempt))
     time.sleep(random.choice((0, 0, 0.01, 0.1)))
     if number % 7 == 0 and jm.job().attempt == 1:
         raise ValueError("once")
@@ -48,16 +50,14 @@ class TaskCycles:
         self._directory = directory
         self._chance = random.Random(seed)
         (directory / "shop.py").write_text(TASKS)
-        self._server = WorkqProcess(
-            directory, data__directory=directory / "data", workq__cmdlog_sync="always"
-        ).start()
-        self._port = self._server.workq_port
+        self._port = free_port()  # the same for each server: no connection may get it meanwhile
+        self._server = self._start()
         self._url = f"journeyman://127.0.0.1:{self._port}?timeout_s=5"
         self._workers = [self._worker() for _ in range(workers)]
         app = jm.App(self._url, lease=1)
         self._task = app.task(name="count", retries=2)(lambda number: number)
         self.sent: dict[int, str] = {}
-        self.acknowledged_ns: dict[int, int] = {}
+        self.acknowledged: dict[int, int] = {}  # how many attempts it had when its result was seen
         self.kills = {"server": 0, "worker": 0}
 
     def run(self, cycles: int, jobs_per_cycle: int = 30) -> None:
@@ -69,7 +69,7 @@ class TaskCycles:
                 time.sleep(self._chance.uniform(0, 0.15))
                 self._kill()
             deadline = time.monotonic() + PATIENCE_S
-            while len(self.acknowledged_ns) < len(self.sent):
+            while len(self.acknowledged) < len(self.sent):
                 assert time.monotonic() < deadline, f"not done: {self._missing()}"
                 time.sleep(0.05)
         finally:
@@ -77,19 +77,27 @@ class TaskCycles:
         self.check()
 
     def check(self) -> None:
-        started: dict[int, list[int]] = {}
+        runs: dict[int, list[int]] = {}
         for line in (self._directory / "runs").read_text().splitlines():
-            number, at_ns = map(int, line.split())
-            started.setdefault(number, []).append(at_ns)
-        assert sorted(started) == sorted(self.sent), "a job was never run"
+            number, attempt = map(int, line.split())
+            runs.setdefault(number, []).append(attempt)
+        assert sorted(runs) == sorted(self.sent), "a job was never run"
         again = {
-            number: moments
-            for number, moments in started.items()
-            if max(moments) > self.acknowledged_ns[number]
+            number: attempts
+            for number, attempts in runs.items()
+            if max(attempts) > self.acknowledged[number]
         }
         assert not again, f"run after their completion was acknowledged: {again}"
 
     # -- details -----------------------------------------------------------------------------------
+
+    def _start(self) -> WorkqProcess:
+        return WorkqProcess(
+            self._directory,
+            data__directory=self._directory / "data",
+            workq__cmdlog_sync="always",
+            workq__listen=f"127.0.0.1:{self._port}",
+        ).start()
 
     def _worker(self) -> WorkerProcess:
         return WorkerProcess(self._directory, "shop:app", "-c", "4", url=self._url).__enter__()
@@ -114,12 +122,7 @@ class TaskCycles:
         if self._chance.random() < 0.4:
             self.kills["server"] += 1
             self._server.kill()
-            self._server = WorkqProcess(
-                self._directory,
-                data__directory=self._directory / "data",
-                workq__cmdlog_sync="always",
-                workq__listen=f"127.0.0.1:{self._port}",
-            ).start()
+            self._server = self._start()
         else:
             self.kills["worker"] += 1
             place = self._chance.randrange(len(self._workers))
@@ -127,29 +130,32 @@ class TaskCycles:
             self._workers[place] = self._worker()
 
     def _watch(self) -> None:
-        """Note when the result of each job is first seen."""
+        """Note how many attempts each job had when its result was first seen."""
         app = jm.App(self._url)
-        while len(self.acknowledged_ns) < len(self.sent) or self._server is not None:
+        while not self._is_closed:
             for number, job_id in list(self.sent.items()):
-                if number in self.acknowledged_ns:
+                if number in self.acknowledged:
                     continue
                 try:
                     ending = app.broker.ending(UUID(job_id), 0)
+                    if ending is not None:
+                        assert ending.succeeded
+                        self.acknowledged[number] = self._attempts(job_id)
                 except ClientError:
                     time.sleep(0.02)
-                    continue
-                if ending is not None:
-                    assert ending.succeeded
-                    self.acknowledged_ns[number] = time.time_ns()
             time.sleep(0.01)
-            if self._is_closed:
-                break
         app.close()
+
+    def _attempts(self, job_id: str) -> int:
+        with WorkQueue(port=self._port) as queue:
+            found = queue.inspect_job(job_id)
+        assert found is not None
+        return found.attempts
 
     _is_closed = False
 
     def _missing(self) -> list[int]:
-        return [number for number in self.sent if number not in self.acknowledged_ns]
+        return [number for number in self.sent if number not in self.acknowledged]
 
     def _close(self) -> None:
         self._is_closed = True

@@ -36,7 +36,7 @@ MAX_START_S = 0.2  # servers of tests begin with everything imported: see server
 CLEANING_LIMIT_S = 60.0
 SEGMENT_BYTES = 20_000
 ASKED_AHEAD = 50  # jobs of one round trip, when all are compared
-DRAINED_S = 2.0  # longer than the longest TTR of a job that may be leased in the end
+DRAINED_S = 1.0  # longer than the longest TTR of a job that may be leased in the end
 
 # Jobs that live for a day put cleaning off for hours; here every segment is cleaned every time.
 THOROUGH = """
@@ -210,14 +210,11 @@ class WorkCycles(KillLoop[WorkTally, WorkqProcess]):
             line = self._book.line(job_id)
             if line.result is None and line.ttr_s > DRAINED_S:
                 self._finish(client, job_id)  # it may be leased for longer than we want to wait
-        quiet_since = time.monotonic()
-        while time.monotonic() - quiet_since < DRAINED_S:
+        sent_s = time.time()
+        while (job := client.lease(*QUEUES, wait=int(DRAINED_S * 1000))) is not None:
+            self._book.leased(job.job_id, job.payload.decode(), sent_s, time.time())
+            self._finish(client, job.job_id)
             sent_s = time.time()
-            job = client.lease(*QUEUES, wait=500)
-            if job is not None:
-                self._book.leased(job.job_id, job.payload.decode(), sent_s, time.time())
-                self._finish(client, job.job_id)
-                quiet_since = time.monotonic()
         client.close()
 
     def _finish(self, client: WorkWire, job_id: str) -> None:
