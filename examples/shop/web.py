@@ -21,7 +21,7 @@ def signup(email: str) -> ResponseReturnValue:
 
 @web.post("/reports/<int:customer>")
 def order_report(customer: int) -> ResponseReturnValue:
-    job = build_report.send(customer, seconds=1.0)
+    job = build_report.send(customer, seconds=3.0)
     return jsonify(job=job.id, is_new=job.is_new), 202
 
 
