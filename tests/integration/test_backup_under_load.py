@@ -158,11 +158,11 @@ def found_in(where: Path, data: Path) -> dict[str, list[int]]:
             WorkQueue(port=server.port_of("work queue")) as work,
             KestrelClient(port=server.port_of("fan-out queues")) as queues,
         ):
-            jobs = sorted(
+            planned = sorted(
                 int(job.identifier.removeprefix("job.")) for job in schedule.query("job.")
             )
-            leased = iter(lambda: work.lease("work", wait_ms=1), None)
-            numbers = sorted(int(job.payload) for job in leased)
+            leased = iter(lambda: work.lease_many("work", wait_ms=1, max_jobs=100), [])
+            numbers = sorted(int(job.payload) for jobs in leased for job in jobs)
             items = [int(item) for item in iter(lambda: queues.get("orders"), None)]
         assert server.stop() == 0
-    return {"schedule": jobs, "work": numbers, "items": items}
+    return {"schedule": planned, "work": numbers, "items": items}

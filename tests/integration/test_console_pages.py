@@ -49,13 +49,22 @@ class Visitor:
 
     def ask(self, method: str, path: str, body: str = "", kind: str = FORM) -> tuple[int, str]:
         headers = {"Cookie": self._cookie} | ({"Content-Type": kind} if body else {})
-        self._connection.request(method, path, body.encode() or None, headers)
-        response = self._connection.getresponse()
+        try:
+            response = self._send(method, path, body, headers)
+        except (http.client.RemoteDisconnected, ConnectionError):  # it was idle for too long
+            self._connection.close()
+            response = self._send(method, path, body, headers)
         text = response.read().decode()
         given_cookie = response.headers.get("Set-Cookie", "")
         self._cookie = given_cookie.partition(";")[0] or self._cookie
         self.location = response.headers.get("Location", "")
         return response.status, text
+
+    def _send(
+        self, method: str, path: str, body: str, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
+        self._connection.request(method, path, body.encode() or None, headers)
+        return self._connection.getresponse()
 
     def close(self) -> None:
         self._connection.close()

@@ -22,6 +22,7 @@ class PlainServer(ScheduleProcess):
         super().__init__(directory, config=config)
         services = ("controller", "workq", "kestrel") if not config else ("controller",)
         self._settings = {f"{name}.listen": "127.0.0.1:0" for name in services}
+        self._settings["http.enabled"] = "false"  # its own port may be in use on this machine
         self._options = options
 
     def start(self, *, wait: bool = True) -> PlainServer:

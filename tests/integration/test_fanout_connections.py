@@ -66,7 +66,7 @@ def send_in_background(client: FanOutClient, *parts: bytes) -> threading.Thread:
 @pytest.mark.parametrize("ahead", ["", "version\r\n" * 50])
 def test_who_leaves_while_it_waits_takes_no_item(server: FanOutProcess, leave: str, ahead: str):
     with server.reader() as client:
-        before = connections(client)
+        server.wait_until(lambda: connections(client) == 1, "those of other tests are gone")
         waiting = server.reader()
         waiting.send(f"get left/t=60000\r\n{ahead}")
         server.wait_until(lambda: client.stats().get("queue_left_waiters") == "1", "it waits")
@@ -76,7 +76,7 @@ def test_who_leaves_while_it_waits_takes_no_item(server: FanOutProcess, leave: s
             waiting.close()
         else:
             getattr(waiting, leave)()
-        server.wait_until(lambda: connections(client) == before, "it is gone")
+        server.wait_until(lambda: connections(client) == 1, "it is gone")
         assert client.put("left", b"x") == "STORED"
         assert client.get("left") == b"x"
         waiting.close()
@@ -227,12 +227,12 @@ def test_one_who_does_not_fetch_can_leave(server: FanOutProcess):
     with server.reader() as client:
         for _ in range(20):
             client.put("abandoned", item)
-        before = connections(client)
+        server.wait_until(lambda: connections(client) == 1, "those of other tests are gone")
         slow = server.reader()
         slow.send(b"get abandoned/open\r\nget abandoned/close/open\r\n" * 20)
-        server.wait_until(lambda: connections(client) > before)
+        server.wait_until(lambda: connections(client) == 2)
         slow.close()
-        server.wait_until(lambda: connections(client) == before, "it is gone")
+        server.wait_until(lambda: connections(client) == 1, "it is gone")
         server.wait_until(lambda: client.stats()["queue_abandoned_open_transactions"] == "0")
         assert client.get("abandoned/t=10000") == item
 

@@ -58,7 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScheduleProcess
     directory = tmp_path_factory.mktemp("attacks")
     (directory / "tokens.toml").write_text(TOKENS)
     (directory / "tokens.toml").chmod(0o600)
-    own = ALL_SERVICES | {"controller.auth_file": "tokens.toml", "limits.http_timeout_ms": "2000"}
+    own = ALL_SERVICES | {"controller.auth_file": "tokens.toml", "limits.http_timeout_ms": "20000"}
     with ScheduleProcess(directory, settings=own) as running:
         yield running
 

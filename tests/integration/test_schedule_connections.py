@@ -154,7 +154,7 @@ def test_ten_thousand_idle_connections_cost_little(tmp_path):
             server.wait_until(
                 lambda: int(server.stat()["connections"]) == idle_count + 1, "all are counted"
             )
-            assert (resident_bytes(server) - before) / idle_count < 40_000
+            assert resident_bytes(server) - before < 40_000 * idle_count + 10_000_000
         finally:
             for each in idle:
                 each.close()
@@ -169,6 +169,15 @@ def open_files_allowed(wanted: int) -> int:
     return wanted if most == resource.RLIM_INFINITY else min(wanted, most - 1000)
 
 
+def is_answered(server: ScheduleProcess) -> bool:
+    with server.client() as client:
+        try:
+            client.send("r GET x")
+        except OSError:
+            return False
+        return client.read_line() is not None
+
+
 def test_too_many_connections_are_refused_and_come_back(tmp_path):
     with ScheduleProcess(tmp_path, limits__connections=3, log__level="debug") as server:
         clients = [server.client() for _ in range(3)]
@@ -179,7 +188,7 @@ def test_too_many_connections_are_refused_and_come_back(tmp_path):
         clients.pop().close()
         server.wait_for_line(r"DEBUG client connected client=127\.0\.0\.1:\d+")
         server.wait_for_line(r"DEBUG client disconnected client=127\.0\.0\.1:\d+")
-        assert server.ask("r GET x").startswith("r ERROR")
+        server.wait_until(lambda: is_answered(server), "there is room again")
         for client in clients:
             client.close()
 

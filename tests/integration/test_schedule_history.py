@@ -27,6 +27,7 @@ def test_every_run_is_noted_with_its_rule_times_and_outcome(tmp_path):
         server.ask("r SET lonely 19")
         server.wait_for_status("no.1", "failed")
         server.wait_for_status("ok.1", "executed")
+        server.wait_for_status("lonely", "failed")
         assert server.stop() == 0
         after_ns = time.time_ns()
     runs = {run["job"]: run for run in history(tmp_path)}

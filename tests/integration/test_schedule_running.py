@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 
+from tests.support.runner_world import is_running, wait_until
 from tests.support.servers.schedule_process import ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
@@ -22,7 +22,8 @@ def test_a_due_job_runs_once_and_is_executed(tmp_path):
         assert server.ask(f'r RULE SET rule job. shell "{command}"') == "r OK"
         due_ns = now_ns() + 300_000_000
         assert server.ask(f"r SET job.1 {due_ns}") == "r OK"
-        assert server.ask("r GET job.1") == f"r OK planned {due_ns}"
+        shown = server.ask("r GET job.1")
+        assert shown == f"r OK planned {due_ns}" or now_ns() >= due_ns
         server.wait_for_status("job.1", "executed")
         assert now_ns() >= due_ns
         assert (tmp_path / "ran").read_text() == "job.1\n"
@@ -176,7 +177,7 @@ def test_runs_that_take_too_long_are_ended_at_the_stop(tmp_path):
         pid = int(server.wait_for_text("pid"))
         assert server.stop() == 0
         server.wait_for_line("1 runs were cut off")
-        assert not alive(pid)
+        wait_until(lambda: not is_running(pid), "its program has ended")
     with ScheduleProcess(tmp_path, schedule__interrupted="fail") as server:
         server.wait_for_status("job.1", "failed")
 
@@ -190,7 +191,7 @@ def test_a_second_signal_stops_at_once(tmp_path):
         server.wait_for_line("SIGINT: stopping")
         server.process.send_signal(signal.SIGINT)
         assert server.wait() == 1
-        assert not alive(pid)
+        wait_until(lambda: not is_running(pid), "its program has ended")
 
 
 def test_what_was_received_before_the_stop_is_answered(tmp_path):
@@ -226,11 +227,3 @@ def test_messages_can_be_json(tmp_path):
         assert server.stop() == 0
         server.wait_for_line("stopped")
     assert {json.loads(line)["level"] for line in server.lines} == {"info"}
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True

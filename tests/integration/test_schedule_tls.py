@@ -21,7 +21,7 @@ def server(tmp_path_factory) -> Iterator[ScheduleProcess]:
         tmp_path_factory.mktemp("tls"),
         controller__tls_cert=DATA / "server_chain.pem",
         controller__tls_key=DATA / "server_key.pem",
-        limits__handshake_timeout_ms=1000,
+        limits__handshake_timeout_ms=60_000,  # a test may be slow to shake hands
     ) as running:
         yield running
 
@@ -68,8 +68,16 @@ def test_a_plaintext_client_is_closed_and_nobody_else_is_harmed(server):
         assert other.ask("r GET none").startswith("r ERROR not_found")
 
 
-def test_a_client_that_never_shakes_hands_is_closed(server):
-    with LineClient(server.port) as client:
+def test_a_client_that_never_shakes_hands_is_closed(tmp_path):
+    with (
+        ScheduleProcess(
+            tmp_path,
+            controller__tls_cert=DATA / "server_chain.pem",
+            controller__tls_key=DATA / "server_key.pem",
+            limits__handshake_timeout_ms=100,
+        ) as server,
+        LineClient(server.port) as client,
+    ):
         assert drain(client.socket) == b""
 
 
@@ -79,6 +87,7 @@ def test_connections_without_a_handshake_count_against_the_limit(tmp_path):
         controller__tls_cert=DATA / "server_chain.pem",
         controller__tls_key=DATA / "server_key.pem",
         limits__connections=3,
+        limits__handshake_timeout_ms=60_000,
     ) as server:
         silent = [LineClient(server.port) for _ in range(3)]
         with LineClient(server.port) as one_more:

@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
@@ -18,15 +20,29 @@ PATIENCE_S = 60.0
 
 
 class Manager:
-    """The socket of a service manager."""
+    """The socket of a service manager. What comes is taken at once: the system keeps ten messages,
+    and drops others."""
 
     def __init__(self, address: str | bytes) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind(address)
-        self.socket.settimeout(PATIENCE_S)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(address)
+        self._address = address
+        self._heard: Queue[str] = Queue()
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        while message := self._socket.recv(4096).decode():
+            self._heard.put(message)
+
+    def close(self) -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as last:
+            last.sendto(b"", self._address)
+        self._listener.join()
+        self._socket.close()
 
     def hear(self) -> str:
-        return self.socket.recv(4096).decode()
+        return self._heard.get(timeout=PATIENCE_S)
 
     def wait_for(self, message: str) -> None:
         """Signs of life may come before it, and nothing else."""
@@ -38,7 +54,7 @@ class Manager:
 def manager(tmp_path: Path) -> Iterator[Manager]:
     manager = Manager(str(tmp_path / "notify"))
     yield manager
-    manager.socket.close()
+    manager.close()
 
 
 def test_server_reports_each_stage_of_its_life(tmp_path, manager, monkeypatch):
@@ -70,7 +86,7 @@ def test_abstract_socket_is_found():
     manager = Manager(b"\0" + name.encode())
     ServiceManager(f"@{name}").ready()
     assert manager.hear() == "READY=1"
-    manager.socket.close()
+    manager.close()
 
 
 @pytest.mark.parametrize("address", [None, "", "/nowhere/at/all"])

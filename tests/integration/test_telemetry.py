@@ -283,6 +283,7 @@ def test_prometheus_reads_the_figures_of_a_running_server(tmp_path):
         client.ask(f"r SET job.1 {time.time_ns()}")
         client.ask("r GET nobody")
         server.wait_for_status("job.1", "executed")
+        server.wait_until(lambda: server.stat()["connections"] == "2", "the others are closed")
         connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
         connection.request("GET", "/metrics")
         response = connection.getresponse()

@@ -20,7 +20,7 @@ from journeyman import cli
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
 cli.main()
 """
-LINE = "add 00000000-0000-4000-8000-{:012} q 1000 60000 {}"
+LINE = "add 00000000-0000-4000-8000-{:012} q 1000 600000 {}"
 OVER_MS = 300
 BIG = b"x" * 50_000
 

@@ -54,9 +54,13 @@ def test_worker_that_waits_gets_its_job_when_there_is_room(tmp_path: Path):
 
 def test_lease_that_runs_out_while_the_disk_is_full_is_given_out_when_there_is_room(tmp_path: Path):
     with WorkqProcess(tmp_path) as server, server.worker() as client, server.worker() as worker:
-        client.add("q", ttr=300)
+        for name in ("q", "other"):
+            client.add(name, ttr=300)
+        before = segment(server).stat().st_size
+        assert client.lease("other") is not None
+        size = segment(server).stat().st_size
+        limit(server, size + (size - before) + 1)  # room for one more lease
         assert client.lease("q") is not None
-        limit(server, segment(server).stat().st_size + 1)
         worker.send_lease("q", wait=60_000)
         server.wait_for_line("ERROR the command log cannot be written")
         assert client.inspect("queue q") != "-NOT-FOUND"
@@ -76,7 +80,8 @@ def test_failed_sync_ends_the_process(tmp_path: Path, sync: str):
         (tmp_path / "fail").touch()
         client.send("add 00000000-0000-4000-8000-000000000001 q 1000 60000 1\r\nx\r\n")
         answer = client.read_to_the_end()
-        assert answer == (b"" if sync == "always" else b"+OK\r\n")
+        # With an interval, the sync of the job before may fail before this one is answered.
+        assert answer in ([b""] if sync == "always" else [b"", b"+OK\r\n"])
         assert server.wait() == 1
         server.wait_for_line("^journeyman: error: .*sync failed")
     (tmp_path / "fail").unlink()
