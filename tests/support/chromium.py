@@ -39,7 +39,8 @@ class Chromium:
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self._answers: dict[int, asyncio.Future[Any]] = {}
-        self._loaded = asyncio.Event()
+        self._loaded: set[str] = set()  # documents, by the ids of their loaders
+        self._has_loaded = asyncio.Event()
         self._number = 0
 
     def __enter__(self) -> Self:
@@ -63,6 +64,7 @@ class Chromium:
             self._run(self._connect(self._address()))
             for domain in ("Page", "Runtime", "Log", "Network"):
                 self.call(f"{domain}.enable")
+            self.call("Page.setLifecycleEventsEnabled", enabled=True)
         except BaseException:
             self._end()
             raise
@@ -162,10 +164,11 @@ class Chromium:
         return answer["result"]
 
     async def _load(self, address: str) -> None:
-        self._loaded.clear()
-        await self._call("Page.navigate", {"url": address})
+        document = (await self._call("Page.navigate", {"url": address}))["loaderId"]
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            await self._loaded.wait()
+            while document not in self._loaded:  # that of another one may come late
+                self._has_loaded.clear()
+                await self._has_loaded.wait()
 
     async def _listen(self) -> None:
         async for message in self._socket:
@@ -176,8 +179,9 @@ class Chromium:
                 self._heard(told["method"], told["params"])
 
     def _heard(self, method: str, told: dict[str, Any]) -> None:
-        if method == "Page.loadEventFired":
-            self._loaded.set()
+        if method == "Page.lifecycleEvent" and told["name"] == "load":
+            self._loaded.add(told["loaderId"])
+            self._has_loaded.set()
         elif method == "Network.requestWillBeSent":
             self.requests.append(told["request"]["url"])
         elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):

@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
 
 from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 FLAGS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 AXE = Path(__file__).parents[1] / "browser" / "vendor" / "axe.js"
+HOUR_MS = 3_600_000
 HOSTILE = "<b onclick=alert(1)>\"bold\"</b> '😀' مرحبا"
 HOSTILE_PAYLOAD = "<script>document.title = 'taken over'</script> & \"quotes\" 😀 مرحبا"
 
@@ -76,7 +79,8 @@ def fill(server: ScheduleProcess, api: Api) -> None:
     errors = ("TimeoutError: smtp.example.org did not answer within 10 s", "ValueError: no user 7")
     for number in range(60):
         queue = ("mail", "images", "billing", "search.index")[number % 4]
-        job_id = api.add(queue, json.dumps({"to": f"user{number}@example.org", "n": number}))
+        payload = json.dumps({"to": f"user{number}@example.org", "n": number})
+        job_id = api.add(queue, payload, ttr_ms=HOUR_MS)  # what is leased stays so
         if number % 5 == 0:
             ask("POST", "/v1/work/lease", {"queues": [queue]})
         if number % 6 == 0:
@@ -93,7 +97,8 @@ def fill(server: ScheduleProcess, api: Api) -> None:
         ask("POST", "/v1/fan-out/queues/orders/items", {"data": f"order {number}"})
     for _ in range(7):
         ask("POST", "/v1/fan-out/queues/orders/read", {"reader": "audit"})
-    server.wait_for_status("sync.3", "failed")
+    for number in range(4):
+        server.wait_for_status(f"sync.{number}", "failed")
 
 
 class Watched:
@@ -176,7 +181,7 @@ def visit(
         java_script_enabled=script,
         reduced_motion="reduce",
     )
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(PATIENCE_MS)
     try:
         yield Watched(context.new_page(), address)
     finally:
