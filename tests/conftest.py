@@ -7,7 +7,7 @@ import signal
 import sys
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("tests.support")  # before anything of it is imported
 
@@ -20,7 +20,13 @@ pytest_plugins = ["journeyman.pytest_plugin"]
 # there, as in `make test`, the examples are the same every time; those of pytest at a desk are new
 # ones. HYPOTHESIS_PROFILE=deep tries ten times as many.
 EXAMPLES = cases(50)
-settings.register_profile("desk", deadline=None, print_blob=True, max_examples=EXAMPLES)
+settings.register_profile(
+    "desk",
+    deadline=None,
+    print_blob=True,
+    max_examples=EXAMPLES,
+    suppress_health_check=[HealthCheck.too_slow],  # a busy machine is no mistake of a test
+)
 settings.register_profile("deep", settings.get_profile("desk"))
 settings.register_profile("gate", settings.get_profile("desk"), derandomize=True)
 usual = "gate" if os.environ.get("CI") else "desk"

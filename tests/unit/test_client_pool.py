@@ -82,7 +82,6 @@ def test_call_waits_for_a_free_connection_and_then_says_what_to_do(peer: Peer):
             client.pause("q")
         peer.answer.set()
         assert lease.result(30) is None
-        client.pause("q")
         assert peer.accepted == 1
 
 

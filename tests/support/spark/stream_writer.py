@@ -22,7 +22,7 @@ from tests.support.spark.stream_driver import open_kestrel, open_workq, open_zti
 
 BATCH = 20
 PAUSE_S = 0.1
-SEGMENT_BYTES = 40_000
+SEGMENT_BYTES = 10_000
 
 
 def main() -> None:
