@@ -95,6 +95,18 @@ def test_dead_jobs_are_listed_and_requeued(ask, url):
     assert_one_line_error(ask("result", unknown), 1, f"no job {unknown} on this server")
 
 
+def test_a_queue_is_emptied_state_by_state(ask, url):
+    with WorkQueue.from_url(url) as worker:
+        dead, *_ready = [worker.add("emptied", b"") for _ in range(130)]
+        worker.fail(dead, b"")
+    assert text(ask("jobs", "rm", "--queue", "emptied", "--state", "ready")) == "129 removed\n"
+    (left,) = rows(ask("jobs", "ls", "emptied", "--json"))
+    assert (left["id"], left["state"]) == (str(dead), "dead")
+    assert text(ask("jobs", "rm", "--queue", "emptied", "--state", "dead")) == "1 removed\n"
+    for words in ((), ("--queue", "emptied"), ("--state", "dead", str(dead))):
+        assert_one_line_error(ask("jobs", "rm", *words), 2, "name the jobs, or those of a queue")
+
+
 def test_jobs_that_run_or_are_done_are_listed(ask, url):
     with WorkQueue.from_url(url) as worker:
         done, runs = worker.add("at-work", b"1"), worker.add("at-work", b"2")
@@ -161,7 +173,8 @@ def test_fan_out_queues_are_listed(ask, url):
     assert (row["queue"], row["items"], row["bytes"]) == ("orders", 1, 5)
 
 
-def test_records_are_followed_live(ask, url):
+def test_records_are_followed_live(ask, url, monkeypatch):
+    monkeypatch.setattr("journeyman.cli.server.over_http.STARTS_S", 0.2)
     words = ["tail", "--queue", "followed", "--count", "1", "--json", "--server", url]
     command = [sys.executable, "-m", "journeyman", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as follower:

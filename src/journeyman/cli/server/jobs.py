@@ -27,8 +27,8 @@ from journeyman.tasks.options import DEFAULT_LEASE_S, DEFAULT_TTL_S
 from journeyman.units import MS_PER_S, NS_PER_S
 
 PAGE = 100
-# --state -> how the HTTP API calls it; the first three have an order of their own in each queue
-LISTED = {
+IN_ORDER = ["ready", "scheduled", "dead"]  # states of which a queue keeps an order
+LISTED = {  # --state -> how the HTTP API calls it
     "ready": "ready",
     "scheduled": "scheduled",
     "dead": "dead",
@@ -130,7 +130,7 @@ def list_jobs(
 ) -> None:
     """List jobs, the newest first; those of QUEUE in a state ready, scheduled or dead in the order
     in which the queue has them."""
-    if queue is not None and state in ("ready", "scheduled", "dead"):
+    if queue is not None and state in IN_ORDER:
         with connected(WorkQueue, server) as client:
             found = [_row(job) for job in _listed(client, queue, state, limit)]
     else:
@@ -186,13 +186,24 @@ def requeue(server: str | None, ids: tuple[str, ...], queue: str | None) -> None
 
 @jobs.command("rm")
 @server_option
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
-def remove_jobs(server: str | None, ids: tuple[str, ...]) -> None:
-    """Remove jobs, in whatever state they are."""
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--queue", metavar="QUEUE", help="All jobs of this queue that are in --state.")
+@click.option("--state", type=click.Choice(IN_ORDER), help="Of the jobs of --queue.")
+def remove_jobs(
+    server: str | None, ids: tuple[str, ...], queue: str | None, state: str | None
+) -> None:
+    """Remove jobs, in whatever state they are; or all of a queue that wait or are dead."""
+    if bool(ids) == bool(queue) or bool(queue) != bool(state):
+        raise UsageError("name the jobs, or those of a queue with --queue QUEUE --state STATE")
     with connected(WorkQueue, server) as client:
         for job_id in ids:
             if not client.delete(job_id):
                 raise _unknown(job_id)
+        count = 0
+        while queue and state and (some := _listed(client, queue, state, PAGE)):
+            count += sum(client.delete(job.job_id) for job in some)
+    if queue:
+        click.echo(f"{count} removed")
 
 
 def _listed(client: WorkQueue, queue: str, state: str, limit: int) -> list[JobInfo]:

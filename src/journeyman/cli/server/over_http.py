@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from journeyman.client.service import ServerUrl, parse_url, tls_context
 from journeyman.errors import JourneymanError
 
 PATIENCE_S = 60.0  # an event stream has a sign of life four times in this
+STARTS_S = 3.0
 
 
 @contextmanager
@@ -32,6 +34,7 @@ def answer_of(url: ServerUrl, path: str, accept: str) -> Iterator[http.client.HT
     if url.token:
         headers["Authorization"] = f"Bearer {url.token}"
     try:
+        _connect(connection)
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         if answer.status != http.client.OK:
@@ -44,6 +47,19 @@ def answer_of(url: ServerUrl, path: str, accept: str) -> Iterator[http.client.HT
         ) from None
     finally:
         connection.close()
+
+
+def _connect(connection: http.client.HTTPConnection) -> None:
+    """A server that has just started opens its HTTP port a little after the others."""
+    until = time.monotonic() + STARTS_S
+    while True:
+        try:
+            connection.connect()
+            return
+        except ConnectionRefusedError:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(0.1)
 
 
 def pages(
