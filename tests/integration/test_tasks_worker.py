@@ -95,6 +95,14 @@ def lonely(key: int) -> int:
     together[key] -= 1
     return most
 
+@app.task(name="hopeless")
+def hopeless() -> None:
+    raise jm.GiveUp("no such user")
+
+@app.task(name="picky", retry_on=ConnectionError)
+def picky() -> None:
+    raise ValueError("no such page")
+
 @app.task(name="unwritable")
 def unwritable() -> object:
     return object()
@@ -182,6 +190,7 @@ def test_sync_and_async_functions_give_their_results(task, worker):
         add = task("aadd", "async")
         job = await add.asend(3, 4)
         result: int = await job
+        assert await job.astate() == "done"
         await add.app.aclose()
         return result
 
@@ -246,6 +255,14 @@ def test_unknown_tasks_and_results_that_cannot_be_written_fail_with_reasons(task
         task("unwritable").send().result(timeout=60)
 
 
+def test_jobs_that_no_retry_can_help_are_dead_with_retries_left(task, worker):
+    for name, said in (("hopeless", "GiveUp: no such user"), ("picky", "ValueError: no such page")):
+        job = task(name, retries=3).send()
+        with pytest.raises(jm.JobFailed, match=said):
+            job.result(timeout=60)
+        assert job.state() == "failed"
+
+
 def test_a_job_whose_worker_was_killed_comes_to_another_one(task, url, place):
     job = task("suicide", "suicide").send()
     words = ("shop:app", "-q", "suicide")
@@ -257,12 +274,14 @@ def test_a_job_whose_worker_was_killed_comes_to_another_one(task, url, place):
 
 def test_a_worker_that_is_stopped_finishes_what_it_runs(task, url, place):
     job = task("slow", "slow").send(1.0)
+    assert job.state() == "ready"
     with WorkerProcess(place, "shop:app", "-q", "slow", url=url) as worker:
         notes = place / "notes"
         while not notes.exists() or "slow starts 1.0\n" not in notes.read_text():
             time.sleep(0.02)
         assert worker.stop() == 0
     assert job.result(timeout=60) == "finished"
+    assert job.state() == "done"
 
 
 def test_a_lease_is_renewed_while_a_long_job_runs(task, server, url, place):

@@ -103,6 +103,30 @@ def test_what_a_retry_cannot_help_is_not_tried_again(retry_on, raised, attempts)
     assert len(world.calls) == attempts
 
 
+def test_a_job_says_its_state():
+    world = World(retries=1, backoff=5)
+    with InMemory(world.app) as queue:
+        later = world.task.at(timedelta(seconds=9)).send()
+        assert later.state() == "scheduled"
+        chain = world.task.call(1).then(world.task).send()
+        group = jm.group([world.task.call(2)]).then(world.task).send()
+        world.raises = [ValueError("7"), ValueError("7")]
+        job = world.task.options(priority=9).send()
+        states = [(job.state(), chain.state(), group.state())]
+        queue.run_all()
+        states.append((job.state(), chain.state(), group.state()))
+        queue.advance(seconds=6, check=False)
+        states.append((job.state(), chain.state(), group.state()))
+        assert states == [
+            ("ready", "ready", "waiting"),
+            ("retrying", "retrying", "done"),
+            ("done", "done", "done"),
+        ]
+        assert asyncio.run(job.astate()) == "done"
+        assert job.delete()
+        assert job.state() == "gone"
+
+
 def test_a_failure_shows_the_lines_of_the_task_and_not_those_of_the_worker():
     world = World()
     world.raises = [ValueError("7")]

@@ -40,6 +40,17 @@ class JobEnding(NamedTuple):
     result: bytes
 
 
+STATES = ("ready", "done", "failed", "retrying", "running")  # by number of the protocol
+
+
+def state_word(state: int, after: int, due: datetime | None, now: datetime) -> str:
+    """What people call the state of a job that waits for ``after`` others, or until ``due``."""
+    if after:
+        return "waiting"
+    word = STATES[state]
+    return "scheduled" if word == "ready" and due is not None and due > now else word
+
+
 class Broker(Protocol):
     """What an app needs. The a-methods are the same for asyncio."""
 
@@ -64,6 +75,12 @@ class Broker(Protocol):
         ...
 
     async def aendings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]: ...
+
+    def state(self, job_id: UUID) -> str:
+        """As ``state_word``; ``gone`` if there is no such job (any more)."""
+        ...
+
+    async def astate(self, job_id: UUID) -> str: ...
 
     def delete(self, job_id: UUID) -> bool:
         """Whether there was such a job."""

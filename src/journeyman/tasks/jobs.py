@@ -93,6 +93,28 @@ class Job(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         return self.aresult().__await__()
 
+    def state(self) -> str:
+        """``scheduled``, ``waiting`` (for the jobs of a group, or for those before it in a chain),
+        ``ready``, ``running``, ``retrying``, ``done``, ``failed``, or ``gone`` (deleted, expired).
+        """
+        for job_id in self._ids:
+            found = self._in_chain(job_id, self._broker.state(job_id))
+            if found != "done":
+                break
+        return found
+
+    async def astate(self) -> str:
+        """``state`` for asyncio."""
+        for job_id in self._ids:
+            found = self._in_chain(job_id, await self._broker.astate(job_id))
+            if found != "done":
+                break
+        return found
+
+    def _in_chain(self, job_id: UUID, state: str) -> str:
+        """A job after the first is added when the one before ends: until then it is not there."""
+        return "waiting" if state == "gone" and job_id != self._ids[0] else state
+
     def is_done(self) -> bool:
         """Whether it succeeded or failed."""
         try:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from journeyman.client import (
     AsyncSchedule,
     AsyncWorkQueue,
+    JobInfo,
     NewJob,
     NotFound,
     Refused,
@@ -24,7 +26,7 @@ from journeyman.client import (
 )
 from journeyman.client.service import ServerUrl, parse_url
 from journeyman.client.workq.calls import add_requests
-from journeyman.tasks.broker import JobEnding, Order
+from journeyman.tasks.broker import JobEnding, Order, state_word
 from journeyman.tasks.gathering import Gathering
 from journeyman.tasks.options import Options, QueueLimits
 from journeyman.tasks.recurring import Recurring
@@ -116,6 +118,12 @@ class ServerBroker:
     async def aendings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]:
         return list(map(_ending, await self._async_queue.results(job_ids)))
 
+    def state(self, job_id: UUID) -> str:
+        return _state(self._queue.inspect_job(job_id))
+
+    async def astate(self, job_id: UUID) -> str:
+        return _state(await self._async_queue.inspect_job(job_id))
+
     async def set_limits(self, limits: Mapping[str, QueueLimits]) -> None:
         for queue, (rate, concurrency, key_rate, key_concurrency) in limits.items():
             await self._async_queue.limit(
@@ -190,6 +198,10 @@ def _known(job_id: UUID) -> Iterator[None]:
     except NotFound as error:
         why = f"no job {job_id}: it was deleted, its ttl has passed, or it was never sent here"
         raise NotFound(error.code, why) from None
+
+
+def _state(job: JobInfo | None) -> str:
+    return "gone" if job is None else state_word(job.state, job.after, job.time, datetime.now(UTC))
 
 
 def _ending(found: Result | None) -> JobEnding | None:

@@ -48,7 +48,7 @@ from journeyman.protocols.workq.replies import (
     LeasedJobs,
 )
 from journeyman.tasks.app import App
-from journeyman.tasks.broker import JobEnding, Order
+from journeyman.tasks.broker import JobEnding, Order, state_word
 from journeyman.tasks.envelope import Envelope, Failure
 from journeyman.tasks.jobs import JobFailed
 from journeyman.tasks.running import (
@@ -74,14 +74,12 @@ from journeyman.units import NS_PER_S
 T = TypeVar("T")
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-STATES = ("ready", "done", "failed", "retrying", "running")  # by number of the protocol
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class SentJob:
-    """A job as a test sees it. ``state`` is one of STATES, or ``scheduled``, ``waiting``
-    (for the jobs of a group) or ``gone``."""
+    """A job as a test sees it. ``state`` is as ``Job.state`` says it."""
 
     id: str
     task: str
@@ -261,6 +259,17 @@ class InMemory:
     async def aendings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]:
         return self.endings(job_ids)
 
+    def state(self, job_id: UUID) -> str:
+        view = self._view(job_id.bytes)
+        if view is None:
+            return "gone"
+        order = self._orders.get(job_id.bytes)
+        due = None if order is None else order.at
+        return state_word(view.state, view.after, due, self._now)
+
+    async def astate(self, job_id: UUID) -> str:
+        return self.state(job_id)
+
     def delete(self, job_id: UUID) -> bool:
         return self._decide(Delete(job_id.bytes)) is DONE
 
@@ -340,11 +349,8 @@ class InMemory:
     def _sent(self, job_id: bytes, order: Order) -> SentJob:
         envelope = Envelope.decode(order.payload, self._app.codec)
         view = self._view(job_id)
-        result, failure, state = None, None, "gone"
+        result, failure = None, None
         if view is not None:
-            state = "waiting" if view.after else STATES[view.state]
-            if state == "ready" and order.at is not None and order.at > self._now:
-                state = "scheduled"
             ending = self._ending(UUID(bytes=job_id)) if view.state in (1, 2) else None
             if ending is not None and ending.succeeded:
                 result = self._app.codec.loads(ending.result) if ending.result else None
@@ -356,7 +362,7 @@ class InMemory:
             envelope.args,
             envelope.kwargs,
             order.options.queue,
-            state,
+            self.state(order.job_id),
             0 if view is None else view.attempts,
             order.at,
             result,
