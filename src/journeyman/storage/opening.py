@@ -21,7 +21,6 @@ from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.storage.contract import Backend, EngineOptions
 from journeyman.storage.memory import MemoryBackend
-from journeyman.storage.sqlite import SqliteBackend
 
 _NO_OPTIONS: Final = {
     StorageEngine.POSTGRES: "it is the server's: see its shared_buffers and synchronous_commit",
@@ -77,6 +76,8 @@ def _open_rocksdb(path: str, options: EngineOptions) -> Backend:
 
 
 def _open_sqlite(path: str, options: EngineOptions) -> Backend:
+    from journeyman.storage.sqlite import SqliteBackend
+
     return SqliteBackend(_directory(path), options)
 
 

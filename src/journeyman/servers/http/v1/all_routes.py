@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import msgspec
 from aiohttp import web
@@ -64,10 +65,14 @@ class VersionOne:
 
 def add_version_1(app: web.Application, version: VersionOne, audits: Audits) -> None:
     routes = version.routes()
-    document = msgspec.json.encode(describe(routes))
+
+    @cache
+    def document() -> bytes:
+        """Made when it is asked for: few ask, and it takes a megabyte."""
+        return msgspec.json.encode(describe(routes))
 
     async def openapi(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
-        return web.Response(body=document, content_type="application/json")
+        return web.Response(body=document(), content_type="application/json")
 
     app.router.add_get(V1_DOCUMENT_PATH, openapi, allow_head=False)
     Routes(routes, audits.note).add_to(app)
