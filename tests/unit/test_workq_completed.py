@@ -9,10 +9,14 @@ from uuid import UUID
 
 import pytest
 
+from journeyman.engines.workq.browsing import BrowseJobs
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.errors import StorageUnavailable
+from journeyman.folds.keyspace import record_of_workq
+from journeyman.folds.workq import FoldedJob, JobState
 from journeyman.formats.ledger import LeaseCounted
+from journeyman.formats.workq import Instant, JobAdded
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,
     Add,
@@ -157,6 +161,31 @@ def test_parents_that_are_too_large_together_are_read_bit_by_bit_while_others_ar
         assert not bench.queue.elsewhere
 
     run(test)
+
+
+@pytest.mark.parametrize("crowd", [1, 500])
+def test_pages_are_in_the_order_of_creation_however_many_jobs_a_millisecond_has(
+    monkeypatch: pytest.MonkeyPatch, crowd: int
+):
+    """More than a crowd are not read together, but by the listings of their queues."""
+    monkeypatch.setattr(completed_jobs, "CROWD", crowd)
+    monkeypatch.setattr(completed_jobs, "READ_FIRST", 2)
+    store, created, now_ns = Storage(MemoryBackend(), "memory"), [], 1_700_000_000 * 10**9
+    for number in range(1, 31):  # three a millisecond, then ten, of three queues
+        at = Instant(now_ns + (number * 333_333 if number < 15 else 10**7 - number * 7))
+        spec = JobAdded(at, job_id(number), f"q{number % 3}", 1, 10**6, 0, 0, 0, b"", None, at)
+        job = FoldedJob(spec, JobState.COMPLETED, 1, 0, b"", at, at)
+        store.upsert_job_record(record_of_workq(job, at.unix_ns))
+        created.append((at.unix_ns, job_id(number)))
+    shown, after = list[bytes](), None
+    for _ in range(30):
+        asked = BrowseJobs(limit=4, after=after)
+        page = completed_jobs.completed_jobs(store, asked, now_ns)
+        shown += [job.job_id for job in page.jobs]
+        after = page.after
+        if after is None:
+            break
+    assert shown == [job for _, job in sorted(created, reverse=True)]
 
 
 def test_leases_that_rates_count_are_in_the_store_until_they_count_no_more():

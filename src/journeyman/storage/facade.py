@@ -353,7 +353,7 @@ class Storage:
         """How many jobs each queue has in each status; zeros are left out."""
         bounds = prefix_range(COUNTERS) if queue is None else counters_of_queue(queue)
         with self._backend.view() as view:
-            counts = [*_counts(view.scan(*bounds))]
+            counts = [*counts_in(view.scan(*bounds))]
         if queue is not None:
             counts = [each for each in counts if each.queue == queue]
         return sorted(counts, key=lambda each: (each.queue, each.status))
@@ -362,7 +362,7 @@ class Storage:
         """How many jobs of a queue have a status."""
         key = encode_key(CounterKey(queue, status))
         value = self._backend.get(key)
-        return 0 if value is None else sum(each.count for each in _counts([(key, value)]))
+        return 0 if value is None else sum(each.count for each in counts_in([(key, value)]))
 
     def keep_totals(self) -> None:
         """From now on ``total`` can be asked. For the one process that changes jobs."""
@@ -415,7 +415,8 @@ def _time_keys(entries: Iterator[Entry]) -> list[QueueTimeKey]:
     return keys
 
 
-def _counts(entries: Iterable[Entry]) -> Iterator[QueueCount]:
+def counts_in(entries: Iterable[Entry]) -> Iterator[QueueCount]:
+    """What these entries count, but for those that cannot be read."""
     for raw, value in entries:
         try:
             key = decode_key(raw)

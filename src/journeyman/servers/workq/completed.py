@@ -29,6 +29,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from heapq import merge
 from itertools import groupby, islice
 from typing import Any, Final
 from uuid import UUID
@@ -47,13 +48,14 @@ from journeyman.engines.workq.job import entry_of, id_in, moment_key, moment_of
 from journeyman.errors import InvalidData, StorageError
 from journeyman.folds.keyspace import Defaults, workq_of_record
 from journeyman.folds.workq import FoldedJob, expires_ns, visible
-from journeyman.formats.keyspace import fifo_of_status
+from journeyman.formats.keyspace import COUNTERS, fifo_of_status, prefix_range
 from journeyman.formats.keyspace.listing import listing, place_of, uuid_of_place
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Command, Record
 from journeyman.protocols.workq.commands import Add
 from journeyman.storage import Storage
 from journeyman.storage.contract import StoreReader
+from journeyman.storage.facade import counts_in
 from journeyman.storage.pages import bounds, read_jobs
 from journeyman.units import MIB
 
@@ -61,6 +63,8 @@ READ_FIRST: Final = 16  # jobs; then twice as many, and so on
 READ_AT_ONCE: Final = 128
 READ_BYTES: Final = 16 * MIB  # of payloads and results, about, for one batch
 LOOKED_AT_ONCE: Final = 500  # jobs of a page
+CROWD: Final = 500  # jobs of one millisecond that are read together
+_MS_BYTES: Final = 8  # at the beginning of a place
 _DEFAULTS: Final = Defaults()
 _COMPLETE: Final = Command.COMPLETE
 
@@ -225,19 +229,46 @@ def _of_queue(view: StoreReader, queue: str, place: bytes | None) -> Iterator[li
 
 
 def _of_all(view: StoreReader, place: bytes | None) -> Iterator[list[UUID]]:
-    """This index knows milliseconds: those of one are read together, to be sorted."""
+    """This index knows milliseconds: the jobs of one are read together, to be sorted. Where they
+    are very many, the listings of the queues are read instead, which know more."""
     start, end = fifo_of_status("completed")
     if place is not None:
-        end = start + (int.from_bytes(place[:8]) + 1).to_bytes(8)
-    keys = (key[len(start) :] for key, _ in view.scan(start, end, reverse=True))
-    some: list[UUID] = []
-    for _, of_ms in groupby(keys, key=lambda key: key[:8]):
-        some += [uuid_of_place(key) for key in of_ms]
-        if len(some) >= READ_FIRST:
-            yield some
-            some = []
-    if some:
+        end = start + _ms_after(place)
+    crowd: bytes | None = b""
+    while crowd is not None:
+        keys = (key[len(start) :] for key, _ in view.scan(start, end, reverse=True))
+        some, crowd = list[UUID](), None
+        for ms, of_ms in groupby(keys, key=lambda key: key[:_MS_BYTES]):
+            uuids = [uuid_of_place(key) for key in islice(of_ms, CROWD + 1)]
+            if len(uuids) > CROWD:
+                crowd = ms
+                break
+            some += uuids
+            if len(some) >= READ_FIRST:
+                yield some
+                some = []
         yield some
+        if crowd is not None:
+            yield from _of_crowd(view, crowd, place)
+            end = start + crowd
+
+
+def _of_crowd(view: StoreReader, ms: bytes, place: bytes | None) -> Iterator[list[UUID]]:
+    end = _ms_after(ms) if place is None else min(place, _ms_after(ms))
+    counts = counts_in(view.scan(*prefix_range(COUNTERS)))
+    listings = [listing(each.queue, "completed") for each in counts if each.status == "completed"]
+    places = merge(*(_places(view, each, ms, end) for each in listings), reverse=True)
+    while some := [uuid_of_place(each) for each in islice(places, READ_FIRST)]:
+        yield some
+
+
+def _places(view: StoreReader, beginning: bytes, first: bytes, end: bytes) -> Iterator[bytes]:
+    for key, _ in view.scan(beginning + first, beginning + end, reverse=True):
+        yield key[len(beginning) :]
+
+
+def _ms_after(place: bytes) -> bytes:
+    return (int.from_bytes(place[:_MS_BYTES]) + 1).to_bytes(_MS_BYTES)
 
 
 def merged(first: JobsFound, second: JobsFound, limit: int) -> JobsFound:
