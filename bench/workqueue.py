@@ -5,7 +5,8 @@
     cycles      add, lease, complete beside beanstalkd's put, reserve, delete; 50 connections, one
                 step after another. Durable before it is answered (always, -f0), and synced by the
                 clock (interval, beanstalkd's default)
-    restart     time to the first answer and memory with a million waiting jobs of 100 bytes
+    restart     time to the first answer and memory with a million waiting jobs of 100 bytes; and,
+                without a bar, with a million of which most have finished, 3.7 million records
     store       time to the first answer out of the store (RocksDB), with a million jobs of which
                 60,000 wait and the others have completed; and, without a bar, with 100,000 waiting
 
@@ -26,12 +27,17 @@ from typing import Any
 from bench import peers, workqueue_peers
 from bench.verdicts import Verdict, ask_all, best_of, read_options
 from bench.workqueue_load import measure
-from bench.workqueue_restart import measure_restart, measure_store_restart
+from bench.workqueue_restart import (
+    measure_finished_restart,
+    measure_restart,
+    measure_store_restart,
+)
 
 SECONDS = 2.0
 CONNECTIONS = 50
 CYCLE_BARS = {"always": 5.0, "interval": 1.0}
 MILLION = 1_000_000
+FINISHED_RECORDS = 3_700_000
 FIRST_ANSWER_BAR_S = 1.6
 STORE_ANSWER_BAR_S = 2.0
 STORED_WAITING = 60_000
@@ -84,11 +90,20 @@ def restart(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]
         f"peak {million.peak_mb:.0f} MB, {million.bytes_a_job} bytes a job"
     )
     print(f"  without jobs {empty.first_answer_s:.2f} s, {empty.resident_mb:.0f} MB")
+    finished = measure_finished_restart(
+        directory / "finished", MILLION, FINISHED_RECORDS, rounds, empty.resident_mb
+    )
+    print(
+        f"  with a million that have finished, {FINISHED_RECORDS:,} records "
+        f"({finished.log_mb:.0f} MB): {finished.first_answer_s:.2f} s, "
+        f"{finished.resident_mb:.0f} MB"
+    )
     verdicts = [
         Verdict("first answer, s", million.first_answer_s, FIRST_ANSWER_BAR_S, False),
         Verdict("bytes a job", million.bytes_a_job, MEMORY_BAR, False),
     ]
-    return {"empty": asdict(empty), "million": asdict(million)}, verdicts
+    starts = {"empty": empty, "million": million, "finished": finished}
+    return {name: asdict(start) for name, start in starts.items()}, verdicts
 
 
 def store(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]]:

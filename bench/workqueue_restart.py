@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from uuid import UUID
@@ -25,7 +27,13 @@ from journeyman.folds.workq import FoldedJob, JobState
 from journeyman.formats.workq import CODEC, HEADER, Instant, JobAdded
 from journeyman.storage import Storage, Upsert
 
-__all__ = ["fill_store", "measure_restart", "measure_store_restart", "write_log"]
+__all__ = [
+    "fill_store",
+    "measure_finished_restart",
+    "measure_restart",
+    "measure_store_restart",
+    "write_log",
+]
 
 SEGMENT_JOBS = 250_000
 STORED_AT_ONCE = 1000
@@ -60,6 +68,25 @@ def measure_restart(directory: Path, jobs: int, rounds: int, empty_mb: float = 0
     best = quickest_start(
         lambda: journeyman(directory, "interval"),
         lambda port: _inspect(port, max(jobs - 1, 0), expected=expected),
+        Loaded(jobs, log_bytes, empty_mb),
+        rounds,
+    )
+    shutil.rmtree(directory)
+    return best
+
+
+def measure_finished_restart(
+    directory: Path, jobs: int, records: int, rounds: int, empty_mb: float
+) -> Restart:
+    """The same with a log of the shape of a busy server: most jobs were leased, and have ended."""
+    directory.mkdir(parents=True)
+    numbers = ("--records", str(records), "--ids", str(jobs), "--start", "now")
+    command = (sys.executable, "-m", "journeyman", "generate", "workq", "cmdlog", *numbers, "-q")
+    subprocess.run(command, cwd=directory, check=True, stdout=subprocess.DEVNULL)
+    log_bytes = sum(file.stat().st_size for file in (directory / "cmdlog").iterdir())
+    best = quickest_start(
+        lambda: journeyman(directory, "interval"),
+        lambda port: ask_once(port, b"inspect queues 0 1\r\n", b"+OK 1"),
         Loaded(jobs, log_bytes, empty_mb),
         rounds,
     )
