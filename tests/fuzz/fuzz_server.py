@@ -146,7 +146,7 @@ _CONFIGURATION = load(
 )
 _WELL = (
     (SCHEDULE, b"1 SET fine 4000000000000000000\n", b"1 OK"),
-    (WORK, b"delete 00000000-0000-4000-8000-00000000000f\r\n", b"-NOT-FOUND"),
+    (WORK, b"delete fedcba98-7654-4321-8fed-cba987654321\r\n", b"-NOT-FOUND"),
     (FAN_OUT, b"set fine 0 0 1\r\nx\r\n", b"STORED"),
     (HTTP, b"GET /health HTTP/1.1\r\nHost: localhost:8080\r\n\r\n", b"HTTP/1.1 200 OK"),
 )

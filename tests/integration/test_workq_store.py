@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,13 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkqProcess]:
             assert client.ask("auth sk_admin") == "+OK"
             client.add("q")
         yield server
+
+
+@pytest.mark.parametrize("size", [1, 24, 28, 40])
+def test_a_cursor_that_was_made_up_is_refused(quiet: WorkqProcess, size: int):
+    cursor = urlsafe_b64encode(b"\xff" * size).decode()
+    status, answer = ask(quiet, "GET", f"/v1/work/jobs?cursor={cursor}", secret="sk_admin")
+    assert (status, "invalid_cursor" in str(answer)) == (400, True)
 
 
 def test_history_needs_a_token_of_all_namespaces(quiet: WorkqProcess):

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from journeyman.config import WorkqPersistence
+from journeyman.engines.ztick.browsing import JobPage, PageJobs
 from journeyman.errors import JourneymanError
 from journeyman.formats import ztick
 from journeyman.formats.framing import Entry
@@ -19,6 +20,7 @@ from journeyman.formats.workq import Command, Instant, JobFinished
 from journeyman.servers.http import live, records, routes
 from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.log import LogRoutes
 from journeyman.servers.ztick.writer import DecodedRecords
 
@@ -193,3 +195,22 @@ def test_records_whose_queue_is_not_known_are_for_tokens_of_all_namespaces(
     assert len(ask("*").records) == 1
     with pytest.raises(ApiError, match="no such job"):
         ask("team.")
+
+
+@pytest.mark.parametrize(("prefix", "after"), [("", b"0"), ("team.", None)])
+def test_a_token_with_a_namespace_gets_no_cursor_in_the_middle(prefix: str, after: bytes | None):
+    """It names the last job that was looked at, which may be another's."""
+    asked = []
+
+    async def ask(_: object, page: PageJobs) -> JobPage:
+        asked.append(page.after)
+        return JobPage((), b"%d" % len(asked[1:]) if len(asked) < 3 else None, len(asked) == 3)
+
+    async def turn() -> None: ...
+
+    backend = cast(Any, SimpleNamespace())
+    backend.shared = SimpleNamespace(slices=SimpleNamespace(turn=turn))
+    backend._loop_time = iter((0.0, 9.0, 9.0, 9.0)).__next__
+    call = cast(Any, SimpleNamespace(prefix=prefix))
+    found = asyncio.run(HttpBackend._gather(backend, ask, call, PageJobs(text="none has it")))
+    assert found == ((), after)

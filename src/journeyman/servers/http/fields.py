@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from binascii import Error as BadBase64
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -81,12 +82,14 @@ def cursor_of(key: bytes | None) -> str | None:
     return None if key is None else urlsafe_b64encode(key).decode()
 
 
-def read_cursor(text: str) -> bytes | None:
+def read_cursor(text: str, is_right: Callable[[bytes], bool] = bool) -> bytes | None:
+    """``is_right``: whether such a key can have been given out."""
     if not text:
         return None
     try:
-        return b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
+        key = b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
     except (ValueError, UnicodeEncodeError):
-        raise ApiError(
-            400, "cursor: give the `next` of the page before", "invalid_cursor"
-        ) from None
+        key = b""
+    if not key or not is_right(key):
+        raise ApiError(400, "cursor: give the `next` of the page before", "invalid_cursor")
+    return key

@@ -2,7 +2,8 @@
 
 A reply that means "no" becomes an ApiError here, so that handlers only see what they asked for.
 Whatever looks at many jobs does so a slice at a time, each in a turn of its own (``Slices``), and
-gives up after BROWSE_TIMEOUT_S with what it found: a page that is not full, and a cursor.
+gives up after BROWSE_TIMEOUT_S with what it found: a page that is not full, and a cursor. For a
+token with a namespace it goes on to the end.
 """
 
 from __future__ import annotations
@@ -153,7 +154,8 @@ class HttpBackend:
             if not isinstance(page, StillSorting | SortingJobs):
                 found += page.jobs
                 after = page.after
-                if page.is_whole or self._loop_time() > over:
+                # A token with a namespace gets no cursor in the middle: it may name another's job.
+                if page.is_whole or (self._loop_time() > over and not call.prefix):
                     return tuple(found), after
             await self.shared.slices.turn()
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, SeeJob, SeenJob, SeenQueue
+from journeyman.engines.workq.job import is_moment_key
 from journeyman.protocols.workq.commands import (
     MAX_CHILD_BYTES,
     MAX_PAYLOAD_BYTES,
@@ -117,7 +118,7 @@ class WorkRoutes:
                 query.text,
                 query.error,
                 query.limit,
-                read_cursor(query.cursor),
+                read_cursor(query.cursor, is_moment_key),
                 since_ns=since_ns,
             ),
         )
