@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from journeyman.engines.ztick.engine import ZtickEngine
@@ -27,9 +27,11 @@ class Journal:
         self.errors: list[BaseException] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.take_time: Callable[[], None] = lambda: None
 
     def write(self, records: Sequence[Record]) -> None:
         assert self.gate.wait(30)
+        self.take_time()
         if self.errors:
             raise self.errors.pop(0)
         self.writes.append(list(records))

@@ -403,6 +403,16 @@ def test_errand_is_run_between_two_batches():
     run(test)
 
 
+def test_an_errand_is_waited_for():
+    async def test() -> None:
+        bench, done = Bench(), []
+        bench.writer.run_between(lambda: done.append(True))
+        await bench.writer.idle()
+        assert done == [True]
+
+    run(test)
+
+
 def test_failed_errand_is_final():
     async def test() -> None:
         bench, client = Bench(), Caller()

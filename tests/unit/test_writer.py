@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
+import pytest
+
 from journeyman.engines.ztick.messages import (
     Accepted,
     JobNotFound,
@@ -30,7 +32,7 @@ from journeyman.protocols.ztick import (
 )
 from journeyman.protocols.ztick.commands import SetMany
 from journeyman.servers.core import group_commit
-from journeyman.servers.core.group_commit import MAX_BATCH
+from journeyman.servers.core.group_commit import MAX_BATCH, QUICK_NS
 from journeyman.servers.ztick.writer import DecodedRecords, Request
 from tests.support.schedule_writer import FAR_NS, Bench, Caller, sets
 
@@ -55,6 +57,33 @@ def test_commands_that_gather_share_one_write():
         await bench.settle()
         assert [len(write) for write in bench.journal.writes] == [1, 50]
         assert ids(caller) == [b"first", *(b"job.%d" % number for number in range(50))]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_after_a_slow_write_the_clients_that_it_answered_share_the_next_one(is_slow: bool):
+    async def scenario():
+        bench, other = Bench(), Caller()
+
+        class Eager(Caller):
+            def answered(self, answers: list[Any]) -> None:
+                super().answered(answers)
+                if self.calls == 1:
+                    bench.writer.submit(self, sets("again"))
+
+        if is_slow:
+            bench.journal.take_time = lambda: bench.clock.advance_ns(QUICK_NS)
+        bench.journal.gate.clear()
+        bench.writer.submit(Eager(), sets("first"))
+        while bench.writer.batches == 0:
+            await asyncio.sleep(0)
+        bench.writer.submit(other, sets("other"))
+        bench.journal.gate.set()
+        await bench.settle()
+        names = [[record.identifier for record in write] for write in bench.journal.writes]
+        last = [["other", "again"]] if is_slow else [["other"], ["again"]]
+        assert names == [["first"], *last]
 
     run(scenario)
 

@@ -9,8 +9,9 @@
 - A batch is written in the writer's thread, or on the event loop (``Wait``): there if nothing is
   waited for but the sync of what is appended, and the last writes were all quick. Another thread
   costs more than a quick sync does. A disk that begins to stall stops the loop once.
-- When the thread has made a batch durable it is handed the next one before the answers leave: the
-  disk does not wait for the network.
+- When the thread has made a batch durable, slowly, its answers leave before the next one is taken,
+  which then has what these clients ask next. Else two halves of the clients would take turns, and
+  each sync would serve one of them. After a quick write the disk does not wait for the network.
 - A batch that could not be written (no room) is taken back whole: the engine is as before. A client
   that wanted to change something gets an error, reads are decided again, and what the server itself
   had to say is said again a little later.
@@ -53,7 +54,7 @@ from journeyman.units import NS_PER_MS
 
 MAX_BATCH = 1024  # commands decided at a stretch, a few milliseconds of work
 MAX_BATCH_BYTES = 8 * 1024 * 1024  # of payloads or items
-QUICK_NS = 2 * NS_PER_MS  # a write that takes no longer than deciding a large batch
+QUICK_NS = NS_PER_MS  # a write that takes less; deciding a large batch takes longer
 QUICK_BYTES = 64 * 1024  # a larger batch is the thread's: a client could make every 17th one huge
 QUICK_IN_A_ROW = 16  # so many writes in the thread, and the next one is waited for on the loop
 RETRY_S = 1.0  # until what the server itself has to record is tried again
@@ -325,7 +326,9 @@ class GroupCommit(ABC):
 
     async def idle(self) -> None:
         """Until everything that was submitted is durable and answered."""
-        while (self._waiting or self._writing or self._retrying) and self.failure is None:
+        while self.failure is None and (
+            self._waiting or self._errands or self._writing or self._retrying
+        ):
             waiter = self._loop.create_future()
             self._for_idle.append(waiter)
             await waiter
@@ -347,9 +350,10 @@ class GroupCommit(ABC):
             self._go_on(None)
 
     def _go_on(self, done: Batch | None) -> None:
-        """Begin the next batch, then answer the last one."""
+        """Answer the last batch and begin the next: at once, or a turn after its answers."""
         try:
-            batch = self._decide_next()
+            was_slow = done is not None and self._quick_in_a_row == 0
+            batch = None if was_slow else self._decide_next()
             if done is not None:
                 self._tell(done)
             if batch is not None and self._writing is None:
@@ -361,7 +365,7 @@ class GroupCommit(ABC):
             return
         if done is not None or self._writing is None:  # once a batch, and after its answers
             self._owner.on_batch()
-        if self._waiting:
+        if self._waiting or self._errands:
             self._set_turn()
         elif self._writing is None:
             self._wake_idle()

@@ -90,7 +90,7 @@ class Machine:
         disk_threads = SimulatedThreads(loop, chance, self._delay_s)
         loop.use_executor(disk_threads.pool(4, "default"))
         self.disk.when_cut = self._power_is_cut
-        self.disk.before_sync = lambda: self.world.clock.advance(self._delay_s(chance))
+        self.disk.before_sync = lambda: self.world.clock.advance(self._delay_s(chance) / 10)
         self._stopping = asyncio.Event()
         with threads.using(disk_threads):
             self._serving = loop.create_task(self._serve(loop, chance))
@@ -190,7 +190,7 @@ class Machine:
         self.world.note("run", job)
 
     def _delay_s(self, chance: random.Random) -> float:
-        """How long the disk keeps a thread, or a sync: mostly little, sometimes long."""
+        """How long the disk keeps a thread, and ten times a sync: mostly little, sometimes long."""
         usual_s = chance.random() * 0.002
         return self.slow * (usual_s if chance.random() < 0.98 else usual_s * 100)
 
