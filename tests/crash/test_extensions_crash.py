@@ -19,12 +19,14 @@ from journeyman.clock import SystemClock
 from journeyman.config import LogLevel, Settings, WorkqSettings, WorkqSync
 from journeyman.disk import RealDisk
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
+from journeyman.engines.workq.extensions import SETTLE_LIMIT
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.logs.ledger.log import LedgerLog
 from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
     Complete,
+    Delete,
     Fail,
     InspectJob,
     InspectQueue,
@@ -260,6 +262,30 @@ def test_nothing_is_lost_by_a_stop(kind: type[World]):
     world.close()
     world.open()
     assert world.look() == last
+    world.close()
+
+
+@pytest.mark.parametrize("kind", [InLog, InStore])
+@pytest.mark.parametrize("last", [None, Delete(PLAIN)])
+def test_children_that_could_not_be_added_at_once_are_added_after_a_crash(
+    kind: type[InLog | InStore], last: Delete | None
+):
+    """Their parent is not in memory then, or gone; how it ended counts."""
+    world = kind(SimulatedDisk())
+    world.open()
+    ids = [bytes.fromhex(f"0000000b000040008000{n:012x}") for n in range(2 * SETTLE_LIMIT + 5)]
+    world.do(add(PLAIN))
+    for job_id in ids:
+        world.do(add(job_id, AddOptions(after=(PLAIN,))))
+    world.do(Complete(PLAIN, b"yes"))
+    if last is not None:
+        world.do(last)
+    assert world.keeping.queue.stats().ready < len(ids)
+    world.close()
+    world.open()
+    for _ in range(3):
+        world.do(WorkqDue())
+    assert world.keeping.queue.stats().ready == len(ids)
     world.close()
 
 

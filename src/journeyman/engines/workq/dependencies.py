@@ -20,6 +20,7 @@ from journeyman.engines.workq.extensions import (
     MAX_CHILDREN,
     MAX_CHILDREN_BYTES,
     MAX_CHILDREN_OF_ONE,
+    SETTLE_LIMIT,
     Child,
     JobOptions,
     LoadedExtensions,
@@ -33,7 +34,6 @@ from journeyman.formats.workq import retry
 from journeyman.protocols.workq.commands import Add, Complaint, Delete, RefusedLine
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, Finished, Reply, id_text
 
-SETTLE_LIMIT = 100
 _UNKNOWN_PARENT = RefusedLine(Complaint.NO_PARENT)
 _TOO_MANY = RefusedLine(Complaint.TOO_MANY_CHILDREN)
 _GONE = -1

@@ -57,6 +57,7 @@ MAX_CHILDREN: Final = 100_000
 MAX_CHILDREN_BYTES: Final = 256 * 1024 * 1024  # of payloads and parents of all children
 PARENT_BYTES: Final = 128  # what a parent of a child takes
 MAX_CHILDREN_OF_ONE: Final = 1000  # that wait for the same parent
+SETTLE_LIMIT: Final = 100  # children that one decision adds
 FORGET_LIMIT: Final = 500  # options forgotten in one decision
 MAX_LINGERING: Final = 1_000_000  # keys of jobs that have ended
 FORGET_AFTER_NS: Final = 1_000_000_000
@@ -364,8 +365,11 @@ class Extensions:
         self.note_undo(lambda: _take_back_end(told, parent))
 
     def is_awaited(self, parent: bytes) -> bool:
-        """Whether a child of this parent still waits for another one."""
-        return any(not self.children[each].is_settled for each in self.children_of[parent])
+        """Whether a child of this parent still waits for another one, or cannot be added by this
+        decision, because too many can."""
+        return len(self.settling) > SETTLE_LIMIT or any(
+            not self.children[each].is_settled for each in self.children_of[parent]
+        )
 
     def forget(self, job_id: bytes, now_ns: int) -> None:
         """The ledger need not know this job any more, sooner or later."""
