@@ -124,7 +124,7 @@ def _emit_memcpy(typing: Any, target: Any, at: Any, source: Any, start: Any, cou
         target_data = context.make_array(target_type)(context, builder, target_struct).data
         source_data = context.make_array(source_type)(context, builder, source_struct).data
         to, of = builder.gep(target_data, [at]), builder.gep(source_data, [start])
-        cgutils.raw_memcpy(builder, to, of, count, 1)  # type: ignore[no-untyped-call]
+        cgutils.raw_memcpy(builder, to, of, count, 1)
         return context.get_dummy_value()
 
     return types.void(target, types.intp, source, types.intp, types.intp), generate
