@@ -231,7 +231,8 @@ class Model:
             return RefusedLine(Complaint.LEASED_AGAIN)
         job.fails += 1
         add = job.add
-        if job.fails >= add.max_fails or 0 < add.max_attempts <= job.attempts:
+        is_last = job.fails >= add.max_fails or 0 < add.max_attempts <= job.attempts
+        if is_last or command.is_final:
             self.finish(command.job_id, success=False, result=command.result)
         else:
             self.wait_again(job, command.delay_ms)
@@ -526,9 +527,9 @@ class ExtensionMachine(RuleBasedStateMachine):
             self.model.finish(job_id, success=True, result=b"ok")
         self.compare(Complete(job_id, b"ok", attempt), reply)
 
-    @rule(job_id=job_ids, delay_ms=st.none() | delays, attempt=few)
-    def fail(self, job_id: bytes, delay_ms: int | None, attempt: int) -> None:
-        command = Fail(job_id, b"no", delay_ms, attempt)
+    @rule(job_id=job_ids, delay_ms=st.none() | delays, attempt=few, is_final=st.booleans())
+    def fail(self, job_id: bytes, delay_ms: int | None, attempt: int, is_final: bool) -> None:
+        command = Fail(job_id, b"no", delay_ms, attempt, is_final)
         self.compare(command, self.model.fail(command))
 
     @rule(job_id=job_ids, ttr_ms=st.none() | ttrs)

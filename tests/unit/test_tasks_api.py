@@ -238,12 +238,15 @@ def test_a_value_of_no_such_type_is_unreadable(kind):
     ("job_id", "hint"),
     [
         (stable_id("shop.gone"), r"app\? If it was removed: journeyman timetable rm shop.gone$"),
-        (stable_id("any"), r"app\?$"),
+        (stable_id("any"), r"app\? It knows 'store.gone': import it by the same name"),
     ],
 )
-def test_the_timetable_of_a_task_that_was_removed_is_named(job_id, hint):
+def test_a_task_that_is_not_known_is_named_with_what_may_be_meant(job_id, hint):
     payload = Envelope("shop.gone").encode(jm.JsonCodec())
-    prepared = prepare(app_with_tasks(), Delivery(str(job_id), "q", payload))
+    app = app_with_tasks()
+    if "It knows" in hint:
+        app.task(name="store.gone")(lambda: None)
+    prepared = prepare(app, Delivery(str(job_id), "q", payload))
     with pytest.raises(UnreadableJob, match=hint):
         raise prepared.problem or AssertionError
 

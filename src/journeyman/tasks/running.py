@@ -128,6 +128,9 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
         said = f"unknown task {name!r}: is its module imported by this worker's app?"
         if delivery.job_id == str(stable_id(envelope.task)):  # as recurring.py makes them
             said += f" If it was removed: journeyman timetable rm {name}"
+        last = envelope.task.rpartition(".")[2]
+        for known in [each for each in app.tasks if each.rpartition(".")[2] == last][:1]:
+            said += f" It knows {known!r}: import it by the same name here and there"
         return Prepared(delivery, current, envelope, None, UnreadableJob(said))
     return Prepared(delivery, current, envelope, task)
 

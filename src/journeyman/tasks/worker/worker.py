@@ -67,6 +67,7 @@ AHEAD_S = 0.05  # jobs expected to start within this time are leased ahead
 MAX_AHEAD = 256
 STUCK_S = 5.0  # after its timeout a thread has so long to react
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0  # between attempts to connect
+_SHOWN_TASKS = 30  # at the start
 
 
 class QueueShare(NamedTuple):
@@ -144,7 +145,12 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._reports = Reports(lambda: self._connect(self._has_reports))
         names = " ".join(f"{q.name}:{q.weight}" if q.weight > 1 else q.name for q in self._queues)
-        logger.info("worker %s: queues %s, %d at a time", self.name, names, self._concurrency)
+        tasks = ", ".join(list(self._app.tasks)[:_SHOWN_TASKS])
+        tasks += ", ..." if len(self._app.tasks) > _SHOWN_TASKS else ""
+        logger.info(
+            "worker %s: queues %s, %d at a time; tasks: %s",
+            self.name, names, self._concurrency, tasks,
+        )  # fmt: skip
         await self._set_limits()
         background = [self._loop.create_task(self._renew_leases())]
         if self._app.recurring:
