@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 from unittest.mock import patch
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
+from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.folds.workq import retry_of
 from journeyman.formats.workq import (
@@ -24,7 +26,7 @@ from journeyman.formats.workq import (
 from journeyman.formats.workq.retry import pack
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.segments import numbered_name
-from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Requeue
+from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Limits, Requeue
 from journeyman.servers.workq import bulk
 from journeyman.servers.workq.persistence import open_log
 from journeyman.testing import ManualClock, SimulatedDisk
@@ -80,7 +82,13 @@ def ends_hidden(records: list[Record]) -> bool:
 
 
 def opened(
-    records: list[Record], now_ns: int, *, in_bulk: bool, cut: int = 0, folded_first: float = 0
+    records: list[Record],
+    now_ns: int,
+    *,
+    in_bulk: bool,
+    cut: int = 0,
+    folded_first: float = 0,
+    extensions: LoadedExtensions | None = None,
 ) -> WorkqEngine:
     disk, clock = SimulatedDisk(), ManualClock(now_ns)
     disk.make_dirs(DIRECTORY)
@@ -96,6 +104,7 @@ def opened(
             sync=SyncPolicy.OS,
             segment_bytes=10**9,
             bulk_bytes=0 if in_bulk else 1 << 60,
+            extensions=extensions,
         )
     found.log.close()
     assert found.in_bulk is (in_bulk and not ends_hidden(records))
@@ -126,6 +135,28 @@ def test_all_ways_of_loading_agree_with_the_fold(records, later_ms, cut):
     for queue in (careful, event_by_event, folded_first):
         orders, expected = orders_of(queue), expected_orders(queue)
         assert {kind: orders[kind] for kind in expected} == expected
+
+
+@given(logs, st.integers(0, 12), st.sampled_from((0, 1)))
+@settings(max_examples=cases(40), deadline=None)
+def test_all_ways_of_loading_agree_on_jobs_of_the_ledger_and_on_rates(records, later_ms, rate):
+    """Ids that the ledger knows are folded, whatever the fast ways have made of them; starts that
+    a rate counts are found by each way."""
+
+    def loaded(**way: Any) -> WorkqEngine:
+        options = {IDS[0]: JobOptions(key="k"), IDS[1]: JobOptions(touched=1)}
+        extensions = LoadedExtensions(limits={"a": Limits(rate=rate, per_ms=5)}, options=options)
+        return opened(records, START_NS + later_ms * MS, extensions=extensions, **way)
+
+    careful, *others = (
+        loaded(in_bulk=False),
+        loaded(in_bulk=True, folded_first=inf),
+        loaded(in_bulk=True),
+    )
+    starts = careful._state.queues.use("a").starts
+    for other in others:
+        assert whole(other) == whole(careful)
+        assert other._state.queues.use("a").starts == starts
 
 
 commands = st.one_of(
