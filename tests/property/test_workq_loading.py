@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
@@ -42,7 +42,8 @@ DIRECTORY = "/log"
 job_ids = st.sampled_from(IDS)
 # Small ones, so that they meet; and some that the columns of the bulk reader cannot hold.
 moments = st.builds(lambda ms: Instant(START_NS + ms * MS), st.integers(0, 8))
-due_moments = st.none() | moments | st.just(Instant(2**63 * 10)) | st.just(Instant(-(2**62)))
+far_moments = st.sampled_from((Instant(2**63 * 10), Instant(-(2**62)), Instant(-(2**63) * 3)))
+due_moments = st.none() | moments | far_moments
 names = st.sampled_from(("a", "b", "\udcff", "\ufffd"))
 limits = st.sampled_from((0, 0, 1, 2, 300, 2**64 - 1))
 adds = st.builds(
@@ -123,7 +124,12 @@ def whole(queue: WorkqEngine) -> object:
     return jobs_of(queue), waiting, timed
 
 
+NOW = Instant(START_NS)
+FAR_BACK = JobAdded(NOW, IDS[0], "a", 1, 10**9, 0, 0, 0, b"", Instant(-(2**63) * 3), NOW)
+
+
 @given(logs, st.integers(0, 12), st.integers(0, 14))
+@example([FAR_BACK], 0, 0)  # the columns have the lowest number for it, which has no absolute
 @settings(max_examples=cases(100), deadline=None)
 def test_all_ways_of_loading_agree_with_the_fold(records, later_ms, cut):
     now_ns = START_NS + later_ms * MS

@@ -40,12 +40,17 @@ def are_sane(
 ) -> Bools:
     """Adds whose numbers are what the record says, and can be added up."""
     sane: Bools = (
-        (np.abs(created) < _SANE_NS)
-        & (np.abs(times) < _SANE_NS)
+        _is_near(created)
+        & _is_near(times)
         & (np.maximum.reduce((ttrs, ttls, attempts)) < _SANE_MS)
         & (fails < 2**62)
     )
     return sane
+
+
+def _is_near(times: Ints) -> Bools:
+    near: Bools = (times > -_SANE_NS) & (times < _SANE_NS)  # the lowest number has no absolute
+    return near
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +112,7 @@ class FoldedLog:
         kinds, logged = fields[scan.KIND], fields[scan.LOGGED_NS]
         jobs = self._number(log, fields)
         adds = np.flatnonzero(kinds <= Command.SCHEDULE)
-        odd = jobs[np.abs(logged) >= _SANE_NS]
+        odd = jobs[~_is_near(logged)]
         fold.fold_events(
             frozen(jobs),
             frozen(kinds.astype(np.int8)),
