@@ -224,7 +224,7 @@ async def test_without_descriptors_a_cancelled_program_ends_all_the_same(tmp_pat
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert not is_running(program)
+    wait_until(lambda: not is_running(program), "the program to end")
 
 
 # -- what stays in the background ----------------------------------------------------------------
