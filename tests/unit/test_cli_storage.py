@@ -14,12 +14,13 @@ from uuid import UUID
 
 import pytest
 
+from journeyman.cli.output import counted
 from journeyman.cli.storage import importing
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.folds import workq as workq_fold
 from journeyman.folds import ztick as ztick_fold
-from journeyman.folds.keyspace import id_of
+from journeyman.folds.keyspace import id_of, record_of_workq
 from journeyman.formats import ztick
 from journeyman.formats.keyspace import (
     COUNTERS,
@@ -32,7 +33,7 @@ from journeyman.formats.keyspace import (
 )
 from journeyman.formats.keyspace.listing import LISTINGS, RANKS
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord
-from journeyman.formats.ledger import TimesMarked, TimetableSet
+from journeyman.formats.ledger import QueueLimitsSet, TimesMarked, TimetableSet
 from journeyman.formats.workq import Command, Instant, JobEvent, JobFinished, Record
 from journeyman.formats.workq.retry import pack
 from journeyman.formats.ztick import RuleSet
@@ -395,21 +396,29 @@ def test_what_the_fold_of_a_log_is_in_parts_is_the_fold():
     assert all(len(part) < 50 for part in parts)
 
 
-def test_a_schedule_moves_from_its_log_into_a_store_without_one(tmp_path):
+@pytest.mark.parametrize("has_work", [False, True])
+def test_a_schedule_moves_from_its_log_into_a_store_without_one(tmp_path, has_work):
+    """What the store says of jobs is newer than the ledger of the log."""
     log, store = tmp_path / "data" / "schedule.log", tmp_path / "store"
     (tmp_path / "data").mkdir()
     assert run("generate", "ztick", log, "--records", "50", "--quiet").exit_code == 0
     timetable = TimetableSet(Instant(1), "nightly", {"every": "1h"})
     marks = TimesMarked(Instant(1), 10, 1, ((10, 10),))
+    limits = QueueLimitsSet(Instant(1), "q", {"concurrency": 1})
+    adopted = [timetable] if has_work else [timetable, limits]
     with LedgerLog.open(RealDisk(), SystemClock(), str(tmp_path / "data" / "ledger")) as ledger:
-        ledger.append([timetable, marks])
+        ledger.append([timetable, marks, limits])
+    if has_work:
+        with Storage.open("sqlite", str(store)) as storage:
+            storage.upsert_job_record(record_of_workq(workq_fold.FoldedJob(added(1)), NOW_NS))
     words = ("storage", "--engine", "sqlite", "--path", store, "adopt", log)
     done = run(*words)
     assert done.exit_code == 0, done.output
     entries = read_whole(ztick.CODEC, log.read_bytes())
     expected = list(ztick_fold.replay(entry.record for entry in entries).values())
-    assert "and 1 record of the ledger adopted" in done.stdout
+    assert f"and {counted(len(adopted), 'record')} of the ledger adopted" in done.stdout
+    assert ("; 1 record left out: the store has jobs" in done.stdout) is has_work
     with Storage.open("sqlite", str(store)) as storage:
         assert list(folded_schedule(storage).records()) == expected
-        assert list(folded_ledger(storage).records()) == [timetable]
+        assert list(folded_ledger(storage).records()) == adopted
     assert_one_line_error(run(*words), 2, "has a schedule: adopt into a store without one")

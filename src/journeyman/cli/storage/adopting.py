@@ -4,8 +4,9 @@
     ledger/       --fold--> timetables, ... --+--> the store, for database.persistence = "storage"
 
 The log is locked meanwhile, read and left as it is. A store that has a schedule is refused: two
-schedules cannot be told apart once they are mixed. Jobs and rules come last, in one commit: cut
-short before, it is begun again.
+schedules cannot be told apart once they are mixed. Where the store has jobs of a work queue, what
+it says of them is newer: records of the ledger about jobs and queues are left out then. Jobs and
+rules come last, in one commit: cut short before, it is begun again.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import click
 from journeyman.cli.output import counted
 from journeyman.cli.storage.checking import be_alone
 from journeyman.disk import RealDisk
+from journeyman.engines.workq.extensions import FAMILIES
 from journeyman.errors import UsageError
 from journeyman.folds import ztick
+from journeyman.folds.ledger import key_of
 from journeyman.formats.keyspace import prefix_range
 from journeyman.formats.ledger import TimesMarked
 from journeyman.formats.ztick import CODEC, JobSet, RuleSet
@@ -46,14 +49,15 @@ def adopt(ctx: click.Context, log: str, ledger: str | None) -> None:
         side = peek(disk, ledger or ledger_beside(os.path.abspath(log))).values()
     finally:
         lock.release()
-    kept = [
-        record for record in side if not isinstance(record, TimesMarked)
-    ]  # they name places of a log
     with Storage.from_settings(ctx.obj) as storage:
         be_alone(storage.backend)
         with storage.backend.view() as view:
             if next(view.scan(*prefix_range(SCHEDULE_PREFIX), limit=1), None) is not None:
                 raise UsageError(f"{storage.path} has a schedule: adopt into a store without one")
+        has_work = bool(storage.queue_status_counts())
+        whole = [r for r in side if not isinstance(r, TimesMarked)]  # they name places of a log
+        kept = [r for r in whole if not has_work or key_of(r)[0] not in FAMILIES]
+        left_out = len(whole) - len(kept)
         beside, schedule = folded_ledger(storage), folded_schedule(storage)
         for some in in_batches(kept):
             storage.apply([PutEntries(beside.changes(some))])
@@ -64,6 +68,7 @@ def adopt(ctx: click.Context, log: str, ledger: str | None) -> None:
         f"{counted(len(found.jobs), 'job')}, {counted(len(found.rules), 'rule')} and "
         f"{counted(len(kept), 'record')} of the ledger adopted"
         + (f"; {counted(damages, 'damage')} of the log left out" if damages else "")
+        + (f"; {counted(left_out, 'record')} left out: the store has jobs" if left_out else "")
     )
 
 
