@@ -20,7 +20,10 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.ztick import run_history
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import depth, throughput
+from journeyman.spark.lake.ingest import ingest
+from journeyman.spark.lake.storage import open_lake
 from journeyman.spark.report.charts import column_unit, shown, shown_in
+from journeyman.spark.report.lake import report_of_lake
 from journeyman.spark.report.page import report
 from journeyman.spark.report.queries import MOST_POINTS, TOP, Bars, Chart, Report, Section, Table
 from tests.support import report_counts as by_hand
@@ -345,10 +348,35 @@ def share(failed: int, succeeded: int) -> str:
     return f"{100 * failed / (failed + succeeded):.1f} % of those that ended"
 
 
-def test_every_figure_of_a_work_queue(world):
-    section, tries = world.section("Work queue"), world.work.tries
-    logged = [record.logged.unix_ns for half in world.work_records for record in half]
-    axis = axis_of(section, "Throughput", [*moments_of(tries), *logged], world.as_of_ns)
+@dataclass(frozen=True)
+class Page:
+    """A report of the logs, or of a lake that took them in."""
+
+    found: Report
+    is_of_lake: bool = False
+
+    def section(self, title: str) -> Section:
+        return next(each for each in self.found.sections if each.title == title)
+
+
+@pytest.fixture(scope="module", params=["logs", "lake"])
+def page(request, spark, world, tmp_path_factory) -> Page:
+    if request.param == "logs":
+        return Page(world.found)
+    path = str(tmp_path_factory.mktemp("lake"))
+    ingest(spark, path, world.logs, host="a")
+    lake, as_of_ns = open_lake(path), world.as_of_ns
+    found = report_of_lake(spark, lake, made_ns=MADE_NS, title="t", as_of_ns=as_of_ns)
+    return Page(found, is_of_lake=True)
+
+
+def test_every_figure_of_a_work_queue(world, page):
+    """A lake knows of records what they did, not when those were written that did nothing."""
+    section, tries = page.section("Work queue"), world.work.tries
+    moments = moments_of(tries)
+    if not page.is_of_lake:
+        moments += [record.logged.unix_ns for half in world.work_records for record in half]
+    axis = axis_of(section, "Throughput", moments, max(moments))
     done, failed = counted(tries, "completed"), counted(tries, "failed", "timed-out")
     waiting, leased = counted(tries, "waiting"), counted(tries, "leased")
     first = [each for each in tries if each.is_first and each.is_known]
@@ -411,7 +439,7 @@ def test_every_figure_of_a_work_queue(world):
             "timed out": ends["timed-out"],
             "expired": ends["expired"],
         },
-        "Growth of the log": {"bytes": list(accumulate(bytes_))},
+        **({} if page.is_of_lake else {"Growth of the log": {"bytes": list(accumulate(bytes_))}}),
         "Outcomes": Counter(each.outcome for each in tries),
         "Busiest queues": busiest(
             tries, lambda each: each.is_first, "(added before the log begins)"
@@ -433,8 +461,8 @@ def test_the_work_queue_of_this_test_holds_what_it_should(world):
     assert any(not each.is_first and each.started is None for each in tries)
 
 
-def test_every_figure_of_a_schedule(world):
-    section, tries = world.section("Schedule"), world.schedule.tries
+def test_every_figure_of_a_schedule(world, page):
+    section, tries = page.section("Schedule"), world.schedule.tries
     untimed = [
         each for each in tries if each.ended is None and each.outcome in ("executed", "failed")
     ]

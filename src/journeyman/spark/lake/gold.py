@@ -11,6 +11,7 @@ changes of each hour. Rows of gold are hours and queues: few enough for the driv
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import partial
 from itertools import groupby
@@ -48,7 +49,7 @@ from journeyman.spark.lake.layout import COUNTS, DAY_NS, HOUR_NS, PERCENTILES, T
 from journeyman.spark.lake.parts import Part, dealt, parts_on, read_part
 from journeyman.spark.lake.silver import ITEMS, KEYED, RUNS, SilverChange, by_group
 from journeyman.spark.lake.storage import Lake, StagedFiles, days_of, partition_values
-from journeyman.spark.lake.work import THREADS, Groups, Packet, spread, tasks_of
+from journeyman.spark.lake.work import HANDS, Groups, Packet, spread, tasks_of
 from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_S
 
@@ -96,7 +97,7 @@ def stage_gold(spark: SparkSession, lake: Lake, change: SilverChange) -> list[St
     ]
     rows = sum(part.rows for part in parts)
     session = None if rows <= SMALL_ROWS else spark
-    hands = THREADS if session is None else max(tasks_of(spark), rows // _TASK_ROWS)
+    hands = HANDS if session is None else max(tasks_of(spark), rows // _TASK_ROWS)
     groups = 1 if session is None else _GROUPS_A_TASK * hands
     packets = spread(session, dealt(parts, hands), partial(count_parts, wanted, groups), add_up)
     named = [str(date(1970, 1, 1) + timedelta(days=day)) for day in days]
@@ -116,18 +117,24 @@ def stage_gold(spark: SparkSession, lake: Lake, change: SilverChange) -> list[St
 
 def count_parts(days: Ints, groups: int, parts: Sequence[Part]) -> Iterator[Packet]:
     """What happens on these days, so many groups of them."""
-    for table, host, rows in _together(parts):
+    for table, host, rows in rows_together(parts, _COLUMNS):
         for what, found in _COUNTERS[table](rows, host):
             mine = found.filter(pa.array(np.isin(found["day"].to_numpy(), days)))
             yield from by_group(what, mine, mine["day"].to_numpy() % groups, groups)
 
 
-def _together(parts: Sequence[Part]) -> Iterator[tuple[str, str, pa.Table]]:
-    """Rows of parts, many at a time: a day may have few."""
+def rows_together(
+    parts: Sequence[Part], columns: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, str, pa.Table]]:
+    """These columns of parts, many at a time, by table and host: a day may have few rows.
+
+    Texts but keys are in dictionaries; a column is null where the file is older than it.
+    """
     for (table, host), mine in groupby(parts, key=lambda part: (part.table, part.host)):
         waiting: list[pa.Table] = []
         for part in mine:
-            waiting += [_as_words(rows, table) for rows, _ in read_part(part, _COLUMNS[table])]
+            for rows, _ in read_part(part, columns[table]):
+                waiting.append(_as_words(rows, table, columns[table]))
             if sum(rows.num_rows for rows in waiting) > _AT_ONCE:
                 yield table, host, pa.concat_tables(waiting)
                 waiting = []
@@ -135,60 +142,89 @@ def _together(parts: Sequence[Part]) -> Iterator[tuple[str, str, pa.Table]]:
             yield table, host, pa.concat_tables(waiting)
 
 
-def _as_words(rows: pa.Table, table: str) -> pa.Table:
-    """The columns that are counted, texts in dictionaries; null if the file is older than one."""
+def _as_words(rows: pa.Table, table: str, columns: Sequence[str]) -> pa.Table:
     schema = arrow_schema(TABLES[table].schema)
     found = {}
-    for name in _COLUMNS[table]:
+    for name in columns:
         kind = schema.field(name).type
         column = rows[name] if name in rows.column_names else pa.nulls(rows.num_rows, kind)
-        found[name] = coded(column) if pa.types.is_string(kind) else column
+        if name == "key":
+            found[name] = text_of(column)
+        else:
+            found[name] = coded(column) if pa.types.is_string(kind) else column
     return pa.table(found)
 
 
 Found = Iterator[tuple[str, pa.Table]]
+Event = tuple[str, Bools, Ints, int]  # what, which rows, when, and by how much
 
 
 def _count_attempts(rows: pa.Table, host: str) -> Found:
-    times = {name: ns_in(rows[name]) for name in folding.MOMENTS}
+    told = attempt_columns(rows)
     who = {
         "dialect": text_of(rows["dialect"]),
         "queue": pc.coalesce(text_of(rows["queue"]), text_of(rows["rule"]), ""),
     }
-    outcome = text_of(rows["outcome"])
-    first = np.asarray(rows["first"])
-    is_schedule = is_one_of(who["dialect"], ["ztick"])
-    unrecorded = is_schedule & is_one_of(outcome, ("executed", "failed"))
-    ended = np.where(
-        (times["ended_ns"] == NO_TIME) & unrecorded, times["ready_ns"], times["ended_ns"]
-    )
-    is_plan = is_schedule & first & ~is_one_of(outcome, ("replanned", "removed"))
-    happened = [
-        ("added", first, times["created_ns"]),
-        ("due", is_plan, times["ready_ns"]),
-        ("started", np.ones(len(first), np.bool_), times["started_ns"]),
-        *((name, is_one_of(outcome, words), ended) for name, words in ENDS.items()),
-    ]
     columns = {"host": pa.repeat(host, rows.num_rows), **who}
-    events = [(name, mask & (ns != NO_TIME), ns, 1) for name, mask, ns in happened]
     numbered = _coded(columns)
-    yield _COUNTED, _summed(numbered, events)
-    life = filled(rows["life"], 1)
-    yield _DEPTH, _summed(numbered, _changes(times, outcome, first, is_schedule, life))
-    yield _FAILED, _failed_rows(columns, outcome, ended, is_schedule, times["ended_ns"])
+    yield _COUNTED, _summed(numbered, happenings(told))
+    yield _DEPTH, _summed(numbered, changes(told))
+    outcome, times = text_of(told.outcome), told.times
+    is_run, own_end = told.is_schedule, times["ended_ns"]
+    yield _FAILED, _failed_rows(columns, outcome, told.end_or_plan, is_run, own_end)
     yield _TIMED, _timed(columns, times, is_one_of(outcome, FAILURES))
 
 
-Event = tuple[str, Bools, Ints, int]  # what, which rows, when, and by how much
+@dataclass(frozen=True, slots=True)
+class AttemptColumns:
+    """Rows of attempts, as far as they are counted."""
+
+    times: Mapping[str, Ints]
+    outcome: AnyColumn
+    first: Bools
+    is_schedule: Bools
+    life: Ints
+
+    @property
+    def end_or_plan(self) -> Ints:
+        """When a row ended; of runs of a schedule without a record, when they were planned."""
+        unrecorded = self.is_schedule & is_one_of(self.outcome, ("executed", "failed"))
+        ended = self.times["ended_ns"]
+        return np.where((ended == NO_TIME) & unrecorded, self.times["ready_ns"], ended)
+
+    @property
+    def is_plan(self) -> Bools:
+        return self.is_schedule & self.first & ~is_one_of(self.outcome, ("replanned", "removed"))
 
 
-def _changes(
-    times: Mapping[str, Ints], outcome: AnyColumn, first: Bools, is_schedule: Bools, life: Ints
-) -> list[Event]:
+def attempt_columns(rows: pa.Table) -> AttemptColumns:
+    return AttemptColumns(
+        {name: ns_in(rows[name]) for name in folding.MOMENTS},
+        coded(rows["outcome"]),
+        np.asarray(rows["first"]),
+        is_one_of(rows["dialect"], ["ztick"]),
+        filled(rows["life"], 1),
+    )
+
+
+def happenings(rows: AttemptColumns) -> list[Event]:
+    """What is counted, for which rows, at which time: see ``summaries.throughput``."""
+    happened = [
+        ("added", rows.first, rows.times["created_ns"]),
+        ("due", rows.is_plan, rows.times["ready_ns"]),
+        ("started", np.ones(len(rows.first), np.bool_), rows.times["started_ns"]),
+    ]
+    ended = rows.end_or_plan
+    happened += [(name, is_one_of(rows.outcome, words), ended) for name, words in ENDS.items()]
+    return [(name, mask & (ns != NO_TIME), ns, 1) for name, mask, ns in happened]
+
+
+def changes(rows: AttemptColumns) -> list[Event]:
     """What a row does to the number of jobs in each state: see ``summaries.changes``."""
+    times, outcome, first = rows.times, rows.outcome, rows.first
     ended = times["ended_ns"]
     unrecorded = is_one_of(outcome, ("executed", "failed")) & (ended == NO_TIME)
-    known = ~is_one_of(outcome, NO_WAIT) & (life != 0) & ~unrecorded
+    known = ~is_one_of(outcome, NO_WAIT) & (rows.life != 0) & ~unrecorded
     triggered = np.where(is_one_of(outcome, ["triggered"]), times["ready_ns"], NO_TIME)
     started = first_known(times["started_ns"], triggered)
     left = first_known(started, ended)
@@ -196,11 +232,11 @@ def _changes(
     earliest = np.where((left != NO_TIME) & (ready != NO_TIME), np.minimum(ready, left), ready)
     # Of a row that has no time to be ready at, when it left, or else when it started.
     ready = first_known(earliest, np.where(ready == NO_TIME, left, NO_TIME), times["started_ns"])
-    ready = np.where(is_schedule & ~first, started, ready)
+    ready = np.where(rows.is_schedule & ~first, started, ready)
     created = times["created_ns"]
     scheduled = first & (created != NO_TIME) & (ready != NO_TIME) & (created < ready)
     has_been_ready, has_started = ready != NO_TIME, started != NO_TIME
-    changes = (
+    each = (
         ("scheduled", scheduled, created, 1),
         ("scheduled", scheduled, ready, -1),
         ("ready", has_been_ready, ready, 1),
@@ -208,7 +244,7 @@ def _changes(
         ("running", has_started, started, 1),
         ("running", has_started, ended, -1),
     )
-    return [(name, known & mask & (ns != NO_TIME), ns, by) for name, mask, ns, by in changes]
+    return [(name, known & mask & (ns != NO_TIME), ns, by) for name, mask, ns, by in each]
 
 
 def _count_items(rows: pa.Table, host: str) -> Found:

@@ -128,15 +128,15 @@ def read_part(
     with pq.ParquetFile(part.path, metadata=known, read_dictionary=words) as file:
         before = sum(known.row_group(at).num_rows for at in range(part.group))
         if wanted is None:
-            rows = file.read_row_group(part.group, names)
+            rows = file.read_row_group(part.group, names, use_threads=False)
             yield rows, np.arange(before, before + part.rows)
             return
-        keys = file.read_row_group(part.group, [key])[key]
+        keys = file.read_row_group(part.group, [key], use_threads=False)[key]
         mask = each_text(keys, lambda texts: wanted.mask(key_hashes(texts)))
         places = np.flatnonzero(mask)
         if len(places):
             others = [name for name in names if name != key]
-            rows = taken(file.read_row_group(part.group, others), places)
+            rows = taken(file.read_row_group(part.group, others, use_threads=False), places)
             found = {name: rows[name] for name in others} | {key: keys.take(arrow.array(places))}
             yield pa.table({name: found[name] for name in names}), places + before
 

@@ -53,7 +53,7 @@ from journeyman.spark.lake.parts import (
     with_place,
 )
 from journeyman.spark.lake.storage import Lake, Staged, StagedFiles, staged_path
-from journeyman.spark.lake.work import THREADS, Groups, Packet, spread, tasks_of
+from journeyman.spark.lake.work import HANDS, Groups, Packet, spread, tasks_of
 from journeyman.spark.source.options import DAMAGE_KIND, arrow_schema
 
 KEYED: Final = ("silver/attempts", "silver/jobs", "silver/timetable_firings")
@@ -107,7 +107,7 @@ def change_silver(
     known = lake.files(ITEMS) if fresh.get("bronze/kestrel") else []
     size = sum(part.rows // (_SCANNED if part.of_keys else 1) for part in parts + older)
     session = None if size <= SMALL_ROWS else spark
-    hands = THREADS if session is None else max(tasks_of(spark), size // _TASK_ROWS)
+    hands = HANDS if session is None else max(tasks_of(spark), size // _TASK_ROWS)
     groups = (
         1 if session is None else _power_of_two(max(_GROUPS_A_TASK * hands, size // _GROUP_ROWS))
     )

@@ -19,7 +19,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-THREADS: Final = min(4, os.cpu_count() or 1)  # of this process
+_THREADS: Final = min(4, os.cpu_count() or 1)  # of this process
+HANDS: Final = 4 * _THREADS  # units for them: some take longer than others
 _SCHEMA = "group int, what string, rows binary"
 _COMPRESSED: Any = pa.ipc.IpcWriteOptions(compression="lz4")
 
@@ -47,7 +48,7 @@ def spread(
 ) -> list[Packet]:
     """All packets that come of the units; without ``spark``, in this process."""
     if spark is None or not units:
-        with ThreadPoolExecutor(THREADS) as pool:  # Arrow works without Python's lock
+        with ThreadPoolExecutor(_THREADS) as pool:  # Arrow works without Python's lock
             found = list(chain.from_iterable(pool.map(lambda unit: list(take(unit)), units)))
         return found if fold is None else list(fold(_grouped(found)))
     numbers = spark.range(0, len(units), 1, len(units))

@@ -6,18 +6,20 @@ quarter, with enough starts in both weeks for that to mean something.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
-from functools import partial
+from datetime import date, datetime, timedelta
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import SparkSession
 
-from journeyman.spark.lake.layout import LOG_DIALECTS
-from journeyman.spark.lake.storage import Lake
-from journeyman.spark.lake.views import lag_in
+from journeyman.spark.lake.columns import pc
+from journeyman.spark.lake.layout import moment_of
+from journeyman.spark.lake.storage import Lake, days_of
 from journeyman.spark.report.charts import shown
+from journeyman.spark.report.lake_counts import measure_lake
 from journeyman.spark.report.page import verdict
 from journeyman.spark.report.queries import (
     TOP,
@@ -27,8 +29,6 @@ from journeyman.spark.report.queries import (
     Section,
     Stored,
     Table,
-    measure,
-    open_lake_rows,
 )
 from journeyman.spark.report.sections import section_of
 from journeyman.spark.source.options import KESTREL
@@ -57,48 +57,41 @@ def report_of_lake(
     spark: SparkSession, lake: Lake, *, made_ns: int, title: str, as_of_ns: int | None = None
 ) -> Report:
     """What the page says of a lake."""
-    # Side by side: a query mostly waits for Spark to plan it.
-    with ThreadPoolExecutor(len(LOG_DIALECTS)) as pool:
-        opened = list(pool.map(partial(open_lake_rows, spark, lake), LOG_DIALECTS))
-        try:
-            known = [each.last_ns for each in opened if each.last_ns is not None]
-            moment_ns = as_of_ns if as_of_ns is not None else max(known, default=made_ns)
-            counted = list(pool.map(lambda each: measure(each, moment_ns), opened))
-        finally:
-            for each in opened:
-                each.close()
-    measured = [found for found in counted if found.rows]
+    readers = _last_seen(lake)
+    measured, moment_ns = measure_lake(spark, lake, _heads(readers), made_ns, as_of_ns)
     for found in measured:
         if found.dialect == KESTREL:
-            _measure_readers(spark, lake, found)
+            _measure_readers(found, readers)
     said, severity = verdict(None, measured)
-    worse, section = compare_weeks(weeks(lake.read(spark, "gold/latency_daily"), moment_ns))
+    worse, section = compare_weeks(_weeks(lake, moment_ns))
     if worse:
         said = f"Worse than the week before: {', '.join(worse)}. {said}"
         severity = "warning" if severity == "good" else severity
-    sections = [section, *(section_of(found) for found in measured), _damage(spark, lake)]
+    sections = [section, *(section_of(found) for found in measured), _damage(lake)]
     return Report(title, made_ns, [lake.path], said or "No failures.", severity, sections)
 
 
-def weeks(latency: DataFrame, moment_ns: int) -> dict[str, tuple[Week, Week]]:
+def _weeks(lake: Lake, moment_ns: int) -> dict[str, tuple[Week, Week]]:
     """By queue: the week before the last one, and the last one, which ends with this moment."""
     end = date(1970, 1, 1) + timedelta(seconds=moment_ns // NS_PER_S)
     middle, begin = end - timedelta(days=_DAYS), end - timedelta(days=2 * _DAYS)
-    recent = latency.where((F.col("date") > F.lit(begin)) & (F.col("date") <= F.lit(end)))
+    table, day = "gold/latency_daily", ds.field("date")
+    files = [name for name in lake.files(table) if days_of(name)[1] >= str(begin)]
+    recent = lake.read_arrow(table, files, where=(day > begin) & (day <= end))
+    named = recent.append_column("is_last", pc.greater(recent["date"], pa.scalar(middle)))
     rows = (
-        recent.groupBy("dialect", "queue", (F.col("date") > F.lit(middle)).alias("is_last"))
-        .agg(
-            F.sum("started").alias("started"),
-            F.sum("failed").alias("failed"),
-            F.max("wait_p95_s").alias("wait"),
-            F.max("run_p95_s").alias("run"),
+        named.group_by(["dialect", "queue", "is_last"])
+        .aggregate(
+            [("started", "sum"), ("failed", "sum"), ("wait_p95_s", "max"), ("run_p95_s", "max")]
         )
-        .collect()
+        .to_pylist()
     )
     found: dict[str, dict[bool, Week]] = {}
     for row in rows:
-        name = f"{row.dialect} {row.queue}".strip()
-        found.setdefault(name, {})[row.is_last] = Week(row.started, row.failed, row.wait, row.run)
+        name = f"{row['dialect']} {row['queue']}".strip()
+        found.setdefault(name, {})[row["is_last"]] = Week(
+            row["started_sum"], row["failed_sum"], row["wait_p95_s_max"], row["run_p95_s_max"]
+        )
     return {name: (each.get(False, Week()), each.get(True, Week())) for name, each in found.items()}
 
 
@@ -145,29 +138,55 @@ def _cells(week: Week) -> list[str]:
     ]
 
 
-def _measure_readers(spark: SparkSession, lake: Lake, measured: Measured) -> None:
-    behind = lag_in(spark, lake).orderBy(F.desc("items_behind"), "queue", "reader").collect()
-    measured.lag = [
-        Lag(row.queue, row.reader, row.items_behind, row.bytes_behind, row.oldest_ns)
-        for row in behind[:TOP]
-    ]
-    measured.items_behind = sum(row.items_behind for row in behind)
-    waiting: dict[str, int] = {}
-    for row in behind:
-        waiting[row.queue] = max(waiting.get(row.queue, 0), row.items_behind)
-    put = {
-        row.queue: row["count"]
-        for row in lake.read(spark, "silver/items").groupBy("queue").count().collect()
+def _last_seen(lake: Lake) -> list[dict[str, Any]]:
+    """Where each reader stood when the lake last looked."""
+    seen = lake.read_arrow("silver/readers", lake.files("silver/readers"))
+    last = {
+        (row["host"], row["log"], row["reader"]): row
+        for row in seen.sort_by("observed_at").to_pylist()
     }
+    return list(last.values())
+
+
+def _heads(readers: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], int]:
+    """By host and log, the last item that every reader had finished."""
+    found: dict[tuple[str, str], int] = {}
+    for row in readers:
+        if row["head"] is not None:
+            log = row["host"], row["log"]
+            found[log] = min(row["head"], found.get(log, row["head"]))
+    return found
+
+
+def _measure_readers(measured: Measured, readers: Sequence[Mapping[str, Any]]) -> None:
+    ordered = sorted(readers, key=lambda row: (-row["items_behind"], row["queue"], row["reader"]))
+    measured.lag = [
+        Lag(row["queue"], row["reader"], row["items_behind"], row["bytes_behind"], _ns(row))
+        for row in ordered[:TOP]
+    ]
+    measured.items_behind = sum(row["items_behind"] for row in readers)
+    waiting: dict[str, int] = {}
+    for row in readers:
+        waiting[row["queue"]] = max(waiting.get(row["queue"], 0), row["items_behind"])
+    put = {group.name: group.jobs for group in measured.groups}
     busiest = sorted(put, key=lambda queue: (-put[queue], queue))[:TOP]
     measured.queues = [Stored(q, put[q], put[q], waiting.get(q, 0)) for q in busiest]
-    measured.items_put = sum(put.values())
+    measured.items_put = sum(measured.outcomes.values())
+    measured.groups = []
 
 
-def _damage(spark: SparkSession, lake: Lake) -> Section:
-    found = lake.read(spark, "silver/damage").orderBy(F.desc("found_at")).limit(TOP).collect()
-    if not found:
+def _ns(row: Mapping[str, Any]) -> int | None:
+    oldest: datetime | None = row["oldest_at"]
+    return None if oldest is None else (oldest - moment_of(0)) // timedelta(microseconds=1) * 1000
+
+
+def _damage(lake: Lake) -> Section:
+    table = "silver/damage"
+    found = lake.read_arrow(table, lake.files(table)).sort_by([("found_at", "descending")])
+    if not found.num_rows:
         return Section("Damage", "Every record of the logs could be read.")
-    rows = [[row.log, str(row.offset), row.what] for row in found]
-    table = Table("Damage", "The latest first.", ["Log", "Offset", "What"], rows, frozenset({1}))
-    return Section("Damage", "Places of the logs that could not be read.", parts=[table])
+    rows = [[row["log"], str(row["offset"]), row["what"]] for row in found[:TOP].to_pylist()]
+    shown_rows = Table(
+        "Damage", "The latest first.", ["Log", "Offset", "What"], rows, frozenset({1})
+    )
+    return Section("Damage", "Places of the logs that could not be read.", parts=[shown_rows])

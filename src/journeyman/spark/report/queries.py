@@ -33,8 +33,6 @@ from journeyman.spark.history.summaries import (
     latency,
     throughput,
 )
-from journeyman.spark.lake.storage import Lake
-from journeyman.spark.lake.views import history_of
 from journeyman.spark.source.options import KESTREL, WORKQ, ZTICK
 from journeyman.units import NS_PER_MS
 
@@ -134,7 +132,7 @@ _KEPT = (
 )
 _SUCCESSES = ("completed", "executed")
 _FAILURES = ("failed", "timed-out", "cut-off")
-_DROPPED = ("replanned", "removed")
+DROPPED = ("replanned", "removed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,22 +252,12 @@ def open_logs(
     return Opened(dialect, rows, written, journal, _span(rows, written)[1])
 
 
-def open_lake_rows(spark: SparkSession, lake: Lake, dialect: str) -> Opened:
-    """Rows of attempts of one dialect that a lake holds."""
-    rows = history_of(spark, lake).where(F.col("dialect") == dialect)
-    rows = rows.select(*_KEPT).withColumn("_log", F.lit(""))
-    if dialect != ZTICK:  # whose jobs are grouped by how their keys begin
-        rows = rows.withColumn("key", F.lit(None).cast("string"))
-    rows = rows.persist()
-    return Opened(dialect, rows, None, None, _span(rows, None)[1])
-
-
 def measure(opened: Opened, as_of_ns: int) -> Measured:
     """All numbers of the logs of one dialect. Open jobs may have expired by ``as_of_ns``."""
     rows = expired_by(opened.rows, as_of_ns)
     measured = _overview(rows, opened.dialect)
     measured.first_ns, measured.last_ns = _span(rows, opened.written)
-    measured.times_ns, measured.bucket_ns = _axis(measured.first_ns, measured.last_ns)
+    measured.times_ns, measured.bucket_ns = axis(measured.first_ns, measured.last_ns)
     if measured.times_ns:
         _over_time(rows, measured)
         measured.growth = _growth(opened.written, measured)
@@ -294,7 +282,7 @@ def _span(rows: DataFrame, written: DataFrame | None) -> tuple[int | None, int |
 
 
 def _overview(rows: DataFrame, dialect: str) -> Measured:
-    is_plan = F.col("first") & ~F.col("outcome").isin(*_DROPPED)
+    is_plan = F.col("first") & ~F.col("outcome").isin(*DROPPED)
     is_job = is_plan if dialect == ZTICK else F.col("first") & F.col("created_ns").isNotNull()
     unrecorded = F.col("ended_ns").isNull() & end_or_plan().isNotNull()
     found = (
@@ -310,6 +298,14 @@ def _overview(rows: DataFrame, dialect: str) -> Measured:
         )
         .collect()
     )
+    measured = overview_of(found, dialect)
+    if measured.due_times_ns:
+        measured.due = _due(rows.where(is_plan), measured)
+    return measured
+
+
+def overview_of(found: Sequence[Any], dialect: str) -> Measured:
+    """From a row for each outcome."""
     measured = Measured(
         dialect,
         {row.outcome: row.rows for row in found},
@@ -321,13 +317,11 @@ def _overview(rows: DataFrame, dialect: str) -> Measured:
         measured.grouping = "rule" if any(row.rules for row in found) else "prefix"
         first_due = min((row.first_due for row in found if row.first_due is not None), default=None)
         last_due = max((row.last_due for row in found if row.last_due is not None), default=None)
-        measured.due_times_ns, measured.due_bucket_ns = _axis(first_due, last_due)
-        if measured.due_times_ns:
-            measured.due = _due(rows.where(is_plan), measured)
+        measured.due_times_ns, measured.due_bucket_ns = axis(first_due, last_due)
     return measured
 
 
-def _axis(first_ns: int | None, last_ns: int | None) -> tuple[list[int], int]:
+def axis(first_ns: int | None, last_ns: int | None) -> tuple[list[int], int]:
     """Evenly spaced buckets from the first moment to the last."""
     if first_ns is None or last_ns is None:
         return [], 1
@@ -399,7 +393,7 @@ def _groups(rows: DataFrame, by: str) -> list[ReportGroup]:
         rows.select(grouped_by(by), "first", "started_ns", "wait_ns", "run_ns", "outcome")
         .groupBy("group")
         .agg(
-            F.count_if(F.col("first") & ~F.col("outcome").isin(*_DROPPED)).alias("jobs"),
+            F.count_if(F.col("first") & ~F.col("outcome").isin(*DROPPED)).alias("jobs"),
             F.count("started_ns").alias("started"),
             F.count_if(F.col("outcome").isin(*_FAILURES)).alias("failed"),
             F.percentile_approx("wait_ns", ranks).alias("waits"),
