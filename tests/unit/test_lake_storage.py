@@ -24,6 +24,7 @@ from journeyman.spark.lake.bronze import LakeSource, store_new
 from journeyman.spark.lake.layout import TABLES
 from journeyman.spark.lake.small_files import stage_rows, store_readers, store_runs
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake, vacuum
+from journeyman.spark.lake.views import files_between
 from tests.support.workq_logs import added
 
 TABLE = "silver/readers"
@@ -119,6 +120,23 @@ def test_a_commit_syncs_every_directory_of_the_lake_that_may_be_new_and_none_out
 
 def killed_here(*_: object) -> None:
     raise PowerCut
+
+
+def test_files_are_left_out_in_which_nothing_happens_between_two_moments(tmp_path):
+    day, table = 86_400 * 10**9, "silver/attempts"
+    listed = [
+        # ready on one day, started on the next, not ended; and one of another day
+        {"date": date(1970, 1, 11), "host": "a", "ready_ns": 10 * day, "started_ns": 11 * day},
+        {"date": date(1970, 1, 21), "host": "a", "ready_ns": 20 * day, "started_ns": None},
+    ]
+    with change_lake(str(tmp_path / "lake")) as lake:
+        lake.commit([lake.stage_arrow(pa.Table.from_pylist(listed), table)], {})
+        early, late = lake.files(table)
+        assert files_between(lake, table, None, None) is None
+        assert files_between(lake, table, 11 * day, None) == [early, late]
+        assert files_between(lake, table, 11 * day, 20 * day) == [early]
+        assert files_between(lake, table, 12 * day, None) == [late]
+        assert files_between(lake, table, None, 10 * day) == []
 
 
 def test_one_process_changes_a_lake_at_a_time(tmp_path):

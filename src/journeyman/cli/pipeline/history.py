@@ -80,7 +80,7 @@ def history(
             frame = _lag(spark, found, lake)
         else:
             directories = [] if runs is None else [runs]
-            rows = _rows(spark, found, lake, as_of, directories)
+            rows = _rows(spark, found, lake, as_of, directories, since, until)
             frame = _view(between(rows, since, until), view, by, bucket_ns, as_of, exact)
         answer.give(frame, options)
 
@@ -100,13 +100,15 @@ def _rows(
     lake: str | None,
     as_of_ns: int | None,
     run_directories: list[str],
+    since_ns: int | None,
+    until_ns: int | None,
 ) -> DataFrame:
     from journeyman.spark.history.logs import attempts_of
     from journeyman.spark.lake.storage import open_lake
     from journeyman.spark.lake.views import history_of
 
     if lake is not None:
-        return history_of(spark, open_lake(lake), as_of_ns)
+        return history_of(spark, open_lake(lake), as_of_ns, since_ns, until_ns)
     return attempts_of(spark, logs, as_of_ns=as_of_ns, run_directories=run_directories)
 
 

@@ -115,7 +115,7 @@ def between(rows: DataFrame, since_ns: int | None, until_ns: int | None) -> Data
     least = -(2**63) if since_ns is None else since_ns
     most = 2**63 - 1 if until_ns is None else until_ns - 1
     moments = (F.col(name).between(least, most) for name in ("ready_ns", "started_ns", "ended_ns"))
-    return rows.where(F.coalesce(reduce(Column.__or__, moments), F.lit(False)))
+    return rows.where(reduce(Column.__or__, moments))  # bare, so that Parquet is filtered by it
 
 
 def grouped_by(by: str) -> Column:

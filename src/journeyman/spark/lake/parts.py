@@ -235,9 +235,26 @@ def parts_on(table: str, path: str, moments: Sequence[str], days: Ints) -> list[
 
 
 def _may_lie(statistics: Any, days: Ints) -> bool:
-    if statistics is None:
-        return True
-    if not statistics.has_min_max:
-        return bool(statistics.num_values > 0)
-    at = np.searchsorted(days, statistics.min // DAY_NS)
-    return bool(at < len(days) and days[at] <= statistics.max // DAY_NS)
+    if (known := _range(statistics)) is None:
+        return False
+    at = np.searchsorted(days, known[0] // DAY_NS)
+    return bool(at < len(days) and days[at] <= known[1] // DAY_NS)
+
+
+def may_hold(path: str, moments: Sequence[str], least_ns: int, most_ns: int) -> bool:
+    """Whether one of these moments may lie between two in a row of a file."""
+    found = footer(path)
+    places = [at for at in range(found.num_columns) if found.schema.column(at).path in moments]
+    ranges = (
+        _range(found.row_group(group).column(place).statistics)
+        for group in range(found.num_row_groups)
+        for place in places
+    )
+    return any(each is not None and each[0] <= most_ns and each[1] >= least_ns for each in ranges)
+
+
+def _range(statistics: Any) -> tuple[int, int] | None:
+    """The least and the greatest of a column's numbers; None if it has none."""
+    if statistics is None or (not statistics.has_min_max and statistics.num_values > 0):
+        return -(2**63), 2**63 - 1
+    return (statistics.min, statistics.max) if statistics.has_min_max else None

@@ -8,21 +8,50 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.history.columns import ATTEMPTS, expired_by
+from journeyman.spark.lake.parts import may_hold
 from journeyman.spark.lake.storage import Lake
 from journeyman.spark.source.options import KESTREL
 
 
-def history_of(spark: SparkSession, lake: Lake, as_of_ns: int | None = None) -> DataFrame:
-    """All rows of history that a lake has, as ``spark.attempts`` gives them for logs."""
+def history_of(
+    spark: SparkSession,
+    lake: Lake,
+    as_of_ns: int | None = None,
+    since_ns: int | None = None,
+    until_ns: int | None = None,
+) -> DataFrame:
+    """Rows of history that a lake has, as ``spark.attempts`` gives them for logs.
+
+    Files are left out in which nothing happens between the two moments; others may hold more.
+    """
     log = F.concat(F.col("host"), F.lit(":"), F.col("log"))
-    rows = as_history(lake.read(spark, "silver/attempts"), log).select(*ATTEMPTS.names)
-    items = lake.read(spark, "silver/items").join(_heads(spark, lake), ["host", "log"], "left")
+    attempts, put_items = (
+        lake.read(spark, table, files_between(lake, table, since_ns, until_ns))
+        for table in ("silver/attempts", "silver/items")
+    )
+    rows = as_history(attempts, log).select(*ATTEMPTS.names)
+    items = put_items.join(_heads(spark, lake), ["host", "log"], "left")
     put = items_as_history(items, log).withColumn(
         "outcome",
         F.when(F.col("item_id") <= F.col("head"), F.lit("finished")).otherwise(F.lit("waiting")),
     )
     rows = rows.unionByName(put.select(*ATTEMPTS.names))
     return rows if as_of_ns is None else expired_by(rows, as_of_ns)
+
+
+def files_between(
+    lake: Lake, table: str, since_ns: int | None, until_ns: int | None
+) -> list[str] | None:
+    """Files of a table in which a job is ready, starts, ends or expires then; None: all of them."""
+    if since_ns is None and until_ns is None:
+        return None
+    least = -(2**63) if since_ns is None else since_ns
+    most = 2**63 - 1 if until_ns is None else until_ns - 1
+    base = lake.table_path(table)
+    return [name for name in lake.files(table) if may_hold(f"{base}/{name}", _TIMES, least, most)]
+
+
+_TIMES = ("ready_ns", "started_ns", "ended_ns", "put_ns", "expires_ns")
 
 
 def as_history(attempts: DataFrame, log: Column | None = None) -> DataFrame:
