@@ -109,7 +109,10 @@ class Wanted:
         """Which of these are wanted. A look into a table of bits rules most of them out."""
         found: Bools = self._coarse[self._fine(hashes)]
         near = np.flatnonzero(found)
-        found[near] = np.isin(hashes[near], self._hashes)
+        if len(near):
+            last = len(self._hashes) - 1
+            places = np.minimum(np.searchsorted(self._hashes, hashes[near]), last)
+            found[near] = self._hashes[places] == hashes[near]
         return found
 
 
