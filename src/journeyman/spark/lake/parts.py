@@ -36,7 +36,7 @@ from journeyman.spark.lake.layout import DAY_NS
 from journeyman.spark.lake.storage import name_of, new_file, partition_values, staged_path
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
 
-_MOST_WAITING_ROWS: Final = 1_000_000
+_MOST_WAITING_ROWS: Final = 500_000
 _COARSE_BITS: Final = 20
 NO_ID: Final = 2**63 - 1
 
@@ -179,25 +179,31 @@ class PartitionWriter:
 
     def add(self, table: str, rows: pa.Table) -> None:
         for place, mine in by_place(rows):
-            self._waiting.setdefault((table, place), []).append(mine.drop_columns(["date", "host"]))
-        self._waiting_rows += rows.num_rows
+            waiting = self._waiting.setdefault((table, place), [])
+            waiting.append(mine.drop_columns(["date", "host"]))
+            self._waiting_rows += mine.num_rows
+            if sum(each.num_rows for each in waiting) >= ROW_GROUP_ROWS // 2:
+                self._write(table, place)
         if self._waiting_rows > _MOST_WAITING_ROWS:
-            self._write()
+            self._write_all()
 
     def finish(self) -> list[tuple[str, str]]:
         """Tables, and names of files below their directories."""
-        self._write()
+        self._write_all()
         for _, writer in self._files.values():
             writer.close()
         return [(table, name) for (table, _), (name, _) in self._files.items()]
 
-    def _write(self) -> None:
-        for (table, place), parts in self._waiting.items():
-            rows = pa.concat_tables(parts)
-            if (table, place) not in self._files:
-                self._files[table, place] = self._open(table, place, rows)
-            self._files[table, place][1].write_table(rows, ROW_GROUP_ROWS)
-        self._waiting, self._waiting_rows = {}, 0
+    def _write_all(self) -> None:
+        for table, place in list(self._waiting):
+            self._write(table, place)
+
+    def _write(self, table: str, place: str) -> None:
+        rows = pa.concat_tables(self._waiting.pop((table, place)))
+        self._waiting_rows -= rows.num_rows
+        if (table, place) not in self._files:
+            self._files[table, place] = self._open(table, place, rows)
+        self._files[table, place][1].write_table(rows, ROW_GROUP_ROWS)
 
     def _open(self, table: str, place: str, rows: pa.Table) -> tuple[str, pq.ParquetWriter]:
         name = posixpath.join(place, f"{secrets.token_hex(8)}.parquet")
