@@ -31,8 +31,10 @@ from journeyman.spark.lake.columns import (
     arrow,
     begins_of,
     coded,
+    constant,
     filled,
     first_known,
+    first_words,
     is_one_of,
     length_ns,
     moment_column,
@@ -161,18 +163,16 @@ Event = tuple[str, Bools, Ints, int]  # what, which rows, when, and by how much
 
 def _count_attempts(rows: pa.Table, host: str) -> Found:
     told = attempt_columns(rows)
-    who = {
-        "dialect": text_of(rows["dialect"]),
-        "queue": pc.coalesce(text_of(rows["queue"]), text_of(rows["rule"]), ""),
+    columns = {
+        "host": constant(host, rows.num_rows),
+        "dialect": coded(rows["dialect"]),
+        "queue": first_words(rows["queue"], rows["rule"]),
     }
-    columns = {"host": pa.repeat(host, rows.num_rows), **who}
     numbered = _coded(columns)
     yield _COUNTED, _summed(numbered, happenings(told))
     yield _DEPTH, _summed(numbered, changes(told))
-    outcome, times = text_of(told.outcome), told.times
-    is_run, own_end = told.is_schedule, times["ended_ns"]
-    yield _FAILED, _failed_rows(columns, outcome, told.end_or_plan, is_run, own_end)
-    yield _TIMED, _timed(columns, times, is_one_of(outcome, FAILURES))
+    yield _FAILED, _failed_rows(columns, told)
+    yield _TIMED, _timed(columns, told.times, is_one_of(told.outcome, FAILURES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,9 +251,9 @@ def _count_items(rows: pa.Table, host: str) -> Found:
     """Items have no recorded end, so they have no depth; see reader_lag_hourly."""
     put = ns_in(rows["put_ns"])
     columns = {
-        "host": pa.repeat(host, rows.num_rows),
-        "dialect": pa.repeat("kestrel", rows.num_rows),
-        "queue": pc.coalesce(text_of(rows["queue"]), ""),
+        "host": constant(host, rows.num_rows),
+        "dialect": constant("kestrel", rows.num_rows),
+        "queue": first_words(rows["queue"]),
     }
     yield _COUNTED, _summed(_coded(columns), [("added", put != NO_TIME, put, 1)])
 
@@ -330,22 +330,23 @@ def _summed(who: tuple[Ints, pa.Table], events: Sequence[Event]) -> pa.Table:
 def _coded(who: Mapping[str, AnyColumn]) -> tuple[Ints, pa.Table]:
     """A number for each different row, and the rows by number."""
     found = np.zeros(len(next(iter(who.values()))), np.int64)
-    for column in who.values():
-        encoded = text_of(column).dictionary_encode()
-        found = found * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy()
-        _, places, found = np.unique(found, return_index=True, return_inverse=True)
-    return found, pa.table(
-        {name: text_of(column).take(pa.array(places)) for name, column in who.items()}
-    )
+    columns = {name: coded(column) for name, column in who.items()}
+    for column in columns.values():
+        found = found * max(1, len(column.dictionary)) + column.indices.to_numpy()
+    _, places, found = np.unique(found, return_index=True, return_inverse=True)
+    rows = {name: text_of(column.take(pa.array(places))) for name, column in columns.items()}
+    return found, pa.table(rows)
 
 
-def _failed_rows(
-    columns: Mapping[str, AnyColumn], outcome: AnyColumn, ended: Ints, is_run: Bools, own_end: Ints
-) -> pa.Table:
+def _failed_rows(columns: Mapping[str, AnyColumn], told: AttemptColumns) -> pa.Table:
     """Of all but recorded runs of a schedule the outcome is all that is known."""
-    mask = is_one_of(outcome, FAILURES) & ~(is_run & (own_end != NO_TIME)) & (ended != NO_TIME)
-    reason = {"outcome": outcome, "reason": outcome, "day": pa.array(ended // DAY_NS)}
-    return _chosen({**columns, **reason}, mask)
+    ended, is_run = told.end_or_plan, told.is_schedule & (told.times["ended_ns"] != NO_TIME)
+    mask = is_one_of(told.outcome, FAILURES) & ~is_run & (ended != NO_TIME)
+    reason = {"outcome": told.outcome, "reason": told.outcome, "day": pa.array(ended // DAY_NS)}
+    found = _chosen({**columns, **reason}, mask)
+    return pa.table(
+        {name: text_of(found[name]) for name in found.column_names[:-1]} | {"day": found["day"]}
+    )
 
 
 def _timed(columns: Mapping[str, AnyColumn], times: Mapping[str, Ints], failed: Bools) -> pa.Table:

@@ -27,6 +27,8 @@ from journeyman.spark.lake.columns import (
     Bools,
     Ints,
     coded,
+    constant,
+    first_words,
     is_one_of,
     length_ns,
     ns_column,
@@ -176,7 +178,7 @@ def _as_attempts(items: pa.Table, host: str, heads: Heads) -> pa.Table:
     nothing = pa.nulls(rows, pa.int64())
     return pa.table(
         {
-            "dialect": coded(pa.repeat(KESTREL, rows)),
+            "dialect": constant(KESTREL, rows),
             "queue": items["queue"],
             "rule": pa.nulls(rows, pa.string()),
             "life": pa.nulls(rows, pa.int32()),
@@ -266,16 +268,15 @@ def _by_group(rows: pa.Table, told: AttemptColumns, by: str) -> pa.Table:
         "failed": is_one_of(told.outcome, FAILURES),
     }
     sums = {name: np.bincount(codes[mask], minlength=size) for name, mask in masks.items()}
-    return pa.table({"group": groups.dictionary, **sums})
+    there = np.bincount(codes, minlength=size) > 0  # a dictionary may hold words of other rows
+    return where(pa.table({"group": groups.dictionary, **sums}), there)
 
 
 def _group_of(rows: pa.Table, by: str) -> Any:
     """The group of each row, in a dictionary: see ``history.columns.grouped_by``."""
     if by == "prefix":
-        found = pc.struct_field(pc.extract_regex(text_of(rows["key"]), _SEPARATOR), "group")
-    else:
-        found = pc.coalesce(text_of(rows["queue"]), text_of(rows["rule"]))
-    return coded(pc.coalesce(found, pa.scalar("")))
+        return first_words(pc.struct_field(pc.extract_regex(text_of(rows["key"]), _SEPARATOR), 0))
+    return first_words(rows["queue"], rows["rule"])
 
 
 def _series(
