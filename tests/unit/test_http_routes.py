@@ -12,12 +12,12 @@ from aiohttp import web
 
 from journeyman.config import WorkqPersistence
 from journeyman.engines.ztick.browsing import JobPage, PageJobs
-from journeyman.errors import JourneymanError
+from journeyman.errors import JourneymanError, SnapshotGivenUp
 from journeyman.formats import ztick
 from journeyman.formats.framing import Entry
 from journeyman.formats.ledger import ActionAudited
 from journeyman.formats.workq import Command, Instant, JobFinished
-from journeyman.servers.http import live, records, routes
+from journeyman.servers.http import api, live, records, routes
 from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -214,3 +214,23 @@ def test_a_token_with_a_namespace_gets_no_cursor_in_the_middle(prefix: str, afte
     call = cast(Any, SimpleNamespace(prefix=prefix))
     found = asyncio.run(HttpBackend._gather(backend, ask, call, PageJobs(text="none has it")))
     assert found == ((), after)
+
+
+@pytest.mark.parametrize("error", [TimeoutError, SnapshotGivenUp])
+def test_a_list_that_ends_early_is_cut_and_nothing_follows_it(error: type[Exception]):
+    """Another answer in the middle of a body would be taken for a part of it."""
+
+    async def turn() -> None: ...
+
+    async def write(_: object, __: bytes) -> None:
+        raise error
+
+    class Started(web.StreamResponse):
+        async def prepare(self, _: object) -> None: ...
+
+    closed: list[bool] = []
+    sender = SimpleNamespace(turn=turn, write=write, close_unread=lambda: closed.append(True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(web, "StreamResponse", Started)
+        sent = asyncio.run(api.send_list(cast(Any, {"sender": sender}), [["1"]]))
+    assert (type(sent), closed) == (Started, [True])
