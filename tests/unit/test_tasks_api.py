@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 import journeyman as jm
 from journeyman.cli.worker import one_process
-from journeyman.client import InvalidRequest
+from journeyman.client import CannotConnect, ConnectionFailed, InvalidRequest, TimedOut
 from journeyman.errors import UsageError
 from journeyman.tasks.envelope import Envelope, UnreadableJob
 from journeyman.tasks.options import Rate
@@ -75,6 +76,38 @@ def test_the_url_comes_from_the_environment_when_it_is_needed(monkeypatch):
 
     assert app.url == "journeyman://queue.internal:1234"
     assert isinstance(app.broker, ServerBroker)
+
+
+def test_a_server_that_restarts_is_waited_for_as_long_as_the_patience(monkeypatch):
+    monkeypatch.setattr("journeyman.tasks.server.AGAIN_S", 0.0)
+    away, broken = CannotConnect("away"), ConnectionFailed("away: reset")
+    replies: list[ConnectionFailed | None] = []
+
+    def answer(*_args: object, **_more: object) -> None:
+        if (reply := replies.pop(0)) is not None:
+            raise reply
+
+    async def later(*_args: object, **_more: object) -> None:
+        answer()
+
+    for patience in (0, 60):
+        app = jm.App("journeyman://127.0.0.1:1", patience=patience)
+        task = app.task(name="t")(lambda: None)
+        broker: Any = app.broker
+        monkeypatch.setattr(broker._gathering, "add", answer)
+        monkeypatch.setattr(broker._async_queue, "add", later)
+        for send in (task.send, lambda task=task: asyncio.run(task.asend())):
+            replies[:] = [broken, away, None]
+            if patience:
+                assert send().is_new
+                assert replies == []
+                replies[:] = [TimedOut("slow")]
+                with pytest.raises(TimedOut):
+                    send()
+            else:
+                with pytest.raises(ConnectionFailed, match="away"):
+                    send()
+                assert len(replies) == 2
 
 
 def test_two_apps_know_nothing_of_each_other():

@@ -61,10 +61,16 @@ class App:
         *,
         name: str = "",
         codec: Codec | None = None,
+        patience: Seconds = 0.0,
         **defaults: Unpack[TaskOptions],
     ) -> None:
-        """``name`` is a prefix for the names of tasks; ``defaults`` are options of every task."""
+        """``name`` is a prefix for the names of tasks; ``defaults`` are options of every task.
+
+        ``patience`` is how long sending waits for a server that cannot be reached, because it
+        restarts for example; then it raises CannotConnect.
+        """
         self._url = url
+        self._patience_s = 0.0 if patience == 0 else seconds("patience", patience)
         self.name = name
         self.codec: Codec = JsonCodec() if codec is None else codec
         self.tasks: dict[str, AnyTask] = {}
@@ -180,7 +186,7 @@ class App:
         if self._broker is None:
             from journeyman.tasks.server import ServerBroker
 
-            self._broker = ServerBroker(self.url)
+            self._broker = ServerBroker(self.url, self._patience_s)
         return self._broker
 
     def replace_broker(

@@ -7,21 +7,25 @@ Clients connect at the first job, and may be shared by threads, tasks and forked
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from journeyman.client import (
     AsyncSchedule,
     AsyncWorkQueue,
+    ConnectionFailed,
     JobInfo,
     NewJob,
     NotFound,
     Refused,
     Result,
+    TimedOut,
     WorkQueue,
 )
 from journeyman.client.service import ServerUrl, parse_url
@@ -32,7 +36,10 @@ from journeyman.tasks.options import Options, QueueLimits
 from journeyman.tasks.recurring import Recurring
 from journeyman.units import MS_PER_S
 
+T = TypeVar("T")
+
 _DUPLICATE = "Duplicate job"
+AGAIN_S = 0.1  # between two attempts to reach a server
 MAX_WAITS = 1_000  # for results, at the same time
 MAX_HEADS = 1_000  # options whose words are kept
 
@@ -40,8 +47,9 @@ MAX_HEADS = 1_000  # options whose words are kept
 class ServerBroker:
     """See the module."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience_s: float = 0.0) -> None:
         self.url = url
+        self._patience_s = patience_s
         self.address: ServerUrl = parse_url(url)
         self._queue = WorkQueue.from_url(url)
         self._async_queue = AsyncWorkQueue.from_url(url)
@@ -66,8 +74,24 @@ class ServerBroker:
         return self._queue.hold(add_requests(requests))
 
     def add(self, order: Order) -> bool:
-        refused = self._gathering.add(self._request(order))
+        request = self._request(order)
+        try:
+            refused = self._gathering.add(request)
+        except ConnectionFailed as error:
+            refused = self._later(error, lambda: self._gathering.add(request))
         return refused is None or _is_there(refused)
+
+    def _later(self, error: ConnectionFailed, act: Callable[[], T]) -> T:
+        """Again and again until the server is there, or the patience ends. A job that is there
+        already, because its reply was lost, is not added twice: its id is the same."""
+        until = time.monotonic() + self._patience_s
+        while time.monotonic() < until and not isinstance(error, TimedOut):
+            time.sleep(AGAIN_S)
+            try:
+                return act()
+            except ConnectionFailed as again:
+                error = again
+        raise error
 
     def _request(self, order: Order) -> bytes:
         """As ``NewJob.request``; of a plain job all but id and payload is known already."""
@@ -91,16 +115,38 @@ class ServerBroker:
 
     async def aadd(self, order: Order) -> bool:
         try:
-            await self._async_queue.add(order.options.queue, order.payload, **_fields(order))
+            await self._async_patiently(
+                lambda: self._async_queue.add(order.options.queue, order.payload, **_fields(order))
+            )
         except Refused as refused:
             return _is_there(refused)
         return True
 
+    async def _async_patiently(self, act: Callable[[], Awaitable[T]]) -> T:
+        """``_later`` for asyncio."""
+        until = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return await act()
+            except ConnectionFailed as error:
+                if time.monotonic() >= until or isinstance(error, TimedOut):
+                    raise
+            await asyncio.sleep(AGAIN_S)
+
     def add_many(self, orders: Sequence[Order]) -> None:
-        _check(self._queue.add_many(map(_new_job, orders)))
+        def act() -> None:
+            _check(self._queue.add_many(map(_new_job, orders)))
+
+        try:
+            act()
+        except ConnectionFailed as error:
+            self._later(error, act)
 
     async def aadd_many(self, orders: Sequence[Order]) -> None:
-        _check([each async for each in self._async_queue.add_many(map(_new_job, orders))])
+        async def act() -> None:
+            _check([each async for each in self._async_queue.add_many(map(_new_job, orders))])
+
+        await self._async_patiently(act)
 
     def ending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
         client = self._waiting if wait_s > 0 else self._queue
