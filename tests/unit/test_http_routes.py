@@ -210,10 +210,15 @@ def test_a_token_with_a_namespace_gets_no_cursor_in_the_middle(prefix: str, afte
 
     backend = cast(Any, SimpleNamespace())
     backend.shared = SimpleNamespace(slices=SimpleNamespace(turn=turn))
-    backend._loop_time = iter((0.0, 9.0, 9.0, 9.0)).__next__
     call = cast(Any, SimpleNamespace(prefix=prefix))
-    found = asyncio.run(HttpBackend._gather(backend, ask, call, PageJobs(text="none has it")))
-    assert found == ((), after)
+    search = PageJobs(text="none has it")
+    backend._loop_time = iter((0.0, 9.0, 9.0, 9.0)).__next__
+    assert asyncio.run(HttpBackend._gather(backend, ask, call, search)) == ((), after)
+    if prefix:
+        asked.clear()
+        backend._loop_time = iter((0.0, 99.0)).__next__
+        with pytest.raises(ApiError, match="too long"):
+            asyncio.run(HttpBackend._gather(backend, ask, call, search))
 
 
 @pytest.mark.parametrize("error", [TimeoutError, SnapshotGivenUp])

@@ -3,7 +3,7 @@
 A reply that means "no" becomes an ApiError here, so that handlers only see what they asked for.
 Whatever looks at many jobs does so a slice at a time, each in a turn of its own (``Slices``), and
 gives up after BROWSE_TIMEOUT_S with what it found: a page that is not full, and a cursor. For a
-token with a namespace it goes on to the end.
+token with a namespace it goes on, up to SEARCH_TIMEOUT_S.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from journeyman.servers.ztick.service import ZtickServer
 
 BROWSE_TIMEOUT_S = 1.0
+SEARCH_TIMEOUT_S = 20.0  # more, where that cannot be
 _CODES = {
     Complaint.DUPLICATE_JOB: (409, "duplicate_job"),
     Complaint.DUPLICATE_RESULT: (409, "duplicate_result"),
@@ -154,9 +155,12 @@ class HttpBackend:
             if not isinstance(page, StillSorting | SortingJobs):
                 found += page.jobs
                 after = page.after
+                late_s = self._loop_time() - over
                 # A token with a namespace gets no cursor in the middle: it may name another's job.
-                if page.is_whole or (self._loop_time() > over and not call.prefix):
+                if page.is_whole or (late_s > 0 and not call.prefix):
                     return tuple(found), after
+                if late_s > SEARCH_TIMEOUT_S:
+                    raise ApiError(503, "the search took too long; narrow it down, as by queue")
             await self.shared.slices.turn()
 
     def _loop_time(self) -> float:
