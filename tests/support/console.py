@@ -40,7 +40,7 @@ class Api:
             request.add_header("Content-Type", "application/json")
         if self._secret:
             request.add_header("Authorization", f"Bearer {self._secret}")
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             text = response.read()
         return json.loads(text) if text else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import socket
+import sys
 
 # Linux gives away 32,768 to 60,999; Spark Connect has 15,002, kestrel 22,133.
 _PORTS = range(16_000, 22_000)
@@ -23,7 +24,8 @@ def free_ports(count: int) -> list[int]:
             port = chance.choice(_PORTS)
             name = socket.socket(socket.AF_UNIX)
             try:
-                name.bind(f"\0journeyman-tests-port-{port}")
+                if sys.platform == "linux":  # others have no names without a file
+                    name.bind(f"\0journeyman-tests-port-{port}")
                 taken.append(socket.create_server(("127.0.0.1", port)))
             except OSError:
                 name.close()  # another process has this one

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 class Cut:

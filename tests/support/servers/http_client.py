@@ -22,7 +22,7 @@ namespace = "*"
 def ask(
     server: ScheduleProcess, method: str, path: str, body: Any = None, secret: str = ""
 ) -> tuple[int, Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
     headers = {"Authorization": f"Bearer {secret}"} if secret else {}
     data = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
     if data is not None:
