@@ -139,5 +139,5 @@ class Reader:
 def _addresses(ports: Mapping[str, int]) -> Mapping[str, str]:
     """Where each service listens, and where clients find them."""
     variables = {f"JOURNEYMAN_{name}_LISTEN": f"127.0.0.1:{port}" for name, port in ports.items()}
-    others = f"schedule={ports['CONTROLLER']}&fan_out={ports['KESTREL']}"
+    others = f"schedule={ports['CONTROLLER']}&fan_out={ports['KESTREL']}&http={ports['HTTP']}"
     return variables | {"JOURNEYMAN_URL": f"journeyman://127.0.0.1:{ports['WORKQ']}?{others}"}
