@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import date
+from typing import Any
+
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from journeyman.spark.lake.columns import shaped
+from journeyman.spark.lake.storage import change_lake, open_lake
+from journeyman.spark.report.lake import report_of_lake
 from journeyman.spark.report.lake_counts import _KEPT_LENGTHS, _Ranks
 
 SHARES = (0.5, 0.9, 0.99, 0.999)
@@ -42,3 +49,21 @@ def test_percentiles_of_many_lengths_are_off_by_few_ranks(spread):
         least = np.searchsorted(every, value, "left") / len(every)
         most = np.searchsorted(every, value, "right") / len(every)
         assert least - 3 / _KEPT_LENGTHS <= share <= most + 3 / _KEPT_LENGTHS
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_a_lake_without_starts_has_a_report(tmp_path, jobs):
+    row = {
+        "dialect": "workq", "log": "/log", "key": "k", "queue": "mail", "outcome": "waiting",
+        "life": 1, "attempt": 1, "first": True, "created_ns": 5, "ready_ns": 5,
+        "date": date(1970, 1, 1), "host": "a",
+    }
+    with change_lake(str(tmp_path / "lake")) as lake:
+        rows = shaped({name: pa.array([value]) for name, value in row.items()}, "silver/attempts")
+        lake.commit([lake.stage_arrow(rows.slice(0, jobs), "silver/attempts")], {})
+    no_spark: Any = None  # of so few rows it takes none
+    report = report_of_lake(no_spark, open_lake(lake.path), made_ns=10, title="t")
+    assert [each.title for each in report.sections] == [
+        *("Week on week", *["Work queue"] * jobs, "Damage"),
+    ]
+    assert report.verdict == "No failures."

@@ -331,9 +331,9 @@ def _rank(
         for name in frame.groups:
             if name in numbers:
                 ranks.add(dialect, f"{what} of {name}", ns[known & (codes == numbers[name])])
-        if frame.times_ns:
+        mine = np.flatnonzero(known)
+        if len(mine) and frame.times_ns:
             first = frame.times_ns[0]
-            mine = np.flatnonzero(known)
             buckets = (started[mine] - first) // frame.bucket_ns
             order = mine[np.argsort(buckets, kind="stable")]
             found, begins = np.unique(np.sort(buckets), return_index=True)
