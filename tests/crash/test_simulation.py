@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+
 import pytest
 
 from journeyman.servers.core.group_commit import Batch, GroupCommit
@@ -9,6 +12,7 @@ from journeyman.testing.simulated_files import FileNode
 from journeyman.testing.simulation import SimulationFailed, SimulationPlan, simulate
 from journeyman.testing.simulation.clients import ClientPace
 from journeyman.testing.simulation.scenario import Story
+from journeyman.testing.simulation.world import World
 
 SHORT = SimulationPlan(operations=1_500, lives=6)
 BURSTS = SimulationPlan(operations=20_000, lives=6, pace=ClientPace(burst=200))
@@ -36,6 +40,34 @@ def test_a_seed_tells_the_same_story_again():
     first, again = simulate(3, plan), simulate(3, plan)
     assert (first.trace, first.operations) == (again.trace, again.operations)
     assert first.trace != simulate(4, plan).trace
+
+
+def test_what_a_dead_process_would_do_in_the_end_is_not_done():
+    """Nor is it left to the garbage collector, which would complain (an error in these tests)."""
+    world, steps = World(1), []
+    loop = world.loop()
+
+    async def begin() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            try:
+                steps.append("one service ends")
+                await asyncio.sleep(10)
+                steps.append("it has ended")
+            finally:
+                steps.append("another one ends")
+                await asyncio.sleep(10)
+                steps.append("all have ended")
+
+    async def serve() -> None:
+        await begin()
+
+    loop.create_task(serve())
+    loop.call_later(1, loop.die)
+    world.run(world.loop(), asyncio.sleep(5))
+    gc.collect()
+    assert steps == ["one service ends", "another one ends"]
 
 
 def test_hours_pass_in_seconds():

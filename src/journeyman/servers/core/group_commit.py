@@ -54,7 +54,7 @@ from journeyman.units import NS_PER_MS
 
 MAX_BATCH = 1024  # commands decided at a stretch, a few milliseconds of work
 MAX_BATCH_BYTES = 8 * 1024 * 1024  # of payloads or items
-QUICK_NS = NS_PER_MS  # a write that takes less; deciding a large batch takes longer
+QUICK_NS = 2 * NS_PER_MS  # a write that takes less than deciding a large batch
 QUICK_BYTES = 64 * 1024  # a larger batch is the thread's: a client could make every 17th one huge
 QUICK_IN_A_ROW = 16  # so many writes in the thread, and the next one is waited for on the loop
 RETRY_S = 1.0  # until what the server itself has to record is tried again

@@ -24,6 +24,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from contextvars import Context
 from hashlib import blake2b
+from inspect import iscoroutine
 from typing import Any, TypeVar
 
 from journeyman.testing.simulated_disk import ManualClock
@@ -228,8 +229,11 @@ class Loop(asyncio.AbstractEventLoop):
 
 
 def _close(work: Any) -> None:
-    """What it does in the end, it does not do, wherever it waits for that."""
+    """What it does in the end, it does not do, wherever it waits for that: what it waits for first,
+    which an end of this one would leave half closed."""
     for _ in range(MAX_WAITS_AT_AN_END):
+        if iscoroutine(work) and iscoroutine(work.cr_await):
+            _close(work.cr_await)
         try:
             work.close()
         except BaseException:  # noqa: BLE001, S112
