@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -12,10 +13,10 @@ import pytest
 from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import Effect
 from journeyman.engines.kestrel.queue import KestrelOptions, QueueSettings, ReaderSettings
-from journeyman.errors import JourneymanError
+from journeyman.errors import JourneymanError, LogPoisoned
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, GetItem, Key, Put, Version
 from journeyman.protocols.kestrel.replies import Reply, line, reply_bytes
-from journeyman.servers.core.group_commit import Requests
+from journeyman.servers.core.group_commit import QUICK_IN_A_ROW, Requests
 from journeyman.servers.kestrel import writer
 from journeyman.servers.kestrel.metrics import KestrelMetrics
 from journeyman.servers.kestrel.persistence import KestrelLogs
@@ -100,6 +101,31 @@ def run(test: Callable[[Bench], Awaitable[None]]) -> None:
             bench.journals.close()
 
     asyncio.run(scenario())
+
+
+# -- where a batch is written --
+
+
+def test_quick_puts_are_synced_on_the_loop_and_a_new_queue_in_the_thread():
+    async def test(bench: Bench) -> None:
+        client, synced = Caller(), []
+        assert await bench.tell(client, Put("q", 0, b"first")) == [STORED]
+        bench.disk.before_sync = lambda: synced.append(threading.current_thread().name)
+        for _ in range(QUICK_IN_A_ROW):
+            assert await bench.tell(client, Put("q", 0, b"item")) == [STORED]
+        assert set(synced[:-1]) == {"journeyman-writer"}
+        assert synced[-1] == threading.current_thread().name
+        synced.clear()
+        assert await bench.tell(client, Put("p", 0, b"another queue")) == [STORED]
+        assert set(synced) == {"journeyman-writer"}
+        bench.disk.fail_next_sync()
+        bench.writer.submit(client, [Put("q", 0, b"lost")])
+        await bench.writer.idle()
+        assert client.dropped
+        assert [type(failure) for failure in bench.failures] == [LogPoisoned]
+        assert client.told[-1] == STORED
+
+    run(test)
 
 
 # -- figures --

@@ -54,9 +54,18 @@ def test_percentiles_of_many_lengths_are_off_by_few_ranks(spread):
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_a_lake_without_starts_has_a_report(tmp_path, jobs):
     row = {
-        "dialect": "workq", "log": "/log", "key": "k", "queue": "mail", "outcome": "waiting",
-        "life": 1, "attempt": 1, "first": True, "created_ns": 5, "ready_ns": 5,
-        "date": date(1970, 1, 1), "host": "a",
+        "dialect": "workq",
+        "log": "/log",
+        "key": "k",
+        "queue": "mail",
+        "outcome": "waiting",
+        "life": 1,
+        "attempt": 1,
+        "first": True,
+        "created_ns": 5,
+        "ready_ns": 5,
+        "date": date(1970, 1, 1),
+        "host": "a",
     }
     with change_lake(str(tmp_path / "lake")) as lake:
         rows = shaped({name: pa.array([value]) for name, value in row.items()}, "silver/attempts")
