@@ -289,6 +289,30 @@ def test_children_that_could_not_be_added_at_once_are_added_after_a_crash(
     world.close()
 
 
+@pytest.mark.parametrize("kind", [InLog, InStore])
+@pytest.mark.parametrize("ends", [(Fail(PLAIN, b"no"), Delete(PLAIN)), (Delete(PLAIN),)])
+def test_children_that_could_not_fail_at_once_fail_after_a_crash(
+    kind: type[InLog | InStore], ends: tuple[Fail | Delete, ...]
+):
+    """Their parent failed, or never ran, and is gone: they must not run."""
+    world = kind(SimulatedDisk())
+    world.open()
+    world.do(add(PLAIN))
+    for n in range(2 * SETTLE_LIMIT + 5):
+        job_id = bytes.fromhex(f"0000000b000040008000{n:012x}")
+        world.do(add(job_id, AddOptions(after=(PLAIN,))))
+    for end in ends:
+        world.do(end)
+    assert world.keeping.queue.stats().failed < 2 * SETTLE_LIMIT + 5
+    world.close()
+    world.open()
+    for _ in range(3):
+        world.do(WorkqDue())
+    stats = world.keeping.queue.stats()
+    assert (stats.ready, stats.failed) == (0, 2 * SETTLE_LIMIT + 5)
+    world.close()
+
+
 def test_all_of_it_moves_from_a_log_into_a_store(tmp_path: Path):
     now = ManualClock(SystemClock().now_ns())  # what is over then is not imported
     before = InLog(RealDisk(), clock=now, place=str(tmp_path))

@@ -245,6 +245,9 @@ _MOMENT = datetime(2026, 3, 29, 2, 30, 0, 7, timezone(timedelta(hours=1)))
         {"$type": "datetime", "value": "2026-03-29", "more": 1},
         {"$type": "unknown", "value": "1"},
         {"$type": ["datetime"], "value": "1"},
+        {"$type": "date", "value": "tomorrow"},
+        {"value": {"$type": "uuid", "value": _MOMENT}, "$type": "date"},
+        {"$type": "dict", "value": [["$type", "date"], ["value", "2026-03-29"]]},
     ],
     ids=repr,
 )
@@ -265,6 +268,13 @@ def test_a_value_of_no_such_type_is_unreadable(kind):
             continue
         with pytest.raises(UnreadableJob):
             Envelope.decode(json.dumps(members).encode(), jm.JsonCodec())
+
+
+@pytest.mark.parametrize("version", [{"$type": "decimal", "value": "sNaN"}, "1", None, 2])
+def test_a_version_that_this_worker_does_not_know_is_unreadable(version):
+    members = {"v": version, "task": "t", "args": [], "kwargs": {}}
+    with pytest.raises(UnreadableJob):
+        Envelope.decode(json.dumps(members).encode(), jm.JsonCodec())
 
 
 @pytest.mark.parametrize(

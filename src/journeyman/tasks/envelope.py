@@ -50,7 +50,8 @@ class JsonCodec:
 
         {"$type": "datetime", "value": "2026-11-17T02:00:00+01:00"}
 
-    and read as what they were: see ``_KINDS``. None of them runs code or imports anything.
+    and read as what they were: see ``_KINDS``. None of them runs code or imports anything. A dict
+    of just these two members travels as its items: ``{"$type": "dict", "value": [[..], [..]]}``.
     """
 
     def __init__(self) -> None:
@@ -59,7 +60,8 @@ class JsonCodec:
         ).encode
 
     def dumps(self, value: Any) -> bytes:
-        return self._encode(value).encode()
+        data = self._encode(value).encode()
+        return self._encode(_escaped(value)).encode() if _MARK in data else data
 
     def loads(self, data: bytes) -> Any:
         return json.loads(data, object_hook=_untagged if _MARK in data else None)
@@ -92,6 +94,15 @@ _KINDS = (
     _Kind("bytes", bytes, lambda data: b64encode(data).decode(), b64decode),
 )
 _READ = {kind.name: kind.read or kind.of for kind in _KINDS}
+_DICT = "dict"  # one that would be taken for one of these
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, dict):
+        members = {key: _escaped(each) for key, each in value.items()}
+        is_like_a_tag = members.keys() == {"$type", "value"}
+        return {"$type": _DICT, "value": [*members.items()]} if is_like_a_tag else members
+    return [_escaped(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _tagged(value: Any) -> dict[str, str]:
@@ -109,6 +120,8 @@ def _untagged(members: dict[str, Any]) -> Any:
                 return _READ[name](text)
             except ArithmeticError as error:
                 raise ValueError(f"not a {name}: {text[:60]!r}") from error
+        case {"$type": "dict", "value": list(items), **others} if not others:
+            return dict(items)
     return members
 
 
@@ -153,7 +166,7 @@ class Envelope:
         """Raises UnreadableJob."""
         try:
             members = codec.loads(data)
-            version = members["v"]
+            version, is_known = members["v"], members["v"] == VERSION
             found = cls(
                 _of(str, members["task"]),
                 tuple(_of(_LISTS, members["args"])),
@@ -163,17 +176,18 @@ class Envelope:
                 tuple(str(UUID(each)) for each in _of(_LISTS, members.get("gather") or ())),
                 members.get("even_failed") is True,
             )
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (*_UNREADABLE, AttributeError, RecursionError) as error:
             start = data[:60].decode("utf-8", "replace")
             raise UnreadableJob(
                 f"not a task envelope: {start!r} ({type(error).__name__}: {error})"
             ) from None
-        if version != VERSION:
+        if not is_known:
             raise UnreadableJob(f"envelope version {version!r}; this worker reads {VERSION}")
         return found
 
 
 _LISTS = (list, tuple)  # as a codec likes
+_UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError)  # the last: of a signaling NaN
 
 
 def _of(kind: type | tuple[type, ...], value: Any) -> Any:

@@ -364,12 +364,13 @@ class Extensions:
         self.steps += len(told)
         self.note_undo(lambda: _take_back_end(told, parent))
 
-    def is_awaited(self, parent: bytes) -> bool:
+    def is_awaited(self, parent: bytes, *, succeeded: bool) -> bool:
         """Whether a child of this parent still waits for another one, or cannot be added by this
-        decision, because too many can."""
-        return len(self.settling) > SETTLE_LIMIT or any(
-            not self.children[each].is_settled for each in self.children_of[parent]
-        )
+        decision, because too many can. A start takes a marked parent for one that succeeded, and
+        one that is gone for one that failed: so one with too many to fail now is not marked."""
+        if len(self.settling) > SETTLE_LIMIT:
+            return succeeded
+        return any(not self.children[each].is_settled for each in self.children_of[parent])
 
     def forget(self, job_id: bytes, now_ns: int) -> None:
         """The ledger need not know this job any more, sooner or later."""

@@ -440,9 +440,10 @@ class WorkqState:
         extensions = self.extensions
         if job_id not in extensions.children_of:
             return
-        extensions.end_parent(job_id, succeeded=stage == COMPLETED)
-        leaves = is_gone or (extensions.in_store and stage == COMPLETED)
-        if leaves and extensions.is_awaited(job_id):
+        succeeded = stage == COMPLETED
+        extensions.end_parent(job_id, succeeded=succeeded)
+        leaves = is_gone or (extensions.in_store and succeeded)
+        if leaves and extensions.is_awaited(job_id, succeeded=succeeded):
             self.mark_parent(job_id)
 
     def mark_parent(self, job_id: bytes) -> None:
