@@ -12,6 +12,7 @@ import pytest
 
 from journeyman.cli import doctor
 from tests.support.cli_commands import run
+from tests.support.ports import free_port
 
 
 @pytest.fixture
@@ -100,8 +101,8 @@ def test_syncs_that_are_none_are_bad_and_slow_ones_a_note(data, monkeypatch):
 
 
 def test_ports_are_tried(data):
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
         arguments = ("--data", data, "--set", f"workq.listen=127.0.0.1:{port}")
         assert about("work queue", *arguments) == [("ok", f"something listens on 127.0.0.1:{port}")]
     assert about("work queue", *arguments) == [("note", f"nothing listens on 127.0.0.1:{port}")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +12,7 @@ from journeyman.errors import UsageError
 from journeyman.spark.sinks.sending import Sent, check_columns, job_uuid, send_rows
 from journeyman.spark.sinks.server import ServerOptions, parse_address
 from journeyman.testing import ManualClock
+from tests.support.ports import free_port
 from tests.support.scripted_peer import Cut, Exchange, ScriptedPeer
 
 OK = b"+OK\r\n"
@@ -118,8 +118,7 @@ def test_the_rate_is_kept_over_all_tasks():
 
 
 def test_a_server_that_stays_away_is_given_up_on_after_so_many_attempts():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     clock = ManualClock()
     before = clock.monotonic_ns()
     given = {"door": "ztick", "address": f"127.0.0.1:{port}", "maxRetries": "3"}
