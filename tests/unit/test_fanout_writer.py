@@ -321,6 +321,37 @@ def test_client_that_is_slow_in_a_batch_that_fails_is_put_off_once():
     run(test)
 
 
+@pytest.mark.parametrize("was_put_off_before", [False, True])
+def test_client_that_resumes_while_a_batch_fails_is_answered_once(was_put_off_before: bool):
+    async def test(bench: Bench) -> None:
+        slow, other = Caller(), Caller()
+        await bench.tell(other, Put("q", 0, b"a"), Put("q", 0, b"b"))
+        slow.is_slow = True
+        requests = [GetItem(Q), Version()]
+        if was_put_off_before:
+            assert await bench.tell(slow, requests.pop(0)) == []
+        write, is_writing, may_write = bench.journals.write, threading.Event(), threading.Event()
+
+        def held_up(writes: Sequence[Any]) -> None:
+            is_writing.set()
+            assert may_write.wait(60)
+            write(writes)
+
+        bench.journals.write = held_up  # type: ignore[method-assign]
+        bench.disk.fail("write", error=errno.ENOSPC, times=1000)
+        bench.writer.submit(slow, requests)
+        bench.writer.submit(other, [Put("q", 0, b"c")])
+        assert await asyncio.to_thread(is_writing.wait, 60)
+        slow.is_slow = False
+        bench.writer.resume(slow)
+        may_write.set()
+        await bench.settle()
+        assert other.told[2:] == [reply_bytes(NO_ROOM)]
+        assert slow.told == [value("q", b"a"), b"V\r\n"]
+
+    run(test)
+
+
 # -- who is hung up on --
 
 

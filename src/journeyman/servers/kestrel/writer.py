@@ -356,10 +356,9 @@ class KestrelWriter(GroupCommit):
 
     def _answer_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
         self._changes = 0
-        for client in self._newly_held:
-            self._held.pop(client, None)
-        self._put_off.difference_update(self._newly_held)
-        waited_before = set(self._held)
+        # The others were held before; or they have resumed meanwhile, and wait for the next batch.
+        held = {each for each in self._newly_held if self._held.pop(each, None) is not None}
+        self._put_off -= held
         partly = error if isinstance(error, PartlyWritten) else None
         written = partly.written if partly is not None else {}
         stored = {id(item.data) for items in written.values() for item in items}
@@ -372,9 +371,9 @@ class KestrelWriter(GroupCommit):
             self._gather(again, None, Append, outcome)
         self._fan_out.commit_batch()
         outcomes: list[Any] = []
-        for client, request in batch.requests:
-            if client in waited_before and type(request) is not KestrelGone:
-                outcomes.append(None)  # it is kept aside already
+        for (client, request), outcome in zip(batch.requests, batch.outcomes, strict=True):
+            if outcome is HELD and client not in held:
+                outcomes.append(HELD)
             else:
                 outcomes.append(self._decide_again(again, client, request, stored, error))
         self._carry_out(again)
