@@ -138,9 +138,12 @@ class Output:
         self._lines.append(text)
         self._size += len(text)
         if self._size >= self._batch:
-            self._write()
+            self.flush()
 
-    def _write(self) -> None:
+    def flush(self) -> None:
+        """Write the lines given so far. BrokenPipeError: they reach no reader."""
+        if not self._lines:
+            return
         lines, self._lines = self._lines, []
         self._size = 0
         lines.append("")
@@ -151,8 +154,7 @@ class Output:
         return self
 
     def __exit__(self, *_how: object) -> None:
-        if self._lines:
-            self._write()
+        self.flush()
 
 
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="No progress bar and no remarks.")

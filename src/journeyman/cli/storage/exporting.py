@@ -114,6 +114,7 @@ def export(
                 "ztick": export_.schedule,
                 "kestrel": export_.journals,
             }[target](partial)
+            output.flush()  # no export without the list of what it lacks
             put_in_place(disk, partial, path.rstrip("/"))
     except BaseException as error:
         _remove(partial)
