@@ -290,14 +290,23 @@ def test_children_that_could_not_be_added_at_once_are_added_after_a_crash(
 
 
 @pytest.mark.parametrize("kind", [InLog, InStore])
-@pytest.mark.parametrize("ends", [(Fail(PLAIN, b"no"), Delete(PLAIN)), (Delete(PLAIN),)])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        (Fail(PLAIN, b"no"), Delete(PLAIN)),
+        (Delete(PLAIN),),
+        (Fail(PLAIN, b"no"), add(EVEN, AddOptions(after=(PLAIN, KEYED), even_failed=True))),
+    ],
+    ids=["failed and deleted", "deleted", "failed and named again"],
+)
 def test_children_that_could_not_fail_at_once_fail_after_a_crash(
-    kind: type[InLog | InStore], ends: tuple[Fail | Delete, ...]
+    kind: type[InLog | InStore], ends: tuple[Decidable, ...]
 ):
-    """Their parent failed, or never ran, and is gone: they must not run."""
+    """Their parent failed, or never ran: they must not run."""
     world = kind(SimulatedDisk())
     world.open()
-    world.do(add(PLAIN))
+    world.do(add(PLAIN, max_fails=1))
+    world.do(add(KEYED))
     for n in range(2 * SETTLE_LIMIT + 5):
         job_id = bytes.fromhex(f"0000000b000040008000{n:012x}")
         world.do(add(job_id, AddOptions(after=(PLAIN,))))
@@ -309,7 +318,7 @@ def test_children_that_could_not_fail_at_once_fail_after_a_crash(
     for _ in range(3):
         world.do(WorkqDue())
     stats = world.keeping.queue.stats()
-    assert (stats.ready, stats.failed) == (0, 2 * SETTLE_LIMIT + 5)
+    assert (stats.ready, stats.failed) == (1, 2 * SETTLE_LIMIT + 5 + world.keeping.queue.has(PLAIN))
     world.close()
 
 

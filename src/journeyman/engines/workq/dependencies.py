@@ -62,9 +62,10 @@ def add_child(state: WorkqState, job: Add) -> Reply:
     extensions.drop(extensions.forgetting, job.job_id)
     extensions.drop(extensions.lingering, job.job_id)
     state.ledger.append(JobOptionsSet(state.instant, id_text(job.job_id), child_body(job)))
-    if extensions.in_store:  # a start does not look for parents that have ended
+    if extensions.in_store:  # a start does not look for parents that have completed
         for parent in [each for each in child.parents if each not in child.left]:
-            state.mark_parent(parent)
+            if _stage_of(state, parent) == COMPLETED:
+                state.mark_parent(parent)
     return DONE
 
 
