@@ -70,6 +70,14 @@ def test_what_a_dead_process_would_do_in_the_end_is_not_done():
     assert steps == ["one service ends", "another one ends"]
 
 
+def test_no_timer_rings_early():
+    world, rung = World(1), list[float]()
+    loop, when = world.loop(), 69.67050618100001  # as nanoseconds, this float is rounded down
+    loop.call_at(when, lambda: rung.append(loop.time()))
+    world.run_until(lambda: bool(rung))
+    assert rung[0] >= when
+
+
 def test_hours_pass_in_seconds():
     report = simulate(5, SimulationPlan(operations=400, lives=3, pace=ClientPace(5.0, 1800.0, 0.2)))
     assert report.simulated_s > 600

@@ -157,7 +157,9 @@ class Loop(asyncio.AbstractEventLoop):
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> events.TimerHandle:
         timer = events.TimerHandle(when, callback, args, self, context)
-        self.world.call_at(-int(-when * NS_PER_S // 1), timer)
+        when_ns = -int(-when * NS_PER_S // 1)
+        # Never early, as ``time`` rounds: what is called too early may ask again for the same time.
+        self.world.call_at(when_ns + (when_ns / NS_PER_S < when), timer)
         return timer
 
     def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
