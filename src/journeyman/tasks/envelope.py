@@ -120,8 +120,10 @@ def _untagged(members: dict[str, Any]) -> Any:
                 return _READ[name](text)
             except ArithmeticError as error:
                 raise ValueError(f"not a {name}: {text[:60]!r}") from error
-        case {"$type": "dict", "value": list(items), **others} if not others:
-            return dict(items)
+        case {"$type": "dict", "value": [[str(one), first], [str(other), second]], **others} if (
+            not others and {one, other} == {"$type", "value"}
+        ):
+            return {one: first, other: second}
     return members
 
 
