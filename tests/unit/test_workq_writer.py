@@ -16,12 +16,15 @@ from journeyman.protocols.workq.commands import (
     Complaint,
     Complete,
     Delete,
+    Fail,
     InspectJob,
     InspectQueue,
     InspectServer,
     Lease,
     PauseQueue,
     RefusedLine,
+    Requeue,
+    RequeueAll,
     ResumeQueue,
     Run,
 )
@@ -160,6 +163,25 @@ def test_loop_does_not_wait_for_the_sync_of_a_large_batch():
         here, there = bench.journal.threads[-2:]
         assert here == threading.current_thread().name
         assert there != here
+
+    run(test)
+
+
+@pytest.mark.parametrize("requeue", [Requeue(job_id(0)), RequeueAll("q", 10)])
+def test_loop_does_not_wait_for_the_sync_of_what_is_requeued(requeue: Requeue | RequeueAll):
+    """It is written again, and may be large."""
+
+    async def test() -> None:
+        bench, client = Bench(), Caller()
+        bench.journal.wait = Wait.SYNC
+        assert await bench.ask(client, add(0, payload=bytes(QUICK_BYTES + 1))) == [DONE]
+        assert await bench.ask(client, Fail(job_id(0), b"")) == [DONE]
+        for number in range(1, QUICK_IN_A_ROW + 1):
+            assert await bench.ask(client, add(number, "p")) == [DONE]
+        await bench.ask(client, requeue)
+        before, last = bench.journal.threads[-2:]
+        assert before == threading.current_thread().name
+        assert last != before
 
     run(test)
 

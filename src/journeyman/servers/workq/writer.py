@@ -237,6 +237,7 @@ _CHANGES = frozenset(
         *(commands.RequeueAll, commands.SetLimits),
     }
 )
+_WRITES_AGAIN = frozenset({Requeue, commands.RequeueAll})  # jobs, however large
 _PAYLOADS: dict[type, Callable[[Any], bytes]] = {
     Add: attrgetter("payload"),
     ScheduleJob: attrgetter("payload"),
@@ -421,8 +422,11 @@ class WorkqWriter(GroupCommit):
         wait = Wait.MORE if batch.effects else self._recorder.wait
         if wait is not Wait.SYNC:
             return wait
-        size = self._weigh([request for _, request in batch.requests])
-        return Wait.SYNC if size <= QUICK_BYTES else Wait.MORE
+        requests = [request for _, request in batch.requests]
+        is_little = self._weigh(requests) <= QUICK_BYTES
+        return (
+            Wait.SYNC if is_little and _WRITES_AGAIN.isdisjoint(map(type, requests)) else Wait.MORE
+        )
 
     def _is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:
         """Options of a job are as durable as its records. What a start would judge other jobs by,
