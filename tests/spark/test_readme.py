@@ -9,4 +9,4 @@ from tests.support.snippets import Reader
 
 def test_a_reader_can_follow_the_readme(tmp_path):
     readme = Path(__file__).parents[2] / "README.md"
-    assert Reader(tmp_path).follow(readme.read_text()) == 5
+    assert Reader(tmp_path).follow(readme.read_text()) == 6
