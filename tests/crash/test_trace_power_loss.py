@@ -118,6 +118,10 @@ def test_calls_that_another_thread_interrupts(tmp_path: Path):
 1 <... ftruncate resumed>) = 0
 3 <... fsync resumed>) = 0
 1 pwrite64(3<{file}>, "{in_hex("ab")}", 2, 40 <unfinished ...>
+2 fsync(3<{file}> <unfinished ...>
+3 ftruncate(3<{file}>, 9) = ?
+1 <... pwrite64 resumed>) = ?
+2 <... fsync resumed>) = ?
 1 +++ killed by SIGKILL +++
 """
     )
@@ -125,4 +129,5 @@ def test_calls_that_another_thread_interrupts(tmp_path: Path):
         Event("truncate", "/data/log", size=7),
         Event("sync", "/data/log"),
         Event("write_at", "/data/log", b"ab", size=40),
+        Event("truncate", "/data/log", size=9),
     ]

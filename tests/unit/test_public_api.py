@@ -21,7 +21,7 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "api_reference.py"
 HEAVY = ("aiohttp", "aiormq", "numba", "numpy", "pandas", "pyarrow", "pyspark", "redis", "rich")
 PUBLIC = {
     "journeyman": """
-        App Backoff Call Codec CurrentJob Ended FailedJob Failure Job JobFailed JobTimeout
+        App Backoff Call Codec CurrentJob Ended FailedJob Failure GiveUp Job JobFailed JobTimeout
         JsonCodec LeaseLost Middleware Retry Task group job
         JourneymanError UsageError __version__
     """,

@@ -130,7 +130,7 @@ def test_listings_share_one_copy_of_what_changes():
         schedule.decide(Set(b"s", f"job.{number}", 5), 0)
     listings = [cast(Any, schedule.decide(Query(b"q", ""), 0).reply) for _ in range(40)]
     schedule.decide(Set(b"s", "job.7", 6), 0)
-    copies = [list(listing._shards._kept.values()) for listing in listings]
+    copies = [list(listing._shards.kept.values()) for listing in listings]
     assert all(len(each) == 1 and each[0] is copies[0][0] for each in copies)
     for listing in listings:
         rows = [row for slice_ in listing for row in slice_]

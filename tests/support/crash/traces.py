@@ -35,6 +35,9 @@ _STRING = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _PLACE = re.compile(r'", (?:0x)?[0-9a-f]+, (\d+)')  # of a pwrite64: after the data and its size
 _UNFINISHED = " <unfinished ...>"  # a line of another thread came before the call's end
 _ENDS_WELL = re.compile(r"\) += \d+")
+_FAILS = re.compile(
+    r"\) += -1"
+)  # one that was killed ends with a question mark: it may have worked
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ def events_of(trace: Path, directory: Path) -> Iterator[Event]:
             if not _is_sync(call) and number not in failed:
                 yield from _event(*begun[pid], root)
         elif call is not None:
-            if _ENDS_WELL.search(arguments):
+            if _ENDS_WELL.search(arguments) or not (_is_sync(call) or _FAILS.search(arguments)):
                 yield from _event(call, arguments, root)
         elif resumed and pid in begun:
             interrupted = begun.pop(pid)
@@ -111,7 +114,7 @@ def _that_failed(lines: list[re.Match[str]]) -> set[int]:
             begun[pid] = number
         elif resumed and pid in begun:
             first = begun.pop(pid)
-            if not _ENDS_WELL.search(rest):
+            if _FAILS.search(rest):
                 failed.add(first)
     return failed
 

@@ -125,7 +125,7 @@ class FoldedLog:
             self.records,
         )
         self._states[odd, fold.ODD] = fold.FROM_FILE
-        self._look_at_adds(log, fields[:, adds], jobs[adds])
+        self._look_at_adds(log, np.ascontiguousarray(fields[:, adds]), jobs[adds])
         timeouts = kinds == Command.TIMEOUT_ATTEMPT
         self._timeouts_ns[jobs[timeouts]] = logged[timeouts]
         ends = np.flatnonzero((kinds == Command.COMPLETE) | (kinds == Command.FAIL))
