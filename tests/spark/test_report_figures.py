@@ -21,7 +21,8 @@ from journeyman.formats.ztick import run_history
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import depth, throughput
 from journeyman.spark.lake.ingest import ingest
-from journeyman.spark.lake.storage import open_lake
+from journeyman.spark.lake.storage import Lake, open_lake
+from journeyman.spark.report import lake_counts
 from journeyman.spark.report.charts import column_unit, shown, shown_in
 from journeyman.spark.report.lake import report_of_lake
 from journeyman.spark.report.page import report
@@ -359,14 +360,22 @@ class Page:
         return next(each for each in self.found.sections if each.title == title)
 
 
-@pytest.fixture(scope="module", params=["logs", "lake"])
-def page(request, spark, world, tmp_path_factory) -> Page:
-    if request.param == "logs":
-        return Page(world.found)
+@pytest.fixture(scope="module")
+def lake(spark, world, tmp_path_factory) -> Lake:
     path = str(tmp_path_factory.mktemp("lake"))
     ingest(spark, path, world.logs, host="a")
-    lake, as_of_ns = open_lake(path), world.as_of_ns
-    found = report_of_lake(spark, lake, made_ns=MADE_NS, title="t", as_of_ns=as_of_ns)
+    return open_lake(path)
+
+
+@pytest.fixture(scope="module", params=["logs", "lake", "lake counted by tasks"])
+def page(request, spark, world) -> Page:
+    if request.param == "logs":
+        return Page(world.found)
+    of_lake, as_of_ns = request.getfixturevalue("lake"), world.as_of_ns
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param != "lake":
+            patch.setattr(lake_counts, "_SMALL_ROWS", -1)
+        found = report_of_lake(spark, of_lake, made_ns=MADE_NS, title="t", as_of_ns=as_of_ns)
     return Page(found, is_of_lake=True)
 
 

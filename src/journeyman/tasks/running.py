@@ -246,9 +246,9 @@ def failed(prepared: Prepared, error: BaseException, chance: float | None = None
 
 
 def _is_worth_a_retry(error: BaseException, options: Options) -> bool:
-    if isinstance(error, GiveUp) or options.retry_on is None:
-        return not isinstance(error, GiveUp)
-    return isinstance(error, (Retry, *options.retry_on))
+    if isinstance(error, GiveUp):
+        return False
+    return options.retry_on is None or isinstance(error, (Retry, *options.retry_on))
 
 
 def tell_failure(app: App, dead: Dead) -> None:

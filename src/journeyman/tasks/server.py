@@ -75,23 +75,20 @@ class ServerBroker:
 
     def add(self, order: Order) -> bool:
         request = self._request(order)
-        try:
-            refused = self._gathering.add(request)
-        except ConnectionFailed as error:
-            refused = self._later(error, lambda: self._gathering.add(request))
+        refused = self._patiently(lambda: self._gathering.add(request))
         return refused is None or _is_there(refused)
 
-    def _later(self, error: ConnectionFailed, act: Callable[[], T]) -> T:
+    def _patiently(self, act: Callable[[], T]) -> T:
         """Again and again until the server is there, or the patience ends. A job that is there
         already, because its reply was lost, is not added twice: its id is the same."""
         until = time.monotonic() + self._patience_s
-        while time.monotonic() < until and not isinstance(error, TimedOut):
-            time.sleep(AGAIN_S)
+        while True:
             try:
                 return act()
-            except ConnectionFailed as again:
-                error = again
-        raise error
+            except ConnectionFailed as error:
+                if time.monotonic() >= until or isinstance(error, TimedOut):
+                    raise
+            time.sleep(AGAIN_S)
 
     def _request(self, order: Order) -> bytes:
         """As ``NewJob.request``; of a plain job all but id and payload is known already."""
@@ -123,7 +120,7 @@ class ServerBroker:
         return True
 
     async def _async_patiently(self, act: Callable[[], Awaitable[T]]) -> T:
-        """``_later`` for asyncio."""
+        """The same for asyncio."""
         until = time.monotonic() + self._patience_s
         while True:
             try:
@@ -134,13 +131,7 @@ class ServerBroker:
             await asyncio.sleep(AGAIN_S)
 
     def add_many(self, orders: Sequence[Order]) -> None:
-        def act() -> None:
-            _check(self._queue.add_many(map(_new_job, orders)))
-
-        try:
-            act()
-        except ConnectionFailed as error:
-            self._later(error, act)
+        self._patiently(lambda: _check(self._queue.add_many(map(_new_job, orders))))
 
     async def aadd_many(self, orders: Sequence[Order]) -> None:
         async def act() -> None:
