@@ -673,6 +673,12 @@ class ExtensionsInLog(ExtensionMachine):
             assert (job_id in jobs) == (job.expires_ns > self.model.now_ns)
         there = jobs.keys() | found._state.extensions.children.keys()
         assert before.children.keys() - self.deleted <= there
+        for job_id, child in found._state.extensions.children.items():
+            waited = before.children.get(job_id)
+            if waited is not None and waited.add == child.job and not waited.failed:
+                left = {each for each in waited.left if found.has(each) or found.is_child(each)}
+                assert left - self.deleted <= child.left.keys()
+                assert not child.failed or not waited.left <= left
 
 
 def given(reply: Reply | None) -> list[bytes]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.engines.workq import extensions, key_rates
+from journeyman.engines.workq import adding, dependencies, extensions, key_rates, lifecycle
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import PARENT_BYTES
 from journeyman.engines.workq.key_rates import KeyRates
@@ -19,10 +19,11 @@ from journeyman.formats.ledger import (
     JobOptionsSet,
     LeaseCounted,
     ParentEnded,
+    ParentOutcome,
     QueueLimitsSet,
 )
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.formats.workq import Record
+from journeyman.formats.workq import JobAdded, Record
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,
     Add,
@@ -74,6 +75,10 @@ class Story:
         command = Add(job_id(number), "q", DAY_MS, DAY_MS, b"", **more, options=options)
         assert self.decide(command) == DONE
 
+    def add_even_failed(self, number: int, after: tuple[int, ...]) -> None:
+        options = AddOptions(after=tuple(map(job_id, after)), even_failed=True)
+        assert self.decide(Add(job_id(number), "q", DAY_MS, DAY_MS, b"", options=options)) == DONE
+
     def lease(self, most: int = 100) -> list[int]:
         reply = self.decide(Lease(("q",), 0, most))
         return [int(found.hex()[24:]) for found in given(reply)]
@@ -89,6 +94,15 @@ class Story:
 
     def restart(self) -> None:
         self.engine = load(self.log, self.ledger, self.now_ns)
+
+    def lose_log_of(self, *commands: Decidable) -> None:
+        """They are one batch, and the power fails when the ledger has it and the log does not."""
+        log = list(self.log)
+        self.engine.begin_batch()
+        for command in commands:
+            self.decide(command)
+        self.log = log
+        self.restart()
 
 
 @pytest.fixture
@@ -455,7 +469,7 @@ def test_parents_that_are_gone_cost_one_record_however_many_wait(story: Story):
     story.decide(Complete(job_id(1), b""))
     before = len(story.ledger)
     story.decide(Delete(job_id(1)))
-    assert [type(each) for each in story.ledger[before:]] == [ParentEnded]
+    assert [type(each) for each in story.ledger[before:]] == [ParentOutcome]
     story.restart()
     story.decide(Complete(job_id(2), b""))
     story.wait(1001)
@@ -463,6 +477,127 @@ def test_parents_that_are_gone_cost_one_record_however_many_wait(story: Story):
     assert ledger_fold.replay(story.ledger) == {}
     story.restart()
     assert story.engine._state.extensions.forgetting_parents == {}
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [(Delete(job_id(1)),), (Complete(job_id(1), b""), Delete(job_id(1)))],
+    ids=["deleted", "completed and deleted"],
+)
+def test_no_child_starts_before_a_parent_whose_end_was_undone_by_a_power_cut(
+    story: Story, ends: tuple[Decidable, ...]
+):
+    story.add(1)
+    story.add(2)
+    story.add(3, after=(1, 2))
+    story.add_even_failed(4, after=(1, 2))
+    story.add(5, after=(1,))
+    story.lose_log_of(*ends)
+    story.decide(Complete(job_id(2), b""))
+    assert story.lease() == [1]
+    story.restart()
+    assert story.lease() == []
+    story.decide(Complete(job_id(1), b""))
+    assert sorted(story.lease()) == [3, 4, 5]
+
+
+def test_an_end_that_a_power_cut_undid_says_nothing_later(story: Story):
+    """Not even when the parent has completed and is gone, and the log is all there is of it."""
+    assert story.decide(Add(job_id(1), "q", DAY_MS, 60_000, b"")) == DONE
+    story.add(2)
+    story.add(3, after=(1, 2))
+    story.add_even_failed(4, after=(1, 2))
+    story.lose_log_of(Delete(job_id(1)))
+    story.wait(1)  # as the server does before all else
+    story.decide(Complete(job_id(1), b""))
+    story.now_ns += 61_000 * MS
+    story.restart()
+    story.decide(Complete(job_id(2), b""))
+    assert sorted(story.lease()) == [3, 4]
+
+
+def test_what_a_start_has_to_say_in_the_ledger_outlives_a_batch_that_was_refused(story: Story):
+    assert story.decide(Add(job_id(1), "q", DAY_MS, 60_000, b"")) == DONE
+    story.add(2)
+    story.add(3, after=(1, 2))
+    story.decide(Complete(job_id(1), b""))
+    story.now_ns += 61_000 * MS
+    story.restart()
+    story.engine.begin_batch()
+    story.engine.decide(WorkqDue(), story.now_ns)
+    assert story.engine.take_ledger()
+    story.engine.undo_batch()
+    story.wait(1)
+    story.log = [each for each in story.log if each.job_id != job_id(1)]  # the log was cleaned
+    story.restart()
+    story.decide(Complete(job_id(2), b""))
+    assert story.lease() == [3]
+
+
+def test_a_parent_is_not_forgotten_in_the_batch_that_adds_its_last_child(story: Story):
+    """A power cut would leave the child, and nothing that says how its parent ended."""
+    for number in (1, 2, 5):
+        story.add(number, "k")
+    story.add(3, after=(1, 2))
+    story.decide(Complete(job_id(1), b""))
+    story.decide(Delete(job_id(1)))
+    story.decide(Complete(job_id(5), b""))  # something is to be forgotten soon
+    story.now_ns += 2000 * MS
+    story.lose_log_of(Complete(job_id(2), b""), WorkqDue())
+    story.decide(Complete(job_id(2), b""))
+    assert story.lease() == [3]
+
+
+def test_one_decision_adds_few_bytes_however_large_the_children_are(story: Story):
+    """A short command would make the server write hundreds of megabytes in one batch."""
+    story.add(1)
+    payload, many = bytes(512 * 1024), range(10, 40)
+    options = AddOptions(after=(job_id(1),))
+    for number in many:
+        story.decide(Add(job_id(number), "q", DAY_MS, DAY_MS, payload, options=options))
+    for end in (Complete(job_id(1), b""), Delete(job_id(1)), WorkqDue()):
+        before = len(story.log)
+        story.decide(end)
+        added = [each for each in story.log[before:] if isinstance(each, JobAdded)]
+        assert 0 < sum(len(each.payload) for each in added) < 6 * 1024 * 1024
+    story.restart()
+    story.wait(1)
+    assert story.engine.stats().ready == len(many)
+
+
+def test_one_decision_does_few_steps_however_many_parents_end(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+):
+    for module in (lifecycle, dependencies, adding):
+        monkeypatch.setattr(module, "STEP_LIMIT", 40)
+    parents, each = range(1, 11), 20
+    for parent in parents:
+        assert story.decide(Add(job_id(parent), "q", DAY_MS, 1000, b"")) == DONE
+        for number in range(each):
+            story.add(100 * parent + number, after=(parent,))
+    story.now_ns += 2000 * MS
+    steps = []
+    while (due_ns := story.engine.next_due_ns()) is not None and due_ns <= story.now_ns:
+        before = story.engine.steps
+        story.decide(WorkqDue())
+        steps.append(story.engine.steps - before)
+        story.now_ns += MS
+    assert max(steps) <= 3 * (40 + each)  # TTLs twice, children once
+    assert story.engine.stats().failed == len(parents) * each
+
+
+def test_children_fail_though_their_parent_has_begun_again_before_a_crash(story: Story):
+    """More than one decision settles: those that are left must not wait for the new life."""
+    story.add(1)
+    many = range(10, 20 + 2 * extensions.SETTLE_LIMIT)
+    for number in many:
+        story.add(number, after=(1,))
+    story.lease()
+    story.decide(Fail(job_id(1), b"no"))
+    story.decide(Requeue(job_id(1)))
+    story.restart()
+    story.wait(1)
+    assert story.engine.stats().failed == len(many)
 
 
 def test_another_job_with_the_id_of_a_parent_that_is_gone_counts_for_later_children(story: Story):
@@ -547,7 +682,8 @@ def test_records_of_the_ledger_that_make_no_sense_are_left_out():
     now, job = Instant(START_NS), id_text(job_id(1))
     records: list[LedgerRecord] = [QueueLimitsSet(now, "q", body) for body in limits]
     records += [JobOptionsSet(now, job, body) for body in options]
-    records += [ParentEnded(now, "x"), LeaseCounted(now, "x", "q", "")]
+    records += [ParentEnded(now, "x"), ParentOutcome(now, "x", 0, 0)]
+    records += [LeaseCounted(now, "x", "q", "")]
     assert not any(map(loaded.add, records))
     assert loaded == extensions.LoadedExtensions()
 

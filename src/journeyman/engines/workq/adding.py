@@ -16,7 +16,7 @@ refuses. Delete and add are two that it knows.
 
 from __future__ import annotations
 
-from journeyman.engines.workq.extensions import JobOptions, options_body
+from journeyman.engines.workq.extensions import STEP_LIMIT, JobOptions, options_body
 from journeyman.engines.workq.job import (
     COMPLETED,
     EXHAUSTED,
@@ -146,13 +146,14 @@ def requeue_all(state: WorkqState, command: RequeueAll, _client: Client) -> Repl
     if queue is None:
         return NOT_FOUND
     done = size = 0
+    most = state.extensions.steps + STEP_LIMIT
     for spec in queue.dead.page(0, command.limit):
         job_id = job_id_of(spec)
         entry = state.find(job_id)
         if entry is None:
             continue
         size += payload_bytes_of(spec)
-        if done and size > REQUEUED_BYTES:
+        if done and (size > REQUEUED_BYTES or state.extensions.steps > most):
             break
         _begin_again(state, job_id, entry)
         done += 1
@@ -182,7 +183,7 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
         extensions.added_now[job_id] = job
     state.jobs.replace(job_id, entry, None)
     state.record_event(job_id, Command.DELETE)
-    state.tell_children(job_id, FAILED, is_gone=True)
+    state.tell_children(job_id, FAILED, is_gone=True, was=entry)
     enqueue(
         state,
         job_id,
@@ -224,7 +225,7 @@ def refusal(state: WorkqState, job_id: bytes, options: AddOptions | None) -> Rep
             return _DUPLICATE
     state.jobs.replace(job_id, entry, None)
     state.record_event(job_id, Command.DELETE)
-    state.note_end(job_id, stage, is_gone=True)
+    state.note_end(job_id, stage, is_gone=True, was=entry)
     return None
 
 

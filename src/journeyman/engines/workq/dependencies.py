@@ -9,8 +9,9 @@
                               what waits for it in turn
     with -even-failed=1       added when all have ended, however they did
 
-Children that a decision settles are added in that decision, up to SETTLE_LIMIT; ``WorkqDue`` goes
-on, at once. A start settles all children again, from what has become of their parents.
+Children that a decision settles are added in that decision, up to SETTLE_LIMIT and STEP_LIMIT;
+``WorkqDue`` goes on, at once. A start settles all children again, from what has become of their
+parents.
 """
 
 from __future__ import annotations
@@ -21,15 +22,18 @@ from journeyman.engines.workq.extensions import (
     MAX_CHILDREN_BYTES,
     MAX_CHILDREN_OF_ONE,
     SETTLE_LIMIT,
+    STEP_BYTES,
+    STEP_LIMIT,
     Child,
     JobOptions,
     LoadedExtensions,
+    ParentMark,
     child_body,
 )
-from journeyman.engines.workq.job import COMPLETED, FAILED, UNFINISHED, opened
+from journeyman.engines.workq.job import COMPLETED, FAILED, UNFINISHED, life_of, opened
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.state import WorkqState
-from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet
+from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet, ParentForgotten
 from journeyman.formats.workq import retry
 from journeyman.protocols.workq.commands import Add, Complaint, Delete, RefusedLine
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, Finished, Reply, id_text
@@ -65,7 +69,7 @@ def add_child(state: WorkqState, job: Add) -> Reply:
     if extensions.in_store:  # a start does not look for parents that have completed
         for parent in [each for each in child.parents if each not in child.left]:
             if _stage_of(state, parent) == COMPLETED:
-                state.mark_parent(parent)
+                state.mark_parent(parent, succeeded=True)
     return DONE
 
 
@@ -81,11 +85,13 @@ def delete_child(state: WorkqState, command: Delete, _client: Client) -> Reply:
 def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
     """Add, or fail, children that wait no longer; how many they were."""
     extensions, done = state.extensions, 0
-    while extensions.settling and done < limit:
+    most = extensions.steps + STEP_LIMIT
+    while extensions.settling and done < limit and extensions.steps < most:
         job_id = next(iter(extensions.settling))
         extensions.drop(extensions.settling, job_id)
         child = extensions.children.get(job_id)
         if child is not None and child.is_settled:
+            extensions.steps += len(child.job.payload) // STEP_BYTES
             extensions.drop_child(job_id, state.now_ns)
             if extensions.in_store:
                 _settle(state, child)
@@ -114,22 +120,33 @@ def load(state: WorkqState, loaded: LoadedExtensions, completed: set[bytes]) -> 
         extensions.add_child(Child.of(job))
     stages = {parent: _stage_of(state, parent) for parent in extensions.children_of}
     stages |= dict.fromkeys(completed & stages.keys(), COMPLETED)
+    undone = {parent for parent, mark in loaded.marked.items() if _is_undone(state, parent, mark)}
     for job_id in waiting:
-        child, ended = extensions.children[job_id], loaded.ended.get(job_id, ())
+        child, ended = extensions.children[job_id], loaded.ended.get(job_id, {})
         for parent in child.parents:
-            if parent in ended or stages[parent] not in UNFINISHED:
-                succeeded = parent in ended or stages[parent] == COMPLETED
-                child = child.without(parent, succeeded=succeeded)
+            if parent in ended and parent not in undone:
+                child = child.without(parent, succeeded=ended[parent].succeeded)
+            elif stages[parent] not in UNFINISHED:
+                child = child.without(parent, succeeded=stages[parent] == COMPLETED)
         extensions.put(extensions.children, job_id, child)
         if child.is_settled:
             extensions.put(extensions.settling, job_id, None)
     for parent in loaded.marked:
-        if parent in extensions.children_of:
+        if parent in undone:  # before it ends in another way
+            state.unsaid.append(ParentForgotten(state.instant, id_text(parent)))
+        elif parent in extensions.children_of:
             extensions.marked[parent] = None
         else:
             extensions.forget_parent(parent, state.now_ns)
-    for parent in completed & extensions.children_of.keys() - loaded.marked:
-        state.mark_parent(parent)  # the log may be cleaned of them
+    for parent in completed & extensions.children_of.keys() - loaded.marked.keys():
+        state.mark_parent(parent, succeeded=True)  # the log may be cleaned of them
+    state.unsaid, state.ledger = state.unsaid + state.ledger, []
+
+
+def _is_undone(state: WorkqState, parent: bytes, mark: ParentMark) -> bool:
+    """Whether the log has the job that the ledger says has ended: the log counts."""
+    entry = state.jobs.get(parent)
+    return mark.life != 0 and life_of(entry) == mark.life
 
 
 def _child_of(state: WorkqState, job: Add) -> Child | None:

@@ -141,12 +141,6 @@ def _delete(state: WorkqState, command: ask.Delete, client: Client) -> Reply:
     return lifecycle.delete(state, command, client)
 
 
-def _due(state: WorkqState, command: WorkqDue, client: Client) -> Reply:
-    if state.extensions.settling:
-        dependencies.settle(state)
-    return lifecycle.due(state, command, client)
-
-
 def _browse(state: WorkqState, command: BrowseJobs, _client: Client) -> JobsFound | SortingJobs:
     return browse(state.jobs, state.queues, command, state.now_ns)
 
@@ -190,7 +184,7 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Any]] = {
     BrowseJobs: _browse,
     BrowseQueues: _browse_queues,
     SeeJob: _see,
-    WorkqDue: _due,
+    WorkqDue: lifecycle.due,
     WorkqGone: lifecycle.gone,
 }
 
@@ -222,6 +216,8 @@ class WorkqEngine:
         reply = _DECISIONS[type(command)](state, command, client)
         if state.extensions.settling:
             dependencies.settle(state)
+        if state.leaving:
+            state.mark_leaving()
         if state.jobs.freed:
             _look_at_freed(state)
         if state.waiting.unwatched:

@@ -15,7 +15,8 @@ way, many at a time, so that no completion waits for the ledger; at once if anot
 Where keys have a rate, keys *linger* for the time of the rate: a start counts the leases by them.
 
 A parent that ends takes itself out of its children. If it is gone while some go on waiting, a start
-could not tell what became of it: ``parent-ended`` says so, once for all of them.
+could not tell what became of it: ``parent-outcome`` says so, once for all of them. A power cut may
+leave that and take what ended the parent: it counts only if the log does not have this parent.
 
 Where jobs are in the store (``in_store``) the ledger is there too, and both change in one commit.
 So options and children are forgotten with what ends them. There is no log to tell what has been: a
@@ -44,6 +45,7 @@ from journeyman.formats.ledger import (
     JobOptionsSet,
     LeaseCounted,
     ParentEnded,
+    ParentOutcome,
     QueueLimitsSet,
     Record,
 )
@@ -58,6 +60,8 @@ MAX_CHILDREN_BYTES: Final = 256 * 1024 * 1024  # of payloads and parents of all 
 PARENT_BYTES: Final = 128  # what a parent of a child takes
 MAX_CHILDREN_OF_ONE: Final = 1000  # that wait for the same parent
 SETTLE_LIMIT: Final = 100  # children that one decision adds
+STEP_LIMIT: Final = 4000  # for children, in one decision: about a microsecond each
+STEP_BYTES: Final = 1024  # of a payload that is written: as long as a step
 FORGET_LIMIT: Final = 500  # options forgotten in one decision
 MAX_LINGERING: Final = 1_000_000  # keys of jobs that have ended
 FORGET_AFTER_NS: Final = 1_000_000_000
@@ -113,6 +117,13 @@ class Child(NamedTuple):
         return self._replace(failed=parent) if self.fails_with(succeeded=succeeded) else self
 
 
+class ParentMark(NamedTuple):
+    """The ledger says that a parent has ended."""
+
+    life: int = 0  # which job it was; 0: whichever, none in the log
+    succeeded: bool = True
+
+
 @dataclass(slots=True)
 class LoadedExtensions:
     """What a ledger says, for the loaders."""
@@ -122,8 +133,8 @@ class LoadedExtensions:
     limits: dict[str, Limits] = field(default_factory=dict)
     options: dict[bytes, JobOptions] = field(default_factory=dict)
     children: dict[bytes, Add] = field(default_factory=dict)
-    ended: dict[bytes, set[bytes]] = field(default_factory=dict)  # parents of each child
-    marked: set[bytes] = field(default_factory=set)  # parents that the ledger says have ended
+    ended: dict[bytes, dict[bytes, ParentMark]] = field(default_factory=dict)  # for each child
+    marked: dict[bytes, ParentMark] = field(default_factory=dict)  # parents that have ended
     _children_of: dict[bytes, list[bytes]] = field(default_factory=dict)
 
     @property
@@ -151,13 +162,18 @@ class LoadedExtensions:
             if record.lease.isdecimal():
                 self.leases.append(record)
             return record.lease.isdecimal()
-        assert isinstance(record, JobOptionsSet | ParentEnded)
+        assert isinstance(record, JobOptionsSet | ParentEnded | ParentOutcome)
         job_id = read_id(record.job.encode("utf-8", "surrogateescape"))
         if job_id is None:
             return False
         if isinstance(record, JobOptionsSet):
             return self._add_options(job_id, record.body)
-        self._add_ended(job_id)
+        mark = ParentMark()
+        if isinstance(record, ParentOutcome):
+            mark = ParentMark(record.created_ns, not record.failed)
+        self.marked[job_id] = mark
+        for child in self._children_of.get(job_id, ()):  # their records stand before this one
+            self.ended.setdefault(child, {})[job_id] = mark
         return True
 
     def _add_options(self, job_id: bytes, body: Body) -> bool:
@@ -169,12 +185,6 @@ class LoadedExtensions:
             for parent in child.options.after if child.options is not None else ():
                 self._children_of.setdefault(parent, []).append(job_id)
         return options is not None
-
-    def _add_ended(self, job_id: bytes) -> None:
-        """For the children that were added so far: their records stand before this one."""
-        self.marked.add(job_id)
-        for child in self._children_of.get(job_id, ()):
-            self.ended.setdefault(child, set()).add(job_id)
 
 
 class Extensions:
@@ -226,7 +236,7 @@ class Extensions:
         self.forget_at_ns = 0
         self.lingering: OrderedDict[bytes, int] = OrderedDict()  # forgotten after this time
         self.key_period_ns = 0  # the longest of all rates of keys
-        self.steps = 0  # that this batch has done for children: about a microsecond each
+        self.steps = 0  # that this batch has done for children
         self.limited: dict[str, JobQueue] = {}  # queues with limits
         self._undo: list[Callable[[], object]] | None = None
 
@@ -241,9 +251,10 @@ class Extensions:
         tables = (self.options, self.workers, self.children_of, self.forgetting, self.lingering)
         return not any(tables)
 
-    def is_adding(self, job_id: bytes) -> bool:
-        """Whether the open batch has added this child."""
-        return self._undo is not None and job_id in self.added_now
+    @property
+    def is_adding(self) -> bool:
+        """Whether the open batch has added children."""
+        return self._undo is not None and bool(self.added_now)
 
     def is_to_be_forgotten(self, job_id: bytes) -> bool:
         """Whether the ledger still has something of a former job of this id."""
@@ -349,6 +360,7 @@ class Extensions:
     def end_parent(self, parent: bytes, *, succeeded: bool) -> None:
         """It has ended for all that wait for it; there may be many."""
         told: list[dict[bytes, None]] = []
+        self.steps += len(self.children_of[parent])
         for job_id in self.children_of[parent]:
             child = self.children[job_id]
             _, left, _ = child
@@ -361,16 +373,7 @@ class Extensions:
                 self.put(self.settling, job_id, None)
             elif not left:
                 self.put(self.settling, job_id, None)
-        self.steps += len(told)
         self.note_undo(lambda: _take_back_end(told, parent))
-
-    def is_awaited(self, parent: bytes, *, succeeded: bool) -> bool:
-        """Whether a child of this parent still waits for another one, or cannot be added by this
-        decision, because too many can. A start takes a marked parent for one that succeeded, and
-        one that is gone for one that failed: so one with too many to fail now is not marked."""
-        if len(self.settling) > SETTLE_LIMIT:
-            return succeeded
-        return any(not self.children[each].is_settled for each in self.children_of[parent])
 
     def forget(self, job_id: bytes, now_ns: int) -> None:
         """The ledger need not know this job any more, sooner or later."""

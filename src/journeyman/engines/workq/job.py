@@ -233,6 +233,13 @@ def is_run(spec: Spec) -> bool:
     return spec[_FLAGS_AT] & IS_RUN != 0
 
 
+def life_of(entry: Entry | None) -> int:
+    """When the job began, which tells one life of an id from another; 0: it is not in the log."""
+    if entry is None or is_run(spec_of(entry)):
+        return 0
+    return fields_of(spec_of(entry)).created_ns & (2**63 - 1)
+
+
 def expires_ns_of(spec: Spec) -> int:
     """When job and result vanish: TTL after its time if scheduled, else after its creation."""
     created, ttl_ms, flags = _life(spec, _LIFE_AT)

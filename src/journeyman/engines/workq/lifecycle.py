@@ -43,7 +43,7 @@ from functools import partial
 from itertools import islice
 
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq.extensions import FORGET_LIMIT, JobOptions
+from journeyman.engines.workq.extensions import FORGET_LIMIT, STEP_LIMIT, JobOptions
 from journeyman.engines.workq.job import (
     COMPLETED,
     FAILED,
@@ -373,7 +373,7 @@ def delete(state: WorkqState, command: Delete, _client: Client) -> Reply:
     if not is_run(spec_of(entry)):
         state.record_event(job_id, Command.DELETE)
     state.tell(job_id, NOT_FOUND)
-    state.note_end(job_id, opened(entry)[1], is_gone=True)
+    state.note_end(job_id, opened(entry)[1], is_gone=True, was=entry)
     return DONE
 
 
@@ -382,7 +382,7 @@ def expire(state: WorkqState, job_id: bytes, entry: Entry) -> None:
     state.jobs.replace(job_id, entry, None)
     state.record_event(job_id, Command.EXPIRE)
     state.tell(job_id, NOT_FOUND)
-    state.note_end(job_id, opened(entry)[1], is_gone=True)
+    state.note_end(job_id, opened(entry)[1], is_gone=True, was=entry)
     if opened(entry)[1] in UNFINISHED:
         state.evicted += 1
 
@@ -425,7 +425,7 @@ def next_due_ns(state: WorkqState) -> int | None:
         firsts.append(state.extensions.forget_at_ns)
     if state.extensions.lingering:
         firsts.append(next(iter(state.extensions.lingering.values())))
-    if state.starved or state.loosened or state.extensions.settling or state.ledger:
+    if state.starved or state.loosened or state.extensions.settling or state.unsaid:
         firsts.append(state.now_ns)
     return min(firsts, default=None)
 
@@ -482,6 +482,9 @@ def _open_keys(state: WorkqState, limit: int) -> int:
 def _forget_options(state: WorkqState) -> None:
     """What the ledger need not have any more, many at a time."""
     extensions = state.extensions
+    if state.unsaid:
+        extensions.note_undo(partial(setattr, state, "unsaid", state.unsaid))
+        state.ledger, state.unsaid = state.ledger + state.unsaid, []
     for job_id, until_ns in list(islice(extensions.lingering.items(), FORGET_LIMIT)):
         if until_ns > state.now_ns:
             break
@@ -490,11 +493,12 @@ def _forget_options(state: WorkqState) -> None:
     if not extensions.is_forgetting or state.now_ns < extensions.forget_at_ns:
         return
     for job_id in list(islice(extensions.forgetting, FORGET_LIMIT)):
-        if extensions.is_adding(job_id):  # not before the batch that adds it is durable
+        if extensions.is_adding and job_id in extensions.added_now:  # it is not durable yet
             extensions.forget_at_ns = state.now_ns + 1
         else:
             state.forget_now(job_id)
-    for parent in list(islice(extensions.forgetting_parents, FORGET_LIMIT)):
+    parents = islice(extensions.forgetting_parents, 0 if extensions.is_adding else FORGET_LIMIT)
+    for parent in list(parents):  # nor are their children
         extensions.drop(extensions.forgetting_parents, parent)
         state.ledger.append(ParentForgotten(state.instant, id_text(parent)))
     for _ in range(min(FORGET_LIMIT, len(extensions.dropped_leases))):
@@ -533,8 +537,9 @@ def _treat_first(
     treat: Callable[[WorkqState, bytes, Entry], object],
 ) -> int:
     """Treat the jobs whose moment has come; each leaves the order by that. How many they were."""
-    done = 0
-    while done < limit and _has_come(state, order):
+    done, extensions = 0, state.extensions
+    most = extensions.steps + STEP_LIMIT  # each may be the parent of many
+    while done < limit and _has_come(state, order) and extensions.steps < most:
         job_id = id_in(order.first())
         entry = state.jobs.get(job_id)
         assert entry is not None

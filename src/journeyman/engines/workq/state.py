@@ -40,6 +40,7 @@ from journeyman.engines.workq.job import (
     expires_ns_of,
     is_run,
     key_of,
+    life_of,
     moment_key,
     moment_of,
     queue_of,
@@ -53,7 +54,7 @@ from journeyman.formats.ledger import (
     JobOptionsSet,
     LeaseCounted,
     LeaseForgotten,
-    ParentEnded,
+    ParentOutcome,
 )
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Command, Instant, JobEvent, Record
@@ -343,12 +344,14 @@ class WorkqState:
         "instant",
         "jobs",
         "key_gated",
+        "leaving",
         "ledger",
         "loosened",
         "now_ns",
         "queues",
         "records",
         "starved",
+        "unsaid",
         "waiting",
     )
 
@@ -364,6 +367,8 @@ class WorkqState:
         self.loosened: set[JobQueue] = set()  # limits have changed: jobs drain back
         self.records: list[Record] = []
         self.ledger: list[LedgerRecord] = []
+        self.leaving: list[tuple[bytes, bool, int]] = []  # parents; did they succeed; life_of
+        self.unsaid: list[LedgerRecord] = []  # what a start found; the first WorkqDue says it
         self.effects: list[Effect] = []
         self.now_ns = latest_ns
         self.instant = Instant(latest_ns)
@@ -423,35 +428,45 @@ class WorkqState:
         body = options_body(options, added)
         self.ledger.append(JobOptionsSet(self.instant, id_text(job_id), body))
 
-    def note_end(self, job_id: bytes, stage: int, *, is_gone: bool = False) -> None:
-        """A job has come to this stage, or is gone from it: for its options and its children."""
+    def note_end(
+        self, job_id: bytes, stage: int, *, is_gone: bool = False, was: Entry | None = None
+    ) -> None:
+        """A job has come to this stage, or is gone from it: for its options and its children.
+        ``was``: a job that is gone."""
         extensions = self.extensions
         if extensions.is_idle:
             return
         extensions.drop(extensions.workers, job_id)
-        self.tell_children(job_id, stage, is_gone=is_gone)
+        self.tell_children(job_id, stage, is_gone=is_gone, was=was)
         if is_gone:
             self._drop_options(job_id)
         elif stage == COMPLETED and (options := extensions.options.get(job_id)) is not None:
             extensions.drop(extensions.options, job_id)
             self._forget_options(job_id, options)
 
-    def tell_children(self, job_id: bytes, stage: int, *, is_gone: bool) -> None:
+    def tell_children(self, job_id: bytes, stage: int, *, is_gone: bool, was: Entry | None) -> None:
         extensions = self.extensions
         if job_id not in extensions.children_of:
             return
         succeeded = stage == COMPLETED
         extensions.end_parent(job_id, succeeded=succeeded)
-        leaves = is_gone or (extensions.in_store and succeeded)
-        if leaves and extensions.is_awaited(job_id, succeeded=succeeded):
-            self.mark_parent(job_id)
+        if is_gone or (extensions.in_store and succeeded):
+            self.leaving.append((job_id, succeeded, life_of(was)))
 
-    def mark_parent(self, job_id: bytes) -> None:
-        """A start could not tell any more that this parent has ended."""
+    def mark_leaving(self) -> None:
+        """Those parents that children go on waiting for: for others, or to be added."""
+        leaving, self.leaving = self.leaving, []
+        for job_id, succeeded, life in leaving:
+            if job_id in self.extensions.children_of:
+                self.mark_parent(job_id, succeeded=succeeded, life=life)
+
+    def mark_parent(self, job_id: bytes, *, succeeded: bool, life: int = 0) -> None:
+        """A start could not tell any more how this parent has ended."""
         extensions = self.extensions
         extensions.put(extensions.marked, job_id, None)
         extensions.drop(extensions.forgetting_parents, job_id)
-        self.ledger.append(ParentEnded(self.instant, id_text(job_id)))
+        failed = int(not succeeded)
+        self.ledger.append(ParentOutcome(self.instant, id_text(job_id), life, failed))
 
     def _drop_options(self, job_id: bytes) -> None:
         """The ledger is written before the log, and a crash in between would leave the job without

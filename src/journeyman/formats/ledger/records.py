@@ -205,10 +205,22 @@ class JobOptionsRemoved:
 @_kind("parent-ended", family="parent", key="job")
 @value
 class ParentEnded:
-    """The job has ended for all that wait for it and whose records stand before this one."""
+    """The job has completed for all that wait for it and whose records stand before this one.
+    Written by earlier versions."""
 
     logged: Instant
     job: str
+
+
+@_kind("parent-outcome", family="parent", key="job")
+@value
+class ParentOutcome:
+    """The same, of the job that was added then, and how it ended; 0: it never was in the log."""
+
+    logged: Instant
+    job: str
+    created_ns: int
+    failed: int  # 0 or 1
 
 
 @_kind("parent-forgotten", family="parent", key="job", removes=True)
@@ -302,6 +314,7 @@ KnownRecord: TypeAlias = (
     | JobOptionsSet
     | JobOptionsRemoved
     | ParentEnded
+    | ParentOutcome
     | ParentForgotten
     | LeaseCounted
     | LeaseForgotten

@@ -29,7 +29,7 @@ from journeyman.config import WorkqSync
 from journeyman.disk import Disk
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, SeeJob
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.extensions import PARENT_BYTES
+from journeyman.engines.workq.extensions import PARENT_BYTES, STEP_BYTES
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.errors import JourneymanError, LogError, LogPoisoned
 from journeyman.formats.ledger import JobOptionsSet
@@ -423,7 +423,7 @@ class WorkqWriter(GroupCommit):
         if wait is not Wait.SYNC:
             return wait
         requests = [request for _, request in batch.requests]
-        is_little = self._weigh(requests) <= QUICK_BYTES
+        is_little = self._weigh(requests) + STEP_BYTES * self._queue.steps <= QUICK_BYTES
         return (
             Wait.SYNC if is_little and _WRITES_AGAIN.isdisjoint(map(type, requests)) else Wait.MORE
         )
