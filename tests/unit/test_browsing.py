@@ -37,7 +37,7 @@ from journeyman.protocols.ztick.commands import (
     SetTimetable,
 )
 from journeyman.protocols.ztick.timetables import read_timetable
-from journeyman.servers.http.queue_rates import QueueRates
+from journeyman.servers.http.v1.work import QueueRates
 from journeyman.units import NS_PER_S
 
 NOW_NS = 1_800_000_000 * NS_PER_S

@@ -49,7 +49,7 @@ COMMANDS = {
         "Make the log at PATH as small as its state allows.",
     ),
     "completion": (
-        "journeyman.cli.completion:completion",
+        "journeyman.cli:completion",
         "Print the completion script of a shell.",
     ),
     "config": (
@@ -86,7 +86,10 @@ COMMANDS = {
         "Restore a backup into a new data directory.",
     ),
     "result": ("journeyman.cli.server.jobs:result", "Print the result of a job."),
-    "rules": ("journeyman.cli.server.rules:rules", "List, add and remove rules of the schedule."),
+    "rules": (
+        "journeyman.cli.server.schedule:rules",
+        "List, add and remove rules of the schedule.",
+    ),
     "serve": (
         "journeyman.cli.serve:serve",
         "Run the schedule, the work queue and the fan-out queues.",
@@ -100,14 +103,14 @@ COMMANDS = {
         "Check, rebuild, list, import and export the store.",
     ),
     "tail": (
-        "journeyman.cli.server.tail:tail",
+        "journeyman.cli.server.over_http:tail",
         "Print records as they become durable, until Ctrl-C.",
     ),
     "timetable": (
-        "journeyman.cli.server.timetables:timetable",
+        "journeyman.cli.server.schedule:timetable",
         "Run something every night, every 15 minutes, on the 1st.",
     ),
-    "token": ("journeyman.cli.token:token", "Make tokens for the auth file of a server."),
+    "token": ("journeyman.cli.config:token", "Make tokens for the auth file of a server."),
     "top": ("journeyman.cli.server.status:top", "Show the queues again and again, until Ctrl-C."),
     "verify": ("journeyman.cli.verify:verify", "Check the log at PATH."),
     "worker": ("journeyman.cli.worker:worker", "Run the jobs of an app until SIGTERM."),
@@ -176,6 +179,22 @@ def journeyman(
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    For bash: journeyman completion bash > ~/.local/share/bash-completion/completions/journeyman
+    """
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    root = ctx.find_root().command
+    click.echo(made(root, {}, "journeyman", "_JOURNEYMAN_COMPLETE").source())
 
 
 def main() -> None:

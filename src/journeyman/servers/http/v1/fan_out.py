@@ -12,7 +12,9 @@ import json
 import secrets
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from journeyman.protocols.kestrel.commands import (
     Confirm,
@@ -31,6 +33,9 @@ from journeyman.protocols.kestrel.replies import END, STORED, ItemFound
 from journeyman.servers.core.internal_call import InternalCall as WriterCall
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.fields import (
+    Nanoseconds,
+    Text,
+    Time,
     cursor_of,
     read_bytes,
     read_cursor,
@@ -38,7 +43,7 @@ from journeyman.servers.http.fields import (
     time_text,
 )
 from journeyman.servers.http.routes import Route, RouteCall
-from journeyman.servers.http.v1 import fan_out_values, values
+from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.kestrel.stats import Described
 
@@ -47,6 +52,87 @@ MAX_READ_BYTES = 4 * 1024 * 1024  # of items of one answer, and the one that goe
 
 
 _route = partial(Route, tag="fan-out")
+
+
+# ----------------------------------------
+# What the routes take and give: see values.py.
+
+
+class ReaderSeen(Struct):
+    name: str
+    items: int
+    bytes: int
+    open: int
+    waiting: int
+    expired: int
+    discarded: int
+    given_back: int
+    age_ms: int
+
+
+class FanOutSeen(Struct):
+    name: str
+    created: Time
+    created_ns: Nanoseconds
+    puts: int
+    stored_bytes: int
+    readers: list[ReaderSeen]
+
+
+class FanOutPage(Struct):
+    queues: list[FanOutSeen]
+    next: str | None
+
+
+class PutBody(values.Body):
+    data: str = ""
+    data_base64: str | None = None
+    expire_s: Annotated[int, Meta(ge=0, lt=1_000_000)] = 0
+
+
+class ReadBody(values.Body):
+    reader: Text = ""
+    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 0
+    open: bool = False
+    peek: bool = False
+    max: (
+        Annotated[int, Meta(ge=1, le=100, description="that many items at most; they must be open")]
+        | None
+    ) = None
+    hold_ms: Annotated[
+        int, Meta(ge=1, le=86_400_000, description="after this an open item goes back")
+    ] = 60_000
+
+
+class FlushBody(values.Body):
+    reader: Text = ""
+    expired: Annotated[bool, Meta(description="only what has expired")] = False
+
+
+class FlushAllBody(values.Body):
+    expired: Annotated[bool, Meta(description="only what has expired")] = False
+
+
+class Item(Struct, omit_defaults=True):
+    read: str | None = None
+    data: str | None = None
+    data_base64: str | None = None
+
+
+class ItemAnswer(Struct, omit_defaults=True):
+    """``items`` if ``max`` was given; the first of them stands outside as well."""
+
+    found: bool
+    read: str | None = None
+    data: str | None = None
+    data_base64: str | None = None
+    items: list[Item] | None = None
+
+
+class FanOutStatus(values.Body):
+    """What the fan-out queues take: see the status of the kestrel protocol."""
+
+    status: Annotated[str, Meta(pattern=r"^(UP|READONLY|QUIESCENT|WRITEAVOID)$(?!\n)")]
 
 
 @dataclass(slots=True)
@@ -65,25 +151,25 @@ class FanOutRoutes:
     def routes(self) -> list[Route]:
         queues = "/v1/fan-out/queues"
         return [
-            _route("GET", queues, self.queues, "Fan-out queues by name", fan_out_values.FanOutPage,
+            _route("GET", queues, self.queues, "Fan-out queues by name", FanOutPage,
                    query=values.NamesQuery),
             _route("GET", f"{queues}/{{queue}}", self.queue, "A fan-out queue",
-                   fan_out_values.FanOutSeen, errors=(404,)),
+                   FanOutSeen, errors=(404,)),
             _route("DELETE", f"{queues}/{{queue}}", self.delete, "Delete a queue and its items",
                    errors=(409,)),
             _route("POST", f"{queues}/{{queue}}/items", self.put, "Put an item",
-                   body=fan_out_values.PutBody, errors=(409, 422), is_traffic=True),
+                   body=PutBody, errors=(409, 422), is_traffic=True),
             _route("POST", f"{queues}/{{queue}}/read", self.read, "Take the next item",
-                   fan_out_values.ItemAnswer, body=fan_out_values.ReadBody, errors=(409, 422),
+                   ItemAnswer, body=ReadBody, errors=(409, 422),
                    waits=True, is_traffic=True),
             _route("POST", f"{queues}/{{queue}}/flush", self.flush, "Drop what a reader has left",
-                   body=fan_out_values.FlushBody, errors=(409, 422)),
+                   body=FlushBody, errors=(409, 422)),
             _route("POST", "/v1/fan-out/flush", self.flush_all, "Flush all queues", for_all=True,
-                   body=fan_out_values.FlushAllBody, errors=(404, 409, 422)),
+                   body=FlushAllBody, errors=(404, 409, 422)),
             _route("GET", "/v1/fan-out/status", self.status, "What the fan-out queues take",
-                   fan_out_values.FanOutStatus, errors=(404,)),
+                   FanOutStatus, errors=(404,)),
             _route("PUT", "/v1/fan-out/status", self.set_status, "Set what they take",
-                   fan_out_values.FanOutStatus, body=fan_out_values.FanOutStatus, for_all=True,
+                   FanOutStatus, body=FanOutStatus, for_all=True,
                    errors=(404,)),
             _route("DELETE", f"{queues}/{{queue}}/readers/{{reader}}", self.delete_reader,
                    "Delete a reader", errors=(409,)),
@@ -95,19 +181,19 @@ class FanOutRoutes:
 
     # -- looking --
 
-    async def queues(self, call: RouteCall) -> fan_out_values.FanOutPage:
+    async def queues(self, call: RouteCall) -> FanOutPage:
         query: values.NamesQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
         prefix = call.narrowed(query.prefix)
         if prefix is None:
-            return fan_out_values.FanOutPage([], None)
+            return FanOutPage([], None)
         asked = Described(limit=query.limit + 1, prefix=prefix, after=after)
         found = await self._described(asked)
         shown = [_seen(each) for each in found[: query.limit]]
         last = shown[-1].name.encode() if len(found) > query.limit else None
-        return fan_out_values.FanOutPage(shown, cursor_of(last))
+        return FanOutPage(shown, cursor_of(last))
 
-    async def queue(self, call: RouteCall) -> fan_out_values.FanOutSeen:
+    async def queue(self, call: RouteCall) -> FanOutSeen:
         name = call.path["queue"]
         found = await self._described(Described(name))
         if not found or not name.startswith(call.prefix):
@@ -126,26 +212,26 @@ class FanOutRoutes:
     # -- items --
 
     async def put(self, call: RouteCall) -> None:
-        body: fan_out_values.PutBody = call.body
+        body: PutBody = call.body
         data = read_bytes(body.data, body.data_base64, "data")
         put = Put(_key(call).queue, body.expire_s, data)
         if await self._backend.ask_fan_out(call, put) is not STORED:
             raise ApiError(409, "the queue refused the item: full, or too large", "not_stored")
 
-    async def read(self, call: RouteCall) -> fan_out_values.ItemAnswer:
-        body: fan_out_values.ReadBody = call.body
+    async def read(self, call: RouteCall) -> ItemAnswer:
+        body: ReadBody = call.body
         key = _key(call, body.reader)
         if body.max is not None:
             return await self._read_many(call, key, body, body.max)
         found = await self._read_one(call, key, body, body.wait_ms)
         if found is None:
-            return fan_out_values.ItemAnswer(False)
+            return ItemAnswer(False)
         item, _ = found
-        return fan_out_values.ItemAnswer(True, item.read, item.data, item.data_base64)
+        return ItemAnswer(True, item.read, item.data, item.data_base64)
 
     async def _read_one(
-        self, call: RouteCall, key: Key, body: fan_out_values.ReadBody, wait_ms: int
-    ) -> tuple[fan_out_values.Item, int] | None:
+        self, call: RouteCall, key: Key, body: ReadBody, wait_ms: int
+    ) -> tuple[Item, int] | None:
         """An item, and its size."""
         if body.open and len(self._open) >= MAX_OPEN_READS:
             raise ApiError(503, "too many items are open over HTTP")
@@ -156,15 +242,13 @@ class FanOutRoutes:
             return None
         read = self._keep(call, key, client, body.hold_ms) if client is not None else None
         shown = text_or_base64("data", reply.data)
-        return fan_out_values.Item(read, **shown), len(reply.data)
+        return Item(read, **shown), len(reply.data)
 
-    async def _read_many(
-        self, call: RouteCall, key: Key, body: fan_out_values.ReadBody, most: int
-    ) -> fan_out_values.ItemAnswer:
+    async def _read_many(self, call: RouteCall, key: Key, body: ReadBody, most: int) -> ItemAnswer:
         """What is there, after the wait for a first one; a client that left gets none."""
         if not body.open:
             raise ApiError(400, "max goes with open", "invalid_body")
-        items: list[fan_out_values.Item] = []
+        items: list[Item] = []
         size, wait_ms = 0, body.wait_ms
         try:
             while len(items) < most and size < MAX_READ_BYTES:
@@ -178,9 +262,9 @@ class FanOutRoutes:
                 self._expire(item.read or "")
             raise
         if not items:
-            return fan_out_values.ItemAnswer(False, items=[])
+            return ItemAnswer(False, items=[])
         first = items[0]
-        return fan_out_values.ItemAnswer(True, first.read, first.data, first.data_base64, items)
+        return ItemAnswer(True, first.read, first.data, first.data_base64, items)
 
     async def confirm(self, call: RouteCall) -> None:
         opened = self._take(call)
@@ -205,13 +289,13 @@ class FanOutRoutes:
         command = FlushAllExpired() if call.body.expired else FlushAll()
         await self._backend.ask_fan_out(call, command)
 
-    async def status(self, call: RouteCall) -> fan_out_values.FanOutStatus:
+    async def status(self, call: RouteCall) -> FanOutStatus:
         reply = await self._backend.ask_fan_out(call, ServerStatus(None))
-        return fan_out_values.FanOutStatus(reply.data.decode().strip())
+        return FanOutStatus(reply.data.decode().strip())
 
-    async def set_status(self, call: RouteCall) -> fan_out_values.FanOutStatus:
+    async def set_status(self, call: RouteCall) -> FanOutStatus:
         await self._backend.ask_fan_out(call, ServerStatus(call.body.status))
-        return fan_out_values.FanOutStatus(call.body.status)
+        return FanOutStatus(call.body.status)
 
     async def delete(self, call: RouteCall) -> None:
         await self._backend.ask_fan_out(call, DeleteQueue(_key(call)))
@@ -263,10 +347,10 @@ def _key(call: RouteCall, reader: str = "") -> Key:
     return Key(queue, reader)
 
 
-def _seen(queue: dict[str, Any]) -> fan_out_values.FanOutSeen:
-    readers = [fan_out_values.ReaderSeen(**reader) for reader in queue["readers"]]
+def _seen(queue: dict[str, Any]) -> FanOutSeen:
+    readers = [ReaderSeen(**reader) for reader in queue["readers"]]
     created_ns = queue["created"]
-    return fan_out_values.FanOutSeen(
+    return FanOutSeen(
         queue["name"],
         time_text(created_ns),
         str(created_ns),

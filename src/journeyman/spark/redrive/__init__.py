@@ -1,1 +1,0 @@
-"""Failed or lost jobs sent to a server again, none of them twice."""
