@@ -11,7 +11,7 @@ from journeyman.client.errors import Refused
 from journeyman.client.ztick import Job
 from journeyman.errors import LogError, LogLocked
 from journeyman.formats.ztick import Status
-from journeyman.spark.redrive.redrive import (
+from journeyman.spark.redrive import (
     RedriveLedger,
     Redriven,
     SentMark,

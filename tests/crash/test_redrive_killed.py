@@ -10,7 +10,7 @@ from pathlib import Path
 from journeyman.disk import RealDisk
 from journeyman.formats import ztick
 from journeyman.formats.framing import scan
-from journeyman.spark.redrive.redrive import read_done
+from journeyman.spark.redrive import read_done
 from tests.support.runner_world import wait_until
 from tests.support.servers.schedule_process import ScheduleProcess
 
@@ -18,7 +18,7 @@ PROGRAM = """
 import signal, sys
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.spark.redrive.redrive import RedriveLedger, redrive_rows
+from journeyman.spark.redrive import RedriveLedger, redrive_rows
 from journeyman.spark.sinks.server import ServerOptions
 
 port, record, count, stop = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])

@@ -45,7 +45,7 @@ from journeyman.spark.lake.ingest import ingest
 from journeyman.spark.lake.layout import HOUR_NS, PERCENTILES
 from journeyman.spark.lake.small_files import stage_rows
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake
-from journeyman.spark.redrive.redrive import SentMark, selection_of_lake
+from journeyman.spark.redrive import SentMark, selection_of_lake
 from journeyman.spark.report.lake import report_of_lake
 from tests.support import cli_commands
 from tests.support.golden_logs import DATA

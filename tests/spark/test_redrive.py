@@ -8,7 +8,7 @@ from journeyman.client import Schedule
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats import workq, ztick
-from journeyman.spark.redrive.redrive import RedriveLedger, read_done, redrive, selection
+from journeyman.spark.redrive import RedriveLedger, read_done, redrive, selection
 from journeyman.spark.sinks.sending import job_uuid
 from journeyman.spark.sinks.server import ServerOptions
 from tests.support.cli_commands import run

@@ -19,12 +19,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.spark.replay import kestrel, ledger, workq, ztick
+from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.point_reads import with_payloads
 from journeyman.spark.source.api import open_logs
 from journeyman.spark.source.options import DAMAGE_KIND, LEDGER, REDUCERS
@@ -62,7 +62,7 @@ def states(
     """
     if dialect == LEDGER:
         listed = [paths] if isinstance(paths, str) else list(paths)
-        return {"entries": ledger.entries(open_logs(spark, dialect, listed, options))}
+        return {"entries": _entries(open_logs(spark, dialect, listed, options))}
     return tables_of(packets(spark, dialect, paths, **options), dialect, payloads=payloads)
 
 
@@ -102,3 +102,18 @@ def tables_of(frame: DataFrame, dialect: str, *, payloads: bool = False) -> dict
             if (dialect, name) in _WITH_PAYLOADS:
                 tables[name] = with_payloads(table)
     return tables
+
+
+def _entries(frame: DataFrame) -> DataFrame:
+    """The last record of each family and key, if it removes nothing.
+
+    A ledger is small, so this is a plain query on the rows of the source, without packets. Records
+    without a key stand by themselves; the same record twice is one.
+    """
+    own_key = F.concat_ws(" ", "logged_ns", "payload")
+    columns = [F.col(name) for name in ("_log", "family", "key")]
+    about = Window.partitionBy(*columns, F.when(F.col("key").isNull(), own_key))
+    last = F.row_number().over(about.orderBy(F.col("_position").desc()))
+    records = frame.where(F.col("kind") != DAMAGE_KIND).withColumn("_last", last)
+    removed = F.coalesce("removes", F.lit(False))
+    return records.where((F.col("_last") == 1) & ~removed).drop("_last", "removes")

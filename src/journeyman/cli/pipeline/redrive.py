@@ -4,7 +4,7 @@
     journeyman pipeline redrive LOGS --to HOST:PORT --record FILE --yes   it goes
 
 The record is what makes it safe to repeat, also after a kill in the middle: what it has as done
-does not go again. See journeyman.spark.redrive.redrive for what happens to each job.
+does not go again. See journeyman.spark.redrive for what happens to each job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from journeyman.errors import UsageError
 from journeyman.logs.catalog import WORKQ, ZTICK
 
 if TYPE_CHECKING:
-    from journeyman.spark.redrive.redrive import Redriven
+    from journeyman.spark.redrive import Redriven
 
 TOKEN_VARIABLE = "JOURNEYMAN_TOKEN"
 
@@ -107,7 +107,7 @@ def redrive(
     found = logs_or_lake(logs, dialect, lake)
     with pipeline_session(options, logs or [lake or ""]) as spark:
         from journeyman.spark.lake.storage import open_lake
-        from journeyman.spark.redrive.redrive import read_done, selection, selection_of_lake
+        from journeyman.spark.redrive import read_done, selection, selection_of_lake
 
         opened = None if lake is None else open_lake(lake)
         if opened is not None:
@@ -134,8 +134,8 @@ def redrive(
 
 
 def _send(asked: _Wanted, dialect: str, jobs: Any) -> Redriven:
-    from journeyman.spark.redrive.redrive import RedriveLedger
-    from journeyman.spark.redrive.redrive import redrive as send
+    from journeyman.spark.redrive import RedriveLedger
+    from journeyman.spark.redrive import redrive as send
     from journeyman.spark.sinks.server import ServerOptions
 
     server = ServerOptions.parse(asked.server(dialect))
