@@ -1,4 +1,4 @@
-"""What does a server cost that nobody asks anything? All ports open, nothing in its logs.
+"""What does a server cost that is asked nothing? All ports open, nothing in its logs.
 
 resident     megabytes, some seconds after the start
 wake-ups     a second: how often a thread of it went to sleep, which it does after each
@@ -15,7 +15,7 @@ from bench.peers import Peer, free_port
 
 __all__ = ["Idle", "measure_idle"]
 
-SETTLE_S = 15.0  # the console is imported after the ports are open
+SETTLE_S = 5.0
 LOOK_S = 10.0
 
 

@@ -6,6 +6,7 @@ import http.client
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -284,12 +285,14 @@ def test_namespaces_hold_over_http(guarded):
 
 
 def test_a_stop_with_open_http_connections_is_clean(tmp_path):
-    with (
-        ScheduleProcess(tmp_path, http__listen="127.0.0.1:0") as server,
-        socket.create_connection(("127.0.0.1", server.http_port)),
-    ):
-        assert ask(server, "PUT", "/jobs/kept", {"execution": FAR_NS})[0] == 200
-        assert server.stop() == 0
+    program = "from journeyman.cli import main; main()"
+    with ScheduleProcess(tmp_path, program=program, http__listen="127.0.0.1:0") as server:
+        libraries = Path(f"/proc/{server.process.pid}/maps")
+        assert "aiohttp" not in libraries.read_text()  # it is imported for the first client
+        with socket.create_connection(("127.0.0.1", server.http_port)):
+            assert ask(server, "PUT", "/jobs/kept", {"execution": FAR_NS})[0] == 200
+            assert "aiohttp" in libraries.read_text()
+            assert server.stop() == 0
     with ScheduleProcess(tmp_path) as server:
         assert server.ask("r GET kept") == f"r OK planned {FAR_NS}"
 

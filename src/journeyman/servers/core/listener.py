@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import ssl
 from collections.abc import Callable, Sized
@@ -290,10 +291,38 @@ class Listener:
     def __init__(self, server: asyncio.Server, address: Address) -> None:
         self._server = server
         self.address = address
+        self._watched: list[socket.socket] = []  # for the first client
 
     def close(self) -> None:
         """Accept no more; connections that are open stay."""
+        self._end_watch()
         self._server.close()
+
+    def at_first_client(self, begin: Callable[[], object]) -> None:
+        """Call this once, when a client has come: the system keeps it, and those after it, until
+        ``serve``. Copies of the sockets are watched, because the loop has its own for accepting."""
+        for each in self._server.sockets:
+            copy = socket.socket(fileno=os.dup(each.fileno()))
+            self._watched.append(copy)
+            copy.listen(BACKLOG)
+
+        def came() -> None:
+            self._end_watch()
+            begin()
+
+        for copy in self._watched:
+            self._server.get_loop().add_reader(copy, came)
+        if not self._watched:  # a simulated network has no sockets
+            begin()
+
+    async def serve(self) -> None:
+        await self._server.start_serving()
+
+    def _end_watch(self) -> None:
+        for copy in self._watched:
+            self._server.get_loop().remove_reader(copy)
+            copy.close()
+        self._watched.clear()
 
 
 async def listen(
@@ -303,8 +332,12 @@ async def listen(
     make_session: Callable[[], asyncio.Protocol],
     tls: ssl.SSLContext | None = None,
     handshake_timeout_s: float = 10.0,
+    at_first_client: Callable[[], object] | None = None,
 ) -> Listener:
-    """Open the port; OSError, worded for people, when that cannot be."""
+    """Open the port; OSError, worded for people, when that cannot be.
+
+    With ``at_first_client`` nothing is accepted before ``Listener.serve``.
+    """
 
     shaking: set[TlsAdapter] = set()
 
@@ -329,10 +362,14 @@ async def listen(
             address.port,
             backlog=BACKLOG,
             reuse_address=True,
+            start_serving=at_first_client is None,
         )
+        listener = Listener(server, where_it_listens(server.sockets, address))
+        if at_first_client is not None:
+            listener.at_first_client(at_first_client)
     except OSError as error:
         raise cannot_listen(address, error) from error
-    return Listener(server, where_it_listens(server.sockets, address))
+    return listener
 
 
 def where_it_listens(sockets: tuple[socket.socket, ...], address: Address) -> Address:

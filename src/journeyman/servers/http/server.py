@@ -1,4 +1,4 @@
-"""The HTTP port: who may come in, how long they may take, and how errors look.
+"""HTTP: who may come in, how long they may take, and how errors look.
 
     GET /health     200 {"status":"ok"}; for everyone
     GET /metrics    the figures of STAT and some more, as Prometheus reads them
@@ -31,10 +31,10 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from journeyman.config import ALL_NAMESPACES, Address, Token
-from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.http.api import Api, add_routes
 from journeyman.servers.http.audits import Audits
+from journeyman.servers.http.console.assets import all_assets
 from journeyman.servers.http.console.drawing import is_console
 from journeyman.servers.http.console.pages import PUBLIC, Console
 from journeyman.servers.http.console.sessions import Sessions
@@ -63,21 +63,18 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(slots=True)
-class HttpPort:
-    """An open port. ``close`` lets requests under way end first."""
+class HttpServing:
+    """The application and its connections. ``close`` lets requests under way end first."""
 
-    address: Address
+    connections: _Connections
     _runner: web.AppRunner
-    _listener: Listener
-    _connections: _Connections
 
     async def close(self) -> None:
-        self._listener.close()
-        self._connections.close()
+        self.connections.close()
         await self._runner.cleanup()
 
 
-async def open_http(
+async def build_http(
     around: ZtickContext,
     figures: ServerMetrics,
     backend: HttpBackend,
@@ -86,9 +83,8 @@ async def open_http(
     timeout_s: float,
     body_bytes: int,
     allowed_hosts: tuple[str, ...] = (),
-    handshake_timeout_s: float = 10.0,
-) -> HttpPort:
-    """Open the port; OSError, worded for people, when that cannot be."""
+) -> HttpServing:
+    """``address`` is where the port listens (port.py)."""
     sessions = Sessions(backend.clock, is_secure=around.access.tls is not None)
     gate = _Gate(around, CrossSite(address, allowed_hosts), sessions)
     app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
@@ -122,9 +118,6 @@ async def open_http(
     console.add_to(app)
     gate.console, gate.audits = console, audits
     app.on_shutdown.append(_closing(console))
-    await around.loop.run_in_executor(
-        None, console.drawing.warm_up
-    )  # the first page shall not wait
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -138,19 +131,9 @@ async def open_http(
     await runner.setup()
     assert runner.server is not None
     connections.make = runner.server
-    try:
-        listener = await listen(
-            connections,
-            address,
-            make_session=connections,
-            tls=around.access.tls,
-            handshake_timeout_s=handshake_timeout_s,
-        )
-    except OSError:
-        await runner.cleanup()
-        raise
     console.history.start()
-    return HttpPort(listener.address, runner, listener, connections)
+    await around.loop.run_in_executor(None, all_assets)  # they are read and compressed once
+    return HttpServing(connections, runner)
 
 
 def _closing(console: Console) -> Callable[[web.Application], Awaitable[None]]:
@@ -234,18 +217,18 @@ class _Gate:
                 await asyncio.shield(self._audit(request))
             return response
         except ApiError as error:
-            return self._refusal(request, error)
+            return await self._refusal(request, error)
         except web.HTTPRedirection as error:
             return web.Response(
                 status=error.status, headers={"Location": error.headers["Location"]}
             )
         except web.HTTPRequestEntityTooLarge:
-            return self._refusal(request, ApiError(413, "body too large"))
+            return await self._refusal(request, ApiError(413, "body too large"))
         except web.HTTPException as error:
             words = {404: "not found", 405: "method not allowed"}
             code = error.reason if error.status == 401 else ""
             told = ApiError(error.status, words.get(error.status, error.reason), code)
-            response = self._refusal(request, told)
+            response = await self._refusal(request, told)
             if "Allow" in error.headers:
                 response.headers["Allow"] = error.headers["Allow"]
             if error.status == 401:
@@ -257,9 +240,9 @@ class _Gate:
         what = f"{request.method} {request.match_info.route.resource.canonical}"
         await self.audits.note(who_asks(request), VIA, what, request.path, "done")
 
-    def _refusal(self, request: web.Request, error: ApiError) -> web.Response:
+    async def _refusal(self, request: web.Request, error: ApiError) -> web.Response:
         if is_console(request.path) and error.status != 421:
-            return self.console.drawing.problem(request, error)
+            return await self.console.drawing.problem(request, error)
         return _refusal(request, error)
 
     def _visitor(self, request: web.Request) -> Token | None:
@@ -334,11 +317,12 @@ class _Connections:
         self._since: dict[Any, float] = {}  # protocol -> since when it has had no request
         self._senders: dict[Any, HttpSender] = {}
         self._asked: set[Any] = set()  # those that had a request: without a transport they are gone
-        self.loop, self.messages = around.loop, around.messages
-        self.max_connections = min(HTTP_CONNECTIONS, around.max_connections)
-        self.sessions = self._since
+        self._max_connections = min(HTTP_CONNECTIONS, around.max_connections)
         self.make: Callable[[], Any]
         self._timer: asyncio.TimerHandle | None = None  # while there are connections
+
+    def __len__(self) -> int:
+        return len(self._since)
 
     def __call__(self) -> asyncio.Protocol:
         if self._is_full() and not self._make_room():
@@ -358,12 +342,12 @@ class _Connections:
 
     def _is_full(self) -> bool:
         """Those that are gone do not count: clients may take a connection for each request."""
-        if len(self._since) >= self.max_connections:
+        if len(self._since) >= self._max_connections:
             gone = [each for each in self._asked if each.transport is None]
             for protocol in gone:
                 if self._since[protocol] < float("inf"):  # its request has ended too
                     self._forget(protocol)
-        return len(self._since) >= self.max_connections
+        return len(self._since) >= self._max_connections
 
     def _forget(self, protocol: Any) -> None:
         del self._since[protocol]

@@ -51,6 +51,7 @@ from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import Service, ServiceContext
 from journeyman.servers.core.store import ScheduleRecorder, UnreadableTold
+from journeyman.servers.http.port import HttpPort
 from journeyman.servers.telemetry.metrics import Family, FiguredDisk
 from journeyman.servers.telemetry.telemetry import Telemetry
 from journeyman.servers.ztick.metrics import ServerMetrics
@@ -74,7 +75,7 @@ from journeyman.storage.folded import FoldedRecords, folded_schedule
 from journeyman.units import DAY_MS, NS_PER_MS
 
 if TYPE_CHECKING:
-    from journeyman.servers.http.server import HttpPort
+    from journeyman.servers.http.server import HttpServing
     from journeyman.servers.kestrel.service import KestrelServer
     from journeyman.servers.workq.service import WorkqServer
 
@@ -182,28 +183,29 @@ class ZtickServer(Service):
         http, limits = self._settings.http, self._settings.limits
         if not http.enabled:
             return
-        # In a thread: the other ports are open, and answer while these modules are read.
-        await self._loop.run_in_executor(None, import_module, "journeyman.servers.http.server")
-        from journeyman.servers.http.server import open_http
-        from journeyman.servers.http.v1.backend import HttpBackend
+        context, started_ns = self._context, self._clock.monotonic_ns()
 
-        context = self._context
-        backend = HttpBackend(
-            self._settings,
-            context.origins,
-            context.access,
-            self._clock,
-            self._messages,
-            context.shared,
-            cast(FiguredDisk, context.disk),
-            self,
-            self._work,
-            self._fan_out,
-            self._clock.monotonic_ns(),
-            context.ledger,
-        )
-        try:
-            self._http = await open_http(
+        async def build() -> HttpServing:
+            # In a thread: the other ports answer while these modules are read.
+            await self._loop.run_in_executor(None, import_module, "journeyman.servers.http.server")
+            from journeyman.servers.http.server import build_http
+            from journeyman.servers.http.v1.backend import HttpBackend
+
+            backend = HttpBackend(
+                self._settings,
+                context.origins,
+                context.access,
+                self._clock,
+                self._messages,
+                context.shared,
+                cast(FiguredDisk, context.disk),
+                self,
+                self._work,
+                self._fan_out,
+                started_ns,
+                context.ledger,
+            )
+            return await build_http(
                 self.around,
                 self.figures,
                 backend,
@@ -211,7 +213,12 @@ class ZtickServer(Service):
                 timeout_s=limits.http_timeout_ms / 1000,
                 body_bytes=limits.http_body_bytes,
                 allowed_hosts=self._settings.access.allowed_hosts,
-                handshake_timeout_s=limits.handshake_timeout_ms / 1000,
+            )
+
+        port = HttpPort(self.around, build)
+        try:
+            address = await port.open(
+                http.listen, handshake_timeout_s=limits.handshake_timeout_ms / 1000
             )
         except OSError as error:
             if context.origins.get("http.listen") != DEFAULT_ORIGIN:
@@ -221,8 +228,8 @@ class ZtickServer(Service):
                 "HTTP is off; name another address with --http-listen", reason=error
             )
             return
+        self._http = port
         scheme = "https" if self._settings.controller.tls_cert else "http"
-        address = self._http.address
         self._messages.info(f"HTTP listens on {address}", console=f"{scheme}://{address}")
 
     def _open_log(self) -> ZtickEngine:

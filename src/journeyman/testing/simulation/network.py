@@ -59,10 +59,19 @@ class Network:
     def listener(self, loop: Loop) -> Callable[..., Any]:
         """What ``create_server`` of this loop does."""
 
-        def listen(make_protocol: Callable[[], asyncio.Protocol], host: str, port: int, **_: Any):  # type: ignore[no-untyped-def]
+        def listen(  # type: ignore[no-untyped-def]
+            make_protocol: Callable[[], asyncio.Protocol],
+            host: str,
+            port: int,
+            *,
+            start_serving: bool,
+            **_: Any,
+        ):
             del host
-            self._ports[port] = loop, make_protocol
-            return _Listening(self._ports, port)
+            listening = _Listening(self._ports, port, (loop, make_protocol))
+            if start_serving:
+                listening.open()
+            return listening
 
         return listen
 
@@ -91,7 +100,14 @@ class Network:
 class _Listening:
     _ports: dict[int, Any]
     _port: int
+    _session: tuple[Loop, Callable[[], asyncio.Protocol]]
     sockets: tuple[Any, ...] = ()
+
+    def open(self) -> None:
+        self._ports[self._port] = self._session
+
+    async def start_serving(self) -> None:
+        self.open()
 
     def close(self) -> None:
         self._ports.pop(self._port, None)

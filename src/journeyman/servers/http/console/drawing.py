@@ -8,12 +8,13 @@ does not say what was when shows the present, and says so (SHOWS_NOW).
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from journeyman import __version__
 from journeyman.clock import Clock
@@ -54,6 +55,8 @@ SHOWS_NOW: Final = {
     "settings": "Settings and tokens are those of the present; who did what ends at that moment",
 }
 
+SHARED: Final = ("base.html", "parts.html", "tiles.html")  # by other templates
+
 
 def is_console(path: str) -> bool:
     return path == "/" or path.startswith("/console/")
@@ -87,28 +90,34 @@ class Drawing:
         self._clock = clock
         self._sessions = sessions
         self.templates = _environment()
+        self._compiled: dict[str, Template] = {}
 
-    def warm_up(self) -> None:
-        """Read templates and assets before the first page is asked for. In a thread."""
-        all_assets()
-        for name in self.templates.list_templates():
-            self.templates.get_template(name)
+    async def _template(self, name: str) -> Template:
+        """It is compiled when it is first used; in a thread, for it takes up to 30 ms."""
+        if name not in self._compiled:
+            self._compiled[name] = await asyncio.to_thread(self._compile, name)
+        return self._compiled[name]
 
-    def render(self, template: str, **more: Any) -> bytes:
+    def _compile(self, name: str) -> Template:
+        return [self.templates.get_template(each) for each in (*SHARED, name)][-1]
+
+    async def render(self, template: str, **more: Any) -> bytes:
         """A part of a page."""
-        return self.templates.get_template(template).render(**more).encode()
+        return (await self._template(template)).render(**more).encode()
 
-    def problem(self, request: web.Request, error: ApiError) -> web.Response:
-        response = self.page(request, "problem.html", "", error=error)
+    async def problem(self, request: web.Request, error: ApiError) -> web.Response:
+        response = await self.page(request, "problem.html", "", error=error)
         response.set_status(error.status)
         return response
 
-    def page(self, request: web.Request, template: str, here: str, **more: Any) -> web.Response:
+    async def page(
+        self, request: web.Request, template: str, here: str, **more: Any
+    ) -> web.Response:
         now_ns = self._clock.now_ns()
         session: Session | None = request.get("session")
         token: Token | None = request.get("token")
         at = moment_of(request) if here else ""
-        html = self.templates.get_template(template).render(
+        html = (await self._template(template)).render(
             here=here,
             navigation=NAVIGATION,
             address=str(request.rel_url),

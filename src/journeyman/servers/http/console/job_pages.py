@@ -50,7 +50,7 @@ class JobPages:
             prefix = search.queue or search.text
             names = values.NamesQuery(prefix=prefix, limit=10)
             fan_out = await self._v1.fan_out.queues(asked(request, names))
-        return self._drawing.page(
+        return await self._drawing.page(
             request, "jobs.html", "jobs", q=text, search=search, schedule=schedule, work=work,
             fan_out=fan_out, problem="; ".join(dict.fromkeys(problems)),
             errors=self._errors_of(schedule),
@@ -102,7 +102,7 @@ class JobPages:
         records = _by_then((await self._v1.log.work_history(call)).records, at)
         if job is None and not records:
             raise ApiError(404, f"no job has the id {job_id}", "job_not_found")
-        return self._drawing.page(
+        return await self._drawing.page(
             request, "work_job.html", "jobs", job_id=job_id, job=job, records=records,
             lives=sum(each.kind in ("add", "schedule") for each in records),
             spans=shown.spans_of(records),
@@ -120,7 +120,7 @@ class JobPages:
             raise ApiError(404, "there is no such job", "job_not_found")
         query = values.RunsQuery(prefix=identifier, limit=100, at=at)
         runs = (await self._v1.schedule.runs(asked(request, query))).runs
-        return self._drawing.page(
+        return await self._drawing.page(
             request, "scheduled_job.html", "jobs", job_id=identifier, job=job, records=records,
             runs=[run for run in runs if run.id == identifier],
         )  # fmt: skip

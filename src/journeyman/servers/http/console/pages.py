@@ -125,7 +125,7 @@ class Console:
         if self._backend.work is not None:
             query = values.WorkJobsQuery(state="dead", limit=OVERVIEW_ROWS)
             dead = await self._v1.work.jobs(asked(request, query))
-        return self._page(
+        return await self._page(
             request,
             "overview.html",
             "overview",
@@ -156,7 +156,7 @@ class Console:
             found["due"] = (await self._v1.schedule.jobs(asked(request, due))).jobs
         except ApiError as error:
             problems.append(error.message)
-        return self._page(
+        return await self._page(
             request, "overview_then.html", "overview", failed_runs=failed.runs,
             problem="; ".join(dict.fromkeys(problems)), **found,
         )  # fmt: skip
@@ -170,7 +170,7 @@ class Console:
             runs = values.ScheduledJobsQuery(prefix=f"{each.id}@", order="-time", limit=60, at=at)
             past = (await self._v1.schedule.jobs(asked(request, runs))).jobs
             shown_.append((each, await self._firings(request, each, at), past[::-1]))
-        return self._page(
+        return await self._page(
             request, "timetables.html", "timetables", timetables=shown_, next=page.next,
             backfill=await self._backfill(request),
         )  # fmt: skip
@@ -186,7 +186,7 @@ class Console:
         prefix, cursor = request.query.get("prefix", ""), request.query.get("cursor", "")
         query = values.NamesQuery(prefix=prefix, limit=PAGE, cursor=cursor)
         page = await self._v1.schedule.rules(asked(request, query))
-        return self._page(request, "rules.html", "rules", page=page, prefix=prefix)
+        return await self._page(request, "rules.html", "rules", page=page, prefix=prefix)
 
     async def _backfill(self, request: web.Request) -> dict[str, Any] | None:
         """A preview, if one is asked for."""
@@ -209,7 +209,7 @@ class Console:
         if self._backend.work is not None:
             query = values.NamesAtQuery(prefix, PAGE, cursor, moment_of(request))
             page = await self._v1.work.queues(asked(request, query))
-        return self._page(request, "queues.html", "queues", page=page, prefix=prefix)
+        return await self._page(request, "queues.html", "queues", page=page, prefix=prefix)
 
     async def fan_out(self, request: web.Request) -> web.StreamResponse:
         prefix, cursor = request.query.get("prefix", ""), request.query.get("cursor", "")
@@ -217,7 +217,7 @@ class Console:
         if self._backend.fan_out is not None:
             query = values.NamesQuery(prefix=prefix, limit=PAGE, cursor=cursor)
             page = await self._v1.fan_out.queues(asked(request, query))
-        return self._page(request, "fan_out.html", "fan-out", page=page, prefix=prefix)
+        return await self._page(request, "fan_out.html", "fan-out", page=page, prefix=prefix)
 
     async def log(self, request: web.Request) -> web.StreamResponse:
         check_for_all(request["token"])
@@ -232,7 +232,7 @@ class Console:
             problem = error.message
         paged = values.NamesQuery(limit=PAGE, cursor=request.query.get("cursor", ""))
         page = await self._v1.log.files(asked(request, paged))
-        return self._page(
+        return await self._page(
             request,
             "log.html",
             "log",
@@ -267,7 +267,7 @@ class Console:
                 found["changes"] = await self._v1.past.changes(asked(request, span))
         except ApiError as refused:
             problem = refused.message
-        return self._page(
+        return await self._page(
             request, "time.html", "time", problem=problem, since=since, queue=queue, error=error,
             can_send=self._may_send(request), **found,
         )  # fmt: skip
@@ -288,7 +288,7 @@ class Console:
                 days = await self._v1.past.lake_days(lake)
             except ApiError as error:
                 problem = error.message
-        return self._page(
+        return await self._page(
             request, "reports.html", "reports", places=places, reports=self._reports, kept=kept,
             lakes=lakes, lake=lake, days=days, problem=problem,
         )  # fmt: skip
@@ -305,7 +305,7 @@ class Console:
         tokens = await self._v1.server.tokens(asked(request))
         at = moment_of(request)
         audits = await self._audits.last(100, read_moment(at, "at") if at else None)
-        return self._page(
+        return await self._page(
             request, "settings.html", "settings", settings=settings, tokens=tokens, audits=audits
         )
 
@@ -323,14 +323,14 @@ class Console:
             figures = await self._v1.server.measure()
         except ApiError:
             return None
-        html = self.drawing.render("tiles.html", figures=figures, series=series_of(figures))
+        html = await self.drawing.render("tiles.html", figures=figures, series=series_of(figures))
         return event_bytes("figures", html)
 
     async def _next_records(self) -> bytes | None:
         sample, more = self._watch.take()
         if not sample:
             return None
-        html = self.drawing.render("live_rows.html", records=sample, more=more)
+        html = await self.drawing.render("live_rows.html", records=sample, more=more)
         return event_bytes("records", html)
 
     def _chart(self) -> str:
@@ -347,7 +347,9 @@ class Console:
         action = self._actions.read(request.query)
         preview = await self._actions.preview(asked(request), action)
         back = local(request.query.get("back", "/"))
-        return self._page(request, "confirm.html", "", action=action, preview=preview, back=back)
+        return await self._page(
+            request, "confirm.html", "", action=action, preview=preview, back=back
+        )
 
     async def act(self, request: web.Request) -> web.StreamResponse:
         form = await self._signed(request)
@@ -361,7 +363,7 @@ class Console:
 
     async def login_form(self, request: web.Request) -> web.StreamResponse:
         back = local(request.query.get("back", "/"))
-        return self._page(request, "login.html", "", back=back, is_wrong=False)
+        return await self._page(request, "login.html", "", back=back, is_wrong=False)
 
     async def login(self, request: web.Request) -> web.StreamResponse:
         form = await request.post()
@@ -369,7 +371,7 @@ class Console:
         back = local(str(form.get("back", "/")))
         token = await request["find_token"](str(form.get("secret", "")).strip())
         if token is None:
-            response = self._page(request, "login.html", "", back=back, is_wrong=True)
+            response = await self._page(request, "login.html", "", back=back, is_wrong=True)
             response.set_status(401)
             return response
         answer = web.Response(status=303, headers={"Location": str(URL(back))})

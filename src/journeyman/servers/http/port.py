@@ -1,0 +1,79 @@
+"""The HTTP port, until it is first asked for something: open, with nothing imported.
+
+    first client --> the system keeps it, and those after it
+                     build: imports in a thread, then the application (server.py)
+                 <-- all of them are answered
+
+aiohttp, the routes and the console take 20 MB and a fifth of a second. A server that is asked
+nothing over HTTP spends neither, and the other ports answer meanwhile in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Sized
+from typing import TYPE_CHECKING
+
+from journeyman.config import Address
+from journeyman.servers.core.listener import Listener, listen
+from journeyman.servers.preflight import HTTP_CONNECTIONS
+
+if TYPE_CHECKING:
+    from journeyman.servers.http.server import HttpServing
+    from journeyman.servers.ztick.session import ZtickContext
+
+
+class HttpPort:
+    """``close`` lets requests under way end first."""
+
+    def __init__(self, around: ZtickContext, build: Callable[[], Awaitable[HttpServing]]) -> None:
+        self._around = around
+        self._build = build
+        self.loop, self.messages = around.loop, around.messages
+        self.max_connections = min(HTTP_CONNECTIONS, around.max_connections)
+        self._listener: Listener | None = None
+        self._serving: HttpServing | None = None
+        self._beginning: asyncio.Task[None] | None = None
+
+    @property
+    def sessions(self) -> Sized:
+        return () if self._serving is None else self._serving.connections
+
+    async def open(self, address: Address, *, handshake_timeout_s: float) -> Address:
+        """Where it listens; OSError, worded for people, when that cannot be."""
+        self._listener = await listen(
+            self,
+            address,
+            make_session=self._make_session,
+            tls=self._around.access.tls,
+            handshake_timeout_s=handshake_timeout_s,
+            at_first_client=self._begin,
+        )
+        return self._listener.address
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        if self._beginning is not None:
+            self._beginning.cancel()
+        if self._serving is not None:
+            await self._serving.close()
+
+    def _make_session(self) -> asyncio.Protocol:
+        assert self._serving is not None
+        return self._serving.connections()
+
+    def _begin(self) -> None:
+        self._beginning = self.loop.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        assert self._listener is not None
+        try:
+            self._serving = await self._build()
+        except Exception as error:  # noqa: BLE001 - libraries replaced since the start, say
+            self.messages.error("HTTP cannot be served; restart the server", reason=repr(error))
+            self._listener.close()
+            return
+        gc.freeze()  # what was imported stays, as at the start (process.py)
+        await self._listener.serve()

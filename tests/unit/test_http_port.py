@@ -1,0 +1,138 @@
+"""The HTTP port before its first client: open, with nothing behind it that would cost memory."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import uvloop
+
+from journeyman.config import Address
+from journeyman.servers.http.port import HttpPort
+
+ANSWER = b"answered"
+ANYWHERE = Address("127.0.0.1", 0)
+
+
+class Answering(asyncio.Protocol):
+    def connection_made(self, transport: Any) -> None:
+        transport.write(ANSWER)
+        transport.close()
+
+
+class World:
+    """A port whose application is built when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.built: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.said: list[str] = []
+        self.closed = 0
+        around: Any = SimpleNamespace(
+            loop=asyncio.get_running_loop(),
+            messages=SimpleNamespace(error=lambda what, **_: self.said.append(what)),
+            max_connections=10,
+            access=SimpleNamespace(tls=None),
+        )
+        self.port = HttpPort(around, self._build)
+
+    async def _build(self) -> Any:
+        self.asked.set()
+        await self.built
+        return SimpleNamespace(connections=Answering, close=self._close)
+
+    async def _close(self) -> None:
+        self.closed += 1
+
+
+async def fetch(address: Address) -> bytes:
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    try:
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request) -> Any:
+    """Both event loops that a server may run on."""
+    factory = uvloop.new_event_loop if request.param == "uvloop" else None
+
+    def run_here(scenario: Any) -> None:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            runner.run(asyncio.wait_for(scenario(), 60))
+
+    return run_here
+
+
+def test_clients_are_answered_when_what_answers_them_is_there(run):
+    async def scenario() -> None:
+        world = World()
+        address = await world.port.open(ANYWHERE, handshake_timeout_s=5)
+        assert not world.asked.is_set()
+        clients = [asyncio.ensure_future(fetch(address)) for _ in range(3)]
+        await world.asked.wait()
+        assert len(world.port.sessions) == 0
+        world.built.set_result(None)
+        assert await asyncio.gather(*clients) == [ANSWER] * 3
+        assert await fetch(address) == ANSWER
+        await world.port.close()
+        assert world.closed == 1
+        with pytest.raises(ConnectionError):
+            await fetch(address)
+
+    run(scenario)
+
+
+def test_a_port_that_was_never_asked_closes(run):
+    async def scenario() -> None:
+        world = World()
+        address = await world.port.open(ANYWHERE, handshake_timeout_s=5)
+        await world.port.close()
+        with pytest.raises(ConnectionError):
+            await fetch(address)
+        assert not world.asked.is_set()
+
+    run(scenario)
+
+
+def test_a_stop_while_clients_wait_ends_their_waiting(run):
+    async def scenario() -> None:
+        world = World()
+        address = await world.port.open(ANYWHERE, handshake_timeout_s=5)
+        client = asyncio.ensure_future(fetch(address))
+        await world.asked.wait()
+        await world.port.close()
+        with pytest.raises(ConnectionError):
+            await client
+        assert world.built.cancelled()
+
+    run(scenario)
+
+
+def test_what_cannot_be_imported_closes_the_port_and_says_so(run):
+    async def scenario() -> None:
+        world = World()
+        address = await world.port.open(ANYWHERE, handshake_timeout_s=5)
+        world.built.set_exception(ImportError("cannot import name 'web'"))
+        with pytest.raises(ConnectionError):
+            await fetch(address)
+        assert world.said == ["HTTP cannot be served; restart the server"]
+        with pytest.raises(ConnectionError):
+            await fetch(address)
+
+    run(scenario)
+
+
+def test_an_address_that_is_taken_is_named(run):
+    async def scenario() -> None:
+        first, second = World(), World()
+        address = await first.port.open(ANYWHERE, handshake_timeout_s=5)
+        with pytest.raises(OSError, match="another process has this address") as caught:
+            await second.port.open(address, handshake_timeout_s=5)
+        assert caught.value.filename == str(address)
+        await first.port.close()
+
+    run(scenario)
