@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -99,10 +99,12 @@ def ending_at(codec: Codec[R], data: Buffer, offset: int) -> Ending:
     return Ending(Stop.EOF if offset == len(data) else Stop.ZERO_BYTE, offset)
 
 
-def iter_chunks(decode: Callable[[int | None], Chunk], offset: int | None) -> Iterator[Chunk]:
-    """Chunks from ``offset`` on, the last of them with an ending."""
+def iter_chunks(
+    decode: Callable[..., Chunk], data: Buffer, offset: int | None = None, **options: Any
+) -> Iterator[Chunk]:
+    """Chunks from ``offset`` on, the last of them with an ending. Options are those of decode."""
     while True:
-        chunk = decode(offset)
+        chunk = decode(data, offset, **options)
         yield chunk
         if chunk.ending is not None:
             return

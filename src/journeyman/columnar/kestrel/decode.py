@@ -17,7 +17,8 @@ everywhere unless ``payloads=True``. Header words of commands that are not known
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -122,19 +123,7 @@ def decode(
     return Chunk(batch, position, None if full else ending_at(codec, data, position))
 
 
-def iter_batches(
-    data: Buffer,
-    offset: int | None = None,
-    *,
-    max_records: int = MAX_RECORDS,
-    payloads: bool = False,
-    codec: Codec[Record] = WRITER,
-) -> Iterator[Chunk]:
-    """All chunks from ``offset`` on; the last one carries the ending."""
-    return iter_chunks(
-        lambda at: decode(data, at, max_records=max_records, payloads=payloads, codec=codec),
-        offset,
-    )
+iter_batches = partial(iter_chunks, decode)
 
 
 def hop(data: Buffer, offset: int, target: int) -> int:

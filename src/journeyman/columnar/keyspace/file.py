@@ -10,7 +10,7 @@ for with ``payloads=True``; ``value_size`` is always there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -71,17 +71,7 @@ def decode(
     return Chunk(batch, position, None if full else ending_at(CODEC, data, position))
 
 
-def iter_batches(
-    data: Buffer,
-    offset: int | None = None,
-    *,
-    max_records: int = MAX_RECORDS,
-    payloads: bool = False,
-) -> Iterator[Chunk]:
-    """All chunks from ``offset`` on; the last one carries the ending."""
-    return iter_chunks(
-        lambda at: decode(data, at, max_records=max_records, payloads=payloads), offset
-    )
+iter_batches = partial(iter_chunks, decode)
 
 
 def hop(data: Buffer, offset: int, target: int) -> int:

@@ -11,7 +11,7 @@ half a surrogate pair, which is how a byte that is not UTF-8 is kept, becomes U+
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -77,14 +77,7 @@ def decode(
     return Chunk(batch, position, None if full else ending_at(CODEC, data, position))
 
 
-def iter_batches(
-    data: Buffer,
-    offset: int | None = None,
-    *,
-    max_records: int = MAX_RECORDS,
-) -> Iterator[Chunk]:
-    """All chunks from ``offset`` on; the last one carries the ending."""
-    return iter_chunks(lambda start: decode(data, start, max_records=max_records), offset)
+iter_batches = partial(iter_chunks, decode)
 
 
 def _entry_at(data: Buffer, position: int) -> Entry[Record] | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -113,17 +114,7 @@ def iter_fields(data: Buffer, offset: int | None = None) -> Iterator[FieldsChunk
         yield FieldsChunk(room[:, :rows], start, None if full else ending_at(CODEC, data, start))
 
 
-def iter_batches(
-    data: Buffer,
-    offset: int | None = None,
-    *,
-    max_records: int = MAX_RECORDS,
-    payloads: bool = False,
-) -> Iterator[Chunk]:
-    """All chunks from ``offset`` on; the last one carries the ending."""
-    return iter_chunks(
-        lambda start: decode(data, start, max_records=max_records, payloads=payloads), offset
-    )
+iter_batches = partial(iter_chunks, decode)
 
 
 def hop(data: Buffer, offset: int, target: int) -> int:

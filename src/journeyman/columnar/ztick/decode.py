@@ -21,7 +21,7 @@ Columns that a kind does not have are null; SCHEMA says which.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -176,15 +176,7 @@ def decode(
     return Chunk(batch, position, None if full else ending_at(CODEC, data, position))
 
 
-def iter_batches(
-    data: Buffer,
-    offset: int | None = None,
-    *,
-    max_records: int = MAX_RECORDS,
-    payloads: bool = False,  # noqa: ARG001 - see decode
-) -> Iterator[Chunk]:
-    """All chunks from ``offset`` on; the last one carries the ending."""
-    return iter_chunks(lambda at: decode(data, at, max_records=max_records), offset)
+iter_batches = partial(iter_chunks, decode)
 
 
 def hop(data: Buffer, offset: int, target: int) -> int:
