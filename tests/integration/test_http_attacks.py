@@ -334,6 +334,7 @@ def test_a_compressed_body_is_refused_before_it_grows(server):
 def test_what_is_too_long_or_no_http_is_refused(server, request_):
     said = raw(server, request_)
     assert said == b"" or re.match(rb"HTTP/1\.[01] 4\d\d ", said), said[:200]
+    assert b"aiohttp" not in said
     assert ask(server, "GET", "/v1/health")[0] == 200
 
 

@@ -447,6 +447,7 @@ def test_settings_come_with_their_origin(server):
 def test_answers_have_etags_and_are_compressed(server):
     first = raw(server, "GET", "/v1/settings", Accept_Encoding="gzip")
     assert first.headers["Content-Encoding"] == "gzip"
+    assert first.headers["Server"] == "Journeyman"
     assert json.loads(gzip.decompress(first.data))["settings"]
     again = raw(server, "GET", "/v1/settings", If_None_Match=first.headers["ETag"])
     assert (again.status, again.data) == (304, b"")

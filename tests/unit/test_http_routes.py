@@ -22,6 +22,7 @@ from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.log import LogRoutes
+from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.servers.ztick.writer import DecodedRecords
 
 
@@ -85,6 +86,34 @@ def test_a_kept_answer_is_encoded_for_the_client_that_asks_again():
         assert answers[1].headers["Idempotency-Replayed"] == "true"
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("header", "takes"),
+    [
+        *(("", False), ("gzip", True), ("GZIP;q=1, br", True), ("br, gzip ; q=0.001", True)),
+        *(("gzip;q=0", False), ("br, gzip; Q=0.000", False), ("*", True), ("*;q=0", False)),
+        *(("*, gzip;q=0", False), ("notgzip", False), ("identity", False)),
+    ],
+)
+def test_what_a_client_refuses_is_not_sent_to_it(header: str, takes: bool):
+    request = Request()
+    request.headers["Accept-Encoding"] = header
+    assert routes.takes_gzip(cast(web.Request, request)) is takes
+
+
+@pytest.mark.parametrize(("found", "span"), [((0, 0), None), ((5, 7), (5, 7))])
+def test_an_empty_log_has_no_past(
+    found: tuple[int, int], span: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+):
+    """Not one that begins in 1970."""
+
+    async def ask(_: object, kind: str) -> tuple[int, int]:
+        assert kind == "span"
+        return found
+
+    monkeypatch.setattr(PastRoutes, "_ask", ask)
+    assert asyncio.run(PastRoutes(cast(HttpBackend, None)).span()) == span
 
 
 def test_a_flood_of_keys_of_one_token_leaves_those_of_others(monkeypatch: pytest.MonkeyPatch):

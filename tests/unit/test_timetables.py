@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from cronsim import CronSim
 
 from journeyman.errors import TimetableError
-from journeyman.timetables import Occurrences, Timetable, occurrences_of
+from journeyman.protocols.ztick.timetables import read_timetable
+from journeyman.timetables import Occurrences, Timetable, occurrences_of, zones
 from journeyman.timetables.timetable import FIELDS, TimetableBackoff
 
 PAGE = (Path(__file__).parents[2] / "docs" / "timetables.md").read_text()
@@ -68,6 +70,20 @@ def labels(occurrences: Occurrences, after: str, count: int) -> list[str]:
 def test_an_error_names_the_field_and_says_what_is_allowed(fields, message):
     with pytest.raises(TimetableError, match=f"^{re.escape(message)}"):
         Timetable.read(fields)
+
+
+@pytest.mark.parametrize("name", ["localtime", "posixrules", "right/UTC", "posix/Europe/Berlin"])
+def test_only_iana_zones_are_taken_though_older_ledgers_may_have_others(
+    name: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(zones, "ZoneInfo", lambda _: ZoneInfo("UTC"))  # it has a file
+    fields = {"every": "1m", "tz": name}
+    try:
+        assert Timetable.read(fields).tz == name
+        with pytest.raises(TimetableError, match="is not an IANA zone"):
+            read_timetable(fields)
+    finally:
+        zones.zone_of.cache_clear()
 
 
 def test_the_page_lists_every_field():

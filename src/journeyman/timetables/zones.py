@@ -110,6 +110,15 @@ def zone_of(name: str) -> Zone:
     )
 
 
+def check_is_iana(name: str) -> None:
+    """For new timetables. Files beside the zones are read as zones too: what this machine's clock
+    shows (``localtime``), and clocks that count leap seconds. Raises TimetableError."""
+    if name in ("localtime", "posixrules") or name.startswith(("right/", "posix/")):
+        raise TimetableError(
+            "tz", f"{name[:70]!r} is not an IANA zone", "a name such as Europe/Berlin, or UTC"
+        )
+
+
 def moment_of(label: str) -> tuple[int, int] | None:
     """The moment of a label, and its offset; None if it is not one."""
     try:

@@ -26,7 +26,7 @@ from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.rules import read_runner
 from journeyman.timetables import Timetable
 from journeyman.timetables.timetable import FIELDS, KINDS, read_time
-from journeyman.timetables.zones import zone_of
+from journeyman.timetables.zones import check_is_iana, zone_of
 
 TIMETABLE_COMMANDS = {
     "set": commands.SetTimetable,
@@ -48,8 +48,9 @@ _USAGE = "<kind> <when> [name=value]... [run <runner> ...]"
 
 
 def read_timetable(fields: Mapping[str, Any]) -> tuple[Timetable, Runner | None]:
-    """A checked timetable, and its runner if it has one. Raises TimetableError."""
+    """A new timetable, checked, and its runner if it has one. Raises TimetableError."""
     timetable = Timetable.read(fields)
+    check_is_iana(timetable.tz)
     if not timetable.runner:
         return timetable, None
     runner = read_runner(timetable.runner)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ from journeyman.servers.http.errors import ApiError
 PROBLEM: Final = "application/problem+json"
 EVENTS: Final = "text/event-stream"
 VERSION_1: Final = "/v1"
+_REFUSED: Final = re.compile(r"\s*q\s*=\s*0(?:\.0*)?\s*", re.IGNORECASE)  # of a coding: not at all
 VIA: Final = "http"  # what the audit says of how it came
 MIN_GZIP_BYTES = 1024
 MAX_GZIP_HERE_BYTES = 256 * 1024  # larger ones are compressed in a thread
@@ -340,6 +342,15 @@ def _body(route: Route, data: bytes) -> Any:
         raise ApiError(400, f"body: {error}", "invalid_body") from None
 
 
+def takes_gzip(request: web.Request) -> bool:
+    """Whether the client's Accept-Encoding names it, or everything, without the quality 0."""
+    taken = {}
+    for part in request.headers.get("Accept-Encoding", "").split(","):
+        coding, _, quality = part.partition(";")
+        taken[coding.strip().lower()] = _REFUSED.fullmatch(quality) is None
+    return taken.get("gzip", taken.get("*", False))
+
+
 async def _response(request: web.Request, answer: _Answer) -> web.Response:
     body = answer.body
     if not body:
@@ -352,7 +363,7 @@ async def _response(request: web.Request, answer: _Answer) -> web.Response:
         headers["ETag"] = tag
         if tag in request.headers.get("If-None-Match", ""):
             return web.Response(status=304, headers={"ETag": tag})
-    if len(body) >= MIN_GZIP_BYTES and "gzip" in request.headers.get("Accept-Encoding", ""):
+    if len(body) >= MIN_GZIP_BYTES and takes_gzip(request):
         headers["Content-Encoding"] = "gzip"
         if len(body) > MAX_GZIP_HERE_BYTES:
             body = await asyncio.to_thread(gzip.compress, body, 5, mtime=0)

@@ -27,7 +27,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
+from aiohttp import web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
 
 from journeyman.config import ALL_NAMESPACES, Address, Token
@@ -118,6 +118,7 @@ async def build_http(
     console.add_to(app)
     gate.console, gate.audits = console, audits
     app.on_shutdown.append(_closing(console))
+    vars(web_response)["SERVER_SOFTWARE"] = "Journeyman"  # versions are not for everyone
     runner = web.AppRunner(
         app,
         access_log=None,

@@ -16,6 +16,8 @@ from typing import Final
 
 from aiohttp import web
 
+from journeyman.servers.http.routes import takes_gzip
+
 MAX_COMPRESSED_BYTES: Final = 80_000
 PREFIX: Final = "/console/assets/"
 _NAMES = (
@@ -57,13 +59,13 @@ async def serve_asset(request: web.Request) -> web.Response:
     asset = _by_address().get(request.path)
     if asset is None:
         raise web.HTTPNotFound
-    takes_gzip = "gzip" in request.headers.get("Accept-Encoding", "")
+    is_compressed = takes_gzip(request)
     headers = {
         "Content-Type": asset.media_type,
         "Cache-Control": "public, max-age=31536000, immutable",
         "Vary": "Accept-Encoding",
         "X-Content-Type-Options": "nosniff",
     }
-    if takes_gzip:
+    if is_compressed:
         headers["Content-Encoding"] = "gzip"
-    return web.Response(body=asset.compressed if takes_gzip else asset.data, headers=headers)
+    return web.Response(body=asset.compressed if is_compressed else asset.data, headers=headers)

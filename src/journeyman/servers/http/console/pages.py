@@ -249,10 +249,11 @@ class Console:
         at, since = request.query.get("at", ""), request.query.get("since", "")
         queue, error = request.query.get("queue", ""), request.query.get("error", "")
         try:
-            first_ns, last_ns = await self._v1.past.span()
-            if not covers_all(request["token"]):  # the last record may be of others
+            first_ns, last_ns = await self._v1.past.span() or (0, 0)
+            if last_ns and not covers_all(request["token"]):  # the last record may be of others
                 last_ns = self._backend.clock.now_ns()
-            found["span"] = (first_ns, last_ns, time_text(first_ns), time_text(last_ns))
+            if last_ns:
+                found["span"] = (first_ns, last_ns, time_text(first_ns), time_text(last_ns))
             if at and last_ns > first_ns:
                 part = (read_moment(at, "at") - first_ns) / (last_ns - first_ns)
                 found["slider"] = round(SLIDER_STEPS * min(max(part, 0.0), 1.0))

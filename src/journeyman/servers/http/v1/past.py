@@ -68,8 +68,9 @@ class PastRoutes:
     def close(self) -> None:
         self._machine.close()
 
-    async def span(self) -> tuple[int, int]:
-        """The times of the first and the last record of the work queue, or else the schedule."""
+    async def span(self) -> tuple[int, int] | None:
+        """The times of the first and the last record of the work queue, or else the schedule; None:
+        there is no record."""
         found: tuple[int, int]
         try:
             found = await self._ask("span")
@@ -77,7 +78,7 @@ class PastRoutes:
             if error.status != 404:
                 raise
             found = await self._ask_schedule("schedule_span")
-        return found
+        return found if any(found) else None
 
     async def counts(self, call: RouteCall) -> values.PastCounts:
         at_ns = read_moment(call.query.at, "at")
