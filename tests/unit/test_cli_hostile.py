@@ -5,9 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
+from journeyman.columnar.tables import read_table
+from journeyman.servers.http.past import child, moments
+from journeyman.spark.files import filesystem_of
+from journeyman.spark.lake import storage
 from tests.support.cli_commands import GOLDEN, run
 
 SOURCES = {
@@ -85,3 +90,23 @@ def test_noise_is_never_a_surprise(dialect, tmp_path):
                     result = run(command, *options, path)
                     assert result.exit_code in (0, 1, 2)
                     assert "unexpected" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        read_table,
+        lambda path: filesystem_of(path).read_at(path, 0, 10),
+        lambda path: moments.read_from(path, 0),
+        lambda path: child._tail(path, 10),
+        lambda path: storage._load(path.removesuffix(storage._STATE)),
+    ],
+    ids=["columnar", "spark", "past", "end of a log", "lake"],
+)
+def test_a_device_in_place_of_a_file_is_refused_before_it_is_read(tmp_path: Path, read: Any):
+    """A pipe would never end; this one is at its end at once, so that the test always does."""
+    path = tmp_path / storage._STATE
+    path.parent.mkdir()
+    path.symlink_to("/dev/null")
+    with pytest.raises(OSError, match="not a regular file"):
+        read(str(path))

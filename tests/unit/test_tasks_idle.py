@@ -9,12 +9,13 @@ from pathlib import Path
 import journeyman as jm
 from journeyman.tasks.worker import QueueShare, Worker
 
-MEMORY_LIMIT_KB = 60 * 1024
+MORE_KB = 20 * 1024  # than what it imports, which depends on the machine
 PROGRAM = """
 import asyncio, re, sys
 import journeyman as jm
 from journeyman.tasks.worker import Worker
 
+print(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0], flush=True)
 app = jm.App(f"journeyman://127.0.0.1:{sys.argv[1]}")
 app.task(name="nothing")(lambda: None)
 asyncio.run(Worker(app, concurrency=16).run())
@@ -66,12 +67,16 @@ def test_an_idle_worker_takes_little_memory():
         used = 0
 
         async def begin(port: int):
-            process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, str(port))
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", PROGRAM, str(port)), stdout=asyncio.subprocess.PIPE
+            )
 
             async def end() -> None:
                 nonlocal used
                 status = Path(f"/proc/{process.pid}/status").read_text()
-                used = int(status.partition("VmHWM:")[2].split()[0])
+                assert process.stdout is not None
+                imported = int(await process.stdout.readline())
+                used = int(status.partition("VmHWM:")[2].split()[0]) - imported
                 process.kill()
                 await process.wait()
 
@@ -80,4 +85,4 @@ def test_an_idle_worker_takes_little_memory():
         await watched(begin, seconds=0.2)
         return used
 
-    assert 0 < asyncio.run(run()) < MEMORY_LIMIT_KB
+    assert 0 < asyncio.run(run()) < MORE_KB

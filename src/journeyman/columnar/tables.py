@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from journeyman.disk import RealDisk
+from journeyman.disk import RealDisk, open_regular
 from journeyman.errors import LogError, UsageError
 from journeyman.formats.framing import Stop
 from journeyman.logs.catalog import KESTREL, LogFile
@@ -46,7 +46,7 @@ def read_table(path: str, *, payloads: bool = False) -> pa.Table:
 def _read_file(file: LogFile, *, payloads: bool) -> pa.Table:
     decoder = import_module(f"journeyman.columnar.{file.dialect}.decode")
     codec = {"codec": file.codec} if file.dialect == KESTREL else {}
-    with open(file.path, "rb") as opened:
+    with open(file.path, "rb", opener=open_regular) as opened:
         data = opened.read()
     batches = []
     for chunk in decoder.iter_batches(data, payloads=payloads, **codec):

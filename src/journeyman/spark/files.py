@@ -24,6 +24,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any, BinaryIO, Protocol, cast
 
+from journeyman.disk import open_regular
 from journeyman.errors import UsageError
 from journeyman.formats.framing import Buffer
 from journeyman.logs import catalog
@@ -94,7 +95,7 @@ class _Local:
         return _read(self.open(path), offset, length)
 
     def open(self, path: str) -> BinaryIO:
-        return cast("BinaryIO", open(path, "rb", buffering=0))
+        return cast("BinaryIO", open(path, "rb", buffering=0, opener=open_regular))
 
     def create(self, path: str) -> NewFile:
         os.makedirs(os.path.dirname(path), exist_ok=True)

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from journeyman.clock import SystemClock
-from journeyman.disk import RealDisk
+from journeyman.disk import RealDisk, open_regular
 from journeyman.folds.kestrel import Reader, fold_reader, open_queue
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import READER
@@ -67,7 +67,7 @@ def _store_lines(lake: Lake, log: str, host: str, path: str) -> bool:
     """Store some lines of a file; False if there are no more."""
     known = f"{host}{BETWEEN}{path}"
     begin = lake.state.runs.get(known, 0)
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         file.seek(begin)
         data = file.read(_RUNS_BYTES)
     end = data.rfind(b"\n") + 1

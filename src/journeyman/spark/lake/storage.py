@@ -41,7 +41,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.clock import SystemClock
-from journeyman.disk import RealDisk
+from journeyman.disk import RealDisk, open_regular
 from journeyman.errors import JourneymanError, LogLocked, UsageError
 from journeyman.logs.publication import Publication, finish, journal_path, publish, write_whole
 from journeyman.spark.files import absolute
@@ -229,7 +229,7 @@ class Lake:
     def _finish_delta(self) -> None:
         path = posixpath.join(self.path, _DELTA)
         if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
+            with open(path, encoding="utf-8", opener=open_regular) as file:
                 pending = json.load(file)
             for table in {*pending["adds"], *pending["removes"]}:
                 _commit_delta(
@@ -355,7 +355,8 @@ def _local_path(path: str) -> str:
 
 def _load(path: str) -> LakeState | None:
     try:
-        with open(posixpath.join(path, _STATE), encoding="utf-8") as file:
+        state = posixpath.join(path, _STATE)
+        with open(state, encoding="utf-8", opener=open_regular) as file:
             found = json.load(file)
     except FileNotFoundError:
         return None

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, BinaryIO
 
+from journeyman.disk import open_regular
 from journeyman.errors import IncompleteEntry
 from journeyman.formats.workq import CODEC, JobAdded, JobFinished, Record
 from journeyman.servers.http.past.moments import (
@@ -187,7 +188,7 @@ class Past:
         def read(position: int) -> Record | None:
             number = position >> POSITION_SHIFT
             if number not in files:
-                files[number] = os.open(self._files[number], os.O_RDONLY)
+                files[number] = open_regular(self._files[number], os.O_RDONLY)
             for size in _READ_BYTES:
                 try:
                     entry = CODEC.decode(os.pread(files[number], size, position & IN_FILE), 0)
@@ -219,7 +220,7 @@ def _matches(row: Row, wanted: bytes, wanted_id: str, wrong: bytes) -> bool:
 
 
 def _tail(path: str, end: int) -> bytes:
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=open_regular) as file:
         return os.pread(file.fileno(), min(end, _TAIL_BYTES), max(0, end - _TAIL_BYTES))
 
 
