@@ -57,6 +57,7 @@ from journeyman.protocols.workq.replies import (
     Reply,
     Requeued,
 )
+from tests.support.workq_engine import decide_fast
 
 MS = 1_000_000
 NEW, COMPLETED, FAILED, PENDING, LEASED = range(5)
@@ -404,12 +405,16 @@ class ExtensionMachine(RuleBasedStateMachine):
         self.before: tuple[Model, dict[str, object]] | None = None
         self.deleted: set[bytes] = set()  # in the batch
         self.clients = count(1)
+        self.decisions = count()  # every other one may take the fast path
 
     # -- both at once --
 
     def decide(self, command: Decidable, client: int = 0) -> Reply | None:
         """Decide, keep what is written, and hand the jobs of waiting clients to the model."""
-        outcome = self.engine.decide(command, self.model.now_ns, client)
+        if next(self.decisions) % 2:
+            outcome, _ = decide_fast(self.engine, command, self.model.now_ns, client)
+        else:
+            outcome = self.engine.decide(command, self.model.now_ns, client)
         log, ledger = (self.log, self.ledger) if self.batch is None else self.batch
         log += outcome.records
         written = self.engine.take_ledger()

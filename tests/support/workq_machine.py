@@ -49,6 +49,7 @@ from journeyman.protocols.workq.replies import (
     ServerView,
 )
 from tests.support.loaded_engines import load_work_queue
+from tests.support.workq_engine import decide_fast
 from tests.support.workq_model import MS, Model, PlainJob
 from tests.support.workq_views import expected_orders, folded, jobs_of, orders_of
 
@@ -81,6 +82,7 @@ class WorkQueueMachine(RuleBasedStateMachine):
         self.before: tuple[Model, dict[str, object], set[int]] | None = None
         self.waiting: set[int] = set()
         self.clients = count(1)
+        self.decisions = count()  # every other one may take the fast path
 
     @initialize(chunk=st.sampled_from((1, 2, 512)))
     def choose_chunk(self, chunk: int) -> None:
@@ -92,7 +94,10 @@ class WorkQueueMachine(RuleBasedStateMachine):
     # -- what both are given --
 
     def decide(self, command: Decidable, client: int = 0) -> WorkqOutcome:
-        outcome = self.queue.decide(command, self.now_ns, client)
+        if next(self.decisions) % 2:
+            outcome, _ = decide_fast(self.queue, command, self.now_ns, client)
+        else:
+            outcome = self.queue.decide(command, self.now_ns, client)
         self.queue.take_ledger()  # as the writer does; what is left there is due at once
         for record in outcome.records:
             assert CODEC.decode(CODEC.encode(record), 0).record == record  # type: ignore[union-attr]

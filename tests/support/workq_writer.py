@@ -9,7 +9,8 @@ from typing import Any, cast
 
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.errors import JourneymanError
-from journeyman.formats.workq import Command, NewerCommand, Record
+from journeyman.formats.framing import DecodedRecords
+from journeyman.formats.workq import CODEC, Command, NewerCommand, Record
 from journeyman.protocols.workq.commands import Add
 from journeyman.protocols.workq.replies import Leased, Reply
 from journeyman.servers.core.group_commit import Wait
@@ -50,13 +51,13 @@ class Journal:
         self.gate.set()
         self.take_time: Callable[[], None] = lambda: None
 
-    def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
+    def write(self, records: Sequence[Record | bytes], paused: Iterable[str] | None = None) -> None:
         assert self.gate.wait(30)
         self.take_time()
         self.threads.append(threading.current_thread().name)
         if self.errors:
             raise self.errors.pop(0)
-        self.records += records
+        self.records += DecodedRecords(CODEC, records)
         if paused is not None:
             self.paused.append(frozenset(paused))
 

@@ -14,7 +14,7 @@ from journeyman.config import WorkqPersistence
 from journeyman.engines.ztick.browsing import JobPage, PageJobs
 from journeyman.errors import JourneymanError, SnapshotGivenUp
 from journeyman.formats import ztick
-from journeyman.formats.framing import Entry
+from journeyman.formats.framing import DecodedRecords, Entry
 from journeyman.formats.ledger import ActionAudited
 from journeyman.formats.workq import Command, Instant, JobFinished
 from journeyman.servers.http import api, live, records, routes
@@ -23,7 +23,6 @@ from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.log import LogRoutes
 from journeyman.servers.http.v1.past import PastRoutes
-from journeyman.servers.ztick.writer import DecodedRecords
 
 
 class Request(dict[str, Any]):
@@ -168,8 +167,8 @@ def test_a_tail_decodes_no_more_of_a_batch_than_it_shows():
     job = ztick.JobSet("a", 1, ztick.Status.PLANNED)
     batch = [ztick.CODEC.encode(job)] * live.MOST_RECORDS + [b"never looked at"] * 500
     sample = live.RecordSample()
-    sample.note("schedule", DecodedRecords(batch))
-    sample.note("schedule", DecodedRecords([b"never looked at"]))
+    sample.note("schedule", DecodedRecords(ztick.CODEC, batch))
+    sample.note("schedule", DecodedRecords(ztick.CODEC, [b"never looked at"]))
     kept, more = sample.take()
     assert kept == [("schedule", job)] * live.MOST_RECORDS
     assert more == 501

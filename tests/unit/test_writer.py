@@ -19,7 +19,8 @@ from journeyman.engines.ztick.messages import (
     ZtickStats,
 )
 from journeyman.errors import LogFull, LogPoisoned
-from journeyman.formats.ztick import JobRemoved, JobSet, Shell, Status
+from journeyman.formats.framing import DecodedRecords
+from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Shell, Status
 from journeyman.protocols.ztick import (
     ErrorCode,
     Get,
@@ -33,7 +34,7 @@ from journeyman.protocols.ztick import (
 from journeyman.protocols.ztick.commands import SetMany
 from journeyman.servers.core import group_commit
 from journeyman.servers.core.group_commit import MAX_BATCH, QUICK_NS
-from journeyman.servers.ztick.writer import DecodedRecords, Request
+from journeyman.servers.ztick.writer import Request
 from tests.support.schedule_writer import FAR_NS, Bench, Caller, sets
 
 
@@ -356,7 +357,7 @@ def test_sets_of_several_clients_are_decided_in_the_order_in_which_they_came():
         await bench.settle()
         assert len(bench.journal.writes) == 1
         set_to = partial(JobSet, "guest.a", status=Status.PLANNED)
-        assert [*DecodedRecords(bench.journal.records)] == [
+        assert [*DecodedRecords(CODEC, bench.journal.records)] == [
             *map(set_to, (5, 6, 7)),
             JobRemoved("guest.a"),
             set_to(8),

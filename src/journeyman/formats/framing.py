@@ -15,7 +15,7 @@ not format: see journeyman.logs.recovery.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeAlias, TypeVar
@@ -148,3 +148,24 @@ def scan(codec: Codec[R], data: Buffer) -> tuple[list[Entry[R]], Ending]:
     except FormatError as error:
         return entries, Ending(Stop.CORRUPT, offset, error)
     return entries, Ending(Stop.EOF if offset == len(data) else Stop.ZERO_BYTE, offset)
+
+
+class DecodedRecords(Collection[R]):
+    """Records of which some were encoded already, decoded as far as they are read."""
+
+    def __init__(self, codec: Codec[R], records: Sequence[R | bytes]) -> None:
+        self._codec = codec
+        self._records = records
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, record: object) -> bool:
+        return any(each == record for each in self)
+
+    def __iter__(self) -> Iterator[R]:
+        for each in self._records:
+            if not isinstance(each, bytes):
+                yield each
+            elif (entry := self._codec.decode(each, 0)) is not None:
+                yield entry.record

@@ -36,9 +36,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
-from journeyman.engines.workq import adding, dependencies, lifecycle, views
+from journeyman.engines.workq import adding, dependencies, fast_path, lifecycle, views
 from journeyman.engines.workq.browsing import (
     LEASED_NOW,
     BrowseJobs,
@@ -228,6 +229,12 @@ class WorkqEngine:
         if effects:
             state.effects = []
         return _outcome(WorkqOutcome, (tuple(records), reply, tuple(effects)))
+
+    def usual_at(self, now_ns: int, records: list[Any]) -> Callable[[Any], Reply | None]:
+        """What decides commands of the usual kind of clients, now: None, and nothing was done, if
+        one is not. Their records are appended to ``records``, encoded. See fast_path.py."""
+        self._state.begin(now_ns)
+        return partial(fast_path.decide_usual, self._state, records)
 
     def next_due_ns(self) -> int | None:
         """When to decide ``WorkqDue`` next; None: not before another command."""

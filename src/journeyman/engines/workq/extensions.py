@@ -248,8 +248,8 @@ class Extensions:
     @property
     def is_idle(self) -> bool:
         """Whether no job has anything of this."""
-        tables = (self.options, self.workers, self.children_of, self.forgetting, self.lingering)
-        return not any(tables)
+        options = self.options or self.workers or self.forgetting or self.lingering
+        return not (options or self.children_of or self.children)
 
     @property
     def is_adding(self) -> bool:

@@ -229,6 +229,10 @@ def shown_payload_of(spec: Spec) -> bytes | memoryview:
     return spec[at:] if len(spec) < SHARED_BYTES else memoryview(spec)[at:]
 
 
+def flags_of(spec: Spec) -> int:
+    return spec[_FLAGS_AT]
+
+
 def is_run(spec: Spec) -> bool:
     return spec[_FLAGS_AT] & IS_RUN != 0
 

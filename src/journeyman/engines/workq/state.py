@@ -154,6 +154,17 @@ class WorkqJobTable:
         queue.started += 1
         self.leases.add(moment_key(leased[5], job_id))
 
+    def end_lease(
+        self, job_id: bytes, leased: Progress, finished: Progress, queue: JobQueue
+    ) -> None:
+        """``replace(job_id, leased, finished)`` of a job without a key that completes, where the
+        queue has no limits."""
+        if self._changes is not None:
+            self._changes.append((job_id, leased))
+        self._shard_of(job_id)[job_id] = finished
+        queue.leased -= 1
+        self.leases.remove(moment_key(leased[5], job_id))
+
     def look_for_calm(self) -> int:
         """No job expires before this."""
         self.calm_until_ns = moment_of(self.expiries.first()) if self.expiries.size else NEVER_NS
@@ -341,7 +352,6 @@ class WorkqState:
         "evicted",
         "extensions",
         "gated",
-        "instant",
         "jobs",
         "key_gated",
         "leaving",
@@ -371,7 +381,6 @@ class WorkqState:
         self.unsaid: list[LedgerRecord] = []  # what a start found; the first WorkqDue says it
         self.effects: list[Effect] = []
         self.now_ns = latest_ns
-        self.instant = Instant(latest_ns)
         self._chance = seed & _MASK64
         self._saved = self.evicted, self.starved, self.gated
 
@@ -387,13 +396,16 @@ class WorkqState:
         ahead_ns = self.now_ns - now_ns
         if ahead_ns < 0 or ahead_ns > SMALL_STEP_NS:
             self.now_ns = now_ns
-            self.instant = Instant(now_ns)
 
     def moment_of_its_own(self) -> Instant:
         """After all that was recorded so far."""
         self.now_ns += 1
-        self.instant = Instant(self.now_ns)
         return self.instant
+
+    @property
+    def instant(self) -> Instant:
+        """The moment, for a record."""
+        return Instant(self.now_ns)
 
     # -- jobs --
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import lru_cache
+from typing import Any
 
 from journeyman.errors import (
     EncodeError,
@@ -71,6 +72,8 @@ _COMMANDS = {int(command): command for command in Command}
 # The types come in three runs; plain numbers, because an enum member is slow to compare and hash.
 _LAST_ADDED = int(Command.SCHEDULE)
 _LAST_FINISHED = int(Command.FAIL)
+_ADD = int(Command.ADD)
+_TYPES = [bytes((number,)) for number in range(256)]
 # The numbers of a payload in their order: whether each is the length of a block that follows it.
 _ADDED_FIELDS = (True, False, False, False, False, False, True)
 _FINISHED_FIELDS = (True,)
@@ -129,7 +132,7 @@ class _Workq(FramedCodec):
             allowed, body = _ADDED, _write_added(record)
         if record.command not in allowed:
             raise EncodeError(f"{type(record).__name__} with command {record.command!r}")
-        return _sealed(record, record.command, body)
+        return _sealed(write_time(record.logged), record.command, record.job_id, body)
 
     def is_torn(self, data: Buffer, offset: int) -> bool:
         if not workq_frame.is_torn(data, offset):
@@ -141,11 +144,29 @@ class _Workq(FramedCodec):
 CODEC: Codec[Record] = _Workq()
 
 
-def _sealed(record: Record, command: int, body: bytes) -> bytes:
-    payload = bytes((command,)) + record.job_id + body
+def _sealed(time: bytes, command: int, job_id: bytes, body: bytes) -> bytes:
+    payload = _TYPES[command] + job_id + body
     if len(payload) > MAX_RECORD_BYTES:
         raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
-    return workq_frame.seal(write_time(record.logged), payload)
+    return workq_frame.seal(time, payload)
+
+
+# -- records of the usual kind, from their fields; ``time`` is encoded already --
+
+
+def encode_add(time: bytes, job_id: bytes, payload: bytes, *settings: Any) -> bytes:
+    """JobAdded, created at ``time`` and ready at once; ``settings``: its name, TTR, TTL, priority,
+    max-attempts and max-fails."""
+    body = (_write_settings(*settings), _write_block(payload, "payload"), _write_none(), time)
+    return _sealed(time, _ADD, job_id, b"".join(body))
+
+
+def encode_finished(time: bytes, command: int, job_id: bytes, result: bytes) -> bytes:
+    return _sealed(time, command, job_id, _write_block(result, "result"))
+
+
+def encode_event(time: bytes, command: int, job_id: bytes) -> bytes:
+    return _sealed(time, command, job_id, b"")
 
 
 def _read_hidden(
@@ -171,7 +192,7 @@ def _write_hidden(record: JobFinished | JobEvent) -> bytes:
         body = retry.write_hidden(retry.HIDDEN_TIMEOUT, b"")
     else:
         raise EncodeError(f"a hidden {record.command!r}: only fail and timeout-attempt can be")
-    return _sealed(record, Command.ADD, body)
+    return _sealed(write_time(record.logged), _ADD, record.job_id, body)
 
 
 def _read_added(
@@ -292,7 +313,7 @@ def _write_settings(
 
 
 @lru_cache(maxsize=8)
-def _write_none(offset_min: int) -> bytes:
+def _write_none(offset_min: int = UTC_OFFSET_MIN) -> bytes:
     return workq_frame.to_bytes(_NONE_NS, offset_min)
 
 

@@ -135,14 +135,16 @@ def to_unix_ns(seconds: int, nanos: int) -> int:
     return (seconds - UNIX_EPOCH_S) * NS_PER_S + nanos
 
 
-@lru_cache(maxsize=64)  # records of one batch have the same time, or nearly
-def to_bytes(unix_ns: int, offset_min: int) -> bytes:
+def moment_bytes(unix_ns: int, offset_min: int) -> bytes:
     """The 15 bytes of a moment. Raises EncodeError when it does not fit them."""
     seconds, nanos = divmod(unix_ns, NS_PER_S)
     try:
         return _WHOLE.pack(TIME_VERSION, seconds + UNIX_EPOCH_S, nanos, offset_min)
     except struct.error as error:
         raise EncodeError(f"time {unix_ns} ns, offset {offset_min} min: out of range") from error
+
+
+to_bytes = lru_cache(maxsize=64)(moment_bytes)  # most records of one batch have the same time
 
 
 def read_time(frame: bytes, at: int, offset: int) -> Instant:

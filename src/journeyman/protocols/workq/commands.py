@@ -46,6 +46,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from journeyman.protocols.events import Auth, AuthRequired, Foreign
+from journeyman.values import value
 
 MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
 MAX_NAME_BYTES = 255
@@ -189,7 +190,7 @@ class AwaitResult:
     wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lease:
     """A job of one of these queues. A name may come twice, and then counts once.
 
@@ -202,7 +203,7 @@ class Lease:
     worker: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Complete:
     """``attempt``: only if no other one has begun since; 0: in any case."""
 
@@ -211,7 +212,7 @@ class Complete:
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Fail:
     """``delay_ms``: instead of the job's own delay before a retry. ``is_final``: no retry."""
 
@@ -230,7 +231,7 @@ class Touch:
     ttr_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Delete:
     job_id: bytes
 

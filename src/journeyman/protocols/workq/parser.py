@@ -39,7 +39,9 @@ reply: docs/protocols/workq.md.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, TypeAlias
+from binascii import unhexlify
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 from journeyman.protocols.events import HEAD_BYTES, Auth, AuthRequired, foreign
 from journeyman.protocols.workq import commands, readers
@@ -47,14 +49,15 @@ from journeyman.protocols.workq.readers import read_flags, read_size, usual_opti
 
 _ID = rb"([0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})"
 _NAME = rb"([A-Za-z0-9_.-]{1,%d})" % commands.MAX_NAME_BYTES
-_NUMBER = rb"([1-9][0-9]{0,9})"
 _SIZE = rb"([0-9]{1,7})"
 _FLAGS = rb"((?: -(?:priority|max-attempts|max-fails)=[0-9]{1,10}){0,3})\r\n"
 _ATTEMPT = rb"(?: -attempt=([1-9][0-9]{0,8}))?\r\n"
-_ADD = re.compile(b"add %b %b %b %b %b%b" % (_ID, _NAME, _NUMBER, _NUMBER, _SIZE, _FLAGS))
+_SETTINGS = rb"([A-Za-z0-9_.-]{1,%d} [1-9][0-9]{0,9} [1-9][0-9]{0,9})" % commands.MAX_NAME_BYTES
+_ADD = re.compile(b"add %b %b %b%b" % (_ID, _SETTINGS, _SIZE, _FLAGS))
 _COMPLETE = re.compile(b"complete %b %b%b" % (_ID, _SIZE, _ATTEMPT))
 _LEASE = re.compile(rb"lease %b ([0-9]{1,8})\r\n" % _NAME)
 _Usual: TypeAlias = commands.Add | commands.Complete | commands.Lease
+_new: Any = tuple.__new__  # half of the time of Add(...)
 
 
 def read_usual(data: bytes, at: int) -> tuple[_Usual, int] | None:
@@ -63,15 +66,13 @@ def read_usual(data: bytes, at: int) -> tuple[_Usual, int] | None:
         match = _ADD.match(data, at)
         if match is None:
             return None
-        id_text, name, ttr, ttl, size, flags = match.groups()
-        payload = _payload(data, match.end(), int(size))
-        ttr_ms, ttl_ms, options = int(ttr), int(ttl), usual_options(flags)
-        if payload is None or options is None:
+        id_text, settings, size, flags = match.groups()
+        begin = match.end()
+        payload, known = _payload(data, begin, int(size)), _read_settings(settings, flags)
+        if payload is None or known is None:
             return None
-        if ttr_ms > commands.MAX_TTR_MS or ttl_ms > commands.MAX_TTL_MS:
-            return None
-        found = commands.Add(_id(id_text), name.decode(), ttr_ms, ttl_ms, payload, *options)
-        return found, match.end() + len(payload) + len(LINE_END)
+        found = _new(commands.Add, (_id(id_text), *known[0], payload, *known[1]))
+        return found, begin + len(payload) + len(LINE_END)
     if data.startswith(b"complete ", at):
         match = _COMPLETE.match(data, at)
         result = None if match is None else _payload(data, match.end(), int(match[2]))
@@ -80,9 +81,26 @@ def read_usual(data: bytes, at: int) -> tuple[_Usual, int] | None:
         after = match.end() + len(result) + len(LINE_END)
         return commands.Complete(_id(match[1]), result, int(match[3] or 0)), after
     match = _LEASE.match(data, at)
-    if match is None or (wait_ms := int(match[2])) > commands.MAX_WAIT_MS:
+    lease = None if match is None else _read_lease(*match.groups())
+    return None if match is None or lease is None else (lease, match.end())
+
+
+@lru_cache(1024)  # all jobs of a task have the same
+def _read_settings(
+    settings: bytes, flags: bytes
+) -> tuple[tuple[str, int, int], tuple[object, ...]] | None:
+    """Name, TTR and TTL; options. None: not all right."""
+    name, ttr, ttl = settings.split(b" ")
+    ttr_ms, ttl_ms, options = int(ttr), int(ttl), usual_options(flags)
+    if options is None or ttr_ms > commands.MAX_TTR_MS or ttl_ms > commands.MAX_TTL_MS:
         return None
-    return commands.Lease((match[1].decode(),), wait_ms), match.end()
+    return (name.decode(), ttr_ms, ttl_ms), options
+
+
+@lru_cache(1024)  # a worker sends the same line again and again
+def _read_lease(name: bytes, wait: bytes) -> commands.Lease | None:
+    wait_ms = int(wait)
+    return None if wait_ms > commands.MAX_WAIT_MS else commands.Lease((name.decode(),), wait_ms)
 
 
 def _payload(data: bytes, begin: int, size: int) -> bytes | None:
@@ -94,7 +112,7 @@ def _payload(data: bytes, begin: int, size: int) -> bytes | None:
 
 
 def _id(text: bytes) -> bytes:
-    return bytes.fromhex(text.decode().replace("-", ""))
+    return unhexlify(text.replace(b"-", b""))
 
 
 # What the original reads at most for one command: a payload and 10,000 bytes.

@@ -23,7 +23,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from journeyman.protocols.workq import commands
@@ -416,9 +415,8 @@ def _read_options(flags: Flags) -> _Options | commands.RefusedLine:
     return _Options(priority, max_attempts, max_fails, retry_delay_ms, options)
 
 
-@lru_cache(1024)
 def usual_options(flags: bytes) -> _Options | None:
-    """Of `` -key=value`` each; None: not all right. All jobs of a task have the same ones."""
+    """Of `` -key=value`` each; None: not all right."""
     found = read_flags(flags.split())
     options = None if found is None else _read_options(found)
     return options if isinstance(options, _Options) else None

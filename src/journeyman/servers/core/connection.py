@@ -58,7 +58,7 @@ LIST_STALL_S = 60.0  # a list keeps what it shows in memory: it must be fetched
 
 _KEEPALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))  # seconds, probes
 
-_FOR_ALL_SESSIONS = frozenset({Auth, AuthRequired, Foreign})
+_SMALL = {bytes}
 
 Answer: TypeAlias = bytes | Callable[[], bytes] | Iterator[bytes]
 
@@ -123,6 +123,10 @@ class Connection(asyncio.Protocol):
     secret_is_missing: ClassVar[bytes]
     last_event: ClassVar[type]  # what a parser gives when it cannot go on
     why_last: ClassVar[str]
+    for_session: ClassVar[frozenset[type]]  # events for ``_handle`` and not for the writer
+
+    def __init_subclass__(cls) -> None:
+        cls.for_session = frozenset({Auth, AuthRequired, Foreign, cls.last_event})
 
     def __init__(self, around: PortContext) -> None:
         self._around = around
@@ -209,13 +213,16 @@ class Connection(asyncio.Protocol):
             return
         # Most clients send one command, and the next when it is answered.
         events = self._parse(data)
-        if len(events) == 1 and not self._must_wait() and not self._is_for_the_session(events[0]):
-            writer = self._around.writer
-            if writer.has_room:
-                self._in_flight = 1
-                self._alone = self._stands_alone(events[0])
-                writer.submit(self, events)
-                return
+        if (
+            len(events) == 1
+            and not (self._sending_paused or self._out or self._budget.is_tight)
+            and type(events[0]) not in self.for_session
+            and self._around.writer.has_room
+        ):
+            self._in_flight = 1
+            self._alone = self._stands_alone(events[0])
+            self._around.writer.submit(self, events)
+            return
         self._backlog.extend(events)
         self._advance()
 
@@ -241,11 +248,11 @@ class Connection(asyncio.Protocol):
         """Answers to the oldest commands in flight, in order."""
         if self._closing:
             return
-        ready = [each for each in answers if type(each) is bytes]
-        if not self._out and len(ready) == len(answers):
-            self._in_flight -= len(ready)
+        if not self._out and set(map(type, answers)) == _SMALL:
+            self._in_flight -= len(answers)
             self._alone = self._alone and self._in_flight > 0
-            self._write(ready[0] if len(ready) == 1 else b"".join(ready))
+            small: Any = answers
+            self._write(small[0] if len(small) == 1 else b"".join(small))
         else:
             self._out.extend(answers)
             self._pump()
@@ -286,10 +293,6 @@ class Connection(asyncio.Protocol):
 
     # -- inside: in --
 
-    def _is_for_the_session(self, event: Any) -> bool:
-        """Whether the event is for ``_handle`` and not for the writer."""
-        return type(event) in _FOR_ALL_SESSIONS or type(event) is self.last_event
-
     def _handle(self, event: Any) -> None:
         """An event that is about the connection itself."""
         if type(event) is Auth:
@@ -319,7 +322,7 @@ class Connection(asyncio.Protocol):
                     break
                 self._parse_some()
                 continue
-            if self._is_for_the_session(self._backlog[0]):
+            if type(self._backlog[0]) in self.for_session:
                 self._handle(self._backlog.popleft())
                 continue
             if not writer.has_room:
@@ -342,7 +345,7 @@ class Connection(asyncio.Protocol):
         """From the backlog, whose first event is for the writer, take all that may go with it."""
         backlog = self._backlog
         while backlog and not self._alone and self._in_flight < window:
-            if self._is_for_the_session(backlog[0]):
+            if type(backlog[0]) in self.for_session:
                 return
             event = backlog.popleft()
             self._in_flight += 1

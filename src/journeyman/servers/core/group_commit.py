@@ -278,7 +278,8 @@ class GroupCommit(ABC):
             self._waiting.append((client, requests[0]))
         else:
             self._waiting.extend([(client, request) for request in requests])
-        self._set_turn()
+        if not self._turn_is_set:
+            self._set_turn()
 
     def submit_own(self, command: Any) -> None:
         self._waiting.append((None, command))

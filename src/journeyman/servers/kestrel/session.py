@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from journeyman.protocols.events import Auth, AuthRequired, Foreign
+from journeyman.protocols.events import Foreign
 from journeyman.protocols.kestrel import KestrelParser
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import STORED, ItemFound, Reply, Verdict, reply_bytes
@@ -54,7 +54,6 @@ READ_AHEAD_BYTES = 64 * 1024
 _STORED = reply_bytes(STORED)
 MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
 
-_FOR_THE_SESSION = (ask.HangUp, Foreign, Auth, AuthRequired)
 _TOO_MUCH = ask.RefusedRequest("too many large items are on their way", hangup=True)
 
 
@@ -138,7 +137,7 @@ class KestrelSession(Connection):
         while backlog and in_flight < window and not self._alone:
             event = backlog[0]
             kind = type(event)
-            if kind in _FOR_THE_SESSION:
+            if kind in self.for_session:
                 break
             batch.append(backlog.popleft())
             in_flight += 1

@@ -140,8 +140,10 @@ class WorkqSession(Connection):
     def render(self, reply: Reply) -> Answer:
         if reply is DONE:  # most often, so it is asked first
             return _OK
+        if type(reply) is Leased and len(reply.payload) < LARGE_BYTES:
+            return reply_bytes(reply)
         if type(reply) is Leased:
-            return _made_when_sent(reply, len(reply.payload))
+            return partial(reply_bytes, reply)
         if type(reply) is Finished:
             return _made_when_sent(reply, len(reply.result))
         if isinstance(reply, LeasedJobs):

@@ -19,9 +19,8 @@ How batches are made, written and taken back is in group_commit.py. Here:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
@@ -32,6 +31,7 @@ from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import PARENT_BYTES, STEP_BYTES
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.errors import JourneymanError, LogError, LogPoisoned
+from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ledger import JobOptionsSet
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import CODEC, Record
@@ -189,7 +189,7 @@ class LogRecorder:
             return Wait.MORE
         return Wait.SYNC if self.waits else Wait.NOTHING
 
-    def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
+    def write(self, records: Sequence[Record | bytes], paused: Iterable[str] | None = None) -> None:
         """JourneymanError: nothing was written, unless it is LogPoisoned."""
         if paused is not None:
             prepare_pauses(self._disk, self._directory, paused)
@@ -210,9 +210,10 @@ class LogRecorder:
             self._ledger.sync()
         self._log.appender.sync()
 
-    def _append(self, records: Sequence[Record]) -> None:
+    def _append(self, records: Sequence[Record | bytes]) -> None:
         # One piece, not one per record: where in the log a record stands is not needed.
-        data = b"".join([CODEC.encode(record) for record in records])
+        encode = CODEC.encode
+        data = b"".join([each if isinstance(each, bytes) else encode(each) for each in records])
         (begin,) = self._log.appender.append([data])
         self._end = begin.offset + len(data)
         self.is_unsynced = True
@@ -238,23 +239,26 @@ _CHANGES = frozenset(
     }
 )
 _WRITES_AGAIN = frozenset({Requeue, commands.RequeueAll})  # jobs, however large
-_PAYLOADS: dict[type, Callable[[Any], bytes]] = {
-    Add: attrgetter("payload"),
-    ScheduleJob: attrgetter("payload"),
-    Run: attrgetter("payload"),
-    Complete: attrgetter("result"),
-    Fail: attrgetter("result"),
+
+
+def _job_bytes(job: Add | ScheduleJob) -> int:
+    parents = 0 if job.options is None else PARENT_BYTES * len(job.options.after)
+    return len(job.payload) + parents
+
+
+_WEIGHTS: dict[type, Callable[[Any], int]] = {
+    Add: _job_bytes,
+    ScheduleJob: _job_bytes,
+    Run: lambda run: len(run.payload),
+    Complete: lambda complete: len(complete.result),
+    Fail: lambda fail: len(fail.result),
 }
 
 
 def payload_bytes(request: Any) -> int:
     """How much memory a request takes, beyond a little."""
-    payload = _PAYLOADS.get(type(request))
-    if payload is None:
-        return 0
-    options = getattr(request, "options", None)
-    parents = 0 if options is None else PARENT_BYTES * len(options.after)
-    return len(payload(request)) + parents
+    weigh = _WEIGHTS.get(type(request))
+    return 0 if weigh is None else weigh(request)
 
 
 class WorkqRecorder(Protocol):
@@ -306,6 +310,7 @@ class WorkqWriter(GroupCommit):
         self._queue = queue
         self._recorder = recorder
         self._completed = completed
+        self._has_usual = not isinstance(recorder, StoreRecorder)  # that wants decoded records
 
     def _prepare(self, requests: Requests) -> Callable[[], None] | None:
         if self._completed is None:
@@ -321,6 +326,8 @@ class WorkqWriter(GroupCommit):
         super()._errand_done(error)
 
     def _weigh(self, requests: Sequence[Any]) -> int:
+        if len(requests) == 1:
+            return payload_bytes(requests[0])
         return sum(map(payload_bytes, requests))
 
     def _due(self) -> WorkqDue:
@@ -337,7 +344,20 @@ class WorkqWriter(GroupCommit):
         has_children, completed = self._queue.has_children, self._completed
         if completed is not None and completed.has_unread and completed.failure is None:
             self._hold_back(batch, completed)
+        usual = None
+        if self._has_usual and completed is None:
+            usual = self._queue.usual_at(now_ns, batch.records)
+        answers = batch.answers
         for client, request in batch.requests:
+            if usual is not None and client is not None and not (client.prefix or client.is_lost):
+                done = usual(request)
+                if done is not None:  # nearly always
+                    outcomes.append(done)
+                    if client in answers:
+                        answers[client].append(client.render(done))
+                    else:
+                        answers[client] = [client.render(done)]
+                    continue
             if has_children and self._queue.steps > MAX_STEPS:
                 self._put_back(batch, len(outcomes))
                 break
@@ -366,7 +386,7 @@ class WorkqWriter(GroupCommit):
             outcomes.append(reply)
             if effects or reply is None or client is None or kind is WorkqGone:
                 self._gather(batch, client, request, outcome, now_ns)
-            else:  # nearly always
+            else:
                 batch.answer(client, client.render(reply))
                 if records:
                     batch.records += records
@@ -416,6 +436,9 @@ class WorkqWriter(GroupCommit):
 
     def _has_records(self, batch: Batch) -> bool:
         return bool(batch.records or batch.effects)
+
+    def _durable(self, batch: Batch) -> Collection[Record]:
+        return DecodedRecords(CODEC, batch.records)
 
     def _wait_of(self, batch: Batch) -> Wait:
         assert self._recorder is not None

@@ -13,7 +13,7 @@ Not here: what commands do (the engine), how answers look (the clients render th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
@@ -30,6 +30,7 @@ from journeyman.engines.ztick.messages import (
     TriggerDue,
 )
 from journeyman.errors import JourneymanError
+from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ztick import CODEC, Record
 from journeyman.logs.appender import in_blocks
@@ -104,26 +105,6 @@ class ZtickRecorder:
         self._append([b"".join(block) for block in in_blocks(encoded)])
         if self._marks is not None:
             self._marks.note()
-
-
-class DecodedRecords(Collection[Record]):
-    """Records of a batch, decoded as far as they are read: watchers look at a few of many."""
-
-    def __init__(self, records: Sequence[Any]) -> None:
-        self._records = records  # those that were encoded already are bytes
-
-    def __len__(self) -> int:
-        return len(self._records)
-
-    def __contains__(self, record: object) -> bool:
-        return any(each == record for each in self)
-
-    def __iter__(self) -> Iterator[Record]:
-        for each in self._records:
-            if type(each) is not bytes:
-                yield each
-            elif (entry := CODEC.decode(each, 0)) is not None:
-                yield entry.record
 
 
 class ZtickWriter(GroupCommit):
@@ -250,7 +231,7 @@ class ZtickWriter(GroupCommit):
         return sum([len(each.rows) * SET_WEIGHT for each in requests if type(each) is SetMany])
 
     def _durable(self, batch: Batch) -> Collection[Record]:
-        return DecodedRecords(batch.records)
+        return DecodedRecords(CODEC, batch.records)
 
     def _write_all(self, batch: Batch) -> None:
         super()._write_all(batch)
@@ -267,7 +248,7 @@ class ZtickWriter(GroupCommit):
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None
         if isinstance(self._recorder, ScheduleRecorder):
-            self._recorder.write([*DecodedRecords(batch.records)], batch.ledger)
+            self._recorder.write([*DecodedRecords(CODEC, batch.records)], batch.ledger)
         else:
             self._recorder.write(batch.records)
 
