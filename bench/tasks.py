@@ -10,7 +10,8 @@
     idle         commands per second and memory of a worker of ours that has nothing to do
 
 The queues take turns; the best round of each counts. Every queue runs at its safest setting
-(task_peers.py), and all data is in one directory, so all pay for the same disk.
+(task_peers.py), and all data is in one directory, so all pay for the same disk. A server is left
+alone for SETTLE_S first: ours opens its ports before all of it is loaded.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any, Self
 from bench.task_peers import PEERS, TaskPeer, served
 from bench.verdicts import Verdict, ask_all, read_options
 
+SETTLE_S = 1.0
 SENDS_S = 2.0
 IDLE_S = 10.0
 STAMPS = 100
@@ -215,6 +217,7 @@ def _turns(
             with served(peer, where) as url:
                 if peer.prepare:
                     _run([sys.executable, "-m", *peer.prepare], where, url)
+                time.sleep(SETTLE_S)
                 yield number, peer, where, url
 
 

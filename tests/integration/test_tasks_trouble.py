@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
 import journeyman as jm
-from journeyman.client import NotFound, Refused
+from journeyman.cli import journeyman
+from journeyman.client import CannotConnect, NotFound, Refused
 from journeyman.tasks.worker import QueueShare, Worker
 from tests.support.ports import free_port
 from tests.support.servers.task_worker import WorkerProcess
@@ -81,6 +83,52 @@ def test_a_lease_that_the_server_cannot_record_is_asked_for_again():
 
     asyncio.run(run())
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"concurrency": 1}])
+def test_a_burst_without_a_server_ends_and_says_why(options, monkeypatch, tmp_path, capsys):
+    """Also of an app whose limits are set first."""
+    monkeypatch.setattr("journeyman.tasks.worker.worker.BURST_WAIT_S", 0.1)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / f"alone{len(options)}.py").write_text(
+        f"import journeyman as jm\napp = jm.App('journeyman://127.0.0.1:{free_port()}')\n"
+        f"app.task(name='nothing', **{options})(lambda: None)\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        journeyman.main(["worker", f"alone{len(options)}:app", "--burst"])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert ended.value.code == 1
+    assert last.startswith("journeyman: error: cannot connect to 127.0.0.1:"), last
+    assert last.endswith("A burst waits 0.1 s for its server"), last
+
+
+def test_a_burst_that_cannot_report_ends(monkeypatch):
+    """It is stopping, so that nothing else asks for the server."""
+    monkeypatch.setattr("journeyman.tasks.worker.worker.BURST_WAIT_S", 0.1)
+    payload = b'{"v":1,"task":"nothing","args":[],"kwargs":{}}'
+    job = b"%b q 60000 %d 1 0 1\r\n%b\r\n" % (str(uuid4()).encode(), len(payload), payload)
+
+    async def run() -> None:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readline()
+            server.close()
+            writer.write(b"+OK 1\r\n" + job)
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        app = jm.App(f"journeyman://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        stops: list[Callable[[], None]] = []
+
+        @app.task(name="nothing")
+        def nothing() -> None:
+            loop.call_soon_threadsafe(stops[0])
+
+        worker, loop = Worker(app, [QueueShare("q")], burst=True), asyncio.get_running_loop()
+        stops.append(worker.stop)
+        with pytest.raises(CannotConnect, match=r"waits 0\.1 s"):
+            await asyncio.wait_for(worker.run(), 60)
+
+    asyncio.run(run())
 
 
 def test_jobs_are_retried_at_once_where_the_server_keeps_no_delays(tmp_path):

@@ -347,7 +347,7 @@ def ticks(where: Path, name: str) -> list[str]:
     return file.read_text().split() if file.exists() else []
 
 
-@pytest.mark.parametrize("kind", ["--threads", "--asyncio"])
+@pytest.mark.parametrize("kind", ["--threads", "--asyncio", "--processes=2"])
 def test_a_burst_ends_when_nothing_is_ready(task, url, place, kind):
     jobs = jm.group(task("add", "burst").call(n, 1) for n in range(600)).send()
     words = ("shop:app", "-q", "burst", "--burst", kind, "--log-level", "warning")

@@ -36,7 +36,8 @@ _LEVELS = ["debug", "info", "warning", "error"]
               help="Run sync functions on the event loop too: they must not block.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 1_000), default=1, show_default=True,
               help="Worker processes; one that dies is started again.")  # fmt: skip
-@click.option("--burst", is_flag=True, help="Stop when no job is ready.")
+@click.option("--burst", is_flag=True,
+              help="Stop when no job is ready, or no server is there for 10 s.")  # fmt: skip
 @click.option("--reload", "reload_", is_flag=True, help="Start again when a source file changes.")
 @click.option("--grace", type=click.FloatRange(0), default=60.0, show_default=True,
               metavar="SECONDS", help="How long running jobs may take after SIGTERM.")  # fmt: skip
@@ -76,7 +77,8 @@ def worker(
         raise UsageError("--metrics is of one process: start several workers, each with its port")
     if processes > 1 or reload_:
         command = one_process(sys.argv[0], sys.argv[1:])
-        return supervise(command, processes, reload=Path.cwd() if reload_ else None)
+        where = Path.cwd() if reload_ else None
+        return supervise(command, processes, reload=where, burst=burst)
     found = app if isinstance(app, App) else load_app(app)
     if server:
         found.use_server(server)

@@ -25,7 +25,7 @@ from journeyman.client.service import Endpoint, ServiceClient, as_method, poll_o
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_RECEIVE_BYTES = 256 * 1024
+_RECEIVE_BYTES = 64 * 1024  # more than 128 KiB is mapped, and unmapped, with every reply
 _LATE_S = 0.05  # at most, of a timeout
 
 

@@ -415,12 +415,15 @@ def gone(state: WorkqState, command: WorkqGone, _client: Client) -> Reply:
 def next_due_ns(state: WorkqState) -> int | None:
     """The first moment at which there is something to do."""
     jobs = state.jobs
-    firsts = [moment_of(order.first()) for order in (jobs.expiries, jobs.leases, jobs.due) if order]
-    if state.waiting.deadlines:
+    orders = jobs.expiries, jobs.leases, jobs.due
+    firsts = [moment_of(order.first()) for order in orders if order.size]
+    if state.waiting.deadlines.size:
         firsts.append(state.waiting.deadlines.first()[0])
-    firsts += [queue.opens_ns(state.now_ns) for queue in state.gated]
-    gated = [queue.key_rates for queue in state.key_gated if queue.key_rates.has_gates]
-    firsts += [rates.next_gate_ns(state.now_ns) for rates in gated]
+    if state.gated:
+        firsts += [queue.opens_ns(state.now_ns) for queue in state.gated]
+    if state.key_gated:
+        gated = [queue.key_rates for queue in state.key_gated if queue.key_rates.has_gates]
+        firsts += [rates.next_gate_ns(state.now_ns) for rates in gated]
     if state.extensions.is_forgetting:
         firsts.append(state.extensions.forget_at_ns)
     if state.extensions.lingering:

@@ -4,6 +4,7 @@ load_app("shop.tasks:app")        the module is imported from the current direct
 run_worker(worker)                until SIGTERM or SIGINT; a second one ends it at once
 supervise(command, 4)             four processes of it; one that dies is started again
 supervise(command, 1, reload=...) started again when a source file changes
+supervise(command, 4, burst=True) each runs once
 """
 
 from __future__ import annotations
@@ -98,8 +99,10 @@ async def _until_stopped(worker: Worker, grace_s: float) -> int:
     return 0
 
 
-def supervise(command: Sequence[str], processes: int, *, reload: Path | None = None) -> int:
-    """Run copies of a command until SIGTERM or SIGINT; the exit code."""
+def supervise(
+    command: Sequence[str], processes: int, *, reload: Path | None = None, burst: bool = False
+) -> int:
+    """Run copies of a command until SIGTERM or SIGINT, or each until it ends; the exit code."""
     stopping = False
 
     def heard(_number: int, _frame: object) -> None:
@@ -112,6 +115,7 @@ def supervise(command: Sequence[str], processes: int, *, reload: Path | None = N
     started = dict.fromkeys(range(processes), 0.0)
     seen = dict(_sources(reload)) if reload else {}
     failed_at_once = False
+    is_once = burst and reload is None
     while not stopping:
         if reload and (now := dict(_sources(reload))) != seen:
             seen = now
@@ -121,7 +125,7 @@ def supervise(command: Sequence[str], processes: int, *, reload: Path | None = N
             children.clear()
         for place in range(processes):
             child = children.get(place)
-            if child is not None and child.poll() is None:
+            if child is not None and (child.poll() is None or is_once):
                 continue
             if child is not None:
                 logger.warning("worker process %d ended with code %d", child.pid, child.returncode)
@@ -130,6 +134,8 @@ def supervise(command: Sequence[str], processes: int, *, reload: Path | None = N
             if not failed_at_once and time.monotonic() - started[place] > RESTART_S:
                 started[place] = time.monotonic()
                 children[place] = subprocess.Popen(command)
+        if is_once and all(child.poll() is not None for child in children.values()):
+            break
         time.sleep(LOOK_S)
     _stop(children)
     return max((child.returncode for child in children.values()), default=0)

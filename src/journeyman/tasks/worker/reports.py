@@ -56,6 +56,11 @@ class Reports:
 
         self._link.ask(f"touch {job_id}\r\n".encode()).add_done_callback(answered)
 
+    def check(self) -> None:
+        """Raises why no connection is tried any more."""
+        if self._connecting is not None and self._connecting.done():
+            self._connecting.result()
+
     def close(self) -> None:
         if self._connecting is not None:
             self._connecting.cancel()

@@ -67,6 +67,7 @@ AHEAD_S = 0.05  # jobs expected to start within this time are leased ahead
 MAX_AHEAD = 256
 STUCK_S = 5.0  # after its timeout a thread has so long to react
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0  # between attempts to connect
+BURST_WAIT_S = 10.0  # for a server that cannot be reached; without burst: for as long as it takes
 _SHOWN_TASKS = 30  # at the start
 
 
@@ -141,7 +142,7 @@ class Worker:
     # -- life --------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Raises AccessDenied if the server refuses the token."""
+        """Raises AccessDenied if the server refuses the token; in a burst also CannotConnect."""
         self._loop = asyncio.get_running_loop()
         self._reports = Reports(lambda: self._connect(self._has_reports))
         names = " ".join(f"{q.name}:{q.weight}" if q.weight > 1 else q.name for q in self._queues)
@@ -158,6 +159,7 @@ class Worker:
         try:
             await self._lease_jobs()
             while self._held or self._reports.is_busy:
+                self._reports.check()
                 await self._change(0.5)
         finally:
             for each in background:
@@ -445,17 +447,22 @@ class Worker:
 
     async def _connect(self, is_wanted: Callable[[], bool]) -> WorkerLink | None:
         """Again and again until there is one; None if it is not wanted any more."""
-        pause_s = FIRST_PAUSE_S
+        pause_s, began = FIRST_PAUSE_S, self._loop.time()
         while is_wanted():
             try:
                 return await WorkerLink.connect(self._broker.address)
             except AccessDenied:
                 raise
             except (CannotConnect, ConnectionError) as error:
+                self._give_up_waiting(str(error), began)
                 wait_s = self._retry_in(str(error), pause_s)
             await self._change(wait_s)
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
         return None
+
+    def _give_up_waiting(self, problem: str, began: float) -> None:
+        if self._burst and self._loop.time() - began >= BURST_WAIT_S:
+            raise CannotConnect(f"{problem} A burst waits {BURST_WAIT_S:g} s for its server")
 
     def _retry_in(self, problem: str, pause_s: float) -> float:
         """How long to wait, with jitter. One line for all that try in this time."""
@@ -469,12 +476,13 @@ class Worker:
     async def _set_limits(self) -> None:
         """Before the first lease. Raises AccessDenied."""
         limits = self._app.limits()
-        pause_s = FIRST_PAUSE_S
+        pause_s, began = FIRST_PAUSE_S, self._loop.time()
         while limits:
             try:
                 await self._broker.set_limits(limits)
                 return
             except ConnectionFailed as error:
+                self._give_up_waiting(str(error), began)
                 wait_s = self._retry_in(str(error), pause_s)
             except AccessDenied:
                 raise
