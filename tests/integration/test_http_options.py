@@ -31,7 +31,7 @@ ADD = {
     "priority": "priority", "max_attempts": "max_attempts", "max_fails": "max_fails",
     "retry_delay_ms": "retry_delay_ms", "options.key": "key", "options.after": "after",
     "options.replaces_finished": "replace", "options.even_failed": "even_failed",
-    "options.unique_ms": "unique_for_ms",
+    "options.unique_ms": "unique_for_ms", "options.unless_same": "replace",
 }  # fmt: skip
 LIST = {"name": "queue", "limit": "limit"}
 NAMED = {"name": "queue"}
@@ -238,6 +238,10 @@ def test_a_finished_job_is_replaced_but_not_within_its_time(server):
     finish(server, lease(server, "unique")["job"]["id"])
     unique = {"replace": "finished", "unique_for_ms": 3_600_000}
     assert code(add(server, "unique", id=job, **unique)) == (409, "duplicate_job")
+    same = {"payload": "1", "replace": "different"}
+    assert add(server, "unique", id=job, **same)[0] == 201
+    finish(server, lease(server, "unique")["job"]["id"])
+    assert code(add(server, "unique", id=job, **same)) == (409, "duplicate_job")
     assert add(server, "unique", id=job, replace="finished")[0] == 201
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import socketserver
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
 import pytest
 
 import journeyman as jm
 from journeyman.cli import journeyman
-from journeyman.client import CannotConnect, NotFound, Refused
+from journeyman.client import CannotConnect, ConnectionFailed, NotFound, Refused
 from journeyman.tasks.worker import QueueShare, Worker
 from tests.support.ports import free_port
 from tests.support.servers.task_worker import WorkerProcess
@@ -207,6 +210,58 @@ def test_many_threads_that_wait_for_results_keep_no_other_from_sending(tmp_path)
             app.broker.delete(UUID(job.id))  # ends the waits
             assert all(isinstance(each.exception(), NotFound) for each in waiting)
         app.close()
+
+
+class LossyRelay(socketserver.BaseRequestHandler):
+    """Keeps some of the replies, and closes both connections instead."""
+
+    server_port: ClassVar[int]
+    between: ClassVar[list[Callable[[], object]]]  # to be called before the connection is closed
+
+    def handle(self) -> None:
+        with socket.create_connection(("127.0.0.1", self.server_port)) as server:
+            while data := self.request.recv(65_536):
+                server.sendall(data)
+                reply = server.recv(65_536)
+                if self.between:
+                    self.between.pop()()
+                    return
+                self.request.sendall(reply)
+
+
+@pytest.mark.parametrize("patience", [0, 60])
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_unique_job_that_ended_while_its_reply_was_lost_runs_once(
+    times, patience, tmp_path, monkeypatch
+):
+    """Lost once: the client sends it again by itself; twice: within the patience."""
+    runs: list[int] = []
+    with WorkqProcess(tmp_path, memory=True) as server:
+        direct = jm.App(f"journeyman://127.0.0.1:{server.workq_port}?timeout_s=60")
+        direct.task(name="once")(lambda: runs.append(1))
+
+        def run_all() -> None:
+            asyncio.run(asyncio.wait_for(Worker(direct, burst=True).run(), 60))
+
+        monkeypatch.setattr(LossyRelay, "server_port", server.workq_port, raising=False)
+        monkeypatch.setattr(LossyRelay, "between", [run_all] * times, raising=False)
+        with socketserver.ThreadingTCPServer(("127.0.0.1", 0), LossyRelay) as relay:
+            relay.daemon_threads = True
+            threading.Thread(target=relay.serve_forever, daemon=True).start()
+            where = f"journeyman://127.0.0.1:{relay.server_address[1]}?timeout_s=60"
+            app = jm.App(where, patience=patience)
+            task = app.task(name="once", unique="args")(lambda: None)
+            if times == 2 and not patience:
+                with pytest.raises(ConnectionFailed):
+                    task.send()
+            else:
+                assert direct.job(task.send().id).is_done()
+                assert task.send().is_new  # another send is another job
+                run_all()
+            app.close()
+            relay.shutdown()
+        assert len(runs) == (1 if times == 2 and not patience else 2)
+        direct.close()
 
 
 TOKENS = '[token.shop]\nsecret = "sk_shop"\nnamespace = "shop."\n'

@@ -77,7 +77,9 @@ adds = st.builds(
     *(job_ids, names, ttrs, st.sampled_from((20, 10**8, 10**8, 10**8)), st.binary(max_size=2)),
     *(st.just(0), few, few, delays),
     st.builds(
-        AddOptions, keys, st.booleans(), st.just(()), st.just(False), st.sampled_from((0, 0, 30))
+        AddOptions,
+        *(keys, st.booleans(), st.just(()), st.just(False), st.sampled_from((0, 0, 30))),
+        st.booleans(),
     ),
 )
 limits = st.sampled_from(
@@ -187,7 +189,7 @@ class Model:
         options = command.options or AddOptions()
         former = self.jobs.get(command.job_id)
         if command.job_id in self.children or (
-            former is not None and not self.makes_room(former, options)
+            former is not None and not self.makes_room(former, command, options)
         ):
             return RefusedLine(Complaint.DUPLICATE_JOB)
         if former is not None:
@@ -204,8 +206,10 @@ class Model:
         self.settle()
         return DONE
 
-    def makes_room(self, former: PlainJob, options: AddOptions) -> bool:
+    def makes_room(self, former: PlainJob, command: Add, options: AddOptions) -> bool:
         if former.state in UNFINISHED or not options.replaces_finished:
+            return False
+        if options.unless_same and former.add.payload == command.payload:
             return False
         return former.state == FAILED or self.now_ns >= former.added_ns + options.unique_ms * MS
 

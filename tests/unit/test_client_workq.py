@@ -210,6 +210,15 @@ def test_a_job_that_was_sent_before_the_connection_broke_is_not_added_twice(queu
         assert [refused for _, refused in queue.add_many([job(), job(OTHER)])] == [None, None]
 
 
+def test_one_job_is_sent_again_once(queue_of: Any):
+    script: list[Exchange] = [(add(), Cut), (add(), DUPLICATE)]
+    with ScriptedPeer(script) as peer, queue_of(peer) as queue:
+        assert queue.add("ping", b"ping", job_id=ID, ttr_ms=1000, ttl_ms=60_000) == ID
+    broken = ScriptedPeer([(add(), Cut), (add(), Cut)])
+    with broken as peer, queue_of(peer) as queue, pytest.raises(errors.ConnectionFailed):
+        queue.add("ping", b"ping", job_id=ID, ttr_ms=1000, ttl_ms=60_000)
+
+
 def test_what_must_not_be_done_twice_is_not_sent_twice(queue_of: Any):
     name = str(ID).encode()
     script: list[Exchange] = [

@@ -305,12 +305,21 @@ def test_a_task_that_is_not_known_is_named_with_what_may_be_meant(job_id, hint):
 def test_the_envelope_is_documented_json():
     task = app_with_tasks().tasks["send_mail"]
 
-    assert json.loads(task.call("a", subject="b").order().payload) == {
+    members = json.loads(task.call("a", subject="b").order().payload)
+    assert len(members.pop("send")) == 16  # it is unique
+    assert members == {
         "v": 1,
         "task": "send_mail",
         "args": ["a"],
         "kwargs": {"subject": "b"},
     }
+
+
+def test_two_sends_of_a_unique_job_differ_in_their_payload():
+    task = jm.App().task(name="t", unique="args")(lambda: None)
+    one, other = (task.call().order() for _ in range(2))
+    assert one.job_id == other.job_id
+    assert one.payload != other.payload
 
 
 @pytest.mark.parametrize(

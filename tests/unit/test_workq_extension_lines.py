@@ -51,6 +51,10 @@ RAW, RAW_OTHER = (bytes.fromhex(text.replace("-", "")) for text in (ID, OTHER))
             Add(RAW, "q", 1, 2, b"", options=AddOptions("", True, (), False, 2_592_000_000)),
         ),
         (
+            f"add {ID} q 1 2 0 -replace=different\r\n",
+            Add(RAW, "q", 1, 2, b"", options=AddOptions(replaces_finished=True, unless_same=True)),
+        ),
+        (
             f"add {ID} q 1 2 0 -priority=1 -max-attempts=2 -max-fails=3 -retry-delay=4 -key=k\r\n",
             Add(RAW, "q", 1, 2, b"", 1, 2, 3, 4, AddOptions("k")),
         ),

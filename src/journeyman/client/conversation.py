@@ -255,6 +255,7 @@ def pipelined(
         replies: list[T] = []
         sent = 0  # how many may have reached the server
         at_a_time = count
+        may_repeat = count == 1  # many are sent again in any case
         while (before := len(replies)) < count:
             some = range(before, min(before + at_a_time, count))
             try:
@@ -269,7 +270,9 @@ def pipelined(
                 raise
             except ConnectionFailed:
                 if at_a_time == 1 and before == len(replies):
-                    raise
+                    if not may_repeat:
+                        raise
+                    may_repeat = False
                 at_a_time = max(1, at_a_time // 4)
         return replies
 

@@ -31,6 +31,7 @@ class Order:
     limit_key: str = ""
     after: tuple[UUID, ...] = ()  # it waits until these have succeeded
     even_failed: bool = False  # or have ended in any way
+    unless_same: bool = False  # no finished job of the same id and payload is replaced
 
 
 class JobEnding(NamedTuple):

@@ -8,8 +8,9 @@
 
 ``v``, ``task``, ``args`` and ``kwargs`` are always there. ``trace`` carries the context of the
 sender; ``then`` are the calls that follow, ``gather`` and ``even_failed`` the jobs before
-(flows.py). Unknown members are ignored. The codec of an app writes args, kwargs and results; there
-is no pickle: a payload never runs code.
+(flows.py); ``send`` makes the payloads of two sends of a unique job differ. Unknown members are
+ignored. The codec of an app writes args, kwargs and results; there is no pickle: a payload never
+runs code.
 """
 
 from __future__ import annotations
@@ -138,6 +139,7 @@ class Envelope:
     then: tuple[Any, ...] = ()  # see flows.py
     gather: tuple[str, ...] = ()
     even_failed: bool = False
+    send_id: str = ""  # of a unique job: the same send, made again because its reply was lost
 
     def encode(self, codec: Codec) -> bytes:
         """Raises UsageError that names the task and what cannot be written."""
@@ -155,6 +157,8 @@ class Envelope:
             members["gather"] = self.gather
         if self.even_failed:
             members["even_failed"] = True
+        if self.send_id:
+            members["send"] = self.send_id
         data = written(codec, members, f"the arguments of {self.task}")
         if len(data) > MAX_BYTES:
             raise UsageError(

@@ -80,7 +80,8 @@ class ServerBroker:
 
     def _patiently(self, act: Callable[[], T]) -> T:
         """Again and again until the server is there, or the patience ends. A job that is there
-        already, because its reply was lost, is not added twice: its id is the same."""
+        already, because its reply was lost, is not added twice: its id is the same. If a unique
+        one has even ended meanwhile, its payload is the same (``Envelope.send_id``)."""
         until = time.monotonic() + self._patience_s
         while True:
             try:
@@ -206,6 +207,7 @@ def _fields(order: Order) -> dict[str, Any]:
         "key": order.limit_key,
         "replace_finished": options.unique is not None,
         "unique_ms": options.unique_ms,
+        "unless_same": order.unless_same,
         "after": order.after,
         "even_failed": order.even_failed,
     }

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 from uuid import UUID, uuid4
 
@@ -82,7 +83,8 @@ class Call(Generic[T]):
         task, options = self.task, self.options
         first: tuple[Any, ...] = ([],) if self.gather else ()
         bound = task.bind((*first, *self.args), self.kwargs)
-        if options.unique is not None or options.key is not None:
+        is_unique = options.unique is not None
+        if is_unique or options.key is not None:
             bound.apply_defaults()
         arguments = bound.arguments
         then = tuple([call.as_json() for call in self.followers])
@@ -90,13 +92,17 @@ class Call(Generic[T]):
         envelope = Envelope(
             task.name, self.args, self.kwargs, current_trace(), then, gather, self.even_failed
         )
+        if is_unique:
+            envelope.send_id = token_hex(8)
         payload = envelope.encode(task.app.codec)
         job_id = self.job_id or self._unique_id(arguments) or uuid4()
         limit_key = ""
         if options.key is not None:
             limit_key = key_name(filled(options.key, arguments, task.name))
         at = None if self.when is None else self._moment()
-        return Order(job_id, payload, options, at, limit_key, self.gather, self.even_failed)
+        return Order(
+            job_id, payload, options, at, limit_key, self.gather, self.even_failed, is_unique
+        )
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in the envelope of the job before it."""

@@ -213,6 +213,7 @@ class InMemory:
                 tuple(each.bytes for each in order.after),
                 order.even_failed,
                 options.unique_ms,
+                order.unless_same,
             ),
         }
         times = (job_id, options.queue, options.lease_ms, options.ttl_ms)

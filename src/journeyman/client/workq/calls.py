@@ -83,6 +83,7 @@ class NewJob:
     after: tuple[JobId, ...] = ()
     even_failed: bool = False
     unique_ms: int = 0
+    unless_same: bool = False
 
     def request(self) -> bytes:
         """The bytes that add it. Raises InvalidRequest."""
@@ -112,7 +113,9 @@ class NewJob:
         """What the original does not know."""
         words = [f"-key={lines.checked_name(self.key, 'key')}"] if self.key else []
         if self.replace_finished:
-            words.append("-replace=finished")
+            words.append(f"-replace={'different' if self.unless_same else 'finished'}")
+        elif self.unless_same:
+            raise InvalidRequest("unless_same is for jobs with replace_finished=True")
         if checks.whole(self.unique_ms, "unique_ms", 0, _MAX_TTL_MS):
             if not self.replace_finished:
                 raise InvalidRequest("unique_ms is for jobs with replace_finished=True")
@@ -152,13 +155,14 @@ def add(
     after: Sequence[JobId] = (),
     even_failed: bool = False,
     unique_ms: int = 0,
+    unless_same: bool = False,
 ) -> Call[UUID]:
     """Add a job, or schedule it for a ``time``; its id, yours or a new one.
 
     Jobs of the same ``key`` share the limits of keys of their queue. ``replace_finished``: a
     completed or failed job of the same id makes room; with ``unique_ms`` a completed one does so
-    only that long after it was added. ``after``: wait until these jobs have
-    completed; if one fails, so does this one, unless ``even_failed``.
+    only that long after it was added, with ``unless_same`` none of the same payload. ``after``:
+    wait until these jobs have completed; if one fails, so does this one, unless ``even_failed``.
 
     Raises Refused with the reason ``Duplicate job``, or ``Unknown parent``.
     """
@@ -179,6 +183,7 @@ def add(
         tuple(after),
         even_failed,
         unique_ms,
+        unless_same,
     )
     ask = add_requests([job.request()])
 

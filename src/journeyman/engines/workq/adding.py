@@ -6,7 +6,8 @@
                     with no attempts or fails counted, a TTL from now on, and ready at once; the
                     ledger has the job before, should a power cut come between the two
     -replace        the same for an add whose id is that of a finished job; with -unique-for a
-                    completed one makes room only some time after it was added
+                    completed one makes room only some time after it was added; with "different"
+                    one of the same payload makes none
     -key            options in the ledger as well
     -after          dependencies.py
 
@@ -69,7 +70,7 @@ def add(state: WorkqState, command: Add, _client: Client) -> Reply:
     )
     key = ""
     if options is not None or state.extensions.children:
-        refused = refusal(state, job_id, options)
+        refused = refusal(state, job_id, payload, options)
         if refused is not None:
             return refused
         key = "" if options is None else options.key
@@ -90,7 +91,7 @@ def schedule(state: WorkqState, command: ScheduleJob, _client: Client) -> Reply:
     is_scheduled = time_ns != NO_TIME_NS
     if is_scheduled and time_ns + ttl_ms * NS_PER_MS <= state.now_ns:
         return _TOO_LATE
-    refused = refusal(state, job_id, options)
+    refused = refusal(state, job_id, payload, options)
     if refused is not None:
         return refused
     enqueue(
@@ -205,7 +206,9 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
             extensions.forget(job_id, state.now_ns)
 
 
-def refusal(state: WorkqState, job_id: bytes, options: AddOptions | None) -> Reply | None:
+def refusal(
+    state: WorkqState, job_id: bytes, payload: bytes, options: AddOptions | None
+) -> Reply | None:
     """Why a job cannot have this id and these options; None: it can, and room was made for it."""
     extensions = state.extensions
     if job_id in extensions.children:
@@ -219,10 +222,11 @@ def refusal(state: WorkqState, job_id: bytes, options: AddOptions | None) -> Rep
     stage = opened(entry)[1]
     if options is None or not options.replaces_finished or stage in UNFINISHED:
         return _DUPLICATE
-    if stage == COMPLETED and options.unique_ms:
-        created_ns = fields_of(spec_of(entry)).created_ns
-        if state.now_ns < created_ns + options.unique_ms * NS_PER_MS:
-            return _DUPLICATE
+    former = fields_of(spec_of(entry))
+    unique_ns = options.unique_ms * NS_PER_MS if stage == COMPLETED else 0
+    is_early = unique_ns > 0 and state.now_ns < former.created_ns + unique_ns
+    if is_early or (options.unless_same and former.payload == payload):
+        return _DUPLICATE
     state.jobs.replace(job_id, entry, None)
     state.record_event(job_id, Command.DELETE)
     state.note_end(job_id, stage, is_gone=True, was=entry)

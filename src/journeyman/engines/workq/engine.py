@@ -133,7 +133,8 @@ def _add(state: WorkqState, command: ask.Add, client: Client) -> Reply:
         return adding.add(state, command, client)
     if not state.extensions.is_allowed:
         return _NO_LEDGER
-    return adding.refusal(state, command.job_id, options) or dependencies.add_child(state, command)
+    refused = adding.refusal(state, command.job_id, command.payload, options)
+    return refused or dependencies.add_child(state, command)
 
 
 def _delete(state: WorkqState, command: ask.Delete, client: Client) -> Reply:

@@ -118,6 +118,7 @@ class AddOptions(NamedTuple):
     after: tuple[bytes, ...] = ()  # ids of the jobs it waits for
     even_failed: bool = False  # and is added even if they fail
     unique_ms: int = 0  # a completed one makes room only so long after it was added
+    unless_same: bool = False  # one of the same payload makes no room: it is this add, sent again
 
 
 class Limits(NamedTuple):

@@ -426,7 +426,8 @@ def _read_new_options(flags: Flags) -> commands.AddOptions | commands.RefusedLin
     key = read_name(flags[b"key"]) if b"key" in flags else ""
     if key is None:
         return _NO[commands.Complaint.KEY]
-    if flags.get(b"replace", b"finished") != b"finished":
+    replaced = flags.get(b"replace", b"finished")
+    if replaced not in (b"finished", b"different"):
         return _NO[commands.Complaint.REPLACE]
     unique_ms = _read_up_to(flags.get(b"unique-for", b"0"), commands.MAX_TTL_MS)
     if unique_ms is None or (b"unique-for" in flags and b"replace" not in flags):
@@ -440,8 +441,8 @@ def _read_new_options(flags: Flags) -> commands.AddOptions | commands.RefusedLin
         after = tuple(dict.fromkeys(each for each in ids if each is not None))
     if flags.get(b"even-failed", b"1") != b"1" or (b"even-failed" in flags and not after):
         return _NO[commands.Complaint.EVEN_FAILED]
-    even_failed = b"even-failed" in flags
-    return commands.AddOptions(key, b"replace" in flags, after, even_failed, unique_ms)
+    even_failed, unless_same = b"even-failed" in flags, replaced == b"different"
+    return commands.AddOptions(key, b"replace" in flags, after, even_failed, unique_ms, unless_same)
 
 
 def _read_rate(text: bytes) -> tuple[int, int] | None:

@@ -277,7 +277,10 @@ class AddJob(JobBody):
     replace: (
         Annotated[
             str,
-            Meta(pattern=r"^finished$(?!\n)", description="a job of this id that has ended goes"),
+            Meta(
+                pattern=r"^(finished|different)$(?!\n)",
+                description="a job of this id that has ended goes; or only one of another payload",
+            ),
         ]
         | None
     ) = None

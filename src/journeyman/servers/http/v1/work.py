@@ -330,7 +330,12 @@ def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> AddOptions |
     if wrong:
         raise ApiError(400, wrong, "invalid_body")
     options = AddOptions(
-        body.key, body.replace is not None, after, body.even_failed, body.unique_for_ms
+        body.key,
+        body.replace is not None,
+        after,
+        body.even_failed,
+        body.unique_for_ms,
+        body.replace == "different",
     )
     return None if options == AddOptions() else options
 
