@@ -322,11 +322,13 @@ def test_children_that_could_not_fail_at_once_fail_after_a_crash(
     world.close()
 
 
-def test_all_of_it_moves_from_a_log_into_a_store(tmp_path: Path):
+@pytest.mark.parametrize("ends", [(), (Complete(PLAIN, b"yes", 1),)], ids=["waits", "completed"])
+def test_all_of_it_moves_from_a_log_into_a_store(tmp_path: Path, ends: tuple[Decidable, ...]):
+    """A job that waits for two knows there that one of them has completed."""
     now = ManualClock(SystemClock().now_ns())  # what is over then is not imported
     before = InLog(RealDisk(), clock=now, place=str(tmp_path))
     before.open()
-    before.tell(STORY[:DELAYED])
+    before.tell((*STORY[:DELAYED], *ends))
     before.close()
     done = run(
         *("storage", "--engine", "sqlite", "--path", tmp_path / "store"),

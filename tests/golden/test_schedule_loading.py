@@ -14,7 +14,7 @@ from journeyman.engines.ztick.messages import RuleListing
 from journeyman.formats.ztick import Status
 from journeyman.logs.appender import SyncPolicy
 from journeyman.protocols.ztick import ListRules, Query, rule_line
-from journeyman.servers.ztick import persistence
+from journeyman.servers.ztick import bulk, persistence
 from journeyman.servers.ztick.persistence import OpenedZtick, open_log
 from tests.support.bulk_here import read_here
 
@@ -59,16 +59,17 @@ def rules_of(schedule: ZtickEngine) -> list[bytes]:
 def test_both_ways_of_loading_agree(tmp_path, monkeypatch, path):
     if path != IN_A_PROCESS:
         monkeypatch.setattr(persistence, "read", read_here)
+        monkeypatch.setattr(bulk, "CHUNK_ROWS", 2)  # with many borders between chunks
     (tmp_path / "careful").mkdir()
     (tmp_path / "bulk").mkdir()
     careful = load(path, tmp_path / "careful", bulk_bytes=1 << 60)
-    bulk = load(path, tmp_path / "bulk", bulk_bytes=0)
+    quick = load(path, tmp_path / "bulk", bulk_bytes=0)
     assert not careful.in_bulk
-    assert bulk.in_bulk == careful.log.recovery.clean
-    assert jobs_of(bulk.schedule) == jobs_of(careful.schedule)
-    assert rules_of(bulk.schedule) == rules_of(careful.schedule)
-    assert bulk.schedule.stats() == careful.schedule.stats()
-    assert bulk.schedule.next_due_ns() == careful.schedule.next_due_ns()
+    assert quick.in_bulk == careful.log.recovery.clean
+    assert jobs_of(quick.schedule) == jobs_of(careful.schedule)
+    assert rules_of(quick.schedule) == rules_of(careful.schedule)
+    assert quick.schedule.stats() == careful.schedule.stats()
+    assert quick.schedule.next_due_ns() == careful.schedule.next_due_ns()
 
 
 @pytest.mark.parametrize("path", LOADED_ALIKE, ids=lambda path: path.name)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from journeyman.columnar.workq import decode
 from journeyman.disk import RealDisk
 from journeyman.folds.workq import FoldedJob, replay
 from journeyman.formats.workq import Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
-from journeyman.servers.workq import persistence
+from journeyman.servers.workq import bulk, persistence
 from journeyman.servers.workq.persistence import OpenedWorkq, open_log
 from journeyman.testing import ManualClock
 from tests.support.bulk_here import read_here
@@ -57,14 +58,16 @@ def moments(name: str, directory: Path) -> list[int]:
 def test_both_ways_of_loading_agree_with_the_fold(tmp_path, monkeypatch, name):
     if name != IN_A_PROCESS:
         monkeypatch.setattr(persistence, "read", read_here)
+        for module, rows in ((bulk, "CHUNK_ROWS"), (decode, "MAX_RECORDS")):
+            monkeypatch.setattr(module, rows, 2)  # with many borders between chunks
     for number, now_ns in enumerate(moments(name, tmp_path / "first")):
         careful = opened(name, tmp_path / f"careful{number}", now_ns, bulk_bytes=1 << 60)
-        bulk = opened(name, tmp_path / f"bulk{number}", now_ns, bulk_bytes=0)
-        assert jobs_of(careful.queue) == jobs_of(bulk.queue)
+        quick = opened(name, tmp_path / f"bulk{number}", now_ns, bulk_bytes=0)
+        assert jobs_of(careful.queue) == jobs_of(quick.queue)
         assert jobs_of(careful.queue) == folded(
             records_of(tmp_path / f"careful{number}", now_ns), now_ns
         )
-        for each in (careful, bulk):
+        for each in (careful, quick):
             orders, expected = orders_of(each.queue), expected_orders(each.queue)
             assert {kind: orders[kind] for kind in expected} == expected
 

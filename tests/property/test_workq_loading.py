@@ -9,6 +9,7 @@ from unittest.mock import patch
 import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
+from journeyman.columnar.workq import decode
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
 from journeyman.engines.workq.messages import WorkqDue
@@ -89,15 +90,21 @@ def opened(
     in_bulk: bool,
     cut: int = 0,
     folded_first: float = 0,
+    chunk_rows: int = 3,
     extensions: LoadedExtensions | None = None,
 ) -> WorkqEngine:
+    """In chunks of so few rows that borders lie between the records of a job."""
     disk, clock = SimulatedDisk(), ManualClock(now_ns)
     disk.make_dirs(DIRECTORY)
     for number, part in enumerate((records[:cut], records[cut:]) if cut else (records,), 1):
         file = disk.open_append(f"{DIRECTORY}/{numbered_name(number)}")
         file.write(segment(part))
         file.close()
-    with patch.object(bulk, "FOLDED_FIRST", folded_first):
+    with (
+        patch.object(bulk, "FOLDED_FIRST", folded_first),
+        patch.object(bulk, "CHUNK_ROWS", chunk_rows),
+        patch.object(decode, "MAX_RECORDS", chunk_rows),
+    ):
         found = open_log(
             disk,
             clock,
@@ -128,14 +135,16 @@ NOW = Instant(START_NS)
 FAR_BACK = JobAdded(NOW, IDS[0], "a", 1, 10**9, 0, 0, 0, b"", Instant(-(2**63) * 3), NOW)
 
 
-@given(logs, st.integers(0, 12), st.integers(0, 14))
-@example([FAR_BACK], 0, 0)  # the columns have the lowest number for it, which has no absolute
+@given(logs, st.integers(0, 12), st.integers(0, 14), st.integers(1, 5))
+@example([FAR_BACK], 0, 0, 1)  # the columns have the lowest number for it, which has no absolute
 @settings(max_examples=cases(100), deadline=None)
-def test_all_ways_of_loading_agree_with_the_fold(records, later_ms, cut):
+def test_all_ways_of_loading_agree_with_the_fold(records, later_ms, cut, rows):
     now_ns = START_NS + later_ms * MS
     careful = opened(records, now_ns, in_bulk=False, cut=cut)
-    event_by_event = opened(records, now_ns, in_bulk=True, cut=cut, folded_first=inf)
-    folded_first = opened(records, now_ns, in_bulk=True, cut=cut)
+    event_by_event = opened(
+        records, now_ns, in_bulk=True, cut=cut, folded_first=inf, chunk_rows=rows
+    )
+    folded_first = opened(records, now_ns, in_bulk=True, cut=cut, chunk_rows=rows)
     assert whole(event_by_event) == whole(folded_first) == whole(careful)
     assert jobs_of(careful) == folded(records, now_ns)
     for queue in (careful, event_by_event, folded_first):
