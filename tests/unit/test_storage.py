@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -16,6 +17,7 @@ from journeyman.errors import (
     EncodeError,
     StorageClosed,
     StorageError,
+    StorageFull,
     StorageLocked,
     UnreadableRecord,
     UsageError,
@@ -36,6 +38,7 @@ from journeyman.storage.contract import expanded
 from journeyman.storage.facade import StoreGroupCommit
 from journeyman.storage.memory import MemoryBackend
 from journeyman.storage.records import job_key
+from journeyman.storage.rocksdb import RocksBackend
 
 ENGINES = ["rocksdb", "sqlite", "memory"]
 
@@ -335,6 +338,40 @@ def test_a_file_that_rocksdb_has_just_removed_does_not_count(tmp_path, monkeypat
 
         monkeypatch.setattr(os, "scandir", scan_too_early)
         assert storage.stats().size_bytes
+
+
+class NoRoom:
+    """A database of RocksDB whose writes fail for want of room, with all of it written, or none."""
+
+    def __init__(self, database: Any, *, writes: bool) -> None:
+        self._database, self._writes = database, writes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def write(self, *batch: Any) -> None:
+        if self._writes:
+            self._database.write(*batch)
+        raise Exception("IO error: No space left on device")
+
+
+@pytest.mark.parametrize("end", [b"a" * 100_000, b"", None], ids=["large", "empty", "removed"])
+@pytest.mark.parametrize("writes", [False, True])
+def test_rocksdb_refuses_no_change_that_its_log_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: bool, end: bytes | None
+):
+    """It would be there after a kill: that it is not known must be said."""
+    backend = RocksBackend(str(tmp_path), EngineOptions())
+    for _ in range(2):  # the same ends before
+        with backend.turn() as turn:
+            turn.commit({b"k": b"v", b"end": end})
+    whole = backend._open()
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "_open", lambda: NoRoom(whole, writes=writes))
+        with pytest.raises(StorageError) as caught, backend.turn() as turn:
+            turn.commit({b"k": b"w", b"end": end})
+    assert isinstance(caught.value, StorageFull) is not writes
+    backend.close()
 
 
 def test_a_second_process_is_kept_out_of_rocksdb(tmp_path):

@@ -12,10 +12,10 @@ Keys that were removed stay as marks until they are sorted away; scans step over
 many of them are sorted first.
 
 A full disk: the commit is refused with StorageFull, and reads still work, unless it was the sync
-that found no room: then no code can tell what is there, and it is a StorageError. The library does
-not recover by itself from every such error, so the database is opened again, at the next turn, once
-there is room for what its log holds. Started on a full disk it is opened for reading only, which
-writes nothing, until then.
+that found no room, or the log has all of it: then it may be there, and it is a StorageError. The
+library does not recover by itself from every such error, so the database is opened again, at the
+next turn, once there is room for what its log holds. Started on a full disk it is opened for
+reading only, which writes nothing, until then.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ _BUFFER_BYTES: Final = {
     StorageMode.LOW_SPACE: 16 * MIB,
     StorageMode.HIGH_THROUGHPUT: 128 * MIB,
 }
+_FRAME_BYTES: Final = 32  # at most, around a change in the log
+_TAIL_BYTES: Final = 8  # short, for the frame of a block may stand before them
 _FIRST_CHUNK = 16  # entries that a scan reads at once; then twice as many, and so on
 _LAST_CHUNK = 64
 _FILTER_BITS = 10
@@ -252,17 +254,33 @@ class RocksBackend(Backend):
 
     def _write(self, changes: Changes) -> None:
         db = self._open()
+        number = db.latest_sequence_number() + 1
         try:
             db.write(_batch(changes), self._synced)
         except Exception as error:
-            # A failed sync says nothing about what the log holds, whatever the reason.
-            if not _is_no_room(error) or _is_unsynced(error):
+            # A failed sync says nothing about what the log holds, whatever the reason. Nor does a
+            # write that left all of it there: after a kill it would count.
+            if not _is_no_room(error) or _is_unsynced(error) or self._is_in_log(changes, number):
                 raise
             # What closing the database still writes may complete it: see _take_back.
             if not self._refused:
                 self._refused = dict(zip(changes, _values(db, list(changes)), strict=True))
             self._full = StorageFull(self._place, f"rocksdb: {error}")
             raise self._full from error
+
+    def _is_in_log(self, changes: Changes, number: int) -> bool:
+        """Whether the log ends with these changes, which begin with this sequence number."""
+        logs = [name for name in os.listdir(self._place) if name.endswith(".log")]
+        newest = os.path.join(self._place, max(logs, key=lambda name: int(name[:-4])))
+        size = sum(len(key) + len(value or b"") + _FRAME_BYTES for key, value in changes.items())
+        with open(newest, "rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - 2 * size))
+            data = file.read()
+        key, value = list(changes.items())[-1]
+        head = number.to_bytes(8, "little") + len(changes).to_bytes(4, "little")
+        last = key if value is None else value or key + b"\0"
+        return head in data and data.endswith(last[-_TAIL_BYTES:])
 
     def flush(self) -> None:
         with self._as_storage_error():
