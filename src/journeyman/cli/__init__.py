@@ -36,88 +36,43 @@ __all__ = ["journeyman", "main"]
 
 GC_THRESHOLD = 500_000  # new objects between two looks for cycles
 
-# command name -> where it is, and its line in --help, which imports none of them
+# command name -> where it is below this package, and its line in --help, which imports none
 COMMANDS = {
-    "add": ("journeyman.cli.server.jobs:add", "Add a job to QUEUE and print its id."),
-    "backup": ("journeyman.cli.backup:backup", "Back up a data directory, while the server runs."),
-    "clean": (
-        "journeyman.cli.compact:clean",
-        "Drop records of expired and deleted jobs from a workq log.",
-    ),
-    "compact": (
-        "journeyman.cli.compact:compact",
-        "Make the log at PATH as small as its state allows.",
-    ),
-    "completion": (
-        "journeyman.cli:completion",
-        "Print the completion script of a shell.",
-    ),
-    "config": (
-        "journeyman.cli.config:config",
-        "Check the configuration, and show the settings in effect.",
-    ),
-    "doctor": (
-        "journeyman.cli.doctor:doctor",
-        "Examine the settings, the machine and the data directory.",
-    ),
-    "dump": ("journeyman.cli.dump:dump", "Print the records of the logs at PATH, one per line."),
-    "fan-out": ("journeyman.cli.server.queues:fan_out", "List fan-out queues."),
-    "generate": ("journeyman.cli.generate:generate", "Write a realistic log of DIALECT to PATH."),
+    "add": ("server.jobs:add", "Add a job to QUEUE and print its id."),
+    "backup": ("backup:backup", "Back up a data directory, while the server runs."),
+    "clean": ("compact:clean", "Drop records of expired and deleted jobs from a workq log."),
+    "compact": ("compact:compact", "Make the log at PATH as small as its state allows."),
+    "completion": (":completion", "Print the completion script of a shell."),
+    "config": ("config:config", "Check the configuration, and show the settings in effect."),
+    "doctor": ("doctor:doctor", "Examine the settings, the machine and the data directory."),
+    "dump": ("dump:dump", "Print the records of the logs at PATH, one per line."),
+    "fan-out": ("server.queues:fan_out", "List fan-out queues."),
+    "generate": ("generate:generate", "Write a realistic log of DIALECT to PATH."),
     "import-kestrel": (
-        "journeyman.cli.import_kestrel:import_kestrel",
+        "import_kestrel:import_kestrel",
         "Import the journals of kestrel 1.x or 2.x.",
     ),
-    "jobs": (
-        "journeyman.cli.server.jobs:jobs",
-        "List, show, requeue and remove jobs of the work queue.",
-    ),
-    "ping": ("journeyman.cli.server.status:ping", "Check that the server answers."),
-    "pipeline": (
-        "journeyman.cli.pipeline:pipeline",
-        "Replay, shrink, convert, examine and query logs on Spark.",
-    ),
-    "queues": (
-        "journeyman.cli.server.queues:queues",
-        "List, pause, resume and limit queues of the work queue.",
-    ),
-    "repair": ("journeyman.cli.repair:repair", "Repair the log at PATH."),
-    "restore": (
-        "journeyman.cli.backup:restore_command",
-        "Restore a backup into a new data directory.",
-    ),
-    "result": ("journeyman.cli.server.jobs:result", "Print the result of a job."),
-    "rules": (
-        "journeyman.cli.server.schedule:rules",
-        "List, add and remove rules of the schedule.",
-    ),
-    "serve": (
-        "journeyman.cli.serve:serve",
-        "Run the schedule, the work queue and the fan-out queues.",
-    ),
-    "status": (
-        "journeyman.cli.server.status:status",
-        "Show what the server has and does, service by service.",
-    ),
-    "storage": (
-        "journeyman.cli.storage:storage",
-        "Check, rebuild, list, import and export the store.",
-    ),
-    "tail": (
-        "journeyman.cli.server.over_http:tail",
-        "Print records as they become durable, until Ctrl-C.",
-    ),
+    "jobs": ("server.jobs:jobs", "List, show, requeue and remove jobs of the work queue."),
+    "ping": ("server.status:ping", "Check that the server answers."),
+    "pipeline": ("pipeline:pipeline", "Replay, shrink, convert, examine and query logs on Spark."),
+    "queues": ("server.queues:queues", "List, pause, resume and limit queues of the work queue."),
+    "repair": ("repair:repair", "Repair the log at PATH."),
+    "restore": ("backup:restore_command", "Restore a backup into a new data directory."),
+    "result": ("server.jobs:result", "Print the result of a job."),
+    "rules": ("server.schedule:rules", "List, add and remove rules of the schedule."),
+    "serve": ("serve:serve", "Run the schedule, the work queue and the fan-out queues."),
+    "status": ("server.status:status", "Show what the server has and does, service by service."),
+    "storage": ("storage:storage", "Check, rebuild, list, import and export the store."),
+    "tail": ("server.over_http:tail", "Print records as they become durable, until Ctrl-C."),
     "timetable": (
-        "journeyman.cli.server.schedule:timetable",
+        "server.schedule:timetable",
         "Run something every night, every 15 minutes, on the 1st.",
     ),
-    "token": ("journeyman.cli.config:token", "Make tokens for the auth file of a server."),
-    "top": ("journeyman.cli.server.status:top", "Show the queues again and again, until Ctrl-C."),
-    "verify": ("journeyman.cli.verify:verify", "Check the log at PATH."),
-    "worker": ("journeyman.cli.worker:worker", "Run the jobs of an app until SIGTERM."),
-    "workq-server": (
-        "journeyman.cli.serve:workq_server",
-        "Run the work queue alone, with the flags of workq.",
-    ),
+    "token": ("config:token", "Make tokens for the auth file of a server."),
+    "top": ("server.status:top", "Show the queues again and again, until Ctrl-C."),
+    "verify": ("verify:verify", "Check the log at PATH."),
+    "worker": ("worker:worker", "Run the jobs of an app until SIGTERM."),
+    "workq-server": ("serve:workq_server", "Run the work queue alone, with the flags of workq."),
 }
 
 
@@ -135,7 +90,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(module), attribute)
+        command = getattr(importlib.import_module(f"{__name__}.{module}".rstrip(".")), attribute)
         assert isinstance(command, click.Command)
         return command
 
