@@ -104,12 +104,12 @@ def test_options_reach_the_command_as_one_value():
 
 
 def test_an_import_that_fails_inside_a_command_is_not_hidden(monkeypatch):
-    monkeypatch.setitem(COMMANDS, "broken", "Asks for what is not installed.")
+    monkeypatch.setitem(COMMANDS, "broken", ("broken:broken", "Asks for what is not there."))
 
     def absent(name: str) -> None:
         raise ModuleNotFoundError("No module named 'grpc'", name="grpc")
 
-    monkeypatch.setattr("journeyman.cli.pipeline.importlib.import_module", absent)
+    monkeypatch.setattr("journeyman.cli.importlib.import_module", absent)
     with pytest.raises(ModuleNotFoundError):
         pipeline.get_command(click.Context(pipeline), "broken")
 

@@ -24,8 +24,8 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import click
 
@@ -77,20 +77,24 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is asked for, and words every failure alike."""
+    """A group that imports a command when it is asked for, and for its help none."""
+
+    package: ClassVar[str] = __name__
+    table: ClassVar[Mapping[str, tuple[str, str]]] = COMMANDS
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click asks so
-        return sorted(COMMANDS)
+        return list(self.table)
 
     def get_command(
         self,
         ctx: click.Context,  # noqa: ARG002 - click asks so
         cmd_name: str,
     ) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in self.table:
             return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command = getattr(importlib.import_module(f"{__name__}.{module}".rstrip(".")), attribute)
+        place, _, attribute = self.table[cmd_name][0].partition(":")
+        module = importlib.import_module(f"{self.package}.{place}".rstrip("."))
+        command = getattr(module, attribute)
         assert isinstance(command, click.Command)
         return command
 
@@ -100,23 +104,27 @@ class LazyGroup(click.Group):
         formatter: click.HelpFormatter,
     ) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+            formatter.write_dl([(name, about) for name, (_, about) in self.table.items()])
+
+
+class RootGroup(LazyGroup):
+    """Words every failure alike."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        return quiet_endings(lambda: super(LazyGroup, self).invoke(ctx))
+        return quiet_endings(lambda: super(RootGroup, self).invoke(ctx))
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Run, and turn whatever goes wrong into one line and an exit code."""
         words = sys.argv[1:] if args is None else args
         extra["standalone_mode"] = False
         code = exit_code_for(
-            lambda: super(LazyGroup, self).main(words, *rest, **extra), debug=debug_asked(words)
+            lambda: super(RootGroup, self).main(words, *rest, **extra), debug=debug_asked(words)
         )
         raise SystemExit(code)
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=RootGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

