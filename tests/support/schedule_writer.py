@@ -11,9 +11,10 @@ from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import Reply, StartRun
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Record
+from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import Set, SetRule
-from journeyman.servers.ztick.writer import Request, ZtickWriter
-from journeyman.testing import ManualClock
+from journeyman.servers.ztick.writer import Request, ZtickRecorder, ZtickWriter
+from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.writer_client import WriterClient
 
 FAR_NS = 4_000_000_000_000_000_000
@@ -41,6 +42,19 @@ class Journal:
         return [record for write in self.writes for record in write]
 
 
+class NotingRecorder(ZtickRecorder):
+    """A log, and which thread wrote to it."""
+
+    def __init__(self) -> None:
+        self.log = ZtickLog.open(SimulatedDisk(), ManualClock(), "log")
+        super().__init__(self.log)
+        self.threads: list[str] = []
+
+    def write(self, records: Sequence[Record | bytes]) -> None:
+        self.threads.append(threading.current_thread().name)
+        super().write(records)
+
+
 class Caller(WriterClient):
     def __init__(self, namespace: str = "*") -> None:
         super().__init__()
@@ -59,7 +73,14 @@ class Caller(WriterClient):
 class Bench:
     """A writer with everything around it under control."""
 
-    def __init__(self, *, memory: bool = False, max_waiting: int = 10_000) -> None:
+    def __init__(
+        self,
+        *,
+        memory: bool = False,
+        max_waiting: int = 10_000,
+        recorder: ZtickRecorder | None = None,
+    ) -> None:
+        """``recorder``: instead of the journal."""
         self.clock = ManualClock()
         self.schedule = ZtickEngine()
         self.journal = Journal()
@@ -74,7 +95,7 @@ class Bench:
             asyncio.get_running_loop(),
             self.clock,
             self.schedule,
-            None if memory else self.journal,
+            None if memory else recorder or self.journal,
             max_waiting=max_waiting,
         )
 

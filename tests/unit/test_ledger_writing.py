@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -26,13 +28,14 @@ from journeyman.protocols.workq.commands import (
     Touch,
 )
 from journeyman.protocols.ztick import Set
+from journeyman.servers.core.group_commit import QUICK_IN_A_ROW
 from journeyman.servers.core.ledger import Ledger, open_ledger, unused_ledger_beside
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.servers.ztick.writer import ZtickWriter
 from journeyman.testing import ManualClock, SimulatedDisk
-from tests.support.schedule_writer import Bench, Caller, sets
+from tests.support.schedule_writer import Bench, Caller, NotingRecorder, sets
 
 DAY_MS = 86_400_000
 CLOCK = ManualClock()
@@ -97,6 +100,36 @@ def test_the_ledger_is_durable_before_the_log_is_written():
         await bench.settle()
         assert bench.ledger_at_write == [["noted-1"]]
         assert len(caller.told) == 2
+
+    run(test)
+
+
+def test_loop_does_not_wait_for_a_thread_that_writes_to_the_ledger():
+    async def test(bench: LedgerBench) -> None:
+        recorder, caller, here = NotingRecorder(), Caller(), threading.current_thread().name
+        bench.writer._recorder = recorder
+        for number in range(QUICK_IN_A_ROW + 1):
+            bench.writer.submit(caller, sets(f"noted-{number}"))
+            await bench.settle()
+        assert [thread == here for thread in recorder.threads[-2:]] == [False, True]
+        at_the_ledger, let_go = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            at_the_ledger.set()
+            assert let_go.wait(60)
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(bench.ledger.write, [QueuePaused(NOW, "other")], then=wait)
+            assert at_the_ledger.wait(60)
+            bench.writer.submit(caller, sets("noted-last"))
+            await asyncio.sleep(0)  # it did not wait, for nobody has let go yet
+            let_go.set()
+            await bench.settle()
+        assert recorder.threads[-1] != here
+        assert bench.durable()[-2:] == ["other", "noted-last"]
+        bench.writer.submit(caller, sets("noted-again"))
+        await bench.settle()
+        assert recorder.threads[-1] == here
 
     run(test)
 

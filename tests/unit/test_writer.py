@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -33,9 +35,14 @@ from journeyman.protocols.ztick import (
 )
 from journeyman.protocols.ztick.commands import SetMany
 from journeyman.servers.core import group_commit
-from journeyman.servers.core.group_commit import MAX_BATCH, QUICK_NS
+from journeyman.servers.core.group_commit import (
+    MAX_BATCH,
+    QUICK_BYTES,
+    QUICK_IN_A_ROW,
+    QUICK_NS,
+)
 from journeyman.servers.ztick.writer import Request
-from tests.support.schedule_writer import FAR_NS, Bench, Caller, sets
+from tests.support.schedule_writer import FAR_NS, Bench, Caller, NotingRecorder, sets
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -378,6 +385,46 @@ def test_a_batch_takes_as_many_sets_whether_they_came_together_or_not():
         bench.writer.submit(caller, [many] * (2 * MAX_BATCH // 128))
         await bench.settle()
         assert [len(write) for write in bench.journal.writes] == [MAX_BATCH, MAX_BATCH]
+
+    run(scenario)
+
+
+def test_loop_waits_for_small_batches_of_a_log_that_no_thread_is_at():
+    async def scenario():
+        recorder = NotingRecorder()
+        bench, here = Bench(recorder=recorder), threading.current_thread().name
+
+        async def is_written_here(*requests: Request) -> bool:
+            bench.writer.submit(Caller(), requests)
+            await bench.settle()
+            return recorder.threads[-1] == here
+
+        for _ in range(QUICK_IN_A_ROW):
+            assert not await is_written_here(*sets("a"))
+        assert await is_written_here(*sets("a"))
+        assert await is_written_here(SetMany([(b"r", b"job", b"5")] * 128))
+        row = (b"r", b"x" * 1000, b"5")
+        assert not await is_written_here(SetMany([row] * (QUICK_BYTES // 1000)))
+        assert not await is_written_here(*[SetMany([row])] * (QUICK_BYTES // 1000))
+        assert await is_written_here(*sets("b"))
+        rules = [SetRule(b"r", f"rule{n}", "x", Shell("y")) for n in range(17)]
+        assert await is_written_here(*rules[:1])
+        assert not await is_written_here(*rules)
+        let_go = threading.Event()
+        with ThreadPoolExecutor(1) as pool:
+            at_the_log = threading.Event()
+
+            def look(*_: object) -> None:
+                at_the_log.set()
+                assert let_go.wait(60)
+
+            pool.submit(recorder.log.appender.look, look)
+            assert at_the_log.wait(60)
+            bench.writer.submit(Caller(), sets("c"))
+            await asyncio.sleep(0)  # it did not wait, for nobody has let go yet
+            let_go.set()
+            await bench.settle()
+        assert recorder.threads[-1] != here
 
     run(scenario)
 

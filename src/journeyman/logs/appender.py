@@ -79,7 +79,7 @@ class Appender:
         self._where = plan.where
         self._always = sync is SyncPolicy.ALWAYS
         self._tail = LogTail(disk, clock, plan, sync_headers=self._always, sealing=sealing)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._closed = False
         self.poisoned: LogPoisoned | None = None  # why nothing more can be written
 
@@ -127,6 +127,21 @@ class Appender:
                 self._poison(LogPoisoned(self._where, f"an append was broken off by {error!r}"))
                 raise
             return positions
+
+    def hold_now(self) -> bool:
+        """Keep other threads out until ``let_go``; False: one is in, and may be waiting for the
+        disk. For a thread that must not wait for another's writes."""
+        return self._lock.acquire(blocking=False)
+
+    def let_go(self) -> None:
+        self._lock.release()
+
+    def is_busy(self) -> bool:
+        """Whether another thread is in now."""
+        if not self.hold_now():
+            return True
+        self.let_go()
+        return False
 
     def open(self, path: str | None = None) -> None:
         """Open the active segment now rather than at the first append; at ``path`` if known.

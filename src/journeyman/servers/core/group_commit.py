@@ -8,7 +8,8 @@
   through the same queue, so they never show what could still be lost.
 - A batch is written in the writer's thread, or on the event loop (``Wait``): there if nothing is
   waited for but the sync of what is appended, and the last writes were all quick. Another thread
-  costs more than a quick sync does. A disk that begins to stall stops the loop once.
+  costs more than a quick sync does. A disk that begins to stall stops the loop once. The loop
+  does not wait for a thread that is writing to the ledger or to the log.
 - When the thread has made a batch durable, slowly, its answers leave before the next one is taken,
   which then has what these clients ask next. Else two halves of the clients would take turns, and
   each sync would serve one of them. After a quick write the disk does not wait for the network.
@@ -410,7 +411,9 @@ class GroupCommit(ABC):
         wait = self._wait_of(batch)
         if wait is Wait.NOTHING:
             return not batch.ledger
-        return wait is Wait.SYNC and self._quick_in_a_row >= QUICK_IN_A_ROW
+        if wait is Wait.MORE or self._quick_in_a_row < QUICK_IN_A_ROW:
+            return False
+        return self._ledger is None or not batch.ledger or self._ledger.hold_now()
 
     def _write_timed(self, batch: Batch) -> None:
         quick_in_a_row, self._quick_in_a_row = self._quick_in_a_row, 0
@@ -495,6 +498,9 @@ class GroupCommit(ABC):
             batch.error = error
         else:
             self._engine.commit_batch()
+        finally:
+            if batch.ledger and self._ledger is not None:
+                self._ledger.let_go()
 
     def _settle(self, batch: Batch) -> None:
         """The end of a batch that no thread writes."""

@@ -113,6 +113,14 @@ class Ledger:
         if self._log.is_bloated:
             self._begin_compaction()
 
+    def hold_now(self) -> bool:
+        """Let no other thread write until ``let_go``; False: one does, or may have to wait."""
+        return isinstance(self._log, LedgerLog) and self._log.appender.hold_now()
+
+    def let_go(self) -> None:
+        assert isinstance(self._log, LedgerLog)
+        self._log.appender.let_go()
+
     def sync(self) -> None:
         """What was written without a sync. LogPoisoned: it is not durable, and never will be."""
         self._log.sync()

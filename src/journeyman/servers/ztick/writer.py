@@ -32,11 +32,12 @@ from journeyman.engines.ztick.messages import (
 from journeyman.errors import JourneymanError
 from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.formats.ztick import CODEC, Record
+from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Record
 from journeyman.logs.appender import in_blocks
 from journeyman.logs.ledger.times import FLUSH_NS, MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import (
+    LINE_LIMIT_BYTES,
     SETTLED,
     Command,
     Remove,
@@ -57,6 +58,7 @@ from journeyman.protocols.ztick.commands import (
 from journeyman.servers.core.group_commit import (
     MAX_BATCH,
     MAX_BATCH_BYTES,
+    QUICK_BYTES,
     Batch,
     GroupCommit,
     Recorder,
@@ -75,6 +77,7 @@ _CHANGES = (
 )
 _WITH_RUNNER = (SetRule, SetTimetable)
 _OWN = (TriggerDue, RunFinished, Resume, RemoveEnded)
+RECORD_BYTES = 32  # of a job, beside its identifier
 SET_WEIGHT = MAX_BATCH_BYTES // MAX_BATCH  # of one that came with others: as many to a batch
 _SEEN_TO = (TriggerDue, RemoveEnded)  # by the clock, again and again
 
@@ -96,7 +99,13 @@ class ZtickRecorder:
 
     def __init__(self, log: ZtickLog, marks: MarkWriter | None = None) -> None:
         self._append = log.appender.append
+        self._is_busy = log.appender.is_busy
         self._marks = marks
+
+    def wait_of(self, records: Sequence[Record | bytes]) -> Wait:
+        """What writing these now would wait for."""
+        is_little = sum(map(_size_of, records)) <= QUICK_BYTES
+        return Wait.SYNC if is_little and not self._is_busy() else Wait.MORE
 
     def write(self, records: Sequence[Record | bytes]) -> None:
         # Pieces of a block, not one per record: where in the log a record stands is not needed.
@@ -105,6 +114,14 @@ class ZtickRecorder:
         self._append([b"".join(block) for block in in_blocks(encoded)])
         if self._marks is not None:
             self._marks.note()
+
+
+def _size_of(record: Record | bytes) -> int:
+    """In the log, about; a rule may be as long as a line."""
+    if isinstance(record, bytes):
+        return len(record)
+    is_job = isinstance(record, JobSet | JobRemoved)
+    return RECORD_BYTES + len(record.identifier) if is_job else LINE_LIMIT_BYTES
 
 
 class ZtickWriter(GroupCommit):
@@ -242,8 +259,10 @@ class ZtickWriter(GroupCommit):
     def _has_ledger_beside(self) -> bool:
         return isinstance(self._recorder, ScheduleRecorder) and self._ledger is not None
 
-    def _wait_of(self, batch: Batch) -> Wait:  # noqa: ARG002 - all are appended
-        return Wait.SYNC if isinstance(self._recorder, ZtickRecorder) else Wait.MORE
+    def _wait_of(self, batch: Batch) -> Wait:
+        if not isinstance(self._recorder, ZtickRecorder):
+            return Wait.MORE
+        return self._recorder.wait_of(batch.records)
 
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None
