@@ -117,6 +117,8 @@ def test_jobs_that_run_or_are_done_are_listed(ask, url):
     for state, job_id in (("done", done), ("running", runs)):
         (listed,) = rows(ask("jobs", "ls", "--state", state, "at-work", "--json"))
         assert (listed["id"], listed["state"]) == (str(job_id), state)
+    (queue,) = (row for row in rows(ask("queues", "ls", "--json")) if row["queue"] == "at-work")
+    assert (queue["ready"], queue["running"], queue["dead"]) == (0, 1, 0)
     newest = rows(ask("jobs", "ls", "at-work", "--json"))
     assert [job["state"] for job in newest] == ["running", "done"]
     assert [job["state"] for job in rows(ask("jobs", "ls", "--limit", 2, "--json"))] == [
@@ -142,8 +144,9 @@ def test_queues_are_listed_paused_and_resumed(ask):
         listed = rows(ask("queues", "ls", "--json"))
         return next(row for row in listed if row["queue"] == "paused")
 
-    assert queue() == {"queue": "paused", "ready": 1, "scheduled": 0, "paused": True}
-    assert re.search(r"^paused +1 +0 +yes$", text(ask("queues", "ls")), re.MULTILINE)
+    counts = {"ready": 1, "scheduled": 0, "running": 0, "dead": 0}
+    assert queue() == {"queue": "paused", **counts, "paused": True}
+    assert re.search(r"^paused +1 +0 +0 +0 +yes$", text(ask("queues", "ls")), re.MULTILINE)
     text(ask("queues", "resume", "paused"))
     assert queue()["paused"] is False
 
@@ -274,13 +277,20 @@ def test_jobs_of_all_queues_are_listed_newest_first(ask, url):
     assert "QUEUE" in text(ask("jobs", "ls")).splitlines()[0]
 
 
-def test_status_is_a_line_per_service(ask):
+def test_status_is_a_line_per_service(ask, url):
+    with WorkQueue.from_url(url) as worker:
+        dead, _runs = worker.add("seen", b""), worker.add("seen", b"")
+        worker.fail(dead, b"")
+        assert worker.lease("seen", wait_ms=60_000) is not None
+    (counted,) = rows(ask("status", "--json"))
+    assert counted["work_queue.running"] >= 1
+    assert counted["work_queue.dead"] >= 1
     found = text(ask("status"))
 
     assert re.search(r"^SERVICE +UP-SINCE +CONNECTIONS +HAS$", found, re.MULTILINE)
     moment = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
     for line in (
-        rf"work-queue +{moment} +\d+ +jobs: \d+ ready, \d+ scheduled; queues: \d+",
+        rf"work-queue +{moment} +\d+ +jobs: \d+ ready, \d+ scheduled, \d+ running, \d+ dead; ",
         rf"schedule +{moment} +\d+ +jobs: 0 planned, 0 running, 0 done, 0 failed; rules: \d+",
         rf"fan-out +{moment} +\d+ +items: \d+; bytes: \d+",
     ):

@@ -133,6 +133,18 @@ def test_every_page_takes_a_moment(visitor, name, path):
     assert visitor.ask("GET", f"{path}?at=then")[0] in (200, 400)
 
 
+def test_states_have_the_words_of_the_glossary(visitor):
+    """Those of the protocols are still understood."""
+    for word, other in (("running", "leased"), ("done", "completed")):
+        page, same = (
+            visitor.get(f"/console/jobs?q=in:work+state:{each}") for each in (word, other)
+        )
+        shown = set(re.findall(r'class="state [a-z]+">([a-z]+)<', page))
+        assert shown == set(re.findall(r'class="state [a-z]+">([a-z]+)<', same)) == {word}
+    headings = re.findall(r"<th[^>]*>([^<]+)</th>", visitor.get("/console/queues"))
+    assert {"Ready", "Scheduled", "Running", "Dead"} <= set(headings)
+
+
 def test_a_page_shows_what_was_then(visitor, server, api):
     job_id = api.add("then.mail", "still here")
     added = api.ask("GET", f"/v1/work/jobs/{job_id}/records")["records"][0]["time_ns"]

@@ -25,7 +25,7 @@ from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 NOTHING: Any = None
 DOCUMENT = describe(VersionOne.of(NOTHING).routes())
 # Fields of a command that no client chooses, or that pages take the place of.
-NOT_GIVEN = {"request_id", "offset"}
+NOT_GIVEN = {"request_id", "offset", "with_counts"}
 ADD = {
     "job_id": "id", "name": "queue", "payload": "payload", "ttr_ms": "ttr_ms", "ttl_ms": "ttl_ms",
     "priority": "priority", "max_attempts": "max_attempts", "max_fails": "max_fails",

@@ -260,7 +260,7 @@ def test_jobs_that_no_retry_can_help_are_dead_with_retries_left(task, worker):
         job = task(name, retries=3).send()
         with pytest.raises(jm.JobFailed, match=said):
             job.result(timeout=60)
-        assert job.state() == "failed"
+        assert job.state() == "dead"
 
 
 def test_a_job_whose_worker_was_killed_comes_to_another_one(task, url, place):

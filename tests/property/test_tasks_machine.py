@@ -166,7 +166,7 @@ class TaskMachine(RuleBasedStateMachine):
         for sent in self.queue.jobs:
             job = self.jobs[sent.args[1]]
             if job.is_over:
-                assert sent.state == ("done" if job.will_succeed else "failed")
+                assert sent.state == ("done" if job.will_succeed else "dead")
             else:
                 assert sent.state in ("ready", "retrying", "running")
 

@@ -293,6 +293,8 @@ class WorkQueueMachine(RuleBasedStateMachine):
                 assert ask(command(name, 0, 100)) == (views(jobs(name)) if known else NOT_FOUND)
         queues = tuple(model.queue_view(name) for name in sorted(model.known_names))
         assert ask(InspectQueues(0, 100)) == QueueList(queues)
+        counted = (model.queue_view(name, with_counts=True) for name in sorted(model.known_names))
+        assert ask(InspectQueues(0, 100, with_counts=True)) == QueueList(tuple(counted))
         paused = tuple(view for view in queues if view.paused)
         assert ask(InspectPausedQueues(0, 100)) == QueueList(paused)
         assert ask(InspectServer()) == ServerView(0, model.evicted, 0)

@@ -337,9 +337,12 @@ class Model:
         jobs = [job for job in self.of_state(FAILED) if job.name == name]
         return sorted(jobs, key=lambda job: job.place)
 
-    def queue_view(self, name: str) -> QueueView:
+    def queue_view(self, name: str, *, with_counts: bool = False) -> QueueView:
         paused = name in self.paused
-        return QueueView(name, len(self.ready(name)), len(self.scheduled(name)), paused)
+        counts = len(self.ready(name)), len(self.scheduled(name))
+        leased = sum(job.name == name for job in self.of_state(LEASED))
+        dead = len(self.dead(name)) if with_counts else None
+        return QueueView(name, *counts, paused, leased, None, dead)
 
     def first_ready(self, name: str) -> PlainJob | None:
         """Unless the queue is paused."""

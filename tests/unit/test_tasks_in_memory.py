@@ -99,7 +99,7 @@ def test_what_a_retry_cannot_help_is_not_tried_again(retry_on, raised, attempts)
                 queue.run_all()
             queue.advance(hours=1)
             assert [failed.attempt for failed in world.failures] == [1]
-            assert queue.jobs[0].state == "failed"
+            assert queue.jobs[0].state == "dead"
     assert len(world.calls) == attempts
 
 
@@ -153,7 +153,7 @@ def test_a_failing_job_is_tried_again_with_growing_delays_and_then_dead():
         with pytest.raises(jm.JobFailed, match="ValueError: 2") as raised:
             queue.advance(seconds=2)
         assert isinstance(raised.value.__cause__, ValueError)
-        assert queue.jobs[0].state == "failed"
+        assert queue.jobs[0].state == "dead"
         with pytest.raises(jm.JobFailed):
             job.result(timeout=60)
     assert [attempt for _, _, attempt in world.calls] == [1, 2, 3]

@@ -41,11 +41,12 @@ class JobEnding(NamedTuple):
     result: bytes
 
 
-STATES = ("ready", "done", "failed", "retrying", "running")  # by number of the protocol
+STATES = ("ready", "done", "dead", "retrying", "running")  # by number of the protocol
 
 
 def state_word(state: int, after: int, due: datetime | None, now: datetime) -> str:
-    """What people call the state of a job that waits for ``after`` others, or until ``due``."""
+    """What people call the state of a job that waits for ``after`` others, or until ``due``: the
+    words of docs/glossary.md."""
     if after:
         return "waiting"
     word = STATES[state]

@@ -95,7 +95,7 @@ class Job(Generic[T]):
 
     def state(self) -> str:
         """``scheduled``, ``waiting`` (for the jobs of a group, or for those before it in a chain),
-        ``ready``, ``running``, ``retrying``, ``done``, ``failed``, or ``gone`` (deleted, expired).
+        ``ready``, ``running``, ``retrying``, ``done``, ``dead``, or ``gone`` (deleted, expired).
         """
         for job_id in self._ids:
             found = self._in_chain(job_id, self._broker.state(job_id))

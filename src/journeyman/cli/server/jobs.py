@@ -22,27 +22,15 @@ from journeyman.cli.server.over_http import pages
 from journeyman.client import JobInfo, NotFound, WorkJobState, WorkQueue
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.moments import parse_moment
+from journeyman.tasks.broker import state_word
 from journeyman.tasks.envelope import Envelope, Failure, JsonCodec, UnreadableJob
 from journeyman.tasks.options import DEFAULT_LEASE_S, DEFAULT_TTL_S
 from journeyman.units import MS_PER_S, NS_PER_S
 
 PAGE = 100
 IN_ORDER = ["ready", "scheduled", "dead"]  # states of which a queue keeps an order
-LISTED = {  # --state -> how the HTTP API calls it
-    "ready": "ready",
-    "scheduled": "scheduled",
-    "dead": "dead",
-    "running": "leased",
-    "done": "completed",
-}
-STATES = {
-    WorkJobState.NEW: "ready",
-    WorkJobState.PENDING: "retrying",
-    WorkJobState.LEASED: "running",
-    WorkJobState.COMPLETED: "done",
-    WorkJobState.FAILED: "dead",
-}
-_WORDS = {theirs: ours for ours, theirs in LISTED.items()}
+LISTED = [*IN_ORDER, "running", "done"]
+_WORDS = {"leased": "running", "completed": "done"}  # of the HTTP API -> of people
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -122,7 +110,7 @@ def jobs() -> None:
 @jobs.command("ls")
 @server_options
 @click.argument("queue", required=False)
-@click.option("--state", type=click.Choice(list(LISTED)),
+@click.option("--state", type=click.Choice(LISTED),
               help="Scheduled ones wait for a time or a retry.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most.")
 def list_jobs(
@@ -134,7 +122,7 @@ def list_jobs(
         with connected(WorkQueue, server) as client:
             found = [_row(job) for job in _listed(client, queue, state, limit)]
     else:
-        query = {"queue": queue, "state": None if state is None else LISTED[state]}
+        query = {"queue": queue, "state": state}
         asked = {name: value for name, value in query.items() if value is not None}
         jobs = pages(server, "/v1/work/jobs", "jobs", asked, limit)
         found = [_row_of_http(job) for job in jobs]
@@ -232,7 +220,7 @@ def _row(job: JobInfo) -> dict[str, Any]:
     return {
         "id": str(job.job_id),
         "queue": job.name,
-        "state": _state_of(job),
+        "state": state_word(job.state, job.after, job.time, datetime.now(UTC)),
         "task": _task_of(job.payload),
         "attempts": job.attempts,
         "fails": job.fails,
@@ -248,17 +236,20 @@ def _row_of_http(job: Mapping[str, Any]) -> dict[str, Any]:
     """The same, of a job in the HTTP API."""
     same = ("id", "queue", "attempts", "fails", "priority", "ttr_ms", "ttl_ms")
     return {name: job[name] for name in same} | {
-        "state": _WORDS.get(job["state"], job["state"]),
+        "state": _state_of_http(job),
         "task": _task_of((job.get("payload") or "").encode()),
         "created": _whole_seconds(job.get("created")),
         "time": _whole_seconds(job.get("scheduled")),
     }
 
 
-def _state_of(job: JobInfo) -> str:
-    if job.state is WorkJobState.NEW and job.time is not None and job.time > datetime.now(UTC):
-        return "scheduled"
-    return STATES[job.state]
+def _state_of_http(job: Mapping[str, Any]) -> str:
+    state = str(job["state"])
+    if job.get("waits_for"):
+        return "waiting"
+    if job["attempts"] and state in ("ready", "scheduled"):
+        return "retrying"
+    return _WORDS.get(state, state)
 
 
 def _whole_seconds(moment: str | None) -> str | None:

@@ -31,6 +31,7 @@ from journeyman.client.service import parse_url, tls_context
 from journeyman.units import NS_PER_S
 
 PAGE = 100
+COUNTS = ("ready", "scheduled", "running", "dead")
 _BETWEEN_PINGS_S = 0.1
 STANDBY = "standby: another server is active"
 # service -> its count of connections, and what it has; the names are those of its protocol
@@ -38,7 +39,9 @@ _JOBS_OF_SCHEDULE = (
     "jobs: {jobs_planned} planned, {jobs_triggered} running, {jobs_executed} done, "
     "{jobs_failed} failed; rules: {rules_total}"
 )
-_JOBS_OF_QUEUES = "jobs: {ready} ready, {scheduled} scheduled; queues: {queues}"
+_JOBS_OF_QUEUES = (
+    "jobs: {ready} ready, {scheduled} scheduled, {running} running, {dead} dead; queues: {queues}"
+)
 _SUMMARIES = {
     "work_queue": ("active_clients", _JOBS_OF_QUEUES),
     "schedule": ("connections", _JOBS_OF_SCHEDULE),
@@ -71,7 +74,7 @@ def top(server: str | None, as_json: bool, interval: float, count: int | None) -
     """Show the queues again and again, until Ctrl-C."""
     looks = 0
     while True:
-        rows = [row for row in queue_rows(server) if row["ready"] or row["scheduled"] or not looks]
+        rows = [row for row in queue_rows(server) if any(map(row.get, COUNTS)) or not looks]
         if sys.stdout.isatty() and not as_json:
             click.clear()
         show(sorted(rows, key=lambda row: -row["ready"]), as_json)
@@ -158,23 +161,20 @@ def facts(server: str | None) -> dict[str, Any]:
 def all_queues(client: WorkQueue) -> list[QueueInfo]:
     """The queues of the work queue, by name."""
     found: list[QueueInfo] = []
-    while len(page := client.inspect_queues(offset=len(found), limit=PAGE)) == PAGE:
+    while len(page := client.inspect_queues(offset=len(found), counts=True)) == PAGE:
         found += page
     return found + page
 
 
 def queue_rows(server: str | None) -> list[dict[str, Any]]:
     """All queues of the work queue."""
-    with connected(WorkQueue, server) as queue:
-        found = all_queues(queue)
-        paused: list[Any] = []
-        while len(page := queue.inspect_paused_queues(offset=len(paused), limit=PAGE)) == PAGE:
-            paused += page
-        names = {each.name for each in (*paused, *page)}
+    with connected(WorkQueue, server) as client:
+        found = all_queues(client)
     return [
-        {"queue": q.name, "ready": q.ready, "scheduled": q.scheduled, "paused": q.name in names}
+        {"queue": q.name, "ready": q.ready, "scheduled": q.scheduled, "running": q.leased,
+         "dead": q.dead, "paused": q.paused}
         for q in found
-    ]
+    ]  # fmt: skip
 
 
 def _work_queue(server: str | None) -> Iterator[tuple[str, Any]]:
@@ -182,8 +182,8 @@ def _work_queue(server: str | None) -> Iterator[tuple[str, Any]]:
     with connected(WorkQueue, server) as queue:
         yield from queue.inspect_server().items()
     yield "queues", len(rows)
-    yield "ready", sum(row["ready"] for row in rows)
-    yield "scheduled", sum(row["scheduled"] for row in rows)
+    for state in COUNTS:
+        yield state, sum(row[state] for row in rows)
     yield "paused", " ".join(row["queue"] for row in rows if row["paused"]) or None
 
 

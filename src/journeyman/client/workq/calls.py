@@ -458,9 +458,13 @@ def inspect_queue(name: str) -> Call[QueueInfo | None]:
     return _first(twice(request, lines.read_queues))
 
 
-def inspect_queues(*, offset: int = 0, limit: int = 100) -> Call[list[QueueInfo]]:
-    """All queues, by name."""
-    return twice(lines.line("inspect", "queues", *_page(offset, limit)), lines.read_queues)
+def inspect_queues(
+    *, offset: int = 0, limit: int = 100, counts: bool = False
+) -> Call[list[QueueInfo]]:
+    """All queues, by name. ``counts``: with ``leased``, ``dead`` and ``paused``."""
+    flags = ("-counts=1",) if counts else ()
+    request = lines.line("inspect", "queues", *_page(offset, limit), *flags)
+    return twice(request, lines.read_queues)
 
 
 def inspect_paused_queues(*, offset: int = 0, limit: int = 100) -> Call[list[QueueInfo]]:

@@ -74,7 +74,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """A queue; ``leased`` and limits only if it has limits."""
+    """A queue; ``leased`` only if it has limits, or with ``counts=True``; then the rest too."""
 
     name: str
     ready: int
@@ -84,6 +84,8 @@ class QueueInfo:
     concurrency: int = 0
     key_concurrency: int = 0
     key_rate: str = ""
+    dead: int | None = None
+    paused: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,17 +238,15 @@ def read_queues(link: Link) -> Conversation[list[QueueInfo]]:
     for _ in range((yield from read_head(link))):
         name, count = yield from _words(link, 2)
         pairs = yield from _pairs(link, _count(link, count))
-        ready, scheduled, leased, concurrency, key_concurrency = (
-            _count(link, pairs.get(kind, "0"))
-            for kind in (
-                *("ready-len", "scheduled-len", "leased-len"),
-                *("concurrency", "key-concurrency"),
+        of = {key: _count(link, value) for key, value in pairs.items() if "rate" not in key}
+        found.append(
+            QueueInfo(
+                *(name, of.get("ready-len", 0), of.get("scheduled-len", 0), of.get("leased-len")),
+                *(pairs.get("rate", ""), of.get("concurrency", 0), of.get("key-concurrency", 0)),
+                *(pairs.get("key-rate", ""), of.get("dead-len")),
+                bool(of["paused"]) if "paused" in of else None,
             )
         )
-        known = leased if "leased-len" in pairs else None
-        rate, key_rate = pairs.get("rate", ""), pairs.get("key-rate", "")
-        counts = concurrency, key_concurrency
-        found.append(QueueInfo(name, ready, scheduled, known, rate, *counts, key_rate))
     return found
 
 

@@ -84,7 +84,8 @@ def queue(state: WorkqState, command: InspectQueue, _client: Client) -> Reply:
 
 
 def queues(state: WorkqState, command: InspectQueues, _client: Client) -> Reply:
-    return _queue_list(state.queues.page(command.offset, command.limit, command.prefix))
+    page = state.queues.page(command.offset, command.limit, command.prefix)
+    return _queue_list(page, with_counts=command.with_counts)
 
 
 def paused_queues(state: WorkqState, command: InspectPausedQueues, _client: Client) -> Reply:
@@ -210,12 +211,14 @@ def _child_view(child: Child) -> JobView:
     )
 
 
-def _queue_list(queues: Iterable[JobQueue]) -> QueueList:
+def _queue_list(queues: Iterable[JobQueue], *, with_counts: bool = False) -> QueueList:
     return QueueList(
         tuple(
-            QueueView(q.name, q.ready_size, len(q.scheduled), q.paused)
-            if q.limits is NO_LIMITS
-            else QueueView(q.name, q.ready_size, len(q.scheduled), q.paused, q.leased, q.limits)
+            QueueView(
+                *(q.name, q.ready_size, q.scheduled.size, q.paused, q.leased),
+                None if q.limits is NO_LIMITS else q.limits,
+                q.dead.size if with_counts else None,
+            )
             for q in queues
         )
     )

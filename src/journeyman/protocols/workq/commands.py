@@ -24,6 +24,7 @@
     touch ID [TTR]                                           Touch
     fail ID SIZE [-delay=MS] [-final=1]  + result            Fail with ``delay_ms``, ``is_final``
     requeue-all NAME LIMIT                                   RequeueAll
+    inspect queues OFFSET LIMIT -counts=1                    InspectQueues ``with_counts``
     limit NAME [-rate=] [-concurrency=] [-key-rate=] [-key-concurrency=]  SetLimits
 
 Three more things can come out of a connection: ``RefusedLine`` (it only has to be answered),
@@ -249,6 +250,7 @@ class InspectQueues:
     offset: int
     limit: int
     prefix: str = ""
+    with_counts: bool = False  # also of jobs that are leased or dead, and whether it is paused
 
 
 @dataclass(frozen=True, slots=True)

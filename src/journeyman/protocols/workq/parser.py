@@ -184,7 +184,7 @@ _OBJECTS: dict[bytes, _Line] = {
     b"server": _Line(2, lambda _: commands.InspectServer()),
     b"job": _Line(3, readers.of_an_id(commands.InspectJob)),
     b"queue": _Line(3, readers.of_a_name(commands.InspectQueue)),
-    b"queues": _Line(4, readers.of_a_page(commands.InspectQueues)),
+    b"queues": _flagged(4, readers.queues),
     b"paused-queues": _Line(4, readers.of_a_page(commands.InspectPausedQueues)),
     b"jobs": _Line(5, readers.of_a_page_of(commands.InspectJobs)),
     b"scheduled-jobs": _Line(5, readers.of_a_page_of(commands.InspectScheduledJobs)),

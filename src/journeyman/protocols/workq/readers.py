@@ -348,6 +348,15 @@ def of_a_page(command: Callable[[int, int], commands.Event]) -> LineReader:
     return read
 
 
+def queues(words: Words, flags: Flags) -> commands.Event:
+    if flags and flags != {b"counts": b"1"}:
+        return _NO[commands.Complaint.ARGS]
+    page = _read_page(words[2:])
+    if isinstance(page, commands.RefusedLine):
+        return page
+    return commands.InspectQueues(*page, with_counts=bool(flags))
+
+
 def of_a_page_of(command: Callable[[str, int, int], commands.Event]) -> LineReader:
     """For ``inspect THINGS NAME OFFSET LIMIT``."""
 

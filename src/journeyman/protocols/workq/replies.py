@@ -177,6 +177,7 @@ class QueueView(NamedTuple):
     paused: bool = False  # not shown by the original's commands
     leased: int = 0  # shown with limits
     limits: Limits | None = None
+    dead: int | None = None  # if counts are asked for: then all of these are shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,16 +288,21 @@ def _job_block(job: JobView) -> bytes:
 
 
 def _queue_block(queue: QueueView) -> bytes:
-    more = "" if queue.limits is None else _limit_lines(queue.limits, queue.leased)
+    is_counted = queue.dead is not None
+    more = f"leased-len {queue.leased}\r\n" if is_counted or queue.limits is not None else ""
+    if is_counted:
+        more += f"dead-len {queue.dead}\r\npaused {queue.paused:d}\r\n"
+    if queue.limits is not None:
+        more += _limit_lines(queue.limits)
     return _encoded(
         f"{queue.name} {_QUEUE_KEYS + more.count(' ')}\r\nready-len {queue.ready}\r\n"
         f"scheduled-len {queue.scheduled}\r\n{more}"
     )
 
 
-def _limit_lines(limits: Limits, leased: int) -> str:
+def _limit_lines(limits: Limits) -> str:
     rate, per_ms, concurrency, key_concurrency, key_rate, key_per_ms = limits
-    lines = f"leased-len {leased}\r\n"
+    lines = ""
     if rate:
         lines += f"rate {rate}/{per_ms}ms\r\n"
     if concurrency:

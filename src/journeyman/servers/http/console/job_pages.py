@@ -212,4 +212,5 @@ def read_search(text: str) -> Search:
             found["service" if name == "in" else name] = value
         else:
             rest.append(word)
-    return Search(**found, text=" ".join(rest))
+    state = found.pop("state", "")
+    return Search(**found, state=values.STATE_WORDS.get(state, state), text=" ".join(rest))

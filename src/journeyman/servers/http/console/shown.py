@@ -145,8 +145,8 @@ def _text(value: msgspec.Raw) -> str:
 def spans_of(records: list[LogRecord]) -> list[dict[str, Any]]:
     """What a job was doing between its records, as parts of a bar."""
     after = {
-        "add": "ready", "schedule": "scheduled", "start-attempt": "leased",
-        "timeout-attempt": "ready", "fail": "failed", "complete": "completed",
+        "add": "ready", "schedule": "scheduled", "start-attempt": "running",
+        "timeout-attempt": "ready", "fail": "failed", "complete": "done",
     }  # fmt: skip
     timed = [(int(each.time_ns), each.kind) for each in records if each.time_ns is not None]
     if len(timed) < 2 or timed[-1][0] <= timed[0][0]:

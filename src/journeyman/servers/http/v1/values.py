@@ -20,7 +20,14 @@ from journeyman.protocols.workq.commands import (
 from journeyman.servers.http.fields import At, Cursor, Moment, Nanoseconds, Text, Time
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
-WorkState = Annotated[str, Meta(pattern=r"^(ready|scheduled|leased|completed|dead)$(?!\n)")]
+STATE_WORDS = {"running": "leased", "done": "completed"}  # of people -> of the protocols
+WorkState = Annotated[
+    str,
+    Meta(
+        pattern=r"^(ready|scheduled|leased|running|completed|done|dead)$(?!\n)",
+        description="running and leased are the same, and so are done and completed",
+    ),
+]
 TtrMs = Annotated[int, Meta(ge=1, le=86_400_000)]
 RetryDelay = Annotated[
     int, Meta(ge=0, le=86_400_000, description="before the retry, instead of the job's own")
@@ -256,6 +263,9 @@ class WorkJobsQuery(Struct):
     limit: Limit = 50
     cursor: Cursor = ""
     at: At = ""
+
+    def __post_init__(self) -> None:
+        self.state = STATE_WORDS.get(self.state or "", self.state)
 
 
 class JobBody(Body):
