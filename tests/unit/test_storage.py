@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -371,6 +372,72 @@ def test_rocksdb_refuses_no_change_that_its_log_has(
         with pytest.raises(StorageError) as caught, backend.turn() as turn:
             turn.commit({b"k": b"w", b"end": end})
     assert isinstance(caught.value, StorageFull) is not writes
+    backend.close()
+
+
+class Syncing:
+    """A database of RocksDB whose syncs do something else first."""
+
+    def __init__(self, database: Any, before_sync: Callable[[], object]) -> None:
+        self._database = database
+        self._before_sync = before_sync
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def write(self, batch: Any) -> None:
+        self._database.write(batch)  # without a sync, which would let no other thread run
+
+    def flush_wal(self, *, sync: bool) -> None:
+        self._before_sync()
+        self._database.flush_wal(sync=sync)
+
+
+def test_views_of_rocksdb_show_only_what_is_synced(tmp_path, monkeypatch):
+    syncs: list[int] = []
+    seen: list[Any] = []
+
+    def look() -> None:
+        with backend.view() as view:
+            seen.append((len(syncs), view.get(b"a"), [key for key, _ in view.scan(b"", b"z")]))
+
+    def sync() -> None:
+        """Another thread runs while the engine syncs, and its view waits for that."""
+        reader.start()
+        waiters: Any = backend._gate
+        while not waiters._waiters and reader.is_alive():
+            time.sleep(0.001)
+        early.extend(seen)
+        syncs.append(1)
+
+    early: list[Any] = []
+    reader = threading.Thread(target=look)
+    backend = RocksBackend(str(tmp_path), EngineOptions())
+    backend.write({b"a": b"1"})
+    with backend.view() as before:
+        monkeypatch.setattr(backend, "_db", Syncing(backend._db, sync))
+        backend.write({b"a": b"2", b"b": b"2"})
+        assert before.get_many([b"a", b"b"]) == [b"1", None]
+    reader.join()
+    assert early == []
+    assert seen == [(1, b"2", [b"a", b"b"])]
+    backend.close()
+
+
+def test_after_a_failed_sync_rocksdb_says_nothing_more(tmp_path, monkeypatch):
+    def fail() -> None:
+        raise Exception("IO error: While fdatasync: Input/output error")
+
+    backend = RocksBackend(str(tmp_path), EngineOptions())
+    backend.write({b"a": b"1"})
+    monkeypatch.setattr(backend, "_db", Syncing(backend._db, fail))
+    with pytest.raises(StorageError, match="rocksdb: IO error: While fdatasync"):
+        backend.write({b"a": b"2"})
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"an earlier sync: .*Input/output error"):
+            backend.write({b"a": b"3"})
+        with pytest.raises(StorageError, match=r"an earlier sync: .*Input/output error"):
+            backend.get(b"a")
     backend.close()
 
 

@@ -4,6 +4,10 @@ Writes go to its own log, which is synced once a commit, and are sorted later, i
 many small keys in no order cost little, and take little room (docs/adr/0008-storage-engines.md).
 One process opens a store at a time.
 
+Write and sync are two calls: while the library does both in one, no other thread of the process
+runs, and a server would answer nothing until the disk does. New views wait for the sync (snapshots
+of the library would not: their iterators see what is written later), so all show what is durable.
+
     cache_capacity         the cache of blocks; 64 MiB if it is not set
     mode low_space         all levels compressed (zstd), half the buffers for writes
     mode high_throughput   nothing compressed on the upper levels, four times the buffers
@@ -35,7 +39,6 @@ from rocksdict import (
     Rdict,
     RdictIter,
     WriteBatch,
-    WriteOptions,
 )
 
 from journeyman.clock import Clock, SystemClock
@@ -214,27 +217,23 @@ class RocksBackend(Backend):
         self._refused: dict[bytes, bytes | None] = {}  # what the refused changes were to replace
         self._retry_ns = 0
         self._alone: FileLock | None = None
-        self._synced = WriteOptions()
-        self._synced.sync = True
+        self._is_syncing = False
+        self._unsynced: StorageError | None = None  # why nothing can be read or written any more
         self._db: Rdict | None = None
         with self._as_storage_error():
             self._open_as_possible()
 
     @contextmanager
     def view(self) -> Iterator[StoreReader]:
-        with self._gate:
-            self._gate.wait_for(lambda: not self._is_reopening)
+        with self._gate, self._as_storage_error():
+            self._gate.wait_for(lambda: not (self._is_reopening or self._is_syncing))
+            view = _Rocks(self._open())
             self._views += 1
         try:
-            db = self._open()
             with self._as_storage_error():
-                view = _Rocks(db)
-                try:
-                    yield view
-                finally:
-                    view.release()
-                    del db  # as long as anything holds it, it stays open
+                yield view
         finally:
+            view.release()
             with self._gate:
                 self._views -= 1
                 self._gate.notify_all()
@@ -253,10 +252,19 @@ class RocksBackend(Backend):
                 self._write(turn.changes)
 
     def _write(self, changes: Changes) -> None:
-        db = self._open()
+        with self._gate:
+            self._is_syncing = True
+        try:
+            self._write_and_sync(self._open(), changes)
+        finally:
+            with self._gate:
+                self._is_syncing = False
+                self._gate.notify_all()
+
+    def _write_and_sync(self, db: Rdict, changes: Changes) -> None:
         number = db.latest_sequence_number() + 1
         try:
-            db.write(_batch(changes), self._synced)
+            db.write(_batch(changes))
         except Exception as error:
             # A failed sync says nothing about what the log holds, whatever the reason. Nor does a
             # write that left all of it there: after a kill it would count.
@@ -267,6 +275,12 @@ class RocksBackend(Backend):
                 self._refused = dict(zip(changes, _values(db, list(changes)), strict=True))
             self._full = StorageFull(self._place, f"rocksdb: {error}")
             raise self._full from error
+        try:
+            db.flush_wal(sync=True)
+        except Exception as error:
+            # It is there for readers, and may not be there after a power cut.
+            self._unsynced = StorageError(self._place, f"rocksdb: an earlier sync: {error}")
+            raise
 
     def _is_in_log(self, changes: Changes, number: int) -> bool:
         """Whether the log ends with these changes, which begin with this sequence number."""
@@ -309,6 +323,8 @@ class RocksBackend(Backend):
     def _open(self) -> Rdict:
         if self._is_closed:
             raise StorageClosed(self._place, "the store was closed")
+        if self._unsynced is not None:
+            raise self._unsynced
         if self._db is None:
             assert self._full is not None
             raise self._full
