@@ -22,12 +22,9 @@ from journeyman.formats.ztick import (
     Status,
     WorkQueueRunner,
 )
-from journeyman.protocols import ztick
-from journeyman.protocols.events import Foreign, foreign
-from journeyman.protocols.ztick import (
-    LINE_LIMIT_BYTES,
-    Auth,
-    AuthRequired,
+from journeyman.protocols.events import Auth, AuthRequired, Foreign, foreign
+from journeyman.protocols.ztick import LINE_LIMIT_BYTES, ZtickParser, replies
+from journeyman.protocols.ztick.commands import (
     Event,
     Get,
     Query,
@@ -35,15 +32,14 @@ from journeyman.protocols.ztick import (
     Remove,
     RemoveRule,
     Set,
+    SetMany,
     SetRule,
     TooLong,
-    ZtickParser,
 )
-from journeyman.protocols.ztick.commands import SetMany
 from journeyman.protocols.ztick.fast_path import MAX_ROWS, feed
 from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, LineBuffer, read_timestamp, tokenize
 from journeyman.protocols.ztick.replies import in_quotes, join, quote
-from journeyman.protocols.ztick.rules import read_runner, runner_words
+from journeyman.protocols.ztick.rules import read_runner, rule_line, runner_words
 
 NS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -204,7 +200,7 @@ def test_no_bytes_raise_and_every_event_can_be_handled(data: bytes, auth: bool):
     events = parser.feed(data)
     for event in events:
         if isinstance(event, RefusedCommand):
-            assert tokenize_reply(ztick.settled(event))[:2] == [event.request_id, b"ERROR"]
+            assert tokenize_reply(replies.settled(event))[:2] == [event.request_id, b"ERROR"]
         elif isinstance(event, Set):
             assert CODEC.encode(JobSet(event.identifier, event.execution_ns, Status.PLANNED))
         elif isinstance(event, SetRule):
@@ -249,20 +245,20 @@ def test_commands_come_back_from_their_lines(request_id: bytes, text: str, execu
 def test_a_job_line_splits_into_its_values(
     request_id: bytes, text: str, status: Status, execution_ns: int
 ):
-    tokens = tokenize_reply(ztick.job_lines(request_id, [(text, status, execution_ns)]))
+    tokens = tokenize_reply(replies.job_lines(request_id, [(text, status, execution_ns)]))
     assert tokens == [request_id, text.encode(), status.word.encode(), b"%d" % execution_ns]
 
 
 @given(TEXTS, TEXTS, RUNNERS)
 def test_a_rule_line_makes_the_same_rule_again(identifier: str, pattern: str, runner):
-    line = ztick.rule_line(b"r1", identifier, pattern, runner)
+    line = rule_line(b"r1", identifier, pattern, runner)
     command = b"r1 RULE SET " + line.removeprefix(b"r1 ")
     assert ZtickParser().feed(command) == [SetRule(b"r1", identifier, pattern, runner)]
 
 
 @given(st.binary(max_size=20), TEXTS)
 def test_an_error_about_any_identifier_is_one_line(request_id: bytes, text: str):
-    reply = ztick.job_not_found(request_id, text)
+    reply = replies.job_not_found(request_id, text)
     head = quote(request_id) + b" ERROR not_found job "
     assert reply.startswith(head)
     rest = reply[len(head) :]
@@ -281,7 +277,7 @@ def test_no_refusal_holds_a_line_break(data: bytes):
     for words in (b"SET a %b", b"RULE SET a b %b x", b"RULE SET a b awf w %b x"):
         [event] = ZtickParser().feed(b"r1 " + words % token + b"\n")
         assert isinstance(event, RefusedCommand)
-        reply = ztick.settled(event)
+        reply = replies.settled(event)
         assert reply.count(b"\n") == 1
         assert b"\r" not in reply
         assert reply.startswith(b"r1 ERROR invalid_args ")

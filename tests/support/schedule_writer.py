@@ -12,7 +12,7 @@ from journeyman.engines.ztick.messages import Reply, StartRun
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Record
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.protocols.ztick import Set, SetRule
+from journeyman.protocols.ztick.commands import Set, SetRule
 from journeyman.servers.ztick.writer import Request, ZtickRecorder, ZtickWriter
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.writer_client import WriterClient

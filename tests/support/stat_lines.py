@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from journeyman.protocols.ztick import (
-    Metrics,
-)
+from journeyman.protocols.ztick.replies import Metrics
 
 STAT = Metrics(
     uptime_ns=1_500_000_000,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from journeyman.protocols import kestrel, workq, ztick
-from journeyman.protocols.events import HTTP, TLS, foreign
+from journeyman.protocols.events import HTTP, TLS, Auth, AuthRequired, foreign
 from journeyman.protocols.kestrel.commands import DeleteQueue, GetItem, Key
 from journeyman.protocols.workq.commands import Complaint, InspectServer, RefusedLine
-from journeyman.protocols.ztick import Auth, AuthRequired, Set, Stat
+from journeyman.protocols.ztick import commands
+from journeyman.protocols.ztick.commands import Set, Stat
 
 METHODS = ["GET", "POST", "PUT", "OPTIONS", "HEAD", "DELETE", "PATCH", "CONNECT", "TRACE"]
 HEADERS = [
@@ -134,8 +135,8 @@ def test_before_auth_http_is_told_from_a_missing_secret():
 @pytest.mark.parametrize(
     ("line", "command"),
     [
-        (b"r1 GET HTTP/1.1", ztick.Get(b"r1", "HTTP/1.1")),
-        (b"GET GET /path", ztick.Get(b"GET", "/path")),
+        (b"r1 GET HTTP/1.1", commands.Get(b"r1", "HTTP/1.1")),
+        (b"GET GET /path", commands.Get(b"GET", "/path")),
         (b"host:1 STAT", Stat(b"host:1")),
         (b"POST SET Host: 5", Set(b"POST", "Host:", 5)),
         (b"r: STAT", Stat(b"r:")),

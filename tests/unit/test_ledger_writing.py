@@ -27,7 +27,7 @@ from journeyman.protocols.workq.commands import (
     ResumeQueue,
     Touch,
 )
-from journeyman.protocols.ztick import Set
+from journeyman.protocols.ztick.commands import Set
 from journeyman.servers.core.group_commit import QUICK_IN_A_ROW
 from journeyman.servers.core.ledger import Ledger, open_ledger, unused_ledger_beside
 from journeyman.servers.core.server_log import ServerLog

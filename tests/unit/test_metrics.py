@@ -46,17 +46,17 @@ from journeyman.protocols.kestrel.commands import Confirm, Key
 from journeyman.protocols.kestrel.replies import ERROR
 from journeyman.protocols.workq.commands import Delete
 from journeyman.protocols.workq.replies import NOT_FOUND
-from journeyman.protocols.ztick import (
+from journeyman.protocols.ztick.commands import (
     ErrorCode,
     Get,
-    Metrics,
     RefusedCommand,
     Remove,
     RemoveRule,
     Set,
+    SetMany,
     Stat,
 )
-from journeyman.protocols.ztick.commands import SetMany
+from journeyman.protocols.ztick.replies import Metrics
 from journeyman.servers.core.holding import LogHolders
 from journeyman.servers.kestrel.metrics import KestrelMetrics
 from journeyman.servers.telemetry.metrics import (

@@ -11,7 +11,7 @@ from journeyman.clock import SystemClock
 from journeyman.config import parse_tokens
 from journeyman.engines.ztick.messages import DONE, JobNotFound
 from journeyman.errors import SnapshotGivenUp
-from journeyman.protocols.ztick import Metrics
+from journeyman.protocols.ztick.replies import Metrics
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.connection import LIST_STALL_S, PARSE_BYTES, WINDOW
 from journeyman.servers.core.server_log import ServerLog

@@ -11,7 +11,7 @@ from journeyman.config import TelemetrySettings
 from journeyman.engines.ztick.messages import DONE, JobNotFound, TriggerDue
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import Shell
-from journeyman.protocols.ztick import Get, Set
+from journeyman.protocols.ztick.commands import Get, Set
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.telemetry.metrics import Family
 from journeyman.servers.telemetry.telemetry import (

@@ -16,7 +16,7 @@ from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import DUE_LIMIT, StartRun, TriggerDue
 from journeyman.engines.ztick.rules import PrefixTree
 from journeyman.formats.ztick import Shell, Status
-from journeyman.protocols.ztick import Query, Set, SetRule
+from journeyman.protocols.ztick.commands import Query, Set, SetRule
 from journeyman.runners.contract import RunRequest, RunResult
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import LOOKS, IdleWatch

@@ -23,17 +23,17 @@ from journeyman.engines.ztick.messages import (
 from journeyman.errors import LogFull, LogPoisoned
 from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Shell, Status
-from journeyman.protocols.ztick import (
+from journeyman.protocols.ztick.commands import (
     ErrorCode,
     Get,
     Query,
     RefusedCommand,
     Remove,
     Set,
+    SetMany,
     SetRule,
     Stat,
 )
-from journeyman.protocols.ztick.commands import SetMany
 from journeyman.servers.core import group_commit
 from journeyman.servers.core.group_commit import (
     MAX_BATCH,

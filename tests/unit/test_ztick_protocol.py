@@ -5,17 +5,14 @@ from __future__ import annotations
 import pytest
 
 from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Redis, Shell, Status
-from journeyman.protocols import ztick
-from journeyman.protocols.ztick import (
-    LINE_LIMIT_BYTES,
-    Auth,
+from journeyman.protocols.events import Auth, AuthRequired
+from journeyman.protocols.ztick import LINE_LIMIT_BYTES, ZtickParser, replies
+from journeyman.protocols.ztick.commands import (
     AuthNotNeeded,
-    AuthRequired,
     ErrorCode,
     Event,
     Get,
     ListRules,
-    Metrics,
     Query,
     RefusedCommand,
     Remove,
@@ -24,10 +21,10 @@ from journeyman.protocols.ztick import (
     SetRule,
     Stat,
     TooLong,
-    ZtickParser,
 )
 from journeyman.protocols.ztick.parser import LineBuffer, tokenize
-from journeyman.protocols.ztick.replies import quote
+from journeyman.protocols.ztick.replies import Metrics, quote
+from journeyman.protocols.ztick.rules import rule_line
 
 
 def events(data: bytes, *, auth_required: bool = False) -> list[Event]:
@@ -236,7 +233,7 @@ def test_silence(line: bytes):
 def test_auth_where_it_is_not_needed_is_answered_ok(line: bytes):
     needless = event(line)
     assert isinstance(needless, AuthNotNeeded)
-    assert ztick.settled(needless) == b"OK\n"
+    assert replies.settled(needless) == b"OK\n"
 
 
 @pytest.mark.parametrize(
@@ -369,7 +366,7 @@ def test_what_is_no_moment_is_refused_not_run_at_once(words: bytes, reason: str)
 def test_a_refused_timestamp_of_any_bytes_can_be_answered():
     (refused,) = events(b'r1 SET a "\xff \\"\n"\n')
     assert isinstance(refused, RefusedCommand)
-    reply = ztick.settled(refused)
+    reply = replies.settled(refused)
     assert reply.startswith(b'r1 ERROR invalid_args invalid timestamp "')
 
 
@@ -525,15 +522,15 @@ def test_a_secret_is_not_in_the_repr():
 
 
 def test_replies_look_as_documented():
-    assert ztick.ok(b"req-1") == b"req-1 OK\n"
-    state = ztick.job_state(b"req-5", Status.PLANNED, 1711612800000000000)
+    assert replies.ok(b"req-1") == b"req-1 OK\n"
+    state = replies.job_state(b"req-5", Status.PLANNED, 1711612800000000000)
     assert state == b"req-5 OK planned 1711612800000000000\n"
-    line = ztick.job_lines(b"req-1", [("backup.daily", Status.EXECUTED, -5)])
+    line = replies.job_lines(b"req-1", [("backup.daily", Status.EXECUTED, -5)])
     assert line == b"req-1 backup.daily executed -5\n"
-    assert ztick.job_lines(b"r", [("a", Status.FAILED, 1), ("b c", Status.TRIGGERED, 2)]) == (
+    assert replies.job_lines(b"r", [("a", Status.FAILED, 1), ("b c", Status.TRIGGERED, 2)]) == (
         b'r a failed 1\nr "b c" triggered 2\n'
     )
-    assert ztick.job_lines(b"r", []) == b""
+    assert replies.job_lines(b"r", []) == b""
 
 
 @pytest.mark.parametrize(
@@ -552,35 +549,37 @@ def test_replies_look_as_documented():
     ],
 )
 def test_rule_lines_look_as_documented(runner, words: bytes):
-    line = ztick.rule_line(b"req-1", "rule.x", "x.", runner)
+    line = rule_line(b"req-1", "rule.x", "x.", runner)
     assert line == b"req-1 rule.x x. " + words + b"\n"
 
 
 def test_errors_look_as_documented():
-    assert ztick.job_not_found(b"r", "backup.daily") == (
+    assert replies.job_not_found(b"r", "backup.daily") == (
         b'r ERROR not_found job "backup.daily" does not exist\n'
     )
-    assert ztick.job_not_found(b"r", "a\x85\u2028b") == (
+    assert replies.job_not_found(b"r", "a\x85\u2028b") == (
         rb'r ERROR not_found job "a\x85\u2028b" does not exist' + b"\n"
     )
-    assert ztick.rule_not_found(b"r", 'a"b') == (b'r ERROR not_found rule "a\\"b" does not exist\n')
-    assert ztick.auth_denied(b"r") == b"r ERROR auth_denied insufficient namespace scope\n"
-    assert ztick.internal(b"r") == b"r ERROR internal\n"
+    assert replies.rule_not_found(b"r", 'a"b') == (
+        b'r ERROR not_found rule "a\\"b" does not exist\n'
+    )
+    assert replies.auth_denied(b"r") == b"r ERROR auth_denied insufficient namespace scope\n"
+    assert replies.internal(b"r") == b"r ERROR internal\n"
     (refused,) = events(b"req-3 SET backup.daily\n")
     assert isinstance(refused, RefusedCommand)
-    assert ztick.settled(refused) == (
+    assert replies.settled(refused) == (
         b"req-3 ERROR invalid_args missing required argument: timestamp\n"
     )
-    assert ztick.AUTH_OK == b"OK\n"
-    assert ztick.AUTH_REQUIRED == b"ERROR auth_required\n"
-    assert ztick.AUTH_FAILED == b"ERROR auth_failed\n"
+    assert replies.AUTH_OK == b"OK\n"
+    assert replies.AUTH_REQUIRED == b"ERROR auth_required\n"
+    assert replies.AUTH_FAILED == b"ERROR auth_failed\n"
 
 
 def test_a_request_id_that_needs_quotes_comes_back_in_quotes():
-    assert ztick.ok(b"two words") == b'"two words" OK\n'
-    assert ztick.ok(b"") == b'"" OK\n'
-    assert ztick.ok(b"\xff") == b"\xff OK\n"
-    assert ztick.error(b'a"', ErrorCode.INTERNAL) == b'"a\\"" ERROR internal\n'
+    assert replies.ok(b"two words") == b'"two words" OK\n'
+    assert replies.ok(b"") == b'"" OK\n'
+    assert replies.ok(b"\xff") == b"\xff OK\n"
+    assert replies.error(b'a"', ErrorCode.INTERNAL) == b'"a\\"" ERROR internal\n'
 
 
 def test_metrics_come_in_the_documented_order():
@@ -601,7 +600,7 @@ def test_metrics_come_in_the_documented_order():
         tls_enabled=True,
         framerate=512,
     )
-    assert ztick.metric_lines(b"req-1", metrics).decode().splitlines() == [
+    assert replies.metric_lines(b"req-1", metrics).decode().splitlines() == [
         "req-1 uptime_ns 60000000000",
         "req-1 connections 1",
         "req-1 jobs_total 42",

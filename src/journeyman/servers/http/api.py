@@ -42,7 +42,16 @@ from journeyman.engines.ztick.messages import (
 )
 from journeyman.errors import EncodeError, SnapshotGivenUp
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
-from journeyman.protocols.ztick import Get, ListRules, Query, Remove, RemoveRule, Set, SetRule, Stat
+from journeyman.protocols.ztick.commands import (
+    Get,
+    ListRules,
+    Query,
+    Remove,
+    RemoveRule,
+    Set,
+    SetRule,
+    Stat,
+)
 from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, read_timestamp
 from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.servers.core.connection import LIST_STALL_S

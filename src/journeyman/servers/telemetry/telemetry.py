@@ -31,7 +31,7 @@ from journeyman.config import TelemetrySettings
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import Runner
 from journeyman.formats.ztick.layout import runner_word
-from journeyman.protocols.ztick import Metrics as StatFigures
+from journeyman.protocols.ztick.replies import Metrics as StatFigures
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.telemetry.metrics import Family
 from journeyman.servers.ztick.metrics import COMMAND_WORDS, ServerMetrics, outcome_word

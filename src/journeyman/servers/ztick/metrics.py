@@ -30,9 +30,9 @@ from journeyman.engines.ztick.messages import (
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner
 from journeyman.formats.ztick.layout import runner_word
-from journeyman.protocols import ztick
-from journeyman.protocols.ztick import Metrics as StatFigures
+from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.commands import SetMany
+from journeyman.protocols.ztick.replies import Metrics as StatFigures
 from journeyman.protocols.ztick.timetables import TIMETABLE_COMMANDS
 from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.telemetry.metrics import (
@@ -50,18 +50,18 @@ from journeyman.servers.telemetry.metrics import (
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 COMMAND_WORDS: dict[type, str] = {
-    ztick.Set: "set",
+    commands.Set: "set",
     SetMany: "set",
-    ztick.SetRule: "rule_set",
-    ztick.Get: "get",
-    ztick.Query: "query",
-    ztick.Remove: "remove",
-    ztick.RemoveRule: "remove_rule",
-    ztick.ListRules: "list_rules",
-    ztick.Stat: "stat",
+    commands.SetRule: "rule_set",
+    commands.Get: "get",
+    commands.Query: "query",
+    commands.Remove: "remove",
+    commands.RemoveRule: "remove_rule",
+    commands.ListRules: "list_rules",
+    commands.Stat: "stat",
     **{command: f"timetable_{word}" for word, command in TIMETABLE_COMMANDS.items()},
-    ztick.RefusedCommand: "refused",
-    ztick.AuthNotNeeded: "auth",
+    commands.RefusedCommand: "refused",
+    commands.AuthNotNeeded: "auth",
 }
 
 _OK = "ok"
@@ -71,14 +71,14 @@ _COMPACTION_STATES = ("idle", "running", "success", "failure")
 def outcome_word(reply_type: type) -> str:
     """``ok``, or the word after ERROR in the answer that this type of reply becomes."""
     if reply_type in (JobNotFound, RuleNotFound, TimetableNotFound):
-        return ztick.ErrorCode.NOT_FOUND.value
+        return commands.ErrorCode.NOT_FOUND.value
     if reply_type is TimetableRefused:
-        return ztick.ErrorCode.INVALID_ARGS.value
+        return commands.ErrorCode.INVALID_ARGS.value
     if reply_type is OutOfScope:
-        return ztick.ErrorCode.AUTH_DENIED.value
+        return commands.ErrorCode.AUTH_DENIED.value
     if reply_type is type(None):  # only what was refused has no reply
-        return ztick.ErrorCode.INVALID_ARGS.value
-    return ztick.ErrorCode.INTERNAL.value if issubclass(reply_type, JourneymanError) else _OK
+        return commands.ErrorCode.INVALID_ARGS.value
+    return commands.ErrorCode.INTERNAL.value if issubclass(reply_type, JourneymanError) else _OK
 
 
 class ServerMetrics:

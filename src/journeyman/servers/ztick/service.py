@@ -45,7 +45,7 @@ from journeyman.logs.catalog import load_order
 from journeyman.logs.ledger.times import MarkWriter
 from journeyman.logs.ztick.compaction import Compactor
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.protocols.ztick import Metrics
+from journeyman.protocols.ztick.replies import Metrics
 from journeyman.runners.contract import Runner
 from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.core.server_log import tell_recovery

@@ -38,7 +38,7 @@ from journeyman.engines.ztick.messages import (
     TimetableView,
     ZtickStats,
 )
-from journeyman.protocols import ztick
+from journeyman.protocols.ztick import ZtickParser, commands, replies
 from journeyman.protocols.ztick.commands import (
     BackfillTimetable,
     ListTimetables,
@@ -49,6 +49,7 @@ from journeyman.protocols.ztick.commands import (
 )
 from journeyman.protocols.ztick.fast_path import feed
 from journeyman.protocols.ztick.replies import line, timetable_not_found
+from journeyman.protocols.ztick.rules import rule_line
 from journeyman.protocols.ztick.timetables import NOTHING, words_of
 from journeyman.servers.core.connection import Answer, Connection, PortContext
 
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from journeyman.servers.ztick.writer import Request
 
 _ALONE = {
-    *(ztick.Query, ztick.ListRules, ListTimetables),
+    *(commands.Query, commands.ListRules, ListTimetables),
     *(SetTimetable, NextOfTimetable, BackfillTimetable, RunTimetable),  # up to some ms each
 }
 RULES_A_SLICE = 100
@@ -66,7 +67,7 @@ RULES_A_SLICE = 100
 class ZtickContext(PortContext):
     """What all sessions of the schedule share. ``metrics`` adds the server's figures to STAT's."""
 
-    metrics: Callable[[ZtickStats], ztick.Metrics] = field(kw_only=True)
+    metrics: Callable[[ZtickStats], replies.Metrics] = field(kw_only=True)
 
 
 class ZtickSession(Connection):
@@ -76,17 +77,17 @@ class ZtickSession(Connection):
 
     _around: ZtickContext
 
-    welcome = ztick.AUTH_OK
-    secret_is_wrong = ztick.AUTH_FAILED
-    secret_is_missing = ztick.AUTH_REQUIRED
-    last_event = ztick.TooLong
+    welcome = replies.AUTH_OK
+    secret_is_wrong = replies.AUTH_FAILED
+    secret_is_missing = replies.AUTH_REQUIRED
+    last_event = commands.TooLong
     why_last = "a line is too long"
 
     def __init__(self, around: ZtickContext) -> None:
         super().__init__(around)
-        self._parser = ztick.ZtickParser(auth_required=around.access.tokens is not None)
+        self._parser = ZtickParser(auth_required=around.access.tokens is not None)
 
-    def _parse(self, data: bytes) -> list[ztick.Event]:
+    def _parse(self, data: bytes) -> list[commands.Event]:
         return feed(self._parser, data)
 
     def _stands_alone(self, event: Any) -> bool:
@@ -98,13 +99,13 @@ class ZtickSession(Connection):
     def namespace(self) -> str:
         return self.token.namespace if self.token is not None else ALL_NAMESPACES
 
-    def denies(self, command: ztick.SetRule | SetTimetable) -> ztick.RefusedCommand | None:
+    def denies(self, command: commands.SetRule | SetTimetable) -> commands.RefusedCommand | None:
         """The token may not have such a rule, or a timetable with such a runner."""
         if self.token is None or command.runner is None:
             return None
         reason = self.token.refuses(command.runner)
         return (
-            ztick.RefusedCommand(command.request_id, ztick.ErrorCode.AUTH_DENIED, reason)
+            commands.RefusedCommand(command.request_id, commands.ErrorCode.AUTH_DENIED, reason)
             if reason
             else None
         )
@@ -113,43 +114,43 @@ class ZtickSession(Connection):
         if type(request) is SetMany:
             rows = request.rows
             if len(rows) == 1:
-                return rows[0][0] + ztick.OK
-            return b"".join([row[0] + ztick.OK for row in rows])
+                return rows[0][0] + replies.OK
+            return b"".join([row[0] + replies.OK for row in rows])
         if reply is DONE:  # nearly always, so it is asked first
-            return ztick.ok(request.request_id)
-        if isinstance(request, ztick.SETTLED):
-            return ztick.settled(request)
+            return replies.ok(request.request_id)
+        if isinstance(request, commands.SETTLED):
+            return replies.settled(request)
         return answer(request, reply, self._around.metrics)
 
     def render_failure(self, request: Request) -> Answer:
         if type(request) is SetMany:
-            return b"".join([ztick.internal(row[0]) for row in request.rows])
-        return ztick.internal(request.request_id)
+            return b"".join([replies.internal(row[0]) for row in request.rows])
+        return replies.internal(request.request_id)
 
 
 def answer(
-    command: ztick.Command, reply: Reply | None, metrics: Callable[[ZtickStats], ztick.Metrics]
+    command: commands.Command, reply: Reply | None, metrics: Callable[[ZtickStats], replies.Metrics]
 ) -> Answer:
     """``metrics`` adds to the engine's figures those of the server."""
     request_id = command.request_id
     if isinstance(reply, Accepted):
-        return ztick.ok(request_id)
+        return replies.ok(request_id)
     if isinstance(reply, ScheduledJobState):
-        return ztick.job_state(request_id, reply.status, reply.execution_ns)
+        return replies.job_state(request_id, reply.status, reply.execution_ns)
     if isinstance(reply, JobNotFound):
-        return ztick.job_not_found(request_id, reply.identifier)
+        return replies.job_not_found(request_id, reply.identifier)
     if isinstance(reply, Reserved):
-        return ztick.reserved(request_id, reply.identifier)
+        return replies.reserved(request_id, reply.identifier)
     if isinstance(reply, RuleNotFound):
-        return ztick.rule_not_found(request_id, reply.identifier)
+        return replies.rule_not_found(request_id, reply.identifier)
     if isinstance(reply, OutOfScope):
-        return ztick.auth_denied(request_id)
+        return replies.auth_denied(request_id)
     if isinstance(reply, JobListing):
         return _jobs(request_id, reply)
     if isinstance(reply, RuleListing):
         return _rules(request_id, reply)
     if isinstance(reply, ZtickStats):
-        return ztick.metric_lines(request_id, metrics(reply)) + ztick.ok(request_id)
+        return replies.metric_lines(request_id, metrics(reply)) + replies.ok(request_id)
     return _of_timetable(request_id, reply)
 
 
@@ -157,7 +158,7 @@ def _of_timetable(request_id: bytes, reply: Reply | None) -> Answer:
     if isinstance(reply, TimetableNotFound):
         return timetable_not_found(request_id, reply.identifier)
     if isinstance(reply, TimetableRefused):
-        return ztick.error(request_id, ztick.ErrorCode.INVALID_ARGS, reply.reason)
+        return replies.error(request_id, commands.ErrorCode.INVALID_ARGS, reply.reason)
     if isinstance(reply, TimetableRun):
         return line(request_id, ["OK", reply.identifier])
     if isinstance(reply, TimetableView):
@@ -170,9 +171,9 @@ def _of_timetable(request_id: bytes, reply: Reply | None) -> Answer:
         return _with_ok(request_id, slices)
     if isinstance(reply, NextFirings):
         rows = ([each.local, each.utc, each.warning] for each in reply.firings)
-        return b"".join(line(request_id, row) for row in rows) + ztick.ok(request_id)
+        return b"".join(line(request_id, row) for row in rows) + replies.ok(request_id)
     if isinstance(reply, Backfilled):
-        return b"".join(line(request_id, _backfill_words(row)) for row in reply.rows) + ztick.ok(
+        return b"".join(line(request_id, _backfill_words(row)) for row in reply.rows) + replies.ok(
             request_id
         )
     raise AssertionError(f"not a reply for clients: {reply!r}")
@@ -190,7 +191,7 @@ def _backfill_words(row: BackfillItem) -> list[str]:
 
 
 def _jobs(request_id: bytes, listing: JobListing) -> Iterator[bytes]:
-    return _with_ok(request_id, (ztick.job_lines(request_id, rows) for rows in listing))
+    return _with_ok(request_id, (replies.job_lines(request_id, rows) for rows in listing))
 
 
 def _rules(request_id: bytes, listing: RuleListing) -> Iterator[bytes]:
@@ -199,7 +200,7 @@ def _rules(request_id: bytes, listing: RuleListing) -> Iterator[bytes]:
     return _with_ok(
         request_id,
         (
-            b"".join(ztick.rule_line(request_id, r.identifier, r.pattern, r.runner) for r in some)
+            b"".join(rule_line(request_id, r.identifier, r.pattern, r.runner) for r in some)
             for some in slices
         ),
     )
@@ -211,4 +212,4 @@ def _with_ok(request_id: bytes, slices: Iterator[bytes]) -> Iterator[bytes]:
     for each in slices:
         yield held_back
         held_back = each
-    yield held_back + ztick.ok(request_id)
+    yield held_back + replies.ok(request_id)

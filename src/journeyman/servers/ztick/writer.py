@@ -36,24 +36,22 @@ from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Record
 from journeyman.logs.appender import in_blocks
 from journeyman.logs.ledger.times import FLUSH_NS, MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.protocols.ztick import (
-    LINE_LIMIT_BYTES,
+from journeyman.protocols.ztick import LINE_LIMIT_BYTES
+from journeyman.protocols.ztick.commands import (
     SETTLED,
+    BackfillTimetable,
     Command,
+    PauseTimetable,
     Remove,
     RemoveRule,
-    Set,
-    SetRule,
-    Settled,
-)
-from journeyman.protocols.ztick.commands import (
-    BackfillTimetable,
-    PauseTimetable,
     RemoveTimetable,
     ResumeTimetable,
     RunTimetable,
+    Set,
     SetMany,
+    SetRule,
     SetTimetable,
+    Settled,
 )
 from journeyman.servers.core.group_commit import (
     MAX_BATCH,

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from journeyman import __version__
 from journeyman.config import all_settings
-from journeyman.protocols.ztick import Stat
+from journeyman.protocols.ztick.commands import Stat
 from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.fields import time_text
