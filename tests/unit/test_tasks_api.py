@@ -21,12 +21,12 @@ import journeyman as jm
 from journeyman.cli.worker import one_process
 from journeyman.client import CannotConnect, ConnectionFailed, InvalidRequest, TimedOut
 from journeyman.errors import UsageError
-from journeyman.tasks.envelope import Envelope, UnreadableJob
+from journeyman.tasks.envelope import MAX_CALLS, Envelope, Failure, UnreadableJob
 from journeyman.tasks.options import Rate
-from journeyman.tasks.running import Delivery, prepare
+from journeyman.tasks.running import Dead, Delivery, failed, prepare
 from journeyman.tasks.server import ServerBroker
 from journeyman.tasks.task import stable_id
-from journeyman.tasks.worker import QueueShare
+from journeyman.tasks.worker import QueueShare, Worker
 from journeyman.tasks.worker.program import load_app
 
 JSON_VALUES = st.recursive(
@@ -283,6 +283,53 @@ def test_a_version_that_this_worker_does_not_know_is_unreadable(version):
     members = {"v": version, "task": "t", "args": [], "kwargs": {}}
     with pytest.raises(UnreadableJob):
         Envelope.decode(json.dumps(members).encode(), jm.JsonCodec())
+
+
+def test_an_unreadable_job_says_so_in_few_words_and_few_results_are_fetched_for_it():
+    members: dict[str, Any] = {"v": 1, "task": "t", "kwargs": {}}
+    long = {"args": [{"$type": "datetime", "value": "x" * 100_000}]}
+    many = {"args": [], "gather": [str(stable_id("a"))] * (MAX_CALLS + 1)}
+    for each in (long, many):
+        with pytest.raises(UnreadableJob) as caught:
+            Envelope.decode(json.dumps(members | each).encode(), jm.JsonCodec())
+        assert len(str(caught.value)) < 300
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_an_exception_without_a_text_fails_its_job():
+    """Without an outcome its worker would renew the lease for ever."""
+    prepared = prepare(jm.App(), Delivery(str(stable_id("a")), "q", b"{}"))
+    outcome = failed(prepared, Unprintable())
+    assert isinstance(outcome, Dead)
+    assert outcome.failure.error == "Unprintable"
+
+
+def test_a_stop_iteration_out_of_a_thread_fails_its_job():
+    """A future refuses it: the job would never end."""
+
+    async def run() -> None:
+        worker = Worker.__new__(Worker)
+        worker._loop = asyncio.get_running_loop()
+        worker._run_in_thread = lambda _, ended: ended(None, StopIteration("empty"))  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await asyncio.wait_for(worker._in_thread(None), 60)  # type: ignore[arg-type]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("result", [b"[" * 100_000, b'{"error": 5, "message": []}', b"\xff"])
+def test_a_failure_that_another_worker_wrote_is_shown_as_it_is(result: bytes):
+    assert Failure.decode(result) == Failure("Failed", result.decode("utf-8", "replace"))
+
+
+def test_no_retry_is_asked_for_that_the_server_would_refuse():
+    assert jm.Retry(after=timedelta(days=1)).after_s == 86_400
+    with pytest.raises(UsageError, match="at most 86400 s"):
+        jm.Retry(after=timedelta(days=2))
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from journeyman.errors import JourneymanError, UsageError
 
 VERSION = 1
 MAX_BYTES = 1_048_576  # of a payload, and of a result
+MAX_CALLS = 1000  # of a group that is followed by a task; the server waits for no more
 _SHOWN_TRACEBACK = 20_000  # characters, from its end
 
 
@@ -119,7 +120,7 @@ def _untagged(members: dict[str, Any]) -> Any:
         case {"$type": str(name), "value": str(text), **others} if not others and name in _READ:
             try:
                 return _READ[name](text)
-            except ArithmeticError as error:
+            except (ValueError, ArithmeticError) as error:  # some hold all of the text
                 raise ValueError(f"not a {name}: {text[:60]!r}") from error
         case {"$type": "dict", "value": [[str(one), first], [str(other), second]], **others} if (
             not others and {one, other} == {"$type", "value"}
@@ -179,7 +180,7 @@ class Envelope:
                 _of(dict, members["kwargs"]),
                 _of(dict, members.get("trace") or {}),
                 tuple(_follower(each) for each in _of(_LISTS, members.get("then") or ())),
-                tuple(str(UUID(each)) for each in _of(_LISTS, members.get("gather") or ())),
+                _ids(_of(_LISTS, members.get("gather") or ())),
                 members.get("even_failed") is True,
             )
         except (*_UNREADABLE, AttributeError, RecursionError) as error:
@@ -201,6 +202,13 @@ def _of(kind: type | tuple[type, ...], value: Any) -> Any:
         name = "list" if isinstance(kind, tuple) else kind.__name__
         raise TypeError(f"there must be a {name}, not {repr(value)[:60]}")
     return value
+
+
+def _ids(values: list[Any]) -> tuple[str, ...]:
+    """Of a group: their results are in memory together."""
+    if len(values) > MAX_CALLS:
+        raise ValueError(f"it follows {len(values)} jobs, at most {MAX_CALLS} are possible")
+    return tuple(str(UUID(each)) for each in values)
 
 
 def _follower(members: Any) -> dict[str, Any]:
@@ -244,8 +252,9 @@ class Failure:
             return cls("WorkerLost", "the worker died or hung, and no attempt is left")
         try:
             members = json.loads(data)
-            return cls(members["error"], members["message"], members.get("traceback", ""))
-        except (ValueError, KeyError, TypeError, AttributeError):
+            texts = members["error"], members["message"], members.get("traceback", "")
+            return cls(*(_of(str, each) for each in texts))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return cls("Failed", data.decode("utf-8", "replace"))
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ from uuid import UUID
 
 from journeyman.errors import UsageError
 from journeyman.tasks.broker import JobEnding, Order
-from journeyman.tasks.envelope import Codec, Failure
+from journeyman.tasks.envelope import MAX_CALLS, Codec, Failure
 from journeyman.tasks.jobs import Job, aended_values, ended_values, value_of
 from journeyman.tasks.options import Seconds
 from journeyman.tasks.task import Call, Task, next_id
@@ -39,7 +39,6 @@ Q = ParamSpec("Q")
 T = TypeVar("T")
 U = TypeVar("U")
 
-MAX_CALLS = 1000  # of a group; the server waits for no more
 ASKED_AT_ONCE = 100  # for their results
 
 

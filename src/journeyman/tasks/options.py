@@ -235,10 +235,13 @@ def filled(template: str, arguments: Mapping[str, Any], task: str) -> str:
         ) from None
 
 
-def seconds(name: str, value: Seconds) -> float:
+def seconds(name: str, value: Seconds, most: float = 1e10) -> float:
     found: Any = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 1e10:
-        raise UsageError(f"{name} must be a positive number of seconds or a timedelta: {value!r}")
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found <= most:
+        raise UsageError(
+            f"{name} must be a positive number of seconds or a timedelta, at most {most:.0f} s:"
+            f" {value!r}"
+        )
     return float(found)
 
 

@@ -26,7 +26,7 @@ from journeyman.tasks.broker import JobEnding, Order
 from journeyman.tasks.envelope import MAX_BYTES, Envelope, Failure, UnreadableJob, written
 from journeyman.tasks.flows import ended, following_order
 from journeyman.tasks.jobs import CurrentJob, FailedJob, set_current, value_of
-from journeyman.tasks.options import Options, Seconds, max_attempts_of, seconds
+from journeyman.tasks.options import MAX_DELAY_S, Options, Seconds, max_attempts_of, seconds
 from journeyman.tasks.task import AnyTask, stable_id
 from journeyman.units import MS_PER_S
 
@@ -35,11 +35,12 @@ _SHOWN_NAME = 100  # characters
 
 
 class Retry(JourneymanError):
-    """Raise it in a task to be tried again, after ``after`` seconds instead of the backoff."""
+    """Raise it in a task to be tried again, after ``after`` seconds instead of the backoff: a day
+    at most."""
 
     def __init__(self, reason: str = "retry", *, after: Seconds | None = None) -> None:
         super().__init__(reason)
-        self.after_s = None if after is None else seconds("after", after)
+        self.after_s = None if after is None else seconds("after", after, MAX_DELAY_S)
 
 
 class GiveUp(JourneymanError):
@@ -262,12 +263,19 @@ def tell_failure(app: App, dead: Dead) -> None:
 
 def _described(error: BaseException) -> Failure:
     if isinstance(error, Retry | GiveUp | UnreadableJob | JobTimeout | WorkerLost):
-        return Failure(type(error).__name__, str(error))
+        return Failure(type(error).__name__, _text_of(error))
     frames = error.__traceback__
     while frames is not None and frames.tb_next is not None and _is_ours(frames):
         frames = frames.tb_next  # the first lines of the report are those of the task
     text = "".join(traceback.format_exception(type(error), error, frames))
-    return Failure(type(error).__name__, str(error), text)
+    return Failure(type(error).__name__, _text_of(error), text)
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - code of the user; without an outcome the job would hang
+        return "its text cannot be made"
 
 
 def _is_ours(frames: TracebackType) -> bool:

@@ -364,21 +364,20 @@ class Worker:
 
     async def _in_thread(self, held: Held) -> Any:
         """The function of a task whose middleware runs on the loop."""
-        done: asyncio.Future[Any] = self._loop.create_future()
+        done: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
 
         def settle(value: Any, error: BaseException | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(value)
-            else:
-                done.set_exception(error)
+            if not done.done():
+                done.set_result((value, error))  # not set_exception, which refuses StopIteration
 
         def ended(value: Any, error: BaseException | None) -> None:
             self._loop.call_soon_threadsafe(settle, value, error)
 
         self._run_in_thread(held, ended)
-        return await done
+        value, error = await done
+        if error is not None:
+            raise error
+        return value
 
     # -- outcomes ----------------------------------------------------------------------------------
 
