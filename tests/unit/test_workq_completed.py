@@ -144,6 +144,7 @@ def test_parents_that_are_too_large_together_are_read_bit_by_bit_while_others_ar
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(completed_jobs, "READ_FIRST", 1)
+    monkeypatch.setattr(completed_jobs, "LOOKUP_BYTES", 0)
     monkeypatch.setattr(completed_jobs, "READ_BYTES", 1)
 
     async def test() -> None:
@@ -161,6 +162,20 @@ def test_parents_that_are_too_large_together_are_read_bit_by_bit_while_others_ar
         assert not bench.queue.elsewhere
 
     run(test)
+
+
+def test_few_parents_are_looked_for_at_a_time_though_there_are_none():
+    """Tens of thousands, in a large store, would take seconds, and all others would wait."""
+    parents = completed_jobs.READ_BYTES // completed_jobs.LOOKUP_BYTES + 1000
+    store = Storage(MemoryBackend(), "memory")
+    completed = completed_jobs.CompletedJobs(store, WorkqEngine())
+    asked = [child(number, *range(number, number + 1000)) for number in range(0, parents, 1000)]
+    for has_more in (True, False):
+        read = completed.prepare(asked)
+        assert read is not None
+        read()
+        completed.bring(0)
+        assert completed.has_unread is has_more
 
 
 @pytest.mark.parametrize("crowd", [1, 500])

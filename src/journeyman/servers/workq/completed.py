@@ -62,6 +62,7 @@ from journeyman.units import MIB
 READ_FIRST: Final = 16  # jobs; then twice as many, and so on
 READ_AT_ONCE: Final = 128
 READ_BYTES: Final = 16 * MIB  # of payloads and results, about, for one batch
+LOOKUP_BYTES: Final = 4096  # what a job counts besides: to find none takes its time too
 LOOKED_AT_ONCE: Final = 500  # jobs of a page
 CROWD: Final = 500  # jobs of one millisecond that are read together
 _MS_BYTES: Final = 8  # at the beginning of a place
@@ -137,6 +138,7 @@ class CompletedJobs:
         try:
             while at < len(job_ids) and size < READ_BYTES:
                 some = job_ids[at : at + count]
+                size += LOOKUP_BYTES * len(some)
                 for record in self._storage.get_jobs([UUID(bytes=each) for each in some])[0]:
                     size += len(record.payload) + sum(len(text) for _, text in record.extra)
                     job = _job(record)
