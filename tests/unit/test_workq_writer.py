@@ -167,6 +167,26 @@ def test_loop_does_not_wait_for_the_sync_of_a_large_batch():
     run(test)
 
 
+def with_options(number: int, options: AddOptions, payload: bytes = b"") -> Add:
+    return add(number, payload=payload)._replace(options=options)
+
+
+def test_loop_does_not_wait_for_the_sync_of_a_large_job_that_a_short_command_adds():
+    async def test() -> None:
+        bench, client = Bench(), Caller()
+        bench.journal.wait = Wait.SYNC
+        large = with_options(1, AddOptions(after=(job_id(0),)), bytes(QUICK_BYTES + 1024))
+        assert await bench.ask(client, add(0), large) == [DONE, DONE]
+        for number in range(2, QUICK_IN_A_ROW + 3):
+            assert await bench.ask(client, add(number)) == [DONE]
+        assert await bench.ask(client, Complete(job_id(0), b"")) == [DONE]
+        before, last = bench.journal.threads[-2:]
+        assert before == threading.current_thread().name
+        assert last != before
+
+    run(test)
+
+
 @pytest.mark.parametrize("requeue", [Requeue(job_id(0)), RequeueAll("q", 10)])
 def test_loop_does_not_wait_for_the_sync_of_what_is_requeued(requeue: Requeue | RequeueAll):
     """It is written again, and may be large."""
