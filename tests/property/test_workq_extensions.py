@@ -27,14 +27,8 @@ from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from journeyman.storage.folded import folded_ledger
 from tests.support.effort import cases
-from tests.support.workq_extension_machine import (
-    IDS,
-    MS,
-    ExtensionMachine,
-    ExtensionsInLog,
-    Model,
-    PlainJob,
-)
+from tests.support.workq_extension_machine import IDS, ExtensionMachine, ExtensionsInLog
+from tests.support.workq_extension_model import MS, Model, PlainJob
 
 
 class CountingModel(Model):

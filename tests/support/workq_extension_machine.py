@@ -1,14 +1,13 @@
 """Extensions of the work queue beside a plain model: leases, touches, retries, limits, children.
 
-The model is given the same commands, and is told which client got which job where several could
-have been; it says whether that was allowed, what every reply is, and what every job is like. Before
-and after each command all that is due is decided, so that nothing is left to the next one.
+The model is given the same commands, and which client got which job where several could have been;
+it says whether that was allowed, what every reply is, and what every job is like. Before and after
+each command all that is due is decided, so that nothing is left to the next one.
 """
 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
 from itertools import count
 
 import hypothesis.strategies as st
@@ -21,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
-from journeyman.engines.workq.extensions import FAMILIES, JobOptions, LoadedExtensions
+from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
 from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue
 from journeyman.folds import ledger as ledger_fold
@@ -58,10 +57,8 @@ from journeyman.protocols.workq.replies import (
     Requeued,
 )
 from tests.support.workq_engine import decide_fast
+from tests.support.workq_extension_model import COMPLETED, FAILED, LEASED, NEW, UNFINISHED, Model
 
-MS = 1_000_000
-NEW, COMPLETED, FAILED, PENDING, LEASED = range(5)
-UNFINISHED = (NEW, PENDING, LEASED)
 IDS = tuple(bytes.fromhex(f"0000000a00004000800000000000000{n}") for n in range(7))
 NAMES = ("a", "a", "a", "b")
 MAX_TURNS = 100  # of WorkqDue, until nothing is due
@@ -90,247 +87,6 @@ limits = st.sampled_from(
         Limits(key_concurrency=1, key_rate=1, key_per_ms=60),
     )
 )
-
-
-@dataclass(slots=True)
-class PlainJob:
-    add: Add
-    place: int
-    expires_ns: int
-    state: int = NEW
-    attempts: int = 0
-    fails: int = 0
-    ready_ns: int = 0
-    ends_ns: int = 0  # of the lease
-    started_ns: int = 0
-    touched: bool = False
-    result: bytes | None = None
-
-    @property
-    def added_ns(self) -> int:
-        return self.expires_ns - self.add.ttl_ms * MS
-
-    @property
-    def key(self) -> str:
-        return "" if self.add.options is None else self.add.options.key
-
-
-@dataclass(slots=True)
-class PlainChild:
-    add: Add
-    left: set[bytes]
-    failed: bool = False
-
-
-@dataclass(slots=True)
-class Model:
-    now_ns: int
-    jobs: dict[bytes, PlainJob] = field(default_factory=dict)
-    children: dict[bytes, PlainChild] = field(default_factory=dict)
-    limits: dict[str, Limits] = field(default_factory=dict)
-    starts: dict[str, list[int]] = field(default_factory=dict)  # that the engine counts
-    logged: dict[str, list[int]] = field(default_factory=dict)  # that a restart counts
-    key_starts: dict[tuple[str, str], list[int]] = field(default_factory=dict)
-    logged_ids: list[tuple[bytes, str, int]] = field(default_factory=list)
-    waiters: dict[int, Lease] = field(default_factory=dict)
-    results: dict[int, bytes] = field(default_factory=dict)  # clients that wait for a result
-    answers: dict[int, Reply] = field(default_factory=dict)  # to those
-    places: int = 0
-
-    # -- who may have what --
-
-    def leased(self, name: str, key: str | None = None) -> int:
-        return sum(
-            job.state == LEASED and job.add.name == name and key in (None, job.key)
-            for job in self.jobs.values()
-        )
-
-    def is_open(self, name: str) -> bool:
-        found = self.limits.get(name, NO_LIMITS)
-        if 0 < found.concurrency <= self.leased(name):
-            return False
-        recent = [at for at in self.starts.get(name, ()) if at + found.per_ms * MS > self.now_ns]
-        return not found.rate or len(recent) < found.rate
-
-    def eligible(self, name: str) -> list[PlainJob]:
-        """In their order."""
-        if not self.is_open(name):
-            return []
-        ready = [
-            job
-            for job in self.jobs.values()
-            if job.add.name == name and job.state in (NEW, PENDING) and not job.ready_ns
-        ]
-        free = [job for job in ready if not job.key or self.has_room(name, job.key)]
-        return sorted(free, key=lambda job: job.place)
-
-    def has_room(self, name: str, key: str) -> bool:
-        found = self.limits.get(name, NO_LIMITS)
-        if 0 < found.key_concurrency <= self.leased(name, key):
-            return False
-        starts = self.key_starts.get((name, key), ())
-        recent = [at for at in starts if at + found.key_per_ms * MS > self.now_ns]
-        return not found.key_rate or len(recent) < found.key_rate
-
-    def give(self, job: PlainJob) -> None:
-        assert job in self.eligible(job.add.name)
-        job.state, job.touched = LEASED, False
-        job.attempts += 1
-        job.started_ns = self.now_ns
-        job.ends_ns = self.now_ns + job.add.ttr_ms * MS
-        self.starts.setdefault(job.add.name, []).append(self.now_ns)
-        self.logged.setdefault(job.add.name, []).append(self.now_ns)
-        self.key_starts.setdefault((job.add.name, job.key), []).append(self.now_ns)
-        self.logged_ids.append((job.add.job_id, job.add.name, self.now_ns))
-
-    # -- commands --
-
-    def add(self, command: Add) -> Reply:
-        options = command.options or AddOptions()
-        former = self.jobs.get(command.job_id)
-        if command.job_id in self.children or (
-            former is not None and not self.makes_room(former, command, options)
-        ):
-            return RefusedLine(Complaint.DUPLICATE_JOB)
-        if former is not None:
-            self.end(command.job_id)
-        if not options.after:
-            self.begin(command)
-            return DONE
-        if any(p not in self.jobs and p not in self.children for p in options.after):
-            return RefusedLine(Complaint.NO_PARENT)
-        self.children[command.job_id] = PlainChild(command, set(options.after))
-        for parent in options.after:
-            if parent in self.jobs and self.jobs[parent].state not in UNFINISHED:
-                self.tell_children(parent, self.jobs[parent].state == COMPLETED)
-        self.settle()
-        return DONE
-
-    def makes_room(self, former: PlainJob, command: Add, options: AddOptions) -> bool:
-        if former.state in UNFINISHED or not options.replaces_finished:
-            return False
-        if options.unless_same and former.add.payload == command.payload:
-            return False
-        return former.state == FAILED or self.now_ns >= former.added_ns + options.unique_ms * MS
-
-    def begin(self, command: Add) -> PlainJob:
-        self.places += 1
-        job = PlainJob(command, self.places, self.now_ns + command.ttl_ms * MS)
-        self.jobs[command.job_id] = job
-        return job
-
-    def finish(self, job_id: bytes, *, success: bool, result: bytes = b"") -> None:
-        job = self.jobs[job_id]
-        job.state, job.result = COMPLETED if success else FAILED, result
-        self.answer(job_id, Finished(job_id, success, result))
-        self.tell_children(job_id, success)
-        self.settle()
-
-    def fail(self, command: Fail) -> Reply:
-        job = self.jobs.get(command.job_id)
-        if job is None:
-            return NOT_FOUND
-        if job.state not in UNFINISHED:
-            return RefusedLine(Complaint.DUPLICATE_RESULT)
-        if command.attempt not in (0, job.attempts):
-            return RefusedLine(Complaint.LEASED_AGAIN)
-        job.fails += 1
-        add = job.add
-        is_last = job.fails >= add.max_fails or 0 < add.max_attempts <= job.attempts
-        if is_last or command.is_final:
-            self.finish(command.job_id, success=False, result=command.result)
-        else:
-            self.wait_again(job, command.delay_ms)
-        return DONE
-
-    def wait_again(self, job: PlainJob, delay_ms: int | None = None) -> None:
-        delay_ms = job.add.retry_delay_ms if delay_ms is None else delay_ms
-        job.state, job.ready_ns = PENDING, self.now_ns + delay_ms * MS if delay_ms else 0
-
-    def touch(self, command: Touch) -> Reply:
-        job = self.jobs.get(command.job_id)
-        if job is None:
-            return NOT_FOUND
-        if job.state != LEASED:
-            return RefusedLine(Complaint.NOT_LEASED)
-        ttr_ms = job.add.ttr_ms if command.ttr_ms is None else command.ttr_ms
-        job.ends_ns, job.touched = self.now_ns + ttr_ms * MS, True
-        return DONE
-
-    def delete(self, job_id: bytes) -> Reply:
-        if job_id not in self.jobs and job_id not in self.children:
-            return NOT_FOUND
-        self.end(job_id)
-        return DONE
-
-    def end(self, job_id: bytes) -> None:
-        """The job or child is gone."""
-        job = self.jobs.pop(job_id, None)
-        if job is None:
-            del self.children[job_id]
-        self.answer(job_id, NOT_FOUND)
-        self.tell_children(job_id, job is not None and job.state == COMPLETED)
-        self.settle()
-
-    def answer(self, job_id: bytes, reply: Reply) -> None:
-        for client in [each for each, awaited in self.results.items() if awaited == job_id]:
-            del self.results[client]
-            self.answers[client] = reply
-
-    def requeue(self, job_id: bytes) -> Reply:
-        job = self.jobs.get(job_id)
-        if job is None:
-            return NOT_FOUND
-        if job.state != FAILED:
-            return RefusedLine(Complaint.NOT_DEAD)
-        self.begin(job.add)
-        return DONE
-
-    def tell_children(self, parent: bytes, succeeded: bool) -> None:
-        for child in self.children.values():
-            if parent in child.left:
-                child.left.discard(parent)
-                even_failed = child.add.options is not None and child.add.options.even_failed
-                child.failed |= not succeeded and not even_failed
-
-    def settle(self) -> None:
-        for job_id, child in list(self.children.items()):
-            if job_id in self.children and (child.failed or not child.left):
-                del self.children[job_id]
-                self.begin(child.add)
-                if child.failed:
-                    self.jobs[job_id].fails = 1
-                    self.finish(job_id, success=False)
-
-    # -- time --
-
-    def due(self) -> None:
-        for job_id, job in sorted(self.jobs.items()):
-            if job.expires_ns <= self.now_ns and job_id in self.jobs:
-                self.end(job_id)
-        for job_id, job in sorted(self.jobs.items()):
-            if job.state == LEASED and job.ends_ns <= self.now_ns:
-                if 0 < job.add.max_attempts <= job.attempts:
-                    self.finish(job_id, success=False)
-                else:
-                    self.wait_again(job)
-        for job in self.jobs.values():
-            if 0 < job.ready_ns <= self.now_ns:
-                job.ready_ns = 0
-
-    def restart(self, known: dict[bytes, JobOptions]) -> None:
-        """``known``: what the ledger has of jobs; the leases of a key are counted by it."""
-        self.waiters, self.results, self.answers = {}, {}, {}
-        self.starts = {name: list(each) for name, each in self.logged.items()}
-        self.key_starts = {}
-        for job_id, name, at in self.logged_ids:
-            if job_id in known:
-                self.key_starts.setdefault((name, known[job_id].key), []).append(at)
-        for job in self.jobs.values():
-            if job.state == LEASED:
-                job.ends_ns = job.started_ns + job.add.ttr_ms * MS
-                if job.touched:
-                    job.ends_ns = max(job.ends_ns, self.now_ns + job.add.ttr_ms * MS)
 
 
 def loaded_extensions(ledger: list[LedgerRecord]) -> LoadedExtensions:

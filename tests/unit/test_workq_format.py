@@ -205,7 +205,7 @@ def test_a_job_that_would_not_come_back_the_same_is_refused(change: dict[str, An
         replace(DELETED, command=Command.SCHEDULE),
         replace(DELETED, job_id=b""),
     ],
-    ids=repr,
+    ids=lambda record: f"{type(record).__name__}-{record.command.name}",
 )
 def test_a_command_that_does_not_belong_to_its_class_is_refused(record: Record):
     with pytest.raises(EncodeError):

@@ -128,6 +128,7 @@ def _mapping(file: io.FileIO | IO[bytes], length: int) -> mmap.mmap:
 
 
 FEW = 512  # records
+_SMALL_ENTRY_BYTES = 8  # most entries are larger
 
 BulkDecoder: TypeAlias = Callable[..., Chunk]  # data and offset -> chunk
 Walk: TypeAlias = Callable[[Buffer, int, int], int]
@@ -308,7 +309,8 @@ class SealedReading:
     def _decode(self, offset: int, end: int, max_records: int, *, limit: int) -> DecodeStep:
         window = self._window
         data = window.data[: limit - window.begin]
-        local = self._bulk(data, offset - window.begin, max_records=max_records)
+        enough = (end - offset) // _SMALL_ENTRY_BYTES + 1  # rows from ``end`` on would be dropped
+        local = self._bulk(data, offset - window.begin, max_records=min(max_records, enough))
         chunk = _shifted(local, window.begin)
         if chunk.next_offset > end:
             chunk = _before(chunk, end)
