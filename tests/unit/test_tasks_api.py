@@ -314,7 +314,7 @@ def test_a_stop_iteration_out_of_a_thread_fails_its_job():
     async def run() -> None:
         worker = Worker.__new__(Worker)
         worker._loop = asyncio.get_running_loop()
-        worker._run_in_thread = lambda _, ended: ended(None, StopIteration("empty"))  # type: ignore[method-assign]
+        worker._run_in_thread = lambda held, ended: ended(None, StopIteration("empty"))  # type: ignore[method-assign]
         with pytest.raises(RuntimeError, match="StopIteration"):
             await asyncio.wait_for(worker._in_thread(None), 60)  # type: ignore[arg-type]
 
