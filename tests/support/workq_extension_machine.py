@@ -238,8 +238,8 @@ class ExtensionMachine(RuleBasedStateMachine):
 
     @rule(command=adds, parents=st.lists(job_ids, min_size=1, max_size=2), even=st.booleans())
     def add_child(self, command: Add, parents: list[bytes], even: bool) -> None:
-        after = tuple(dict.fromkeys(each for each in parents if each != command.job_id))
-        if after and command.options is not None:
+        after = tuple(dict.fromkeys(parents))
+        if command.options is not None:
             options = command.options._replace(after=after, even_failed=even)
             command = command._replace(options=options)
             self.compare(command, self.model.add(command))

@@ -127,13 +127,14 @@ class Model:
             former is not None and not self.makes_room(former, command, options)
         ):
             return RefusedLine(Complaint.DUPLICATE_JOB)
+        known = (self.jobs.keys() | self.children.keys()) - {command.job_id}
+        if not known.issuperset(options.after):
+            return RefusedLine(Complaint.NO_PARENT)
         if former is not None:
             self.end(command.job_id)
         if not options.after:
             self.begin(command)
             return DONE
-        if any(p not in self.jobs and p not in self.children for p in options.after):
-            return RefusedLine(Complaint.NO_PARENT)
         self.children[command.job_id] = PlainChild(command, set(options.after))
         for parent in options.after:
             if parent in self.jobs and self.jobs[parent].state not in UNFINISHED:

@@ -548,6 +548,24 @@ def test_a_parent_is_not_forgotten_in_the_batch_that_adds_its_last_child(story: 
     assert story.lease() == [3]
 
 
+@pytest.mark.parametrize(
+    ("parent", "complaint"), [(9, Complaint.NO_PARENT), (2, Complaint.TOO_MANY_CHILDREN)]
+)
+def test_a_job_that_cannot_wait_replaces_none(
+    story: Story, monkeypatch: pytest.MonkeyPatch, parent: int, complaint: Complaint
+):
+    monkeypatch.setattr(dependencies, "MAX_CHILDREN", 0)
+    story.add(1)
+    story.add(2)
+    story.decide(Complete(job_id(1), b"kept"))
+    options = AddOptions(replaces_finished=True, after=(job_id(parent),))
+    again = Add(job_id(1), "q", DAY_MS, DAY_MS, b"", options=options)
+    assert story.decide(again) == RefusedLine(complaint)
+    for _ in range(2):
+        assert story.decide(AwaitResult(job_id(1), 0)) == Finished(job_id(1), True, b"kept")
+        story.restart()
+
+
 def test_one_decision_adds_few_bytes_however_large_the_children_are(story: Story):
     """A short command would make the server write hundreds of megabytes in one batch."""
     story.add(1)

@@ -73,6 +73,7 @@ def add(state: WorkqState, command: Add, _client: Client) -> Reply:
         refused = refusal(state, job_id, payload, options)
         if refused is not None:
             return refused
+        make_room(state, job_id)
         key = "" if options is None else options.key
     elif state.jobs.get(job_id) is not None and not _is_free(state, job_id):
         return _DUPLICATE
@@ -94,6 +95,7 @@ def schedule(state: WorkqState, command: ScheduleJob, _client: Client) -> Reply:
     refused = refusal(state, job_id, payload, options)
     if refused is not None:
         return refused
+    make_room(state, job_id)
     enqueue(
         state,
         job_id,
@@ -209,7 +211,7 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
 def refusal(
     state: WorkqState, job_id: bytes, payload: bytes, options: AddOptions | None
 ) -> Reply | None:
-    """Why a job cannot have this id and these options; None: it can, and room was made for it."""
+    """Why a job cannot have this id and these options; None: it can, after ``make_room``."""
     extensions = state.extensions
     if job_id in extensions.children:
         return _DUPLICATE
@@ -225,12 +227,17 @@ def refusal(
     former = fields_of(spec_of(entry))
     unique_ns = options.unique_ms * NS_PER_MS if stage == COMPLETED else 0
     is_early = unique_ns > 0 and state.now_ns < former.created_ns + unique_ns
-    if is_early or (options.unless_same and former.payload == payload):
-        return _DUPLICATE
-    state.jobs.replace(job_id, entry, None)
-    state.record_event(job_id, Command.DELETE)
-    state.note_end(job_id, stage, is_gone=True, was=entry)
-    return None
+    is_same = options.unless_same and former.payload == payload
+    return _DUPLICATE if is_early or is_same else None
+
+
+def make_room(state: WorkqState, job_id: bytes) -> None:
+    """A finished job of this id goes, if there is one: another takes its place, for certain."""
+    entry = state.jobs.get(job_id)
+    if entry is not None:
+        state.jobs.replace(job_id, entry, None)
+        state.record_event(job_id, Command.DELETE)
+        state.note_end(job_id, opened(entry)[1], is_gone=True, was=entry)
 
 
 def _is_free(state: WorkqState, job_id: bytes) -> bool:

@@ -16,7 +16,7 @@ parents.
 
 from __future__ import annotations
 
-from journeyman.engines.workq.adding import enqueue
+from journeyman.engines.workq.adding import enqueue, make_room
 from journeyman.engines.workq.extensions import (
     MAX_CHILDREN,
     MAX_CHILDREN_BYTES,
@@ -44,12 +44,13 @@ _GONE = -1
 
 
 def add_child(state: WorkqState, job: Add) -> Reply:
-    """A job whose id is free."""
+    """A job that may have its id: see ``adding.refusal``."""
     child = _child_of(state, job)
     if child is None:
         return _UNKNOWN_PARENT
     extensions = state.extensions
     if child.is_settled:
+        make_room(state, job.job_id)
         _settle(state, child)
         return DONE
     if (
@@ -61,6 +62,7 @@ def add_child(state: WorkqState, job: Add) -> Reply:
         )
     ):
         return _TOO_MANY
+    make_room(state, job.job_id)
     state.queues.use(job.name)
     extensions.add_child(child)
     extensions.drop(extensions.forgetting, job.job_id)
@@ -154,7 +156,7 @@ def _child_of(state: WorkqState, job: Add) -> Child | None:
     child = Child.of(job)
     for parent in job.options.after:
         stage = _stage_of(state, parent)
-        if stage == _GONE:
+        if stage == _GONE or parent == job.job_id:  # which makes room for it
             return None
         if stage not in UNFINISHED:
             child = child.without(parent, succeeded=stage == COMPLETED)
