@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import Reply, StartRun
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Record
+from journeyman.logs.ledger.times import MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Set, SetRule
+from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.ztick.writer import Request, ZtickRecorder, ZtickWriter
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.writer_client import WriterClient
@@ -45,9 +48,16 @@ class Journal:
 class NotingRecorder(ZtickRecorder):
     """A log, and which thread wrote to it."""
 
-    def __init__(self) -> None:
-        self.log = ZtickLog.open(SimulatedDisk(), ManualClock(), "log")
-        super().__init__(self.log)
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        """``ledger``: has the times of the log."""
+        disk, clock = SimulatedDisk(), ManualClock()
+        self.log = ZtickLog.open(disk, clock, "log")
+        self.marks: MarkWriter | None = None
+        if ledger is not None:
+            self.marks = MarkWriter(
+                disk, clock, self.log.appender, partial(ledger.write, sync=False)
+            )
+        super().__init__(self.log, self.marks)
         self.threads: list[str] = []
 
     def write(self, records: Sequence[Record | bytes]) -> None:

@@ -18,6 +18,7 @@ from journeyman.engines.ztick.messages import ZtickOutcome
 from journeyman.errors import LogFull, LogPoisoned
 from journeyman.formats.ledger import ActionAudited, Instant, QueuePaused, QueueResumed
 from journeyman.logs.ledger.log import LedgerLog, peek_records
+from journeyman.logs.ledger.times import FLUSH_NS
 from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
@@ -106,13 +107,19 @@ def test_the_ledger_is_durable_before_the_log_is_written():
 
 def test_loop_does_not_wait_for_a_thread_that_writes_to_the_ledger():
     async def test(bench: LedgerBench) -> None:
-        recorder, caller, here = NotingRecorder(), Caller(), threading.current_thread().name
-        bench.writer._recorder = recorder
+        recorder, caller = NotingRecorder(bench.ledger), Caller()
+        here = threading.current_thread().name
+        marks = recorder.marks
+        bench.writer._recorder, bench.writer._marks = recorder, marks
+        assert marks is not None
         for number in range(QUICK_IN_A_ROW + 1):
             bench.writer.submit(caller, sets(f"noted-{number}"))
             await bench.settle()
         assert [thread == here for thread in recorder.threads[-2:]] == [False, True]
         at_the_ledger, let_go = threading.Event(), threading.Event()
+
+        def is_written_here() -> bool:
+            return recorder.threads[-1] == here
 
         def wait() -> None:
             at_the_ledger.set()
@@ -121,15 +128,23 @@ def test_loop_does_not_wait_for_a_thread_that_writes_to_the_ledger():
         with ThreadPoolExecutor(1) as pool:
             pool.submit(bench.ledger.write, [QueuePaused(NOW, "other")], then=wait)
             assert at_the_ledger.wait(60)
+            marks._flushed_ns -= FLUSH_NS
+            bench.writer.submit(caller, sets("plain"))
+            await asyncio.sleep(0)  # marks are not waited for either
+            assert caller.told[-1][0] == b"plain"
+            assert is_written_here()
+            is_still_due = marks.is_due
+            assert is_still_due
             bench.writer.submit(caller, sets("noted-last"))
             await asyncio.sleep(0)  # it did not wait, for nobody has let go yet
             let_go.set()
             await bench.settle()
-        assert recorder.threads[-1] != here
+        assert not is_written_here()
         assert bench.durable()[-2:] == ["other", "noted-last"]
+        assert not marks.is_due
         bench.writer.submit(caller, sets("noted-again"))
         await bench.settle()
-        assert recorder.threads[-1] == here
+        assert is_written_here()
 
     run(test)
 

@@ -70,6 +70,25 @@ async def test_runs_that_begin_at_once_share_a_runner(monkeypatch):
     assert results == [RunResult(True)] * 5
 
 
+@in_loop
+async def test_runner_that_a_rule_names_is_there_before_its_first_run(monkeypatch):
+    made = []
+    monkeypatch.setattr(HttpRunner, "__init__", lambda self, settings: made.append(self))
+    monkeypatch.setattr(HttpRunner, "close", AsyncMock())
+    async with RunnerSet() as runners:
+        runners.prepare([Http, Shell])
+    assert len(made) == 1
+
+
+@in_loop
+async def test_import_that_fails_is_for_the_first_run_to_say(monkeypatch):
+    monkeypatch.setattr(HttpRunner, "__init__", lambda self, settings: 1 / 0)
+    async with RunnerSet() as runners:
+        runners.prepare([Http])
+        result = await runners.run(RunRequest("job", 5, Http("GET", "http://127.0.0.1:1/")))
+    assert "ZeroDivisionError" in result.reason
+
+
 def test_a_server_starts_without_the_libraries_of_network_runners():
     program = "import journeyman.servers.process, sys; print(*sys.modules)"
     done = subprocess.run(

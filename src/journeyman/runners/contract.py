@@ -24,6 +24,7 @@ when the text is given, not while it is fed: an address may come in pieces.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -104,6 +105,14 @@ class Runner(Protocol[Record_contra]):
 
     async def close(self) -> None:
         """Give back what runs share. No run may be under way; none may follow."""
+        ...
+
+
+class AnyRunner(Runner[RunnerRecord], Protocol):
+    """Runs requests of every kind."""
+
+    def prepare(self, kinds: Iterable[type]) -> None:
+        """Runs of these kinds may come: import what takes long, in a thread."""
         ...
 
 

@@ -13,7 +13,8 @@ defect in a runner, or in a library below it, becomes a failed run with the trac
 output, not a server that stops.
 
 The libraries of the network runners take longer to import than all the rest of a server, and few
-servers have rules for them. So each is imported at its first run, in a thread: the loop goes on.
+servers have rules for them. So each is imported with the first rule for it (``prepare``), or at its
+first run, in a thread: the loop goes on.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import traceback
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -60,6 +62,7 @@ class RunnerSet:
             ztick.WorkQueueRunner: QueueRunner(add_work),
             ztick.FanOutRunner: JournalRunner(put_item),
         }
+        self._preparing: set[asyncio.Task[Runner[Any]]] = set()
 
     async def run(self, request: RunRequest[RunnerRecord]) -> RunResult:
         """Do it, and say how it went. Raises nothing but CancelledError."""
@@ -73,6 +76,18 @@ class RunnerSet:
             reason = f"the {name} runner broke: {type(error).__name__}: {error}"
             return failed(reason, output.text())
 
+    def prepare(self, kinds: Iterable[type]) -> None:
+        """Rules name runners of these kinds: the first run shall not wait for the import."""
+        for kind in _NETWORK_RUNNERS.keys() & set(kinds) - self._runners.keys():
+            task = asyncio.get_running_loop().create_task(self._runner_of(kind))
+            self._preparing.add(task)
+            task.add_done_callback(self._prepared)
+
+    def _prepared(self, task: asyncio.Task[Runner[Any]]) -> None:
+        self._preparing.discard(task)
+        if not task.cancelled():
+            task.exception()  # the first run says what is wrong
+
     async def _runner_of(self, kind: type[RunnerRecord]) -> Runner[Any]:
         if kind not in self._runners:
             module_name, class_name = _NETWORK_RUNNERS[kind]
@@ -83,6 +98,8 @@ class RunnerSet:
 
     async def close(self) -> None:
         """Give back what runs share. Runs still under way must be cancelled and awaited before."""
+        if self._preparing:
+            await asyncio.wait(self._preparing)
         for runner in self._runners.values():
             await runner.close()
         await self._programs.close()

@@ -16,8 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import TypeAlias
 
-from journeyman.formats.ztick import Runner as RunnerRecord
-from journeyman.runners.contract import Runner
+from journeyman.runners.contract import AnyRunner
 from journeyman.runners.queues import AddsWork, PutsItems
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.kestrel.service import KestrelServer
@@ -26,7 +25,7 @@ from journeyman.servers.workq.service import WorkqServer
 from journeyman.servers.ztick.service import ZtickServer
 
 AnyService: TypeAlias = ZtickServer | WorkqServer | KestrelServer
-MakesRunner: TypeAlias = Callable[[AddsWork | None, PutsItems | None], Runner[RunnerRecord]]
+MakesRunner: TypeAlias = Callable[[AddsWork | None, PutsItems | None], AnyRunner]
 
 
 class Assembly:

@@ -540,6 +540,11 @@ class ZtickEngine:
             ]
             jobs.ended.bound(sorted(places), order_of, now_ns)
 
+    @property
+    def runner_kinds(self) -> set[type]:
+        """Of the runners that rules name, or named."""
+        return self._state.rules.runner_kinds
+
     def overdue(self, now_ns: int) -> int:
         """How many planned jobs have had their time already. Looks at all of them."""
         return self._state.jobs.count_due(now_ns)

@@ -121,13 +121,14 @@ def _common(label: str, text: str, at: int) -> int:
 class RuleBook:
     """The rules by identifier, and by pattern."""
 
-    __slots__ = ("_by_pattern", "_names", "_patterns", "_rules")
+    __slots__ = ("_by_pattern", "_names", "_patterns", "_rules", "runner_kinds")
 
     def __init__(self) -> None:
         self._rules: dict[str, RuleSet] = {}
         self._names: SortedSet[str] = SortedSet()
         self._by_pattern: dict[str, SortedSet[str]] = {}  # identifiers
         self._patterns = PrefixTree()  # the empty one is never among them
+        self.runner_kinds: set[type] = set()  # of all rules that there were
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -164,6 +165,7 @@ class RuleBook:
             self._names.remove(identifier)
         if rule is not None:
             self._rules[identifier] = rule
+            self.runner_kinds.add(type(rule.runner))
             self._join(rule.pattern, identifier)
         return before
 

@@ -146,7 +146,7 @@ def _add(marks: list[Mark], more: Iterable[Mark]) -> None:
 class MarkWriter:
     """Makes the marks of one log. Called from one thread, that of the log's writer.
 
-    ``note`` after each append; ``flush_if_due`` later, when neither log is locked.
+    ``note`` after each append; ``flush`` later, if it ``is_due`` and neither log is locked.
     """
 
     def __init__(
@@ -176,9 +176,10 @@ class MarkWriter:
         """What the log holds now was there now."""
         self._appender.look(self._see)
 
-    def flush_if_due(self) -> None:
-        if self.is_waiting and self._clock.monotonic_ns() - self._flushed_ns >= FLUSH_NS:
-            self.flush()
+    @property
+    def is_due(self) -> bool:
+        """Whether ``flush`` should be called now."""
+        return self.is_waiting and self._clock.monotonic_ns() - self._flushed_ns >= FLUSH_NS
 
     def flush(self) -> None:
         """Marks that cannot be written are kept for the next time."""

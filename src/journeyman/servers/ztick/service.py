@@ -39,14 +39,13 @@ from journeyman.engines.ztick.messages import (
 )
 from journeyman.formats.ledger import EndedMarked, Instant
 from journeyman.formats.ztick import Record
-from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.catalog import load_order
 from journeyman.logs.ledger.times import MarkWriter
 from journeyman.logs.ztick.compaction import Compactor
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.replies import Metrics
-from journeyman.runners.contract import Runner
+from journeyman.runners.contract import AnyRunner
 from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import Service, ServiceContext
@@ -131,7 +130,7 @@ class ZtickServer(Service):
     def __init__(
         self,
         context: ServiceContext,
-        runner: Runner[RunnerRecord],
+        runner: AnyRunner,
         *,
         work: WorkqServer | None = None,
         fan_out: KestrelServer | None = None,
@@ -143,6 +142,8 @@ class ZtickServer(Service):
         """
         super().__init__(context)
         self._runner = runner
+        self._runner_kinds: set[type] = set()  # that rules name
+        self._prepared_kinds = 0
         self._work = work
         self._fan_out = fan_out
         self._ztick_log: ZtickLog | None = None
@@ -332,6 +333,7 @@ class ZtickServer(Service):
             self._messages.info(f"loaded {book.total} timetables", paused=book.paused)
 
     def _build(self, schedule: ZtickEngine) -> None:
+        self._runner_kinds = schedule.runner_kinds
         settings, limits, loop = self._settings, self._settings.limits, self._loop
         recorder, marks = self._build_recorder()
         self._load_timetables(schedule)
@@ -488,6 +490,9 @@ class ZtickServer(Service):
     def on_batch(self) -> None:
         super().on_batch()
         self.writer.flush_later()
+        if len(self._runner_kinds) > self._prepared_kinds:
+            self._prepared_kinds = len(self._runner_kinds)
+            self._runner.prepare(self._runner_kinds)
 
     def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
         self.figures.count(requests, outcomes)

@@ -250,8 +250,9 @@ class ZtickWriter(GroupCommit):
 
     def _write_all(self, batch: Batch) -> None:
         super()._write_all(batch)
-        if self._marks is not None:
-            self._marks.flush_if_due()
+        # Another thread may be at the ledger; there is time until the next batch.
+        if self._marks is not None and self._marks.is_due and self._ledger is not None:
+            self._ledger.write_now(self._marks.flush)
 
     @property
     def _has_ledger_beside(self) -> bool:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from journeyman import threads
@@ -234,6 +234,9 @@ class SimulatedRunner:
         self._begins(request.job_id)
         await asyncio.sleep(self._chance.random() * MAX_RUN_S)
         return RunResult(True) if self._chance.random() < 0.95 else RunResult(False, "exit code 1")
+
+    def prepare(self, kinds: Iterable[type]) -> None:
+        """There is nothing to import."""
 
     async def close(self) -> None:
         """Runs share nothing."""
