@@ -189,7 +189,8 @@ def test_records_are_followed_live(ask, url, monkeypatch):
         assert follower.stdout is not None
         record = json.loads(follower.stdout.read())
     assert (record["kind"], record["queue"], record["text"]) == ("add", "followed", "hello")
-    assert_one_line_error(run("tail", "--server", NOWHERE + "&http=1"), 1, "is this its HTTP port?")
+    refused = run("tail", "--server", NOWHERE + "&http=1")
+    assert_one_line_error(refused, 1, "connection refused; is journeyman serve running there?")
 
 
 def test_a_server_says_how_it_is(ask):

@@ -258,7 +258,7 @@ def ask_of(client: Any, ask: Callable[[Any], object], **options: Any) -> None:
 
 @pytest.mark.parametrize(("client", "ask", "service"), ASK)
 def test_port_where_nothing_listens(client: Any, ask: Callable[[Any], object], service: str):
-    said = f"cannot connect to 127.0.0.1:1: .*; is {service} running there"
+    said = f"cannot connect to 127.0.0.1:1: .*; is journeyman serve running there, with {service}"
     with pytest.raises(errors.CannotConnect, match=said):
         ask_of(client, ask, port=NOWHERE)
 

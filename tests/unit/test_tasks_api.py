@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import journeyman as jm
 from journeyman.cli.worker import one_process
-from journeyman.client import CannotConnect, ConnectionFailed, InvalidRequest, TimedOut
+from journeyman.client import CannotConnect, ClientError, ConnectionFailed, InvalidRequest, TimedOut
 from journeyman.errors import UsageError
 from journeyman.tasks.envelope import MAX_CALLS, Envelope, Failure, UnreadableJob
 from journeyman.tasks.options import Rate
@@ -76,6 +76,15 @@ def test_the_url_comes_from_the_environment_when_it_is_needed(monkeypatch):
 
     assert app.url == "journeyman://queue.internal:1234"
     assert isinstance(app.broker, ServerBroker)
+
+
+def test_what_is_wrong_is_said_where_it_is_written():
+    with pytest.raises(ClientError, match="redis"):
+        jm.App("redis://localhost")
+    with pytest.raises(UsageError, match=r"interval must be whole seconds: 0\.5"):
+        jm.App().every(0.5)
+    with pytest.raises(UsageError, match=r"jitter must be whole seconds: 1\.5"):
+        jm.App().every(60, jitter=1.5)
 
 
 def test_a_server_that_restarts_is_waited_for_as_long_as_the_patience(monkeypatch):

@@ -162,7 +162,7 @@ class Link:
             reason = "the host is not known"
         elif isinstance(error, ConnectionRefusedError):
             reason = "connection refused"
-            hint = f"; is {self._service} running there (journeyman serve)?"
+            hint = f"; is journeyman serve running there, with {self._service}?"
         elif self._is_tls and isinstance(error, ssl.SSLError | TimeoutError | ConnectionError):
             hint = "; does this port speak TLS? If not, leave tls out"
             if isinstance(error, TimeoutError):

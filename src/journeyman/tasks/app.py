@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
-from journeyman.client.service import DEFAULT_URL, URL_VARIABLE
+from journeyman.client.service import DEFAULT_URL, URL_VARIABLE, parse_url
 from journeyman.client.workq.lines import as_id
 from journeyman.errors import TimetableError, UsageError
 from journeyman.tasks.broker import Broker
@@ -65,10 +65,13 @@ class App:
         **defaults: Unpack[TaskOptions],
     ) -> None:
         """``name`` is a prefix for the names of tasks; ``defaults`` are options of every task.
+        A ``url`` is checked at once, and connected to when the first job is sent.
 
         ``patience`` is how long sending waits for a server that cannot be reached, because it
         restarts for example; then it raises CannotConnect.
         """
+        if url:
+            parse_url(url)
         self._url = url
         self._patience_s = 0.0 if patience == 0 else seconds("patience", patience)
         self.name = name
@@ -132,8 +135,11 @@ class App:
         **options: Unpack[TaskOptions],
     ) -> CronMaker:
         """Run a function without arguments again and again, ``interval`` apart: whole seconds."""
-        every = f"{seconds('interval', interval):.0f}s"
-        fields = {"every": every, "catch_up": catch_up, **_jitter(jitter)}
+        fields = {
+            "every": _whole_seconds("interval", interval),
+            "catch_up": catch_up,
+            **_jitter(jitter),
+        }
         return CronMaker(self, name, self._defaults.with_(options), fields, overlap)
 
     def limits(self) -> dict[str, QueueLimits]:
@@ -275,7 +281,14 @@ class CronMaker:
 
 
 def _jitter(given: Seconds) -> dict[str, str]:
-    return {"jitter": f"{seconds('jitter', given):.0f}s"} if given else {}
+    return {"jitter": _whole_seconds("jitter", given)} if given else {}
+
+
+def _whole_seconds(name: str, given: Seconds) -> str:
+    found = seconds(name, given)
+    if not found.is_integer():
+        raise UsageError(f"{name} must be whole seconds: {found:g}")
+    return f"{found:.0f}s"
 
 
 def _name_of(function: Callable[..., Any]) -> str:

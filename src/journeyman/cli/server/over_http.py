@@ -43,6 +43,11 @@ def answer_of(url: ServerUrl, path: str, accept: str) -> Iterator[http.client.HT
         if answer.status != http.client.OK:
             raise JourneymanError(f"{where} refuses {path}: {answer.status} {answer.reason}")
         yield answer
+    except ConnectionRefusedError:
+        raise JourneymanError(
+            f"cannot ask {where}: connection refused; is journeyman serve running there?"
+            " Name another HTTP port with ?http=PORT in the URL"
+        ) from None
     except (OSError, http.client.HTTPException) as error:
         raise JourneymanError(
             f"cannot ask {where}: {str(error) or type(error).__name__}; is this its HTTP port?"

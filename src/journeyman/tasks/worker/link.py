@@ -64,7 +64,7 @@ class WorkerLink(asyncio.Protocol):
         except (OSError, TimeoutError) as error:
             reason = str(error) or "timed out"
             if isinstance(error, ConnectionRefusedError):
-                reason = "connection refused; is the work queue running there (journeyman serve)?"
+                reason = "connection refused; is journeyman serve running there?"
             raise CannotConnect(f"cannot connect to {host}:{port}: {reason}") from error
         link = protocol
         if address.token:

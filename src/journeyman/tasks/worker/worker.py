@@ -453,15 +453,20 @@ class Worker:
             except AccessDenied:
                 raise
             except (CannotConnect, ConnectionError) as error:
-                self._give_up_waiting(str(error), began)
-                wait_s = self._retry_in(str(error), pause_s)
+                left_s = self._patience_left_s(str(error), began)
+                wait_s = min(self._retry_in(str(error), pause_s), left_s)
             await self._change(wait_s)
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
         return None
 
-    def _give_up_waiting(self, problem: str, began: float) -> None:
-        if self._burst and self._loop.time() - began >= BURST_WAIT_S:
+    def _patience_left_s(self, problem: str, began: float) -> float:
+        """Raises CannotConnect if none is."""
+        if not self._burst:
+            return LAST_PAUSE_S * 2
+        left_s = began + BURST_WAIT_S - self._loop.time()
+        if left_s <= 0:
             raise CannotConnect(f"{problem} A burst waits {BURST_WAIT_S:g} s for its server")
+        return left_s
 
     def _retry_in(self, problem: str, pause_s: float) -> float:
         """How long to wait, with jitter. One line for all that try in this time."""
@@ -481,8 +486,8 @@ class Worker:
                 await self._broker.set_limits(limits)
                 return
             except ConnectionFailed as error:
-                self._give_up_waiting(str(error), began)
-                wait_s = self._retry_in(str(error), pause_s)
+                left_s = self._patience_left_s(str(error), began)
+                wait_s = min(self._retry_in(str(error), pause_s), left_s)
             except AccessDenied:
                 raise
             except ClientError as error:
