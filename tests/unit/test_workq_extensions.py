@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from journeyman.protocols.workq.commands import (
     Complete,
     Delete,
     Fail,
+    InspectJob,
     InspectQueue,
     Lease,
     Limits,
@@ -41,7 +43,16 @@ from journeyman.protocols.workq.commands import (
     ScheduleJob,
     SetLimits,
 )
-from journeyman.protocols.workq.replies import DONE, Finished, QueueList, Reply, id_text
+from journeyman.protocols.workq.replies import (
+    DONE,
+    NOT_FOUND,
+    Finished,
+    JobList,
+    JobView,
+    QueueList,
+    Reply,
+    id_text,
+)
 from journeyman.servers.workq.writer import in_scope, payload_bytes
 from tests.support.workq_extension_machine import given, load, snapshot
 
@@ -108,6 +119,11 @@ class Story:
 @pytest.fixture
 def story() -> Story:
     return Story()
+
+
+def jobs_in(reply: Reply | None) -> Sequence[JobView]:
+    assert isinstance(reply, JobList)
+    return reply.jobs
 
 
 def limit(story: Story, limits: Limits) -> None:
@@ -564,6 +580,27 @@ def test_a_job_that_cannot_wait_replaces_none(
     for _ in range(2):
         assert story.decide(AwaitResult(job_id(1), 0)) == Finished(job_id(1), True, b"kept")
         story.restart()
+
+
+@pytest.mark.parametrize("has_key", [True, False])
+def test_a_job_that_waited_has_its_key_though_a_power_cut_undid_its_deletion(
+    story: Story, has_key: bool
+):
+    key = "k" * has_key
+    story.add(1)
+    story.add(3, key, after=(1,))
+    story.engine.begin_batch()
+    story.decide(Complete(job_id(1), b""))
+    story.engine.commit_batch()
+    story.lose_log_of(Delete(job_id(3)))
+    (found,) = jobs_in(story.decide(InspectJob(job_id(3))))
+    assert (found.key, found.after) == (key, 0)
+    story.decide(Delete(job_id(3)))
+    for _ in range(2):
+        story.restart()
+        assert story.decide(InspectJob(job_id(3))) == NOT_FOUND
+        story.wait(1001)
+    assert ledger_fold.replay(story.ledger) == {}
 
 
 def test_one_decision_adds_few_bytes_however_large_the_children_are(story: Story):

@@ -482,7 +482,7 @@ class WorkqState:
 
     def _drop_options(self, job_id: bytes) -> None:
         """The ledger is written before the log, and a crash in between would leave the job without
-        them: so they go later. But a child would be one again if its job is gone: it goes now."""
+        them: so they go later. But a child would be one again if its job is gone: that goes now."""
         extensions = self.extensions
         is_settled = job_id in extensions.settled
         if not is_settled and job_id not in extensions.options:
@@ -493,6 +493,10 @@ class WorkqState:
             self._forget_options(job_id, options)
         elif job_id not in extensions.added_now:
             self.forget_now(job_id)
+            if any(options):  # not of a child any more, and after the removal, which is urgent
+                body = options_body(options)
+                self.ledger.append(JobOptionsSet(self.instant, id_text(job_id), body))
+                self._forget_options(job_id, options)
         else:  # added and gone in one batch: right after it
             extensions.forget(job_id, self.now_ns)
             extensions.forget_at_ns = self.now_ns
