@@ -32,9 +32,10 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.spark.lake import ingest as ingesting
 from journeyman.spark.lake.storage import open_lake
 from journeyman.spark.replay.state_files import write_states
+from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.report.lake import report_of_lake
 from journeyman.spark.session import SparkSession, build_session
-from journeyman.spark.tables import TABLES, packets
+from journeyman.spark.tables import packets
 
 ZTICK, WORKQ_JOBS, KESTREL = 300_000, 16_667, 50_000
 SEGMENT_JOBS = 100_000  # about 64 MiB
@@ -85,7 +86,7 @@ def grow(directory: Path, factor: int) -> None:
 
 def replay(spark: SparkSession, logs: dict[str, list[str]], output: Path) -> None:
     for dialect, paths in logs.items():
-        places = {name: str(output / dialect / name) for name in TABLES[dialect]}
+        places = {name: str(output / dialect / name) for name in STATE_TABLES[dialect]}
         write_states(packets(spark, dialect, paths), dialect, places)
 
 

@@ -31,6 +31,7 @@ from journeyman.spark import tables
 from journeyman.spark.files import find_logs
 from journeyman.spark.maintenance.ztick_compaction import write_compacted
 from journeyman.spark.replay.state_files import write_states
+from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.session import build_session
 from journeyman.spark.source.options import SourceOptions
 
@@ -41,7 +42,7 @@ def replay_to_parquet(
     spark: SparkSession, dialect: str, log: str, output: Path, partitions: int | None
 ) -> None:
     packets = tables.packets(spark, dialect, log, minPartitions=partitions)
-    targets = {name: str(output / name) for name in tables.TABLES[dialect]}
+    targets = {name: str(output / name) for name in STATE_TABLES[dialect]}
     write_states(packets, dialect, targets, overwrite=True)
 
 

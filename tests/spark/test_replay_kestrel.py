@@ -23,7 +23,7 @@ from journeyman.formats.kestrel import (
 )
 from journeyman.logs.segments import kestrel_queues, kestrel_readers, kestrel_segments
 from journeyman.spark import read, tables
-from journeyman.spark.replay import kestrel
+from journeyman.spark.replay.state_tables import state_table, waiting
 from tests.support.effort import cases
 from tests.support.spark.replay_world import (
     Found,
@@ -150,9 +150,9 @@ def replayed(spark, logs):
     frames = {
         "items": reduced["items"],
         "readers": reduced["readers"],
-        "waiting": kestrel.waiting(reduced["items"], reduced["readers"]),
-        "items of rows": kestrel.items(rows),
-        "readers of rows": kestrel.readers(rows),
+        "waiting": waiting(reduced["items"], reduced["readers"]),
+        "items of rows": state_table(rows, "kestrel", "items"),
+        "readers of rows": state_table(rows, "kestrel", "readers"),
     }
     yield {name: by_host(frame) for name, frame in frames.items()}
     held.unpersist()

@@ -23,7 +23,7 @@ from journeyman.formats.workq import (
     Record,
 )
 from journeyman.spark import read, tables
-from journeyman.spark.replay import workq
+from journeyman.spark.replay.state_tables import STATE_TABLES, visible
 from tests.support.columnar_twins import clamped, workq_row
 from tests.support.drawn_columnar import WORKQ, encodable
 from tests.support.drawn_folds import workq_records
@@ -111,7 +111,7 @@ def mark_results(found: Found) -> None:
 def job_row(found: Found, job: fold.FoldedJob) -> dict[str, Any]:
     entry = next(entry for entry in found.entries if entry.record is job.added)
     row = workq_row(entry)
-    added = {name: row[name] for name in workq.JOBS.names if name in row}
+    added = {name: row[name] for name in STATE_TABLES["workq"]["jobs"].schema.names if name in row}
     by_moment = {id(record.logged): record for record in found.records}
     result = None
     if job.result:
@@ -252,7 +252,7 @@ def test_visible_is_the_view_of_the_fold(spark, tmp_path):
     ]
     (tmp_path / "000000001.log").write_bytes(HEADER + b"".join(map(CODEC.encode, added)))
     jobs = tables.states(spark, "workq", str(tmp_path))["jobs"]
-    found = workq.visible(jobs, AS_OF_NS).select("job_id", "queue").collect()
+    found = visible(jobs, AS_OF_NS).select("job_id", "queue").collect()
     seen = (fold.visible(fold.FoldedJob(add), AS_OF_NS) for add in added)
     assert {bytes(row.job_id): row.queue for row in found} == {
         job.added.job_id: fold.queue_of(job, AS_OF_NS) for job in seen if job is not None

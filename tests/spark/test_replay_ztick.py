@@ -26,7 +26,7 @@ from journeyman.formats.ztick import (
     Status,
 )
 from journeyman.spark import read, tables
-from journeyman.spark.replay import ztick
+from journeyman.spark.replay.state_tables import STATE_TABLES, state_table
 from tests.support.columnar_twins import runner_fields
 from tests.support.effort import cases
 from tests.support.spark.replay_world import by_host, cut, gathered, mangled, read_log
@@ -112,7 +112,9 @@ def replayed(spark, logs):
     ways = {
         "reduced, split anywhere": tables.tables_of(held, "ztick"),
         "rows": tables.tables_of(rows, "ztick"),
-        "rows in disorder": {"jobs": ztick.jobs(shuffled), "rules": ztick.rules(shuffled)},
+        "rows in disorder": {
+            name: state_table(shuffled, "ztick", name) for name in STATE_TABLES["ztick"]
+        },
     }
     yield {
         way: {name: by_host(frame) for name, frame in frames.items()}
@@ -133,5 +135,5 @@ def test_jobs_and_rules_are_those_of_the_fold(replayed, logs, way):
 
 def test_columns_are_those_of_the_documents(spark, logs):
     frames = tables.states(spark, "ztick", str(logs))
-    assert frames["jobs"].columns == [*ztick.JOBS.names, "host"]
-    assert frames["rules"].columns == [*ztick.RULES.names, "host"]
+    for name, table in STATE_TABLES["ztick"].items():
+        assert frames[name].columns == [*table.schema.names, "host"]

@@ -13,6 +13,7 @@ from journeyman.errors import UsageError
 from journeyman.formats import workq, ztick
 from journeyman.spark import tables
 from journeyman.spark.replay import state_files
+from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.source.options import arrow_schema
 from tests.support.cli_commands import run
 from tests.support.specimens import CREATED, workq_record
@@ -46,7 +47,7 @@ def logs(tmp_path_factory):
 def test_files_hold_the_tables(spark, logs, tmp_path, dialect):
     path = str(logs / dialect)
     packets = tables.packets(spark, dialect, path, recursiveFileLookup="true")
-    targets = {name: str(tmp_path / name) for name in tables.TABLES[dialect]}
+    targets = {name: str(tmp_path / name) for name in STATE_TABLES[dialect]}
     written = state_files.write_states(packets, dialect, targets)
     expected = tables.states(spark, dialect, path, recursiveFileLookup="true")
     for name, frame in expected.items():
@@ -66,7 +67,7 @@ def test_a_directory_may_be_called_anything(spark, logs, tmp_path, dialect):
     path = str(log if dialect == "ztick" else log / "jobs")
     for name, frame in tables.states(spark, dialect, path).items():
         assert {row["data_center_"] for row in frame.collect()} == {"eu"}, name
-    targets = {name: str(tmp_path / name) for name in tables.TABLES[dialect]}
+    targets = {name: str(tmp_path / name) for name in STATE_TABLES[dialect]}
     state_files.write_states(tables.packets(spark, dialect, path), dialect, targets)
     for name, target in targets.items():
         assert {row["data_center_"] for row in spark.read.parquet(target).collect()} == {"eu"}, name
@@ -155,7 +156,7 @@ def test_parts_of_a_log_that_quotes_itself_begin_where_records_do(spark, tmp_pat
 def test_a_log_in_many_parts_is_the_whole_log(spark, logs, tmp_path, dialect):
     log = str(next((logs / dialect / "host=a").iterdir()))
     packets = tables.packets(spark, dialect, log, splitBytes="10k")
-    targets = {name: str(tmp_path / name) for name in tables.TABLES[dialect]}
+    targets = {name: str(tmp_path / name) for name in STATE_TABLES[dialect]}
     state_files.write_states(packets, dialect, targets)
     for name, frame in tables.states(spark, dialect, log).items():
         assert rows_of(spark.read.parquet(targets[name])) == rows_of(frame)

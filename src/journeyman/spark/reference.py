@@ -17,20 +17,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
 
 from journeyman.folds import workq as fold
 from journeyman.formats import workq
-from journeyman.spark.source.options import arrow_schema
+from journeyman.spark.source.options import arrow_schema, struct
 
-_JOBS = StructType(
-    [
-        *(StructField(name, StringType()) for name in ("_log", "key", "name", "state")),
-        *(StructField(name, LongType()) for name in ("attempts", "fails", "started_ns")),
-        StructField("finished_ns", LongType()),
-        StructField("exhausted", BooleanType()),
-        *(StructField(name, LongType()) for name in ("owed_timeouts", "expires_ns")),
-    ]
+_JOBS = struct(
+    "_log string, key string, name string, state string, attempts bigint, fails bigint, "
+    "started_ns bigint, finished_ns bigint, exhausted boolean, owed_timeouts bigint, "
+    "expires_ns bigint"
 )
 _AS_THEY_ARE = ("name", "ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "payload")
 _MAX_NS = 2**63 - 1

@@ -25,9 +25,9 @@ from journeyman.spark import read
 from journeyman.spark.history.logs import attempts_of, runs_of
 from journeyman.spark.lake.layout import LOG_DIALECTS, TABLES
 from journeyman.spark.lake.storage import open_lake
+from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.session import cancel_all
 from journeyman.spark.source.options import LEDGER
-from journeyman.spark.tables import TABLES as STATES
 from journeyman.spark.tables import states
 
 # How a state table is called in SQL, where its own name is not distinct.
@@ -109,7 +109,7 @@ class LogTables:
         self, dialect: str, places: list[str]
     ) -> Iterator[tuple[str, Callable[[], DataFrame]]]:
         yield f"{dialect}_log", partial(read, self._spark, dialect, *places, **self._options)
-        for table in STATES.get(dialect, ("entries",) if dialect == LEDGER else ()):
+        for table in STATE_TABLES.get(dialect, ("entries",) if dialect == LEDGER else ()):
             name = _STATE_NAMES.get((dialect, table), table)
             yield name, partial(self._state, dialect, places, table)
 

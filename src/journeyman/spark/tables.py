@@ -16,7 +16,7 @@ That is cheap, for packets are a fraction of the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -24,27 +24,11 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.spark.replay import kestrel, workq, ztick
 from journeyman.spark.replay.point_reads import with_payloads
+from journeyman.spark.replay.state_tables import STATE_TABLES, state_table
 from journeyman.spark.source.api import open_logs
 from journeyman.spark.source.options import DAMAGE_KIND, LEDGER, REDUCERS
 
-Replay = Callable[[DataFrame], DataFrame]
-
-TABLES: Final[Mapping[str, Mapping[str, Replay]]] = {
-    "ztick": {"jobs": ztick.jobs, "rules": ztick.rules},
-    "workq": {"jobs": workq.jobs, "orphans": workq.orphans},
-    "kestrel": {"items": kestrel.items, "readers": kestrel.readers},
-}
-_SCHEMAS: Final = {
-    f"{dialect}.{table.name}": table.schema
-    for dialect, tables in (
-        ("ztick", ztick.TABLES),
-        ("workq", workq.TABLES),
-        ("kestrel", kestrel.TABLES),
-    )
-    for table in tables
-}
 _WITH_PAYLOADS: Final = {("workq", "jobs"), ("kestrel", "items")}
 
 
@@ -70,7 +54,7 @@ def packets(
     spark: SparkSession, dialect: str, paths: str | Sequence[str], **options: object
 ) -> DataFrame:
     """The logs at these paths, reduced to what a replay needs; see spark/source/packets."""
-    if dialect not in TABLES:
+    if dialect not in STATE_TABLES:
         raise UsageError(f"{dialect} has no state tables: it is a state itself")
     listed = [paths] if isinstance(paths, str) else list(paths)
     return open_logs(spark, dialect, listed, {"reduce": REDUCERS[dialect], **options})
@@ -91,12 +75,13 @@ def count_damages(packets: DataFrame) -> int:
 
 def table_schema(name: str) -> StructType:
     """The columns of ``ztick.jobs`` and so on, without those that come from paths."""
-    return _SCHEMAS[name]
+    dialect, _, table = name.partition(".")
+    return STATE_TABLES[dialect][table].schema
 
 
 def tables_of(frame: DataFrame, dialect: str, *, payloads: bool = False) -> dict[str, DataFrame]:
     """The state tables of rows or packets of the source, by name."""
-    tables = {name: replay(frame) for name, replay in TABLES[dialect].items()}
+    tables = {name: state_table(frame, dialect, name) for name in STATE_TABLES[dialect]}
     if payloads:
         for name, table in tables.items():
             if (dialect, name) in _WITH_PAYLOADS:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark import read, tables
 from journeyman.spark.replay.state_files import write_states
+from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.session import build_session
 from journeyman.spark.sinks import write
 
@@ -28,7 +29,7 @@ def main(bucket: str, directory: Path) -> None:
     spark = build_session("local[2]", small=True, tiny=True)
     logs = f"{bucket}/host=*/logfile"
     packets = tables.packets(spark, "ztick", logs, splitBytes=SPLIT_BYTES)
-    targets = {name: str(directory / name) for name in tables.TABLES["ztick"]}
+    targets = {name: str(directory / name) for name in STATE_TABLES["ztick"]}
     written = write_states(packets, "ztick", targets)
     jobs = tables.states(spark, "ztick", f"{bucket}/host=a")["jobs"]
     copy = f"{bucket}/copy"

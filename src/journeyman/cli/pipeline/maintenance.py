@@ -95,7 +95,7 @@ def clean(
     check_drop_as_of(as_of, force=force)
     with pipeline_session(options, logs, changes_logs=True) as spark:
         from journeyman.spark.maintenance import clean as clean_logs
-        from journeyman.spark.replay.workq import visible
+        from journeyman.spark.replay.state_tables import visible
         from journeyman.spark.tables import states
 
         if options.explain:

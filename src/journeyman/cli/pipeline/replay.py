@@ -154,12 +154,12 @@ def _write_files(
     *,
     several: bool,
 ) -> None:
-    from journeyman.spark import tables
     from journeyman.spark.replay.state_files import write_states
+    from journeyman.spark.replay.state_tables import STATE_TABLES
     from journeyman.spark.source.api import forget_reads
 
     prefix = f"{dialect}." if several else ""
-    names = {name: f"{options.output}/{prefix}{name}" for name in tables.TABLES[dialect]}
+    names = {name: f"{options.output}/{prefix}{name}" for name in STATE_TABLES[dialect]}
     if not write_states(read(), dialect, names, overwrite=answer.force).damaged_places:
         forget_reads(spark, dialect)
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from journeyman.spark.audit.findings import as_findings
+from journeyman.spark.source.options import struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +173,10 @@ def _shown(name: str) -> Column:
 # One look at all records gives the totals of every file, and in the same look what is odd about
 # single records: damage, and commands of another version.
 
-SEGMENTS = StructType(
-    [
-        StructField("dialect", StringType()),
-        StructField("_log", StringType()),
-        StructField("_segment", IntegerType()),
-        StructField("_file", StringType()),
-        StructField("records", LongType()),
-        StructField("record_bytes", LongType()),
-        StructField("live_bytes", LongType()),
-        StructField("dead_bytes", LongType()),
-        StructField("damages", LongType()),
-        StructField("damaged_bytes", LongType()),
-    ]
+SEGMENTS = struct(
+    "dialect string, _log string, _segment int, _file string, records bigint, "
+    "record_bytes bigint, live_bytes bigint, dead_bytes bigint, damages bigint, "
+    "damaged_bytes bigint"
 )
 _FILE = ["_log", "_segment"]
 

@@ -31,7 +31,9 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
+
+from journeyman.spark.source.options import struct
 
 SERIOUS, WARNING, INFO = SEVERITIES = ("serious", "warning", "info")
 SEVERITY = {
@@ -57,16 +59,9 @@ SEVERITY = {
     "ended-here": INFO,
 }
 
-FINDINGS = StructType(
-    [
-        StructField("finding", StringType()),
-        StructField("severity", StringType()),
-        StructField("dialect", StringType()),
-        StructField("log", StringType()),
-        StructField("key", StringType()),
-        StructField("position", LongType()),
-        StructField("detail", StringType()),
-    ]
+FINDINGS = struct(
+    "finding string, severity string, dialect string, log string, key string, position bigint, "
+    "detail string"
 )
 
 

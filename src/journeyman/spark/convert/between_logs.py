@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from journeyman.errors import UsageError
 from journeyman.folds.workq import MAX_TTL_MS, MAX_TTR_MS
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
-from journeyman.spark.replay.kestrel import waiting
+from journeyman.spark.replay.state_tables import waiting
 from journeyman.units import NS_PER_MS
 
 # ----------------------------------------

@@ -19,21 +19,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
-from journeyman.spark.source.options import CORRUPT_RECORD, base_schema, with_extras
+from journeyman.spark.source.options import CORRUPT_RECORD, TYPES, base_schema, with_extras
 from journeyman.units import NS_PER_S
 
 DAY_NS: Final = 86_400 * NS_PER_S
@@ -69,17 +59,8 @@ class LakeTable:
     @property
     def schema(self) -> StructType:
         return StructType(
-            [StructField(name, _TYPES[kind.rstrip("!")]) for name, kind, _ in self.columns]
+            [StructField(name, TYPES[kind.rstrip("!")]) for name, kind, _ in self.columns]
         )
-
-
-_TYPES: Final[Mapping[str, DataType]] = {
-    kind.simpleString(): kind
-    for kind in (
-        *(StringType(), BinaryType(), BooleanType(), IntegerType(), LongType(), DoubleType()),
-        *(DateType(), TimestampType(), ArrayType(StringType()), ArrayType(LongType())),
-    )
-}
 
 
 _PLACE = (

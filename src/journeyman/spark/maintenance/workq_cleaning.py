@@ -46,7 +46,7 @@ from journeyman.spark.maintenance.part_files import (
     write_part_files,
 )
 from journeyman.spark.replay.point_reads import Span, read_spans, with_payloads
-from journeyman.spark.replay.workq import visible
+from journeyman.spark.replay.state_tables import visible
 from journeyman.spark.source.options import OFFSET_MASK, SEGMENT_SHIFT
 from journeyman.spark.tables import packets, states, tables_of
 

@@ -1,8 +1,6 @@
-"""The final state of logs, by Spark: one module a dialect, functions DataFrame -> DataFrame.
+"""The final state of logs, by Spark: state tables (state_tables.py), made in tasks (*_tasks.py).
 
-    ztick.jobs  ztick.rules       workq.jobs  workq.orphans       kestrel.items  kestrel.readers
-
-Each takes a DataFrame of the source, reduced or not, of any number of logs, and gives one row a
+Each is made of a DataFrame of the source, reduced or not, of any number of logs, and has one row a
 key: what the fold of journeyman.folds says of that key (tests/spark/test_replay_*.py).
 
     source, reduce=...  ->  packets  ->  shuffle by bucket of the key  ->  merge

@@ -22,9 +22,9 @@ from journeyman.columnar.kestrel.decode import PUTS, fold_items, puts_in
 from journeyman.folds.kestrel import Reader, fold_reader, open_queue
 from journeyman.formats.kestrel import WRITER, ReadDone, ReadHead, Record
 from journeyman.logs.segments import kestrel_reader
-from journeyman.spark.replay.kestrel import ITEMS, READERS
 from journeyman.spark.replay.merging import Packet, PacketGroup, place_columns
 from journeyman.spark.replay.point_reads import Span, read_records
+from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.source.options import (
     DAMAGE_KIND,
     OFFSET_MASK,
@@ -42,6 +42,7 @@ from journeyman.spark.source.packets import (
 )
 from journeyman.spark.source.splits import SplitContext
 
+_TABLES: Final = STATE_TABLES["kestrel"]
 ITEMS_TABLE: Final = "items"
 READERS_TABLE: Final = "readers"
 
@@ -130,7 +131,7 @@ def item_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
         column_of(ordinals),
         column_of(contested),
     ]
-    yield pa.RecordBatch.from_arrays(columns, names=ITEMS.names)
+    yield pa.RecordBatch.from_arrays(columns, names=_TABLES["items"].schema.names)
 
 
 def _reread(group: PacketGroup, puts: pa.RecordBatch, positions: Sequence[int]) -> list[bytes]:
@@ -190,7 +191,7 @@ def reader_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
         row |= {"opened_head": opened and opened.head}
         row |= {"opened_done": opened and sorted(opened.done)}
         rows.append(row)
-    yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(READERS))
+    yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(_TABLES["readers"].schema))
 
 
 def _queue_of(group: PacketGroup) -> str:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from journeyman.spark.source.options import (
     DAMAGE,
@@ -32,18 +32,12 @@ from journeyman.spark.source.options import (
     PACKET_SOURCE,
     SEGMENT_SHIFT,
     arrow_schema,
+    struct,
 )
 
 # What every table begins with.
-PLACE: Final = StructType(
-    [
-        StructField("_log", StringType()),
-        StructField("_file", StringType()),
-        StructField("_segment", IntegerType()),
-        StructField("_offset", LongType()),
-        StructField("_length", IntegerType()),
-        StructField("_position", LongType()),
-    ]
+PLACE: Final = struct(
+    "_log string, _file string, _segment int, _offset bigint, _length int, _position bigint"
 )
 _NO_SOURCE: Final = dict.fromkeys(PACKET_SOURCE.names)
 _MAX_ROWS: Final = 65_536  # of a batch that goes to Spark

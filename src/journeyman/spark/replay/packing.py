@@ -29,10 +29,10 @@ from journeyman.spark.replay.merging import extra_columns, with_constants
 from journeyman.spark.source.options import (
     DAMAGE_KIND,
     DIALECT_COLUMNS,
-    ENVELOPE,
     KINDS,
     PACKET_SCHEMA,
     arrow_schema,
+    base_schema,
     kind_codes,
 )
 from journeyman.spark.source.packets import Combiner, combiner_class
@@ -56,7 +56,7 @@ def packets_of(frame: DataFrame, dialect: str) -> DataFrame:
     names = frame.columns
     if "packet" in names:
         return frame
-    known = [name for name, _ in (*ENVELOPE, *DIALECT_COLUMNS[dialect])]
+    known = base_schema(dialect).names
     missing = [name for name in (*_NEEDED, *_wanted(dialect)) if name not in names]
     if missing:
         raise UsageError(
@@ -72,7 +72,7 @@ def packets_of(frame: DataFrame, dialect: str) -> DataFrame:
 def _wanted(dialect: str) -> list[str]:
     """The dialect's columns that a fold looks at: all but payloads."""
     left_out = {"payload", "result", "data"}
-    return [name for name, _ in DIALECT_COLUMNS[dialect] if name not in left_out]
+    return [each.name for each in DIALECT_COLUMNS[dialect] if each.name not in left_out]
 
 
 def _buckets(frame: DataFrame) -> int:

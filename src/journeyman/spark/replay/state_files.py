@@ -31,30 +31,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.spark.files import staging_name
-from journeyman.spark.replay import kestrel, workq, ztick
-from journeyman.spark.replay.merging import StateTable, extra_columns, groups_of, with_constants
-from journeyman.spark.source.options import DAMAGE_KIND, PACKET_KIND, PACKET_SCHEMA, arrow_schema
+from journeyman.spark.replay.merging import extra_columns, groups_of, with_constants
+from journeyman.spark.replay.state_tables import STATE_TABLES
+from journeyman.spark.source.options import (
+    DAMAGE_KIND,
+    PACKET_KIND,
+    PACKET_SCHEMA,
+    arrow_schema,
+    struct,
+)
 
-_TABLES: Final[Mapping[str, tuple[StateTable, ...]]] = {
-    "ztick": ztick.TABLES,
-    "workq": workq.TABLES,
-    "kestrel": kestrel.TABLES,
-}
 # Damage of a checkpoint is of interest to the readers.
 _DAMAGE_TABLE: Final = {"kestrel": "readers"}
-_MESSAGE: Final = StructType(
-    [
-        StructField("table", StringType()),
-        StructField("file", StringType()),
-        StructField("rows", LongType()),
-        StructField("places", LongType()),
-        StructField("damaged_bytes", LongType()),
-    ]
+_MESSAGE: Final = struct(
+    "table string, file string, rows bigint, places bigint, damaged_bytes bigint"
 )
 ROW_GROUP_ROWS: Final = 256 * 1024
 _LOOKED_AT: Final = 4096  # rows that decide how the columns are encoded
@@ -89,7 +84,7 @@ def write_states(
         staging.mkdir(parents=True)
         told = write_files(packets, dialect, str(staging)).collect()
         written = _summed(told, targets)
-        for table in _TABLES[dialect]:
+        for table in STATE_TABLES[dialect].values():
             files = [row["file"] for row in told if row["table"] == table.name]
             schema = arrow_schema(StructType([*table.schema.fields, *extras]))
             _complete(staging / table.name, files, schema)
@@ -143,7 +138,7 @@ def _write_groups(
         files: dict[str, _PartFile] = {}
         for group in groups_of(batches, extras):
             told += _told_of_damage(packet.row for packet in group.packets)
-            for table in _TABLES[dialect]:
+            for table in STATE_TABLES[dialect].values():
                 if table.packets != group.table:
                     continue
                 if table.name not in files:

@@ -36,13 +36,14 @@ from journeyman.errors import LogError
 from journeyman.formats.workq import CODEC, Command, Record
 from journeyman.spark.replay.merging import PacketGroup, files_at, place_columns
 from journeyman.spark.replay.point_reads import Span, read_records
-from journeyman.spark.replay.workq import JOBS, ORPHANS
+from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.source.options import KINDS, OFFSET_MASK, SEGMENT_SHIFT
 from journeyman.spark.source.packets import PacketSource, RowCombiner, by_bucket, pack, unpack
 from journeyman.spark.source.splits import SplitContext
 from journeyman.spark.source.task import uuid_texts
 from journeyman.units import NS_PER_MS
 
+_TABLES: Final = STATE_TABLES["workq"]
 JOBS_TABLE: Final = "jobs"
 
 _MAX_ROWS: Final = 1_000_000  # held; about 80 bytes each
@@ -139,7 +140,7 @@ def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
         files_at(group, numbers_in(result.column("position").fill_null(-1))),
         result.column("length"),
     ]
-    yield pa.RecordBatch.from_arrays(columns, names=JOBS.names)
+    yield pa.RecordBatch.from_arrays(columns, names=_TABLES["jobs"].schema.names)
 
 
 def orphan_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
@@ -169,7 +170,7 @@ def orphan_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
             pa.StructArray.from_arrays(list(fields.values()), names=list(fields)),
         ),
     ]
-    yield pa.RecordBatch.from_arrays(columns, names=ORPHANS.names)
+    yield pa.RecordBatch.from_arrays(columns, names=_TABLES["orphans"].schema.names)
 
 
 def _folded(group: PacketGroup) -> _Folded:

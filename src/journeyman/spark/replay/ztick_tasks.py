@@ -24,11 +24,12 @@ from journeyman.columnar.ztick.latest import RULES as LAST_OF_RULES
 from journeyman.columnar.ztick.latest import LatestJobs, jobs_and_rules, latest_rules
 from journeyman.spark.replay.merging import PacketGroup, place_columns
 from journeyman.spark.replay.packing import RUNNERS, STATUSES
-from journeyman.spark.replay.ztick import JOBS, RULES
+from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.source.options import SEGMENT_SHIFT
 from journeyman.spark.source.packets import Buckets, PacketSource, by_bucket, pack, unpack
 from journeyman.spark.source.splits import SplitContext, Stretch
 
+_TABLES: Final = STATE_TABLES["ztick"]
 JOBS_TABLE: Final = "jobs"
 RULES_TABLE: Final = "rules"
 
@@ -138,7 +139,7 @@ def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
         rows.column("execution_ns"),
         STATUSES.take(rows.column("status")),
     ]
-    yield pa.RecordBatch.from_arrays(columns, names=JOBS.names)
+    yield pa.RecordBatch.from_arrays(columns, names=_TABLES["jobs"].schema.names)
 
 
 def rule_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
@@ -151,7 +152,7 @@ def rule_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
         RUNNERS.take(rows.column("runner")),
         rows.column("runner_args"),
     ]
-    yield pa.RecordBatch.from_arrays(columns, names=RULES.names)
+    yield pa.RecordBatch.from_arrays(columns, names=_TABLES["rules"].schema.names)
 
 
 def _places(group: PacketGroup, rows: pa.RecordBatch) -> list[Column]:

@@ -17,8 +17,9 @@ from pyspark.sql import SparkSession
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.spark.answers import answer_lines, plan_of, write_answer
 from journeyman.spark.replay.state_files import write_states
+from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.session import TINY_SETTINGS, build_session
-from journeyman.spark.tables import TABLES, fetch_packets, packets, tables_of
+from journeyman.spark.tables import fetch_packets, packets, tables_of
 
 NOW_NS = 1_800_000_000_000_000_000
 RECORDS = 100
@@ -35,7 +36,7 @@ def practise(spark: SparkSession, directory: Path) -> None:
 
 def _do_a_little(spark: SparkSession, logs: dict[str, Path], directory: Path) -> None:
     for dialect, path in logs.items():
-        places = {name: str(directory / dialect / name) for name in TABLES[dialect]}
+        places = {name: str(directory / dialect / name) for name in STATE_TABLES[dialect]}
         write_states(packets(spark, dialect, str(path)), dialect, places)
         held, _ = fetch_packets(packets(spark, dialect, str(path)))
         for name, table in tables_of(held, dialect).items():

@@ -20,6 +20,8 @@ from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    DateType,
+    DoubleType,
     IntegerType,
     LongType,
     StringType,
@@ -100,71 +102,49 @@ KIND_WORDS: Final[dict[str, tuple[str | None, ...]]] = {
 
 _STRING, _BINARY, _INT, _LONG = StringType(), BinaryType(), IntegerType(), LongType()
 
-ENVELOPE: Final[tuple[tuple[str, DataType], ...]] = (
-    ("_log", _STRING),
-    ("_file", _STRING),
-    ("_segment", _INT),
-    ("_offset", _LONG),
-    ("_length", _INT),
-    ("_position", _LONG),
-    ("kind", _STRING),
-    ("key", _STRING),
-    ("time", TimestampType()),
+TYPES: Final[Mapping[str, DataType]] = {
+    kind.simpleString(): kind
+    for kind in (
+        *(StringType(), BinaryType(), BooleanType(), IntegerType(), LongType(), DoubleType()),
+        *(DateType(), TimestampType(), ArrayType(StringType()), ArrayType(LongType())),
+    )
+}
+
+
+def fields(text: str) -> list[StructField]:
+    """``"key string, fails bigint"``: columns, with types as SQL spells them."""
+    return [StructField(name, TYPES[kind]) for name, kind in map(str.split, text.split(", "))]
+
+
+def struct(text: str) -> StructType:
+    return StructType(fields(text))
+
+
+ENVELOPE: Final = fields(
+    "_log string, _file string, _segment int, _offset bigint, _length int, _position bigint, "
+    "kind string, key string, time timestamp"
 )
 
-DIALECT_COLUMNS: Final[dict[str, tuple[tuple[str, DataType], ...]]] = {
-    ZTICK: (
-        ("identifier", _STRING),
-        ("execution_ns", _LONG),
-        ("status", _STRING),
-        ("pattern", _STRING),
-        ("runner", _STRING),
-        ("runner_args", ArrayType(_STRING)),
+DIALECT_COLUMNS: Final[dict[str, list[StructField]]] = {
+    ZTICK: fields(
+        "identifier string, execution_ns bigint, status string, pattern string, runner string, "
+        "runner_args array<string>"
     ),
-    WORKQ: (
-        ("job_id", _BINARY),
-        ("logged_ns", _LONG),
-        ("name", _STRING),
-        ("ttr_ms", _LONG),
-        ("ttl_ms", _LONG),
-        ("priority", _INT),
-        ("max_attempts", _LONG),
-        ("max_fails", _LONG),
-        ("payload_size", _INT),
-        ("payload", _BINARY),
-        ("time_ns", _LONG),
-        ("created_ns", _LONG),
-        ("result_size", _INT),
-        ("result", _BINARY),
-        ("hidden", BooleanType()),
+    WORKQ: fields(
+        "job_id binary, logged_ns bigint, name string, ttr_ms bigint, ttl_ms bigint, priority int, "
+        "max_attempts bigint, max_fails bigint, payload_size int, payload binary, time_ns bigint, "
+        "created_ns bigint, result_size int, result binary, hidden boolean"
     ),
-    KESTREL: (
-        ("queue", _STRING),
-        ("reader", _STRING),
-        ("item_id", _LONG),
-        ("add_time_ms", _LONG),
-        ("expire_time_ms", _LONG),
-        ("error_count", _INT),
-        ("data_size", _INT),
-        ("data", _BINARY),
-        ("done_ids", ArrayType(_LONG)),
+    KESTREL: fields(
+        "queue string, reader string, item_id bigint, add_time_ms bigint, expire_time_ms bigint, "
+        "error_count int, data_size int, data binary, done_ids array<bigint>"
     ),
-    KEYSPACE: (
-        ("version", _INT),
-        ("queue", _STRING),
-        ("job_uuid", _STRING),
-        ("status", _STRING),
-        ("time_ms", _LONG),
-        ("count", _LONG),
-        ("raw_key", _BINARY),
-        ("value", _BINARY),
+    KEYSPACE: fields(
+        "version int, queue string, job_uuid string, status string, time_ms bigint, count bigint, "
+        "raw_key binary, value binary"
     ),
-    LEDGER: (
-        ("logged_ns", _LONG),
-        ("version", _LONG),
-        ("family", _STRING),
-        ("removes", BooleanType()),
-        ("payload", _STRING),
+    LEDGER: fields(
+        "logged_ns bigint, version bigint, family string, removes boolean, payload string"
     ),
 }
 
@@ -186,7 +166,7 @@ PACKET_SOURCE: Final = StructType(
 # One row is a packet; or, of kind ``damage``, a damage, of which only the first line is filled.
 PACKET_SCHEMA: Final = StructType(
     [
-        *(StructField(name, kind) for name, kind in ENVELOPE if name in _PACKET_PLACE),
+        *(field for field in ENVELOPE if field.name in _PACKET_PLACE),
         StructField("table", _STRING),  # which of the dialect's tables the packet is for
         StructField("bucket", _INT),  # and which of its keys
         StructField("records", _LONG),  # of the log that were read for it and those beside it
@@ -204,8 +184,7 @@ def kind_codes(dialect: str, words: frozenset[str]) -> list[int]:
 
 def base_schema(dialect: str) -> StructType:
     """The envelope and the columns of the dialect."""
-    columns = (*ENVELOPE, *DIALECT_COLUMNS[dialect])
-    return StructType([StructField(name, kind) for name, kind in columns])
+    return StructType([*ENVELOPE, *DIALECT_COLUMNS[dialect]])
 
 
 def with_extras(
@@ -215,15 +194,15 @@ def with_extras(
 
     ``corrupt_record`` names the first of these; None leaves both out.
     """
-    fields = list(base.fields)
-    fields += [StructField(name, _STRING) for name in partition_columns]
+    found = list(base.fields)
+    found += [StructField(name, _STRING) for name in partition_columns]
     if corrupt_record is not None:
-        fields += [StructField(corrupt_record, _BINARY), StructField(DAMAGE, _STRING)]
-    names = [field.name for field in fields]
+        found += [StructField(corrupt_record, _BINARY), StructField(DAMAGE, _STRING)]
+    names = [field.name for field in found]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"two columns would be called {name}: rename the `{name}=` directory")
-    return StructType(fields)
+    return StructType(found)
 
 
 def narrowed(full: StructType, asked: StructType) -> StructType:
@@ -349,7 +328,7 @@ class SourceOptions:
         if self.reduce is not None and self.reduce != REDUCERS.get(dialect):
             known = REDUCERS.get(dialect, "none")
             raise UsageError(f"{dialect} has no reducer {self.reduce}; it has {known}")
-        columns = [name for name, _ in DIALECT_COLUMNS[dialect]]
+        columns = [field.name for field in DIALECT_COLUMNS[dialect]]
         if self.corrupt_record in columns:
             raise UsageError(f"columnNameOfCorruptRecord: {self.corrupt_record} is taken")
 
