@@ -335,6 +335,7 @@ def test_all_of_it_moves_from_a_log_into_a_store(tmp_path: Path, ends: tuple[Dec
         *("import", "--quiet", tmp_path / "workq"),
     )
     assert done.exit_code == 0, done.output
+    assert '"reason":"its rates count from zero"' in done.output
     after = InSqlite(RealDisk(), clock=now, place=str(tmp_path))
     after.open()
     found = after.look()

@@ -30,7 +30,7 @@ from journeyman.cli.storage.checking import be_alone
 from journeyman.clock import SystemClock
 from journeyman.data_directory import LEDGER_DIRECTORY
 from journeyman.disk import Disk, RealDisk
-from journeyman.engines.workq.extensions import FAMILIES
+from journeyman.engines.workq.extensions import FAMILIES, read_limits
 from journeyman.errors import EncodeError, FormatError
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.folds.kestrel import consumed_by_all, id_span
@@ -44,6 +44,7 @@ from journeyman.folds.keyspace import (
 from journeyman.formats.keyspace import JobKey, QueueKey, decode_key
 from journeyman.formats.keyspace.file import CODEC, MAGIC
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
+from journeyman.formats.ledger import QueueLimitsSet
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Command, Record
 from journeyman.formats.ztick import JobSet, RuleSet, Status
@@ -274,6 +275,10 @@ def _work(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> I
     if part[0] == 0 and log.whole:
         for name in _paused(RealDisk(), log.where):
             yield replace(queue_record(name), state="paused")
+        for name, record in _beside(RealDisk(), log.where, ("queue-limits",)):
+            limits = read_limits(record.body) if isinstance(record, QueueLimitsSet) else None
+            if limits is not None and (limits.rate or limits.key_rate):
+                yield ImportLoss(name, "its rates count from zero", "leases")
     for key, state in workq.replay(records()).items():
         job = workq.visible(state, now_ns)
         if job is not None:
