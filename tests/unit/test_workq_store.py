@@ -266,6 +266,7 @@ def test_completed_jobs_stay_in_the_store_until_they_are_named(kept: Kept):
 def test_what_is_read_for_one_batch_is_bounded(kept: Kept, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(completed_jobs_module, "READ_FIRST", 2)
     monkeypatch.setattr(completed_jobs_module, "READ_BYTES", 400)
+    monkeypatch.setattr(completed_jobs_module, "LOOKUP_BYTES", 0)
     for number in range(9):
         kept.add(number, payload=b"four")
         kept.complete(number, b"")
