@@ -586,6 +586,18 @@ def test_results_that_do_not_fit_fail_in_words(value: object, said: str):
             job.result(timeout=1)
 
 
+def test_a_result_that_needs_time_to_pass_is_not_waited_for():
+    """No time passes by itself: it would be waited for without end."""
+    world = World(retries=1)
+    world.raises = [ValueError("once")]
+    with InMemory(world.app) as queue:
+        job = world.task.send(1)
+        with pytest.raises(TimeoutError, match="call advance"):
+            job.result(timeout=1)
+        queue.advance(hours=1)
+        assert job.result() == [1]
+
+
 def test_arguments_that_do_not_fit_are_refused_where_they_are_sent():
     world = World()
     for value in (deep(100_000), "\ud800", {1, 2}, "x" * 11_000_000):

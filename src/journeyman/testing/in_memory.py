@@ -241,18 +241,16 @@ class InMemory:
         self.add_many(orders)
 
     def ending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
-        """Waiting for a result runs what is ready, as a worker would meanwhile."""
+        """Waiting for a result runs what is ready, as a worker would meanwhile. Raises TimeoutError
+        if that does not end the job: no time passes here by itself."""
         if wait_s > 0:
             self.run_all(check=False)
-        return self._ending(job_id)
+        return self._ended(job_id, wait_s)
 
     async def aending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
         if wait_s > 0:
             await self.arun_all(check=False)
-        ending = self._ending(job_id)
-        if ending is None and wait_s > 0:
-            raise TimeoutError(f"job {job_id} needs time to pass: call advance() first")
-        return ending
+        return self._ended(job_id, wait_s)
 
     def endings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]:
         return list(map(self._ending_or_none, job_ids))
@@ -275,6 +273,12 @@ class InMemory:
         return self._decide(Delete(job_id.bytes)) is DONE
 
     # -- details -----------------------------------------------------------------------------------
+
+    def _ended(self, job_id: UUID, wait_s: float) -> JobEnding | None:
+        ending = self._ending(job_id)
+        if ending is None and wait_s > 0:
+            raise TimeoutError(f"job {job_id} needs time to pass: call advance() first")
+        return ending
 
     def _ending(self, job_id: UUID) -> JobEnding | None:
         reply = self._decide(AwaitResult(job_id.bytes, 0))
