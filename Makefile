@@ -52,17 +52,15 @@ demo: $(PRODUCT) ## Server, jobs, kill -9; logs damaged and repaired; the pipeli
 test: ## Lint, types, import rules, and all tests
 	@$(MAKE) --no-print-directory --jobs=4 spark core check
 
-# First, in one process: they compile the kernels, which all others then find on the disk.
-KERNELS := $(addprefix tests/,property/test_columnar.py property/test_columnar_folds.py \
-  property/test_encode.py spark/test_history_kernel.py)
+# First, in one process: it compiles the kernels, and all tests, which others then find on the disk.
 kernels: $(STAMP)
-	$(BIN)/python -m pytest -q $(KERNELS)
+	$(BIN)/python -m pytest -q -m kernels
 
 core: $(STAMP) services kernels
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark $(KERNELS:%=--ignore %)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "not kernels"
 
 spark: $(STAMP) kernels
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/spark $(KERNELS:%=--ignore %)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/spark -m "not kernels"
 
 quick: $(STAMP) services ## The tests without the long sweeps
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "not slow"

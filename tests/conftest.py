@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -44,13 +45,19 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-# Collecting makes millions of objects that stay: the collector of garbage need not look at them.
-gc.disable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Makes millions of objects that stay: the collector of garbage need not look at them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
-def pytest_collection_finish() -> None:
-    gc.freeze()
-    gc.enable()
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # libraries complain at the end about what is left of theirs
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

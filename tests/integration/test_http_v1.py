@@ -636,7 +636,7 @@ def test_the_server_keeps_to_its_own_document(server, method):
     )
     tried = 0
     for found in chosen.get_all_operations():
-        operation: Any = found.ok()  # type: ignore[union-attr]
+        operation: Any = found.ok()
 
         @given(case=operation.as_strategy())
         @settings(max_examples=cases(10), phases=[Phase.generate], deadline=None, database=None,

@@ -29,6 +29,8 @@ from tests.support.drawn_workq import RECORDS as WORKQ_RECORDS
 from tests.support.drawn_ztick import records as ZTICK_RECORDS  # noqa: N812
 from tests.support.effort import cases
 
+pytestmark = pytest.mark.kernels
+
 UNIX_EPOCH_S = times.UNIX_EPOCH_S
 LOGS = [
     pytest.param(ZTICK, ZTICK_RECORDS, id="ztick"),

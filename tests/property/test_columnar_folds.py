@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -31,6 +32,8 @@ from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFi
 from tests.support.drawn_columnar import WORKQ, encodable
 from tests.support.drawn_folds import ZTICK, workq_records
 from tests.support.workq_original import JOB_ID
+
+pytestmark = pytest.mark.kernels
 
 arrow: Any = pa  # the stubs do not know concat_batches
 

@@ -31,6 +31,8 @@ from tests.support.drawn_keyspace import RECORDS as KEYSPACE_RECORDS
 from tests.support.drawn_workq import KNOWN as WORKQ_RECORDS
 from tests.support.drawn_ztick import records as ZTICK_RECORDS  # noqa: N812
 
+pytestmark = pytest.mark.kernels
+
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 plain = settings(deadline=None)  # the first call of a kernel compiles it
 

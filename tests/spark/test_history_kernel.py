@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from journeyman.folds import workq
 from journeyman.folds.anomaly import Anomaly
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
 from journeyman.spark.history.workq_attempts import Followed, follow
+
+pytestmark = pytest.mark.kernels
 
 JOBS = [bytes([number] * 16) for number in range(3)]
 LONG_AGO_NS = -(2**62)
