@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxBytes
+from pyspark.sql.types import StructType
 
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
@@ -37,13 +38,7 @@ from journeyman.spark.files import absolute, find_logs
 from journeyman.spark.lake.layout import TABLES, moment_of
 from journeyman.spark.lake.storage import Lake, Staged, new_file, staged_path
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
-from journeyman.spark.source.options import (
-    CORRUPT_RECORD,
-    SourceOptions,
-    arrow_schema,
-    base_schema,
-    with_extras,
-)
+from journeyman.spark.source.options import SourceOptions, arrow_schema
 from journeyman.spark.source.splits import LogPartition
 from journeyman.spark.source.task import read_pieces, with_dictionaries
 from journeyman.spark.streams.chains import register_stream
@@ -95,7 +90,7 @@ class LakeSource:
 def store_new(spark: SparkSession, lake: Lake, source: LakeSource) -> None:
     """Every record that is in the logs now and not in the lake, batch by batch."""
     who = f"lake {lake.path}"
-    schema = with_extras(base_schema(source.dialect), (), CORRUPT_RECORD)
+    schema = _read_schema(source)
     reader = LogStreamReader(source.dialect, {**source.options, "holder": who}, schema)
     reader.prepareForTriggerAvailableNow()
     while True:
@@ -154,7 +149,7 @@ def _write_part(
 ) -> Iterator[str]:
     """A file for each host; their names below ``directory``."""
     options = SourceOptions.parse(source.dialect, source.options)
-    schema = with_extras(base_schema(source.dialect), (), CORRUPT_RECORD)
+    schema = _read_schema(source)
     if isinstance(part, Holes):
         for row in part.rows:
             host = str(row.get("host") or source.host)
@@ -166,6 +161,12 @@ def _write_part(
             batches = read_pieces(tuple(pieces), options, schema, coded=_CODED)
             host = host_or_none or source.host
             yield from _write_file(source.table, directory, host, now_ns, batches)
+
+
+def _read_schema(source: LakeSource) -> StructType:
+    """What of a record is stored."""
+    fields = TABLES[source.table].inner_schema.fields
+    return StructType([each for each in fields if each.name != "_ingested_at"])
 
 
 def _write_file(

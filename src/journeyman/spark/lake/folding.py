@@ -13,7 +13,7 @@ nanoseconds, NO_TIME in numpy where Arrow has null.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -22,6 +22,7 @@ import pyarrow as pa
 from journeyman.columnar.arrays import binary, text_in
 from journeyman.columnar.kernels.key_table import Hashes, KeyTable, hashes_of
 from journeyman.columnar.workq.attempts import NO_TIME
+from journeyman.columnar.ztick.plans import PLAN_COLUMNS, PlanTable
 from journeyman.formats.workq import Command
 from journeyman.logs.segments import COMPACTED_SUFFIX
 from journeyman.spark.history.workq_attempts import attempt_table, walked
@@ -163,11 +164,9 @@ PLANS: Final[pa.Schema] = arrow.schema(
     [
         ("_log", pa.string()),
         ("key", pa.string()),
-        *((name, pa.int64()) for name in ("ready_ns", "latest", "position")),
-        *((name, pa.int64()) for name in ("created_ns", "last_ns")),
+        *((name, pa.int64()) for name in PLAN_COLUMNS[2:]),
     ]
 )
-_AT_ONCE = 1_000_000
 _MOST_PLANS = 2_000_000
 
 
@@ -182,12 +181,9 @@ class ZtickPlans:
     def __init__(self) -> None:
         self._logs: dict[str, int] = {}
         self._keys = KeyTable()
-        self._found = _reduced([])
-        self._waiting: list[pa.Table] = []
-        self._rows = 0
+        self._plans = PlanTable()
 
     def take(self, rows: pa.Table) -> None:
-        rows = where(rows, is_one_of(rows["kind"], ("set", "remove")))
         logs = coded(rows["_log"])
         numbers_of_logs = np.array(
             [self._logs.setdefault(name, len(self._logs)) for name in logs.dictionary.to_pylist()],
@@ -200,75 +196,33 @@ class ZtickPlans:
             is_own = ~each_text(rows["_file"], _is_compacted)
             known = is_own & (written != NO_TIME)
             written = np.where(known, np.where(known, written, 0) * 1000, NO_TIME)
-        taken = {
-            "log": numbers_of_logs[logs.indices.to_numpy()],
-            "key": each_text(rows["identifier"], self._numbers),
-            "ready_ns": ns_in(rows["execution_ns"]),
-            "latest": position * len(STATUSES) + status,
-            "position": position,
-            "created_ns": np.where(status == 0, written, NO_TIME),
-            "last_ns": written,
-        }
-        self._waiting.append(pa.table({name: pa.array(each) for name, each in taken.items()}))
-        self._rows += rows.num_rows
-        if self._rows > _AT_ONCE:
-            self._reduce()
+        self._plans.add(
+            {
+                "log": numbers_of_logs[logs.indices.to_numpy()],
+                "key": each_text(rows["identifier"], self._numbers),
+                "ready_ns": ns_in(rows["execution_ns"]),
+                "latest": position * len(STATUSES) + status,
+                "position": position,
+                "created_ns": np.where(status == 0, written, NO_TIME),
+                "last_ns": written,
+            },
+            is_one_of(rows["kind"], ("set", "remove")),
+        )
 
     def _numbers(self, keys: AnyColumn) -> Ints:
         return self._keys.numbers_of(*text_in(keys))
 
     @property
     def is_full(self) -> bool:
-        return self._found.num_rows > _MOST_PLANS
-
-    def _reduce(self) -> None:
-        self._found = _reduced([self._found, *self._waiting])
-        self._waiting, self._rows = [], 0
+        return len(self._plans) > _MOST_PLANS
 
     def finish(self) -> pa.Table:
         """With the columns of PLANS."""
-        self._reduce()
-        offsets, values = self._keys.keys()
-        keys = binary(pa.string(), offsets, values)
+        keys = binary(pa.string(), *self._keys.keys())
         logs = pa.array(list(self._logs), pa.string())
-        found = self._found
-        columns: dict[str, AnyColumn] = {
-            "_log": logs.take(found["log"]),
-            "key": keys.take(found["key"]),
-            **{name: found[name] for name in ("ready_ns", "latest", "position")},
-            **{name: found[name] for name in ("created_ns", "last_ns")},
-        }
-        return pa.table([columns[name] for name in PLANS.names], schema=PLANS)
-
-
-def _reduced(parts: Sequence[pa.Table]) -> pa.Table:
-    """One row a plan."""
-    names = (*_PLAN, "latest", "position", "created_ns", "last_ns")
-    if not parts:
-        return pa.table({name: pa.array([], pa.int64()) for name in names})
-    rows = pa.concat_tables(parts)
-    grouped = rows.group_by(list(_PLAN)).aggregate([("latest", "max"), ("position", "min")])
-    found = grouped.rename_columns([*_PLAN, "latest", "position"])
-    times = [rows[name] for name in ("created_ns", "last_ns")]
-    nothing = pa.array(np.full(found.num_rows, NO_TIME))
-    if all(pc.max(each).as_py() in (None, NO_TIME) for each in times):
-        return found.append_column("created_ns", nothing).append_column("last_ns", nothing)
-    return _timed(rows, names)
-
-
-def _timed(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """The same with the times of the first and the last record."""
-    columns = {name: rows[name].to_numpy() for name in names}
-    order = np.lexsort([columns[name] for name in ("latest", "ready_ns", "key", "log")])
-    columns = {name: column[order] for name, column in columns.items()}
-    begins = begins_of([columns[name] for name in _PLAN])
-    ends = np.append(begins[1:], len(order)) - 1
-    created = np.where(columns["created_ns"] == NO_TIME, _MAX_NS, columns["created_ns"])
-    created = np.minimum.reduceat(created, begins)
-    found = {name: columns[name][ends] for name in (*_PLAN, "latest", "last_ns")}
-    found["position"] = np.minimum.reduceat(columns["position"], begins)
-    found["created_ns"] = np.where(created == _MAX_NS, NO_TIME, created)
-    return pa.table({name: pa.array(found[name]) for name in names})
+        found = {name: pa.array(each) for name, each in self._plans.columns().items()}
+        columns = [logs.take(found["log"]), keys.take(found["key"])]
+        return pa.table([*columns, *(found[name] for name in PLANS.names[2:])], schema=PLANS)
 
 
 def _is_compacted(files: AnyColumn) -> Bools:
@@ -312,8 +266,9 @@ def ztick_rows(plans: pa.Table, runs: pa.Table) -> pa.Table:
 def _plans(plans: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
     """What became of each plan, as far as the log says."""
     columns: dict[str, Ints] = {name: plans[name].to_numpy() for name in PLANS.names[2:]}
-    reduced = _reduced([pa.table({"log": logs, "key": keys, **columns})])
-    found = {name: reduced[name].to_numpy() for name in reduced.column_names}
+    table = PlanTable()
+    table.add({"log": logs, "key": keys, **columns}, np.ones(plans.num_rows, np.bool_))
+    found = table.columns()
     order = np.lexsort((found["latest"], found["key"], found["log"]))
     found = {name: column[order] for name, column in found.items()}
     is_set = found["ready_ns"] != NO_TIME

@@ -136,7 +136,8 @@ _DEPTHS = (
 
 def _bronze(dialect: str) -> LakeTable:
     full = with_extras(base_schema(dialect), (), CORRUPT_RECORD)
-    columns = [(f.name, f.dataType.simpleString(), "as in spark.md") for f in full.fields]
+    stored = [f for f in full.fields if (dialect, f.name) != ("ztick", "key")]  # its identifier
+    columns = [(f.name, f.dataType.simpleString(), "as in spark.md") for f in stored]
     columns += [("_ingested_at", "timestamp!", "when the lake got it"), *_PLACE]
     return LakeTable(
         f"bronze/{dialect}", f"records of {dialect} logs as decoded, and damage", tuple(columns)

@@ -262,6 +262,15 @@ def may_hold(path: str, moments: Sequence[str], least_ns: int, most_ns: int) -> 
     return any(each is not None and each[0] <= most_ns and each[1] >= least_ns for each in ranges)
 
 
+def has_values(path: str, column: str) -> bool:
+    """Whether a column of a file may be other than null."""
+    found = footer(path)
+    place = found.schema.names.index(column)
+    chunks = [found.row_group(at).column(place) for at in range(found.num_row_groups)]
+    known = [(chunk.num_values, chunk.statistics) for chunk in chunks]
+    return any(found is None or found.null_count != values for values, found in known)
+
+
 def _range(statistics: Any) -> tuple[int, int] | None:
     """The least and the greatest of a column's numbers; None if it has none."""
     if statistics is None or (not statistics.has_min_max and statistics.num_values > 0):

@@ -48,13 +48,14 @@ from journeyman.spark.lake.parts import (
     Wanted,
     by_place,
     dealt,
+    has_values,
     parts_of,
     read_part,
     with_place,
 )
 from journeyman.spark.lake.storage import Lake, Staged, StagedFiles, staged_path
 from journeyman.spark.lake.work import HANDS, Groups, Packet, spread, tasks_of
-from journeyman.spark.source.options import DAMAGE_KIND, arrow_schema
+from journeyman.spark.source.options import DAMAGE, DAMAGE_KIND, arrow_schema
 
 KEYED: Final = ("silver/attempts", "silver/jobs", "silver/timetable_firings")
 ITEMS: Final = "silver/items"
@@ -438,9 +439,11 @@ def stage_damage(lake: Lake) -> list[StagedFiles]:
     schema = arrow_schema(TABLES[table].schema)
     found = []
     for dialect in (*BRONZE_DIALECTS, "runs"):
+        fresh = lake.state.fresh.get(f"bronze/{dialect}", ())
+        base = lake.table_path(f"bronze/{dialect}")
         rows = lake.read_arrow(
             f"bronze/{dialect}",
-            lake.state.fresh.get(f"bronze/{dialect}", ()),
+            [name for name in fresh if has_values(posixpath.join(base, name), DAMAGE)],
             columns=[*_OF_DAMAGE.values(), *(() if dialect == "runs" else ("_length",))],
             where=ds.field("kind") == DAMAGE_KIND,
         )
