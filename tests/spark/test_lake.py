@@ -244,6 +244,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
         "bronze/workq",
         "bronze/ztick",
         "bronze/kestrel",
+        "bronze/plans",
         "bronze/runs",
         "bronze/ledger",
     }

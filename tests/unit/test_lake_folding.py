@@ -14,7 +14,7 @@ from journeyman.columnar.workq.attempts import NO_TIME
 from journeyman.spark.lake import folding, gold
 from journeyman.spark.lake.columns import key_hashes
 from journeyman.spark.lake.layout import HOUR_NS
-from journeyman.spark.lake.parts import Wanted, parts_of, read_part, with_place
+from journeyman.spark.lake.parts import Part, Wanted, alone, parts_of, read_part, with_place
 from tests.support.report_counts import percentile
 
 ROWS = 70_000
@@ -126,3 +126,19 @@ def test_a_column_that_is_newer_than_a_file_is_null(of_keys: bool, tmp_path: Pat
     assert rows["many"].to_pylist() == [[1], [2, 3]]
     found = with_place(rows, part).select(["host", "key", "queue", "dialect"]).to_pylist()
     assert [tuple(row.values()) for row in found] == [("a", key, None, "workq") for key in "ab"]
+
+
+def test_only_parts_that_may_hold_a_wanted_key_are_read():
+    hashes = np.array([5, 70, 2**64 - 3], np.uint64)  # the last is -3 in the order of Parquet
+    ranges = {(0, 4): False, (0, 5): True, (6, 69): False, (71, 2**62): False, (-9, -1): True}
+    parts = [Part("bronze/plans", "p", 0, 1, True, *each) for each in ranges]
+    assert [Wanted(hashes).may_be_in(part) for part in parts] == list(ranges.values())
+    assert Wanted(hashes).may_be_in(Part("silver/jobs", "p", 0, 1, True))
+
+
+def test_parts_that_overlap_no_other_are_alone():
+    ranges = [(1, 9), (9, 12), (13, 20), (14, 15), (21, 21), (30, 40)]
+    parts = [Part("bronze/kestrel", "p", at, 1, False, *each) for at, each in enumerate(ranges)]
+    assert {part.group for part in alone(parts)} == {4, 5}
+    whole = Part("bronze/kestrel", "q", 0, 1)  # what it holds is not known
+    assert alone([*parts, whole]) == set()

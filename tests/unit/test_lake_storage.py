@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import date
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from journeyman.logs import publication
 from journeyman.logs.kestrel.checkpoints import Checkpoints
 from journeyman.spark.lake import storage
 from journeyman.spark.lake.bronze import LakeSource, store_new
+from journeyman.spark.lake.ingest import refresh
 from journeyman.spark.lake.layout import TABLES
 from journeyman.spark.lake.small_files import stage_rows, store_readers, store_runs
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake, vacuum
@@ -249,6 +251,43 @@ def test_bronze_is_stored_once_wherever_an_ingest_is_cut_off(tmp_path, monkeypat
     stored = read_table(f"{lake_path}/bronze/workq").sort_by("_position")
     assert stored["job_id"].to_pylist() == [record.job_id for record in records]
     assert steps > 8
+
+
+def test_a_lake_without_plans_gets_them_of_its_records(tmp_path):
+    """A lake of version 2 that goes on is the same as one that began with plans."""
+    log = tmp_path / "logfile"
+
+    def ingest_more(records: list[ztick.Record], *lakes: str) -> None:
+        with log.open("ab") as file:
+            file.write(b"".join(map(ztick.CODEC.encode, records)))
+        for path in lakes:
+            with change_lake(path) as lake:
+                store_new(None, lake, LakeSource("ztick", str(log), "h"))  # type: ignore[arg-type]
+                refresh(None, lake)  # type: ignore[arg-type]
+
+    def stored(path: str, table: str) -> list[dict[str, object]]:
+        return sorted(read_table(f"{path}/{table}").to_pylist(), key=str)
+
+    first: list[ztick.Record] = [
+        ztick.JobSet(f"job.{number % 7}", number * 10**9, ztick.Status.PLANNED)
+        for number in range(30)
+    ]
+    old, new = str(tmp_path / "old"), str(tmp_path / "new")
+    ingest_more(first, old, new)
+    shutil.rmtree(f"{old}/bronze/plans")
+    state = Path(old, "_lake", "state.json")
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"version": 2}))
+    later: list[ztick.Record] = [
+        ztick.JobRemoved("job.1"),
+        ztick.JobSet("job.2", 16 * 10**9, ztick.Status.EXECUTED),
+        ztick.JobSet("job.3", 99 * 10**9, ztick.Status.PLANNED),
+    ]
+    ingest_more(later, old, new)
+    for table in ("silver/attempts", "silver/jobs", "gold/throughput_daily"):
+        assert stored(old, table) == stored(new, table) != []
+    outcomes = [row["outcome"] for row in stored(old, "silver/attempts")]
+    assert {"removed", "executed", "replanned", "planned"} == set(outcomes)
+    assert json.loads(state.read_text())["version"] == storage.STATE_VERSION
 
 
 def test_readers_are_as_far_behind_as_the_items_say(tmp_path):

@@ -19,7 +19,6 @@ import posixpath
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -35,10 +34,20 @@ from pyspark.sql.types import StructType
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.spark.files import absolute, find_logs
+from journeyman.spark.lake.columns import AnyColumn
+from journeyman.spark.lake.folding import PLANNED_COLUMNS, ZtickPlans
 from journeyman.spark.lake.layout import TABLES, moment_of
-from journeyman.spark.lake.storage import Lake, Staged, new_file, staged_path
+from journeyman.spark.lake.parts import parts_of, read_part
+from journeyman.spark.lake.storage import (
+    STATE_VERSION,
+    Lake,
+    Staged,
+    new_file,
+    partition_values,
+    staged_path,
+)
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
-from journeyman.spark.source.options import SourceOptions, arrow_schema
+from journeyman.spark.source.options import ZTICK, SourceOptions, arrow_schema
 from journeyman.spark.source.splits import LogPartition
 from journeyman.spark.source.task import read_pieces, with_dictionaries
 from journeyman.spark.streams.chains import register_stream
@@ -51,6 +60,13 @@ _SMALL_BYTES = 8 * 1024**2  # read here: a job of Spark takes longer to plan
 _LOOKED_AT = 64 * 1024  # rows that decide whether texts of a column come again
 # Columns of few words, which need not be looked up one by one when they are written.
 _CODED = frozenset({"_log", "_file", "kind", "status", "queue", "reader"})
+_STAMP = "_ingested_at"
+_MADE = "table string, file string"
+_MADE_SCHEMA = pa.schema([("table", pa.string()), ("file", pa.string())])
+PLANS_TABLE = "bronze/plans"
+PLANS_GROUP_ROWS = 64 * 1024  # in the order of hashes, so a few jobs are in few row groups
+
+Made = tuple[str, str]  # a table, and the name of a file below its directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +115,7 @@ def store_new(spark: SparkSession, lake: Lake, source: LakeSource) -> None:
         if end == begin:
             break
         staged = _stage(spark, lake, source, reader.partitions(begin, end))
-        lake.commit([staged], {}, offsets={**lake.state.offsets, source.stream: end})
+        lake.commit(staged, {}, offsets={**lake.state.offsets, source.stream: end})
         reader.commit(end)
     register_stream(StreamOffset.from_json(begin), who)
 
@@ -116,16 +132,19 @@ def stream_name(lake: Lake, source: LakeSource) -> str:
 
 def _stage(
     spark: SparkSession, lake: Lake, source: LakeSource, parts: Sequence[InputPartition]
-) -> Staged:
+) -> list[Staged]:
     directory = lake.new_staging()
     write = partial(_write_part, source, directory, SystemClock().now_ns())
     if sum(map(_size, parts)) <= _SMALL_BYTES:
-        files = [file for part in parts for file in write(part)]
+        made = [each for part in parts for each in write(part)]
     else:
         numbers = spark.range(0, len(parts), 1, len(parts))
-        rows = numbers.mapInArrow(partial(_write_numbered, write, parts), "file string").collect()
-        files = [row.file for row in rows]
-    return lake.staged(source.table, directory, files)
+        task = partial(_write_numbered, write, parts)
+        made = [(row.table, row.file) for row in numbers.mapInArrow(task, _MADE).collect()]
+    files: dict[str, list[str]] = {source.table: []}
+    for table, name in made:
+        files.setdefault(table, []).append(name)
+    return [lake.staged(table, directory, names) for table, names in files.items()]
 
 
 def _size(part: InputPartition) -> int:
@@ -134,64 +153,130 @@ def _size(part: InputPartition) -> int:
 
 
 def _write_numbered(
-    write: Callable[[InputPartition], Iterator[str]],
+    write: Callable[[InputPartition], Iterator[Made]],
     parts: Sequence[InputPartition],
     numbers: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """What a task does. A task that is tried again writes other names; those it returns count."""
     for batch in numbers:
         for number in batch.column("id").to_numpy():
-            yield pa.RecordBatch.from_pydict({"file": pa.array(write(parts[number]), pa.string())})
+            rows = [{"table": table, "file": name} for table, name in write(parts[number])]
+            yield pa.RecordBatch.from_pylist(rows, _MADE_SCHEMA)
 
 
 def _write_part(
     source: LakeSource, directory: str, now_ns: int, part: InputPartition
-) -> Iterator[str]:
-    """A file for each host; their names below ``directory``."""
+) -> Iterator[Made]:
+    """A file for each host and table."""
     options = SourceOptions.parse(source.dialect, source.options)
     schema = _read_schema(source)
     if isinstance(part, Holes):
         for row in part.rows:
             host = str(row.get("host") or source.host)
             rows = lost_rows(Holes([row]), schema)
-            yield from _write_file(source.table, directory, host, now_ns, rows)
+            yield from _write_records(source, BronzeWriter(directory, host, now_ns), rows)
     elif isinstance(part, LogPartition):
         hosts = groupby(part.pieces, key=lambda piece: dict(piece.context.partitions).get("host"))
         for host_or_none, pieces in hosts:
             batches = read_pieces(tuple(pieces), options, schema, coded=_CODED)
-            host = host_or_none or source.host
-            yield from _write_file(source.table, directory, host, now_ns, batches)
+            writer = BronzeWriter(directory, host_or_none or source.host, now_ns)
+            yield from _write_records(source, writer, batches)
 
 
 def _read_schema(source: LakeSource) -> StructType:
     """What of a record is stored."""
     fields = TABLES[source.table].inner_schema.fields
-    return StructType([each for each in fields if each.name != "_ingested_at"])
+    return StructType([each for each in fields if each.name != _STAMP])
 
 
-def _write_file(
-    table: str, directory: str, host: str, now_ns: int, batches: Iterator[pa.RecordBatch]
-) -> Iterator[str]:
-    """The name of the file, if there are rows.
+def _write_records(
+    source: LakeSource, writer: BronzeWriter, batches: Iterator[pa.RecordBatch]
+) -> list[Made]:
+    """Records, and while they are at hand, what those of a schedule say of its plans."""
+    plans = PlanNotes(writer)
+    for rows in _in_groups(batches):
+        if source.dialect == ZTICK:
+            at = rows.column_names.index("identifier")
+            writer.write(source.table, rows.set_column(at, "identifier", plans.take(rows)))
+        else:
+            writer.write(source.table, rows)
+    plans.finish()
+    return writer.finish()
 
-    These never leave Arrow: Spark's own writer takes several times as long (ADR 7).
+
+class PlanNotes:
+    """Plans of records, written as soon as there are many."""
+
+    def __init__(self, writer: BronzeWriter) -> None:
+        self._writer = writer
+        self._plans = ZtickPlans()
+
+    def take(self, rows: pa.Table) -> AnyColumn:
+        """The identifiers, in a dictionary if they come again."""
+        identifiers = self._plans.take(rows)
+        if self._plans.is_full:
+            self.finish()
+        return identifiers
+
+    def finish(self) -> None:
+        self._writer.write(PLANS_TABLE, self._plans.finish())
+        self._plans = ZtickPlans()
+
+
+def add_plans(lake: Lake) -> None:
+    """Lakes of version 2 have no plans: make them, of all records, which silver folds again."""
+    if lake.state.version == STATE_VERSION:
+        return
+    table, directory, made = f"bronze/{ZTICK}", lake.new_staging(), []
+    for name in lake.files(table):
+        host = partition_values(name)["host"]
+        writer = BronzeWriter(directory, host, SystemClock().now_ns())
+        plans = PlanNotes(writer)
+        for part in parts_of(table, posixpath.join(lake.table_path(table), name)):
+            for rows, _ in read_part(part, PLANNED_COLUMNS):
+                plans.take(rows)
+        plans.finish()
+        made += [file for _, file in writer.finish()]
+    lake.commit([lake.staged(PLANS_TABLE, directory, made)], {}, version=STATE_VERSION)
+
+
+class BronzeWriter:
+    """Files of one host and one ingest, one for each table.
+
+    Rows never leave Arrow: Spark's own writer takes several times as long (ADR 7).
     """
-    moment = moment_of(now_ns)
-    place = f"date={moment.date().isoformat()}/host={host}"
-    name = posixpath.join(place, f"{secrets.token_hex(8)}.parquet")
-    schema = with_dictionaries(arrow_schema(TABLES[table].inner_schema), _CODED)
-    stamp = pa.scalar(moment, schema.field("_ingested_at").type)
-    with ExitStack() as stack:
-        writer: pq.ParquetWriter | None = None
-        for rows in _in_groups(batches):
-            stamped = rows.append_column("_ingested_at", pa.repeat(stamp, rows.num_rows))
-            whole = stamped.select(schema.names).cast(schema).unify_dictionaries()
-            if writer is None:
-                new = new_file(staged_path(directory, name), whole, _words(whole))
-                writer = stack.enter_context(new)
-            writer.write_table(whole, whole.num_rows)
-    if writer is not None:
-        yield name
+
+    def __init__(self, directory: str, host: str, now_ns: int) -> None:
+        self._directory = directory
+        self._moment = moment_of(now_ns)
+        self._place = f"date={self._moment.date().isoformat()}/host={host}"
+        self._files: dict[str, tuple[str, pq.ParquetWriter]] = {}
+        self._schemas: dict[str, pa.Schema] = {}
+
+    def write(self, table: str, rows: pa.Table) -> None:
+        if rows.num_rows == 0:
+            return
+        schema = self._schemas.setdefault(table, _schema_for(table, rows))
+        stamp = pa.scalar(self._moment, schema.field(_STAMP).type)
+        stamped = rows.append_column(_STAMP, pa.repeat(stamp, rows.num_rows))
+        whole = stamped.select(schema.names).cast(schema).unify_dictionaries()
+        if table not in self._files:
+            name = posixpath.join(self._place, f"{secrets.token_hex(8)}.parquet")
+            file = new_file(staged_path(self._directory, name), whole, _words(whole))
+            self._files[table] = name, file
+        size = PLANS_GROUP_ROWS if table == PLANS_TABLE else whole.num_rows
+        self._files[table][1].write_table(whole, size)
+
+    def finish(self) -> list[Made]:
+        for _, file in self._files.values():
+            file.close()
+        return [(table, name) for table, (name, _) in self._files.items()]
+
+
+def _schema_for(table: str, rows: pa.Table) -> pa.Schema:
+    """What a file like these rows holds."""
+    coded = [each.name for each in rows.schema if pa.types.is_dictionary(each.type)]
+    return with_dictionaries(arrow_schema(TABLES[table].inner_schema), _CODED.union(coded))
 
 
 def _words(rows: pa.Table) -> list[str]:

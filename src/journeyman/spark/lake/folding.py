@@ -1,7 +1,8 @@
 """Records of bronze -> rows of silver, as Arrow tables: what a task does with a bucket of keys.
 
     bronze/workq  --workq_records-->  narrow records  --workq_rows-->  attempts
-    bronze/ztick  --ZtickPlans---->  last and first record of each plan --ztick_rows--> attempts
+    bronze/ztick  --ZtickPlans---->  bronze/plans: first and last record of each plan
+    bronze/plans  --ztick_rows---->  attempts
     bronze/runs   --run_lines----->  --^
     attempts      --jobs_of, firings_of-->  rows of the other tables
     bronze/kestrel --items_of-->  items
@@ -77,9 +78,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         *("_log", "kind", "key", "_position", "logged_ns", "name", "ttr_ms", "ttl_ms", "priority"),
         *("max_attempts", "max_fails", "payload_size", "time_ns", "created_ns"),
     ),
-    "bronze/ztick": (
-        *("_log", "kind", "identifier", "_position", "_file", "execution_ns", "status", "time"),
-    ),
+    "bronze/plans": ("_log", "key", *PLAN_COLUMNS[2:]),
     "bronze/runs": (
         *("_log", "kind", "job", "rule", "runner", "execution_ns", "started_ns", "ended_ns"),
         *("outcome", "detail", "output"),
@@ -89,8 +88,9 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         "_position",
     ),
 }
-# The column with the key of a job.
-KEYS: Final = {"bronze/workq": "key", "bronze/ztick": "identifier", "bronze/runs": "job"}
+# The column with the key of a job: in tables of records, and in those of which silver is made.
+RECORD_KEYS: Final = {"bronze/workq": "key", "bronze/ztick": "identifier", "bronze/runs": "job"}
+KEYS: Final = {"bronze/workq": "key", "bronze/plans": "key", "bronze/runs": "job"}
 
 
 # ----------------------------------------
@@ -159,6 +159,10 @@ def workq_rows(records: pa.Table) -> pa.Table:
 # ----------------------------------------
 # Schedules.
 
+# What of a record its plan needs.
+PLANNED_COLUMNS: Final = (
+    *("_log", "kind", "identifier", "_position", "_file", "execution_ns", "status", "time"),
+)
 _PLAN = ("log", "key", "ready_ns")
 PLANS: Final[pa.Schema] = arrow.schema(
     [
@@ -183,7 +187,8 @@ class ZtickPlans:
         self._keys = KeyTable()
         self._plans = PlanTable()
 
-    def take(self, rows: pa.Table) -> None:
+    def take(self, rows: pa.Table) -> AnyColumn:
+        """Fold these records; their identifiers, in a dictionary if they come again."""
         logs = coded(rows["_log"])
         numbers_of_logs = np.array(
             [self._logs.setdefault(name, len(self._logs)) for name in logs.dictionary.to_pylist()],
@@ -196,10 +201,11 @@ class ZtickPlans:
             is_own = ~each_text(rows["_file"], _is_compacted)
             known = is_own & (written != NO_TIME)
             written = np.where(known, np.where(known, written, 0) * 1000, NO_TIME)
+        keys = each_text(rows["identifier"], self._numbers)
         self._plans.add(
             {
                 "log": numbers_of_logs[logs.indices.to_numpy()],
-                "key": each_text(rows["identifier"], self._numbers),
+                "key": keys,
                 "ready_ns": ns_in(rows["execution_ns"]),
                 "latest": position * len(STATUSES) + status,
                 "position": position,
@@ -208,6 +214,20 @@ class ZtickPlans:
             },
             is_one_of(rows["kind"], ("set", "remove")),
         )
+        return self._in_dictionary(rows["identifier"], keys)
+
+    def _in_dictionary(self, identifiers: AnyColumn, numbers: Ints) -> AnyColumn:
+        """To look these up a second time would take a fifth of the time that writing takes."""
+        places = np.zeros(len(self._keys), np.int32)
+        places[numbers] = 1
+        used = np.flatnonzero(places)
+        if 2 * len(used) > len(numbers):
+            return identifiers
+        places[used] = np.arange(len(used))
+        words = binary(pa.string(), *self._keys.keys()).take(arrow.array(used))
+        nulls = np.asarray(identifiers.is_null())
+        indices = arrow.array(places[numbers], mask=nulls if nulls.any() else None)
+        return pa.DictionaryArray.from_arrays(indices, words)
 
     def _numbers(self, keys: AnyColumn) -> Ints:
         return self._keys.numbers_of(*text_in(keys))
@@ -217,16 +237,32 @@ class ZtickPlans:
         return len(self._plans) > _MOST_PLANS
 
     def finish(self) -> pa.Table:
-        """With the columns of PLANS."""
-        keys = binary(pa.string(), *self._keys.keys())
-        logs = pa.array(list(self._logs), pa.string())
-        found = {name: pa.array(each) for name, each in self._plans.columns().items()}
-        columns = [logs.take(found["log"]), keys.take(found["key"])]
-        return pa.table([*columns, *(found[name] for name in PLANS.names[2:])], schema=PLANS)
+        """With the columns of PLANS and ``_hash``, in the order of that."""
+        found = self._plans.columns()
+        hashes = self._keys.hashes.view(np.int64)[found["key"]]
+        order = np.argsort(hashes)
+        found = {name: each[order] for name, each in found.items()}
+        logs, keys = (
+            pa.array(list(self._logs), pa.string()),
+            binary(pa.string(), *self._keys.keys()),
+        )
+        return pa.table(
+            {
+                "_log": pa.DictionaryArray.from_arrays(found["log"].astype(np.int32), logs),
+                "key": keys.take(arrow.array(found["key"])),
+                "_hash": arrow.array(hashes[order]),
+                **{name: ns_column(found[name]) for name in PLANS.names[2:]},
+            }
+        )
 
 
 def _is_compacted(files: AnyColumn) -> Bools:
     return np.asarray(pc.ends_with(files, COMPACTED_SUFFIX))
+
+
+def plan_rows(rows: pa.Table) -> pa.Table:
+    """Plans of one ingest, with plain keys."""
+    return rows.set_column(rows.column_names.index("key"), "key", text_of(rows["key"]))
 
 
 def run_lines(rows: pa.Table) -> pa.Table:
@@ -265,7 +301,7 @@ def ztick_rows(plans: pa.Table, runs: pa.Table) -> pa.Table:
 
 def _plans(plans: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
     """What became of each plan, as far as the log says."""
-    columns: dict[str, Ints] = {name: plans[name].to_numpy() for name in PLANS.names[2:]}
+    columns = {name: ns_in(plans[name]) for name in PLANS.names[2:]}
     table = PlanTable()
     table.add({"log": logs, "key": keys, **columns}, np.ones(plans.num_rows, np.bool_))
     found = table.columns()

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from journeyman.errors import UsageError
 from journeyman.spark.lake import gold, silver
-from journeyman.spark.lake.bronze import LakeSource, store_new
+from journeyman.spark.lake.bronze import LakeSource, add_plans, store_new
 from journeyman.spark.lake.layout import BRONZE_DIALECTS
 from journeyman.spark.lake.small_files import store_readers, store_runs
 from journeyman.spark.lake.storage import Lake, change_lake
@@ -86,6 +86,7 @@ def _one_round(
 
 def refresh(spark: SparkSession, lake: Lake, keys: Sequence[str] = ()) -> None:
     """Silver and gold of what is fresh in bronze, and of these keys, in one commit."""
+    add_plans(lake)
     fresh = lake.state.fresh
     if not fresh and not keys:
         return

@@ -171,6 +171,22 @@ TABLES: Final[Mapping[str, LakeTable]] = {
             ),
         ),
         LakeTable(
+            "bronze/plans",
+            "what the records of a ztick log that came in one ingest say of each plan",
+            (
+                ("_log", "string!", "path of the log"),
+                ("key", "string!", "identifier"),
+                ("_hash", "bigint!", "of the identifier, in order in each row group"),
+                ("ready_ns", "bigint", "the time planned for; null for removals"),
+                ("latest", "bigint!", "position of the last record, times four, and its status"),
+                ("position", "bigint!", "of the first record"),
+                ("created_ns", "bigint", "when the first record was written, if a ledger says so"),
+                ("last_ns", "bigint", "when the last record was written"),
+                ("_ingested_at", "timestamp!", "when the lake got it"),
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
             "silver/attempts",
             "one row per job and attempt, and one per job that waits",
             (

@@ -48,7 +48,8 @@ class Part:
     group: int  # of rows, by number
     rows: int
     of_keys: bool = False  # only rows of the keys that are asked for
-    greatest_id: int = NO_ID  # of its items, if that is known
+    least: int = -(2**63)  # of what its table is left out by, if that is known
+    greatest: int = 2**63 - 1
 
     @property
     def name(self) -> str:
@@ -64,19 +65,30 @@ def parts_of(table: str, path: str, *, of_keys: bool = False) -> list[Part]:
     """A part for each row group of a file."""
     found = footer(path)
     groups = [found.row_group(at) for at in range(found.num_row_groups)]
-    return [
-        Part(table, path, at, group.num_rows, of_keys, _greatest_id(group))
-        for at, group in enumerate(groups)
-    ]
+    column = _LEFT_OUT_BY.get(table, "")
+    place = found.schema.names.index(column) if column in found.schema.names else None
+    parts = []
+    for at, group in enumerate(groups):
+        known = None if place is None else _range(group.column(place).statistics)
+        parts.append(Part(table, path, at, group.num_rows, of_keys, *(known or ())))
+    return parts
 
 
-def _greatest_id(group: Any) -> int:
-    names = [group.column(at).path_in_schema for at in range(group.num_columns)]
-    if "item_id" not in names:
-        return NO_ID
-    statistics = group.column(names.index("item_id")).statistics
-    known = statistics is not None and statistics.has_min_max
-    return int(statistics.max) if known else NO_ID
+_LEFT_OUT_BY: Final = {
+    **dict.fromkeys(("silver/items", "bronze/kestrel"), "item_id"),
+    "bronze/plans": "_hash",
+}
+
+
+def alone(parts: Sequence[Part]) -> set[Part]:
+    """Those whose range is apart from that of every other one."""
+    ordered = sorted(parts, key=lambda part: part.least)
+    found, reach = set(), -(2**63) - 1
+    for part, after in zip(ordered, [*ordered[1:], None], strict=True):
+        if reach < part.least and (after is None or part.greatest < after.least):
+            found.add(part)
+        reach = max(reach, part.greatest)
+    return found
 
 
 def dealt(parts: Sequence[Part], hands: int) -> list[list[Part]]:
@@ -98,12 +110,18 @@ class Wanted:
 
     def __init__(self, hashes: Hashes) -> None:
         self._hashes = np.unique(hashes)
+        self._signed = np.sort(self._hashes.view(np.int64))
         self._coarse = np.zeros(1 << _COARSE_BITS, np.bool_)
         self._coarse[self._fine(self._hashes)] = True
 
     @staticmethod
     def _fine(hashes: Hashes) -> Ints:
         return (hashes & np.uint64((1 << _COARSE_BITS) - 1)).astype(np.int64)
+
+    def may_be_in(self, part: Part) -> bool:
+        """Whether a wanted key may be in a part; it is known of plans alone."""
+        at = np.searchsorted(self._signed, part.least)
+        return bool(at < len(self._signed) and self._signed[at] <= part.greatest)
 
     def mask(self, hashes: Hashes) -> Bools:
         """Which of these are wanted. A look into a table of bits rules most of them out."""

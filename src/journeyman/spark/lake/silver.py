@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -46,6 +46,7 @@ from journeyman.spark.lake.parts import (
     Part,
     PartitionWriter,
     Wanted,
+    alone,
     by_place,
     dealt,
     has_values,
@@ -60,7 +61,7 @@ from journeyman.spark.source.options import DAMAGE, DAMAGE_KIND, arrow_schema
 KEYED: Final = ("silver/attempts", "silver/jobs", "silver/timetable_firings")
 ITEMS: Final = "silver/items"
 RUNS: Final = "silver/runs"
-_DIALECT: Final = {"bronze/workq": "workq", "bronze/ztick": "ztick", "bronze/runs": "ztick"}
+_DIALECT: Final = {"bronze/workq": "workq", "bronze/plans": "ztick", "bronze/runs": "ztick"}
 SMALL_ROWS: Final = 1_500_000  # folded here: a job of Spark takes longer to begin
 _SCANNED: Final = 16  # rows that are only looked at cost as much as one that is folded
 _TASK_ROWS: Final = 20_000_000
@@ -106,24 +107,44 @@ def change_silver(
         dialects = frozenset(_DIALECT.values())
     older = _older(lake, fresh, dialects)
     known = lake.files(ITEMS) if fresh.get("bronze/kestrel") else []
+    touched = Touched(key_hashes(pa.array(keys, pa.string())))
+    if older or known:
+        session, hands = _hands(spark, sum(part.rows for part in parts))
+        touched.add(spread(session, dealt(parts, hands), touched_by))
+        wanted = Wanted(touched.hashes)
+        older = [part for part in older if wanted.may_be_in(part)]
+        older += _maybe_known(_parts(lake, ITEMS, known), touched.first_ids)
     size = sum(part.rows // (_SCANNED if part.of_keys else 1) for part in parts + older)
-    session = None if size <= SMALL_ROWS else spark
-    hands = HANDS if session is None else max(tasks_of(spark), size // _TASK_ROWS)
+    session, hands = _hands(spark, size)
+    numbered = [part for part in parts + older if part.table in ("bronze/kestrel", ITEMS)]
+    once = alone(numbered) if session is not None else set()
+    size -= sum(part.rows for part in once)
     groups = (
         1 if session is None else _power_of_two(max(_GROUPS_A_TASK * hands, size // _GROUP_ROWS))
     )
-    touched = Touched(key_hashes(pa.array(keys, pa.string())))
-    if older or known:
-        touched.add(spread(session, dealt(parts, hands), touched_by))
-        older += _maybe_known(_parts(lake, ITEMS, known), touched.first_ids)
     directory = lake.new_staging()
     packets = spread(
         session,
         dealt([*parts, *older], hands),
-        partial(take_parts, Wanted(touched.hashes), dialects, touched.first_ids, groups),
-        partial(fold_groups, None if session is None else directory),
+        partial(
+            take_parts,
+            Wanted(touched.hashes),
+            dialects,
+            touched.first_ids,
+            groups,
+            once,
+            directory,
+        ),
+        partial(fold_groups, directory, session is None),
     )
     return _applied(lake, directory, packets)
+
+
+def _hands(spark: SparkSession, rows: int) -> tuple[SparkSession | None, int]:
+    """Who works on so many rows: Spark, if any; and in how many units."""
+    if rows <= SMALL_ROWS:
+        return None, HANDS
+    return spark, max(tasks_of(spark), rows // _TASK_ROWS)
 
 
 def _parts(lake: Lake, table: str, files: Iterable[str], *, of_keys: bool = False) -> list[Part]:
@@ -171,7 +192,7 @@ def touched_by(parts: Sequence[Part]) -> Iterator[Packet]:
 def _maybe_known(parts: Sequence[Part], first_ids: Mapping[str, int]) -> list[Part]:
     """Parts that may hold items with ids of fresh ones: ids ascend."""
     least = min(first_ids.values(), default=None)
-    return [part for part in parts if least is not None and part.greatest_id >= least]
+    return [part for part in parts if least is not None and part.greatest >= least]
 
 
 def _older(lake: Lake, fresh: Mapping[str, Sequence[str]], dialects: frozenset[str]) -> list[Part]:
@@ -199,10 +220,15 @@ def take_parts(
     dialects: frozenset[str],
     first_ids: Mapping[str, int],
     groups: int,
+    once: Set[Part],
+    directory: str,
     parts: Sequence[Part],
 ) -> Iterator[Packet]:
-    """Rows of parts, routed to the bucket of their key."""
-    plans = folding.ZtickPlans()
+    """Rows of parts, routed to the bucket of their key.
+
+    Items of the parts in ``once`` are in no other part, so these are written at once.
+    """
+    written = Written(directory)
     for part in parts:
         key, chosen = KEYS.get(part.table, "key"), wanted if part.of_keys else None
         if part.table in KEYED:
@@ -211,31 +237,43 @@ def take_parts(
             yield from _known_items(part, first_ids, groups)
         else:
             for rows, _ in read_part(part, COLUMNS[part.table], key, chosen):
-                named = named_logs(rows, part.host)
-                if part.table == "bronze/ztick":
-                    plans.take(named)
+                narrow = _NARROW[part.table](named_logs(rows, part.host))
+                if part in once:
+                    items = folding.without_repeats(narrow, _nothing(ITEMS))
+                    written.days |= _days_of(items)
+                    written.add(ITEMS, items)
                 elif part.table == "bronze/kestrel":
-                    items = folding.items_of(named)
-                    yield from _by_bucket(ITEMS, items, _item_hashes(items), groups)
+                    yield from _by_bucket(ITEMS, narrow, _item_hashes(narrow), groups)
                 else:
-                    narrow = _NARROW[part.table](named)
-                    name = "key" if part.table == "bronze/workq" else "job"
-                    yield from _by_bucket(part.table, narrow, key_hashes(narrow[name]), groups)
-        if plans.is_full:
-            yield from _finished(plans, groups)
-            plans = folding.ZtickPlans()
-    yield from _finished(plans, groups)
+                    yield from _by_bucket(part.table, narrow, key_hashes(narrow[key]), groups)
+
+    yield from written.finish()
 
 
-_NARROW: Final[Mapping[str, Any]] = {
+class Written:
+    """Rows that a task writes, and days on which something changes."""
+
+    def __init__(self, directory: str) -> None:
+        self.days: set[int] = set()
+        self._writer = PartitionWriter(directory)
+
+    def add(self, table: str, rows: pa.Table) -> None:
+        self._writer.add(table, rows)
+
+    def finish(self) -> Iterator[Packet]:
+        if files := self._writer.finish():
+            columns = {"table": [table for table, _ in files], "file": [name for _, name in files]}
+            yield Packet(0, _FILES, pa.table(columns, _WRITTEN))
+        if self.days:
+            yield Packet(0, _DAYS, pa.table({"day": pa.array(sorted(self.days), pa.int64())}))
+
+
+_NARROW: Final[Mapping[str, Callable[[pa.Table], pa.Table]]] = {
     "bronze/workq": folding.workq_records,
+    "bronze/plans": folding.plan_rows,
     "bronze/runs": folding.run_lines,
+    "bronze/kestrel": folding.items_of,
 }
-
-
-def _finished(plans: folding.ZtickPlans, groups: int) -> Iterator[Packet]:
-    found = plans.finish()
-    return _by_bucket("bronze/ztick", found, key_hashes(found["key"]), groups)
 
 
 def _old_rows(
@@ -285,25 +323,21 @@ def by_group(what: str, rows: pa.Table, numbers: Ints, groups: int) -> Iterator[
         yield Packet(int(numbers[begin]), what, ordered.slice(begin, end - begin))
 
 
-def fold_groups(directory: str | None, groups: Groups) -> Iterator[Packet]:
-    """Rows that are new and rows that go. With a directory, new rows are written there."""
-    writer = None if directory is None else PartitionWriter(directory)
-    days: set[int] = set()
+def fold_groups(directory: str, is_here: bool, groups: Groups) -> Iterator[Packet]:
+    """Rows that are new and rows that go. Unless this ``is_here``, tasks write new ones."""
+    written = Written(directory)
     for found in groups:
+        yield from (Packet(0, what, found[what]) for what in (_FILES, _DAYS) if what in found)
         for table, rows, gone in _folded(found):
             if table in (KEYED[0], ITEMS):
-                days |= _days_of(rows) | (_days_of(gone) if table != ITEMS else set())
-            if writer is not None:
-                writer.add(table, rows)
+                written.days |= _days_of(rows) | (_days_of(gone) if table != ITEMS else set())
+            if not is_here:
+                written.add(table, rows)
             elif rows.num_rows:
                 yield Packet(0, table, rows)
             if gone.num_rows:
                 yield Packet(0, _REMOVED + table, gone.select(["_file", "_row"]))
-    if writer is not None:
-        files = writer.finish()
-        columns = {"table": [table for table, _ in files], "file": [name for _, name in files]}
-        yield Packet(0, _FILES, pa.table(columns, _WRITTEN))
-    yield Packet(0, _DAYS, pa.table({"day": pa.array(sorted(days), pa.int64())}))
+    yield from written.finish()
 
 
 def _folded(found: Mapping[str, pa.Table]) -> Iterator[tuple[str, pa.Table, pa.Table]]:
@@ -312,9 +346,9 @@ def _folded(found: Mapping[str, pa.Table]) -> Iterator[tuple[str, pa.Table, pa.T
     if "bronze/workq" in found:
         attempts.append(folding.workq_rows(found["bronze/workq"]))
     runs = found.get("bronze/runs")
-    if runs is not None or "bronze/ztick" in found:
+    if runs is not None or "bronze/plans" in found:
         lines = _no_lines() if runs is None else runs
-        attempts.append(folding.ztick_rows(found.get("bronze/ztick", _no_plans()), lines))
+        attempts.append(folding.ztick_rows(found.get("bronze/plans", _no_plans()), lines))
     every = pa.concat_tables(attempts)
     made = (every, folding.jobs_of(every), folding.firings_of(every))
     for table, rows in zip(KEYED, made, strict=True):

@@ -49,7 +49,8 @@ from journeyman.spark.lake.layout import TABLES, LakeTable
 from journeyman.spark.source.options import DAMAGE, arrow_schema
 from journeyman.units import NS_PER_MS
 
-STATE_VERSION: Final = 2
+STATE_VERSION: Final = 3
+_OLDER_VERSION: Final = 2  # without plans; see bronze.add_plans
 _OWN: Final = "_lake"
 _STAGING: Final = f"{_OWN}/staging"
 _STATE: Final = f"{_OWN}/state.json"
@@ -376,7 +377,7 @@ def _load(path: str) -> LakeState | None:
             found = json.load(file)
     except FileNotFoundError:
         return None
-    if found.get("version") != STATE_VERSION:
+    if found.get("version") not in (_OLDER_VERSION, STATE_VERSION):
         raise UsageError(
             f"{path} is a lake of version {found.get('version')}; "
             f"this program reads {STATE_VERSION}"

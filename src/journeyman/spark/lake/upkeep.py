@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.spark.lake.columns import pc
-from journeyman.spark.lake.folding import KEYS
+from journeyman.spark.lake.folding import KEYS, RECORD_KEYS
 from journeyman.spark.lake.ingest import refresh
 from journeyman.spark.lake.layout import DAY_NS, TABLES
 from journeyman.spark.lake.parts import PartitionWriter, parts_of, read_part, with_place
@@ -51,17 +51,17 @@ def forget(spark: SparkSession, lake: Lake, keys: Sequence[str]) -> int:
     What a log still holds is not touched: a later record of the key comes in again.
     """
     refresh(spark, lake)  # from here on nothing is fresh
-    bronze = [each for table, key in KEYS.items() for each in _without(lake, table, key, keys)]
-    runs = _without(lake, RUNS, "key", keys)
+    named = {**KEYS, **RECORD_KEYS, RUNS: "key"}
+    left = [each for table, key in named.items() for each in _without(lake, table, key, keys)]
     removes: dict[str, list[str]] = {}
-    for (staged, files), _ in [*bronze, *runs]:
+    for (staged, files), _ in left:
         removes.setdefault(staged.table, []).extend(files)
     if removes:
-        lake.commit([staged for (staged, _), _ in [*bronze, *runs]], removes, keep_fresh=True)
+        lake.commit([staged for (staged, _), _ in left], removes, keep_fresh=True)
     # Of silver too, should an earlier call have been killed behind its first commit.
     refresh(spark, lake, keys)
     vacuum(lake)
-    return sum(rows for _, rows in bronze)
+    return sum(rows for (staged, _), rows in left if staged.table in RECORD_KEYS)
 
 
 def _without(
