@@ -250,7 +250,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     }
     write(world, "rest")
     with pytest.MonkeyPatch.context() as patch:
-        _kill_before(patch, 6)  # in front of silver and gold
+        _kill_before(patch, 3)  # in front of silver and gold
         with pytest.raises(Killed):
             ingest(spark, world.lake, world.logs, host="c")
     with pytest.MonkeyPatch.context() as patch:

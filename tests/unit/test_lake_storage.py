@@ -243,11 +243,11 @@ def test_bronze_is_stored_once_wherever_an_ingest_is_cut_off(tmp_path, monkeypat
             cut_after(patch, steps)
             try:
                 with change_lake(lake_path) as lake:
-                    store_new(None, lake, source)  # type: ignore[arg-type]
+                    store_new(None, lake, [source])  # type: ignore[arg-type]
             except PowerCut:
                 steps += 2
     with change_lake(lake_path) as lake:
-        store_new(None, lake, source)  # type: ignore[arg-type]
+        store_new(None, lake, [source])  # type: ignore[arg-type]
     stored = read_table(f"{lake_path}/bronze/workq").sort_by("_position")
     assert stored["job_id"].to_pylist() == [record.job_id for record in records]
     assert steps > 8
@@ -262,7 +262,7 @@ def test_a_lake_without_plans_gets_them_of_its_records(tmp_path):
             file.write(b"".join(map(ztick.CODEC.encode, records)))
         for path in lakes:
             with change_lake(path) as lake:
-                store_new(None, lake, LakeSource("ztick", str(log), "h"))  # type: ignore[arg-type]
+                store_new(None, lake, [LakeSource("ztick", str(log), "h")])  # type: ignore[arg-type]
                 refresh(None, lake)  # type: ignore[arg-type]
 
     def stored(path: str, table: str) -> list[dict[str, object]]:

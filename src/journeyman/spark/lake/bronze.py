@@ -19,6 +19,7 @@ import posixpath
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -103,21 +104,49 @@ class LakeSource:
         return f"bronze/{self.dialect}"
 
 
-def store_new(spark: SparkSession, lake: Lake, source: LakeSource) -> None:
-    """Every record that is in the logs now and not in the lake, batch by batch."""
-    who = f"lake {lake.path}"
-    schema = _read_schema(source)
-    reader = LogStreamReader(source.dialect, {**source.options, "holder": who}, schema)
-    reader.prepareForTriggerAvailableNow()
-    while True:
-        begin = lake.state.offsets.get(source.stream) or _beginning(lake, source)
-        end = reader.latestOffset(begin, ReadMaxBytes(_BATCH_BYTES))
-        if end == begin:
-            break
-        staged = _stage(spark, lake, source, reader.partitions(begin, end))
-        lake.commit(staged, {}, offsets={**lake.state.offsets, source.stream: end})
-        reader.commit(end)
-    register_stream(StreamOffset.from_json(begin), who)
+def store_new(spark: SparkSession, lake: Lake, sources: Sequence[LakeSource]) -> None:
+    """Every record that is in the logs now and not in the lake, a batch of each at a time.
+
+    To find where new entries end keeps one core busy: meanwhile tasks of other logs run.
+    """
+    feeds = [Feed(spark, lake, source) for source in sources]
+    with ThreadPoolExecutor(max(1, len(feeds))) as pool:
+        while any(list(pool.map(Feed.stage, feeds))):
+            ends = {feed.source.stream: feed.end for feed in feeds if feed.staged}
+            staged = [each for feed in feeds for each in feed.staged]
+            lake.commit(staged, {}, offsets={**lake.state.offsets, **ends})
+            for feed in feeds:
+                feed.commit()
+    for feed in feeds:
+        register_stream(StreamOffset.from_json(feed.end), feed.who)
+
+
+class Feed:
+    """What comes of one source: ``staged`` and ``end`` are those of the last batch."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, source: LakeSource) -> None:
+        self._spark, self._lake, self.source = spark, lake, source
+        self.who = f"lake {lake.path}"
+        options = {**source.options, "holder": self.who}
+        self._reader = LogStreamReader(source.dialect, options, _read_schema(source))
+        self._reader.prepareForTriggerAvailableNow()
+        self.end = lake.state.offsets.get(source.stream) or _beginning(lake, source)
+        self.staged: list[Staged] = []
+
+    def stage(self) -> bool:
+        """Stage what comes next; False if there is nothing."""
+        begin, self.staged = self.end, []
+        self.end = self._reader.latestOffset(begin, ReadMaxBytes(_BATCH_BYTES))
+        if self.end == begin:
+            return False
+        parts = self._reader.partitions(begin, self.end)
+        self.staged = _stage(self._spark, self._lake, self.source, parts)
+        return True
+
+    def commit(self) -> None:
+        """The lake has it: files that are held for it may go."""
+        if self.staged:
+            self._reader.commit(self.end)
 
 
 def _beginning(lake: Lake, source: LakeSource) -> dict[str, Any]:

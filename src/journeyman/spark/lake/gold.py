@@ -2,6 +2,7 @@
 
     rows that changed, as they were and as they are --> the days on which any of them was
     added, ready, started or ended --> all rows with something on these days --> gold of these days
+    items that are new --> added to what was counted of the others
 
 What is counted in the bucket of which time is that of ``spark/history/summaries.py``. Percentiles
 are exact. Of depth_hourly everything from the first touched day on is added up again, from the
@@ -19,6 +20,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from journeyman.columnar.workq.attempts import NO_TIME
@@ -49,7 +51,7 @@ from journeyman.spark.lake.columns import (
 from journeyman.spark.lake.folding import FAILURES
 from journeyman.spark.lake.layout import COUNTS, DAY_NS, HOUR_NS, PERCENTILES, TABLES
 from journeyman.spark.lake.parts import Part, dealt, parts_on, read_part
-from journeyman.spark.lake.silver import ITEMS, KEYED, RUNS, SilverChange, by_group
+from journeyman.spark.lake.silver import KEYED, RUNS, SilverChange, by_group
 from journeyman.spark.lake.storage import Lake, StagedFiles, days_of, partition_values
 from journeyman.spark.lake.work import HANDS, Groups, Packet, spread, tasks_of
 from journeyman.spark.source.options import arrow_schema
@@ -75,12 +77,10 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         *("dialect", "queue", "rule", "life", "first", "outcome"),
         *("created_ns", "ready_ns", "started_ns", "ended_ns"),
     ),
-    ITEMS: ("queue", "put_ns"),
     RUNS: ("rule", "outcome", "detail", "planned_ns", "started_ns", "ended_ns"),
 }
 _MOMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     KEYED[0]: folding.MOMENTS,
-    ITEMS: ("put_ns",),
     RUNS: ("started_ns", "ended_ns"),
 }
 
@@ -108,9 +108,31 @@ def stage_gold(spark: SparkSession, lake: Lake, change: SilverChange) -> list[St
     }
     for _, table, found in packets:
         made[table].append(found)
+    items = _items_of_days(lake, change, named)
+    for table, unit in (("gold/throughput_hourly", "hour"), ("gold/throughput_daily", "day")):
+        made[table].append(_added(items, unit, list(COUNTS)))
     whole = {table: pa.concat_tables(found) for table, found in made.items()}
     staged = [_stage_days(lake, table, whole[table], named) for table in _COMPUTED]
     return [*staged, _stage_depth(lake, whole[_DEPTH], named)]
+
+
+def _items_of_days(lake: Lake, change: SilverChange, days: Sequence[str]) -> pa.Table:
+    """Items that were put on these days: those counted before, and new ones. None ever goes."""
+    table = "gold/throughput_hourly"
+    files = [
+        name for name in lake.files(table) if days_of(name)[1][:7] in {day[:7] for day in days}
+    ]
+    known = lake.read_arrow(table, files, where=ds.field("dialect") == "kestrel")
+    known = known.filter(pc.is_in(known["date"].cast(pa.string()), arrow.array(days)))
+    hours = ns_in(known["hour"]) * 1000 // HOUR_NS
+    counted = {
+        **{name: text_of(known[name]) for name in ("host", "dialect", "queue")},
+        "day": pa.array(hours // _HOURS_A_DAY),
+        "hour": pa.array(hours),
+        "what": pa.repeat("added", known.num_rows),
+        "n": known["added"],
+    }
+    return pa.concat_tables([pa.table(counted), *change.items], promote_options="permissive")
 
 
 # ----------------------------------------
@@ -247,15 +269,15 @@ def changes(rows: AttemptColumns) -> list[Event]:
     return [(name, known & mask & (ns != NO_TIME), ns, by) for name, mask, ns, by in each]
 
 
-def _count_items(rows: pa.Table, host: str) -> Found:
+def count_items(rows: pa.Table) -> pa.Table:
     """Items have no recorded end, so they have no depth; see reader_lag_hourly."""
     put = ns_in(rows["put_ns"])
     columns = {
-        "host": constant(host, rows.num_rows),
+        "host": coded(rows["host"]),
         "dialect": constant("kestrel", rows.num_rows),
         "queue": first_words(rows["queue"]),
     }
-    yield _COUNTED, _summed(_coded(columns), [("added", put != NO_TIME, put, 1)])
+    return _summed(_coded(columns), [("added", put != NO_TIME, put, 1)])
 
 
 def _count_runs(rows: pa.Table, host: str) -> Found:
@@ -294,7 +316,7 @@ def _count_runs(rows: pa.Table, host: str) -> Found:
     )
 
 
-_COUNTERS: Final = {KEYED[0]: _count_attempts, ITEMS: _count_items, RUNS: _count_runs}
+_COUNTERS: Final = {KEYED[0]: _count_attempts, RUNS: _count_runs}
 
 
 def _chosen(columns: Mapping[str, AnyColumn], mask: Bools) -> pa.Table:

@@ -71,8 +71,8 @@ def ingest(
 def _one_round(
     spark: SparkSession, lake: Lake, sources: Sequence[LakeSource], run_directory: str | None
 ) -> Ingested:
+    store_new(spark, lake, sources)
     for source in sources:
-        store_new(spark, lake, source)
         if source.dialect == ZTICK:
             store_runs(lake, source, run_directory)
     files = {table: len(names) for table, names in lake.state.fresh.items() if names}
@@ -90,7 +90,7 @@ def refresh(spark: SparkSession, lake: Lake, keys: Sequence[str] = ()) -> None:
     fresh = lake.state.fresh
     if not fresh and not keys:
         return
-    change = silver.change_silver(spark, lake, fresh, keys)
+    change = silver.change_silver(spark, lake, fresh, gold.count_items, keys)
     silver.stage_runs(lake, fresh, change)
     staged = [*change.files, *silver.stage_damage(lake), *gold.stage_gold(spark, lake, change)]
     removes = {each.table: files for each, files in staged if files}

@@ -67,9 +67,11 @@ _SCANNED: Final = 16  # rows that are only looked at cost as much as one that is
 _TASK_ROWS: Final = 20_000_000
 _GROUP_ROWS: Final = 500_000
 _GROUPS_A_TASK: Final = 8
+_UNITS_A_TASK: Final = 2  # rows of one table take longer than those of another
 _WRITTEN: Final = pa.schema([("table", pa.string()), ("file", pa.string())])
 _SMALL_FILE_BYTES: Final = 1 << 20  # joined with the next rows of its partition
-_OLD, _REMOVED, _FILES, _DAYS, _KEYS = "old ", "removed ", "files", "days", "keys"
+_OLD, _REMOVED, _KEYS = "old ", "removed ", "keys"
+_FILES, _DAYS, _COUNTS = "files", "days", "counts"
 
 
 @dataclass
@@ -79,6 +81,7 @@ class SilverChange:
     staged: dict[str, Staged] = field(default_factory=dict)
     replaced: dict[str, list[str]] = field(default_factory=dict)  # files that go
     days: set[int] = field(default_factory=set)  # on which something that changed happens
+    items: list[pa.Table] = field(default_factory=list)  # how many new ones, as ``count`` says
 
     @property
     def files(self) -> list[StagedFiles]:
@@ -97,10 +100,17 @@ class SilverChange:
         return paths
 
 
+Count = Callable[[pa.Table], pa.Table]
+
+
 def change_silver(
-    spark: SparkSession, lake: Lake, fresh: Mapping[str, Sequence[str]], keys: Sequence[str] = ()
+    spark: SparkSession,
+    lake: Lake,
+    fresh: Mapping[str, Sequence[str]],
+    count_items: Count,
+    keys: Sequence[str] = (),
 ) -> SilverChange:
-    """What these files of bronze, and these keys, change in silver."""
+    """What these files of bronze, and these keys, change in silver. New items are counted."""
     parts = [part for table in COLUMNS for part in _parts(lake, table, fresh.get(table, ()))]
     dialects = frozenset(_DIALECT[part.table] for part in parts if part.table in _DIALECT)
     if keys:
@@ -125,7 +135,7 @@ def change_silver(
     directory = lake.new_staging()
     packets = spread(
         session,
-        dealt([*parts, *older], hands),
+        dealt([*parts, *older], _UNITS_A_TASK * hands),
         partial(
             take_parts,
             Wanted(touched.hashes),
@@ -133,9 +143,9 @@ def change_silver(
             touched.first_ids,
             groups,
             once,
-            directory,
+            partial(Written, directory, count_items),
         ),
-        partial(fold_groups, directory, session is None),
+        partial(fold_groups, partial(Written, directory, count_items), session is None),
     )
     return _applied(lake, directory, packets)
 
@@ -221,14 +231,14 @@ def take_parts(
     first_ids: Mapping[str, int],
     groups: int,
     once: Set[Part],
-    directory: str,
+    new_writer: Callable[[], Written],
     parts: Sequence[Part],
 ) -> Iterator[Packet]:
     """Rows of parts, routed to the bucket of their key.
 
     Items of the parts in ``once`` are in no other part, so these are written at once.
     """
-    written = Written(directory)
+    written = new_writer()
     for part in parts:
         key, chosen = KEYS.get(part.table, "key"), wanted if part.of_keys else None
         if part.table in KEYED:
@@ -240,7 +250,7 @@ def take_parts(
                 narrow = _NARROW[part.table](named_logs(rows, part.host))
                 if part in once:
                     items = folding.without_repeats(narrow, _nothing(ITEMS))
-                    written.days |= _days_of(items)
+                    written.note(ITEMS, items)
                     written.add(ITEMS, items)
                 elif part.table == "bronze/kestrel":
                     yield from _by_bucket(ITEMS, narrow, _item_hashes(narrow), groups)
@@ -251,11 +261,20 @@ def take_parts(
 
 
 class Written:
-    """Rows that a task writes, and days on which something changes."""
+    """Rows that a task writes, days on which something changes, and how many items are new."""
 
-    def __init__(self, directory: str) -> None:
-        self.days: set[int] = set()
+    def __init__(self, directory: str, count_items: Count) -> None:
         self._writer = PartitionWriter(directory)
+        self._days: set[int] = set()
+        self._count_items = count_items
+        self._counts: list[pa.Table] = []
+
+    def note(self, table: str, *changed: pa.Table) -> None:
+        """What of these rows gold wants to know."""
+        for rows in changed if table in (KEYED[0], ITEMS) else ():
+            self._days |= _days_of(rows)
+            if table == ITEMS:
+                self._counts.append(self._count_items(rows))
 
     def add(self, table: str, rows: pa.Table) -> None:
         self._writer.add(table, rows)
@@ -264,8 +283,10 @@ class Written:
         if files := self._writer.finish():
             columns = {"table": [table for table, _ in files], "file": [name for _, name in files]}
             yield Packet(0, _FILES, pa.table(columns, _WRITTEN))
-        if self.days:
-            yield Packet(0, _DAYS, pa.table({"day": pa.array(sorted(self.days), pa.int64())}))
+        if self._days:
+            yield Packet(0, _DAYS, pa.table({"day": pa.array(sorted(self._days), pa.int64())}))
+        if self._counts:
+            yield Packet(0, _COUNTS, pa.concat_tables(self._counts))
 
 
 _NARROW: Final[Mapping[str, Callable[[pa.Table], pa.Table]]] = {
@@ -323,14 +344,17 @@ def by_group(what: str, rows: pa.Table, numbers: Ints, groups: int) -> Iterator[
         yield Packet(int(numbers[begin]), what, ordered.slice(begin, end - begin))
 
 
-def fold_groups(directory: str, is_here: bool, groups: Groups) -> Iterator[Packet]:
+def fold_groups(
+    new_writer: Callable[[], Written], is_here: bool, groups: Groups
+) -> Iterator[Packet]:
     """Rows that are new and rows that go. Unless this ``is_here``, tasks write new ones."""
-    written = Written(directory)
+    written = new_writer()
     for found in groups:
-        yield from (Packet(0, what, found[what]) for what in (_FILES, _DAYS) if what in found)
+        yield from (
+            Packet(0, what, found[what]) for what in (_FILES, _DAYS, _COUNTS) if what in found
+        )
         for table, rows, gone in _folded(found):
-            if table in (KEYED[0], ITEMS):
-                written.days |= _days_of(rows) | (_days_of(gone) if table != ITEMS else set())
+            written.note(table, rows, *([gone] if gone.num_rows else []))
             if not is_here:
                 written.add(table, rows)
             elif rows.num_rows:
@@ -402,6 +426,8 @@ def _applied(lake: Lake, directory: str, packets: Sequence[Packet]) -> SilverCha
     for _, what, rows in packets:
         if what == _DAYS:
             change.days |= set(rows["day"].to_numpy().tolist())
+        elif what == _COUNTS:
+            change.items.append(rows)
         elif what == _FILES:
             for table, name in zip(*(each.to_pylist() for each in rows.columns), strict=True):
                 files.setdefault(table, []).append(name)

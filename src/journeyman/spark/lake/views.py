@@ -8,7 +8,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.history.columns import ATTEMPTS, expired_by
-from journeyman.spark.lake.folding import RECORD_KEYS
 from journeyman.spark.lake.parts import may_hold
 from journeyman.spark.lake.storage import Lake
 from journeyman.spark.source.options import KESTREL
@@ -123,7 +122,6 @@ def lag_in(spark: SparkSession, lake: Lake) -> DataFrame:
 
 
 def records_in(spark: SparkSession, lake: Lake, table: str) -> DataFrame:
-    """Rows of a table of bronze; ``_log`` says host and path, and ``key`` what they are about."""
+    """Rows of a table of bronze; ``_log`` says host and path."""
     log = F.concat(F.col("host"), F.lit(":"), F.col("_log"))
-    found = lake.read(spark, table).withColumn("_log", log)
-    return found.withColumn("key", F.col(RECORD_KEYS[table]))
+    return lake.read(spark, table).withColumn("_log", log)

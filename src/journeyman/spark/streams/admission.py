@@ -348,7 +348,7 @@ def advanced(
 ) -> StreamOffset:
     """``offset`` moved on over whole entries; the same if there are none.
 
-    ``ceiling``: no file is read further than it is there.
+    ``ceiling``: no file is read further than it is there, which is an end of entries.
     """
     logs = dict(offset.logs)
     for name in _in_turn(sorted(logs), offset.turn):
@@ -399,8 +399,13 @@ def _file_advanced(
         size = file.end if found is None else found.size
         size = size if file.final is None else file.final
         size = size if cap is None else min(size, cap)
-        steps = walk(dialect, opened, size, closed=file.final is not None and size == file.final)
-        end = steps.reach(file.end, allowance.max_bytes, must_move=allowance.is_untouched)
+        room = allowance.max_bytes
+        if cap is not None and size == cap and (room is None or cap - file.end <= room):
+            end = cap  # found by a walk before
+        else:
+            is_closed = file.final is not None and size == file.final
+            steps = walk(dialect, opened, size, closed=is_closed)
+            end = steps.reach(file.end, room, must_move=allowance.is_untouched)
         if end == file.end:
             return file
         return replace(file, end=end, mark=fingerprint(opened, end))
