@@ -1,18 +1,29 @@
-"""Percentiles of a report of a lake, from lengths of which few are kept."""
+"""Figures of a report of a lake: percentiles of which few lengths are kept, and fan-out queues."""
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import date
-from typing import Any
+from random import Random
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from journeyman.columnar import read_table
+from journeyman.disk import RealDisk
+from journeyman.folds.kestrel import Reader
+from journeyman.formats import kestrel
+from journeyman.logs.kestrel.checkpoints import Checkpoints
+from journeyman.spark.lake.bronze import LakeSource, store_new
 from journeyman.spark.lake.columns import shaped
+from journeyman.spark.lake.ingest import refresh
+from journeyman.spark.lake.small_files import store_readers
 from journeyman.spark.lake.storage import change_lake, open_lake
 from journeyman.spark.report.lake import report_of_lake
 from journeyman.spark.report.lake_counts import _KEPT_LENGTHS, _Ranks
+from journeyman.spark.report.queries import Bars, Table
 
 SHARES = (0.5, 0.9, 0.99, 0.999)
 
@@ -76,3 +87,60 @@ def test_a_lake_without_starts_has_a_report(tmp_path, jobs):
         *("Week on week", *["Work queue"] * jobs, "Damage"),
     ]
     assert report.verdict == "No failures."
+
+
+def test_the_fan_out_figures_are_those_of_a_plain_count(tmp_path):
+    """Items of two ingests, of which the second adds to hours that the first has counted."""
+    chance = Random(7)
+    directory, no_spark = tmp_path / "kestrel", cast(Any, None)
+    directory.mkdir()
+    put: dict[str, list[kestrel.ItemPut]] = {"mail": [], "audit": []}
+    readers = {"mail": {"a": Reader(3, {5}), "b": Reader(9)}, "audit": {"c": Reader(0)}}
+    source = LakeSource("kestrel", str(directory), "h")
+    with change_lake(str(tmp_path / "lake")) as lake:
+        for _ in range(2):
+            for queue, items in put.items():
+                for _ in range(chance.randrange(8, 20)):
+                    size, time_ms = chance.randrange(90), chance.randrange(20_000_000)
+                    item = kestrel.ItemPut(len(items) + 1, time_ms, None, 0, b"x" * size)
+                    items.append(item)
+                data = b"".join(map(kestrel.WRITER.encode, items))
+                (directory / f"{queue}.100").write_bytes(kestrel.WRITER.header + data)
+                for name, reader in readers[queue].items():
+                    Checkpoints(RealDisk(), str(directory), queue).write(name, reader, 1)
+            store_new(no_spark, lake, [source])
+            refresh(no_spark, lake)
+            store_readers(lake, source)
+    report = report_of_lake(no_spark, open_lake(lake.path), made_ns=10**17, title="t")
+    section = next(each for each in report.sections if each.title == "Fan-out queues")
+
+    behind = {
+        (queue, name): [i for i in put[queue] if i.item_id > r.head and i.item_id not in r.done]
+        for queue, each in readers.items()
+        for name, r in each.items()
+    }
+    lag = {f"{queue} · {name}": [float(len(items))] for (queue, name), items in behind.items()}
+    waiting = {
+        queue: max(len(items) for (other, _), items in behind.items() if other == queue)
+        for queue in put
+    }
+    every = sum(map(len, put.values()))
+    # What is finished out of turn counts as waiting until every head is past it.
+    lowest = {queue: min(r.head for r in each.values()) for queue, each in readers.items()}
+    above = sum(i.item_id > lowest[queue] for queue, items in put.items() for i in items)
+    assert {tile.name: tile.value for tile in section.tiles} == {
+        "Items put": str(every),
+        "Stored": str(every),
+        "Waiting": str(above),
+        "Lag": str(sum(map(len, behind.values()))),
+    }
+    parts = {part.title: part for part in section.parts}
+    assert dict(cast(Bars, parts["Reader lag"]).rows) == lag
+    table = {row[0]: row[1:] for row in cast(Table, parts["Busiest queues"]).rows}
+    assert table == {
+        queue: [str(len(items)), str(len(items)), str(waiting[queue])]
+        for queue, items in put.items()
+    }
+    hours = Counter((q, i.add_time_ms // 3_600_000) for q, items in put.items() for i in items)
+    gold = read_table(f"{lake.path}/gold/throughput_hourly").to_pylist()
+    assert {(r["queue"], int(r["hour"].timestamp()) // 3600): r["added"] for r in gold} == hours
