@@ -2,6 +2,8 @@
 
     python -m bench.lake                     300,000 ztick, 50,000 workq and 50,000 kestrel records
     python -m bench.lake --factor 100        30 M, 5 M, 5 M
+    python -m bench.lake --logs DIR          logs that an earlier run wrote there, or writes now
+    python -m bench.lake --heap 1g           the most that Java may take, for figures of memory
 
 replay    the state tables of the three logs, written as Parquet: what a pipeline did without a lake
 first     an ingest of all of it into a new lake: bronze, silver and gold
@@ -48,10 +50,16 @@ def timed(call: Callable[[], Any]) -> float:
     return round(time.perf_counter() - began, 2)
 
 
-def write_logs(directory: Path, factor: int) -> dict[str, list[str]]:
+def paths_below(directory: Path) -> dict[str, list[str]]:
+    places = {"ztick": "ztick/logfile", "workq": "workq", "kestrel": "kestrel"}
+    return {dialect: [str(directory / place)] for dialect, place in places.items()}
+
+
+def write_logs(directory: Path, factor: int) -> None:
     """The sample logs, as often as the factor says; repeats of workq are other jobs."""
-    ztick_path = directory / "ztick" / "logfile"
-    workq_path, kestrel_path = directory / "workq", directory / "kestrel"
+    (ztick_path,), (workq_path,), (kestrel_path,) = (
+        [Path(path) for path in paths] for paths in paths_below(directory).values()
+    )
     for path in (ztick_path.parent, workq_path, kestrel_path):
         path.mkdir(parents=True)
     with ztick_path.open("wb") as file:
@@ -63,7 +71,6 @@ def write_logs(directory: Path, factor: int) -> dict[str, list[str]]:
         part = workq_log(min(SEGMENT_JOBS, jobs - begin), seed=number)
         (workq_path / f"{number + 1:09d}.log").write_bytes(part)
     (kestrel_path / "jobs.1700000000000").write_bytes(kestrel_log(KESTREL * factor))
-    return {"ztick": [str(ztick_path)], "workq": [str(workq_path)], "kestrel": [str(kestrel_path)]}
 
 
 def grow(directory: Path, factor: int) -> None:
@@ -108,9 +115,14 @@ class Measured:
         ingesting.ingest(*self._arguments, host="a", format_=self._format)
 
 
-def measure(directory: Path, factor: int, format_: str) -> dict[str, Any]:
-    logs = write_logs(directory / "logs", factor)
-    spark = build_session("local[2]", {}, "bench-lake")
+def measure(directory: Path, asked: argparse.Namespace) -> dict[str, Any]:
+    factor, format_, kept = asked.factor, asked.format, Path(asked.logs or directory / "new")
+    if not kept.exists():
+        write_logs(kept, factor)
+    shutil.copytree(kept, directory / "logs")
+    logs = paths_below(directory / "logs")
+    heap = {"spark.driver.memory": asked.heap} if asked.heap else {}
+    spark = build_session("local[2]", heap, "bench-lake")
     lake = str(directory / "lake")
     bring_up_to_date = Measured(spark, lake, logs, format_)
 
@@ -152,10 +164,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--factor", type=int, default=1)
     parser.add_argument("--format", default="parquet", choices=["parquet", "delta"])
+    parser.add_argument("--logs")
+    parser.add_argument("--heap")
     asked = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="journeyman-lake-"))
     try:
-        figures = {"factor": asked.factor, **measure(directory, asked.factor, asked.format)}
+        figures = {"factor": asked.factor, "heap": asked.heap, **measure(directory, asked)}
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     for name, value in figures.items():

@@ -6,6 +6,8 @@ import json
 import shutil
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import deltalake
 import pyarrow as pa
@@ -21,12 +23,14 @@ from journeyman.formats.ztick.run_history import RunLine, encode
 from journeyman.logs import publication
 from journeyman.logs.kestrel.checkpoints import Checkpoints
 from journeyman.spark.lake import storage
-from journeyman.spark.lake.bronze import LakeSource, store_new
+from journeyman.spark.lake.bronze import LakeSource, _together, store_new
 from journeyman.spark.lake.ingest import refresh
 from journeyman.spark.lake.layout import TABLES
 from journeyman.spark.lake.small_files import stage_rows, store_readers, store_runs
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake, vacuum
 from journeyman.spark.lake.views import files_between
+from journeyman.spark.source.splits import LogPartition
+from journeyman.spark.streams.offsets import Holes
 from tests.support.workq_logs import added
 
 TABLE = "silver/readers"
@@ -251,6 +255,20 @@ def test_bronze_is_stored_once_wherever_an_ingest_is_cut_off(tmp_path, monkeypat
     stored = read_table(f"{lake_path}/bronze/workq").sort_by("_position")
     assert stored["job_id"].to_pylist() == [record.job_id for record in records]
     assert steps > 8
+
+
+def test_parts_of_logs_share_tasks_of_about_the_same_size():
+    def part(*sizes: int) -> LogPartition:
+        return LogPartition([cast(Any, SimpleNamespace(begin=0, end=size)) for size in sizes])
+
+    lost = Holes([{"host": "h"}])
+    units = _together([part(90), part(110), part(100), lost, part(60, 40)], 2)
+    sizes = [
+        [piece.end for piece in unit.pieces] if isinstance(unit, LogPartition) else "lost"
+        for unit in units
+    ]
+    assert sizes == [[90, 110], [100], "lost", [60, 40]]
+    assert len(_together([part(2**28)] * 8, 1)) == 4  # 512 MiB at most
 
 
 def test_a_lake_without_plans_gets_them_of_its_records(tmp_path):

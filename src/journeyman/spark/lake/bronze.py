@@ -47,6 +47,7 @@ from journeyman.spark.lake.storage import (
     partition_values,
     staged_path,
 )
+from journeyman.spark.lake.work import tasks_of
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
 from journeyman.spark.source.options import ZTICK, SourceOptions, arrow_schema
 from journeyman.spark.source.splits import LogPartition
@@ -57,6 +58,7 @@ from journeyman.spark.streams.reader import LogStreamReader
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+")  # a part of paths, in every tool that reads them
 _BATCH_BYTES = 8 * 1024**3  # of a log in one commit
+_TASK_BYTES = 512 * 1024**2
 _SMALL_BYTES = 8 * 1024**2  # read here: a job of Spark takes longer to plan
 _LOOKED_AT = 64 * 1024  # rows that decide whether texts of a column come again
 # Columns of few words, which need not be looked up one by one when they are written.
@@ -167,13 +169,28 @@ def _stage(
     if sum(map(_size, parts)) <= _SMALL_BYTES:
         made = [each for part in parts for each in write(part)]
     else:
-        numbers = spark.range(0, len(parts), 1, len(parts))
-        task = partial(_write_numbered, write, parts)
+        units = _together(parts, tasks_of(spark))
+        numbers = spark.range(0, len(units), 1, len(units))
+        task = partial(_write_numbered, write, units)
         made = [(row.table, row.file) for row in numbers.mapInArrow(task, _MADE).collect()]
     files: dict[str, list[str]] = {source.table: []}
     for table, name in made:
         files.setdefault(table, []).append(name)
     return [lake.staged(table, directory, names) for table, names in files.items()]
+
+
+def _together(parts: Sequence[InputPartition], tasks: int) -> list[InputPartition]:
+    """The parts in order, several to a task: the more records it has, the fewer plans are many."""
+    most = min(_TASK_BYTES, sum(map(_size, parts)) // tasks + 1)
+    found: list[InputPartition] = []
+    for part in parts:
+        last = found[-1] if found else None
+        has_room = last is not None and _size(last) + _size(part) // 2 <= most
+        if has_room and isinstance(part, LogPartition) and isinstance(last, LogPartition):
+            found[-1] = LogPartition([*last.pieces, *part.pieces])
+        else:
+            found.append(part)
+    return found
 
 
 def _size(part: InputPartition) -> int:

@@ -36,7 +36,7 @@ from journeyman.spark.lake.layout import DAY_NS
 from journeyman.spark.lake.storage import name_of, new_file, partition_values, staged_path
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
 
-_MOST_WAITING_ROWS: Final = 500_000
+_MOST_WAITING_ROWS: Final = 250_000
 _COARSE_BITS: Final = 20
 NO_ID: Final = 2**63 - 1
 

@@ -245,7 +245,7 @@ def walk(dialect: str, file: BinaryIO, size: int, *, closed: bool) -> Walk:
 
 
 MIN_PIECE_BYTES = 4 * 1024 * 1024
-MAX_PIECE_BYTES = 256 * 1024 * 1024
+MAX_PIECE_BYTES = 128 * 1024 * 1024
 
 
 def partitions_of(found: Iterable[BatchStretch], options: SourceOptions) -> list[LogPartition]:
