@@ -10,6 +10,8 @@ NEEDS  := --editable '.[server,spark,fast,telemetry,storage,postgres]' --group d
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 install = $(PIP) --constraint constraints.txt $(1) || \
 	  { echo "The versions of constraints.txt are not to be had here; taking the newest."; $(PIP) $(1); }
+# How long `make proof` takes.
+MINUTES ?= 60
 # Many tests wait for a server or a disk: one worker more than cores keeps two cores busy.
 WORKERS ?= 3
 # A run that gates a change does not depend on luck: its random examples are the same every time.
@@ -90,8 +92,8 @@ fuzz: $(STAMP) ## A million inputs a format and to whole servers, guided by cove
 	for target in ztick workq kestrel keyspace ledger server; do \
 	  $(BIN)/python -m tests.fuzz.guided $$target -runs=1000000 || exit 1; done
 
-proof: $(STAMP) services ## An hour: simulation, kills, power cuts from traces, faults, exhaustion, fuzzing
-	PYTHONHASHSEED=0 $(BIN)/python scripts/proof.py
+proof: $(STAMP) services ## MINUTES=60: simulation, kills, power cuts from traces, faults, exhaustion, fuzzing
+	PYTHONHASHSEED=0 $(BIN)/python scripts/proof.py --minutes $(MINUTES)
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis

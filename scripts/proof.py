@@ -4,8 +4,9 @@
     python scripts/proof.py --minutes 5          the same lanes, shorter
     python scripts/proof.py --only simulation
 
-Each lane prints one line that says what it did; docs/proof.md keeps some of them. A lane that fails
-prints what is wrong and how to run it again, and the exit code is 1.
+Each lane says how far it is, every minute, and in the end what it did; docs/proof.md keeps some of
+these lines. A lane that fails prints what is wrong and how to run it again, the others go on, and
+the exit code is 1. What this machine does not allow (strace, mount) is named in the last line.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,10 +27,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.fuzz import fuzz_server, runner
 from tests.support.crash.syscall_faults import Fault, run
+from tests.support.crash.traces import StraceRefused
 from tests.support.crash.whole_cycles import WholeCycles
 from tests.support.exhaustion import LANES as EXHAUSTION
+from tests.support.exhaustion import NotPossible
 
-from journeyman.testing.simulation import SimulationPlan, simulate
+from journeyman.testing.simulation import SimulationFailed, SimulationPlan, simulate
 from journeyman.testing.simulation.clients import ClientPace
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,13 +50,45 @@ FAULTS = {
     "pwrite64": ("EIO", "ENOSPC", "EINTR"),
 }
 ENGINES = ("", "rocksdb", "sqlite")  # of the store; the first has none
+EVERY_S = 60.0  # between two lines of a lane about how far it is
 
 
-def _simulation(plan: SimulationPlan, seconds: float, first: int) -> str:
-    end_s, begun_s = time.monotonic() + seconds, time.process_time()
+class Lane:
+    """The time of a lane, and what it says. ``first``: its first seed."""
+
+    def __init__(self, name: str, seconds: float, first: int) -> None:
+        self.name = name
+        self.first = first
+        self.not_possible: list[str] = []
+        self._end_s = time.monotonic() + seconds
+        self._is_begun = False
+        self._next_s = time.monotonic() + EVERY_S
+
+    def goes_on(self, so_far: str) -> bool:
+        """Whether there is time left, at first in any case; now and then it says how far it is."""
+        now_s, is_first, self._is_begun = time.monotonic(), not self._is_begun, True
+        if now_s >= self._next_s:
+            self._next_s = now_s + EVERY_S
+            self.say(f"... {so_far}")
+        return is_first or now_s < self._end_s
+
+    def say(self, text: str) -> None:
+        sys.stdout.write(f"{datetime.now(UTC):%Y-%m-%d %H:%M}  {self.name}: {text}\n")
+        sys.stdout.flush()
+
+
+def _simulation(lane: Lane, plan: SimulationPlan, options: str) -> str:
+    begun_s = time.process_time()
     seeds, operations, checked, simulated_s, ends = 0, 0, 0, 0.0, 0
-    while time.monotonic() < end_s:
-        report = simulate(first + seeds, plan)
+    while lane.goes_on(f"{seeds} seeds, {operations} operations"):
+        try:
+            report = simulate(lane.first + seeds, plan)
+        except SimulationFailed as error:
+            error.add_note(
+                f"again: python -m journeyman.testing.simulation --seed {lane.first + seeds} "
+                f"--operations {plan.operations} --lives {plan.lives}{options}"
+            )
+            raise
         seeds += 1
         operations += report.operations
         checked += report.checked
@@ -60,45 +96,42 @@ def _simulation(plan: SimulationPlan, seconds: float, first: int) -> str:
         ends += report.ends.total()
     cpu_s = time.process_time() - begun_s
     return (
-        f"seeds {first} to {first + seeds - 1}: {operations} operations, {checked} checked for "
-        f"linearizability, {ends} ends of a server, {simulated_s / 3600:.0f} simulated hours in "
-        f"{cpu_s:.0f} s of CPU ({simulated_s / 60 / cpu_s:.0f} hours a minute)"
+        f"seeds {lane.first} to {lane.first + seeds - 1}: {operations} operations, {checked} "
+        f"checked for linearizability, {ends} ends of a server, {simulated_s / 3600:.0f} simulated "
+        f"hours in {cpu_s:.0f} s of CPU ({simulated_s / 60 / cpu_s:.0f} hours a minute)"
     )
 
 
-def _kills(seconds: float, first: int) -> str:
-    end_s, kills, operations, runs = time.monotonic() + seconds, 0, 0, 0
-    while time.monotonic() < end_s:
+def _kills(lane: Lane) -> str:
+    kills, operations, runs = 0, 0, 0
+    while lane.goes_on(f"{kills} kills, {operations} operations"):
         with tempfile.TemporaryDirectory() as directory:
-            tally = WholeCycles(Path(directory), seed=first + runs).run(CYCLES_A_RUN)
+            tally = WholeCycles(Path(directory), seed=lane.first + runs).run(CYCLES_A_RUN)
         runs += 1
         kills += tally.kills.total()
         operations += tally.operations
     return f"{kills} kills of a server with all services, {operations} operations"
 
 
-def _traces(_: float, __: int) -> str:
+def _traces(_: Lane) -> str:
     environment = {**os.environ, "JOURNEYMAN_EVERY_STATE": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "0",
-        "tests/crash/test_trace_power_loss.py",
-    ]
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+    tests = "tests/crash/test_trace_power_loss.py"
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", tests]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise AssertionError(f"{' '.join(command)}\n{done.stdout[-8_000:]}{done.stderr[-2_000:]}")
     return (
         "power cut after every system call of real servers, with logs, RocksDB and SQLite, three "
-        "rests of the disk each"
+        f"rests of the disk each: {done.stdout.strip().splitlines()[-1]}"
     )
 
 
-def _system_calls(seconds: float, first: int) -> str:
-    end_s, chance = time.monotonic() + seconds, random.Random(first)
+def _system_calls(lane: Lane) -> str:
+    chance = random.Random(lane.first)
     done, injected, ended, refused = 0, 0, 0, 0
-    while time.monotonic() < end_s:
+    while lane.goes_on(f"{done} servers, {injected} failed system calls"):
         engine = chance.choice(ENGINES)
         unused = {"": "pwrite64", "rocksdb": "pwrite64", "sqlite": "write"}[engine]
         call = chance.choice([each for each in FAULTS if each != unused])
@@ -106,7 +139,11 @@ def _system_calls(seconds: float, first: int) -> str:
         again = chance.choice(("", "+7") if error == "EINTR" else ("", "+", "+7"))
         fault = Fault(call, error, f"{chance.randrange(1, 60)}{again}")
         with tempfile.TemporaryDirectory() as directory:
-            outcome = run(Path(directory), fault, engine)
+            try:
+                outcome = run(Path(directory), fault, engine)
+            except Exception as failure:
+                failure.add_note(f"server {done}: {fault}, {engine or 'logs'}")
+                raise
         done += 1
         injected += outcome.injected
         ended += outcome.has_ended
@@ -117,20 +154,24 @@ def _system_calls(seconds: float, first: int) -> str:
     )
 
 
-def _exhaustion(_: float, __: int) -> str:
+def _exhaustion(lane: Lane) -> str:
     said = []
-    for name, lane in EXHAUSTION.items():
+    for name, use_up in EXHAUSTION.items():
         with tempfile.TemporaryDirectory() as directory:
             try:
-                said.append(lane(Path(directory)))
-            except (OSError, subprocess.CalledProcessError) as error:
-                said.append(f"{name}: not possible here ({error})")
+                said.append(use_up(Path(directory)))
+            except NotPossible as error:
+                lane.not_possible.append(f"{name} ({error})")
+            except Exception as failure:
+                failure.add_note(f"what was used up: {name}")
+                raise
+        lane.goes_on("; ".join(said))
     return "; ".join(said)
 
 
-def _fuzz(seconds: float, first: int) -> str:
-    end_s, inputs, corpus = time.monotonic() + seconds, 0, fuzz_server.corpus()
-    while time.monotonic() < end_s:
+def _fuzz(lane: Lane) -> str:
+    inputs, corpus, first = 0, fuzz_server.corpus(), lane.first
+    while lane.goes_on(f"{inputs} inputs"):
         runner.fuzz(
             fuzz_server.check, corpus, inputs=INPUTS_A_RUN, seed=first, first=first + inputs
         )
@@ -138,38 +179,47 @@ def _fuzz(seconds: float, first: int) -> str:
     return f"{inputs} inputs to whole servers, on every port"
 
 
-# By name: part of the time, and what to do with it.
-LANES: Mapping[str, tuple[float, Callable[[float, int], str]]] = {
-    "simulation": (0.3, lambda seconds, first: _simulation(BUSY, seconds, first)),
-    "simulation-slow": (0.15, lambda seconds, first: _simulation(SLOW, seconds, first)),
-    "kills": (0.3, _kills),
+# By name: part of the time, and what to do with it. Those without a part come first and take what
+# they take, some minutes each; the others share what is left.
+LANES: Mapping[str, tuple[float, Callable[[Lane], str]]] = {
     "traces": (0.0, _traces),
-    "system-calls": (0.1, _system_calls),
     "exhaustion": (0.0, _exhaustion),
+    "system-calls": (0.1, _system_calls),
     "fuzz": (0.1, _fuzz),
+    "simulation": (0.35, lambda lane: _simulation(lane, BUSY, "")),
+    "simulation-slow": (0.15, lambda lane: _simulation(lane, SLOW, " --slow")),
+    "kills": (0.3, _kills),
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the long tests, and say what they did.")
-    parser.add_argument("--minutes", type=float, default=60.0, help="for all lanes (60)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="for all of it (60)")
     parser.add_argument("--only", choices=LANES, help="one lane, with all of the time")
     parser.add_argument("--first", type=int, help="the first seed; by chance unless given")
     options = parser.parse_args()
     first = random.randrange(1_000_000) if options.first is None else options.first
     chosen = [options.only] if options.only else list(LANES)
-    failed = []
+    failed, not_possible, begun_s = [], list[str](), time.monotonic()
     for name in chosen:
-        part, lane = LANES[name]
-        seconds = options.minutes * 60 * (1.0 if options.only else part)
-        began = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
+        part, run_lane = LANES[name]
+        shares = sum(LANES[each][0] for each in chosen[chosen.index(name) :])
+        left_s = begun_s + options.minutes * 60 - time.monotonic()
+        lane = Lane(name, left_s * part / (shares or 1.0), first)
+        lane.say("begins")
         try:
-            said = lane(seconds, first)
-        except (AssertionError, subprocess.CalledProcessError) as error:
+            lane.say(run_lane(lane))
+        except StraceRefused as error:
+            not_possible.append(f"{name} ({error})")
+        except Exception:  # noqa: BLE001 - whatever it is, the other lanes run
             failed.append(name)
-            said = f"FAILED: {error}\nagain: python scripts/proof.py --only {name} --first {first}"
-        sys.stdout.write(f"{began}  {name}: {said}\n")
-        sys.stdout.flush()
+            again = f"python scripts/proof.py --only {name} --first {first}"
+            lane.say(f"FAILED\n{traceback.format_exc()}all of it again: {again}")
+        not_possible += lane.not_possible
+    said = [f"{len(chosen)} lanes in {(time.monotonic() - begun_s) / 60:.0f} minutes"]
+    said += [f"not possible here: {', '.join(not_possible)}"] if not_possible else []
+    said += [f"FAILED: {', '.join(failed)}" if failed else "nothing failed"]
+    sys.stdout.write(f"{'; '.join(said)}\n")
     return 1 if failed else 0
 
 

@@ -15,8 +15,9 @@ from journeyman.testing.simulation.scenario import Story
 from journeyman.testing.simulation.world import World
 
 SHORT = SimulationPlan(operations=1_500, lives=6)
-BURSTS = SimulationPlan(operations=20_000, lives=6, pace=ClientPace(burst=200))
+BURSTS = SimulationPlan(operations=80_000, lives=6, pace=ClientPace(burst=500))
 SEEDS = range(1, 9)
+STORIES = [*((seed, SHORT) for seed in SEEDS), *((seed, BURSTS) for seed in range(6))]
 
 
 def simulate_some() -> None:
@@ -24,9 +25,7 @@ def simulate_some() -> None:
         simulate(seed, SHORT)
 
 
-@pytest.mark.parametrize(
-    ("seed", "plan"), [*((seed, SHORT) for seed in SEEDS), *((seed, BURSTS) for seed in range(4))]
-)
+@pytest.mark.parametrize(("seed", "plan"), STORIES)
 def test_nothing_is_lost_or_invented_whatever_happens(seed: int, plan: SimulationPlan):
     report = simulate(seed, plan)
     assert report.operations >= plan.operations

@@ -7,12 +7,13 @@
     children      very many jobs are due at once; then no program can be started at all
     disk          a small file system is full; room comes back; the server is killed
 
-Each returns a line that says what it did.
+Each returns a line that says what it did. NotPossible: this machine does not allow it.
 """
 
 from __future__ import annotations
 
 import resource
+import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Mapping
@@ -27,6 +28,10 @@ from tests.support.servers.workq_process import WorkqClient
 
 ROOM_BYTES = 512 * MIB  # beyond what an idle server has
 PAYLOAD = bytes(MIB - 1)
+
+
+class NotPossible(Exception):
+    """This machine has no right or program for it."""
 
 
 def memory(directory: Path, clients: int = 1_000) -> str:
@@ -87,6 +92,8 @@ def names(directory: Path, count: int = 5_000) -> str:
 
 
 def children(directory: Path, jobs: int = 300, most: int = 20) -> str:
+    if shutil.which("strace") is None:
+        raise NotPossible("there is no strace")
     with WholeProcess(directory, settings={"schedule.max_runs": str(most)}) as server:
         with server.client() as client:
             _all_ok(client, ['1 RULE SET r job. shell "until [ -e go ]; do sleep 0.1; done"'])
@@ -114,7 +121,10 @@ def children(directory: Path, jobs: int = 300, most: int = 20) -> str:
 def disk(directory: Path, size: int = 4 * MIB) -> str:
     data = directory / "data"
     data.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", data], check=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(data)]
+    mounted = subprocess.run(mount, check=False, capture_output=True, text=True)
+    if mounted.returncode:
+        raise NotPossible(mounted.stderr.strip())
     try:
         return _fill(directory, data, size)
     finally:

@@ -94,6 +94,10 @@ class SocketWire:
     async def read_line(self) -> bytes:
         return (await self._read(lambda reader: reader.readuntil(b"\n")))[:-1].removesuffix(b"\r")
 
+    async def read_lines(self, most: int) -> list[str]:
+        del most
+        return [(await self.read_line()).decode()]
+
     async def read_bytes(self, size: int) -> bytes:
         return await self._read(lambda reader: reader.readexactly(size))
 
@@ -198,13 +202,13 @@ class WholeCycles:
         assert not errors, errors[:5]
         assert await asyncio.to_thread(self._server.stop) == 0
         tally = self.tally
-        tally.operations, tally.over_http = len(self._history.operations), notes.over_http
+        tally.operations, tally.over_http = self._history.asked, notes.over_http
         tally.checked, tally.occurrences = cast.check(self._runs())
 
     async def _cycle(self, kind: str, notes: Notes) -> None:
-        enough, deadline = len(self._history.operations) + ENOUGH, time.monotonic() + 60
+        enough, deadline = self._history.asked + ENOUGH, time.monotonic() + 60
         over_http = notes.over_http + ("http" in self._server.ports)  # one at least
-        while len(self._history.operations) < enough or notes.over_http < over_http:
+        while self._history.asked < enough or notes.over_http < over_http:
             assert time.monotonic() < deadline, f"no load: {self._server.lines[-20:]}"
             await asyncio.sleep(0.01)
         await asyncio.sleep(self._random.uniform(0, self._load_s))

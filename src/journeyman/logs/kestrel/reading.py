@@ -26,7 +26,7 @@ from journeyman.formats.kestrel.codec import SEALS
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits, next_proven, seal_after
 from journeyman.logs.kestrel.segments import Segment
 
-STRETCH_BYTES = 256 * 1024
+STRETCH_BYTES = 64 * 1024
 _MAX_STRETCH_BYTES = MAX_BLOCK_BYTES
 _NOT_SEALED = "no seal fits these bytes"
 

@@ -5,9 +5,10 @@
     Story      one seed: settings, processes, troubles, ends of the server, checks     scenario.py
       Machine  the real services, engines, logs and ledger of a server                 machine.py
         on     SimulatedDisk, SimulatedThreads, Loop, ManualClock          threads.py, world.py
-      Process  clients, workers, readers, an operator; their Wires     clients.py, network.py
+      Process  clients, workers, readers, an operator; their Wires     clients.py, network.py,
+                                                       work_clients.py, task_clients.py
       History  what was asked and answered --> linearizable? durable? in order?
-                                               history.py, linearizability.py, models.py, checks.py
+                               history.py, linearizability.py, models.py, checks.py, task_checks.py
 
 What is simulated is what the server is given: time, disk, threads, connections and programs. All
 the rest is the code that runs in production, on logs or on a store (store.py), HTTP included. What

@@ -33,20 +33,29 @@ from journeyman.testing.simulation.clients import (
     Operator,
     Planner,
     Process,
-    Producer,
     Publisher,
-    QueueWorker,
     Starter,
     Ways,
 )
 from journeyman.testing.simulation.history import NEVER, UNKNOWN, Operation
 from journeyman.testing.simulation.models import OK
+from journeyman.testing.simulation.task_checks import check_tasks
+from journeyman.testing.simulation.task_clients import (
+    TASK_QUEUES,
+    Foreman,
+    TaskProducer,
+    TaskWorker,
+)
+from journeyman.testing.simulation.work_clients import Producer, QueueWorker
 
 COUNTS: Mapping[type[Process], int] = {
     Planner: 3,
     Starter: 1,
     Producer: 2,
     QueueWorker: 3,
+    TaskProducer: 1,
+    TaskWorker: 2,
+    Foreman: 1,
     Publisher: 2,
     Operator: 1,
     HttpClient: 1,
@@ -96,6 +105,10 @@ class Cast:
             options = f"catch_up=all catch_up_limit=1000 overlap=allow run {shell}"
             await operator.order(f"TIMETABLE SET {name} every {every_s}s {options}")
         operator.wire.cut()
+        foreman = Foreman(*self._around(_ONE_MORE))
+        foreman.connect()
+        await foreman.set_limits()
+        foreman.wire.cut()
         for reader in self._readers():
             reader.connect()
             assert not await reader.read(0)
@@ -118,7 +131,8 @@ class Cast:
         await asyncio.sleep(3 * max(self._timetables.values()))
         for reader in self._readers():
             await reader.drain(self._settle_ms)
-        await QueueWorker(*self._around(_ONE_MORE)).drain(self._settle_ms)
+        await Foreman(*self._around(_ONE_MORE)).resume_all()
+        await QueueWorker(*self._around(_ONE_MORE)).drain(self._settle_ms, *TASK_QUEUES)
         await Planner(*self._around(_ONE_MORE)).look_at_all()
 
     def _around(
@@ -155,6 +169,7 @@ class Cast:
             check_not_invented(notes.history)
         if "work" not in rotten:
             self._check_work(set_back)
+            check_tasks(notes, set_back)
         for queue, readers in FAN_QUEUES.items():
             puts = notes.puts.get(queue, {})
             for reader in readers:

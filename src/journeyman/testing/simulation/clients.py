@@ -2,11 +2,12 @@
 
     Planner      sets, gets and removes jobs that are never due: registers
     Starter      sets jobs that are due soon, under rules that run a program or feed the queues
-    Producer     adds jobs to the work queue, deletes some, asks for results
-    QueueWorker  leases jobs; completes, fails or forgets them
+    Producer     adds jobs to the work queue, deletes some, asks for results       work_clients.py
+    QueueWorker  leases jobs; completes, fails or forgets them                     work_clients.py
+    Task...      the same with all extensions: limits, delays, parents...          task_clients.py
     Publisher    puts items on fan-out queues
     FanOutReader opens items and confirms them, sometimes only after it has lost its connection
-    Operator     looks at everything, pauses and resumes queues
+    Operator     looks at everything
     HttpClient   some of what Planner, Producer and Publisher do, over HTTP
 
 Each speaks its protocol in its own words, which share nothing with the server's parsers. A process
@@ -20,12 +21,12 @@ import json
 import random
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 from journeyman.testing.simulation.history import History, Operation
-from journeyman.testing.simulation.models import DUPLICATE, NOT_FOUND, OK, REFUSED
+from journeyman.testing.simulation.models import NOT_FOUND, OK, REFUSED
 from journeyman.testing.simulation.network import ConnectionCut
 from journeyman.units import NS_PER_MS, NS_PER_S
 
@@ -35,6 +36,8 @@ TTL_MS = 30 * 24 * 3600 * 1000
 WORK_QUEUES = {"work": (3_000, 0), "retry": (3_000, 3), "slow": (500, 0)}  # TTR in ms, max-fails
 FAN_QUEUES = {"one": ("",), "fan": ("a", "b")}
 FEW = 6
+MAX_LEASED = 100  # by one command
+_VERBS = ("set",) * 4 + ("get",) * 5 + ("remove",) * 2  # of scheduled jobs, as often as this
 KEYS_A_BURST = 4  # scheduled jobs for each command that one client may send at once
 
 
@@ -45,6 +48,11 @@ class Notes:
     history: History
     now_ns: Callable[[], int]
     jobs: list[str] = field(default_factory=list)  # of the work queue, that were sent
+    tasks: list[str] = field(default_factory=list)  # the same, those with extensions
+    parents: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of a task, if it has any
+    key_of: dict[str, str] = field(default_factory=dict)  # of a task
+    known_tasks: list[str] = field(default_factory=list)  # whose add was answered
+    even_failed: set[str] = field(default_factory=set)  # tasks that a failed parent does not stop
     queue_of: dict[str, str] = field(default_factory=dict)
     due: dict[str, Operation] = field(default_factory=dict)
     executed: dict[str, int] = field(default_factory=dict)  # since which life that was shown
@@ -85,6 +93,10 @@ class AnyWire(Protocol):
     def send(self, data: bytes) -> None: ...
 
     async def read_line(self) -> bytes: ...
+
+    async def read_lines(self, most: int) -> list[str]:
+        """Those that are there: one at least, and at most so many."""
+        ...
 
     async def read_bytes(self, size: int) -> bytes: ...
 
@@ -158,13 +170,24 @@ class Process(ABC):
         if self._pause is not None and not self._pause.done():
             self._pause.set_result(None)
 
+    async def end_all(
+        self, asked: Sequence[Operation], answer: Callable[[Operation, str], object]
+    ) -> None:
+        """Each was asked, and is answered by a line."""
+        ended = 0
+        while ended < len(asked):
+            lines = await self.wire.read_lines(len(asked) - ended)
+            for operation, line in zip(asked[ended:], lines, strict=False):
+                self.history.end(operation, answer(operation, line))
+            ended += len(lines)
+
     def complain(self, text: str) -> None:
         self.notes.wrong.append(f"{type(self).__name__}: {text}")
 
     def draw_register(self) -> tuple[str, str, int]:
         """A scheduled job, what to do with it, and when it shall be due."""
         name = f"k{self.chance.randrange(self.pace.keys)}"
-        verb = self.chance.choices(("set", "get", "remove"), (4, 5, 2))[0]
+        verb = self.chance.choice(_VERBS)
         return name, verb, FAR_NS + self.notes.next_number()
 
     def begin_add(self, job_id: str) -> tuple[Operation, str, int, int, str]:
@@ -206,7 +229,8 @@ class ScheduleProcess(Process):
 
 class Planner(ScheduleProcess):
     async def step(self) -> None:
-        count = self.chance.randint(1, self.pace.burst)
+        most = self.pace.burst if self.pace.burst == FEW else self.pace.keys  # they are cheap
+        count = self.chance.randint(1, most)
         await self._ask_all([self.draw_register() for _ in range(count)])
 
     async def look_at_all(self) -> None:
@@ -214,24 +238,25 @@ class Planner(ScheduleProcess):
         await self._ask_all([(f"k{number}", "get", 0) for number in range(self.pace.keys)])
 
     async def _ask_all(self, wanted: list[tuple[str, str, int]]) -> None:
-        for operation in [self._ask_one(*each) for each in wanted]:
-            self.history.end(operation, self._answer(operation, await self.read_answer()))
-
-    def _ask_one(self, name: str, verb: str, due_ns: int) -> Operation:
-        ask = (verb, due_ns) if verb == "set" else (verb,)
-        operation = self.history.begin(f"schedule/{name}", *ask)
-        words = f"{verb.upper()} {name}" + (f" {due_ns}" if verb == "set" else "")
-        self.wire.send(f"1 {words}\n".encode())
-        return operation
+        asked, lines = [], []
+        for name, verb, due_ns in wanted:
+            if verb == "set":
+                asked.append(self.history.begin(f"schedule/{name}", verb, due_ns))
+                lines.append(f"1 SET {name} {due_ns}\n")
+            else:
+                asked.append(self.history.begin(f"schedule/{name}", verb))
+                lines.append(f"1 {verb.upper()} {name}\n")
+        self.wire.send("".join(lines).encode())
+        await self.end_all(asked, self._answer)
 
     def _answer(self, operation: Operation, line: str) -> object:
-        if line == "OK":
+        if line == "1 OK":
             return OK
-        if line.startswith("ERROR not_found"):
+        if line.startswith("1 ERROR not_found"):
             return NOT_FOUND
-        if line.startswith("OK planned "):
-            return int(line.split()[2])
-        if line != "ERROR internal":
+        if line.startswith("1 OK planned "):
+            return int(line.split()[3])
+        if line != "1 ERROR internal":
             self.complain(f"{operation}: {line}")
         return REFUSED
 
@@ -275,135 +300,6 @@ class Operator(ScheduleProcess):
                 self.complain(f"a job that was never set: {line}")
 
 
-# -- the work queue --------------------------------------------------------------------------------
-
-
-class WorkProcess(Process):
-    port = WORK_PORT
-
-    async def ask(self, line: str, payload: bytes | None = None) -> str:
-        body = b"" if payload is None else payload + b"\r\n"
-        self.wire.send(line.encode() + b"\r\n" + body)
-        return (await self.wire.read_line()).decode()
-
-    async def ask_all(self, asked: list[tuple[Operation, str, bytes]]) -> None:
-        """Many changes at once."""
-        self.wire.send(
-            b"".join(line.encode() + b"\r\n" + data + b"\r\n" for _, line, data in asked)
-        )
-        for operation, _, _ in asked:
-            answer = (await self.wire.read_line()).decode()
-            self.history.end(operation, self.word(operation, answer))
-
-    def word(self, operation: Operation, answer: str) -> object:
-        """The answer to a change."""
-        if answer == "+OK":
-            return OK
-        if answer == "-NOT-FOUND":
-            return NOT_FOUND
-        if answer.startswith("-CLIENT-ERROR Duplicate"):
-            return DUPLICATE
-        if not answer.startswith("-SERVER-ERROR Read-only"):
-            self.complain(f"{operation}: {answer}")
-        return REFUSED
-
-    async def finish(self, *jobs: tuple[str, str]) -> None:
-        """Jobs, and whether each is to complete or to fail."""
-        asked = []
-        for job_id, verb in jobs:
-            result = b"r%d" % self.notes.next_number()
-            kind = "work" if job_id in self.notes.queue_of else "ruled"  # added by a rule
-            operation = self.history.begin(f"{kind}/{job_id}", verb, result)
-            asked.append((operation, f"{verb} {job_id} {len(result)}", result))
-        await self.ask_all(asked)
-
-    async def look(self, job_id: str) -> None:
-        operation = self.history.begin(f"work/{job_id}", "look")
-        answer = await self.ask(f"result {job_id} 0")
-        found: object = NOT_FOUND if answer == "-NOT-FOUND" else None
-        if answer == "+OK 1":
-            _, success, size = (await self.wire.read_line()).split()
-            result = await self.wire.read_bytes(int(size) + 2)
-            found = success == b"1", result[:-2]
-        elif answer not in ("-NOT-FOUND", "-TIMEOUT"):
-            self.complain(f"{operation}: {answer}")
-        self.history.end(operation, found)
-
-    async def lease(self, names: tuple[str, ...], wait_ms: int) -> list[str]:
-        """The ids of the jobs that it got."""
-        operation = self.history.begin("lease/" + ",".join(names), "lease")
-        most = self.chance.choice(("", f" -max={max(3, self.pace.burst // 4)}"))
-        answer = await self.ask(f"lease {' '.join(names)} {wait_ms}{most}")
-        jobs = []
-        if answer.startswith("+OK "):
-            for _ in range(int(answer[4:])):
-                job_id, name, _, size, *_ = (await self.wire.read_line()).decode().split()
-                payload = await self.wire.read_bytes(int(size) + 2)
-                jobs.append(job_id)
-                if self.notes.queue_of.get(job_id, name) != name:
-                    self.complain(f"{job_id} is of another queue than {name}")
-                if job_id in self.notes.queue_of and payload != f"of {job_id}\r\n".encode():
-                    self.complain(f"{job_id} has another payload: {payload!r}")
-        elif answer != "-TIMEOUT" and not answer.startswith("-SERVER-ERROR Read-only"):
-            self.complain(f"lease: {answer}")
-        self.history.end(operation, tuple(jobs))
-        for job_id in jobs:
-            if job_id in self.notes.queue_of:
-                self.history.put(f"work/{job_id}", "lease", like=operation)
-        return jobs
-
-
-class Producer(WorkProcess):
-    async def step(self) -> None:
-        jobs = self.notes.jobs
-        what = self.chance.random()
-        if jobs and what < 0.25:
-            await self.look(self.chance.choice(jobs[-200:]))
-        elif jobs and what < 0.3:
-            job_id = self.chance.choice(jobs[-200:])
-            operation = self.history.begin(f"work/{job_id}", "delete")
-            self.history.end(operation, self.word(operation, await self.ask(f"delete {job_id}")))
-        elif jobs and what < 0.33:
-            await self._add(self.chance.choice(jobs[-50:]))
-        else:
-            count = self.chance.randint(1, max(1, self.pace.burst // FEW))
-            await self._add(*(self.new_job_id() for _ in range(count)))
-
-    async def _add(self, *job_ids: str) -> None:
-        asked = []
-        for job_id in job_ids:
-            operation, name, ttr_ms, max_fails, payload = self.begin_add(job_id)
-            line = f"add {job_id} {name} {ttr_ms} {TTL_MS} {len(payload)} -max-fails={max_fails}"
-            asked.append((operation, line, payload.encode()))
-        await self.ask_all(asked)
-
-
-class QueueWorker(WorkProcess):
-    async def step(self) -> None:
-        names = self.chance.sample(list(WORK_QUEUES), self.chance.randint(1, len(WORK_QUEUES)))
-        names += ["ruled"] if self.chance.random() < 0.2 else []
-        jobs = await self.lease(tuple(names), self.chance.choice((0, 0, 50, 2000)))
-        done = []
-        for job_id in jobs:
-            if self.chance.random() < 0.1:
-                continue  # forgotten: it is leased again when its lease has ended
-            done.append((job_id, "fail" if self.chance.random() < 0.2 else "complete"))
-            if self.pace.burst == FEW or job_id == jobs[-1]:
-                if self.chance.random() < 0.3:
-                    await self.pause(self.chance.random())
-                await self.finish(*done)
-                done.clear()
-
-    async def drain(self, wait_ms: int) -> None:
-        """Until nothing is left that any worker could do; then look at every job."""
-        self.connect()
-        names = (*WORK_QUEUES, "ruled")
-        while jobs := await self.lease(names, wait_ms):
-            await self.finish(*((job_id, "complete") for job_id in jobs))
-        for job_id in self.notes.jobs:
-            await self.look(job_id)
-
-
 # -- the fan-out queues ----------------------------------------------------------------------------
 
 
@@ -411,16 +307,20 @@ class Publisher(Process):
     port = FAN_OUT_PORT
 
     async def step(self) -> None:
-        asked = []
+        asked, commands = [], []
         for _ in range(self.chance.randint(1, self.pace.burst)):
             operation, queue, item = self.begin_put()
-            self.wire.send(f"set {queue} 0 0 {len(item)}\r\n{item}\r\n".encode())
+            commands.append(f"set {queue} 0 0 {len(item)}\r\n{item}\r\n")
             asked.append(operation)
-        for operation in asked:
-            answer = (await self.wire.read_line()).decode()
-            if answer != "STORED" and not answer.startswith("SERVER_ERROR"):
-                self.complain(f"{operation}: {answer}")
-            self.history.end(operation, OK if answer == "STORED" else REFUSED)
+        self.wire.send("".join(commands).encode())
+        await self.end_all(asked, self._answer)
+
+    def _answer(self, operation: Operation, line: str) -> object:
+        if line == "STORED":
+            return OK
+        if not line.startswith("SERVER_ERROR"):
+            self.complain(f"{operation}: {line}")
+        return REFUSED
 
 
 class FanOutReader(Process):

@@ -43,6 +43,8 @@ class History:
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.operations: list[Operation] = []
+        self.asked = 0  # commands; one may show several operations
+        self._by_key: dict[str, list[Operation]] = {}
         self._now_ns = now_ns
         self.order = 0
         self._open: dict[Operation, None] = {}
@@ -51,8 +53,9 @@ class History:
     def begin(self, key: str, *ask: Any) -> Operation:
         with self._lock:
             self.order += 1
+            self.asked += 1
             operation = Operation(key, ask, self.order, self._now_ns())
-            self.operations.append(operation)
+            self._note(operation)
             self._open[operation] = None
             return operation
 
@@ -62,13 +65,11 @@ class History:
                 operation.answer = answer
                 self._close(operation)
 
-    def put(self, key: str, *ask: Any, like: Operation) -> None:
+    def put(self, key: str, *ask: Any, like: Operation, answer: Any = "OK") -> None:
         """An operation with the times of another one that showed it: a lease names its job."""
         with self._lock:
             times = (like.invoked, like.invoked_ns)
-            self.operations.append(
-                Operation(key, ask, *times, "OK", like.returned, like.returned_ns)
-            )
+            self._note(Operation(key, ask, *times, answer, like.returned, like.returned_ns))
 
     def server_died(self) -> None:
         """What is open was carried out before this moment, or never will be."""
@@ -76,12 +77,15 @@ class History:
             for operation in list(self._open):
                 self._close(operation)
 
+    def of_key(self, key: str) -> list[Operation]:
+        return self._by_key.get(key, [])
+
     def of_keys(self, prefix: str) -> dict[str, list[Operation]]:
-        found: dict[str, list[Operation]] = {}
-        for operation in self.operations:
-            if operation.key.startswith(prefix):
-                found.setdefault(operation.key, []).append(operation)
-        return found
+        return {key: its for key, its in self._by_key.items() if key.startswith(prefix)}
+
+    def _note(self, operation: Operation) -> None:
+        self.operations.append(operation)
+        self._by_key.setdefault(operation.key, []).append(operation)
 
     def _close(self, operation: Operation) -> None:
         self.order += 1

@@ -15,6 +15,7 @@ allows, among them none.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import itemgetter
 from typing import TypeAlias
 
 from journeyman.testing.simulation.history import NEVER, Operation
@@ -23,6 +24,8 @@ Model: TypeAlias = Callable[[Hashable, Operation], Iterable[Hashable]]
 _Explanation: TypeAlias = tuple[Hashable, frozenset[Operation]]  # a state, and what it includes
 
 MAX_EXPLANATIONS = 100_000
+_ORDER = itemgetter(0)
+_NONE: frozenset[Operation] = frozenset()
 
 
 class NotLinearizable(AssertionError):
@@ -31,19 +34,26 @@ class NotLinearizable(AssertionError):
 
 def check(model: Model, initial: Hashable, operations: Sequence[Operation]) -> None:
     """NotLinearizable, if the operations of one key contradict the model."""
-    moments: list[tuple[int, bool, Operation]] = []
+    moments: list[tuple[int, Operation]] = []  # an order is of one call or of one answer
     for each in operations:
-        moments.append((each.invoked, False, each))
+        moments.append((each.invoked, each))
         if each.returned != NEVER:
-            moments.append((each.returned, True, each))
-    moments.sort(key=lambda moment: (moment[0], moment[1]))
-    possible: set[_Explanation] = {(initial, frozenset())}
+            moments.append((each.returned, each))
+    moments.sort(key=_ORDER)
+    possible: set[_Explanation] = {(initial, _NONE)}
     under_way: dict[Operation, None] = {}
-    for _, is_end, operation in moments:
-        if not is_end:
+    for order, operation in moments:
+        if order == operation.invoked:
             under_way[operation] = None
             continue
-        possible = _including(model, possible, under_way, operation)
+        if len(under_way) == 1:  # alone: it alone has taken effect, on any of the states
+            possible = {
+                (after, _NONE)
+                for state, done in possible
+                for after in ((state,) if done else model(state, operation))
+            }
+        else:
+            possible = _including(model, possible, under_way, operation)
         if not possible:
             raise NotLinearizable(_told(operations, operation))
         del under_way[operation]

@@ -153,6 +153,12 @@ class Wire:
         del self._received[: end + 1]
         return line.removesuffix(b"\r")
 
+    async def read_lines(self, most: int) -> list[str]:
+        while b"\n" not in self._received:
+            await self._more()
+        *lines, self._received = self._received.split(b"\n", most)
+        return [line.removesuffix(b"\r").decode() for line in lines]
+
     async def read_bytes(self, size: int) -> bytes:
         while len(self._received) < size:
             await self._more()

@@ -31,7 +31,7 @@ from journeyman.config.loading import load
 from journeyman.testing.simulated_files import Survival
 from journeyman.testing.simulation.cast import Cast
 from journeyman.testing.simulation.checks import tell
-from journeyman.testing.simulation.clients import HTTP_PORT, ClientPace, Notes
+from journeyman.testing.simulation.clients import FEW, HTTP_PORT, ClientPace, Notes
 from journeyman.testing.simulation.history import History
 from journeyman.testing.simulation.machine import Machine
 from journeyman.testing.simulation.network import Network, Weather
@@ -144,7 +144,7 @@ class Story:
         self._check()
         report, world = self.report, self.world
         report.trace = world.trace
-        report.operations = len(self._history.operations)
+        report.operations = self._history.asked
         report.simulated_s = world.clock.monotonic_ns() / NS_PER_S
         report.runs = len(self.machine.runs)
 
@@ -156,9 +156,9 @@ class Story:
         await self._cast.set_up()
         self._network.weather = weather
         self._cast.begin()
-        while len(self._history.operations) < self.plan.operations:
+        while self._history.asked < self.plan.operations:
             if self.machine.life >= self.plan.lives:
-                await self._until(lambda: len(self._history.operations) >= self.plan.operations)
+                await self._until(lambda: self._history.asked >= self.plan.operations)
                 break
             await self._live()
         self._network.weather = Weather()
@@ -171,10 +171,10 @@ class Story:
         trouble, end = self._chance.choice(TROUBLES), self._chance.choice(ENDS)
         self.report.troubles[trouble] += 1
         self.report.ends[end] += 1
-        enough = len(self._history.operations) + self._chance.randrange(
+        enough = self._history.asked + self._chance.randrange(
             1, 2 * self.plan.operations // self.plan.lives
         )
-        await self._until(lambda: len(self._history.operations) >= enough)
+        await self._until(lambda: self._history.asked >= enough)
         self._begin_trouble(trouble)
         await asyncio.sleep(self._chance.random() * 3)
         await self._come_to(end)
@@ -289,7 +289,10 @@ def _weather(chance: random.Random) -> Weather:
 
 
 def _configuration(chance: random.Random, pace: ClientPace) -> Configuration:
-    slower = 60 if pace.long_s > SLOW_S else 1  # upkeep every few seconds would be all that happens
+    # Upkeep every few seconds would be all that happens where hours pass; with bursts it would read
+    # a log again for each few of its records.
+    slower = 60 if pace.long_s > SLOW_S else pace.burst // FEW
+    larger = pace.burst // FEW
     options = {
         "data.directory": "/data",
         "http.enabled": chance.choice(("true", "false")),
@@ -297,11 +300,12 @@ def _configuration(chance: random.Random, pace: ClientPace) -> Configuration:
         "history.enabled": "false",
         "schedule.retention": "1",
         "database.compression_interval": str(chance.choice((5, 60, 600)) * slower),
-        "workq.cmdlog_seg_size": str(chance.choice((2_000, 20_000, 1_000_000))),
+        "workq.cmdlog_seg_size": str(chance.choice((2_000, 20_000, 1_000_000)) * larger),
         "workq.cmdlog_clean_int": str(chance.choice((2_000, 60_000)) * slower),
-        "kestrel.segment_bytes": str(chance.choice((1_024, 10_000, 1_000_000))),
+        "kestrel.segment_bytes": str(chance.choice((1_024, 10_000, 1_000_000)) * larger),
         "kestrel.checkpoint_interval_ms": str(chance.choice((50, 1_000, 10_000)) * slower),
-        "kestrel.window_items": str(chance.choice((5, 1_000))),
+        "kestrel.window_items": str(chance.choice((5, 1_000)) * (pace.burst if larger > 1 else 1)),
+        "kestrel.default": f"{{max_open = {pace.burst}}}",
     }
     schedule, work = chance.choice(_PLACES)
     options |= {"database.persistence": schedule, "workq.persistence": work}
