@@ -57,6 +57,11 @@ def test_starting_up_imports_no_command_and_no_heavy_library():
     assert done.returncode == 0, done.stderr
 
 
+def test_a_wait_that_would_never_end_is_refused():
+    for words in (["ping", "--wait", "nan"], ["top", "--interval", "inf"]):
+        assert_one_line_error(run(*words), 2, "is not a finite number")
+
+
 @pytest.mark.parametrize("group", ["jobs", "queues", "token", "timetable"])
 def test_a_group_alone_prints_its_help(group):
     result = run(group)

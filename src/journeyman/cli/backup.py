@@ -36,7 +36,7 @@ from journeyman.backup import (
 from journeyman.backup.manifest import read_manifest
 from journeyman.cli.config import load_settings, settings_options
 from journeyman.cli.errors import DAMAGED, warn
-from journeyman.cli.output import MOMENT, Output, counted
+from journeyman.cli.output import MOMENT, FiniteRange, Output, counted
 from journeyman.cli.reading import map_log
 from journeyman.cli.verify import inspect_log
 from journeyman.clock import SystemClock
@@ -58,7 +58,7 @@ data_option = click.option("--data", type=click.Path(), metavar="DIR", help="Dat
 @click.argument("target")
 @settings_options
 @data_option
-@click.option("--every", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Repeat.")
+@click.option("--every", type=FiniteRange(min=0.1), metavar="SECONDS", help="Repeat.")
 @click.option(
     "--follow",
     is_flag=True,

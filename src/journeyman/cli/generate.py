@@ -13,6 +13,7 @@ import click
 
 from journeyman.cli.output import (
     MOMENT,
+    FiniteRange,
     Output,
     as_json,
     counted,
@@ -74,7 +75,7 @@ _MEANT_FOR = {
 )
 @click.option(
     "--removals",
-    type=click.FloatRange(0, 1),
+    type=FiniteRange(0, 1),
     default=0.2,
     show_default=True,
     help="ztick: share of removals; workq: of finished jobs deleted; kestrel: of items read.",

@@ -12,6 +12,7 @@ There is no bar when stderr is not a terminal, with ``--quiet``, or when the wor
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -104,6 +105,17 @@ class _Moment(_ParamType):
 
 
 MOMENT = _Moment()
+
+
+class FiniteRange(click.FloatRange):
+    """``nan`` is within every range of click's, and a wait of it would never end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
 
 drop_as_of_option = click.option(
     "--as-of",

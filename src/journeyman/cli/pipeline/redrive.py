@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from journeyman.cli.output import MOMENT
+from journeyman.cli.output import MOMENT, FiniteRange
 from journeyman.cli.pipeline.answers import Answer, answer_options, explain
 from journeyman.cli.pipeline.log_paths import lake_option, logs_or_lake, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
@@ -78,7 +78,7 @@ class _Wanted:
 @click.option("--limit", type=click.IntRange(min=1), default=1000, show_default=True)
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=100.0,
     show_default=True,
     help="Jobs per second.",

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from journeyman.cli.output import FiniteRange
 from journeyman.cli.server.connection import (
     connected,
     server_option,
@@ -46,9 +47,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher first.")
 @click.option("--retries", type=click.IntRange(0, 254), default=0, show_default=True,
               help="How often to try again after a failure.")  # fmt: skip
-@click.option("--lease", type=click.FloatRange(0.001), default=DEFAULT_LEASE_S, show_default=True,
+@click.option("--lease", type=FiniteRange(0.001), default=DEFAULT_LEASE_S, show_default=True,
               metavar="SECONDS", help="How long a worker may be silent.")  # fmt: skip
-@click.option("--ttl", type=click.FloatRange(0.001), default=DEFAULT_TTL_S, show_default=True,
+@click.option("--ttl", type=FiniteRange(0.001), default=DEFAULT_TTL_S, show_default=True,
               metavar="SECONDS", help="How long the job is kept.")  # fmt: skip
 def add(
     server: str | None,
@@ -84,7 +85,7 @@ def add(
 @click.command()
 @server_options
 @click.argument("job_id", metavar="ID")
-@click.option("--wait", type=click.FloatRange(0, 86_400), default=0.0, metavar="SECONDS",
+@click.option("--wait", type=FiniteRange(0, 86_400), default=0.0, metavar="SECONDS",
               help="Wait for the end of the job.")  # fmt: skip
 def result(server: str | None, as_json: bool, job_id: str, wait: float) -> int:
     """Print the result of a job. Exit code 1 if it failed or is not done."""

@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import click
 
+from journeyman.cli.output import FiniteRange
 from journeyman.cli.server.connection import (
     HTTP_PORT,
     SERVICES,
@@ -67,7 +68,7 @@ def status(server: str | None, as_json: bool) -> int:
 
 @click.command()
 @server_options
-@click.option("--interval", type=click.FloatRange(0.1), default=2.0, show_default=True,
+@click.option("--interval", type=FiniteRange(0.1), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between two looks.")  # fmt: skip
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N looks.")
 def top(server: str | None, as_json: bool, interval: float, count: int | None) -> None:
@@ -87,7 +88,7 @@ def top(server: str | None, as_json: bool, interval: float, count: int | None) -
 @click.command()
 @server_options
 @click.argument("services", nargs=-1, type=click.Choice(list(SERVICES)))
-@click.option("--wait", type=click.FloatRange(0, 86_400), default=0.0, metavar="SECONDS",
+@click.option("--wait", type=FiniteRange(0, 86_400), default=0.0, metavar="SECONDS",
               help="Wait so long for a server that starts.")  # fmt: skip
 def ping(server: str | None, as_json: bool, services: tuple[str, ...], wait: float) -> int:
     """Check that the server answers; by default on all three ports.
