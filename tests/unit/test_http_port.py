@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import uvloop
 
 from journeyman.config import Address
+from journeyman.servers.http import port
 from journeyman.servers.http.port import HttpPort
 
 ANSWER = b"answered"
@@ -29,17 +31,23 @@ class World:
         self.asked = asyncio.Event()
         self.built: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.said: list[str] = []
+        self.refusals: list[OSError] = []
         self.closed = 0
         around: Any = SimpleNamespace(
             loop=asyncio.get_running_loop(),
-            messages=SimpleNamespace(error=lambda what, **_: self.said.append(what)),
+            messages=SimpleNamespace(error=self._say, warn=self._say),
             max_connections=10,
             access=SimpleNamespace(tls=None),
         )
         self.port = HttpPort(around, self._build)
 
+    def _say(self, what: str, **_: Any) -> None:
+        self.said.append(what)
+
     async def _build(self) -> Any:
         self.asked.set()
+        if self.refusals:
+            raise self.refusals.pop()
         await self.built
         return SimpleNamespace(connections=Answering, close=self._close)
 
@@ -122,6 +130,21 @@ def test_what_cannot_be_imported_closes_the_port_and_says_so(run):
         assert world.said == ["HTTP cannot be served; restart the server"]
         with pytest.raises(ConnectionError):
             await fetch(address)
+
+    run(scenario)
+
+
+def test_clients_wait_while_there_are_no_files_to_import_with(run, monkeypatch):
+    monkeypatch.setattr(port, "RETRY_S", 0.001)
+
+    async def scenario() -> None:
+        world = World()
+        world.refusals = [OSError(number, "used up") for number in (errno.EMFILE, errno.ENFILE)]
+        address = await world.port.open(ANYWHERE, handshake_timeout_s=5)
+        world.built.set_result(None)
+        assert await fetch(address) == ANSWER
+        assert world.said == ["HTTP cannot be served yet"] * 2
+        await world.port.close()
 
     run(scenario)
 

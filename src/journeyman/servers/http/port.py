@@ -16,12 +16,15 @@ from collections.abc import Awaitable, Callable, Sized
 from typing import TYPE_CHECKING
 
 from journeyman.config import Address
+from journeyman.disk import is_out_of_files
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.preflight import HTTP_CONNECTIONS
 
 if TYPE_CHECKING:
     from journeyman.servers.http.server import HttpServing
     from journeyman.servers.ztick.session import ZtickContext
+
+RETRY_S = 1.0
 
 
 class HttpPort:
@@ -70,10 +73,21 @@ class HttpPort:
     async def _serve(self) -> None:
         assert self._listener is not None
         try:
-            self._serving = await self._build()
+            self._serving = await self._build_when_possible()
         except Exception as error:  # noqa: BLE001 - libraries replaced since the start, say
             self.messages.error("HTTP cannot be served; restart the server", reason=repr(error))
             self._listener.close()
             return
         gc.freeze()  # what was imported stays, as at the start (process.py)
         await self._listener.serve()
+
+    async def _build_when_possible(self) -> HttpServing:
+        """Files that are all in use become free again; until then clients wait."""
+        while True:
+            try:
+                return await self._build()
+            except OSError as error:
+                if not is_out_of_files(error):
+                    raise
+                self.messages.warn("HTTP cannot be served yet", reason=error)
+            await asyncio.sleep(RETRY_S)
