@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,21 +16,15 @@ from journeyman.columnar.workq import attempts as at
 from journeyman.folds import workq
 from journeyman.folds.anomaly import Anomaly
 from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
-from journeyman.spark.history.workq_attempts import Followed, follow
+from journeyman.spark.history.workq_attempts import RECORD, Followed, follow
 
 pytestmark = pytest.mark.kernels
 
 JOBS = [bytes([number] * 16) for number in range(3)]
 LONG_AGO_NS = -(2**62)
 INSTANTS = st.integers(-2, 24).map(lambda halves: Instant(halves * 500_000))
-TEXTS = ("_log", "key", "name")
-NUMBERS = (
-    *("_position", "command", "logged_ns", "created_ns", "time_ns", "expires_ns", "ttr_ms"),
-    *("max_attempts", "max_fails", "identity"),
-)
-COLUMNS = pa.schema(
-    [pa.field(name, pa.string() if name in TEXTS else pa.int64()) for name in TEXTS + NUMBERS]
-)
+TEXTS = ("_log", "kind", "key", "name")
+COLUMNS = pa.schema([(name, pa.string() if name in TEXTS else pa.int64()) for name in RECORD])
 
 
 def records(ids: st.SearchStrategy[bytes]) -> st.SearchStrategy[Record]:
@@ -66,31 +59,25 @@ ONE_JOB = st.lists(records(st.just(JOBS[0])), max_size=20)
 
 
 def columns(log: list[Record]) -> pa.RecordBatch:
-    """What Spark would hand over: narrowed, by job, in log order."""
-    identities: dict[object, int] = {}
+    """What Spark would hand over: by job, in log order."""
     rows = []
     for position, record in enumerate(log):
         row = {
             "_log": "log",
+            "kind": record.command.word,
             "key": record.job_id.hex(),
             "_position": position,
-            "command": int(record.command),
             "logged_ns": record.logged.unix_ns,
         }
         if isinstance(record, JobAdded):
-            begins = record.created
-            if record.command == Command.SCHEDULE and record.time is not None:
-                begins = record.time
-            same = replace(record, logged=Instant(0))
+            row |= {name: getattr(record, name) for name in ("name", "ttr_ms", "ttl_ms")}
             row |= {
-                "name": record.name,
-                "created_ns": record.created.unix_ns,
-                "time_ns": None if record.time is None else record.time.unix_ns,
-                "expires_ns": begins.unix_ns + record.ttl_ms * 1_000_000,
-                "ttr_ms": record.ttr_ms,
+                "priority": record.priority,
                 "max_attempts": record.max_attempts,
                 "max_fails": record.max_fails,
-                "identity": identities.setdefault(same, len(identities)),
+                "payload_size": len(record.payload),
+                "time_ns": None if record.time is None else record.time.unix_ns,
+                "created_ns": record.created.unix_ns,
             }
         rows.append(row)
     rows.sort(key=lambda row: (row["key"], row["_position"]))

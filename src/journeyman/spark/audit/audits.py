@@ -29,7 +29,7 @@ from journeyman.spark.audit.comparison import (
 from journeyman.spark.audit.findings import FINDINGS, as_findings, moment_text, together
 from journeyman.spark.history.logs import journal_of, records_of, runs_of
 from journeyman.spark.history.workq_attempts import Followed, follow, in_job_order
-from journeyman.spark.history.ztick_attempts import STATUSES, grouped, plans_of
+from journeyman.spark.history.ztick_attempts import STATUSES, attempts_of, grouped
 from journeyman.spark.lake.storage import Lake
 from journeyman.spark.lake.views import lag_in, records_in
 from journeyman.spark.source.options import DAMAGE, KESTREL, SEGMENT_SHIFT, WORKQ, ZTICK
@@ -294,12 +294,12 @@ def ztick_findings(
     groups: DataFrame, runs: DataFrame, as_of_ns: int, grace_ns: int
 ) -> list[DataFrame]:
     """From ``grouped`` records. Late is what was over by ``grace_ns`` at ``as_of_ns``."""
-    planned = plans_of(groups)
+    no_runs = runs.where(F.lit(False))  # what the log alone says of each plan
     ran = runs.withColumnsRenamed({"job": "key", "execution_ns": "ready_ns"})
     return [
-        _duplicates(planned, ran),
+        _duplicates(groups, ran),
         _cut_off(ran),
-        _not_run(planned, as_of_ns - grace_ns),
+        _not_run(attempts_of(groups, no_runs), as_of_ns - grace_ns),
         _orphans(groups),
     ]
 
@@ -319,7 +319,7 @@ def ztick_needed_bytes(groups: DataFrame) -> DataFrame:
     )
 
 
-def _duplicates(planned: DataFrame, ran: DataFrame) -> DataFrame:
+def _duplicates(groups: DataFrame, ran: DataFrame) -> DataFrame:
     """More runs of one plan than times it was planned. A log that was compacted shows one plan."""
     ended = ran.where(F.col("outcome") != "cut-off")
     counted = ended.groupBy(*_PLAN).agg(
@@ -327,6 +327,7 @@ def _duplicates(planned: DataFrame, ran: DataFrame) -> DataFrame:
         F.min("started_ns").alias("first_ns"),
         F.max("started_ns").alias("last_ns"),
     )
+    planned = groups.where(F.col("is_set") & ~F.col("is_rule")).select(*_PLAN, "plans", "position")
     often = counted.where(F.col("runs") > 1).join(planned, _PLAN, "left")
     twice = often.where(F.col("runs") > F.greatest(F.coalesce("plans", F.lit(1)), F.lit(1)))
     detail = F.format_string(

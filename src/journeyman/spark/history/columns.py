@@ -16,8 +16,11 @@ throughput, latency, a report) is written once. What a log does not tell is null
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import reduce
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import (
@@ -30,6 +33,16 @@ from pyspark.sql.types import (
 )
 
 from journeyman.errors import UsageError
+from journeyman.spark.lake.columns import (
+    AnyColumn,
+    Bools,
+    as_schema,
+    length_ns,
+    ns_column,
+    ns_in,
+    pc,
+)
+from journeyman.spark.source.options import arrow_schema
 
 _STRING, _LONG, _INT, _BOOLEAN = StringType(), LongType(), IntegerType(), BooleanType()
 
@@ -64,14 +77,7 @@ _SEPARATORS = "[.:/]"
 
 
 def as_attempts(frame: DataFrame) -> DataFrame:
-    """``frame`` with exactly the columns above: missing ones null, wait and run computed."""
-    known = set(frame.columns)
-    frame = frame.withColumns(
-        {
-            "wait_ns": _between(frame, known, "ready_ns", "started_ns"),
-            "run_ns": _between(frame, known, "started_ns", "ended_ns"),
-        }
-    )
+    """``frame`` with exactly the columns above; missing ones are null."""
     return frame.select(
         *(
             (frame[field.name] if field.name in frame.columns else F.lit(None))
@@ -82,12 +88,52 @@ def as_attempts(frame: DataFrame) -> DataFrame:
     )
 
 
-def _between(frame: DataFrame, known: set[str], begin: str, end: str) -> Column:
-    """Nanoseconds, never negative: logged times may step back with the clock."""
-    if not {begin, end} <= known:
-        return F.lit(None).cast(_LONG)
-    length = F.try_subtract(frame[end], frame[begin])
-    return F.when(length < 0, F.lit(0).cast(_LONG)).otherwise(length)
+def length(begin: str, end: str) -> Column:
+    """Nanoseconds, never negative: logged times may step back. Null if one of the two is."""
+    found = F.try_subtract(F.col(end), F.col(begin))
+    return F.when(found < 0, F.lit(0).cast(_LONG)).otherwise(found)
+
+
+def attempt_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """The same of a table of Arrow; wait and run are computed."""
+    found: dict[str, AnyColumn] = {name: rows[name] for name in rows.column_names}
+    started = ns_in(rows["started_ns"])
+    found["wait_ns"] = ns_column(length_ns(ns_in(rows["ready_ns"]), started))
+    found["run_ns"] = ns_column(length_ns(started, ns_in(rows["ended_ns"])))
+    yield from as_schema(found, arrow_schema(ATTEMPTS)).to_batches()
+
+
+def whole_jobs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches in the order of (_log, key); a job that goes on in the next one is kept for it."""
+    kept: list[pa.RecordBatch] = []
+    for batch in batches:
+        begins = np.flatnonzero(first_of_jobs(pa.Table.from_batches([batch])))
+        cut = int(begins[-1]) if len(begins) else 0
+        if cut > 0 or (kept and not _goes_on(kept[-1], batch)):
+            yield pa.Table.from_batches([*kept, batch.slice(0, cut)])
+            kept = [batch.slice(cut)]
+        elif batch.num_rows:
+            kept.append(batch)
+    if kept:
+        yield pa.Table.from_batches(kept)
+
+
+def first_of_jobs(rows: pa.Table) -> Bools:
+    """Where a row belongs to another job than the one before it."""
+    first = np.ones(rows.num_rows, np.bool_)
+    if rows.num_rows > 1:
+        differs = (
+            pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy()
+            for column in (rows["key"], rows["_log"])
+        )
+        first[1:] = reduce(np.logical_or, differs)
+    return first
+
+
+def _goes_on(before: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
+    if batch.num_rows == 0:
+        return True
+    return all(before[name][-1] == batch[name][0] for name in ("_log", "key"))
 
 
 def expired_by(rows: DataFrame, as_of_ns: int) -> DataFrame:

@@ -1,11 +1,11 @@
 """Every attempt of every job of a workq log, from its records alone.
 
-    records --narrowed--> by (log, job), in log order --walk--> rows of attempts
+    records --by (log, job), in log order--> narrowed --walk--> rows of attempts
                                                           \\--> whose bytes are still needed
 
-The fold of a job needs its records in order, so they meet once: narrowed to numbers, shuffled by
-job and sorted inside a partition. Payloads and results do not travel. What is made of them there
-is compiled code (columnar.workq.attempts), a few nanoseconds a record.
+The fold of a job needs its records in order, so they meet once: shuffled by job and sorted inside
+a partition. Payloads and results do not travel. What is made of them there is compiled code
+(columnar.workq.attempts), a few nanoseconds a record. An ingest of the lake does the same.
 
 Two adds of one id that differ in nothing but the bytes of their payload count as the same add.
 """
@@ -14,32 +14,48 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql.types import (
-    BooleanType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import StructType
 
 from journeyman.columnar.workq import attempts as at
 from journeyman.formats.workq import Command
-from journeyman.spark.history.columns import as_attempts, expired_by
+from journeyman.spark.history.columns import (
+    ATTEMPTS,
+    as_attempts,
+    expired_by,
+    first_of_jobs,
+    length,
+    whole_jobs,
+)
+from journeyman.spark.lake.columns import (
+    Ints,
+    filled,
+    first_known,
+    key_hashes,
+    mixed,
+    ns_column,
+    ns_in,
+    places_in,
+    text_of,
+    where,
+)
+from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_MS
 
-_WORDS = {command.word: int(command) for command in Command}
-_MAX_NS = 2**63 - 1
-
-# From records of the source to what the kernel needs.
-_NUMBERS = {
+# The columns of a record that history needs.
+RECORD: Final = (
+    *("_log", "kind", "key", "_position", "logged_ns", "name", "ttr_ms", "ttl_ms", "priority"),
+    *("max_attempts", "max_fails", "payload_size", "time_ns", "created_ns"),
+)
+_WORDS: Final = [command.word for command in Command]
+_COMMANDS: Final = np.array([int(command) for command in Command], np.int64)
+_MAX_NS: Final = 2**63 - 1
+_NUMBERS: Final = {
     at.KIND: "command",
     at.LOGGED_NS: "logged_ns",
     at.CREATED_NS: "created_ns",
@@ -50,31 +66,15 @@ _NUMBERS = {
     at.MAX_FAILS: "max_fails",
     at.IDENTITY: "identity",
 }
-_TIMES = (at.LOGGED_NS, at.CREATED_NS, at.DUE_NS, at.EXPIRES_NS)
-_SAME_ADD = (
-    *("kind", "name", "ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails"),
-    *("payload_size", "time_ns", "created_ns"),
+_TIMES: Final = (at.LOGGED_NS, at.CREATED_NS, at.DUE_NS, at.EXPIRES_NS)
+_SAME_ADD: Final = (
+    *("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "payload_size"),
+    *("time_ns", "created_ns"),
 )
-_ROWS = StructType(
-    [
-        StructField("_log", StringType()),
-        StructField("key", StringType()),
-        StructField("queue", StringType()),
-        StructField("life", IntegerType()),
-        StructField("attempt", IntegerType()),
-        StructField("first", BooleanType()),
-        StructField("created_ns", LongType()),
-        StructField("ready_ns", LongType()),
-        StructField("started_ns", LongType()),
-        StructField("ended_ns", LongType()),
-        StructField("outcome", StringType()),
-        StructField("retried", IntegerType()),
-        StructField("exhausted", IntegerType()),
-        StructField("expires_ns", LongType()),
-        StructField("position", LongType()),
-    ]
-)
-Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
+_ADDED = ("dialect", "rule", "runner", "wait_ns", "run_ns")
+# What tasks hand over: the others are the same in all rows, or computed, which Java does faster.
+_ROWS: Final = StructType([field for field in ATTEMPTS if field.name not in _ADDED])
+_NO_LONGER_NEEDED: Final = ["kind", "ttl_ms", "priority", "payload_size"]
 
 
 def attempts(records: DataFrame, as_of_ns: int | None = None) -> DataFrame:
@@ -84,54 +84,30 @@ def attempts(records: DataFrame, as_of_ns: int | None = None) -> DataFrame:
     without it, only what the log says counts.
     """
     rows = in_job_order(records).mapInArrow(_attempt_batches, _ROWS)
-    rows = rows.withColumns(
-        {
-            "dialect": F.lit("workq"),
-            "retried": F.col("retried") == 1,
-            "exhausted": F.col("exhausted") == 1,
-        }
-    )
-    found = as_attempts(rows)
+    lengths = {
+        "wait_ns": length("ready_ns", "started_ns"),
+        "run_ns": length("started_ns", "ended_ns"),
+    }
+    found = as_attempts(rows.withColumns({"dialect": F.lit("workq"), **lengths}))
     return found if as_of_ns is None else expired_by(found, as_of_ns)
 
 
 def in_job_order(records: DataFrame, *more_columns: str) -> DataFrame:
     """The records of each job together and in log order, as the walk needs them."""
-    is_add = F.col("kind").isin("add", "schedule")
-    begins_ns = F.when(F.col("kind") == "schedule", F.coalesce("time_ns", "created_ns")).otherwise(
-        F.col("created_ns")
-    )
-    lives_ns = F.try_multiply(F.col("ttl_ms"), F.lit(NS_PER_MS))
-    expires_ns = F.coalesce(F.try_add(begins_ns, lives_ns), F.lit(_MAX_NS))
-    command = F.lit(0)
-    for word, number in _WORDS.items():
-        command = F.when(F.col("kind") == word, F.lit(number)).otherwise(command)
-    return (
-        records.where(F.col("kind").isin(*_WORDS))
-        .select(
-            "_log",
-            "key",
-            "_position",
-            command.alias("command"),
-            "logged_ns",
-            "name",
-            "created_ns",
-            "time_ns",
-            F.when(is_add, expires_ns).alias("expires_ns"),
-            "ttr_ms",
-            "max_attempts",
-            "max_fails",
-            F.when(is_add, F.xxhash64(*_SAME_ADD)).alias("identity"),
-            *more_columns,
-        )
-        .repartition("_log", "key")
-        .sortWithinPartitions("_log", "key", "_position")
-    )
+    of_jobs = records.where(F.col("kind").isin(_WORDS)).select(*RECORD, *more_columns)
+    return of_jobs.repartition("_log", "key").sortWithinPartitions("_log", "key", "_position")
+
+
+def _attempt_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What runs on the executors, once a partition."""
+    for followed in follow(batches):
+        table = attempt_table(followed)
+        yield from table.select(_ROWS.names).cast(arrow_schema(_ROWS)).to_batches()
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What the walk made of the records of whole jobs."""
+    """What the walk made of the records of whole jobs, which are narrowed."""
 
     records: pa.Table
     rows: at.Ints
@@ -140,62 +116,60 @@ class Followed:
 
 
 def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[Followed]:
-    """Walk over batches in job order; a job that goes on in the next batch is kept for it."""
-    kept: list[pa.RecordBatch] = []
-    for batch in batches:
-        cut = _last_job_begins(batch)
-        if cut > 0 or (kept and not _goes_on(kept[-1], batch)):
-            yield walked([*kept, batch.slice(0, cut)])
-            kept = [batch.slice(cut)]
-        elif batch.num_rows:
-            kept.append(batch)
-    if kept:
-        yield walked(kept)
+    """Walk over batches of records in job order."""
+    for records in whole_jobs(batches):
+        yield walk(narrow(records))
 
 
-def walked(batches: list[pa.RecordBatch]) -> Followed:
-    table = pa.Table.from_batches(batches).combine_chunks()
+def narrow(rows: pa.Table) -> pa.Table:
+    """Records of jobs as numbers, as the walk needs them; columns not known here stay."""
+    found = places_in(rows["kind"], pa.array(_WORDS))
+    rows, command = where(rows, found >= 0), _COMMANDS[found[found >= 0]]
+    is_add = (command == Command.ADD) | (command == Command.SCHEDULE)
+    created, due = ns_in(rows["created_ns"]), ns_in(rows["time_ns"])
+    begins = np.where(command == Command.SCHEDULE, first_known(due, created), created)
+    others = rows.drop_columns(_NO_LONGER_NEEDED)
+    return pa.table(
+        {
+            **{name: others[name] for name in others.column_names},
+            "key": text_of(rows["key"]),
+            "name": text_of(rows["name"]),
+            "command": pa.array(command),
+            "expires_ns": pa.array(_expiry(begins, ns_in(rows["ttl_ms"])), mask=~is_add),
+            "identity": pa.array(_same_adds(rows, command), mask=~is_add),
+        }
+    )
+
+
+def _expiry(begins_ns: Ints, ttl_ms: Ints) -> Ints:
+    """When a job expires; never if that is beyond what 64 bits hold."""
+    most_ms = _MAX_NS // NS_PER_MS
+    fits = (np.abs(ttl_ms // 2) < most_ms // 2) & (begins_ns != at.NO_TIME)
+    lives_ns = np.where(fits, ttl_ms, 0) * NS_PER_MS
+    ends_ns = begins_ns + lives_ns
+    overflows = ((begins_ns ^ ends_ns) & (lives_ns ^ ends_ns)) < 0
+    return np.where(fits & ~overflows, ends_ns, _MAX_NS)
+
+
+def _same_adds(rows: pa.Table, command: Ints) -> Ints:
+    """A number that is the same for adds which differ in nothing but when they were logged."""
+    words = [key_hashes(rows["name"]), command.view(np.uint64)]
+    words += [ns_in(rows[name]).view(np.uint64) for name in _SAME_ADD]
+    return mixed(words).view(np.int64)
+
+
+def walk(records: pa.Table) -> Followed:
+    """Over narrowed records in job order, all of each job."""
+    table = records.combine_chunks()
     size = table.num_rows
-    records = np.empty((at.RECORD_FIELDS, size), np.int64)
+    numbers = np.empty((at.RECORD_FIELDS, size), np.int64)
     for field, name in _NUMBERS.items():
-        nothing = at.NO_TIME if field in _TIMES else 0
-        column: Any = table[name].cast(pa.int64())
-        records[field] = column.fill_null(nothing).to_numpy()
+        numbers[field] = filled(table[name].cast(pa.int64()), at.NO_TIME if field in _TIMES else 0)
     rows = np.empty((at.ROW_FIELDS, size), np.int64)
     owner = np.full(size, -1, np.int64)
     anomaly = np.zeros(size, np.int8)
-    count = at.walk_attempts(_first_of_jobs(table), records, rows, owner, anomaly)
+    count = at.walk_attempts(first_of_jobs(table), numbers, rows, owner, anomaly)
     return Followed(table, rows[:, :count], owner, anomaly)
-
-
-def _first_of_jobs(table: pa.Table) -> at.Bools:
-    """Where the record belongs to another job than the one before it."""
-    first = np.ones(table.num_rows, np.bool_)
-    if table.num_rows > 1:
-        for at_column, name in enumerate(("key", "_log")):
-            column = table[name]
-            other = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)).to_numpy()
-            first[1:] = other if at_column == 0 else first[1:] | other
-    return first
-
-
-def _last_job_begins(batch: pa.RecordBatch) -> int:
-    if batch.num_rows == 0:
-        return 0
-    first = _first_of_jobs(pa.Table.from_batches([batch.select(["_log", "key"])]))
-    return int(np.flatnonzero(first)[-1])
-
-
-def _goes_on(before: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
-    if batch.num_rows == 0:
-        return True
-    return all(before[name][-1] == batch[name][0] for name in ("_log", "key"))
-
-
-def _attempt_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What runs on the executors, once a partition."""
-    for followed in follow(batches):
-        yield from attempt_table(followed).to_batches()
 
 
 def attempt_table(followed: Followed) -> pa.Table:
@@ -207,28 +181,21 @@ def attempt_table(followed: Followed) -> pa.Table:
     return pa.table(
         {
             "_log": records["_log"].take(began),
+            "dialect": pa.repeat("workq", rows.shape[1]),
             "key": records["key"].take(began),
             "queue": records["name"].take(adds),
-            "life": _ints(rows[at.LIFE]),
-            "attempt": _ints(rows[at.ATTEMPT]),
+            "life": pa.array(rows[at.LIFE]),
+            "attempt": pa.array(rows[at.ATTEMPT]),
             # The attempt a retry waits for may be the first as well, if nobody had leased the job.
             "first": pa.array(np.where(add_row < 0, rows[at.ATTEMPT] == 1, begins_with_add)),
             "created_ns": records["created_ns"].take(adds),
-            "ready_ns": _moments(rows[at.READY_NS]),
-            "started_ns": _moments(rows[at.STARTED_NS]),
-            "ended_ns": _moments(rows[at.ENDED_NS]),
+            "ready_ns": ns_column(rows[at.READY_NS]),
+            "started_ns": ns_column(rows[at.STARTED_NS]),
+            "ended_ns": ns_column(rows[at.ENDED_NS]),
             "outcome": pa.array(at.OUTCOMES).take(pa.array(rows[at.OUTCOME])),
-            "retried": _ints(rows[at.RETRIED]),
-            "exhausted": _ints(rows[at.EXHAUSTED]),
+            "retried": pa.array(rows[at.RETRIED] == 1),
+            "exhausted": pa.array(rows[at.EXHAUSTED] == 1),
             "expires_ns": records["expires_ns"].take(adds),
             "position": records["_position"].take(began),
         }
     )
-
-
-def _ints(numbers: at.Ints) -> Column:
-    return pa.array(numbers.astype(np.int32))
-
-
-def _moments(times_ns: at.Ints) -> Column:
-    return pa.array(times_ns, mask=times_ns == at.NO_TIME)

@@ -17,19 +17,37 @@ ended without a known run is when that was written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
+from journeyman.columnar.arrays import binary, text_in
+from journeyman.columnar.kernels.key_table import KeyTable
+from journeyman.columnar.workq.attempts import NO_TIME
+from journeyman.columnar.ztick.plans import PLAN_COLUMNS, PlanTable
 from journeyman.errors import UsageError
 from journeyman.logs.segments import COMPACTED_SUFFIX
 from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, SUFFIX
 from journeyman.spark.files import absolute, filesystem_of, find_logs
-from journeyman.spark.history.columns import as_attempts
-from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.history.columns import ATTEMPTS, attempt_batches, whole_jobs
+from journeyman.spark.lake.columns import (
+    Ints,
+    arrow,
+    begins_of,
+    ns_column,
+    ns_in,
+    pc,
+    taken,
+    text_of,
+    unless_empty,
+)
+from journeyman.spark.source.options import SourceOptions, struct
 
 # ----------------------------------------
 # The runs that servers of a schedule have noted beside their logs, as a table.
@@ -41,18 +59,9 @@ from journeyman.spark.source.options import SourceOptions
 # by naming its directory; it belongs to the one log that was given with it.
 
 # A line, field by field.
-LINES = StructType(
-    [
-        StructField("job", StringType()),
-        StructField("rule", StringType()),
-        StructField("runner", StringType()),
-        StructField("execution_ns", LongType()),
-        StructField("started_ns", LongType()),
-        StructField("ended_ns", LongType()),
-        StructField("outcome", StringType()),
-        StructField("detail", StringType()),
-        StructField("output", StringType()),
-    ]
+LINES = struct(
+    "job string, rule string, runner string, execution_ns bigint, started_ns bigint, "
+    "ended_ns bigint, outcome string, detail string, output string"
 )
 RUNS = StructType([StructField("_log", StringType()), *LINES.fields])
 _NEEDED = ("job", "execution_ns", "started_ns", "ended_ns", "outcome")
@@ -113,41 +122,31 @@ def _log_of_file() -> Column:
     return F.regexp_replace(local, _IN_DIRECTORY, "")
 
 
-_PLAN = ("_log", "key", "ready_ns")
+STATUSES = ("planned", "triggered", "executed", "failed")
 _ENDED = ("executed", "failed")
-STATUSES = ("planned", "triggered", *_ENDED)
+_KEYS = PLAN_COLUMNS[:3]
+PLANS: Final[pa.Schema] = arrow.schema(
+    [
+        ("_log", pa.string()),
+        ("key", pa.string()),
+        *((name, pa.int64()) for name in PLAN_COLUMNS[2:]),
+    ]
+)
+_RUN = ("_log", "key", "ready_ns", "rule", "runner", "started_ns", "ended_ns", "outcome")
 
 
 def attempts(records: DataFrame, runs: DataFrame) -> DataFrame:
     """One row a run, and one a plan without a run."""
-    in_order = Window.partitionBy(*_PLAN).orderBy("started_ns", "ended_ns")
-    ran = (
-        runs.select(
-            "_log",
-            F.col("job").alias("key"),
-            F.col("execution_ns").alias("ready_ns"),
-            F.nullif("rule", F.lit("")).alias("rule"),
-            F.nullif("runner", F.lit("")).alias("runner"),
-            "started_ns",
-            "ended_ns",
-            F.col("outcome").alias("run_outcome"),
-        )
-        .withColumn("attempt", F.row_number().over(in_order))
-        # A job that no rule matches fails without a run: it has an end and no start.
-        .withColumn("started_ns", F.when(F.col("rule").isNotNull(), F.col("started_ns")))
-    )
-    joined = plans_of(grouped(records)).join(ran, list(_PLAN), "full_outer")
-    return as_attempts(
-        joined.withColumns(
-            {
-                "dialect": F.lit("ztick"),
-                "attempt": F.coalesce("attempt", F.lit(1)),
-                "first": F.coalesce(F.col("attempt") == 1, F.lit(True)),
-                "outcome": F.coalesce("run_outcome", "outcome"),
-                "ended_ns": F.coalesce("ended_ns", "written_ns"),
-            }
-        )
-    )
+    return attempts_of(grouped(records), runs)
+
+
+def attempts_of(groups: DataFrame, runs: DataFrame) -> DataFrame:
+    """The same, from ``grouped`` records."""
+    plans = groups.where(~F.col("is_rule")).select(*PLANS.names)
+    ran = runs.withColumnsRenamed({"job": "key", "execution_ns": "ready_ns"}).select(*_RUN)
+    rows = plans.unionByName(ran, allowMissingColumns=True)
+    in_order = rows.repartition("_log", "key").sortWithinPartitions("_log", "key")
+    return in_order.mapInArrow(_attempt_batches, ATTEMPTS)
 
 
 def grouped(records: DataFrame) -> DataFrame:
@@ -187,24 +186,94 @@ def grouped(records: DataFrame) -> DataFrame:
     )
 
 
-def plans_of(groups: DataFrame) -> DataFrame:
-    """One row a job and time planned for: what became of it, as far as the log says.
+def _attempt_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What runs on the executors, once a partition."""
+    for rows in whole_jobs(batches):
+        is_plan = rows["latest"].is_valid()
+        plans, runs = rows.filter(is_plan), rows.filter(pc.invert(is_plan))
+        yield from attempt_batches(attempt_table(plans, runs))
 
-    Columns: _log, key, ready_ns, outcome, plans, position, created_ns, written_ns (of its end).
-    """
-    # One job's plans, of which there are few; what follows a plan has taken its place.
-    next_is_set = F.lead("is_set").over(Window.partitionBy("_log", "key").orderBy("latest"))
-    place = (F.col("latest") % len(STATUSES) + 1).cast("int")
-    last = F.element_at(F.array(*map(F.lit, STATUSES)), place)
-    replaced = F.when(next_is_set, F.lit("replanned")).otherwise(F.lit("removed"))
-    outcome = F.when(last.isin(*_ENDED) | next_is_set.isNull(), last).otherwise(replaced)
-    return (
-        groups.where(~F.col("is_rule"))
-        .withColumn("outcome", outcome)
-        .where(F.col("is_set"))
-        .withColumn("written_ns", F.when(F.col("outcome").isin(*_ENDED), F.col("last_ns")))
-        .select(
-            *("_log", "key", "ready_ns", "outcome", "plans", "position"),
-            *("created_ns", "written_ns"),
-        )
+
+def attempt_table(plans: pa.Table, runs: pa.Table) -> pa.Table:
+    """One row a run, and one a plan without a run; all plans and runs of each job are here."""
+    known = KeyTable()
+    plan_keys = known.numbers_of(*text_in(text_of(plans["key"])))
+    run_keys = known.numbers_of(*text_in(text_of(runs["key"])))
+    logs = pa.concat_arrays([text_of(plans["_log"]), text_of(runs["_log"])]).dictionary_encode()
+    codes = logs.indices.to_numpy().astype(np.int64)
+    plan = _plans(plans, codes[: plans.num_rows], plan_keys)
+    run = _runs(runs, codes[plans.num_rows :], run_keys)
+    joined = plan.join(run, list(_KEYS), join_type="full outer").combine_chunks()
+    attempt = pc.fill_null(joined["attempt"], 1)
+    keys = binary(pa.string(), *known.keys())
+    return pa.table(
+        {
+            "_log": logs.dictionary.take(joined["log"]),
+            "key": keys.take(joined["key"]),
+            "dialect": pa.repeat("ztick", joined.num_rows),
+            "attempt": attempt,
+            "first": pc.equal(attempt, 1),
+            "outcome": pc.coalesce(joined["run_outcome"], joined["outcome"]),
+            "ended_ns": pc.coalesce(joined["ended_ns"], joined["written_ns"]),
+            **{name: joined[name] for name in ("ready_ns", "started_ns", "created_ns")},
+            **{name: joined[name] for name in ("rule", "runner", "position")},
+        }
+    )
+
+
+def _plans(plans: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
+    """What became of each plan, as far as the log says."""
+    columns = {name: ns_in(plans[name]) for name in PLANS.names[2:]}
+    table = PlanTable()  # a plan may come from several parts of a log
+    table.add({"log": logs, "key": keys, **columns}, np.ones(plans.num_rows, np.bool_))
+    found = table.columns()
+    order = np.lexsort((found["latest"], found["key"], found["log"]))
+    found = {name: column[order] for name, column in found.items()}
+    is_set = found["ready_ns"] != NO_TIME
+    begins = begins_of([found["log"], found["key"]])
+    is_last = np.zeros(len(order), np.bool_)
+    is_last[begins[1:] - 1] = True
+    is_last[-1:] = True
+    status = found["latest"] % len(STATUSES)
+    has_ended = status >= STATUSES.index("executed")
+    replaced = np.where(np.append(is_set[1:], False), len(STATUSES), len(STATUSES) + 1)
+    outcome = np.where(has_ended | is_last, status, replaced)[is_set]
+    words = pa.array([*STATUSES, "replanned", "removed"])
+    found = {name: column[is_set] for name, column in found.items()}
+    ended = np.isin(outcome, [STATUSES.index(each) for each in _ENDED])
+    return pa.table(
+        {
+            **{name: pa.array(found[name]) for name in (*_KEYS, "position")},
+            "outcome": words.take(pa.array(outcome)),
+            "created_ns": ns_column(found["created_ns"]),
+            "written_ns": ns_column(np.where(ended, found["last_ns"], NO_TIME)),
+        }
+    )
+
+
+def _runs(runs: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
+    """Runs, numbered by plan in the order in which they started."""
+    times = {name: ns_in(runs[name]) for name in ("ready_ns", "started_ns", "ended_ns")}
+    order = np.lexsort((times["ended_ns"], times["started_ns"], times["ready_ns"], keys, logs))
+    logs, keys = logs[order], keys[order]
+    times = {name: column[order] for name, column in times.items()}
+    begins = begins_of([logs, keys, times["ready_ns"]])
+    sizes = np.diff(begins, append=len(order))
+    attempt = np.arange(len(order)) - np.repeat(begins, sizes) + 1
+    runs = taken(runs, order)
+    rule = unless_empty(runs["rule"])
+    # A job that no rule matches fails without a run: it has an end and no start.
+    started = np.where(np.asarray(rule.is_valid()), times["started_ns"], NO_TIME)
+    return pa.table(
+        {
+            "log": logs,
+            "key": keys,
+            "ready_ns": times["ready_ns"],
+            "attempt": pa.array(attempt.astype(np.int32)),
+            "rule": rule,
+            "runner": unless_empty(runs["runner"]),
+            "started_ns": ns_column(started),
+            "ended_ns": ns_column(times["ended_ns"]),
+            "run_outcome": text_of(runs["outcome"]),
+        }
     )

@@ -1,4 +1,4 @@
-"""Columns of Arrow as numbers of numpy and back, for the folds and counts of a lake.
+"""Columns of Arrow as numbers of numpy and back, for the folds of history and the counts of a lake.
 
 Moments are nanoseconds since 1970: null in Arrow, NO_TIME in numpy where there is none.
 """
@@ -152,7 +152,10 @@ def where(rows: pa.Table, mask: Bools) -> pa.Table:
 
 def shaped(columns: Mapping[str, AnyColumn], table: str) -> pa.Table:
     """Exactly the columns of a table of the lake; null where none is given."""
-    schema = arrow_schema(TABLES[table].schema)
+    return as_schema(columns, arrow_schema(TABLES[table].schema))
+
+
+def as_schema(columns: Mapping[str, AnyColumn], schema: pa.Schema) -> pa.Table:
     rows = len(next(iter(columns.values())))
     found = [
         columns[field.name].cast(field.type)

@@ -1,15 +1,15 @@
 """Records of bronze -> rows of silver, as Arrow tables: what a task does with a bucket of keys.
 
-    bronze/workq  --workq_records-->  narrow records  --workq_rows-->  attempts
+    bronze/workq  --narrow------->  numbers  --workq_rows-->  attempts
     bronze/ztick  --ZtickPlans---->  bronze/plans: first and last record of each plan
     bronze/plans  --ztick_rows---->  attempts
     bronze/runs   --run_lines----->  --^
     attempts      --jobs_of, firings_of-->  rows of the other tables
     bronze/kestrel --items_of-->  items
 
-The same rows as ``spark/history`` makes of whole logs with DataFrames, without a row of Java.
-Nothing here knows of files or of Spark. ``_log`` is host and path of a log in one text; moments are
-nanoseconds, NO_TIME in numpy where Arrow has null.
+What becomes of a job is decided by the folds of ``spark/history``, which give the same rows for
+whole logs. Nothing here knows of files or of Spark. ``_log`` is host and path of a log in one text;
+moments are nanoseconds, NO_TIME in numpy where Arrow has null.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from journeyman.columnar.arrays import binary, text_in
 from journeyman.columnar.kernels.key_table import Hashes, KeyTable, hashes_of
 from journeyman.columnar.workq.attempts import NO_TIME
 from journeyman.columnar.ztick.plans import PLAN_COLUMNS, PlanTable
-from journeyman.formats.workq import Command
 from journeyman.logs.segments import COMPACTED_SUFFIX
-from journeyman.spark.history.workq_attempts import attempt_table, walked
-from journeyman.spark.history.ztick_attempts import STATUSES
+from journeyman.spark.history import workq_attempts
+from journeyman.spark.history.ztick_attempts import PLANS, STATUSES, attempt_table
 from journeyman.spark.lake.columns import (
     AnyColumn,
     Bools,
@@ -41,7 +40,6 @@ from journeyman.spark.lake.columns import (
     first_known,
     hosts_and_logs,
     is_one_of,
-    key_hashes,
     length_ns,
     mixed,
     moment_pairs,
@@ -62,22 +60,16 @@ from journeyman.units import NS_PER_MS
 
 FAILURES: Final = ("failed", "timed-out", "cut-off")
 MOMENTS: Final = ("created_ns", "ready_ns", "started_ns", "ended_ns")
-_ENDED: Final = ("executed", "failed")
 _MAX_NS: Final = 2**63 - 1
 _OCCURRENCE: Final = (
     r"^(?P<timetable>.+)@"
     r"(?P<occurrence>\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:Z|[+-]\d{2}:\d{2}))$"
 )
 _STATUSES: Final = pa.array(STATUSES)
-_COMMANDS: Final = pa.array([command.word for command in Command])
-_COMMAND_NUMBERS: Final = np.array([int(command) for command in Command], np.int64)
 
 # What of a record silver needs, by table of bronze.
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "bronze/workq": (
-        *("_log", "kind", "key", "_position", "logged_ns", "name", "ttr_ms", "ttl_ms", "priority"),
-        *("max_attempts", "max_fails", "payload_size", "time_ns", "created_ns"),
-    ),
+    "bronze/workq": workq_attempts.RECORD,
     "bronze/plans": ("_log", "key", *PLAN_COLUMNS[2:]),
     "bronze/runs": (
         *("_log", "kind", "job", "rule", "runner", "execution_ns", "started_ns", "ended_ns"),
@@ -93,83 +85,18 @@ RECORD_KEYS: Final = {"bronze/workq": "key", "bronze/ztick": "identifier", "bron
 KEYS: Final = {"bronze/workq": "key", "bronze/plans": "key", "bronze/runs": "job"}
 
 
-# ----------------------------------------
-# Work queues.
-
-
-def workq_records(rows: pa.Table) -> pa.Table:
-    """Records of jobs, narrowed to what the walk needs."""
-    found = places_in(rows["kind"], _COMMANDS)
-    rows, command = where(rows, found >= 0), _COMMAND_NUMBERS[found[found >= 0]]
-    is_add = (command == Command.ADD) | (command == Command.SCHEDULE)
-    created, due = ns_in(rows["created_ns"]), ns_in(rows["time_ns"])
-    begins = np.where(command == Command.SCHEDULE, first_known(due, created), created)
-    return pa.table(
-        {
-            **{name: rows[name] for name in ("_log", "_position", "logged_ns", "created_ns")},
-            **{name: rows[name] for name in ("time_ns", "ttr_ms", "max_attempts", "max_fails")},
-            "key": text_of(rows["key"]),
-            "name": text_of(rows["name"]),
-            "command": pa.array(command),
-            "expires_ns": pa.array(_expiry(begins, ns_in(rows["ttl_ms"])), mask=~is_add),
-            "identity": pa.array(_same_adds(rows, command), mask=~is_add),
-        }
-    )
-
-
-def _expiry(begins_ns: Ints, ttl_ms: Ints) -> Ints:
-    """When a job expires; never if that is beyond what 64 bits hold."""
-    most_ms = _MAX_NS // NS_PER_MS
-    fits = (np.abs(ttl_ms // 2) < most_ms // 2) & (begins_ns != NO_TIME)
-    lives_ns = np.where(fits, ttl_ms, 0) * NS_PER_MS
-    ends_ns = begins_ns + lives_ns
-    overflows = ((begins_ns ^ ends_ns) & (lives_ns ^ ends_ns)) < 0
-    return np.where(fits & ~overflows, ends_ns, _MAX_NS)
-
-
-_SAME_ADD = (
-    *("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "payload_size"),
-    *("time_ns", "created_ns"),
-)
-
-
-def _same_adds(rows: pa.Table, command: Ints) -> Ints:
-    """A number that is the same for adds which differ in nothing but when they were logged."""
-    words = [key_hashes(rows["name"]), command.view(np.uint64)]
-    words += [ns_in(rows[name]).view(np.uint64) for name in _SAME_ADD]
-    return mixed(words).view(np.int64)
-
-
 def workq_rows(records: pa.Table) -> pa.Table:
-    """Attempts of jobs, all of whose records are here, in any order."""
+    """Attempts of jobs, all of whose narrowed records are here, in any order."""
     keys = KeyTable().numbers_of(*text_in(text_of(records["key"])))
     logs = coded(records["_log"]).indices.to_numpy()
     order = np.lexsort((records["_position"].to_numpy(), keys, logs))
-    found = attempt_table(walked(taken(records, order).to_batches()))
-    return silver_attempts(
-        {
-            **{name: found[name] for name in found.column_names},
-            "dialect": pa.repeat("workq", found.num_rows),
-            "retried": pc.equal(found["retried"], 1),
-            "exhausted": pc.equal(found["exhausted"], 1),
-        }
-    )
+    walked = workq_attempts.walk(taken(records, order))
+    return silver_attempts(workq_attempts.attempt_table(walked))
 
-
-# ----------------------------------------
-# Schedules.
 
 # What of a record its plan needs.
 PLANNED_COLUMNS: Final = (
     *("_log", "kind", "identifier", "_position", "_file", "execution_ns", "status", "time"),
-)
-_PLAN = ("log", "key", "ready_ns")
-PLANS: Final[pa.Schema] = arrow.schema(
-    [
-        ("_log", pa.string()),
-        ("key", pa.string()),
-        *((name, pa.int64()) for name in PLAN_COLUMNS[2:]),
-    ]
 )
 _MOST_PLANS = 2_000_000
 
@@ -274,108 +201,24 @@ def run_lines(rows: pa.Table) -> pa.Table:
 
 def ztick_rows(plans: pa.Table, runs: pa.Table) -> pa.Table:
     """One row a run, and one a plan without a run; all records and runs of each job are here."""
-    known = KeyTable()
-    plan_keys = known.numbers_of(*text_in(text_of(plans["key"])))
-    run_keys = known.numbers_of(*text_in(text_of(runs["job"])))
-    logs = pa.concat_arrays([text_of(plans["_log"]), text_of(runs["_log"])]).dictionary_encode()
-    codes = logs.indices.to_numpy().astype(np.int64)
-    plan = _plans(plans, codes[: plans.num_rows], plan_keys)
-    run = _runs(runs, codes[plans.num_rows :], run_keys)
-    joined = plan.join(run, list(_PLAN), join_type="full outer").combine_chunks()
-    attempt = pc.fill_null(joined["attempt"], 1)
-    keys = binary(pa.string(), *known.keys())
-    return silver_attempts(
-        {
-            "_log": logs.dictionary.take(joined["log"]),
-            "key": keys.take(joined["key"]),
-            "dialect": pa.repeat("ztick", joined.num_rows),
-            "attempt": attempt,
-            "first": pc.equal(attempt, 1),
-            "outcome": pc.coalesce(joined["run_outcome"], joined["outcome"]),
-            "ended_ns": pc.coalesce(joined["ended_ns"], joined["written_ns"]),
-            **{name: joined[name] for name in ("ready_ns", "started_ns", "created_ns")},
-            **{name: joined[name] for name in ("rule", "runner", "position")},
-        }
-    )
-
-
-def _plans(plans: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
-    """What became of each plan, as far as the log says."""
-    columns = {name: ns_in(plans[name]) for name in PLANS.names[2:]}
-    table = PlanTable()
-    table.add({"log": logs, "key": keys, **columns}, np.ones(plans.num_rows, np.bool_))
-    found = table.columns()
-    order = np.lexsort((found["latest"], found["key"], found["log"]))
-    found = {name: column[order] for name, column in found.items()}
-    is_set = found["ready_ns"] != NO_TIME
-    begins = begins_of([found["log"], found["key"]])
-    is_last = np.zeros(len(order), np.bool_)
-    is_last[begins[1:] - 1] = True
-    is_last[-1:] = True
-    status = found["latest"] % len(STATUSES)
-    has_ended = status >= STATUSES.index("executed")
-    replaced = np.where(np.append(is_set[1:], False), len(STATUSES), len(STATUSES) + 1)
-    outcome = np.where(has_ended | is_last, status, replaced)[is_set]
-    words = pa.array([*STATUSES, "replanned", "removed"])
-    found = {name: column[is_set] for name, column in found.items()}
-    written = np.where(outcome >= len(STATUSES), NO_TIME, found["last_ns"])
-    written = np.where(
-        np.isin(outcome, [STATUSES.index(each) for each in _ENDED]), written, NO_TIME
-    )
-    return pa.table(
-        {
-            **{name: pa.array(found[name]) for name in (*_PLAN, "position")},
-            "outcome": words.take(pa.array(outcome)),
-            "created_ns": ns_column(found["created_ns"]),
-            "written_ns": ns_column(written),
-        }
-    )
-
-
-def _runs(runs: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
-    """Runs, numbered by plan in the order in which they started."""
-    times = {name: ns_in(runs[name]) for name in ("execution_ns", "started_ns", "ended_ns")}
-    order = np.lexsort((times["ended_ns"], times["started_ns"], times["execution_ns"], keys, logs))
-    logs, keys = logs[order], keys[order]
-    times = {name: column[order] for name, column in times.items()}
-    begins = begins_of([logs, keys, times["execution_ns"]])
-    sizes = np.diff(begins, append=len(order))
-    attempt = np.arange(len(order)) - np.repeat(begins, sizes) + 1
-    runs = taken(runs, order)
-    rule = unless_empty(runs["rule"])
-    # A job that no rule matches fails without a run: it has an end and no start.
-    started = np.where(np.asarray(rule.is_valid()), times["started_ns"], NO_TIME)
-    return pa.table(
-        {
-            "log": logs,
-            "key": keys,
-            "ready_ns": times["execution_ns"],
-            "attempt": pa.array(attempt.astype(np.int32)),
-            "rule": rule,
-            "runner": unless_empty(runs["runner"]),
-            "started_ns": ns_column(started),
-            "ended_ns": ns_column(times["ended_ns"]),
-            "run_outcome": text_of(runs["outcome"]),
-        }
-    )
+    ran = runs.rename_columns({"job": "key", "execution_ns": "ready_ns"})
+    return silver_attempts(attempt_table(plans, ran))
 
 
 # ----------------------------------------
 # Tables of silver.
 
 
-def silver_attempts(columns: Mapping[str, AnyColumn]) -> pa.Table:
+def silver_attempts(rows: pa.Table) -> pa.Table:
     """Rows of attempts with the columns of the lake's table."""
-    rows = len(columns["key"])
-    names = (*MOMENTS, "expires_ns")
-    times = {
-        name: ns_in(columns[name]) if name in columns else np.full(rows, NO_TIME) for name in names
-    }
+    columns: dict[str, AnyColumn] = {name: rows[name] for name in rows.column_names}
+    nothing = pa.nulls(rows.num_rows, pa.int64())
+    times = {name: ns_in(columns.get(name, nothing)) for name in (*MOMENTS, "expires_ns")}
     happened = first_known(
         *(times[f"{name}_ns"] for name in ("ready", "started", "ended", "created"))
     )
     made = {
-        **{name: column for name, column in columns.items() if name != "_log"},
+        **columns,
         **hosts_and_logs(columns["_log"]),
         **moment_pairs(times),
         "wait_s": seconds_column(length_ns(times["ready_ns"], times["started_ns"])),

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from journeyman.columnar.kernels.key_table import Hashes, buckets_of
 from journeyman.columnar.workq.attempts import NO_TIME
+from journeyman.spark.history import workq_attempts, ztick_attempts
 from journeyman.spark.lake import folding
 from journeyman.spark.lake.columns import (
     Ints,
@@ -290,7 +291,7 @@ class Written:
 
 
 _NARROW: Final[Mapping[str, Callable[[pa.Table], pa.Table]]] = {
-    "bronze/workq": folding.workq_records,
+    "bronze/workq": workq_attempts.narrow,
     "bronze/plans": folding.plan_rows,
     "bronze/runs": folding.run_lines,
     "bronze/kestrel": folding.items_of,
@@ -397,7 +398,7 @@ def _nothing(table: str) -> pa.Table:
 
 
 def _no_plans() -> pa.Table:
-    return folding.PLANS.empty_table()
+    return ztick_attempts.PLANS.empty_table()
 
 
 def _no_lines() -> pa.Table:
