@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import uvloop
 
 from journeyman.config import Address
-from journeyman.servers.http import port
+from journeyman.servers.http import port, server
 from journeyman.servers.http.port import HttpPort
 
 ANSWER = b"answered"
@@ -159,3 +160,45 @@ def test_an_address_that_is_taken_is_named(run):
         await first.port.close()
 
     run(scenario)
+
+
+def test_a_port_that_cannot_be_watched_is_closed(run, monkeypatch):
+    """Else it would be open, and nothing would ever accept its clients."""
+    sockets: list[int] = []
+
+    def no_more(descriptor: int) -> int:
+        sockets.append(descriptor)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def scenario() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "dup", no_more)
+            with pytest.raises(OSError, match="cannot listen: Too many open files") as caught:
+                await World().port.open(ANYWHERE, handshake_timeout_s=5)
+        await asyncio.sleep(0.01)  # a turn of the loop, which closes it
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(sockets[0])
+        assert caught.value.errno == errno.EMFILE  # it holds what would be closed as garbage
+
+    run(scenario)
+
+
+def test_nothing_runs_while_the_assets_of_the_console_are_read(monkeypatch):
+    """A stop at that moment would leave it running: nothing else knows of it yet."""
+    begun: list[str] = []
+
+    def unreadable() -> None:
+        begun.append("assets")
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def scenario() -> None:
+        monkeypatch.setattr(server, "all_assets", unreadable)
+        monkeypatch.setattr(server, "Console", lambda *_: begun.append("console"))
+        around: Any = SimpleNamespace(loop=asyncio.get_running_loop())
+        nothing: Any = None
+        with pytest.raises(OSError, match="Input/output error"):
+            await server.build_http(around, nothing, nothing, ANYWHERE, timeout_s=1, body_bytes=1)
+        assert begun == ["assets"]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(scenario())

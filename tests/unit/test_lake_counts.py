@@ -21,6 +21,7 @@ from journeyman.spark.lake.columns import shaped
 from journeyman.spark.lake.ingest import refresh
 from journeyman.spark.lake.small_files import store_readers
 from journeyman.spark.lake.storage import change_lake, open_lake
+from journeyman.spark.lake.upkeep import retain
 from journeyman.spark.report.lake import report_of_lake
 from journeyman.spark.report.lake_counts import _KEPT_LENGTHS, _Ranks
 from journeyman.spark.report.queries import Bars, Table
@@ -144,3 +145,20 @@ def test_the_fan_out_figures_are_those_of_a_plain_count(tmp_path):
     hours = Counter((q, i.add_time_ms // 3_600_000) for q, items in put.items() for i in items)
     gold = read_table(f"{lake.path}/gold/throughput_hourly").to_pylist()
     assert {(r["queue"], int(r["hour"].timestamp()) // 3600): r["added"] for r in gold} == hours
+
+
+def test_days_keep_their_items_though_their_hours_were_dropped(tmp_path):
+    directory, no_spark = tmp_path / "kestrel", cast(Any, None)
+    directory.mkdir()
+    source = LakeSource("kestrel", str(directory), "h")
+    items = [kestrel.ItemPut(number, number * 10**7, None, 0, b"") for number in range(1, 21)]
+    with change_lake(str(tmp_path / "lake")) as lake:
+        for some in (items[:13], items):  # the second begins on a day of the first
+            data = b"".join(map(kestrel.WRITER.encode, some))
+            (directory / "q.100").write_bytes(kestrel.WRITER.header + data)
+            store_new(no_spark, lake, [source])
+            refresh(no_spark, lake)
+            retain(lake, {"gold/throughput_hourly": 1})
+    gold = read_table(f"{lake.path}/gold/throughput_daily").to_pylist()
+    days = Counter(item.add_time_ms // 86_400_000 for item in items)
+    assert {(row["date"] - date(1970, 1, 1)).days: row["added"] for row in gold} == days

@@ -532,6 +532,24 @@ def test_an_end_that_a_power_cut_undid_says_nothing_later(story: Story):
     assert sorted(story.lease()) == [3, 4]
 
 
+def test_an_end_that_comes_before_a_start_took_the_undone_one_back_counts(story: Story):
+    """The first WorkqDue may have been refused, for want of room, and a command may go first."""
+    story.add(1)
+    story.add(2)
+    story.add(3, after=(1, 2))
+    story.lose_log_of(Complete(job_id(1), b""), Delete(job_id(1)))
+    story.decide(Complete(job_id(1), b""))
+    story.engine.begin_batch()
+    story.engine.decide(Delete(job_id(1)), story.now_ns)
+    story.engine.undo_batch()
+    story.decide(Delete(job_id(1)))
+    story.wait(1)
+    story.log = [each for each in story.log if each.job_id != job_id(1)]  # the log was cleaned
+    story.restart()
+    story.decide(Complete(job_id(2), b""))
+    assert story.lease() == [3]
+
+
 def test_what_a_start_has_to_say_in_the_ledger_outlives_a_batch_that_was_refused(story: Story):
     assert story.decide(Add(job_id(1), "q", DAY_MS, 60_000, b"")) == DONE
     story.add(2)

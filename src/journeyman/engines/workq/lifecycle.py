@@ -485,9 +485,7 @@ def _open_keys(state: WorkqState, limit: int) -> int:
 def _forget_options(state: WorkqState) -> None:
     """What the ledger need not have any more, many at a time."""
     extensions = state.extensions
-    if state.unsaid:
-        extensions.note_undo(partial(setattr, state, "unsaid", state.unsaid))
-        state.ledger, state.unsaid = state.ledger + state.unsaid, []
+    state.say_unsaid()
     for job_id, until_ns in list(islice(extensions.lingering.items(), FORGET_LIMIT)):
         if until_ns > state.now_ns:
             break

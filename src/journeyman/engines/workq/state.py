@@ -378,7 +378,7 @@ class WorkqState:
         self.records: list[Record] = []
         self.ledger: list[LedgerRecord] = []
         self.leaving: list[tuple[bytes, bool, int]] = []  # parents; did they succeed; life_of
-        self.unsaid: list[LedgerRecord] = []  # what a start found; the first WorkqDue says it
+        self.unsaid: list[LedgerRecord] = []  # what a start found, for the ledger, before all else
         self.effects: list[Effect] = []
         self.now_ns = latest_ns
         self._chance = seed & _MASK64
@@ -477,8 +477,14 @@ class WorkqState:
         extensions = self.extensions
         extensions.put(extensions.marked, job_id, None)
         extensions.drop(extensions.forgetting_parents, job_id)
+        self.say_unsaid()  # that may be about an end before this one
         failed = int(not succeeded)
         self.ledger.append(ParentOutcome(self.instant, id_text(job_id), life, failed))
+
+    def say_unsaid(self) -> None:
+        if self.unsaid:
+            self.extensions.note_undo(partial(setattr, self, "unsaid", self.unsaid))
+            self.ledger, self.unsaid = self.ledger + self.unsaid, []
 
     def _drop_options(self, job_id: bytes) -> None:
         """The ledger is written before the log, and a crash in between would leave the job without

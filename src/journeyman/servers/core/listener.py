@@ -301,10 +301,14 @@ class Listener:
     def at_first_client(self, begin: Callable[[], object]) -> None:
         """Call this once, when a client has come: the system keeps it, and those after it, until
         ``serve``. Copies of the sockets are watched, because the loop has its own for accepting."""
-        for each in self._server.sockets:
-            copy = socket.socket(fileno=os.dup(each.fileno()))
-            self._watched.append(copy)
-            copy.listen(BACKLOG)
+        try:
+            for each in self._server.sockets:
+                copy = socket.socket(fileno=os.dup(each.fileno()))
+                self._watched.append(copy)
+                copy.listen(BACKLOG)
+        except OSError:  # no file descriptor is left, say
+            self.close()
+            raise
 
         def came() -> None:
             self._end_watch()

@@ -85,6 +85,8 @@ async def build_http(
     allowed_hosts: tuple[str, ...] = (),
 ) -> HttpServing:
     """``address`` is where the port listens (port.py)."""
+    # Read and compressed once; before all else, for a stop may come meanwhile: nothing runs yet.
+    await around.loop.run_in_executor(None, all_assets)
     sessions = Sessions(backend.clock, is_secure=around.access.tls is not None)
     gate = _Gate(around, CrossSite(address, allowed_hosts), sessions)
     app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
@@ -133,7 +135,6 @@ async def build_http(
     assert runner.server is not None
     connections.make = runner.server
     console.history.start()
-    await around.loop.run_in_executor(None, all_assets)  # they are read and compressed once
     return HttpServing(connections, runner)
 
 

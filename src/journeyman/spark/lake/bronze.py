@@ -180,7 +180,7 @@ def _stage(
 
 
 def _together(parts: Sequence[InputPartition], tasks: int) -> list[InputPartition]:
-    """The parts in order, several to a task: the more records it has, the fewer plans are many."""
+    """The parts in order, several to a task: a plan is stored once by each task that meets it."""
     most = min(_TASK_BYTES, sum(map(_size, parts)) // tasks + 1)
     found: list[InputPartition] = []
     for part in parts:

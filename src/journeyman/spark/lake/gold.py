@@ -108,31 +108,34 @@ def stage_gold(spark: SparkSession, lake: Lake, change: SilverChange) -> list[St
     }
     for _, table, found in packets:
         made[table].append(found)
-    items = _items_of_days(lake, change, named)
     for table, unit in (("gold/throughput_hourly", "hour"), ("gold/throughput_daily", "day")):
-        made[table].append(_added(items, unit, list(COUNTS)))
+        made[table].append(_items_of_days(lake, change, named, table, unit))
     whole = {table: pa.concat_tables(found) for table, found in made.items()}
     staged = [_stage_days(lake, table, whole[table], named) for table in _COMPUTED]
     return [*staged, _stage_depth(lake, whole[_DEPTH], named)]
 
 
-def _items_of_days(lake: Lake, change: SilverChange, days: Sequence[str]) -> pa.Table:
-    """Items that were put on these days: those counted before, and new ones. None ever goes."""
-    table = "gold/throughput_hourly"
-    files = [
-        name for name in lake.files(table) if days_of(name)[1][:7] in {day[:7] for day in days}
-    ]
+def _items_of_days(
+    lake: Lake, change: SilverChange, days: Sequence[str], table: str, unit: str
+) -> pa.Table:
+    """Items that were put on these days: those that the table has counted, and new ones. None ever
+    goes. Each table has its own, as days of one may have been dropped (upkeep.py)."""
+    months = {day[:7] for day in days}
+    files = [name for name in lake.files(table) if partition_values(name)["month"] in months]
     known = lake.read_arrow(table, files, where=ds.field("dialect") == "kestrel")
     known = known.filter(pc.is_in(known["date"].cast(pa.string()), arrow.array(days)))
-    hours = ns_in(known["hour"]) * 1000 // HOUR_NS
-    counted = {
+    counted: dict[str, AnyColumn] = {
         **{name: text_of(known[name]) for name in ("host", "dialect", "queue")},
-        "day": pa.array(hours // _HOURS_A_DAY),
-        "hour": pa.array(hours),
         "what": pa.repeat("added", known.num_rows),
         "n": known["added"],
     }
-    return pa.concat_tables([pa.table(counted), *change.items], promote_options="permissive")
+    if unit == "hour":
+        counted[unit] = pa.array(ns_in(known["hour"]) * 1000 // HOUR_NS)
+    else:
+        counted[unit] = known["date"].cast(pa.int32()).cast(pa.int64())
+    new = [each.select(list(counted)) for each in change.items]
+    every = pa.concat_tables([pa.table(counted), *new], promote_options="permissive")
+    return _added(every, unit, list(COUNTS))
 
 
 # ----------------------------------------

@@ -380,7 +380,7 @@ def _load(path: str) -> LakeState | None:
     if found.get("version") not in (_OLDER_VERSION, STATE_VERSION):
         raise UsageError(
             f"{path} is a lake of version {found.get('version')}; "
-            f"this program reads {STATE_VERSION}"
+            f"this program reads {_OLDER_VERSION} and {STATE_VERSION}"
         )
     return LakeState(**found)
 
