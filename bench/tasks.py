@@ -11,7 +11,7 @@
 
 The queues take turns; the best round of each counts. Every queue runs at its safest setting
 (task_peers.py), and all data is in one directory, so all pay for the same disk. A server is left
-alone for SETTLE_S first: ours opens its ports before all of it is loaded.
+alone for SETTLE_S first, so that nothing of its start is measured.
 """
 
 from __future__ import annotations

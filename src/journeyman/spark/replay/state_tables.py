@@ -114,7 +114,7 @@ def visible(jobs: DataFrame, as_of_ns: int) -> DataFrame:
 def waiting(items: DataFrame, readers: DataFrame) -> DataFrame:
     """Of ``items``, those that some reader still has to be given.
 
-    All of them in a queue without a checkpoint: nobody has read anything.
+    All of them in a queue without a checkpoint: nothing of it was read.
     """
     opened = readers.filter(F.col("_file").isNotNull() & F.col("opened_head").isNotNull())
     heads = opened.groupBy("_log").agg(F.collect_list("opened_head").alias("_heads"))
