@@ -142,7 +142,7 @@ def test_inspection_tells_everything(queue_of: Any):
     server = b"+OK 1\r\nserver %d\r\nactive-clients 3\r\nevicted-jobs 1\r\n"
     server += b"started 2026-11-15T18:56:50Z\r\n"
     queues = b"+OK 2\r\natt 2\r\nready-len 0\r\nscheduled-len 4\r\n"
-    queues += b"big 2\r\nready-len 1\r\nscheduled-len 0\r\n"
+    queues += b"big 3\r\nready-len 1\r\nscheduled-len 0\r\nof-a-later-version yes\r\n"
     script: list[Exchange] = [
         (b"inspect job 00000000-0000-4000-8000-000000000012\r\n", b"+OK 1\r\n" + JOB_BLOCK),
         (b"inspect job 00000000-0000-4000-8000-000000000012\r\n", b"-NOT-FOUND\r\n"),

@@ -233,12 +233,18 @@ def read_jobs(link: Link) -> Conversation[list[JobInfo]]:
     return found
 
 
+_COUNTS = (
+    *("ready-len", "scheduled-len", "leased-len", "dead-len", "paused"),
+    *("concurrency", "key-concurrency"),
+)
+
+
 def read_queues(link: Link) -> Conversation[list[QueueInfo]]:
     found = []
     for _ in range((yield from read_head(link))):
         name, count = yield from _words(link, 2)
         pairs = yield from _pairs(link, _count(link, count))
-        of = {key: _count(link, value) for key, value in pairs.items() if "rate" not in key}
+        of = {key: _count(link, pairs[key]) for key in _COUNTS if key in pairs}
         found.append(
             QueueInfo(
                 *(name, of.get("ready-len", 0), of.get("scheduled-len", 0), of.get("leased-len")),
