@@ -568,6 +568,27 @@ def test_what_a_start_has_to_say_in_the_ledger_outlives_a_batch_that_was_refused
     assert story.lease() == [3]
 
 
+@pytest.mark.parametrize("has_failed", [True, False])
+def test_a_parent_that_has_completed_counts_though_its_next_life_did_not(
+    story: Story, has_failed: bool
+):
+    story.add(1)
+    story.add(2)
+    story.add(3, after=(1, 2))
+    story.decide(Complete(job_id(1), b""))
+    again = Add(job_id(1), "q", DAY_MS, DAY_MS, b"", options=AddOptions(replaces_finished=True))
+    assert story.decide(again) == DONE
+    story.add(4, after=(1, 2))
+    if has_failed:
+        story.decide(Fail(job_id(1), b""))
+    story.decide(Delete(job_id(1)))
+    story.restart()
+    story.decide(Complete(job_id(2), b""))
+    story.wait(1001)
+    assert story.lease() == [3]
+    assert ledger_fold.replay(story.ledger) == {}
+
+
 def test_a_parent_is_not_forgotten_in_the_batch_that_adds_its_last_child(story: Story):
     """A power cut would leave the child, and nothing that says how its parent ended."""
     for number in (1, 2, 5):

@@ -137,7 +137,7 @@ def load(state: WorkqState, loaded: LoadedExtensions, completed: set[bytes]) -> 
         if parent in undone:  # before it ends in another way
             state.unsaid.append(ParentForgotten(state.instant, id_text(parent)))
         elif parent in extensions.children_of:
-            extensions.marked[parent] = None
+            extensions.marked[parent] = loaded.marked[parent].succeeded
         else:
             extensions.forget_parent(parent, state.now_ns)
     for parent in completed & extensions.children_of.keys() - loaded.marked.keys():

@@ -231,7 +231,8 @@ class Extensions:
         self.settled: dict[bytes, None] = {}  # added, and the ledger still has them as children
         self.added_now: dict[bytes, Add] = {}  # children that the open batch has added
         self.forgetting: dict[bytes, None] = {}  # what the ledger still has, and need not
-        self.marked: dict[bytes, None] = {}  # parents that are gone; the ledger says they ended
+        # Parents that are gone: the ledger says that they ended, and whether they succeeded.
+        self.marked: dict[bytes, bool] = {}
         self.forgetting_parents: dict[bytes, None] = {}
         self.forget_at_ns = 0
         self.lingering: OrderedDict[bytes, int] = OrderedDict()  # forgotten after this time

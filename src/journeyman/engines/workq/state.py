@@ -473,9 +473,13 @@ class WorkqState:
                 self.mark_parent(job_id, succeeded=succeeded, life=life)
 
     def mark_parent(self, job_id: bytes, *, succeeded: bool, life: int = 0) -> None:
-        """A start could not tell any more how this parent has ended."""
+        """A start could not tell any more how this parent has ended. A life that fails, after one
+        that succeeded, is not marked: that would count for children of the former one. Its own have
+        failed, or do with a parent that is gone."""
         extensions = self.extensions
-        extensions.put(extensions.marked, job_id, None)
+        if not succeeded and extensions.marked.get(job_id):
+            return
+        extensions.put(extensions.marked, job_id, succeeded)
         extensions.drop(extensions.forgetting_parents, job_id)
         self.say_unsaid()  # that may be about an end before this one
         failed = int(not succeeded)
