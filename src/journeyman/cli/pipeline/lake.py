@@ -9,7 +9,7 @@ import socket
 
 import click
 
-from journeyman.cli.output import counted
+from journeyman.cli.output import FiniteRange, counted
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
     SessionOptions,
@@ -40,7 +40,7 @@ ACTIONS = ("tables", "forget", "retain", "optimize")
 )
 @click.option("--follow", is_flag=True, help="Go on until interrupted.")
 @click.option(
-    "--every", type=float, default=10.0, show_default=True, help="Seconds between rounds."
+    "--every", type=FiniteRange(0), default=10.0, show_default=True, help="Seconds between rounds."
 )
 @pipeline_dialect_option
 @session_options
