@@ -271,41 +271,61 @@ def test_parts_of_logs_share_tasks_of_about_the_same_size():
     assert len(_together([part(2**28)] * 8, 1)) == 4  # 512 MiB at most
 
 
+def planned(number: int) -> ztick.Record:
+    return ztick.JobSet(f"job.{number % 7}", number * 10**9, ztick.Status.PLANNED)
+
+
+def ingest_more(log: Path, records: list[ztick.Record], *lakes: str) -> None:
+    with log.open("ab") as file:
+        file.write(b"".join(map(ztick.CODEC.encode, records)))
+    for path in lakes:
+        with change_lake(path) as lake:
+            store_new(None, lake, [LakeSource("ztick", str(log), "h")])  # type: ignore[arg-type]
+            refresh(None, lake)  # type: ignore[arg-type]
+
+
+def stored(path: str, table: str) -> list[dict[str, object]]:
+    return sorted(read_table(f"{path}/{table}").to_pylist(), key=str)
+
+
+def take_plans_away(lake: str) -> Path:
+    """As if it were of version 2; its state."""
+    shutil.rmtree(f"{lake}/bronze/plans")
+    state = Path(lake, "_lake", "state.json")
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"version": 2}))
+    return state
+
+
 def test_a_lake_without_plans_gets_them_of_its_records(tmp_path):
     """A lake of version 2 that goes on is the same as one that began with plans."""
     log = tmp_path / "logfile"
-
-    def ingest_more(records: list[ztick.Record], *lakes: str) -> None:
-        with log.open("ab") as file:
-            file.write(b"".join(map(ztick.CODEC.encode, records)))
-        for path in lakes:
-            with change_lake(path) as lake:
-                store_new(None, lake, [LakeSource("ztick", str(log), "h")])  # type: ignore[arg-type]
-                refresh(None, lake)  # type: ignore[arg-type]
-
-    def stored(path: str, table: str) -> list[dict[str, object]]:
-        return sorted(read_table(f"{path}/{table}").to_pylist(), key=str)
-
-    first: list[ztick.Record] = [
-        ztick.JobSet(f"job.{number % 7}", number * 10**9, ztick.Status.PLANNED)
-        for number in range(30)
-    ]
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
-    ingest_more(first, old, new)
-    shutil.rmtree(f"{old}/bronze/plans")
-    state = Path(old, "_lake", "state.json")
-    state.write_text(json.dumps(json.loads(state.read_text()) | {"version": 2}))
+    ingest_more(log, [planned(number) for number in range(30)], old, new)
+    state = take_plans_away(old)
     later: list[ztick.Record] = [
         ztick.JobRemoved("job.1"),
         ztick.JobSet("job.2", 16 * 10**9, ztick.Status.EXECUTED),
         ztick.JobSet("job.3", 99 * 10**9, ztick.Status.PLANNED),
     ]
-    ingest_more(later, old, new)
+    ingest_more(log, later, old, new)
     for table in ("silver/attempts", "silver/jobs", "gold/throughput_daily"):
         assert stored(old, table) == stored(new, table) != []
     outcomes = [row["outcome"] for row in stored(old, "silver/attempts")]
     assert {"removed", "executed", "replanned", "planned"} == set(outcomes)
     assert json.loads(state.read_text())["version"] == storage.STATE_VERSION
+
+
+def test_attempts_whose_records_were_dropped_stay_when_a_lake_gets_its_plans(tmp_path):
+    log, lake = tmp_path / "logfile", str(tmp_path / "lake")
+    ingest_more(log, [planned(number) for number in range(14)], lake)
+    dropped = list(Path(lake, "bronze", "ztick").rglob("*.parquet"))
+    ingest_more(log, [planned(number) for number in range(14, 21)], lake)
+    before = stored(lake, "silver/attempts")
+    for path in dropped:
+        path.unlink()
+    take_plans_away(lake)
+    ingest_more(log, [ztick.JobSet("another", 10**9, ztick.Status.PLANNED)], lake)
+    assert [row for row in stored(lake, "silver/attempts") if row["key"] != "another"] == before
 
 
 def test_readers_are_as_far_behind_as_the_items_say(tmp_path):

@@ -111,6 +111,7 @@ def store_new(spark: SparkSession, lake: Lake, sources: Sequence[LakeSource]) ->
 
     To find where new entries end keeps one core busy: meanwhile tasks of other logs run.
     """
+    add_plans(lake)
     feeds = [Feed(spark, lake, source) for source in sources]
     with ThreadPoolExecutor(max(1, len(feeds))) as pool:
         while any(list(pool.map(Feed.stage, feeds))):
@@ -270,7 +271,11 @@ class PlanNotes:
 
 
 def add_plans(lake: Lake) -> None:
-    """Lakes of version 2 have no plans: make them, of all records, which silver folds again."""
+    """Lakes of version 2 have no plans: make them, of all records.
+
+    Silver has folded these records already, and older ones that were dropped since, so the plans
+    are not fresh; unless an ingest was cut off before silver had folded all.
+    """
     if lake.state.version == STATE_VERSION:
         return
     table, directory, made = f"bronze/{ZTICK}", lake.new_staging(), []
@@ -283,7 +288,12 @@ def add_plans(lake: Lake) -> None:
                 plans.take(rows)
         plans.finish()
         made += [file for _, file in writer.finish()]
-    lake.commit([lake.staged(PLANS_TABLE, directory, made)], {}, version=STATE_VERSION)
+    lake.commit(
+        [lake.staged(PLANS_TABLE, directory, made)],
+        {},
+        keep_fresh=not lake.state.fresh.get(table),
+        version=STATE_VERSION,
+    )
 
 
 class BronzeWriter:
