@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
@@ -345,6 +347,14 @@ def test_timetables_are_set_by_the_worker_and_fire_once_each(tmp_path):
 def ticks(where: Path, name: str) -> list[str]:
     file = where / name
     return file.read_text().split() if file.exists() else []
+
+
+def test_a_burst_whose_process_was_killed_has_failed():
+    killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    called = f"supervise({killed}, 2, burst=True)"
+    code = f"from journeyman.tasks.worker.program import supervise; print({called})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+    assert done.stdout == b"1\n"
 
 
 @pytest.mark.parametrize("kind", ["--threads", "--asyncio", "--processes=2"])

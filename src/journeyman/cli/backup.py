@@ -58,7 +58,7 @@ data_option = click.option("--data", type=click.Path(), metavar="DIR", help="Dat
 @click.argument("target")
 @settings_options
 @data_option
-@click.option("--every", type=FiniteRange(min=0.1), metavar="SECONDS", help="Repeat.")
+@click.option("--every", type=FiniteRange(0.1, 31_536_000), metavar="SECONDS", help="Repeat.")
 @click.option(
     "--follow",
     is_flag=True,

@@ -40,7 +40,7 @@ _LEVELS = ["debug", "info", "warning", "error"]
 @click.option("--burst", is_flag=True,
               help="Stop when no job is ready, or no server is there for 10 s.")  # fmt: skip
 @click.option("--reload", "reload_", is_flag=True, help="Start again when a source file changes.")
-@click.option("--grace", type=FiniteRange(0), default=60.0, show_default=True,
+@click.option("--grace", type=FiniteRange(0, 86_400), default=60.0, show_default=True,
               metavar="SECONDS", help="How long running jobs may take after SIGTERM.")  # fmt: skip
 @click.option("--name", default="", help="Name of this worker. [default: HOST-PID]")
 @click.option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics here.")

@@ -40,7 +40,11 @@ ACTIONS = ("tables", "forget", "retain", "optimize")
 )
 @click.option("--follow", is_flag=True, help="Go on until interrupted.")
 @click.option(
-    "--every", type=FiniteRange(0), default=10.0, show_default=True, help="Seconds between rounds."
+    "--every",
+    type=FiniteRange(0, 86_400),
+    default=10.0,
+    show_default=True,
+    help="Seconds between rounds.",
 )
 @pipeline_dialect_option
 @session_options

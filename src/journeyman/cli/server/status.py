@@ -68,7 +68,7 @@ def status(server: str | None, as_json: bool) -> int:
 
 @click.command()
 @server_options
-@click.option("--interval", type=FiniteRange(0.1), default=2.0, show_default=True,
+@click.option("--interval", type=FiniteRange(0.1, 86_400), default=2.0, show_default=True,
               metavar="SECONDS", help="Time between two looks.")  # fmt: skip
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N looks.")
 def top(server: str | None, as_json: bool, interval: float, count: int | None) -> None:

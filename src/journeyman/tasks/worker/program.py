@@ -138,7 +138,8 @@ def supervise(
             break
         time.sleep(LOOK_S)
     _stop(children)
-    return max((child.returncode for child in children.values()), default=0)
+    codes = [child.returncode for child in children.values()]
+    return max((1 if code < 0 else code for code in codes), default=0)  # below 0: by a signal
 
 
 def _stop(children: dict[int, subprocess.Popen[bytes]]) -> None:
