@@ -1,6 +1,6 @@
 """Nothing that was answered is lost, nothing is invented, nothing runs after it was executed.
 
-Ten kills here; ``python scripts/ledger.py --cycles 200`` is the same loop for longer. The rest
+Six kills here; ``python scripts/ledger.py --cycles 200`` is the same loop for longer. The rest
 shows that the ledger itself tells what it is there to tell.
 """
 
@@ -33,10 +33,10 @@ def page_of(*values: tuple[Key, Value | None], answered: int) -> Page:
 
 @pytest.mark.slow
 def test_kills_at_random_moments_lose_nothing_and_invent_nothing(tmp_path):
-    tally = Cycles(tmp_path, seed=1).run(10)
-    assert tally.kills.total() == 10
+    tally = Cycles(tmp_path, seed=1).run(6)
+    assert tally.kills.total() == 6
     assert set(tally.kills) == set(KILLS)
-    assert tally.answered > 1000
+    assert tally.answered > 500
     assert tally.unanswered > 0
     assert tally.lists > 0
     assert tally.executed > 0

@@ -15,9 +15,9 @@ from journeyman.testing.simulation.scenario import Story
 from journeyman.testing.simulation.world import World
 
 SHORT = SimulationPlan(operations=1_500, lives=6)
-BURSTS = SimulationPlan(operations=100_000, lives=6, pace=ClientPace(burst=500))
+BURSTS = SimulationPlan(operations=80_000, lives=6, pace=ClientPace(burst=500))
 SEEDS = range(1, 9)
-STORIES = [*((seed, SHORT) for seed in SEEDS), *((seed, BURSTS) for seed in range(10))]  # a million
+STORIES = [*((seed, SHORT) for seed in SEEDS), *((seed, BURSTS) for seed in range(10))]
 
 
 def simulate_some() -> None:

@@ -1,6 +1,6 @@
 """Nothing that was answered is lost, nothing is invented, nothing is leased after its end.
 
-Ten kills here; ``python scripts/ledger.py --door workq --cycles 200`` is the same loop for longer.
+Six kills here; ``python scripts/ledger.py --door workq --cycles 200`` is the same loop for longer.
 The rest shows that the book itself tells what it is there to tell.
 """
 
@@ -32,20 +32,20 @@ THERE = Found(NEW, 0, 0, "payload", None)
 
 @pytest.mark.slow
 def test_kills_at_random_moments_lose_nothing_and_invent_nothing(tmp_path):
-    tally = WorkCycles(tmp_path, seed=1).run(10)
-    assert tally.kills.total() == 10
+    tally = WorkCycles(tmp_path, seed=1).run(6)
+    assert tally.kills.total() == 6
     assert set(tally.kills) == set(KILLS)
-    assert tally.jobs > 1000
-    assert tally.finished > 100
+    assert tally.jobs > 500
+    assert tally.finished > 10
 
 
 @pytest.mark.slow
 def test_kills_lose_nothing_of_the_store_and_leave_it_whole(tmp_path):
-    tally = WorkCycles(tmp_path, seed=3, in_store=True).run(4)
-    assert tally.kills.total() == 4
+    tally = WorkCycles(tmp_path, seed=3, in_store=True).run(2)
+    assert tally.kills.total() == 2
     assert set(tally.kills) == set(KILLS_IN_STORE)
-    assert tally.checked > 300
-    assert tally.finished > 100
+    assert tally.checked > 100
+    assert tally.finished > 10
 
 
 class LostRecords(WorkCycles):
