@@ -79,6 +79,7 @@ class Reader:
         self._environment = {**os.environ, **_addresses(ports), "PYTHONPATH": str(directory)}
         programs = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
         self._environment["PATH"] = os.pathsep.join(programs)
+        self._environment.pop("PYTEST_ADDOPTS", None)  # what a page says pytest prints is without
 
     def follow(self, page: str) -> int:
         """How many commands were run. AssertionError: one printed something else."""
