@@ -9,7 +9,7 @@
 ``v``, ``task``, ``args`` and ``kwargs`` are always there. ``trace`` carries the context of the
 sender; ``then`` are the calls that follow, ``gather`` and ``even_failed`` the jobs before
 (flows.py); ``send`` makes the payloads of two sends of a unique job differ. Unknown members are
-ignored. The codec of an app writes args, kwargs and results; there is no pickle: a payload never
+ignored. The codec of an app writes args, kwargs and results; nothing is pickled: a payload never
 runs code.
 """
 

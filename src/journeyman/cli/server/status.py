@@ -162,7 +162,7 @@ def facts(server: str | None) -> dict[str, Any]:
 def all_queues(client: WorkQueue) -> list[QueueInfo]:
     """The queues of the work queue, by name."""
     found: list[QueueInfo] = []
-    while len(page := client.inspect_queues(offset=len(found), counts=True)) == PAGE:
+    while len(page := client.inspect_queues(offset=len(found), limit=PAGE, counts=True)) == PAGE:
         found += page
     return found + page
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from journeyman.spark.history.columns import ATTEMPTS, expired_by
+from journeyman.spark.history.columns import ATTEMPTS, expired_by, length
 from journeyman.spark.lake.parts import may_hold
 from journeyman.spark.lake.storage import Lake
 from journeyman.spark.source.options import KESTREL
@@ -60,16 +60,10 @@ def as_history(attempts: DataFrame, log: Column | None = None) -> DataFrame:
     return attempts.withColumns(
         {
             "_log": named,
-            "wait_ns": _length("ready_ns", "started_ns"),
-            "run_ns": _length("started_ns", "ended_ns"),
+            "wait_ns": length("ready_ns", "started_ns"),
+            "run_ns": length("started_ns", "ended_ns"),
         }
     )
-
-
-def _length(begin: str, end: str) -> Column:
-    """Nanoseconds, never negative; null if one of the two is."""
-    length = F.try_subtract(F.col(end), F.col(begin))
-    return F.when(length < 0, F.lit(0).cast("long")).otherwise(length)
 
 
 def items_as_history(items: DataFrame, log: Column) -> DataFrame:

@@ -1,6 +1,6 @@
 """The state tables: what columns each has, and how it is made of packets or rows of the source.
 
-    ztick     jobs, rules       the last record of each, if it is no removal
+    ztick     jobs, rules       the last record of each, unless it is a removal
     workq     jobs, orphans     every job from its add on; records whose add is not there
     kestrel   items, readers    the same put twice is one; readers as folded, and as an opened queue
                                 sees them

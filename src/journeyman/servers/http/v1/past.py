@@ -14,6 +14,8 @@ import os
 from functools import cached_property
 from typing import Any
 
+from msgspec import Struct
+
 from journeyman.config import WorkqPersistence
 from journeyman.engines.workq.extensions import read_limits
 from journeyman.engines.ztick.timetables import body_of, read_body
@@ -26,6 +28,8 @@ from journeyman.protocols.workq.replies import id_text
 from journeyman.servers.http import records
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.fields import (
+    Nanoseconds,
+    Time,
     cursor_of,
     read_cursor,
     read_moment,
@@ -47,6 +51,48 @@ NO_TIMES = "the schedule's log has no times without a ledger: its past is not kn
 NO_PAST = "the log of the fan-out queues does not say what was read when"
 
 
+class PastQueue(Struct):
+    queue: str
+    ready: int
+    scheduled: int
+    leased: int
+    completed: int
+    dead: int
+
+
+class PastSchedule(Struct):
+    at: Time
+    at_ns: Nanoseconds
+    planned: int
+    triggered: int
+    executed: int
+    failed: int
+
+
+class PastCounts(Struct):
+    at: Time
+    at_ns: Nanoseconds
+    queues: list[PastQueue]
+
+
+class ChangedJob(Struct):
+    """``before`` and ``after`` are states; null: the job did not exist."""
+
+    id: str
+    queue: str
+    before: str | None
+    after: str | None
+
+
+class PastChanges(Struct):
+    """``changed`` jobs have another state; the newest of them are listed."""
+
+    before: list[PastQueue]
+    after: list[PastQueue]
+    changed: int
+    jobs: list[ChangedJob]
+
+
 class PastRoutes:
     def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
@@ -58,19 +104,19 @@ class PastRoutes:
     def routes(self) -> list[Route]:
         return [
             Route("GET", "/v1/past/work", self.counts, "Jobs by queue and state at a moment",
-                  values.PastCounts, query=values.AtQuery, tag="past", errors=(404, 422)),
+                  PastCounts, query=values.AtQuery, tag="past", errors=(404, 422)),
             Route("GET", "/v1/past/work/changes", self.changes, "What changed between two moments",
-                  values.PastChanges, query=values.SpanQuery, tag="past", errors=(404, 422)),
+                  PastChanges, query=values.SpanQuery, tag="past", errors=(404, 422)),
             Route("GET", "/v1/past/schedule", self.schedule, "Jobs by status at a moment",
-                  values.PastSchedule, query=values.AtQuery, tag="past", errors=(422,)),
+                  PastSchedule, query=values.AtQuery, tag="past", errors=(422,)),
         ]  # fmt: skip
 
     def close(self) -> None:
         self._machine.close()
 
     async def span(self) -> tuple[int, int] | None:
-        """The times of the first and the last record of the work queue, or else the schedule; None:
-        there is no record."""
+        """The times of the first and the last record of the work queue, or else the schedule; None
+        without any."""
         found: tuple[int, int]
         try:
             found = await self._ask("span")
@@ -80,27 +126,27 @@ class PastRoutes:
             found = await self._ask_schedule("schedule_span")
         return found if any(found) else None
 
-    async def counts(self, call: RouteCall) -> values.PastCounts:
+    async def counts(self, call: RouteCall) -> PastCounts:
         at_ns = read_moment(call.query.at, "at")
-        return values.PastCounts(
+        return PastCounts(
             time_text(at_ns), str(at_ns), _queues(await self._ask("counts", at_ns, call.prefix))
         )
 
-    async def schedule(self, call: RouteCall) -> values.PastSchedule:
+    async def schedule(self, call: RouteCall) -> PastSchedule:
         at_ns = read_moment(call.query.at, "at")
         found = await self._ask_schedule("schedule_counts", at_ns, call.prefix)
         counts = (found.get(word, 0) for word in ("planned", "triggered", "executed", "failed"))
-        return values.PastSchedule(time_text(at_ns), str(at_ns), *counts)
+        return PastSchedule(time_text(at_ns), str(at_ns), *counts)
 
-    async def changes(self, call: RouteCall) -> values.PastChanges:
+    async def changes(self, call: RouteCall) -> PastChanges:
         from_ns = read_moment(call.query.begin, "from")
         until_ns = read_moment(call.query.until, "until")
         found = await self._ask("change", from_ns, until_ns, SHOWN_CHANGES, call.prefix)
         jobs = [
-            values.ChangedJob(id_text(job_id), queue, before, after)
+            ChangedJob(id_text(job_id), queue, before, after)
             for _, job_id, queue, before, after in found["jobs"]
         ]
-        return values.PastChanges(
+        return PastChanges(
             _queues(found["before"]), _queues(found["after"]), found["changed"], jobs
         )
 
@@ -242,9 +288,9 @@ class PastRoutes:
         return await self._machine.ask(settings.cmdlog_path, kind, *arguments)
 
 
-def _queues(counts: dict[str, dict[str, int]]) -> list[values.PastQueue]:
+def _queues(counts: dict[str, dict[str, int]]) -> list[PastQueue]:
     return [
-        values.PastQueue(name, *(states.get(state, 0) for state in STATES))
+        PastQueue(name, *(states.get(state, 0) for state in STATES))
         for name, states in counts.items()
     ]
 

@@ -434,48 +434,6 @@ class SpanQuery(Struct, rename={"begin": "from"}):
     until: Text
 
 
-class PastQueue(Struct):
-    queue: str
-    ready: int
-    scheduled: int
-    leased: int
-    completed: int
-    dead: int
-
-
-class PastSchedule(Struct):
-    at: Time
-    at_ns: Nanoseconds
-    planned: int
-    triggered: int
-    executed: int
-    failed: int
-
-
-class PastCounts(Struct):
-    at: Time
-    at_ns: Nanoseconds
-    queues: list[PastQueue]
-
-
-class ChangedJob(Struct):
-    """``before`` and ``after`` are states; null: the job did not exist."""
-
-    id: str
-    queue: str
-    before: str | None
-    after: str | None
-
-
-class PastChanges(Struct):
-    """``changed`` jobs have another state; the newest of them are listed."""
-
-    before: list[PastQueue]
-    after: list[PastQueue]
-    changed: int
-    jobs: list[ChangedJob]
-
-
 # -- the log --
 
 
