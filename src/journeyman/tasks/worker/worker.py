@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import random
 import socket
@@ -462,7 +463,7 @@ class Worker:
     def _patience_left_s(self, problem: str, began: float) -> float:
         """Raises CannotConnect if none is."""
         if not self._burst:
-            return LAST_PAUSE_S * 2
+            return math.inf
         left_s = began + BURST_WAIT_S - self._loop.time()
         if left_s <= 0:
             raise CannotConnect(f"{problem} A burst waits {BURST_WAIT_S:g} s for its server")
