@@ -35,10 +35,10 @@ from journeyman.columnar.keyspace import decode as keyspace
 from journeyman.columnar.workq import decode as workq
 from journeyman.columnar.ztick import decode as ztick
 from journeyman.formats import kestrel as kestrel_format
-from journeyman.formats import keyspace as keyspace_format
 from journeyman.formats import workq as workq_format
 from journeyman.formats import ztick as ztick_format
 from journeyman.formats.framing import iter_entries
+from journeyman.formats.keyspace import keys as keyspace_format
 
 REPEATS = 5
 

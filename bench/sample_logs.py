@@ -11,7 +11,17 @@ from __future__ import annotations
 from random import Random
 from uuid import UUID
 
-from journeyman.formats import kestrel, keyspace, workq, ztick
+from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats.keyspace.keys import (
+    CounterKey,
+    JobKey,
+    Key,
+    QueueTimeKey,
+    StatusFifoKey,
+    StatusKey,
+    encode_key,
+)
+from journeyman.formats.timed_frame import Instant
 
 __all__ = ["kestrel_log", "keyspace_keys", "workq_log", "ztick_log"]
 
@@ -44,9 +54,9 @@ def workq_log(jobs: int, seed: int = 0) -> bytes:
     chance = Random(SEED + seed)
     log = [workq.HEADER]
     for i in range(jobs):
-        now = workq.Instant(START_NS + i * 1_000_000)
+        now = Instant(START_NS + i * 1_000_000)
         job_id = chance.randbytes(16)
-        due = None if chance.random() < 0.8 else workq.Instant(now.unix_ns + 10**9)
+        due = None if chance.random() < 0.8 else Instant(now.unix_ns + 10**9)
         name = f"{chance.choice(_SERVICES)}.send"
         payload = chance.randbytes(100)
         kind = workq.Command.ADD if due is None else workq.Command.SCHEDULE
@@ -72,16 +82,16 @@ def kestrel_log(items: int) -> bytes:
 
 def keyspace_keys(jobs: int) -> list[bytes]:
     chance = Random(SEED)
-    keys: list[keyspace.Key] = []
+    keys: list[Key] = []
     for i in range(jobs):
         job = UUID(int=chance.getrandbits(128), version=4)
         queue, status = chance.choice(_SERVICES), chance.choice(("new", "waiting", "delayed"))
         time_ms = START_NS // 1_000_000 + i
         keys += [
-            keyspace.JobKey(job),
-            keyspace.StatusKey(job),
-            keyspace.QueueTimeKey(time_ms, queue, job, chance.choice((1, 2))),
-            keyspace.StatusFifoKey(status, time_ms, job),
+            JobKey(job),
+            StatusKey(job),
+            QueueTimeKey(time_ms, queue, job, chance.choice((1, 2))),
+            StatusFifoKey(status, time_ms, job),
         ]
-    keys += [keyspace.CounterKey(queue, "new") for queue in _SERVICES]
-    return [keyspace.encode_key(key) for key in keys]
+    keys += [CounterKey(queue, "new") for queue in _SERVICES]
+    return [encode_key(key) for key in keys]

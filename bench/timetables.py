@@ -36,7 +36,7 @@ from journeyman.formats.ztick import Record
 from journeyman.logs.ledger.log import LedgerLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import SetTimetable
-from journeyman.protocols.ztick.timetables import read_timetable
+from journeyman.protocols.ztick.grammar import read_timetable
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 TIMETABLES = 100_000

@@ -24,7 +24,8 @@ from bench.workqueue_load import job_id
 from bench.workqueue_peers import journeyman
 from journeyman.folds.keyspace import record_of_workq
 from journeyman.folds.workq import FoldedJob, JobState
-from journeyman.formats.workq import CODEC, HEADER, Instant, JobAdded
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import CODEC, HEADER, JobAdded
 from journeyman.storage import Storage, Upsert
 
 __all__ = [

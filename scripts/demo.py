@@ -23,7 +23,8 @@ from journeyman.client import KestrelClient
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.folds.kestrel import Reader
-from journeyman.formats.workq import CODEC, Instant, JobAdded
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import CODEC, JobAdded
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleSet, Shell, Status
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.kestrel.log import KestrelLog

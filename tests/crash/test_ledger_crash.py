@@ -9,7 +9,8 @@ from functools import partial
 import pytest
 
 from journeyman.config import LogLevel, WorkqSettings
-from journeyman.formats.ledger import Instant, QueuePaused, QueueResumed, Record
+from journeyman.formats.ledger import QueuePaused, QueueResumed, Record
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import JobSet, Status
 from journeyman.logs.ledger.log import LedgerLog
 from journeyman.logs.ztick.log import ZtickLog

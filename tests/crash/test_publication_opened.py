@@ -8,7 +8,8 @@ import pytest
 
 from journeyman.errors import LogLocked
 from journeyman.formats.kestrel import WRITER, ItemPut
-from journeyman.formats.workq import CODEC, HEADER, Instant, JobAdded, Record
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import CODEC, HEADER, JobAdded, Record
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.publication import Publication, journal_path, publish
 from journeyman.logs.workq.log import WorkqLog

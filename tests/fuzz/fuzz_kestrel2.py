@@ -8,7 +8,7 @@ from pathlib import Path
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.folds.kestrel2 import OldQueue
 from journeyman.formats.framing import scan
-from journeyman.formats.kestrel.kestrel2 import CODEC, MAX_ITEM_BYTES, AddItem, begins_as_journal
+from journeyman.formats.kestrel2 import CODEC, MAX_ITEM_BYTES, AddItem, begins_as_journal
 from journeyman.logs.damage import Damage, read_past_damage
 from tests.fuzz.runner import run
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.protocols.events import Foreign
+from journeyman.protocols import Foreign
 from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, KestrelParser
 from journeyman.protocols.kestrel.commands import (
     MAX_WAIT_MS,

@@ -8,7 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 from journeyman.errors import FormatError
-from journeyman.formats.keyspace import (
+from journeyman.formats.keyspace.keys import (
     CounterKey,
     JobKey,
     QueueKey,

@@ -17,7 +17,6 @@ from journeyman.formats.ledger import (
     CODEC,
     HEADER,
     Body,
-    Instant,
     JobOptionsSet,
     NewerRecord,
     Record,
@@ -26,6 +25,7 @@ from journeyman.formats.ledger import (
     UnparsingLedger,
     is_state,
 )
+from journeyman.formats.timed_frame import Instant
 from tests.fuzz.fuzz_workq import check_salvage, with_good_checksums
 from tests.fuzz.runner import run
 

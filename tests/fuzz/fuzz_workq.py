@@ -11,16 +11,14 @@ import google_crc32c
 
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Codec, Entry, Stop, scan
-from journeyman.formats.workq import (
-    CODEC,
-    HEADER,
+from journeyman.formats.timed_frame import (
+    CRC_BYTES,
     MAX_RECORD_BYTES,
-    Command,
+    TIME_BYTES,
     Instant,
-    JobAdded,
-    Record,
+    payload_span,
 )
-from journeyman.formats.workq.frame import CRC_BYTES, TIME_BYTES, payload_span
+from journeyman.formats.workq import CODEC, HEADER, Command, JobAdded, Record
 from tests.fuzz.runner import run
 
 DATA = Path(__file__).parents[1] / "golden" / "data" / "workq"

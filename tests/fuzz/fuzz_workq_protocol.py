@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from journeyman.protocols.events import Foreign
+from journeyman.protocols import Foreign
 from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq.commands import (
     MAX_PAYLOAD_BYTES,

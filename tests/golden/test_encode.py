@@ -19,8 +19,9 @@ from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats.framing import scan
 from journeyman.formats.keyspace.file import CODEC as KEYSPACE
 from journeyman.formats.keyspace.file import KeyValue
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC as WORKQ
-from journeyman.formats.workq import Instant, JobAdded, Record
+from journeyman.formats.workq import JobAdded, Record
 from tests.support.golden_logs import DATA, KESTREL_FILES, WORKQ_SEGMENTS, ZTICK_LOGS, relative
 
 # A record of a newer writer is shown, but its bytes are not among the columns.

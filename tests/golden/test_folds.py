@@ -10,8 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from journeyman.folds import kestrel, workq, ztick
-from journeyman.folds.anomaly import Anomaly, AnomalyKind
+from journeyman.folds import Anomaly, AnomalyKind, kestrel, workq, ztick
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import workq as workq_format
 from journeyman.formats import ztick as ztick_format

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from journeyman.formats.framing import Stop, scan
-from journeyman.formats.kestrel.kestrel2 import CODEC, begins_as_journal
+from journeyman.formats.kestrel2 import CODEC, begins_as_journal
 from journeyman.logs.kestrel.kestrel2_import import by_parent, find_old_journals, import_queue
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.fanout_world import SPOOL, FanOutWorld

@@ -18,6 +18,7 @@ import pytest
 from journeyman.formats.framing import scan
 from journeyman.formats.kestrel import (
     READER,
+    SEALS,
     WRITER,
     ItemPut,
     ReadDone,
@@ -25,7 +26,6 @@ from journeyman.formats.kestrel import (
     Record,
     UnknownCommand,
 )
-from journeyman.formats.kestrel.codec import SEALS
 from journeyman.testing import SimulatedDisk
 from tests.support.departures import expected_here
 from tests.support.fanout_world import SPOOL, FanOutWorld

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from journeyman.formats.keyspace import (
+from journeyman.formats.keyspace.keys import (
     CounterKey,
     JobKey,
     QueueKey,

@@ -14,7 +14,7 @@ from journeyman.engines.ztick.messages import RuleListing
 from journeyman.formats.ztick import Status
 from journeyman.logs.appender import SyncPolicy
 from journeyman.protocols.ztick.commands import ListRules, Query
-from journeyman.protocols.ztick.rules import rule_line
+from journeyman.protocols.ztick.grammar import rule_line
 from journeyman.servers.ztick import bulk, persistence
 from journeyman.servers.ztick.persistence import OpenedZtick, open_log
 from tests.support.bulk_here import read_here

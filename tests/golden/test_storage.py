@@ -8,16 +8,17 @@ from uuid import UUID
 
 import pytest
 
-from journeyman.formats.keyspace import (
+from journeyman.formats.keyspace.keys import (
     JOBS,
+    LISTINGS,
     QUEUES,
+    RANKS,
     JobKey,
     QueueKey,
     QueueTimeKey,
     decode_key,
     encode_key,
 )
-from journeyman.formats.keyspace.listing import LISTINGS, RANKS
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
 from journeyman.storage import Storage, Upsert
 from journeyman.storage.checking import check, rebuild

@@ -17,10 +17,10 @@ from journeyman.errors import (
     InvalidData,
 )
 from journeyman.formats.framing import Entry, Stop, iter_entries, scan
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import (
     CODEC,
     Command,
-    Instant,
     JobAdded,
     JobEvent,
     JobFinished,

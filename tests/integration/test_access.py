@@ -21,7 +21,7 @@ import pytest
 
 from journeyman.client import KestrelClient, Schedule, WorkQueue
 from journeyman.client.errors import AccessDenied, NotFound, Refused
-from journeyman.formats.ztick.layout import Shell
+from journeyman.formats.ztick import Shell
 from tests.support.cli_commands import run
 from tests.support.servers.nursery import start_journeyman
 from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess

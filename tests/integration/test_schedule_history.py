@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from journeyman.formats.ztick.run_history import decode
+from journeyman.logs.ztick.run_history import decode_run
 from tests.support.servers.http_client import ask
 from tests.support.servers.schedule_process import ScheduleProcess
 
@@ -61,7 +61,7 @@ def test_lines_are_whole_after_kill_9_and_the_next_server_goes_on(tmp_path):
     (file,) = folder.glob("*.jsonl")
     noted = file.read_bytes().split(b"\n")
     assert noted.pop() == b""  # one write a batch: killed between two, never within a line
-    assert all(decode(line) is not None for line in noted)
+    assert all(decode_run(line) is not None for line in noted)
     assert 0 < len(noted) <= jobs
     file.write_bytes(file.read_bytes()[:-7])  # what a power cut may leave
     with ScheduleProcess(tmp_path, http__listen="127.0.0.1:0") as server:
@@ -70,7 +70,7 @@ def test_lines_are_whole_after_kill_9_and_the_next_server_goes_on(tmp_path):
         assert server.stop() == 0
     assert status == 200
     assert len(runs) >= len(noted) - 1  # those of the process before are told as well
-    lines = [decode(line) for line in file.read_bytes().split(b"\n")[:-1]]
+    lines = [decode_run(line) for line in file.read_bytes().split(b"\n")[:-1]]
     assert lines.count(None) == 1
     assert len(lines) >= len(noted)
 

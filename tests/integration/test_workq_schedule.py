@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from journeyman.protocols.workq.replies import id_text
-from journeyman.protocols.ztick.rules import work_id
+from journeyman.protocols.ztick.grammar import work_id
 from tests.support.servers.schedule_process import ScheduleProcess
 from tests.support.servers.workq_process import WorkqProcess
 

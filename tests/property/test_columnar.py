@@ -13,10 +13,9 @@ from journeyman.columnar.arrays import as_bytes
 from journeyman.columnar.kernels.key_table import crc32c, zlib_crcs
 from journeyman.columnar.keyspace import decode
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
-from journeyman.formats import keyspace as keys
+from journeyman.formats import timed_frame
 from journeyman.formats.framing import scan
-from journeyman.formats.workq import frame
-from journeyman.formats.workq import frame as times
+from journeyman.formats.keyspace.keys import encode_key
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, LEDGER, WORKQ, ZTICK, assert_twins
 from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS
 from tests.support.drawn_ledger import RECORDS as LEDGER_RECORDS
@@ -31,7 +30,7 @@ from tests.support.effort import cases
 
 pytestmark = pytest.mark.kernels
 
-UNIX_EPOCH_S = times.UNIX_EPOCH_S
+UNIX_EPOCH_S = timed_frame.UNIX_EPOCH_S
 LOGS = [
     pytest.param(ZTICK, ZTICK_RECORDS, id="ztick"),
     pytest.param(WORKQ, WORKQ_RECORDS, id="workq"),
@@ -173,14 +172,14 @@ def test_twins_agree_on_proven_records_of_any_content(data):
             part[data.draw(st.integers(0, len(part) - 1))] = data.draw(st.integers(0, 255))
     end = data.draw(st.integers(0, len(payload))) if data.draw(st.booleans()) else len(payload)
     cut = bytes(payload[:end]) + data.draw(st.binary(max_size=2))
-    assert_twins(WORKQ, WORKQ.codec.header + frame.seal(bytes(time), cut))
+    assert_twins(WORKQ, WORKQ.codec.header + timed_frame.write_frame(bytes(time), cut))
 
 
 def numbered(*varints: bytes) -> bytes:
     """An add whose five numbers, ttr to max-fails, are these bytes."""
-    time = times.to_bytes(0, -1)
+    time = timed_frame.cached_moment_bytes(0, -1)
     payload = b"\x01" + bytes(16) + b"\x01n" + b"".join(varints) + b"\x00" + time + time
-    return WORKQ.codec.header + frame.seal(time, payload)
+    return WORKQ.codec.header + timed_frame.write_frame(time, payload)
 
 
 VARINTS = [
@@ -234,10 +233,10 @@ EDGE_NANOS = st.builds(
 @example(FIRST_S, FIRST_NANOS - 1, LAST_S, LAST_NANOS + 1)
 @thorough
 def test_twins_agree_on_moments_at_the_edges_of_64_bits(due_s, due_ns, created_s, created_ns):
-    due = times.to_bytes(due_s * 10**9 + due_ns, -1)
-    created = times.to_bytes(created_s * 10**9 + created_ns, 60)
+    due = timed_frame.cached_moment_bytes(due_s * 10**9 + due_ns, -1)
+    created = timed_frame.cached_moment_bytes(created_s * 10**9 + created_ns, 60)
     payload = b"\x02" + bytes(16) + b"\x01n" + b"\x00" * 6 + due + created
-    assert_twins(WORKQ, WORKQ.codec.header + frame.seal(created, payload))
+    assert_twins(WORKQ, WORKQ.codec.header + timed_frame.write_frame(created, payload))
 
 
 @given(st.binary(max_size=100), st.integers(0, 8))
@@ -253,13 +252,13 @@ def test_crc_is_that_of_the_library(data, skipped):
 VALUES = st.binary(min_size=8, max_size=8) | st.binary(max_size=10)
 
 
-@given(st.lists(st.tuples(KEYS.map(keys.encode_key), VALUES), max_size=8))
+@given(st.lists(st.tuples(KEYS.map(encode_key), VALUES), max_size=8))
 @plain
 def test_keys_come_back_as_decode_key_gives_them(pairs):
     assert_same_keys([key for key, _ in pairs], [value for _, value in pairs])
 
 
-@given(st.lists(KEYS.map(keys.encode_key), min_size=1, max_size=4), st.data())
+@given(st.lists(KEYS.map(encode_key), min_size=1, max_size=4), st.data())
 @thorough
 def test_damaged_keys_are_refused_as_decode_key_refuses_them(raw, data):
     damaged = []

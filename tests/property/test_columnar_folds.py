@@ -28,7 +28,8 @@ from journeyman.folds import kestrel, workq, ztick
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import workq as workq_format
 from journeyman.formats import ztick as ztick_format
-from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobAdded, JobEvent, JobFinished
 from tests.support.drawn_columnar import WORKQ, encodable
 from tests.support.drawn_folds import ZTICK, workq_records
 from tests.support.workq_original import JOB_ID

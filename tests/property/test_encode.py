@@ -22,8 +22,9 @@ from journeyman.columnar.ztick import encode as ztick_encode
 from journeyman.formats.framing import Codec
 from journeyman.formats.kestrel import WRITER, UnknownCommand
 from journeyman.formats.keyspace.file import CODEC as KEYSPACE
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC as WORKQ
-from journeyman.formats.workq import Instant, JobAdded
+from journeyman.formats.workq import JobAdded
 from journeyman.formats.workq import Record as WorkqRecord
 from journeyman.formats.ztick import CODEC as ZTICK
 from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS

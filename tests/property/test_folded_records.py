@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from journeyman.errors import LogFull, LogPoisoned, StorageError, StorageFull
 from journeyman.folds import ledger as ledger_fold
 from journeyman.folds import ztick as ztick_fold
-from journeyman.formats.ledger import ActionAudited, Instant, QueuePaused, QueueResumed
+from journeyman.formats.ledger import ActionAudited, QueuePaused, QueueResumed
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import JobRemoved, JobSet, Status
 from journeyman.servers.core.store import ScheduleRecorder, StoredLedger
 from journeyman.storage import PutEntries, Storage

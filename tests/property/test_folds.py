@@ -9,13 +9,13 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.folds import kestrel, ledger, workq, ztick
-from journeyman.folds.anomaly import Anomaly
+from journeyman.folds import Anomaly, kestrel, ledger, workq, ztick
 from journeyman.folds.workq import FoldedJob, JobState
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, UnknownCommand
 from journeyman.formats.kestrel import Record as KestrelRecord
 from journeyman.formats.ledger import NewerRecord, kind_of
-from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobAdded, JobEvent, JobFinished
 from journeyman.formats.ztick import JobRemoved, RuleRemoved
 from tests.support.drawn_folds import ZTICK, workq_records
 from tests.support.drawn_ledger import LEDGERS

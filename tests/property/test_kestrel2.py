@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.folds.kestrel2 import OldQueue
 from journeyman.formats.framing import Stop, scan
-from journeyman.formats.kestrel.kestrel2 import (
+from journeyman.formats.kestrel2 import (
     CODEC,
     AddItem,
     AddWithXid,

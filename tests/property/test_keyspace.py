@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journeyman.errors import EncodeError, FormatError, InvalidData, UnknownEntryType
-from journeyman.formats.keyspace import (
+from journeyman.formats.keyspace import values
+from journeyman.formats.keyspace.keys import (
     COUNTERS,
     JOBS,
     MAX_KEY_BYTES,
@@ -37,7 +38,6 @@ from journeyman.formats.keyspace import (
     ordered_bytes,
     ordered_number,
     prefix_range,
-    values,
 )
 from journeyman.formats.keyspace.text import (
     MAX_JSON_DEPTH,

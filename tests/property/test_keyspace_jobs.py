@@ -20,9 +20,10 @@ from journeyman.folds.keyspace import (
     workq_of_record,
     workq_status,
 )
-from journeyman.formats.keyspace import JobKey
+from journeyman.formats.keyspace.keys import JobKey
 from journeyman.formats.keyspace.values import JobRecord, decode_value, encode_value
-from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobAdded, JobEvent, JobFinished
 
 SOME = UUID(int=7)
 NOW_NS = 1_800_000_000_000_000_000

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import EncodeError, InvalidData, UnknownEntryType
-from journeyman.formats import keyspace
-from journeyman.formats.keyspace import decode_key
-from journeyman.formats.keyspace.listing import (
+from journeyman.formats.keyspace import keys
+from journeyman.formats.keyspace.keys import (
     LEVELS,
     LISTINGS,
     PLACE_BYTES,
     RANKS,
+    decode_key,
     is_mark,
-    listing,
     listing_of,
+    listing_prefix,
+    listing_range,
     place_of,
-    rank_listing,
+    rank_prefix,
     uuid_of_place,
-    whole,
 )
 from journeyman.formats.keyspace.text import MAX_TIME_NS, MIN_TIME_NS
 
@@ -38,17 +38,17 @@ UUIDS = st.uuids()
 
 def test_a_key_is_these_bytes():
     uuid = UUID("3f2504e0-4f89-41d3-9a0c-0305e82c3301")
-    key = listing("critical", "new") + place_of(1_771_841_700_123_456_789, uuid)
+    key = listing_prefix("critical", "new") + place_of(1_771_841_700_123_456_789, uuid)
     assert key.hex(" ", 4) == (
         b"v1:q_status_fifo:\x00\x08critical:new:"
         + bytes.fromhex("8000019c89fec11b 0006f855 3f2504e04f8941d39a0c0305e82c3301")
     ).hex(" ", 4)
-    assert rank_listing("critical", "new", 2) == b"v1:q_status_rank:\x02\x00\x08critical:new:"
+    assert rank_prefix("critical", "new", 2) == b"v1:q_status_rank:\x02\x00\x08critical:new:"
 
 
 @given(QUEUES, STATUSES, TIMES, UUIDS)
 def test_what_a_key_says_comes_back(queue: str, status: str, created_ns: int, uuid: UUID):
-    key = listing(queue, status) + place_of(created_ns, uuid)
+    key = listing_prefix(queue, status) + place_of(created_ns, uuid)
     assert listing_of(key) == (queue, status, created_ns, uuid)
     assert uuid_of_place(key) == uuid
 
@@ -66,23 +66,23 @@ def test_places_sort_by_time_to_the_nanosecond_then_id(
 def test_a_listing_holds_its_own_keys_only(
     queue: str, status: str, other: str, its_status: str, created_ns: int, uuid: UUID
 ):
-    start, end = whole(listing(queue, status))
-    key = listing(other, its_status) + place_of(created_ns, uuid)
+    start, end = listing_range(listing_prefix(queue, status))
+    key = listing_prefix(other, its_status) + place_of(created_ns, uuid)
     assert (start <= key < end) == ((queue, status) == (other, its_status))
 
 
 def test_names_that_begin_alike_are_kept_apart():
     """``a`` and ``b`` against ``a:b``: what a key without the length would mix up."""
-    start, end = whole(listing("a", "b"))
-    assert not start <= listing("a:b", "c") < end
+    start, end = listing_range(listing_prefix("a", "b"))
+    assert not start <= listing_prefix("a:b", "c") < end
 
 
 def test_no_prefix_begins_with_another_one():
-    prefixes = [value for name, value in vars(keyspace).items() if name in keyspace.__all__]
-    known = [each for each in prefixes if isinstance(each, bytes)]
-    assert len(known) == 7
+    public = [value for name, value in vars(keys).items() if not name.startswith("_")]
+    known = [value for value in public if isinstance(value, bytes)]
+    assert len(known) == 9
     for ours in (LISTINGS, RANKS, b"v1:storage:"):
-        for other in (*known, LISTINGS, RANKS):
+        for other in known:
             assert ours == other or not ours.startswith(other)
             assert ours == other or not other.startswith(ours)
 
@@ -92,7 +92,7 @@ def test_who_does_not_know_these_keys_leaves_them_alone(
     queue: str, status: str, created_ns: int, uuid: UUID, level: int
 ):
     place = place_of(created_ns, uuid)
-    for key in (listing(queue, status) + place, rank_listing(queue, status, level) + place):
+    for key in (listing_prefix(queue, status) + place, rank_prefix(queue, status, level) + place):
         with pytest.raises(UnknownEntryType):
             decode_key(key)
 
@@ -101,7 +101,7 @@ def test_who_does_not_know_these_keys_leaves_them_alone(
 def test_other_bytes_are_no_listing_key(rest: bytes):
     try:
         queue, status, created_ns, uuid = listing_of(LISTINGS + rest)
-        again = listing(queue, status) + place_of(created_ns, uuid)
+        again = listing_prefix(queue, status) + place_of(created_ns, uuid)
     except (InvalidData, EncodeError):
         return
     assert len(again) == len(LISTINGS + rest)

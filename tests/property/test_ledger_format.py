@@ -11,7 +11,6 @@ from journeyman.formats.framing import Stop, scan
 from journeyman.formats.ledger import (
     CODEC,
     HEADER,
-    Instant,
     NewerRecord,
     QueuePaused,
     Record,
@@ -19,7 +18,7 @@ from journeyman.formats.ledger import (
     UnparsingLedger,
     encode_payload,
 )
-from journeyman.formats.workq.frame import seal, to_bytes
+from journeyman.formats.timed_frame import Instant, cached_moment_bytes, write_frame
 from journeyman.logs.damage import Damage, read_past_damage
 from tests.support.drawn_ledger import LEDGERS, RECORDS
 
@@ -27,7 +26,7 @@ NOW = Instant(1_700_000_000_000_000_000)
 
 
 def framed(payload: bytes) -> bytes:
-    return seal(to_bytes(NOW.unix_ns, NOW.offset_min), payload)
+    return write_frame(cached_moment_bytes(NOW.unix_ns, NOW.offset_min), payload)
 
 
 def write(records: list[Record]) -> bytes:

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from journeyman.errors import UnreadableRecord
-from journeyman.formats.keyspace import listing
+from journeyman.formats.keyspace import keys
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import OperationOutcome, RemoveJob, SetStatus, Storage, Upsert
 from journeyman.storage.checking import check, rebuild
@@ -68,15 +68,15 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bits = listing._MARK_BITS
-        listing._MARK_BITS = 1  # marks of all levels among a few jobs
+        self.bits = keys._MARK_BITS
+        keys._MARK_BITS = 1  # marks of all levels among a few jobs
         self.directory = tempfile.mkdtemp()
         self.storage = Storage.open(self.engine, self.directory)
         self.model: dict[UUID, JobRecord] = {}
         self.broken: set[UUID] = set()
 
     def teardown(self) -> None:
-        listing._MARK_BITS = self.bits
+        keys._MARK_BITS = self.bits
         self.storage.close()
         shutil.rmtree(self.directory)
 
@@ -176,7 +176,7 @@ class StoreAgainstDict(RuleBasedStateMachine):
             assert not any(pages[len(cut) :])
             with self.storage.backend.view() as view:
                 for rank, job in enumerate(listed):
-                    place = listing.place_of(job.created_at_ns, job.job_uuid)
+                    place = keys.place_of(job.created_at_ns, job.job_uuid)
                     assert rank_before(view, queue, status, place) == rank
 
     @rule(status=STATUSES, size=st.integers(1, 100))

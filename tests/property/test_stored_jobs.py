@@ -14,7 +14,8 @@ from journeyman.errors import InvalidData
 from journeyman.folds.keyspace import Defaults, record_of_workq, workq_and_timeout
 from journeyman.folds.workq import FoldedJob
 from journeyman.formats.keyspace.values import encode_value
-from journeyman.formats.workq import Instant, JobAdded
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import JobAdded
 from journeyman.storage.records import read_job
 
 ID = UUID("0000000a-0000-4000-8000-000000000007")

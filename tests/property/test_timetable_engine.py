@@ -18,7 +18,6 @@ from journeyman.engines.ztick.timetables import TimetableBook, TimetableLoader, 
 from journeyman.folds import ledger as fold
 from journeyman.formats.ledger import (
     CODEC,
-    Instant,
     RunRetried,
     RunSettled,
     TimetablePaused,
@@ -29,6 +28,7 @@ from journeyman.formats.ledger import (
     TimetableUnplanned,
     UnparsingLedger,
 )
+from journeyman.formats.timed_frame import Instant
 from journeyman.protocols.ztick.commands import (
     PauseTimetable,
     Remove,

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from journeyman.errors import TimetableError
 from journeyman.protocols.ztick import ZtickParser
 from journeyman.protocols.ztick.commands import SetTimetable
-from journeyman.protocols.ztick.replies import join
-from journeyman.protocols.ztick.timetables import (
+from journeyman.protocols.ztick.grammar import (
     TIMETABLE_COMMANDS,
     fields_of,
     read_timetable,
     words_of,
 )
+from journeyman.protocols.ztick.replies import join
 from journeyman.timetables import Timetable, occurrences_of
 from journeyman.timetables.timetable import FIELDS
 from tests.support.brute_cron import brute, jumps

@@ -7,13 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.errors import FormatError, IncompleteEntry
+from journeyman.formats import timed_frame
 from journeyman.formats.framing import Ending, Entry, Stop, scan
-from journeyman.formats.workq import (
-    CODEC,
-    HEADER,
-    Record,
-    frame,
-)
+from journeyman.formats.workq import CODEC, HEADER, Record
 from tests.support.drawn_workq import (
     MAX_U64,
     RECORDS,
@@ -129,16 +125,19 @@ def test_random_bytes_are_read_or_refused_but_never_crash(junk: bytes):
 
 @given(st.integers(0, MAX_U64), st.integers(0, 9))
 def test_numbers_are_read_back_however_they_are_padded(value: int, padding: int):
-    shortest = frame.write(value)
-    assert frame.read(b"\xff" + shortest, 1, 1 + len(shortest)) == (value, 1 + len(shortest))
+    shortest = timed_frame.write_varint(value)
+    assert timed_frame.read_varint(b"\xff" + shortest, 1, 1 + len(shortest)) == (
+        value,
+        1 + len(shortest),
+    )
     padded = shortest[:-1] + bytes([shortest[-1] | 0x80]) + b"\x80" * (padding - 1) + b"\0"
     if padding and len(padded) <= MAX_UVARINT_BYTES:
-        assert frame.read(padded, 0, len(padded)) == (value, len(padded))
+        assert timed_frame.read_varint(padded, 0, len(padded)) == (value, len(padded))
     for cut in range(len(shortest)):
-        assert frame.read(shortest, 0, cut) == (0, frame.CUT_SHORT)
+        assert timed_frame.read_varint(shortest, 0, cut) == (0, timed_frame.CUT_SHORT)
 
 
 @given(st.integers(-(2**31), 2**31 - 1))
 def test_signs_are_folded_and_unfolded(value: int):
-    assert frame.unfold_sign(frame.fold_sign(value)) == value
-    assert frame.fold_sign(value) == ((value << 1) ^ (value >> 63))
+    assert timed_frame.unfold_sign(timed_frame.fold_sign(value)) == value
+    assert timed_frame.fold_sign(value) == ((value << 1) ^ (value >> 63))

@@ -14,17 +14,17 @@ from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.folds.workq import retry_of
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import (
     CODEC,
     HEADER,
     Command,
-    Instant,
     JobAdded,
     JobEvent,
     JobFinished,
     Record,
+    pack_max_fails,
 )
-from journeyman.formats.workq.retry import pack
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.segments import numbered_name
 from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Limits, Requeue
@@ -56,7 +56,7 @@ adds = st.builds(
     ttl_ms=st.sampled_from((0, 2, 5, 10**9, 2**64 - 1)),
     priority=st.sampled_from((0, 0, -1, 2**31 - 1, -(2**31))),
     max_attempts=limits,
-    max_fails=limits | st.just(pack(2, 3)),
+    max_fails=limits | st.just(pack_max_fails(2, 3)),
     payload=st.binary(max_size=3),
     time=due_moments,
     created=moments,

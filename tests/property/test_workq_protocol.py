@@ -9,7 +9,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.protocols.events import Foreign
+from journeyman.protocols import Foreign
 from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq import parser as workq_parser
 from journeyman.protocols.workq.commands import (

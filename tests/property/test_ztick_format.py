@@ -34,7 +34,7 @@ from journeyman.formats.ztick import (
     RuleSet,
     Shell,
     Status,
-    damage,
+    layout,
 )
 from tests.support.drawn_ztick import records
 
@@ -343,5 +343,5 @@ def test_search_through_made_up_bytes_gives_up_before_it_gets_quadratic(
         hostile = head + hostile
     data = hostile + args + encoded([JobRemoved("a"), JobRemoved("b")])
     assert CODEC.resync(data, 0) is None
-    monkeypatch.setattr(damage, "SEARCH_ALLOWANCE", 10_000)
+    monkeypatch.setattr(layout, "SEARCH_ALLOWANCE", 10_000)
     assert CODEC.resync(data, 0) == len(hostile + args)

@@ -22,7 +22,7 @@ from journeyman.formats.ztick import (
     Status,
     WorkQueueRunner,
 )
-from journeyman.protocols.events import Auth, AuthRequired, Foreign, foreign
+from journeyman.protocols import Auth, AuthRequired, Foreign, foreign
 from journeyman.protocols.ztick import LINE_LIMIT_BYTES, ZtickParser, replies
 from journeyman.protocols.ztick.commands import (
     Event,
@@ -36,10 +36,17 @@ from journeyman.protocols.ztick.commands import (
     SetRule,
     TooLong,
 )
-from journeyman.protocols.ztick.fast_path import MAX_ROWS, feed
-from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, LineBuffer, read_timestamp, tokenize
+from journeyman.protocols.ztick.grammar import read_runner, rule_line, runner_words
+from journeyman.protocols.ztick.parser import (
+    MAX_NS,
+    MAX_ROWS,
+    MIN_NS,
+    LineBuffer,
+    feed_sets,
+    read_timestamp,
+    tokenize,
+)
 from journeyman.protocols.ztick.replies import in_quotes, join, quote
-from journeyman.protocols.ztick.rules import read_runner, rule_line, runner_words
 
 NS = 1_000_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -180,7 +187,7 @@ def test_the_fast_path_gives_what_the_parser_gives(data: st.DataObject, sent: by
     pieces = [sent[begin:end] for begin, end in pairwise([0, *cuts, len(sent)])]
     found: list[Event] = []
     for piece in pieces:
-        for event in feed(fast, piece):
+        for event in feed_sets(fast, piece):
             found += event.one_by_one() if isinstance(event, SetMany) else [event]
     assert found == law.feed(sent)
     assert (fast.closed, fast.kept_bytes) == (law.closed, law.kept_bytes)
@@ -189,9 +196,9 @@ def test_the_fast_path_gives_what_the_parser_gives(data: st.DataObject, sent: by
 def test_sets_that_come_together_are_one_event_and_bounded():
     parser = ZtickParser()
     parser.feed(b"r STAT\n")
-    events = feed(parser, b"r SET a 1\n" * (2 * MAX_ROWS + 1) + b"r S")
+    events = feed_sets(parser, b"r SET a 1\n" * (2 * MAX_ROWS + 1) + b"r S")
     assert [len(e.rows) for e in events if isinstance(e, SetMany)] == [MAX_ROWS, MAX_ROWS, 1]
-    assert feed(parser, b"ET b 2\n") == [SetMany([(b"r", b"b", b"2")])]
+    assert feed_sets(parser, b"ET b 2\n") == [SetMany([(b"r", b"b", b"2")])]
 
 
 @given(STREAMS, st.booleans())

@@ -11,9 +11,11 @@ import pytest
 
 from journeyman.folds.kestrel import Reader
 from journeyman.folds.keyspace import id_of
-from journeyman.formats import kestrel, keyspace, workq, ztick
+from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import scan
 from journeyman.formats.keyspace import values as keyspace_values
+from journeyman.formats.keyspace.keys import CounterKey, JobKey, decode_key
+from journeyman.formats.timed_frame import Instant
 from journeyman.spark import read
 from journeyman.spark.convert import convert
 from journeyman.spark.convert.between_logs import WHOLE, JobDefaults
@@ -155,7 +157,7 @@ def test_a_keyspace_has_every_index_and_counter_of_the_jobs(spark, tmp_path):
     conversion.write(str(tmp_path / "store"))
     rows = read(spark, "keyspace", str(tmp_path / "store"), payloads=True).collect()
     entries = {bytes(row["raw_key"]): bytes(row["value"]) for row in rows}
-    decoded = {key: keyspace.decode_key(key) for key in entries}
+    decoded = {key: decode_key(key) for key in entries}
     values = {key: keyspace_values.decode_value(decoded[key], entries[key]) for key in entries}
     jobs = [v for v in values.values() if isinstance(v, keyspace_values.JobRecord)]
     assert {job.job_uuid.bytes: job.status for job in jobs} == {
@@ -170,7 +172,7 @@ def test_a_keyspace_has_every_index_and_counter_of_the_jobs(spark, tmp_path):
     counters = {
         k.status: values[b]
         for b, k in decoded.items()
-        if hasattr(k, "status") and isinstance(k, keyspace.CounterKey)
+        if hasattr(k, "status") and isinstance(k, CounterKey)
     }
     assert counters == {"waiting": 1, "delayed": 1, "active": 1, "completed": 1}
     assert len(entries) == 4 * 4 + 4 + 1
@@ -188,8 +190,8 @@ def test_a_keyspace_has_every_index_and_counter_of_the_jobs(spark, tmp_path):
 def test_schedules_and_journals_become_keyspaces_too(spark, tmp_path):
     schedule(tmp_path / "logfile")
     conversion = convert(spark, "ztick", "keyspace", [str(tmp_path / "logfile")], SETTINGS)
-    kinds = [keyspace.decode_key(bytes(row["raw_key"])) for row in conversion.rows.collect()]
-    jobs = {key.job_uuid for key in kinds if isinstance(key, keyspace.JobKey)}
+    kinds = [decode_key(bytes(row["raw_key"])) for row in conversion.rows.collect()]
+    jobs = {key.job_uuid for key in kinds if isinstance(key, JobKey)}
     assert jobs == {id_of(name) for name in ("mail.1", "mail.now.é", "other")}
 
 
@@ -216,7 +218,7 @@ def test_a_log_comes_back_from_parquet_byte_for_byte(spark, tmp_path, log):
             for number in range(12):
                 queue_log.append([added(number), started(number, 1)])
             # A zone offset is in no column: this record must be kept as it is.
-            zoned = workq.JobEvent(workq.Instant(NOW_NS, 90), job_id(3), workq.Command.DELETE)
+            zoned = workq.JobEvent(Instant(NOW_NS, 90), job_id(3), workq.Command.DELETE)
             queue_log.append([zoned])
         path, target = source, tmp_path / "target"
     elif log == "mapped kestrel":

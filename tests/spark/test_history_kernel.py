@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from journeyman.cli.live_bytes import _WorkqAccount
 from journeyman.columnar.workq import attempts as at
-from journeyman.folds import workq
-from journeyman.folds.anomaly import Anomaly
-from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
+from journeyman.folds import Anomaly, workq
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobAdded, JobEvent, JobFinished, Record
 from journeyman.spark.history.workq_attempts import RECORD, Followed, follow
 
 pytestmark = pytest.mark.kernels

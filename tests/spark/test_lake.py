@@ -30,12 +30,13 @@ from journeyman.columnar import read_table
 from journeyman.disk import RealDisk
 from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import kestrel, ledger, workq, ztick
-from journeyman.formats.ztick.run_history import RunLine, encode
+from journeyman.formats.timed_frame import Instant
 from journeyman.logs.holders import Holders
 from journeyman.logs.ledger.log import LedgerLog
 from journeyman.logs.recovery import inspect_file
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
+from journeyman.logs.ztick.run_history import RunLine, encode_run
 from journeyman.servers.http.past.lake import PastLake
 from journeyman.spark.audit.audits import audit_of_lake
 from journeyman.spark.history.logs import attempts_of
@@ -153,7 +154,7 @@ def write(world: World, part: str) -> None:
     write_ledger(world, first)
     runs = Path(f"{log}.runs")
     runs.mkdir(exist_ok=True)
-    lines = b"".join(map(encode, world.runs))
+    lines = b"".join(map(encode_run, world.runs))
     cut = len(lines) // 2
     with (runs / "1700000000000.jsonl").open("ab") as file:
         file.write(lines[:cut] if first else lines[cut:])
@@ -225,7 +226,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     workq_logs = {host: busy_log(seed) for seed, host in enumerate(HOSTS)}
     items = [put(number, 7_000 * number) for number in range(1, 25) if number != LOST_ITEM]
     audits: list[ledger.Record] = [
-        ledger.ActionAudited(ledger.Instant(ns(number)), "me", "api", "pause", f"q{number}", "ok")
+        ledger.ActionAudited(Instant(ns(number)), "me", "api", "pause", f"q{number}", "ok")
         for number in range(10)
     ]
     directory = tmp_path_factory.mktemp("lake")

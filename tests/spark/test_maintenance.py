@@ -16,6 +16,7 @@ from journeyman.folds import workq as workq_fold
 from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
+from journeyman.formats.timed_frame import Instant
 from journeyman.logs.segments import workq_segments
 from journeyman.spark.maintenance import clean, compact, part_files
 from tests.support.spark.stream_driver import (
@@ -206,8 +207,8 @@ def write_workq(directory: Path) -> list[workq.Record]:
     return records
 
 
-def instant_at(seconds: float) -> workq.Instant:
-    return workq.Instant(as_of(seconds), 60)
+def instant_at(seconds: float) -> Instant:
+    return Instant(as_of(seconds), 60)
 
 
 def test_a_cleaned_workq_log_holds_the_jobs_that_exist_and_no_other(spark, tmp_path):

@@ -8,6 +8,7 @@ from journeyman.client import Schedule
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats import workq, ztick
+from journeyman.formats.timed_frame import Instant
 from journeyman.spark.redrive import RedriveLedger, read_done, redrive, selection
 from journeyman.spark.sinks.sending import job_uuid
 from journeyman.spark.sinks.server import ServerOptions
@@ -16,7 +17,7 @@ from tests.support.scripted_peer import ScriptedPeer
 from tests.support.servers.schedule_process import ScheduleProcess
 
 FAR_NS = 4_000_000_000_000_000_000
-LOGGED = workq.Instant(1_700_000_000_000_000_000)
+LOGGED = Instant(1_700_000_000_000_000_000)
 
 
 def ztick_log(path: Path) -> None:

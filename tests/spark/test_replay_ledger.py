@@ -15,7 +15,6 @@ from journeyman.formats.ledger import (
     CODEC,
     HEADER,
     ActionAudited,
-    Instant,
     NewerRecord,
     QueuePaused,
     QueueResumed,
@@ -24,6 +23,7 @@ from journeyman.formats.ledger import (
     TimetableSet,
     encode_payload,
 )
+from journeyman.formats.timed_frame import Instant
 from journeyman.spark import read, states, write
 from journeyman.spark.sql import LogTables
 

@@ -13,15 +13,8 @@ import pytest
 from hypothesis import strategies as st
 
 from journeyman.folds import workq as fold
-from journeyman.formats.workq import (
-    CODEC,
-    HEADER,
-    Command,
-    Instant,
-    JobAdded,
-    JobFinished,
-    Record,
-)
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import CODEC, HEADER, Command, JobAdded, JobFinished, Record
 from journeyman.spark import read, tables
 from journeyman.spark.replay.state_tables import STATE_TABLES, visible
 from tests.support.columnar_twins import clamped, workq_row

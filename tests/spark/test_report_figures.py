@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.formats.ztick import run_history
+from journeyman.logs.ztick import run_history
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import depth, throughput
 from journeyman.spark.lake.ingest import ingest

@@ -15,7 +15,8 @@ import pytest
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.folds.kestrel import Reader
-from journeyman.formats.ledger import ActionAudited, Instant
+from journeyman.formats.ledger import ActionAudited
+from journeyman.formats.timed_frame import Instant
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders, LetGo, Place, register, unregister
 from journeyman.logs.kestrel.log import KestrelLog

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.formats.ledger import Instant, QueuePaused
+from journeyman.formats.ledger import QueuePaused
+from journeyman.formats.timed_frame import Instant
 from journeyman.logs.holders import Holders
 from journeyman.logs.ledger.log import LedgerLog
 from tests.support.effort import cases

@@ -16,6 +16,7 @@ from journeyman.cli import journeyman
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats.timed_frame import Instant
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "data"
 NOW_NS = 1_800_000_000_000_000_000
@@ -66,12 +67,12 @@ def job_id(number: int) -> bytes:
 def added(
     number: int, *, at_ns: int = NOW_NS, ttl_ms: int = 60_000, name: str = "work"
 ) -> workq.JobAdded:
-    at = workq.Instant(at_ns)
+    at = Instant(at_ns)
     return workq.JobAdded(at, job_id(number), name, 1000, ttl_ms, 0, 0, 0, b"payload", None, at)
 
 
 def event(number: int, command: workq.Command, *, at_ns: int = NOW_NS) -> workq.JobEvent:
-    return workq.JobEvent(workq.Instant(at_ns), job_id(number), command)
+    return workq.JobEvent(Instant(at_ns), job_id(number), command)
 
 
 def write_workq(directory: Path, *segments: Sequence[workq.Record]) -> Path:

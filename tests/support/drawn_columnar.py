@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from journeyman.errors import EncodeError
 from journeyman.formats import workq as workq_format
-from journeyman.formats.workq import Instant, JobAdded
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import JobAdded
 from tests.support.drawn_folds import workq_records
 from tests.support.workq_original import JOB_ID
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobAdded, JobEvent, JobFinished
 from journeyman.formats.workq import Record as WorkqRecord
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleRemoved, RuleSet, Shell, Status
 from journeyman.formats.ztick import Record as ZtickRecord

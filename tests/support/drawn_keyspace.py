@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from journeyman.formats.keyspace import encode_key
 from journeyman.formats.keyspace.file import KeyValue
+from journeyman.formats.keyspace.keys import encode_key
 from tests.support.drawn_logs import KEYS
 
 VALUES = st.binary(max_size=60) | st.binary(min_size=8, max_size=8)

@@ -7,7 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from journeyman.formats.ledger import KINDS, Instant, Kind, NewerRecord, Record
+from journeyman.formats.ledger import KINDS, Kind, NewerRecord, Record
+from journeyman.formats.timed_frame import Instant
 
 INSTANTS = st.builds(Instant, st.integers(-(10**18), 4 * 10**18), st.sampled_from([-1, 0, 90]))
 _TEXTS = st.sampled_from(["a", "b"]) | st.text(max_size=5) | st.just("\udc80")

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from journeyman.columnar.keyspace import decode
 from journeyman.errors import FormatError
-from journeyman.formats import keyspace as keys
+from journeyman.formats.keyspace.keys import (
+    CounterKey,
+    JobKey,
+    QueueKey,
+    QueueTimeKey,
+    StatusFifoKey,
+    StatusKey,
+    decode_key,
+)
 from tests.support.columnar_twins import Twins
 
 
@@ -22,36 +30,36 @@ QUEUE_NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_
 STATUS_NAMES = st.text("abcxyz!~_;9", min_size=1, max_size=9)
 INT64 = st.integers(-(2**63), 2**63 - 1) | st.integers(-20, 20)
 KEYS = (
-    st.builds(keys.QueueKey, QUEUE_NAMES)
-    | st.builds(keys.JobKey, st.uuids())
-    | st.builds(keys.QueueTimeKey, INT64, QUEUE_NAMES, st.uuids(), st.sampled_from([1, 2]))
-    | st.builds(keys.StatusKey, st.uuids())
-    | st.builds(keys.StatusFifoKey, STATUS_NAMES, INT64, st.uuids())
-    | st.builds(keys.CounterKey, QUEUE_NAMES, STATUS_NAMES)
+    st.builds(QueueKey, QUEUE_NAMES)
+    | st.builds(JobKey, st.uuids())
+    | st.builds(QueueTimeKey, INT64, QUEUE_NAMES, st.uuids(), st.sampled_from([1, 2]))
+    | st.builds(StatusKey, st.uuids())
+    | st.builds(StatusFifoKey, STATUS_NAMES, INT64, st.uuids())
+    | st.builds(CounterKey, QUEUE_NAMES, STATUS_NAMES)
 )
 
 
 def key_row(raw: bytes, value: bytes) -> dict[str, Any]:
     row: dict[str, Any] = dict.fromkeys(decode.SCHEMA.names)
     try:
-        key = keys.decode_key(raw)
+        key = decode_key(raw)
     except FormatError:
         return row
     row["version"] = 1
     match key:
-        case keys.QueueKey(queue):
+        case QueueKey(queue):
             return row | {"kind": decode.QUEUE, "queue": queue}
-        case keys.JobKey(job_uuid):
+        case JobKey(job_uuid):
             return row | {"kind": decode.JOB, "job_uuid": str(job_uuid)}
-        case keys.QueueTimeKey(ms, queue, job_uuid, version):
+        case QueueTimeKey(ms, queue, job_uuid, version):
             row |= {"kind": decode.QUEUE_TIME, "version": version, "time_ms": ms}
             return row | {"queue": queue, "job_uuid": str(job_uuid)}
-        case keys.StatusKey(job_uuid):
+        case StatusKey(job_uuid):
             return row | {"kind": decode.STATUS, "job_uuid": str(job_uuid)}
-        case keys.StatusFifoKey(status, ms, job_uuid):
+        case StatusFifoKey(status, ms, job_uuid):
             row |= {"kind": decode.STATUS_FIFO, "time_ms": ms}
             return row | {"status": status, "job_uuid": str(job_uuid)}
-        case keys.CounterKey(queue, status):
+        case CounterKey(queue, status):
             count = min(int.from_bytes(value), 2**63 - 1) if len(value) == 8 else None
             row |= {"kind": decode.COUNTER, "count": count}
             return row | {"queue": queue, "status": status}

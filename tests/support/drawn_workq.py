@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import (
     Command,
-    Instant,
     JobAdded,
     JobEvent,
     JobFinished,

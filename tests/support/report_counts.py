@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.formats.ztick.run_history import RunLine
+from journeyman.logs.ztick.run_history import RunLine
 
 GRACE_NS = 60 * 10**9
 RANKS = {"50 %": 0.5, "90 %": 0.9, "99 %": 0.99, "99.9 %": 0.999}

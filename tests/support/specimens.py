@@ -11,6 +11,7 @@ from journeyman.clock import Clock
 from journeyman.disk import Disk
 from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Codec
+from journeyman.formats.timed_frame import Instant
 from journeyman.logs.recovery import FileReport, recover_file
 from journeyman.logs.segments import (
     LEDGER_SUFFIX,
@@ -25,7 +26,7 @@ from journeyman.logs.segments import (
 )
 
 DIRECTORY = "/log"
-CREATED = workq.Instant(1_700_000_000_123_456_789)
+CREATED = Instant(1_700_000_000_123_456_789)
 
 
 def ztick_record(number: int) -> ztick.Record:

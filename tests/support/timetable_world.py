@@ -36,7 +36,7 @@ from journeyman.protocols.ztick.commands import (
     RunTimetable,
     SetTimetable,
 )
-from journeyman.protocols.ztick.timetables import read_timetable
+from journeyman.protocols.ztick.grammar import read_timetable
 from journeyman.servers.core.store import ScheduleRecorder
 from journeyman.storage import PutEntries, Storage
 from journeyman.storage.folded import folded_ledger, folded_schedule

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from journeyman.formats.framing import scan
-from journeyman.formats.workq import (
-    CODEC,
-    Command,
-    Instant,
-    JobAdded,
-    JobEvent,
-    JobFinished,
-    Record,
-)
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import CODEC, Command, JobAdded, JobEvent, JobFinished, Record
 from journeyman.logs.segments import numbered_name, workq_segments
 from journeyman.testing import SimulatedDisk
 

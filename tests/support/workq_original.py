@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from journeyman.folds.workq import JobState
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import (
     Command,
-    Instant,
     JobAdded,
     JobEvent,
     JobFinished,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from journeyman.protocols import kestrel, workq
-from journeyman.protocols.events import HTTP, Auth, AuthRequired
+from journeyman.protocols import HTTP, Auth, AuthRequired, kestrel, workq
 from journeyman.protocols.kestrel.commands import Version
 from journeyman.protocols.workq.commands import Complaint, Hangup, InspectServer, RefusedLine
 

@@ -28,7 +28,8 @@ from journeyman.clock import SystemClock
 from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.ledger import QueuePaused
 from journeyman.formats.seals import SealKind, make_seal
-from journeyman.formats.workq import Command, Instant, JobEvent
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobEvent
 from journeyman.logs.damage import Damage
 from journeyman.logs.ledger.times import Head, Mark, encode_marks
 from journeyman.logs.sealing import read_file

@@ -36,7 +36,7 @@ from journeyman.protocols.ztick.commands import (
     SetRule,
     SetTimetable,
 )
-from journeyman.protocols.ztick.timetables import read_timetable
+from journeyman.protocols.ztick.grammar import read_timetable
 from journeyman.servers.http.v1.work import QueueRates
 from journeyman.units import NS_PER_S
 

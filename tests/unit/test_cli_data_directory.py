@@ -11,7 +11,8 @@ import pytest
 from journeyman.cli.pipeline.log_paths import logs_by_dialect
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.formats.workq import Instant, JobAdded
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import JobAdded
 from journeyman.formats.ztick import FanOutRunner, JobSet, RuleSet, Shell, Status
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.disk import RealDisk
-from journeyman.formats.kestrel.kestrel2 import CODEC, AddItem, RemoveTentative
+from journeyman.formats.kestrel2 import CODEC, AddItem, RemoveTentative
 from journeyman.logs.kestrel import kestrel2_import
 from tests.support.cli_commands import run
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.formats.ledger import CODEC, HEADER, Instant, QueuePaused, QueueResumed, Record
+from journeyman.formats.ledger import CODEC, HEADER, QueuePaused, QueueResumed, Record
+from journeyman.formats.timed_frame import Instant
 from tests.support.cli_commands import GOLDEN, assert_one_line_error, job, rows, run, write_ztick
 
 NOW = Instant(1_795_000_000_000_000_000)

@@ -22,22 +22,22 @@ from journeyman.folds import workq as workq_fold
 from journeyman.folds import ztick as ztick_fold
 from journeyman.folds.keyspace import id_of, record_of_workq
 from journeyman.formats import ztick
-from journeyman.formats.keyspace import (
+from journeyman.formats.keyspace import file
+from journeyman.formats.keyspace.keys import (
     COUNTERS,
     JOBS,
+    LISTINGS,
     QUEUE_TIMES,
+    RANKS,
     STATUS_FIFO,
     STATUSES,
-    file,
     prefix_range,
 )
-from journeyman.formats.keyspace.listing import LISTINGS, RANKS
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord
 from journeyman.formats.ledger import QueueLimitsSet, TimesMarked, TimetableSet
-from journeyman.formats.workq import Command, Instant, JobEvent, JobFinished, Record
-from journeyman.formats.workq.retry import pack
-from journeyman.formats.ztick import RuleSet
-from journeyman.formats.ztick.layout import Shell
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobEvent, JobFinished, Record, pack_max_fails
+from journeyman.formats.ztick import RuleSet, Shell
 from journeyman.logs.ledger.log import LedgerLog
 from journeyman.logs.sealing import read_whole
 from journeyman.storage import RemoveJob, Storage, Upsert
@@ -361,7 +361,7 @@ def test_export_whose_reader_goes_away_fails_and_leaves_nothing_behind(
 
 
 def test_delay_before_a_retry_goes_out_and_comes_back(opened, place, tmp_path):
-    delayed = replace(added(1, ttl_ms=TTL_MS), max_fails=pack(3, 60_000))
+    delayed = replace(added(1, ttl_ms=TTL_MS), max_fails=pack_max_fails(3, 60_000))
     lives: dict[int, list[Record]] = {
         1: [event(1, Command.START_ATTEMPT), event(1, Command.TIMEOUT_ATTEMPT, at_ns=NOW_NS + 77)],
         2: [

@@ -25,10 +25,11 @@ from journeyman.columnar.keyspace import decode as keyspace
 from journeyman.columnar.workq import decode as workq
 from journeyman.columnar.workq import scan as workq_scan
 from journeyman.columnar.ztick import decode as ztick
+from journeyman.formats import timed_frame
 from journeyman.formats.framing import Stop, scan
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, UnknownCommand
-from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, frame
-from journeyman.formats.workq import frame as varint
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobAdded, JobEvent, JobFinished
 from journeyman.formats.ztick import Direct, Http, JobRemoved, JobSet, RuleRemoved, RuleSet, Status
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins, assert_twins
 
@@ -113,7 +114,9 @@ def test_every_byte_of_every_record_is_judged_as_the_codec_judges_it_under_a_fit
         for at in range(len(body)):
             for byte in TELLING_BYTES:
                 other = body[:at] + bytes((byte,)) + body[at + 1 :]
-                assert_twins(WORKQ, WORKQ.codec.header + frame.seal(other[:15], other[15:]))
+                assert_twins(
+                    WORKQ, WORKQ.codec.header + timed_frame.write_frame(other[:15], other[15:])
+                )
 
 
 def test_payloads_are_null_unless_asked_for():
@@ -139,11 +142,11 @@ def test_declared_sizes_over_the_limit_are_refused_though_the_bytes_are_there():
     over = 16 * 1024 * 1024 + 1
     assert_twins(ZTICK, over.to_bytes(4) + b"\x02" + bytes(over))
     assert_twins(JOURNAL, JOURNAL.codec.header + b"\xf1" + over.to_bytes(4, "little") + bytes(over))
-    payload = bytes(frame.MAX_RECORD_BYTES + 1)
-    assert_twins(WORKQ, WORKQ.codec.header + frame.seal(b"\x01" + bytes(14), payload))
+    payload = bytes(timed_frame.MAX_RECORD_BYTES + 1)
+    assert_twins(WORKQ, WORKQ.codec.header + timed_frame.write_frame(b"\x01" + bytes(14), payload))
     result = 1_048_576 + 1
-    finished = b"\x03" + JOB_ID + varint.write(result) + bytes(result)
-    assert_twins(WORKQ, WORKQ.codec.header + frame.seal(b"\x01" + bytes(14), finished))
+    finished = b"\x03" + JOB_ID + timed_frame.write_varint(result) + bytes(result)
+    assert_twins(WORKQ, WORKQ.codec.header + timed_frame.write_frame(b"\x01" + bytes(14), finished))
 
 
 # -- chunks --------------------------------------------------------------------------------------

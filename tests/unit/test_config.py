@@ -36,7 +36,7 @@ from journeyman.config.loading import (
     read_values,
 )
 from journeyman.errors import UsageError
-from journeyman.formats.ztick.layout import Direct, FanOutRunner, Shell, WorkQueueRunner
+from journeyman.formats.ztick import Direct, FanOutRunner, Shell, WorkQueueRunner
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 ZTICK_FILE = """\

@@ -10,7 +10,7 @@ import pytest
 from journeyman.config import Configuration, load, show
 from journeyman.engines.kestrel.queue import KestrelOptions
 from journeyman.errors import UsageError
-from journeyman.formats.kestrel.codec import SEAL_BYTES
+from journeyman.formats.kestrel import SEAL_BYTES
 from journeyman.servers.kestrel.service import ITEM_OVERHEAD_BYTES, queue_settings
 
 FILE = """\

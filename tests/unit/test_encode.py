@@ -14,8 +14,9 @@ from journeyman.columnar.workq import encode as workq_encode
 from journeyman.columnar.ztick import encode as ztick_encode
 from journeyman.errors import EncodeError
 from journeyman.formats.kestrel import WRITER, ItemPut, ReadHead
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC as WORKQ
-from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent
+from journeyman.formats.workq import Command, JobAdded, JobEvent
 from journeyman.formats.ztick import CODEC as ZTICK
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleSet, Shell, Status
 

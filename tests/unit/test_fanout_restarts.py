@@ -11,8 +11,7 @@ import pytest
 from journeyman.engines.kestrel.messages import Append, Checkpoint, SaveCheckpoint
 from journeyman.engines.kestrel.queue import KestrelOptions
 from journeyman.errors import LogError, LogPoisoned
-from journeyman.formats.kestrel import READER, WRITER, ItemPut
-from journeyman.formats.kestrel.codec import SEALS
+from journeyman.formats.kestrel import READER, SEALS, WRITER, ItemPut
 from journeyman.logs.publication import journal_path
 from journeyman.servers.core.group_commit import QUICK_BYTES, Wait
 from journeyman.servers.kestrel.persistence import QUICK_JOURNALS

@@ -6,8 +6,7 @@ from itertools import product
 
 import pytest
 
-from journeyman.protocols import kestrel, workq, ztick
-from journeyman.protocols.events import HTTP, TLS, Auth, AuthRequired, foreign
+from journeyman.protocols import HTTP, TLS, Auth, AuthRequired, foreign, kestrel, workq, ztick
 from journeyman.protocols.kestrel.commands import DeleteQueue, GetItem, Key
 from journeyman.protocols.workq.commands import Complaint, InspectServer, RefusedLine
 from journeyman.protocols.ztick import commands

@@ -16,7 +16,8 @@ from journeyman.errors import JourneymanError, SnapshotGivenUp
 from journeyman.formats import ztick
 from journeyman.formats.framing import DecodedRecords, Entry
 from journeyman.formats.ledger import ActionAudited
-from journeyman.formats.workq import Command, Instant, JobFinished
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobFinished
 from journeyman.servers.http import api, live, records, routes
 from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.errors import ApiError

@@ -19,6 +19,7 @@ from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Codec, Entry
+from journeyman.formats.timed_frame import Instant
 from journeyman.logs import indexes
 from journeyman.logs.damage import HELD_BYTES, Damage
 from journeyman.logs.indexes import Index, IndexDraft, index_path, load_index
@@ -43,7 +44,7 @@ COUNT = 400  # records of each file
 def record_of(dialect: str, number: int) -> Any:
     """One that is long, so that a few of them are a file worth an index."""
     text = "x" * (1500 + number % 7)
-    at = workq.Instant(START_NS + number * SECOND_NS)
+    at = Instant(START_NS + number * SECOND_NS)
     if dialect == "ztick":
         return ztick.JobSet(f"job.{number:05d}.{text}", START_NS + number, ztick.Status.PLANNED)
     if dialect == "workq":
@@ -223,7 +224,7 @@ def test_a_full_disk_stops_no_cleaning():
 def test_a_compaction_of_the_ledger_writes_one(tmp_path):
     with LedgerLog.open(DISK, SystemClock(), str(tmp_path), segment_bytes=100_000) as log:
         for first in range(0, COUNT, 100):
-            moments = {n: workq.Instant(START_NS + n) for n in range(first, first + 100)}
+            moments = {n: Instant(START_NS + n) for n in range(first, first + 100)}
             cron = {"cron": "x" * 1500}
             log.append([ledger.TimetableSet(at, f"t.{n}", cron) for n, at in moments.items()])
         log.compact()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from journeyman.folds import kestrel
-from journeyman.folds.anomaly import Anomaly, AnomalyKind
+from journeyman.folds import Anomaly, AnomalyKind, kestrel
 from journeyman.folds.kestrel import Contested, FoldedQueue, Reader
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, Record, UnknownCommand
 

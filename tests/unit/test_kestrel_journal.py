@@ -14,7 +14,7 @@ import pytest
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.errors import EncodeError, LogClosed, LogError, LogFull, LogLocked, UsageError
-from journeyman.folds.anomaly import Anomaly, AnomalyKind
+from journeyman.folds import Anomaly, AnomalyKind
 from journeyman.folds.kestrel import MAX_PLAUSIBLE_ID, Reader
 from journeyman.formats.framing import scan
 from journeyman.formats.kestrel import (

@@ -13,8 +13,8 @@ from journeyman.errors import (
     InvalidData,
 )
 from journeyman.formats.framing import Stop, scan
-from journeyman.formats.keyspace import MAX_KEY_BYTES
 from journeyman.formats.keyspace.file import CODEC, HEADER, KeyValue, follows
+from journeyman.formats.keyspace.keys import MAX_KEY_BYTES
 from journeyman.formats.keyspace.values import MAX_VALUE_BYTES
 
 FIRST = CODEC.encode(KeyValue(b"v1:q:a", b"{}"))

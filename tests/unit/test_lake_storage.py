@@ -19,9 +19,9 @@ from journeyman.disk import RealDisk
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.folds.kestrel import Reader
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.formats.ztick.run_history import RunLine, encode
 from journeyman.logs import publication
 from journeyman.logs.kestrel.checkpoints import Checkpoints
+from journeyman.logs.ztick.run_history import RunLine, encode_run
 from journeyman.spark.lake import storage
 from journeyman.spark.lake.bronze import LakeSource, _together, store_new
 from journeyman.spark.lake.ingest import refresh
@@ -214,7 +214,7 @@ def test_runs_are_whole_lines_behind_what_was_read(tmp_path):
     log.write_bytes(ztick.CODEC.encode(ztick.JobSet("a", 1, ztick.Status.PLANNED)))
     (tmp_path / "logfile.runs").mkdir()
     runs = tmp_path / "logfile.runs" / "1.jsonl"
-    line = encode(RunLine("a", "r", "shell", 1, 2, 3, "executed"))
+    line = encode_run(RunLine("a", "r", "shell", 1, 2, 3, "executed"))
     runs.write_bytes(line + b"not json\n" + line[:9])
     source = LakeSource("ztick", str(log), "h")
     with change_lake(str(tmp_path / "lake")) as lake:

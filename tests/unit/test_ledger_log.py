@@ -11,13 +11,13 @@ from journeyman.errors import InvalidData, LogClosed, LogError, LogFull, LogLock
 from journeyman.formats.ledger import (
     HEADER,
     ActionAudited,
-    Instant,
     NewerRecord,
     QueuePaused,
     QueueResumed,
     Record,
     TimetableSet,
 )
+from journeyman.formats.timed_frame import Instant
 from journeyman.logs.ledger import log as module
 from journeyman.logs.ledger.log import LedgerLog
 from journeyman.logs.segments import LEDGER_LOCK

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from journeyman.disk import RealDisk
 from journeyman.errors import LogFull
-from journeyman.formats.ledger import CODEC, Instant, TimesMarked
+from journeyman.formats.ledger import CODEC, TimesMarked
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import JobSet, Status
 from journeyman.logs.catalog import load_order
 from journeyman.logs.ledger import times as module

@@ -16,7 +16,8 @@ from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.ztick.engine import Decidable, ZtickEngine
 from journeyman.engines.ztick.messages import ZtickOutcome
 from journeyman.errors import LogFull, LogPoisoned
-from journeyman.formats.ledger import ActionAudited, Instant, QueuePaused, QueueResumed
+from journeyman.formats.ledger import ActionAudited, QueuePaused, QueueResumed
+from journeyman.formats.timed_frame import Instant
 from journeyman.logs.ledger.log import LedgerLog, peek_records
 from journeyman.logs.ledger.times import FLUSH_NS
 from journeyman.protocols.workq.commands import (

@@ -40,7 +40,7 @@ from journeyman.formats.ztick import (
     Shell,
     WorkQueueRunner,
 )
-from journeyman.formats.ztick.layout import runner_word
+from journeyman.formats.ztick.codec import runner_word
 from journeyman.logs.holders import LetGo
 from journeyman.protocols.kestrel.commands import Confirm, Key
 from journeyman.protocols.kestrel.replies import ERROR

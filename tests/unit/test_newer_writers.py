@@ -16,10 +16,11 @@ from journeyman.columnar.workq import decode as workq_columns
 from journeyman.columnar.workq.fold import events_and_adds
 from journeyman.columnar.workq.fold import fold as fold_in_bulk
 from journeyman.disk import RealDisk
+from journeyman.folds import Anomaly, AnomalyKind
 from journeyman.folds import kestrel as kestrel_fold
 from journeyman.folds import workq as workq_fold
-from journeyman.folds.anomaly import Anomaly, AnomalyKind
 from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, NewerCommand, UnknownCommand
 from journeyman.logs.recovery import recover_file
 from journeyman.logs.segments import Position
@@ -45,7 +46,7 @@ DAY_NS = 86_400_000_000_000
 
 def newer(number: int, at_ns: int = NOW_NS, command: int = 9) -> UnknownCommand:
     job_id = event(number, Command.DELETE).job_id
-    return UnknownCommand(workq.Instant(at_ns), job_id, NewerCommand(command), b"what it says")
+    return UnknownCommand(Instant(at_ns), job_id, NewerCommand(command), b"what it says")
 
 
 # Before the add, in every state of a job, behind its end, and of a job that is not known.

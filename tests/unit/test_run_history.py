@@ -14,8 +14,15 @@ from journeyman.config import DatabaseSettings, HistorySettings
 from journeyman.disk import AppendFile
 from journeyman.engines.ztick.messages import StartRun
 from journeyman.formats.ztick import Shell
-from journeyman.formats.ztick.run_history import OUTCOMES, RunLine, decode, encode
-from journeyman.logs.ztick.run_history import RunFiles, history_files, last_runs
+from journeyman.logs.ztick.run_history import (
+    OUTCOMES,
+    RunFiles,
+    RunLine,
+    decode_run,
+    encode_run,
+    history_files,
+    last_runs,
+)
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.ztick import runs as run_history
 from journeyman.servers.ztick.runs import EndedRun, RunHistory, directory_of, read_recent_runs
@@ -75,16 +82,16 @@ def names(disk: SimulatedDisk) -> list[str]:
 
 @given(lines)
 def test_a_run_is_one_line_and_comes_back_from_it(run: RunLine):
-    line = encode(run)
+    line = encode_run(run)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
-    assert decode(line) == run
+    assert decode_run(line) == run
 
 
 @given(lines, st.data())
 def test_a_part_of_a_line_is_no_run(run: RunLine, data):
-    line = encode(run)
-    assert decode(line[: data.draw(st.integers(0, len(line) - 2))]) is None
+    line = encode_run(run)
+    assert decode_run(line[: data.draw(st.integers(0, len(line) - 2))]) is None
 
 
 @pytest.mark.parametrize(
@@ -96,21 +103,21 @@ def test_a_part_of_a_line_is_no_run(run: RunLine, data):
         b"[1]",
         b"\xff",
         b"[" * 100_000,
-        encode(RUN).replace(b'"execution_ns":5', b'"execution_ns":"5"'),
-        encode(RUN).replace(b'"execution_ns":5', b'"execution_ns":true'),
-        encode(RUN).replace(b'"job":"job"', b'"job":7'),
-        encode(RUN).replace(b'"job":"job",', b""),
+        encode_run(RUN).replace(b'"execution_ns":5', b'"execution_ns":"5"'),
+        encode_run(RUN).replace(b'"execution_ns":5', b'"execution_ns":true'),
+        encode_run(RUN).replace(b'"job":"job"', b'"job":7'),
+        encode_run(RUN).replace(b'"job":"job",', b""),
     ],
 )
 def test_what_is_no_run_is_stepped_over(line: bytes):
-    assert decode(line) is None
+    assert decode_run(line) is None
 
 
 def test_fields_of_a_later_version_are_ignored_and_missing_texts_are_empty():
-    value = json.loads(encode(RUN)) | {"host": "a"}
+    value = json.loads(encode_run(RUN)) | {"host": "a"}
     for name in ("rule", "runner", "detail", "output"):
         del value[name]
-    assert decode(json.dumps(value).encode()) == RunLine("job", "", "", 5, 7, 9, "failed")
+    assert decode_run(json.dumps(value).encode()) == RunLine("job", "", "", 5, 7, 9, "failed")
 
 
 # -- files ---------------------------------------------------------------------------------------
@@ -189,14 +196,14 @@ def test_other_files_of_the_directory_are_left_alone():
 def test_a_line_cut_off_by_a_crash_costs_that_line_alone():
     disk, clock = SimulatedDisk(), ManualClock()
     runs = files(disk, clock)
-    runs.append([encode(RUN), encode(RUN)[:-20]])
+    runs.append([encode_run(RUN), encode_run(RUN)[:-20]])
     runs.close()
     after = files(disk, clock)
-    after.append([encode(RUN)])
+    after.append([encode_run(RUN)])
     after.close()
     assert last_runs(disk, "runs", 10, at_most_bytes=MIB) == [RUN, RUN]
     whole = disk.read_bytes(f"runs/{names(disk)[0]}").split(b"\n")
-    assert [decode(line) for line in whole] == [RUN, None, RUN, None]
+    assert [decode_run(line) for line in whole] == [RUN, None, RUN, None]
 
 
 def test_a_failed_write_leaves_no_half_line_and_the_next_one_works():
@@ -216,15 +223,15 @@ def test_the_last_runs_are_found_from_the_end(sizes: list[int], file_bytes: int,
     runs = files(disk, clock, file_bytes=file_bytes)
     written = [RunLine(f"j{n}", "", "", n, n, n, "executed", "d" * s) for n, s in enumerate(sizes)]
     for run in written:
-        runs.append([encode(run)])
+        runs.append([encode_run(run)])
     found = last_runs(disk, "runs", count, at_most_bytes=MIB) if written else []
     assert found == written[-count:]
 
 
 def test_no_more_bytes_are_looked_at_than_allowed():
     disk, clock = SimulatedDisk(), ManualClock()
-    files(disk, clock).append([encode(RUN)] * 100)
-    length = len(encode(RUN))
+    files(disk, clock).append([encode_run(RUN)] * 100)
+    length = len(encode_run(RUN))
     # Of a line at the very edge nobody has seen that it begins there.
     assert last_runs(disk, "runs", 100, at_most_bytes=10 * length) == [RUN] * 9
     assert last_runs(disk, "runs", 100, at_most_bytes=10 * length + 1) == [RUN] * 10

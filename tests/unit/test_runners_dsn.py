@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.formats.ztick import Amqp, Redis
-from journeyman.protocols.ztick.rules import read_runner
+from journeyman.protocols.ztick.grammar import read_runner
 from journeyman.runners.network import AmqpDsn, RedisDsn, address, parse_amqp_dsn, parse_redis_dsn
 
 PASSWORD = "s3cr3t"

@@ -8,7 +8,7 @@ import pytest
 
 from journeyman.cli.lines import ztick_json, ztick_text
 from journeyman.formats.ztick import CODEC, FanOutRunner, RuleSet
-from journeyman.protocols.ztick.rules import read_runner, runner_words
+from journeyman.protocols.ztick.grammar import read_runner, runner_words
 from journeyman.runners.contract import RunRequest, RunResult
 from journeyman.runners.queues import JournalRunner
 

@@ -10,7 +10,7 @@ import pytest
 from journeyman.formats.ztick import WorkQueueRunner
 from journeyman.protocols.workq.commands import Add
 from journeyman.protocols.workq.readers import is_version_4
-from journeyman.protocols.ztick.rules import queue_job, read_runner, runner_words, work_id
+from journeyman.protocols.ztick.grammar import queue_job, read_runner, runner_words, work_id
 from journeyman.runners.contract import RunRequest, RunResult
 from journeyman.runners.queues import QueueRunner
 

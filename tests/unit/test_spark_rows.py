@@ -14,8 +14,9 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journeyman.errors import LogError, UsageError
-from journeyman.formats import kestrel, workq
+from journeyman.formats import kestrel
 from journeyman.formats.keyspace import file as keyspace_file
+from journeyman.formats.timed_frame import Instant
 from journeyman.spark.files import find_logs
 from journeyman.spark.source import api, packets
 from journeyman.spark.source.api import LogReader, full_schema
@@ -194,7 +195,7 @@ def workq_log(directory: Path) -> Path:
     """Ten records, one a second from 1970-01-01T00:00:00 on."""
     directory.mkdir(exist_ok=True)
     records = [
-        replace(record, logged=workq.Instant(number * 1_000_000_000))
+        replace(record, logged=Instant(number * 1_000_000_000))
         for number, record in enumerate(WORKQ_SPECIMEN.records(10))
     ]
     for sequence, some in enumerate((records[:4], records[4:]), 1):

@@ -32,7 +32,7 @@ from journeyman.protocols.ztick.commands import (
     Set,
     SetTimetable,
 )
-from journeyman.protocols.ztick.timetables import read_timetable
+from journeyman.protocols.ztick.grammar import read_timetable
 from tests.support.timetable_world import TimetableWorld
 
 

@@ -11,7 +11,7 @@ import pytest
 from cronsim import CronSim
 
 from journeyman.errors import TimetableError
-from journeyman.protocols.ztick.timetables import read_timetable
+from journeyman.protocols.ztick.grammar import read_timetable
 from journeyman.timetables import Occurrences, Timetable, occurrences_of, zones
 from journeyman.timetables.timetable import FIELDS, TimetableBackoff
 

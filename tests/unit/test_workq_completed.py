@@ -16,7 +16,8 @@ from journeyman.errors import StorageUnavailable
 from journeyman.folds.keyspace import record_of_workq
 from journeyman.folds.workq import FoldedJob, JobState
 from journeyman.formats.ledger import LeaseCounted
-from journeyman.formats.workq import Instant, JobAdded
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import JobAdded
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,
     Add,

@@ -15,7 +15,6 @@ from journeyman.engines.workq.key_rates import KeyRates
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.folds import ledger as ledger_fold
 from journeyman.formats.ledger import (
-    Instant,
     JobOptionsRemoved,
     JobOptionsSet,
     LeaseCounted,
@@ -24,6 +23,7 @@ from journeyman.formats.ledger import (
     QueueLimitsSet,
 )
 from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import JobAdded, Record
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,

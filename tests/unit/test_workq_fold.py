@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from journeyman.folds import workq
-from journeyman.folds.anomaly import Anomaly, AnomalyKind
+from journeyman.folds import Anomaly, AnomalyKind, workq
 from journeyman.folds.workq import FoldedJob, JobState, Orphans
-from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobAdded, JobEvent, JobFinished, Record
 
 MS = 1_000_000
 JOB_ID = bytes.fromhex("0000000a000040008000000000000001")

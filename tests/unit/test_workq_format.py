@@ -20,19 +20,18 @@ from journeyman.errors import (
     InvalidData,
     StringOverflow,
 )
+from journeyman.formats import timed_frame
 from journeyman.formats.framing import Stop, scan
+from journeyman.formats.timed_frame import MAX_RECORD_BYTES, Instant
 from journeyman.formats.workq import (
     CODEC,
     HEADER,
     MAX_PAYLOAD_BYTES,
-    MAX_RECORD_BYTES,
     Command,
-    Instant,
     JobAdded,
     JobEvent,
     JobFinished,
     Record,
-    frame,
 )
 
 NONE_NS = -62_135_596_800 * 10**9
@@ -60,7 +59,7 @@ EVENT_BYTES = 15 + 1 + 17 + 4
 
 def framed(payload: bytes, *, time: bytes = TIME, size: bytes | None = None) -> bytes:
     """A record around any payload, its checksum right."""
-    covered = time + (frame.write(len(payload)) if size is None else size) + payload
+    covered = time + (timed_frame.write_varint(len(payload)) if size is None else size) + payload
     checksum: int = google_crc32c.value(covered)
     return covered + checksum.to_bytes(4, "big")
 
@@ -147,9 +146,9 @@ def test_header_is_whole_cut_short_or_foreign():
     ],
 )
 def test_times_of_any_year_are_exact(seconds: int, nanos: int, unix_ns: int):
-    assert frame.to_unix_ns(seconds, nanos) == unix_ns
-    expected = b"\x01" + frame.FIELDS.pack(seconds, nanos, 60)
-    assert frame.to_bytes(unix_ns, 60) == expected
+    assert timed_frame.to_unix_ns(seconds, nanos) == unix_ns
+    expected = b"\x01" + timed_frame.FIELDS.pack(seconds, nanos, 60)
+    assert timed_frame.cached_moment_bytes(unix_ns, 60) == expected
     record = JobEvent(Instant(unix_ns, 60), ID, Command.DELETE)
     assert decoded(CODEC.encode(record)) == record
 
@@ -240,8 +239,8 @@ def test_padded_numbers_are_read():
         (b"\xff" * 9 + b"\x02", InvalidData),  # 65 bits
         (b"\xff" * 10, InvalidData),  # eleven bytes or more
         (b"\xff" * 9 + b"\x01", EntryTooLarge),  # 2^64 - 1
-        (frame.write(MAX_RECORD_BYTES + 1), EntryTooLarge),
-        (frame.write(MAX_RECORD_BYTES), IncompleteEntry),
+        (timed_frame.write_varint(MAX_RECORD_BYTES + 1), EntryTooLarge),
+        (timed_frame.write_varint(MAX_RECORD_BYTES), IncompleteEntry),
         (b"\x80", IncompleteEntry),
     ],
 )
@@ -265,16 +264,25 @@ def test_a_size_is_judged_before_anything_is_read(size: bytes, error: type[Forma
         (b"\x03" + ID + b"\x05pong", StringOverflow),
         (b"\x03" + ID + b"\x03pong", InvalidData),
         (b"\x03" + ID + b"\xff" * 9 + b"\x7f", InvalidData),
-        (b"\x03" + ID + frame.write(MAX_PAYLOAD_BYTES + 1), StringOverflow),
+        (b"\x03" + ID + timed_frame.write_varint(MAX_PAYLOAD_BYTES + 1), StringOverflow),
         (
-            b"\x03" + ID + frame.write(MAX_PAYLOAD_BYTES + 1) + bytes(MAX_PAYLOAD_BYTES + 1),
+            b"\x03"
+            + ID
+            + timed_frame.write_varint(MAX_PAYLOAD_BYTES + 1)
+            + bytes(MAX_PAYLOAD_BYTES + 1),
             EntryTooLarge,
         ),
         (b"\x01" + ID + b"\x01n", StringOverflow),
         (b"\x01" + ID + b"\x01n\1\1\1\1\1\x00" + NONE_TIME + TIME[:-1], StringOverflow),
         (b"\x01" + ID + b"\x01n\1\1\1\1\1\x00" + NONE_TIME + b"\2" + TIME[1:], InvalidData),
         (
-            b"\x01" + ID + b"\x01n\1\1" + frame.write(2**32) + b"\1\1\x00" + NONE_TIME + TIME,
+            b"\x01"
+            + ID
+            + b"\x01n\1\1"
+            + timed_frame.write_varint(2**32)
+            + b"\1\1\x00"
+            + NONE_TIME
+            + TIME,
             InvalidData,
         ),
         (
@@ -367,7 +375,7 @@ def test_a_damaged_size_does_not_pass_for_a_torn_tail(record: Record, bit: int):
     ],
 )
 def test_a_payload_that_does_not_go_with_its_size_is_no_torn_tail(payload: bytes):
-    assert not CODEC.is_torn(TIME + frame.write(80) + payload, 0)
+    assert not CODEC.is_torn(TIME + timed_frame.write_varint(80) + payload, 0)
 
 
 @pytest.mark.parametrize(("command_type", "size"), [(1, 17), (3, 16), (3, 17), (5, 16), (5, 18)])
@@ -399,7 +407,7 @@ def test_a_damaged_size_that_ends_nowhere_is_not_believed():
 def test_resync_takes_records_of_every_year():
     junk = b"\x01" * 50 + b"\xff" * 50
     for seconds in (-(2**63), -1, 0, 2**62):
-        record = JobEvent(Instant(frame.to_unix_ns(seconds, 7)), ID, Command.EXPIRE)
+        record = JobEvent(Instant(timed_frame.to_unix_ns(seconds, 7)), ID, Command.EXPIRE)
         data = junk + CODEC.encode(record)
         assert CODEC.resync(data, 0) == len(junk)
         assert CODEC.resync(memoryview(bytearray(data)), 3) == len(junk)

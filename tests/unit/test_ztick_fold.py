@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from journeyman.folds import ztick
-from journeyman.folds.anomaly import Anomaly, AnomalyKind
+from journeyman.folds import Anomaly, AnomalyKind, ztick
 from journeyman.formats.ztick import JobRemoved, JobSet, RuleRemoved, RuleSet, Shell, Status
 
 JOB = JobSet("backup", 1, Status.PLANNED)

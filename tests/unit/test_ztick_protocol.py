@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Redis, Shell, Status
-from journeyman.protocols.events import Auth, AuthRequired
+from journeyman.protocols import Auth, AuthRequired
 from journeyman.protocols.ztick import LINE_LIMIT_BYTES, ZtickParser, replies
 from journeyman.protocols.ztick.commands import (
     AuthNotNeeded,
@@ -22,9 +22,9 @@ from journeyman.protocols.ztick.commands import (
     Stat,
     TooLong,
 )
+from journeyman.protocols.ztick.grammar import rule_line
 from journeyman.protocols.ztick.parser import LineBuffer, tokenize
 from journeyman.protocols.ztick.replies import Metrics, quote
-from journeyman.protocols.ztick.rules import rule_line
 
 
 def events(data: bytes, *, auth_required: bool = False) -> list[Event]:

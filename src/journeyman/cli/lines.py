@@ -27,7 +27,8 @@ from typing import Any
 from journeyman.cli.output import json_line
 from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Entry
-from journeyman.formats.ztick.layout import runner_word
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.ztick.codec import runner_word
 from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, LogFile
 from journeyman.units import NS_PER_MS, NS_PER_S
 
@@ -117,7 +118,7 @@ def ztick_text(record: ztick.Record) -> str:
         return f"REMOVE {record.identifier}"
     if isinstance(record, ztick.RuleRemoved):
         return f"REMOVERULE {record.identifier}"
-    from journeyman.protocols.ztick.rules import runner_words  # three parsers, for rules alone
+    from journeyman.protocols.ztick.grammar import runner_words  # three parsers, for rules alone
 
     words = " ".join(runner_words(record.runner))
     return f"RULE SET {record.identifier} {record.pattern} {words}"
@@ -235,7 +236,7 @@ def uuid_text(raw: bytes) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def _ns(instant: workq.Instant | None) -> int | None:
+def _ns(instant: Instant | None) -> int | None:
     return None if instant is None else instant.unix_ns
 
 

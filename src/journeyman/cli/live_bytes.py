@@ -14,8 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from journeyman.folds import kestrel, ledger, workq, ztick
-from journeyman.folds.anomaly import Notes
+from journeyman.folds import Notes, kestrel, ledger, workq, ztick
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead
 from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, Log
 

@@ -46,7 +46,7 @@ from google_crc32c import value as crc32c
 
 from journeyman.formats.kestrel import READER_MAGIC, WRITER_MAGIC
 from journeyman.formats.workq import HEADER, Command
-from journeyman.formats.ztick.layout import RUNNER_WORDS
+from journeyman.formats.ztick.codec import RUNNER_WORDS
 from journeyman.units import DAY_S, NS_PER_MS, NS_PER_S
 
 PIECE_BYTES = 1024 * 1024  # about how much a maker holds before it hands over

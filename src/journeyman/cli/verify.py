@@ -41,7 +41,7 @@ from journeyman.cli.output import (
 from journeyman.cli.reading import MappedLog, is_end, map_log
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.folds.anomaly import Anomaly
+from journeyman.folds import Anomaly
 from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.detection import LogFinder

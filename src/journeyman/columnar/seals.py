@@ -25,9 +25,9 @@ from journeyman.columnar.kernels.byte_access import (
 )
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import crc32c
+from journeyman.formats import kestrel as kestrel_codec
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.formats.kestrel import codec as kestrel_codec
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits
 from journeyman.formats.ztick import codec as ztick_codec
 from journeyman.formats.ztick.layout import HEAD, LENGTH, MAX_ENTRY_BYTES

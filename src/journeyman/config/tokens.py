@@ -34,13 +34,8 @@ from dataclasses import dataclass, field, replace
 
 from journeyman.config.loading import read_text_file
 from journeyman.errors import UsageError
-from journeyman.formats.ztick.layout import (
-    RUNNER_WORDS,
-    FanOutRunner,
-    Runner,
-    WorkQueueRunner,
-    runner_word,
-)
+from journeyman.formats.ztick import FanOutRunner, Runner, WorkQueueRunner
+from journeyman.formats.ztick.codec import RUNNER_WORDS, runner_word
 
 ALL_NAMESPACES = "*"
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from journeyman.folds.anomaly import Anomaly, AnomalyKind, Notes
+from journeyman.folds import Anomaly, AnomalyKind, Notes
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead, Record, UnknownCommand
 
 DEFAULT_READER = ""

@@ -22,7 +22,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
-from journeyman.formats.kestrel import kestrel2
+from journeyman.formats import kestrel2
 from journeyman.units import MS_PER_S
 
 T = TypeVar("T")

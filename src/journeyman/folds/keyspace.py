@@ -30,8 +30,8 @@ from journeyman.errors import InvalidData
 from journeyman.folds.workq import MAX_TTL_MS, FoldedJob, JobState
 from journeyman.formats.keyspace.text import check_json
 from journeyman.formats.keyspace.values import Extra, JobRecord, QueueRecord
-from journeyman.formats.workq import Command, Instant, JobAdded
-from journeyman.formats.workq.retry import delay_ms_of
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobAdded, delay_ms_of
 from journeyman.units import NS_PER_MS
 
 MEMBER: Final = "workq"

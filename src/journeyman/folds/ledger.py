@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from journeyman.folds.anomaly import Anomaly, AnomalyKind, Notes
+from journeyman.folds import Anomaly, AnomalyKind, Notes
 from journeyman.formats.ledger import NewerRecord, Record, encode_payload, kind_of
 
 Key: TypeAlias = tuple[str, str]  # family, and what it is about

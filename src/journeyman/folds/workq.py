@@ -22,7 +22,7 @@ given in docs/folds.md with its reason. Three ideas carry them all:
 
 A retry after ``fail`` (max-fails; the original has none) is the fail and a timeout-attempt with
 the same time. ``retry_of`` makes the second; nothing else may come between. The fail is hidden
-from the original (formats.workq.retry); to the fold a hidden record is like any other.
+from the original (formats.workq); to the fold a hidden record is like any other.
 
 ``apply`` changes the state it is given: None (nothing is known, or it was added and has ended),
 Orphans (records of a job whose add is not here yet) or a FoldedJob. What depends on the time is
@@ -55,18 +55,19 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Literal, TypeAlias
 
-from journeyman.folds.anomaly import Anomaly, AnomalyKind, Notes
+from journeyman.folds import Anomaly, AnomalyKind, Notes
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import (
     MAX_PAYLOAD_BYTES,
     Command,
-    Instant,
     JobAdded,
     JobEvent,
     JobFinished,
     Record,
     UnknownCommand,
+    delay_ms_of,
+    max_fails_of,
 )
-from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
 from journeyman.units import NS_PER_MS
 
 # What the protocol lets through. The original refuses to replay a log with a value outside these
@@ -74,7 +75,7 @@ from journeyman.units import NS_PER_MS
 MAX_NAME_BYTES = 255
 MAX_TTR_MS = 86_400_000  # a day
 MAX_TTL_MS = 2_592_000_000  # thirty days
-MAX_RETRY_DELAY_MS = 86_400_000  # an extension, kept with max-fails: see formats.workq.retry
+MAX_RETRY_DELAY_MS = 86_400_000  # an extension, kept with max-fails: see formats.workq
 MAX_COUNT = 255  # of max-attempts and max-fails
 PRIORITY_LIMITS = (-(2**31), 2**31 - 1)
 

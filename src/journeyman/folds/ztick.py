@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
-from journeyman.folds.anomaly import Anomaly, AnomalyKind, Notes
+from journeyman.folds import Anomaly, AnomalyKind, Notes
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleRemoved, RuleSet
 
 Key: TypeAlias = tuple[str, str]  # ("job" or "rule", identifier)

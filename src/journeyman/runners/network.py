@@ -41,7 +41,7 @@ The addresses of brokers: text of a rule -> where to connect, as whom, to what.
 - A user of redis without a password counts as none: there is nothing to authenticate with.
 - There is no query and no fragment: `?` and `#` are ordinary characters.
 
-What RULE SET accepts (journeyman.protocols.ztick.rules) is accepted here, unless it hides bytes
+What RULE SET accepts (journeyman.protocols.ztick.grammar) is accepted here, unless it hides bytes
 that are not text after percent signs; rules of an old log were never checked. A bad
 address gives one phrase, which never repeats any of it: it may hold a password.
 """

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from journeyman.formats.ztick import FanOutRunner, WorkQueueRunner
 from journeyman.protocols.kestrel.parser import is_queue_name
 from journeyman.protocols.workq.commands import Add
-from journeyman.protocols.ztick.rules import queue_job
+from journeyman.protocols.ztick.grammar import queue_job
 from journeyman.runners.contract import RunRequest, RunResult, failed
 
 AddsWork: TypeAlias = Callable[[Add], Awaitable[str]]  # why it could not be added, or nothing

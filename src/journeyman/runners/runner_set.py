@@ -29,7 +29,7 @@ from typing import Any, Self
 from journeyman.config import Settings
 from journeyman.formats import ztick
 from journeyman.formats.ztick import Runner as RunnerRecord
-from journeyman.formats.ztick.layout import runner_word
+from journeyman.formats.ztick.codec import runner_word
 from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed
 from journeyman.runners.programs import AwfRunner, DirectRunner, Programs, ShellRunner
 from journeyman.runners.queues import AddsWork, JournalRunner, PutsItems, QueueRunner

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.folds import workq as fold
 from journeyman.formats import workq
+from journeyman.formats.timed_frame import Instant
 from journeyman.spark.source.options import arrow_schema, struct
 
 _JOBS = struct(
@@ -80,7 +81,7 @@ def _job_row(row: Mapping[str, Any], job: fold.FoldedJob) -> dict[str, object]:
 
 def _record(row: Mapping[str, Any]) -> workq.Record:
     """A record again, from its row."""
-    logged, job_id = workq.Instant(row["logged_ns"]), row["job_id"]
+    logged, job_id = Instant(row["logged_ns"]), row["job_id"]
     command = next(each for each in workq.Command if each.word == row["kind"])
     if row["kind"] in ("complete", "fail"):
         return workq.JobFinished(logged, job_id, command, row["result"])
@@ -89,8 +90,8 @@ def _record(row: Mapping[str, Any]) -> workq.Record:
     return workq.JobAdded(
         logged=logged,
         job_id=job_id,
-        time=None if row["time_ns"] is None else workq.Instant(row["time_ns"]),
-        created=workq.Instant(row["created_ns"]),
+        time=None if row["time_ns"] is None else Instant(row["time_ns"]),
+        created=Instant(row["created_ns"]),
         command=command,
         **{name: row[name] for name in _AS_THEY_ARE},
     )

@@ -33,28 +33,26 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from journeyman.errors import FormatError
-from journeyman.formats.keyspace import (
+from journeyman.formats.keyspace.keys import (
+    BOUNDS_LEVEL,
     COUNTERS,
     JOBS,
+    LEVELS,
+    LISTINGS,
+    PLACE_BYTES,
     QUEUE_TIMES,
     QUEUE_TIMES_V1,
     QUEUES,
+    RANKS,
     STATUS_FIFO,
     STATUSES,
     CounterKey,
     decode_key,
     encode_key,
-    prefix_range,
-)
-from journeyman.formats.keyspace.listing import (
-    BOUNDS_LEVEL,
-    LEVELS,
-    LISTINGS,
-    PLACE_BYTES,
-    RANKS,
     listing_of,
-    rank_listing,
-    whole,
+    listing_range,
+    prefix_range,
+    rank_prefix,
 )
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage.contract import Backend, Entry, StoreReader
@@ -222,7 +220,7 @@ def _ranks(reader: StoreReader) -> Iterator[StoreProblem]:
     seen = set()
     for name, places in named_listings(reader):
         if name is not None:  # what is none was found among the index keys
-            seen |= {rank_listing(*name, level) for level in (BOUNDS_LEVEL, *LEVELS)}
+            seen |= {rank_prefix(*name, level) for level in (BOUNDS_LEVEL, *LEVELS)}
             yield from _ranks_of(reader, *name, places)
     for key, _ in reader.scan(*prefix_range(RANKS)):
         if key not in seen and key[:-PLACE_BYTES] not in seen:
@@ -234,7 +232,7 @@ def _ranks_of(
 ) -> Iterator[StoreProblem]:
     wanted = dict(rank_entries(queue, status, places))
     for level in (BOUNDS_LEVEL, *LEVELS):
-        for key, value in reader.scan(*whole(rank_listing(queue, status, level))):
+        for key, value in reader.scan(*listing_range(rank_prefix(queue, status, level))):
             if wanted.pop(key, None) != value:
                 yield StoreProblem(key, "the listing has another rank here")
     for key in wanted:
@@ -251,9 +249,9 @@ def rank_entries(queue: str, status: str, places: Iterable[bytes]) -> Iterator[E
             yield place
 
     for level, place, count in expected(noting_bounds()):
-        yield rank_listing(queue, status, level) + place, _COUNT.pack(count)
+        yield rank_prefix(queue, status, level) + place, _COUNT.pack(count)
     if bounds:
-        yield rank_listing(queue, status, BOUNDS_LEVEL), b"".join(bounds)
+        yield rank_prefix(queue, status, BOUNDS_LEVEL), b"".join(bounds)
 
 
 # -- 5: queues -----------------------------------------------------------------------------------

@@ -44,15 +44,18 @@ from uuid import UUID
 from journeyman.clock import Clock, SystemClock
 from journeyman.config import StorageSettings
 from journeyman.errors import FormatError, StorageError, UnreadableRecord
-from journeyman.formats.keyspace import (
+from journeyman.formats.keyspace.keys import (
     COUNTERS,
     JOBS,
+    PLACE_BYTES,
     QUEUE_TIMES_V1,
     QUEUES,
     CounterKey,
     QueueKey,
     QueueTimeKey,
+    bounds_key,
     counters_of_queue,
+    created_ns_of,
     decode_key,
     due_before,
     encode_key,
@@ -60,7 +63,6 @@ from journeyman.formats.keyspace import (
     ordered_bytes,
     prefix_range,
 )
-from journeyman.formats.keyspace.listing import PLACE_BYTES, bounds_key, created_ns_of
 from journeyman.formats.keyspace.values import (
     JobRecord,
     QueueRecord,

@@ -27,7 +27,7 @@ from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import ledger as ledger_format
 from journeyman.formats import ztick as ztick_format
 from journeyman.formats.framing import Codec
-from journeyman.formats.keyspace import prefix_range
+from journeyman.formats.keyspace.keys import prefix_range
 from journeyman.storage.contract import Changes
 from journeyman.storage.facade import Storage
 

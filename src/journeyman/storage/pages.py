@@ -18,7 +18,7 @@ Ranks: which job is the 700,000th of a queue and status, and keeping that answer
     expected      all places of a listing -> all ranks, for checking and rebuilding
     bounds        the first and the last place of a listing
 
-What marks and levels are is drawn in journeyman.formats.keyspace.listing. Finding a rank reads
+What marks and levels are is drawn in journeyman.formats.keyspace.keys. Finding a rank reads
 about as many entries as there are marks of the highest level, and some hundreds on the way down.
 
 Bounds are kept because an engine may take long to learn that there is nothing at a place: where a
@@ -42,17 +42,19 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from journeyman.errors import UsageError
-from journeyman.formats.keyspace import STATUS_FIFO, fifo_of_status, status_bytes
-from journeyman.formats.keyspace.listing import (
+from journeyman.formats.keyspace.keys import (
     LEVELS,
     PLACE_BYTES,
+    STATUS_FIFO,
     bounds_key,
+    fifo_of_status,
     is_mark,
-    listing,
+    listing_prefix,
+    listing_range,
     place_of,
-    rank_listing,
+    rank_prefix,
+    status_bytes,
     uuid_of_place,
-    whole,
 )
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage.contract import Probe, StoreReader
@@ -89,8 +91,8 @@ def nth(reader: StoreReader, queue: str, status: str, rank: int) -> Foothold | N
     """Where to begin for the job with ``rank`` others before it; None if there are not so many."""
     base, left = _FIRST, rank
     for level in reversed(LEVELS):
-        beginning = rank_listing(queue, status, level)
-        for key, value in reader.scan(beginning + base, whole(beginning).end):
+        beginning = rank_prefix(queue, status, level)
+        for key, value in reader.scan(beginning + base, listing_range(beginning).end):
             count = _count(value)
             if left < count:
                 base = key[len(beginning) :]
@@ -105,7 +107,7 @@ def rank_before(reader: StoreReader, queue: str, status: str, place: bytes) -> i
     """How many jobs stand before a place."""
     base, before = _FIRST, 0
     for level in reversed(LEVELS):
-        beginning, block = rank_listing(queue, status, level), 0
+        beginning, block = rank_prefix(queue, status, level), 0
         for key, value in reader.scan(beginning + base, beginning + place + b"\0"):
             before += block
             base, block = key[len(beginning) :], _count(value)
@@ -117,7 +119,7 @@ def _listed(reader: StoreReader, queue: str, status: str, start: bytes, end: byt
     found = bounds(reader, queue, status)
     if found is None:
         return 0
-    beginning = listing(queue, status)
+    beginning = listing_prefix(queue, status)
     start, end = max(start, found.first), min(end, found.last + b"\0")
     return sum(1 for _ in reader.scan(beginning + start, beginning + end)) if start < end else 0
 
@@ -137,7 +139,7 @@ def _changed_bounds(
     ends = [place for place, change in changes.items() if change > 0]
     old = bounds(reader, queue, status)
     if old is not None:
-        beginning = listing(queue, status)
+        beginning = listing_prefix(queue, status)
         for reverse in (False, True):
             end = old[reverse]
             if changes.get(end, 0) < 0:
@@ -170,8 +172,8 @@ def reads_of_change(
     queue: str, status: str, places: Iterable[bytes]
 ) -> tuple[bytes, Iterator[Probe]]:
     """What ``changed`` reads first: a key, and the blocks of these places at each level."""
-    ranks = [rank_listing(queue, status, level) for level in LEVELS]
-    probes = ((rank + place, rank, whole(rank).end) for place in places for rank in ranks)
+    ranks = [rank_prefix(queue, status, level) for level in LEVELS]
+    probes = ((rank + place, rank, listing_range(rank).end) for place in places for rank in ranks)
     return bounds_key(queue, status), probes
 
 
@@ -223,8 +225,8 @@ class _Level:
         self._of = (queue, status)
         self._level = level
         self._coming = coming
-        self._beginning = rank_listing(queue, status, level)
-        self._end = whole(self._beginning).end
+        self._beginning = rank_prefix(queue, status, level)
+        self._end = listing_range(self._beginning).end
         self._blocks: dict[bytes, int] = {}
         self._starts: list[bytes] = []  # of the blocks that places come to or go from, in order
         self._before: dict[bytes, bytes] = {}  # a mark -> the one before it, where that is known
@@ -335,7 +337,7 @@ def page_of_queue(
         place, skip = max(foothold.place, found.first), foothold.skip
     elif after is not None:
         place = max(place, _place(after, PLACE_BYTES) + b"\0")
-    beginning = listing(queue, status)
+    beginning = listing_prefix(queue, status)
     end = beginning + found.last + b"\0"
     return _page(reader, beginning + place, end, skip, size, len(beginning))
 

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from journeyman.errors import EncodeError, FormatError
-from journeyman.formats.keyspace import (
+from journeyman.formats.keyspace.keys import (
     JOBS,
     QUEUE_TIMES,
     QUEUE_TIMES_V1,
@@ -25,11 +25,12 @@ from journeyman.formats.keyspace import (
     STATUSES,
     JobKey,
     QueueKey,
+    listing_prefix,
     ordered_bytes,
+    place_of,
     queue_bytes,
     status_bytes,
 )
-from journeyman.formats.keyspace.listing import listing, place_of
 from journeyman.formats.keyspace.values import (
     JobRecord,
     QueueRecord,
@@ -156,7 +157,7 @@ def index_keys(job_uuid: UUID, facts: JobFacts) -> tuple[bytes, bytes, bytes]:
 def listed_keys(queue: str, status: str, place: bytes) -> tuple[bytes, bytes]:
     """Status FIFO and listing key of the job at a place."""
     fifo = b"%b%b:%b%b" % (STATUS_FIFO, status_bytes(status), place[:8], place[12:])
-    return fifo, listing(queue, status) + place
+    return fifo, listing_prefix(queue, status) + place
 
 
 def queue_time_key(facts: JobFacts, uuid_text: bytes) -> bytes:

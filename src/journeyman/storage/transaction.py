@@ -30,8 +30,9 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from journeyman.errors import FormatError
-from journeyman.formats.keyspace import (
+from journeyman.formats.keyspace.keys import (
     JOBS,
+    LISTINGS,
     QUEUE_TIMES,
     QUEUE_TIMES_V1,
     STATUS_FIFO,
@@ -42,10 +43,13 @@ from journeyman.formats.keyspace import (
     StatusFifoKey,
     decode_key,
     encode_key,
+    listing_of,
+    listing_prefix,
+    listing_range,
+    place_of,
     prefix_range,
     status_bytes,
 )
-from journeyman.formats.keyspace.listing import LISTINGS, listing, listing_of, place_of, whole
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, encode_value
 from journeyman.storage.contract import Changes, StoreReader
 from journeyman.storage.pages import changed, reads_of_change
@@ -288,7 +292,7 @@ class Draft:
 
     def _recounted(self, queue: str, status: str) -> int:
         """A counter that is not a number is made from the listing."""
-        there = sum(1 for _ in self._reader.scan(*whole(listing(queue, status))))
+        there = sum(1 for _ in self._reader.scan(*listing_range(listing_prefix(queue, status))))
         return there + sum(self._places.get((queue, status), {}).values())
 
 

@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from journeyman.errors import StorageClosed
-from journeyman.formats.keyspace import MAX_KEY_BYTES
+from journeyman.formats.keyspace.keys import MAX_KEY_BYTES
 from journeyman.storage.contract import Backend
 
 _ALL = (b"\0", b"\xff" * 8)

@@ -16,7 +16,8 @@ from pathlib import Path
 from uuid import UUID
 
 from journeyman.clock import SystemClock
-from journeyman.formats.workq import CODEC, Command, Instant, JobAdded
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import CODEC, Command, JobAdded
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, Status
 from tests.support.spark.stream_driver import open_kestrel, open_workq, open_ztick
 

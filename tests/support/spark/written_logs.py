@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.formats.ztick import run_history
+from journeyman.formats.timed_frame import Instant
+from journeyman.logs.ztick import run_history
 
 SECOND_NS = 1_000_000_000
 BORN_NS = 1_700_000_000 * SECOND_NS
@@ -17,8 +18,8 @@ def ns(seconds: float) -> int:
     return BORN_NS + round(seconds * SECOND_NS)
 
 
-def at(seconds: float) -> workq.Instant:
-    return workq.Instant(ns(seconds))
+def at(seconds: float) -> Instant:
+    return Instant(ns(seconds))
 
 
 def job_id(number: int) -> bytes:
@@ -82,7 +83,7 @@ def write_ztick(
     if runs:
         directory = Path(f"{path}.runs")
         directory.mkdir()
-        (directory / "1700000000000.jsonl").write_bytes(b"".join(map(run_history.encode, runs)))
+        (directory / "1700000000000.jsonl").write_bytes(b"".join(map(run_history.encode_run, runs)))
     return str(path)
 
 

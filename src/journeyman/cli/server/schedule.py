@@ -18,11 +18,12 @@ from journeyman.cli.server.connection import (
 from journeyman.client import Schedule
 from journeyman.client.ztick.calls import TimetableStatus
 from journeyman.errors import JourneymanError, TimetableError, UsageError
-from journeyman.protocols.ztick.rules import read_runner, runner_words
-from journeyman.protocols.ztick.timetables import (
+from journeyman.protocols.ztick.grammar import (
     DEFAULT_FIRINGS,
     MAX_FIRINGS,
+    read_runner,
     read_timetable,
+    runner_words,
     words_of,
 )
 from journeyman.timetables import occurrences_of

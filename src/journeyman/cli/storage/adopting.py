@@ -22,7 +22,7 @@ from journeyman.engines.workq.extensions import FAMILIES
 from journeyman.errors import UsageError
 from journeyman.folds import ztick
 from journeyman.folds.ledger import key_of
-from journeyman.formats.keyspace import prefix_range
+from journeyman.formats.keyspace.keys import prefix_range
 from journeyman.formats.ledger import TimesMarked
 from journeyman.formats.ztick import CODEC, JobSet, RuleSet
 from journeyman.logs.catalog import load_order

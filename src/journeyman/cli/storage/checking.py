@@ -28,7 +28,7 @@ from journeyman.cli.output import (
 )
 from journeyman.config import StorageEngine, StorageSettings
 from journeyman.errors import EncodeError, StorageLocked, UsageError
-from journeyman.formats.keyspace import queue_bytes, status_bytes
+from journeyman.formats.keyspace.keys import queue_bytes, status_bytes
 from journeyman.formats.keyspace.text import format_time
 from journeyman.formats.keyspace.values import JobRecord, encode_value
 from journeyman.storage import Page, Storage

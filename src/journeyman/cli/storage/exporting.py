@@ -38,7 +38,8 @@ from journeyman.folds.keyspace import (
 from journeyman.folds.workq import MAX_TTL_MS, MAX_TTR_MS
 from journeyman.formats import ztick as ztick_format
 from journeyman.formats.kestrel import ItemPut
-from journeyman.formats.keyspace import (
+from journeyman.formats.keyspace import file
+from journeyman.formats.keyspace.keys import (
     COUNTERS,
     JOBS,
     QUEUE_TIMES,
@@ -46,7 +47,6 @@ from journeyman.formats.keyspace import (
     QUEUES,
     STATUS_FIFO,
     STATUSES,
-    file,
     prefix_range,
 )
 from journeyman.formats.keyspace.values import JobRecord

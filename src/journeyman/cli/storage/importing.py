@@ -41,8 +41,8 @@ from journeyman.folds.keyspace import (
     record_of_payload,
     record_of_workq,
 )
-from journeyman.formats.keyspace import JobKey, QueueKey, decode_key
 from journeyman.formats.keyspace.file import CODEC, MAGIC
+from journeyman.formats.keyspace.keys import JobKey, QueueKey, decode_key
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
 from journeyman.formats.ledger import QueueLimitsSet
 from journeyman.formats.ledger import Record as LedgerRecord

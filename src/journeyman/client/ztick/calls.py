@@ -4,7 +4,7 @@
     REQUEST-ID GET mail.1                          REQUEST-ID OK planned 1711612800000000000
     REQUEST-ID QUERY mail.                         REQUEST-ID mail.1 planned 17116...   per job
                                                    REQUEST-ID OK
-    REQUEST-ID TIMETABLE ...                       see protocols/ztick/timetables.py
+    REQUEST-ID TIMETABLE ...                       see protocols/ztick/grammar.py
     anything                                       REQUEST-ID ERROR CODE [TEXT]
 
 Everything may be repeated except ``run_timetable`` and removals, whose reply says whether it was
@@ -44,16 +44,17 @@ from journeyman.client.errors import (
 from journeyman.client.service import Service
 from journeyman.errors import TimetableError
 from journeyman.formats.ztick import Runner, Status
-from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES, tokenize
-from journeyman.protocols.ztick.replies import join
-from journeyman.protocols.ztick.rules import read_runner, runner_words
-from journeyman.protocols.ztick.timetables import (
+from journeyman.protocols.ztick.grammar import (
     MAX_FIRINGS,
     NOTHING,
     fields_of,
+    read_runner,
     read_timetable,
+    runner_words,
     words_of,
 )
+from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES, tokenize
+from journeyman.protocols.ztick.replies import join
 from journeyman.timetables import Firing
 from journeyman.timetables.zones import moment_of
 

@@ -22,8 +22,7 @@ from journeyman.columnar.seals import is_kestrel_seal
 from journeyman.columnar.workq import scan
 from journeyman.columnar.ztick.decode import plain_end
 from journeyman.formats.framing import Buffer
-from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.formats.kestrel.codec import FIRST_UNKNOWN_PUT_WORDS, SEAL_BYTE
+from journeyman.formats.kestrel import FIRST_UNKNOWN_PUT_WORDS, MAX_DATA_BYTES, SEAL_BYTE
 
 # Data, a boundary in it, a target -> a boundary; the one it began at when nothing could be crossed.
 Walk = Callable[[Buffer, int, int], int]

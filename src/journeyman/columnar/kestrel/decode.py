@@ -52,8 +52,13 @@ from journeyman.columnar.kernels.byte_access import Bytes, Ints, little_i32, lit
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.seals import is_kestrel_seal
 from journeyman.formats.framing import Buffer, Codec, Ending
-from journeyman.formats.kestrel import MAX_DATA_BYTES, WRITER, Record
-from journeyman.formats.kestrel.codec import FIRST_UNKNOWN_PUT_WORDS, SEAL_BYTE
+from journeyman.formats.kestrel import (
+    FIRST_UNKNOWN_PUT_WORDS,
+    MAX_DATA_BYTES,
+    SEAL_BYTE,
+    WRITER,
+    Record,
+)
 
 PUT, READ_HEAD, READ_DONE = 8, 0, 9
 UNKNOWN_PUT = 24  # a PUT with header words that are not known

@@ -30,9 +30,9 @@ from journeyman.columnar.kernels.byte_access import (
     put_u8,
 )
 from journeyman.columnar.kernels.jit import kernel
-from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.formats.kestrel.codec import (
+from journeyman.formats.kestrel import (
     EXPIRING_PUT_BYTE,
+    MAX_DATA_BYTES,
     PUT,
     PUT_BYTE,
     READ_DONE,

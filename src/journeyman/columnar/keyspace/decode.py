@@ -1,4 +1,4 @@
-"""Overhop keys in bulk: Arrow -> Arrow, the fast twin of journeyman.formats.keyspace.decode_key.
+"""Overhop keys in bulk: Arrow -> Arrow, the fast twin of formats.keyspace.keys.decode_key.
 
     v1:q:<queue>                                     QUEUE
     v1:j:<uuid>                                      JOB
@@ -22,7 +22,7 @@ import pyarrow as pa
 from journeyman.columnar.arrays import Bools, Column, as_bytes, binary, gather, is_ascii, numbers
 from journeyman.columnar.kernels.byte_access import Bytes, Ints, big_i64, u8
 from journeyman.columnar.kernels.jit import kernel
-from journeyman.formats import keyspace as keys
+from journeyman.formats.keyspace import keys
 
 QUEUE, JOB, QUEUE_TIME, STATUS, STATUS_FIFO, COUNTER = range(6)
 

@@ -17,8 +17,8 @@ from journeyman.columnar.inputs import Inputs
 from journeyman.columnar.kernels.byte_access import Bytes, Ints, copy_span, put_big_32
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import crc32c
-from journeyman.formats.keyspace import MAX_KEY_BYTES
 from journeyman.formats.keyspace.file import CRC_BYTES, LENGTHS_BYTES
+from journeyman.formats.keyspace.keys import MAX_KEY_BYTES
 from journeyman.formats.keyspace.values import MAX_VALUE_BYTES
 
 

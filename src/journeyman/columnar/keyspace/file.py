@@ -33,8 +33,8 @@ from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.columnar.keyspace import decode as keyspace
 from journeyman.formats.framing import Buffer, Ending
-from journeyman.formats.keyspace import MAX_KEY_BYTES
 from journeyman.formats.keyspace.file import CODEC, CRC_BYTES, LENGTHS_BYTES
+from journeyman.formats.keyspace.keys import MAX_KEY_BYTES
 from journeyman.formats.keyspace.values import MAX_VALUE_BYTES
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [

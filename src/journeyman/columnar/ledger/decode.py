@@ -29,8 +29,15 @@ from journeyman.columnar.workq.decode import hop as hop
 from journeyman.columnar.workq.scan import INT64_MAX, INT64_MIN
 from journeyman.errors import FormatError
 from journeyman.formats.framing import Buffer, Ending, Entry
-from journeyman.formats.ledger import CODEC, KINDS, NewerRecord, Record, encode_payload, kind_of
-from journeyman.formats.ledger.records import VERSION
+from journeyman.formats.ledger import (
+    CODEC,
+    KINDS,
+    VERSION,
+    NewerRecord,
+    Record,
+    encode_payload,
+    kind_of,
+)
 
 KIND_CODES = {name: code for code, name in enumerate(KINDS)}
 UNKNOWN_KIND = len(KIND_CODES)  # stands for all records of newer writers

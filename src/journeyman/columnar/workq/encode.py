@@ -34,8 +34,14 @@ from journeyman.columnar.kernels.byte_access import (
 )
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import crc32c
-from journeyman.formats.workq import MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES, Command
-from journeyman.formats.workq.retry import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT
+from journeyman.formats.timed_frame import MAX_RECORD_BYTES
+from journeyman.formats.workq import (
+    HIDDEN_FAIL,
+    HIDDEN_TAIL,
+    HIDDEN_TIMEOUT,
+    MAX_PAYLOAD_BYTES,
+    Command,
+)
 from journeyman.units import NS_PER_S
 
 _UNKNOWN = 9  # stands for all commands that are not known

@@ -44,7 +44,8 @@ from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import KeyTable
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
 from journeyman.folds import workq
-from journeyman.formats.workq import Command, Instant, JobAdded, JobEvent, JobFinished, Record
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobAdded, JobEvent, JobFinished, Record
 from journeyman.units import NS_PER_MS
 
 # What is known of a job.

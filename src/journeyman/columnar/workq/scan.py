@@ -16,8 +16,8 @@ import numpy as np
 from journeyman.columnar.kernels.byte_access import Bytes, Ints, big_i64, big_u32, u8
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import crc32c
-from journeyman.formats.workq import MAX_PAYLOAD_BYTES, MAX_RECORD_BYTES
-from journeyman.formats.workq.retry import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT
+from journeyman.formats.timed_frame import MAX_RECORD_BYTES
+from journeyman.formats.workq import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT, MAX_PAYLOAD_BYTES
 from journeyman.units import NS_PER_S
 
 # What the kernel writes down about a record. A block is a job's payload or a worker's result.

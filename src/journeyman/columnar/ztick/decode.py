@@ -60,6 +60,7 @@ from journeyman.columnar.seals import ZTICK_SEAL_BYTES, is_ztick_seal
 from journeyman.errors import FormatError
 from journeyman.formats.framing import Buffer, Ending
 from journeyman.formats.ztick import CODEC, RuleSet, Runner
+from journeyman.formats.ztick.codec import RUNNER_CLASSES
 from journeyman.formats.ztick.layout import (
     HEAD,
     JOB,
@@ -70,7 +71,6 @@ from journeyman.formats.ztick.layout import (
     MIN_ENTRY_BYTES,
     RULE,
     RULE_REMOVAL,
-    RUNNER_CLASSES,
     RUNNER_STRINGS,
 )
 

@@ -29,6 +29,7 @@ from journeyman.columnar.kernels.byte_access import (
 from journeyman.columnar.kernels.jit import kernel
 from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, RuleSet, Runner, Status
+from journeyman.formats.ztick.codec import RUNNER_CLASSES, RUNNER_WORDS
 from journeyman.formats.ztick.layout import (
     HEAD,
     JOB,
@@ -40,9 +41,7 @@ from journeyman.formats.ztick.layout import (
     REMOVAL_EXTRA,
     RULE,
     RULE_REMOVAL,
-    RUNNER_CLASSES,
     RUNNER_STRINGS,
-    RUNNER_WORDS,
 )
 
 KINDS = {"set": JOB, "rule_set": RULE, "remove": JOB_REMOVAL, "remove_rule": RULE_REMOVAL}

@@ -40,7 +40,15 @@ from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.queues import Waiter
 from journeyman.engines.workq.state import WorkqState
 from journeyman.formats.ledger import JobOptionsSet
-from journeyman.formats.workq import Command, Instant, JobAdded, JobFinished, frame, retry
+from journeyman.formats.timed_frame import Instant, to_unix_ns
+from journeyman.formats.workq import (
+    Command,
+    JobAdded,
+    JobFinished,
+    delay_ms_of,
+    max_fails_of,
+    pack_max_fails,
+)
 from journeyman.protocols.workq.commands import (
     MAX_CHILD_BYTES,
     Add,
@@ -61,7 +69,7 @@ _NOT_DEAD = RefusedLine(Complaint.NOT_DEAD)
 _TOO_LATE = RefusedLine(Complaint.TIME)
 _NO_LEDGER = RefusedLine(Complaint.NO_LEDGER)
 REQUEUED_BYTES = 4 * 1024 * 1024  # of payloads that one requeue-all writes again
-NO_TIME_NS = frame.to_unix_ns(0, 0)  # how the log says that a job has no time
+NO_TIME_NS = to_unix_ns(0, 0)  # how the log says that a job has no time
 
 
 def add(state: WorkqState, command: Add, _client: Client) -> Reply:
@@ -78,7 +86,7 @@ def add(state: WorkqState, command: Add, _client: Client) -> Reply:
     elif state.jobs.get(job_id) is not None and not _is_free(state, job_id):
         return _DUPLICATE
     if delay_ms:
-        max_fails = retry.pack(max_fails, delay_ms)
+        max_fails = pack_max_fails(max_fails, delay_ms)
     enqueue(
         state, job_id, name, ttr_ms, ttl_ms, priority, max_attempts, max_fails, None, payload, key
     )
@@ -104,7 +112,7 @@ def schedule(state: WorkqState, command: ScheduleJob, _client: Client) -> Reply:
         ttl_ms,
         priority,
         attempts,
-        retry.pack(fails, delay_ms),
+        pack_max_fails(fails, delay_ms),
         time_ns if is_scheduled else None,
         payload,
         "" if options is None else options.key,
@@ -176,8 +184,8 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
         fields.payload,
         fields.priority,
         fields.max_attempts,
-        retry.max_fails_of(fields.max_fails),
-        retry.delay_ms_of(fields.max_fails),
+        max_fails_of(fields.max_fails),
+        delay_ms_of(fields.max_fails),
         AddOptions(fields.key),
     )
     is_in_log = extensions.is_allowed and not extensions.in_store

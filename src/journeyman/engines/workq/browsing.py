@@ -43,7 +43,7 @@ from journeyman.engines.workq.job import (
     ready_of,
     spec_of,
 )
-from journeyman.formats.workq.retry import delay_ms_of, max_fails_of
+from journeyman.formats.workq import delay_ms_of, max_fails_of
 from journeyman.protocols.workq.commands import Limits
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from journeyman.engines.workq.job import COMPLETED, FAILED, UNFINISHED, life_of,
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.state import WorkqState
 from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet, ParentForgotten
-from journeyman.formats.workq import retry
+from journeyman.formats.workq import pack_max_fails
 from journeyman.protocols.workq.commands import Add, Complaint, Delete, RefusedLine
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, Finished, Reply, id_text
 
@@ -190,7 +190,7 @@ def _settle(state: WorkqState, child: Child) -> None:
         job.ttl_ms,
         job.priority,
         job.max_attempts,
-        retry.pack(job.max_fails, job.retry_delay_ms),
+        pack_max_fails(job.max_fails, job.retry_delay_ms),
         None,
         job.payload,
         key,

@@ -28,7 +28,7 @@
   queue is paused. Of the clients that wait for a queue the longest waiting one is served first.
 - Pauses are not in the log: they leave in ``take_ledger``, and in ``PauseChanged`` for who keeps
   them elsewhere; they come back in ``WorkqLoader.finish``.
-  The delay before a retry is (formats.workq.retry); it begins with the timeout-attempt's time.
+  The delay before a retry is (formats.workq); it begins with the timeout-attempt's time.
 - Time is an argument, chance a seed: the same commands at the same times give the same outcomes.
 """
 

@@ -29,10 +29,14 @@ from journeyman.engines.workq.job import (
     shown_payload_of,
 )
 from journeyman.engines.workq.state import WorkqState
-from journeyman.formats.workq import Command, retry
-from journeyman.formats.workq.codec import encode_add, encode_event, encode_finished
-from journeyman.formats.workq.frame import moment_bytes, to_bytes
-from journeyman.formats.workq.records import UTC_OFFSET_MIN
+from journeyman.formats.timed_frame import UTC_OFFSET_MIN, cached_moment_bytes, moment_bytes
+from journeyman.formats.workq import (
+    Command,
+    encode_add,
+    encode_event,
+    encode_finished,
+    pack_max_fails,
+)
 from journeyman.protocols.workq.commands import NO_LIMITS, Add, Complete, Lease
 from journeyman.protocols.workq.replies import DONE, Leased, Reply
 from journeyman.units import NS_PER_MS
@@ -65,7 +69,7 @@ def _add(state: WorkqState, command: Add, records: Encoded) -> Reply | None:
     if state.jobs.get(job_id) is not None:
         return None
     if delay_ms:
-        fails = retry.pack(fails, delay_ms)
+        fails = pack_max_fails(fails, delay_ms)
     now_ns = state.now_ns = state.now_ns + 1
     moment = moment_bytes(now_ns, UTC_OFFSET_MIN)  # of its own
     records.append(
@@ -90,7 +94,7 @@ def _lease(state: WorkqState, command: Lease, records: Encoded) -> Reply | None:
     if entry is None or flags_of(spec) & _UNUSUAL or queue.held_size:
         return None
     now_ns = state.now_ns
-    records.append(encode_event(to_bytes(now_ns, UTC_OFFSET_MIN), _START, job_id))
+    records.append(encode_event(cached_moment_bytes(now_ns, UTC_OFFSET_MIN), _START, job_id))
     state.jobs.lease_ready(job_id, entry, begin_lease(entry, ttr_ms, now_ns), queue)
     return _leased(Leased, (job_id, queue.name, ttr_ms, shown_payload_of(spec)))
 
@@ -106,7 +110,9 @@ def _complete(state: WorkqState, command: Complete, records: Encoded) -> Reply |
     if (command.attempt and command.attempt != entry[2]) or not _is_calm(state):
         return None
     now_ns = state.now_ns
-    records.append(encode_finished(to_bytes(now_ns, UTC_OFFSET_MIN), _COMPLETE, job_id, result))
+    records.append(
+        encode_finished(cached_moment_bytes(now_ns, UTC_OFFSET_MIN), _COMPLETE, job_id, result)
+    )
     state.jobs.end_lease(job_id, entry, keep_result(entry, COMPLETED, now_ns, result), queue)
     return DONE
 

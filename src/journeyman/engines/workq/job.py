@@ -46,8 +46,8 @@ from struct import Struct
 from typing import NamedTuple, TypeAlias
 
 from journeyman.folds.workq import FoldedJob, JobState
-from journeyman.formats.workq import Command, Instant, JobAdded
-from journeyman.formats.workq.retry import delay_ms_of
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobAdded, delay_ms_of
 from journeyman.units import NS_PER_MS
 
 Spec: TypeAlias = bytes
@@ -95,7 +95,7 @@ class SpecFields(NamedTuple):
     ttl_ms: int  # 0 for a run
     priority: int
     max_attempts: int
-    max_fails: int  # as in the log, with the delay before a retry: formats.workq.retry
+    max_fails: int  # as in the log, with the delay before a retry: formats.workq
     created_ns: int
     time_ns: int | None
     flags: int

@@ -78,8 +78,7 @@ from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import retry_of
 from journeyman.formats.ledger import LeaseForgotten, ParentForgotten
-from journeyman.formats.workq import Command, JobEvent, JobFinished
-from journeyman.formats.workq.retry import max_fails_of
+from journeyman.formats.workq import Command, JobEvent, JobFinished, max_fails_of
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,
     AwaitResult,

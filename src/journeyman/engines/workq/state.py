@@ -57,7 +57,8 @@ from journeyman.formats.ledger import (
     ParentOutcome,
 )
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.formats.workq import Command, Instant, JobEvent, Record
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobEvent, Record
 from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.protocols.workq.replies import Reply, id_text
 from journeyman.units import NS_PER_MS, NS_PER_S

@@ -29,7 +29,7 @@ from journeyman.engines.workq.job import (
 from journeyman.engines.workq.messages import Client, QueueFigures, WorkqStats
 from journeyman.engines.workq.queues import JobQueue
 from journeyman.engines.workq.state import WorkqState
-from journeyman.formats.workq.retry import max_fails_of
+from journeyman.formats.workq import max_fails_of
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,
     InspectDeadJobs,

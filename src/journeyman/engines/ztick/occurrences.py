@@ -41,13 +41,8 @@ from journeyman.engines.ztick.jobs import (
 )
 from journeyman.engines.ztick.messages import Ended, Missed, StartRun
 from journeyman.engines.ztick.timetables import Occurrence, Read, TimetableRow, read_body
-from journeyman.formats.ledger import (
-    Instant,
-    RunRetried,
-    RunSettled,
-    TimetablePlanned,
-    TimetableUnplanned,
-)
+from journeyman.formats.ledger import RunRetried, RunSettled, TimetablePlanned, TimetableUnplanned
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import JobRemoved, JobSet, Status
 from journeyman.timetables.zones import seconds
 from journeyman.units import NS_PER_S

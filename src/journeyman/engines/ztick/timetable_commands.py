@@ -60,12 +60,12 @@ from journeyman.engines.ztick.timetables import (
     read_body,
 )
 from journeyman.formats.ledger import (
-    Instant,
     TimetablePaused,
     TimetableRemoved,
     TimetableResumed,
     TimetableSet,
 )
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import Status
 from journeyman.formats.ztick.codec import is_reserved
 from journeyman.protocols.ztick.commands import (

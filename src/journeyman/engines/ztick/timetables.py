@@ -40,7 +40,7 @@ from journeyman.formats.ledger import (
     UnparsedRecord,
 )
 from journeyman.formats.ztick import Runner
-from journeyman.protocols.ztick.rules import read_runner
+from journeyman.protocols.ztick.grammar import read_runner
 from journeyman.timetables import Occurrences, Timetable, occurrences_of
 from journeyman.timetables.zones import label_of, moment_of, zone_of
 

@@ -33,7 +33,7 @@ from journeyman.errors import (
     InvalidData,
 )
 from journeyman.formats.framing import Buffer, Codec, Entry
-from journeyman.formats.keyspace import MAX_KEY_BYTES
+from journeyman.formats.keyspace.keys import MAX_KEY_BYTES
 from journeyman.formats.keyspace.values import MAX_VALUE_BYTES
 
 MAGIC: Final = b"JMKV"

@@ -1,4 +1,4 @@
-"""The Overhop keyspace, its values: what each kind of key maps to.
+"""The values of the Overhop keyspace: what each kind of key maps to.
 
     QueueKey                      {"id":..,"name":..,"config":{"concurrency_limit":..,
                                    "allow_job_overrides":..},"state":"active"}
@@ -16,10 +16,8 @@ Invariants
 - Members that are not known here are kept, as text, and written back in their place.
 - Hostile JSON is InvalidData, never another exception. Nothing is checked against other keys.
 
-A job record that is just as values.py would write it, taken apart in one step: for speed.
-
-Nearly all records are. Whatever matches here has the parts that a decoder would find, payload and
-all checked; what does not match says nothing, and is decoded.
+Nearly all job records are just as this module writes them. For speed, one expression takes such a
+record apart (``match_written``); all others are decoded step by step.
 
     {"created_at":"..","execution_start_at":"..", ... ,"status":"..","uuid":".."}
     {"created_at":"..","execution_start_at":"..", ... ,"status":"..","uuid":"..","workq":..}
@@ -34,7 +32,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from journeyman.errors import EncodeError, InvalidData
-from journeyman.formats.keyspace import (
+from journeyman.formats.keyspace.keys import (
     MAX_STATUS_BYTES,
     CounterKey,
     JobKey,

@@ -2,29 +2,25 @@
 
 from journeyman.formats.ztick.codec import (
     CODEC,
-    JobRemoved,
-    JobSet,
-    Record,
-    RuleRemoved,
-    RuleSet,
-    Status,
-    decode_payload,
-    frames,
-)
-from journeyman.formats.ztick.layout import (
-    MAX_ENTRY_BYTES,
-    MAX_LIST_ITEMS,
-    MAX_STRING_BYTES,
     Amqp,
     Awf,
     Direct,
     FanOutRunner,
     Http,
+    JobRemoved,
+    JobSet,
+    Record,
     Redis,
+    RuleRemoved,
+    RuleSet,
     Runner,
     Shell,
+    Status,
     WorkQueueRunner,
+    decode_payload,
+    frames,
 )
+from journeyman.formats.ztick.layout import MAX_ENTRY_BYTES, MAX_LIST_ITEMS, MAX_STRING_BYTES
 
 __all__ = [
     "CODEC",

@@ -26,10 +26,10 @@ Which error says what (docs/formats/ztick.md has the table):
     InvalidData        everything else
 
 A frame is what the length prefix cuts out, an entry is a frame whose content is right. The shape
-of damaged bytes is judged in journeyman.formats.ztick.damage; reading on after damage is
+of damaged bytes is judged in journeyman.formats.ztick.layout; reading on after damage is
 recovery, not format.
 
-Seals of a ztick log: removals of jobs that never exist, which the original steps over.
+Seals (seals.py) are removals of jobs that never exist, which the original skips.
 
     00000030 02 002d | journeyman.seal. | kind | 8 hex stamp | 12 hex begin | 8 hex CRC
     \\____ the same in every seal ______/
@@ -55,7 +55,6 @@ from journeyman.errors import (
 )
 from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.seals import Seal, SealKind
-from journeyman.formats.ztick.damage import is_cut_short, resync, skip
 from journeyman.formats.ztick.layout import (
     HEAD,
     JOB,
@@ -69,10 +68,11 @@ from journeyman.formats.ztick.layout import (
     MAX_STRING_BYTES,
     RULE,
     RULE_REMOVAL,
-    RUNNER_CLASSES,
     RUNNER_STRINGS,
     U16,
-    Runner,
+    is_cut_short,
+    resync,
+    skip,
 )
 
 _INT64 = range(-(2**63), 2**63)
@@ -152,6 +152,80 @@ class _ZtickSeals:
 
 
 SEALS: Final = _ZtickSeals()
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Amqp:
+    dsn: str
+    exchange: str
+    routing_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    executable: str
+    args: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Awf:
+    workflow: str
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    method: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Redis:
+    url: str
+    command: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkQueueRunner:
+    """Adds a job to the work queue."""
+
+    name: str
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FanOutRunner:
+    """Puts the id of the job on a fan-out queue."""
+
+    queue: str
+
+
+Runner: TypeAlias = Shell | Amqp | Direct | Awf | Http | Redis | WorkQueueRunner | FanOutRunner
+
+_WORDS: dict[type[Runner], str] = {
+    Shell: "shell",
+    Amqp: "amqp",
+    Direct: "direct",
+    Awf: "awf",
+    Http: "http",
+    Redis: "redis",
+    WorkQueueRunner: "queue",
+    FanOutRunner: "journal",
+}  # in the order of their bytes
+
+RUNNER_CLASSES = tuple(_WORDS)
+RUNNER_WORDS = tuple(_WORDS.values())
+
+
+def runner_word(runner: Runner) -> str:
+    """What commands, settings, metrics and tables call this runner."""
+    return _WORDS[type(runner)]
 
 
 class Status(IntEnum):

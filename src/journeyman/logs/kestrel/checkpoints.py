@@ -24,8 +24,7 @@ from dataclasses import replace
 from journeyman.disk import Disk
 from journeyman.folds.kestrel import Reader, fold_reader, snapshot_reader
 from journeyman.formats.framing import Buffer, Entry
-from journeyman.formats.kestrel import READER, Record
-from journeyman.formats.kestrel.codec import SEALS
+from journeyman.formats.kestrel import READER, SEALS, Record
 from journeyman.formats.seals import stamp_of
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.recovery import FileReport, copy_aside, inspect_file

@@ -38,7 +38,7 @@ from journeyman.folds.kestrel import DEFAULT_READER, Reader, snapshot_reader
 from journeyman.folds.kestrel2 import OldItem, OldQueue
 from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import MAX_DATA_BYTES, READER, WRITER, ItemPut
-from journeyman.formats.kestrel.kestrel2 import (
+from journeyman.formats.kestrel2 import (
     CODEC,
     LAST_OPCODE,
     AddItem,

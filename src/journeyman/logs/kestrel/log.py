@@ -36,11 +36,10 @@ from dataclasses import dataclass
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
 from journeyman.errors import LogLocked, UsageError
-from journeyman.folds.anomaly import Anomaly, Notes
+from journeyman.folds import Anomaly, Notes
 from journeyman.folds.kestrel import DEFAULT_READER, FoldedQueue, Reader, open_queue
 from journeyman.formats.framing import Buffer
-from journeyman.formats.kestrel import WRITER, ItemPut
-from journeyman.formats.kestrel.codec import SEALS
+from journeyman.formats.kestrel import SEALS, WRITER, ItemPut
 from journeyman.formats.seals import BLOCK_BYTES
 from journeyman.logs.appender import Appender, SyncPolicy, in_blocks
 from journeyman.logs.holders import Holders, ask

@@ -21,8 +21,7 @@ from journeyman.disk import Disk
 from journeyman.errors import FormatError, IncompleteEntry, InvalidData
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.framing import iter_entries
-from journeyman.formats.kestrel import WRITER, ItemPut
-from journeyman.formats.kestrel.codec import SEALS
+from journeyman.formats.kestrel import SEALS, WRITER, ItemPut
 from journeyman.formats.seals import MAX_BLOCK_BYTES, fits, next_proven, seal_after
 from journeyman.logs.kestrel.segments import Segment
 

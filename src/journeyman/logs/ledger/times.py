@@ -31,7 +31,8 @@ from journeyman.clock import Clock
 from journeyman.data_directory import LEDGER_DIRECTORY
 from journeyman.disk import Disk
 from journeyman.errors import JourneymanError
-from journeyman.formats.ledger import Instant, Record, TimesMarked
+from journeyman.formats.ledger import Record, TimesMarked
+from journeyman.formats.timed_frame import Instant
 from journeyman.logs.appender import Appender
 from journeyman.logs.ledger.log import peek_records
 from journeyman.logs.segments import Position

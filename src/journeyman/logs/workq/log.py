@@ -34,9 +34,8 @@ from journeyman.disk import Disk, Lock
 from journeyman.errors import LogClosed, LogError, LogLocked
 from journeyman.folds.workq import retry_of
 from journeyman.formats.framing import Entry
-from journeyman.formats.workq import CODEC, HEADER, JobFinished, Record
-from journeyman.formats.workq.frame import CRC_BYTES
-from journeyman.formats.workq.retry import HIDDEN_TAIL
+from journeyman.formats.timed_frame import CRC_BYTES
+from journeyman.formats.workq import CODEC, HEADER, HIDDEN_TAIL, JobFinished, Record
 from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.holders import Holders, ask
 from journeyman.logs.publication import (

@@ -1,7 +1,14 @@
-"""The record of runs: files of JSON lines beside the log of a schedule.
+r"""The history of runs: files of JSON lines beside the log of a schedule.
 
     <logfile>.runs/1794769200000.jsonl       named by the millisecond of its creation
                    1794855600123.jsonl       the newest: lines are appended here
+
+    {"job":"backup.db","rule":"backup","runner":"shell","execution_ns":1794769200000000000,
+     "started_ns":1794769200001804211,"ended_ns":1794769204113947020,"outcome":"failed",
+     "detail":"exit status 3","output":"disk is full\n"}            (one line, ended by \n)
+
+The log of a schedule has no times of writing: it says that a job was executed, never when. These
+lines do. The original neither writes nor reads them.
 
 A new file begins when one is full or a day old. Then the oldest are removed: all beyond
 ``keep_files``, and those whose runs are all older than ``keep_days``. Names only grow,
@@ -9,25 +16,76 @@ also when the clock steps back.
 
 History is not a log. It is not synced line by line, and nothing is decided by it: losing it loses
 knowledge, not work. A crash may cut off the last line of a file: the next writer ends that line,
-and every reader skips it.
+and every reader skips it. What a program printed may hold any character; all but plain ASCII is
+escaped, so no byte of it can end a line.
 
 Not thread-safe: one writer per directory.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from journeyman.clock import Clock
 from journeyman.disk import AppendFile, Disk
-from journeyman.formats.ztick.run_history import RunLine, decode
 from journeyman.logs.holders import Holders, ask
 from journeyman.logs.segments import names_in
 from journeyman.units import DAY_MS, NS_PER_MS
+
+EXECUTED = "executed"
+FAILED = "failed"
+CUT_OFF = "cut-off"  # the server stopped first: how far the run got is unknown
+OUTCOMES = (EXECUTED, FAILED, CUT_OFF)
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """Times are wall time; ``ended_ns`` is never before ``started_ns``."""
+
+    job: str
+    rule: str
+    runner: str
+    execution_ns: int  # when the job was due
+    started_ns: int
+    ended_ns: int
+    outcome: str
+    detail: str = ""  # why it failed
+    output: str = ""  # what the program or server said: its beginning and its end
+
+
+_TEXTS = tuple(each.name for each in fields(RunLine) if each.type == "str")
+_TIMES = tuple(each.name for each in fields(RunLine) if each.type == "int")
+_NAMES = tuple(each.name for each in fields(RunLine))
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
+def encode_run(run: RunLine) -> bytes:
+    """The line, its end included."""
+    text = _ENCODER.encode({name: getattr(run, name) for name in _NAMES})
+    return text.encode("ascii") + b"\n"
+
+
+def decode_run(line: bytes) -> RunLine | None:
+    """The run of one line; None if it is not such a line. Fields of later versions are ignored."""
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    known = {name: value[name] for name in _NAMES if name in value}
+    texts_fit = all(isinstance(known.get(name, ""), str) for name in _TEXTS)
+    times_fit = all(type(known.get(name)) is int for name in _TIMES)
+    if not texts_fit or not times_fit or not {"job", "outcome"} <= known.keys():
+        return None
+    return RunLine(**{"rule": "", "runner": ""} | known)
+
 
 DIRECTORY_SUFFIX = ".runs"
 SUFFIX = ".jsonl"
@@ -141,7 +199,7 @@ def last_runs(disk: Disk, directory: str, count: int, *, at_most_bytes: int) -> 
     for line in _lines_from_the_end(disk, directory, at_most_bytes):
         if len(found) == count:
             break
-        if (run := decode(line)) is not None:
+        if (run := decode_run(line)) is not None:
             found.append(run)
     found.reverse()
     return found

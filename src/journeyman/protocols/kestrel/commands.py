@@ -1,14 +1,14 @@
 """What a line of the kestrel protocol can ask for, as values.
 
     set QUEUE FLAGS EXPIRY SIZE  + item                     Put
-    get KEY[/OPTION...]                                     Get
+    get KEY[/OPTION...]                                     GetItem
     monitor KEY SECONDS [MAX]                               Monitor
     confirm KEY COUNT                                       Confirm
-    delete KEY | flush KEY | flush_expired KEY              Delete, Flush, FlushExpired
+    delete KEY | flush KEY | flush_expired KEY              DeleteQueue, Flush, FlushExpired
     flush_all | flush_all_expired                           FlushAll, FlushAllExpired
-    stats | dump_stats [QUEUE...]                           Stats, DumpStats
-    version | status [WORD] | reload | shutdown             Version, Status, Reload, Shutdown
-    quit                                                    Hangup
+    stats | dump_stats [QUEUE...]                           ShowStats, DumpStats
+    version | status [WORD] | reload | shutdown             Version, ServerStatus, Reload, Shutdown
+    quit                                                    HangUp
 
 A KEY is a queue, or ``queue+reader``. OPTIONs of get: ``t=MS`` waits so long, ``open`` leaves the
 item unconfirmed, ``close`` confirms the oldest item that this connection has open, ``abort`` gives
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from journeyman.protocols.events import Auth, AuthRequired, Foreign
+from journeyman.protocols import Auth, AuthRequired, Foreign
 
 MAX_WAIT_MS = 2**31 - 1  # almost 25 days; a longer wait is cut to this
 

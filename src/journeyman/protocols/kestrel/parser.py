@@ -38,7 +38,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.protocols.events import HEAD_BYTES, Auth, AuthRequired, Foreign, foreign
+from journeyman.protocols import HEAD_BYTES, Auth, AuthRequired, Foreign, foreign
 from journeyman.protocols.kestrel import commands
 from journeyman.units import MS_PER_S
 

@@ -46,7 +46,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from journeyman.protocols.events import Auth, AuthRequired, Foreign
+from journeyman.protocols import Auth, AuthRequired, Foreign
 from journeyman.values import value
 
 MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result

@@ -43,7 +43,7 @@ from binascii import unhexlify
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from journeyman.protocols.events import HEAD_BYTES, Auth, AuthRequired, foreign
+from journeyman.protocols import HEAD_BYTES, Auth, AuthRequired, foreign
 from journeyman.protocols.workq import commands, readers
 from journeyman.protocols.workq.readers import read_flags, read_size, usual_options
 

@@ -9,7 +9,7 @@
     <request_id> REMOVERULE <rule_identifier>            RemoveRule
     <request_id> LISTRULES                               ListRules
     <request_id> STAT                                    Stat
-    <request_id> TIMETABLE SET <id> <kind> <when> ...    SetTimetable; see timetables.py
+    <request_id> TIMETABLE SET <id> <kind> <when> ...    SetTimetable; see grammar.py
     <request_id> TIMETABLE GET | PAUSE | RESUME |        GetTimetable, PauseTimetable, ...
                  REMOVE | RUN <id>
     <request_id> TIMETABLE LIST [<prefix>]               ListTimetables
@@ -32,7 +32,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from journeyman.formats.ztick import Runner
-from journeyman.protocols.events import Auth, AuthRequired, Foreign
+from journeyman.protocols import Auth, AuthRequired, Foreign
 from journeyman.timetables import Timetable
 
 
@@ -57,7 +57,7 @@ class Set:
 
 
 class SetMany(NamedTuple):
-    """SETs of the usual shape that came together, or one: see fast_path.py. Each is answered."""
+    """SETs of the usual shape that came together (parser.feed_sets). Each is answered."""
 
     rows: list[tuple[bytes, bytes, bytes]]  # request id, job identifier, nanoseconds
 

@@ -44,7 +44,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 from journeyman.config import ALL_NAMESPACES, Token
 from journeyman.errors import SnapshotGivenUp
-from journeyman.protocols.events import Auth, AuthRequired, Foreign
+from journeyman.protocols import Auth, AuthRequired, Foreign
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.server_log import ServerLog, address_of
 from journeyman.servers.core.shared import Shared

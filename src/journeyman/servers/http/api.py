@@ -52,8 +52,8 @@ from journeyman.protocols.ztick.commands import (
     SetRule,
     Stat,
 )
+from journeyman.protocols.ztick.grammar import read_runner, runner_words
 from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, read_timestamp
-from journeyman.protocols.ztick.rules import read_runner, runner_words
 from journeyman.servers.core.connection import LIST_STALL_S
 from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.http.errors import ApiError

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 
 from journeyman.errors import JourneymanError
-from journeyman.formats.ledger import CODEC, ActionAudited, Instant, Record
+from journeyman.formats.ledger import CODEC, ActionAudited, Record
+from journeyman.formats.timed_frame import Instant
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.http import records
 from journeyman.servers.http.v1.backend import HttpBackend

@@ -42,7 +42,7 @@ from journeyman.engines.kestrel.messages import (
     Write,
 )
 from journeyman.errors import LogError, LogPoisoned
-from journeyman.folds.anomaly import Anomaly
+from journeyman.folds import Anomaly
 from journeyman.formats.kestrel import ItemPut
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders

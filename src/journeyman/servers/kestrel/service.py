@@ -25,8 +25,7 @@ from journeyman.engines.kestrel.messages import Checkpoint, Effect, SaveCheckpoi
 from journeyman.engines.kestrel.queue import KestrelOptions, QueueSettings, ReaderSettings
 from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.errors import JourneymanError
-from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.formats.kestrel.codec import SEAL_BYTES
+from journeyman.formats.kestrel import MAX_DATA_BYTES, SEAL_BYTES
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelLog
 from journeyman.protocols.kestrel.commands import Put
 from journeyman.protocols.kestrel.replies import NOT_STORED, STORED, ServerError

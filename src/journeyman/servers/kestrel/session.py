@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from journeyman.protocols.events import Foreign
+from journeyman.protocols import Foreign
 from journeyman.protocols.kestrel import KestrelParser
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import STORED, ItemFound, Reply, Verdict, reply_bytes

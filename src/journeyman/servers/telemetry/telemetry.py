@@ -30,7 +30,7 @@ from journeyman.clock import Clock
 from journeyman.config import TelemetrySettings
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import Runner
-from journeyman.formats.ztick.layout import runner_word
+from journeyman.formats.ztick.codec import runner_word
 from journeyman.protocols.ztick.replies import Metrics as StatFigures
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.telemetry.metrics import Family

@@ -47,7 +47,8 @@ from journeyman.engines.workq.job import (
     with_time,
 )
 from journeyman.formats.framing import Buffer, Ending, Stop
-from journeyman.formats.workq import CODEC, HEADER, Command, Instant, JobAdded
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import CODEC, HEADER, Command, JobAdded
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.servers.workq.bulk_folding import REPLACED, FoldedLog, Moved, are_sane
 from journeyman.units import NS_PER_MS

@@ -23,8 +23,7 @@ from journeyman.columnar.kernels.key_table import KeyTable
 from journeyman.columnar.workq import fold, scan
 from journeyman.engines.workq.job import COMPLETED, EXHAUSTED, FAILED, ID_BYTES, LEASED, PENDING
 from journeyman.formats.framing import Buffer
-from journeyman.formats.workq import Command
-from journeyman.formats.workq.retry import delay_ms_of
+from journeyman.formats.workq import Command, delay_ms_of
 from journeyman.units import NS_PER_MS
 
 REPLACED = "\ufffd"  # in a name: bytes that are not text

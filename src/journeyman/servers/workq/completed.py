@@ -48,8 +48,14 @@ from journeyman.engines.workq.job import entry_of, id_in, moment_key, moment_of
 from journeyman.errors import InvalidData, StorageError
 from journeyman.folds.keyspace import Defaults, workq_of_record
 from journeyman.folds.workq import FoldedJob, expires_ns, visible
-from journeyman.formats.keyspace import COUNTERS, fifo_of_status, prefix_range
-from journeyman.formats.keyspace.listing import listing, place_of, uuid_of_place
+from journeyman.formats.keyspace.keys import (
+    COUNTERS,
+    fifo_of_status,
+    listing_prefix,
+    place_of,
+    prefix_range,
+    uuid_of_place,
+)
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Command, Record
 from journeyman.protocols.workq.commands import Add
@@ -223,7 +229,7 @@ def _of_queue(view: StoreReader, queue: str, place: bytes | None) -> Iterator[li
     ends = bounds(view, queue, "completed")
     if ends is None:
         return
-    beginning = listing(queue, "completed")
+    beginning = listing_prefix(queue, "completed")
     last = ends.last + b"\0" if place is None else min(place, ends.last + b"\0")
     keys = view.scan(beginning + ends.first, beginning + last, reverse=True)
     while some := [uuid_of_place(key) for key, _ in islice(keys, READ_FIRST)]:
@@ -258,7 +264,9 @@ def _of_all(view: StoreReader, place: bytes | None) -> Iterator[list[UUID]]:
 def _of_crowd(view: StoreReader, ms: bytes, place: bytes | None) -> Iterator[list[UUID]]:
     end = _ms_after(ms) if place is None else min(place, _ms_after(ms))
     counts = counts_in(view.scan(*prefix_range(COUNTERS)))
-    listings = [listing(each.queue, "completed") for each in counts if each.status == "completed"]
+    listings = [
+        listing_prefix(each.queue, "completed") for each in counts if each.status == "completed"
+    ]
     places = merge(*(_places(view, each, ms, end) for each in listings), reverse=True)
     while some := [uuid_of_place(each) for each in islice(places, READ_FIRST)]:
         yield some

@@ -43,12 +43,9 @@ from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
 from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 from journeyman.engines.workq.messages import WorkqStats
 from journeyman.errors import JourneymanError, LogError
-from journeyman.formats.ledger import (
-    Instant,
-    QueuePaused,
-    QueueResumed,
-)
+from journeyman.formats.ledger import QueuePaused, QueueResumed
 from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders

@@ -47,7 +47,8 @@ from journeyman.folds.workq import (
 )
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.formats.workq import Command, Instant, JobAdded, Record
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import Command, JobAdded, Record
 from journeyman.servers.core.group_commit import Wait
 from journeyman.servers.core.store import as_log_errors
 from journeyman.storage import (

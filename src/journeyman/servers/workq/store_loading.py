@@ -41,7 +41,7 @@ from journeyman.folds.keyspace import (
     workq_status,
 )
 from journeyman.folds.workq import FoldedJob, expires_ns, visible
-from journeyman.formats.keyspace import JOBS
+from journeyman.formats.keyspace.keys import JOBS
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.servers.workq.store import ended, life_ms_of
 from journeyman.storage import Operation, SetStatus, Storage, Unreadable, Upsert

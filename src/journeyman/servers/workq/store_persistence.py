@@ -26,7 +26,7 @@ from journeyman.errors import (
 from journeyman.folds.keyspace import Defaults, workq_of_record
 from journeyman.folds.ledger import key_of
 from journeyman.folds.workq import FoldedJob, expires_ns
-from journeyman.formats.keyspace import QueueTimeKey
+from journeyman.formats.keyspace.keys import QueueTimeKey
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.servers.core.store import UnreadableTold

@@ -29,11 +29,11 @@ from journeyman.engines.ztick.messages import (
 )
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Runner
-from journeyman.formats.ztick.layout import runner_word
+from journeyman.formats.ztick.codec import runner_word
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.commands import SetMany
+from journeyman.protocols.ztick.grammar import TIMETABLE_COMMANDS
 from journeyman.protocols.ztick.replies import Metrics as StatFigures
-from journeyman.protocols.ztick.timetables import TIMETABLE_COMMANDS
 from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.telemetry.metrics import (
     CommandCounts,

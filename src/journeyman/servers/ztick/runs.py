@@ -40,10 +40,18 @@ from journeyman.disk import Disk
 from journeyman.engines.ztick.messages import Missed, RunFinished, StartRun
 from journeyman.formats.ztick import JobSet
 from journeyman.formats.ztick import Runner as RunnerRecord
-from journeyman.formats.ztick.layout import runner_word
-from journeyman.formats.ztick.run_history import CUT_OFF, EXECUTED, FAILED, RunLine, encode
+from journeyman.formats.ztick.codec import runner_word
 from journeyman.logs.holders import Holders
-from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, RunFiles, last_runs
+from journeyman.logs.ztick.run_history import (
+    CUT_OFF,
+    DIRECTORY_SUFFIX,
+    EXECUTED,
+    FAILED,
+    RunFiles,
+    RunLine,
+    encode_run,
+    last_runs,
+)
 from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.units import NS_PER_MS
@@ -349,7 +357,7 @@ class RunHistory:
     def _write_waiting(self) -> None:
         while self._waiting:
             count = min(len(self._waiting), MAX_RUNS_A_WRITE)
-            lines = [encode(_line(*self._waiting.popleft())) for _ in range(count)]
+            lines = [encode_run(_line(*self._waiting.popleft())) for _ in range(count)]
             try:
                 self._files.append(lines)
             except OSError as error:

@@ -37,7 +37,8 @@ from journeyman.engines.ztick.messages import (
     StartRun,
     ZtickStats,
 )
-from journeyman.formats.ledger import EndedMarked, Instant
+from journeyman.formats.ledger import EndedMarked
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.catalog import load_order

@@ -47,10 +47,9 @@ from journeyman.protocols.ztick.commands import (
     SetMany,
     SetTimetable,
 )
-from journeyman.protocols.ztick.fast_path import feed
+from journeyman.protocols.ztick.grammar import NOTHING, rule_line, words_of
+from journeyman.protocols.ztick.parser import feed_sets
 from journeyman.protocols.ztick.replies import line, timetable_not_found
-from journeyman.protocols.ztick.rules import rule_line
-from journeyman.protocols.ztick.timetables import NOTHING, words_of
 from journeyman.servers.core.connection import Answer, Connection, PortContext
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class ZtickSession(Connection):
         self._parser = ZtickParser(auth_required=around.access.tokens is not None)
 
     def _parse(self, data: bytes) -> list[commands.Event]:
-        return feed(self._parser, data)
+        return feed_sets(self._parser, data)
 
     def _stands_alone(self, event: Any) -> bool:
         return type(event) in _ALONE

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.folds.keyspace import payload_text, queue_record
-from journeyman.formats.keyspace import CounterKey, QueueKey, encode_key
+from journeyman.formats.keyspace.keys import CounterKey, QueueKey, encode_key
 from journeyman.formats.keyspace.values import JobRecord, encode_value, index_entries
 from journeyman.spark.convert.between_logs import Loss, all_losses, losses_of, whole
 

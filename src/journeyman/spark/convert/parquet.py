@@ -27,7 +27,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from journeyman.errors import EncodeError, FormatError
 from journeyman.formats.framing import Codec
-from journeyman.formats.kestrel.codec import SEALS as KESTREL_SEALS
+from journeyman.formats.kestrel import SEALS as KESTREL_SEALS
 from journeyman.formats.seals import SealFormat
 from journeyman.formats.ztick.codec import SEALS as ZTICK_SEALS
 from journeyman.logs.catalog import Log

@@ -52,7 +52,7 @@ from journeyman.spark.source.options import SourceOptions, struct
 # ----------------------------------------
 # The runs that servers of a schedule have noted beside their logs, as a table.
 #
-#     <log>.runs/1794769200000.jsonl      one JSON object a line, see formats/ztick/run_history
+#     <log>.runs/1794769200000.jsonl      one JSON object a line, see logs/ztick/run_history.py
 #
 # A line that is not whole (the last one before a power cut) is left out. The log a run belongs to
 # is told by where its file is. History that was put elsewhere (setting ``history.path``) is found

@@ -27,12 +27,11 @@ from journeyman.disk import RealDisk, open_regular
 from journeyman.folds.kestrel import Reader, fold_reader, open_queue
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import READER
-from journeyman.formats.ztick.run_history import decode
 from journeyman.logs.catalog import Log
 from journeyman.logs.damage import Damage
 from journeyman.logs.holders import Place, register
 from journeyman.logs.sealing import read_file
-from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, history_files
+from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, decode_run, history_files
 from journeyman.spark.files import absolute, filesystem_of, find_logs
 from journeyman.spark.lake.bronze import LakeSource, stream_name
 from journeyman.spark.lake.layout import BETWEEN, TABLES, moment_of
@@ -86,7 +85,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each line: where it begins, and what it says."""
     at = 0
     for line in data.removesuffix(b"\n").split(b"\n"):
-        run = decode(line)
+        run = decode_run(line)
         if run is None or not all(_fits(getattr(run, name)) for name in _TIMES):
             yield at, {"kind": DAMAGE_KIND, "_damage": "corrupt: not a line of the run history"}
         else:

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
-from journeyman.formats.kestrel.codec import SEALS
+from journeyman.formats.kestrel import SEALS
 from journeyman.logs.publication import identities, note_replacement, put_in_place, remove_durably
 from journeyman.logs.segments import kestrel_segments
 from journeyman.spark import read

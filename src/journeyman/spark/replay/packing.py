@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.formats.ztick.layout import RUNNER_WORDS
+from journeyman.formats.ztick.codec import RUNNER_WORDS
 from journeyman.spark.replay.merging import extra_columns, with_constants
 from journeyman.spark.source.options import (
     DAMAGE_KIND,

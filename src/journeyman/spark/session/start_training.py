@@ -15,6 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats.timed_frame import Instant
 from journeyman.spark.answers import answer_lines, plan_of, write_answer
 from journeyman.spark.replay.state_files import write_states
 from journeyman.spark.replay.state_tables import STATE_TABLES
@@ -74,7 +75,7 @@ def _ztick_records() -> list[ztick.Record]:
 
 
 def _workq_records() -> list[workq.Record]:
-    now = workq.Instant(NOW_NS)
+    now = Instant(NOW_NS)
     ids = [at.to_bytes(16, "big") for at in range(RECORDS)]
     added = [workq.JobAdded(now, each, "q", 9, 9, 0, 1, 1, b"payload", None, now) for each in ids]
     return [*added, workq.JobEvent(now, ids[0], workq.Command.START_ATTEMPT)]

@@ -21,8 +21,7 @@ from journeyman.columnar.ztick.decode import hop as ztick_hop
 from journeyman.errors import UsageError
 from journeyman.formats import workq, ztick
 from journeyman.formats.framing import Buffer, Codec, scan
-from journeyman.formats.kestrel import READER, WRITER, ReadDone, ReadHead
-from journeyman.formats.kestrel.codec import SEALS
+from journeyman.formats.kestrel import READER, SEALS, WRITER, ReadDone, ReadHead
 from journeyman.formats.keyspace.file import HEADER
 from journeyman.formats.seals import stamp_of
 from journeyman.logs.publication import (

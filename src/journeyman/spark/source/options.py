@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from journeyman.errors import UsageError
-from journeyman.formats.ledger.records import KINDS as LEDGER_KINDS
+from journeyman.formats.ledger import KINDS as LEDGER_KINDS
 from journeyman.moments import parse_moment
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from journeyman.columnar.arrays import Bools, Column, binary, numbers
 from journeyman.columnar.chunks import Chunk
 from journeyman.errors import LogError
-from journeyman.formats.ztick.layout import RUNNER_WORDS
+from journeyman.formats.ztick.codec import RUNNER_WORDS
 from journeyman.logs.damage import Damage
 from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.decoding import no_records, raw_numbers

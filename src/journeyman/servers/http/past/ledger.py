@@ -12,8 +12,7 @@ from collections import OrderedDict
 from typing import Any
 
 from journeyman.disk import RealDisk
-from journeyman.formats.ledger import kind_of
-from journeyman.formats.ledger.records import is_state
+from journeyman.formats.ledger import is_state, kind_of
 from journeyman.logs.ledger.log import peek_records
 
 KEPT_MOMENTS = 4

@@ -20,7 +20,7 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.ledger.times import times_of
 from journeyman.logs.segments import kestrel_queues
 from journeyman.protocols.workq.replies import id_text
-from journeyman.protocols.ztick.rules import runner_words
+from journeyman.protocols.ztick.grammar import runner_words
 from journeyman.servers.http import records
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.fields import cursor_of, read_cursor, time_text

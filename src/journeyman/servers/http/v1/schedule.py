@@ -10,7 +10,7 @@ from journeyman.engines.ztick.browsing import PageJobs, PageRules
 from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
 from journeyman.protocols.ztick.commands import Get, Remove, RemoveRule, Set, SetRule
-from journeyman.protocols.ztick.rules import read_runner, runner_words
+from journeyman.protocols.ztick.grammar import read_runner, runner_words
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.fields import cursor_of, read_cursor, read_moment, time_text
 from journeyman.servers.http.routes import Route, RouteCall

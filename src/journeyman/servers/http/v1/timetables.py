@@ -30,7 +30,7 @@ from journeyman.protocols.ztick.commands import (
     RunTimetable,
     SetTimetable,
 )
-from journeyman.protocols.ztick.timetables import read_timetable
+from journeyman.protocols.ztick.grammar import read_timetable
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.fields import cursor_of, read_cursor, read_moment, time_text
 from journeyman.servers.http.routes import Route, RouteCall

@@ -1,7 +1,15 @@
-"""The frame of a workq record: what can be known and proven without looking at the command.
+"""The frame of the records of workq and the ledger: what is proven before the payload is looked at.
 
     TIME (15)   SIZE (uvarint, 1..10)   PAYLOAD (SIZE)   CRC (4, big endian)
     |<------------- CRC-32C covers these ------------->|
+
+    TIME     byte   0        1..8                      9..12         13..14
+                    version  seconds since 0001-01-01  nanoseconds   zone offset in minutes
+                    01       i64                       u32 < 10^9    i16
+
+    uvarint  300 = 0b10_0101100   ->   10101100 00000010   =  ac 02
+                                       ^        ^
+                                       more     last
 
 A frame is *proven* when its CRC fits. Decoding proves a frame before its payload is looked at, so
 no reader ever acts on a damaged byte. The checks come in the order of the bytes; that makes the
@@ -9,32 +17,18 @@ verdict on a whole buffer and on a stream the same:
 
     TIME's version is 1 | SIZE is a varint | SIZE within its limit | frame complete | CRC fits
 
-Damage. A job's payload is the client's own bytes and may well hold whole log records, CRC and all.
-Searching a damaged record byte by byte would bring those to life, so ``skip`` first asks whether
-the damaged frame still ends where something real begins; only if it does not is ``resync`` needed.
+Times. The zone offset never changes the moment, it only says how the original would print it. The
+original writes -1 for UTC. Any offset is read and kept, so a time is written back as it was.
 
-Variable-length integers as the workq log writes them: seven bits a byte, lowest group first.
+Varints. Seven bits per byte, lowest group first. A number of 64 bits takes at most ten bytes, and
+the tenth may hold only its lowest bit. Signed numbers are folded onto unsigned ones first (zigzag:
+0, -1, 1, -2 ... -> 0, 1, 2, 3 ...). Reading accepts numbers padded with empty groups (``80 00`` is
+0), as the original does; writing always uses the fewest bytes. What a number that cannot be read
+means is the caller's to say, so ``read_varint`` reports it in place of the next position.
 
-    300 = 0b10_0101100   ->   10101100 00000010   =  ac 02
-                              ^        ^
-                              more     last
-
-A number of 64 bits takes at most ten bytes, and the tenth may hold only its lowest bit. Signed
-numbers are folded onto unsigned ones first (zigzag: 0, -1, 1, -2 ... -> 0, 1, 2, 3 ...).
-
-Reading accepts numbers padded with empty groups (``80 00`` is 0), as the original does; writing
-always uses the fewest bytes. What a number that cannot be read means is the caller's to say, so
-``read`` reports it in place of the next position instead of raising.
-
-A moment in the workq log: 15 bytes, big endian.
-
-    byte   0        1..8                      9..12         13..14
-           version  seconds since 0001-01-01  nanoseconds   zone offset in minutes
-           01       i64                       u32 < 10^9    i16
-
-The zone offset never changes the moment, it only says how the original would print it. The
-original writes -1 for UTC. Any offset is read, and kept, so that a time is written back as it
-was.
+Damage. A job's payload is the client's own bytes and may hold whole log records, CRC and all. A
+byte-by-byte search of a damaged record would find those too, so ``skip_frame`` first asks whether
+the damaged frame still ends where something real begins; only if not is ``find_frame`` needed.
 """
 
 from __future__ import annotations
@@ -55,8 +49,8 @@ from journeyman.errors import (
     StringOverflow,
 )
 from journeyman.formats.framing import Buffer
-from journeyman.formats.workq.records import Instant
 from journeyman.units import NS_PER_S
+from journeyman.values import value
 
 TIME_BYTES = 15
 TIME_VERSION = 1
@@ -66,12 +60,26 @@ UNIX_EPOCH_S = 62_135_596_800  # 1970-01-01 in seconds since 0001-01-01
 FIELDS = struct.Struct(">qIh")
 _WHOLE = struct.Struct(">BqIh")
 
+UTC_OFFSET_MIN = -1  # how the original writes "UTC"
+
+
+@value
+class Instant:
+    """A moment as the log keeps it: nanoseconds since 1970 and a zone offset in minutes.
+
+    The offset never changes the moment; it is kept so that a record is written back as it was.
+    """
+
+    unix_ns: int
+    offset_min: int = UTC_OFFSET_MIN
+
+
 # Both are below every real position.
 CUT_SHORT = -1  # no last byte before the stop
 OVER_64_BITS = -2  # more than ten bytes, or more than 64 bits in them
 
 
-def read(data: Buffer, at: int, stop: int) -> tuple[int, int]:
+def read_varint(data: Buffer, at: int, stop: int) -> tuple[int, int]:
     """The number at ``at`` and the position after it, or CUT_SHORT or OVER_64_BITS as position."""
     value = 0
     shift = 0
@@ -88,7 +96,7 @@ def read(data: Buffer, at: int, stop: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4096)  # the numbers of a log are mostly the same few
-def write(value: int) -> bytes:
+def write_varint(value: int) -> bytes:
     """The shortest form of a number that is not negative."""
     if value < 0x80:
         return bytes((value,))
@@ -124,9 +132,9 @@ _RECORD_START = re.compile(rb"\x01(?=.{8}[\x00-\x3b])", re.DOTALL)
 _NANOS_OFFSET = 9
 
 
-def seal(time: bytes, payload: bytes) -> bytes:
+def write_frame(time: bytes, payload: bytes) -> bytes:
     """The whole record: framed, with its CRC."""
-    covered = time + write(len(payload)) + payload
+    covered = time + write_varint(len(payload)) + payload
     return covered + _CRC.pack(_crc32c(covered))
 
 
@@ -144,7 +152,9 @@ def moment_bytes(unix_ns: int, offset_min: int) -> bytes:
         raise EncodeError(f"time {unix_ns} ns, offset {offset_min} min: out of range") from error
 
 
-to_bytes = lru_cache(maxsize=64)(moment_bytes)  # most records of one batch have the same time
+cached_moment_bytes = lru_cache(maxsize=64)(
+    moment_bytes
+)  # most records of one batch have the same time
 
 
 def read_time(frame: bytes, at: int, offset: int) -> Instant:
@@ -160,7 +170,7 @@ def read_time(frame: bytes, at: int, offset: int) -> Instant:
 
 
 def write_time(time: Instant) -> bytes:
-    return to_bytes(time.unix_ns, time.offset_min)
+    return cached_moment_bytes(time.unix_ns, time.offset_min)
 
 
 def read_frame(data: Buffer, offset: int) -> tuple[bytes, int]:
@@ -191,7 +201,7 @@ def read_frame(data: Buffer, offset: int) -> tuple[bytes, int]:
 
 def _read_size(data: Buffer, offset: int) -> tuple[int, int]:
     size_at = offset + TIME_BYTES
-    size, payload_at = read(data, size_at, len(data))
+    size, payload_at = read_varint(data, size_at, len(data))
     if payload_at == CUT_SHORT:
         raise IncompleteEntry("cut short in SIZE", offset, MIN_FRAME_BYTES + len(data) - size_at)
     if payload_at == OVER_64_BITS:
@@ -199,7 +209,7 @@ def _read_size(data: Buffer, offset: int) -> tuple[int, int]:
     return size, payload_at
 
 
-def is_torn(data: Buffer, offset: int) -> bool:
+def is_torn_frame(data: Buffer, offset: int) -> bool:
     """Whether the rest is a proper prefix of a frame, or all zeros.
 
     Whether its payload goes with its SIZE is not asked here.
@@ -212,7 +222,7 @@ def is_torn(data: Buffer, offset: int) -> bool:
     nanos = bytes(data[offset + _NANOS_OFFSET : offset + _NANOS_OFFSET + 4]).ljust(4, b"\0")
     if _CRC.unpack(nanos)[0] >= NS_PER_S:
         return False
-    size, payload_at = read(data, offset + TIME_BYTES, len(data))
+    size, payload_at = read_varint(data, offset + TIME_BYTES, len(data))
     if payload_at == CUT_SHORT:
         return True
     if payload_at == OVER_64_BITS or not 0 < size <= MAX_RECORD_BYTES:
@@ -220,7 +230,7 @@ def is_torn(data: Buffer, offset: int) -> bool:
     return len(data) < payload_at + size + CRC_BYTES
 
 
-def skip(data: Buffer, offset: int) -> int | None:
+def skip_frame(data: Buffer, offset: int) -> int | None:
     """The end of the frame at ``offset``, where that end can be trusted. See framing.Codec.
 
     It can when the frame's CRC fits, or when it does not but a proven frame, or the end of the
@@ -242,7 +252,7 @@ def skip(data: Buffer, offset: int) -> int | None:
     return end
 
 
-def resync(data: Buffer, offset: int) -> int | None:
+def find_frame(data: Buffer, offset: int) -> int | None:
     """The first proven frame at or after ``offset``. Its own CRC is the proof.
 
     Each place is tried at the cost of one CRC over at most MAX_RECORD_BYTES, so the search is
@@ -262,7 +272,7 @@ def payload_span(data: Buffer, offset: int) -> tuple[int, int] | None:
     """
     if offset >= len(data) or data[offset] != TIME_VERSION:
         return None
-    size, payload_at = read(data, offset + TIME_BYTES, len(data))
+    size, payload_at = read_varint(data, offset + TIME_BYTES, len(data))
     if payload_at < 0 or size > MAX_RECORD_BYTES:
         return None
     return payload_at, payload_at + size
@@ -302,7 +312,7 @@ class FramedCodec:
         raise BadHeader("invalid segment header", 0)
 
     def skip(self, data: Buffer, offset: int) -> int | None:
-        return skip(data, offset)
+        return skip_frame(data, offset)
 
     def resync(
         self,
@@ -311,4 +321,4 @@ class FramedCodec:
         *,
         lone: bool = False,  # noqa: ARG002 - the checksum is proof
     ) -> int | None:
-        return resync(data, offset)
+        return find_frame(data, offset)

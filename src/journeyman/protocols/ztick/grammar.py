@@ -1,4 +1,4 @@
-"""The runner grammar of RULE SET: words -> runner, and a runner -> its words for LISTRULES.
+"""The words of runners (RULE SET) and timetables (TIMETABLE SET): words <-> values, both ways.
 
     shell  <command>                             one word, in quotes if it has spaces
     direct <executable> [<argument>...]
@@ -6,29 +6,37 @@
     http   GET|POST|PUT|DELETE <url>             http:// or https://
     amqp   <dsn> <exchange> <routing_key>        amqp://[user[:password]@]host[:port][/vhost]
     redis  <url> PUBLISH|RPUSH|LPUSH|SET <key>   redis://[user[:password]@]host[:port][/db]
-    queue  <name> [-flag=value]...               see below
+    queue  <name> [-ttr=MS] [-ttl=MS] [-priority=N] [-max-attempts=N] [-max-fails=N]
+                  [-retry-delay=MS] [-payload=TEXT]
     journal <queue>                              a fan-out queue of this server
 
 Runner names, methods and commands are exact, case included. Words after the last argument of
 http and amqp are ignored; shell takes exactly its one, redis its three, journal its one. What is
 checked is what is known without running the rule: an address that could never be reached is
 refused here, where the client sees it, and not at every run. Empty commands, names and keys pass,
-as in the original.
+as in the original. A runner is refused with one phrase, the text of ``ERROR invalid_args``. The
+phrases never repeat an address: it may hold a password.
 
-A runner is refused with one phrase, the text of ``ERROR invalid_args``. The phrases never repeat
-an address: it may hold a password.
+The queue runner makes a job of the work queue out of a due job. Its flags are those of the workq
+command ``add``, with its limits; ttr and ttl, which are arguments there, are flags here. Without
+them a worker has a minute, and the job and its result a day. Without ``-payload`` the payload is
+that of the http runner: job id and time, as JSON. The id of the job is made of the id and the time
+of the scheduled one. So a job that is run again, because the server stopped before it could note
+the end of the run, is not added twice.
 
-The queue runner makes a job of the work queue out of a due job.
+    <id> cron "0 2 * * *" tz=Europe/Berlin catch_up=once run shell "make backup"
+         kind  when       name=value ...                 run, then the words of a runner
 
-    queue <name> [-ttr=MS] [-ttl=MS] [-priority=N] [-max-attempts=N] [-max-fails=N]
-                 [-retry-delay=MS] [-payload=TEXT]
+The names are those of journeyman.timetables.timetable; lists have commas between their items. The
+same words describe a timetable in a reply, so a line of LIST, from the kind on, sets it again.
 
-The flags are those of the workq command ``add``, with its limits; ttr and ttl, which are
-arguments there, are flags here. Without them a worker has a minute, and the job and its result a
-day. Without ``-payload`` the payload is that of the http runner: job id and time, as JSON.
+    TIMETABLE GET     OK <state> <next_ns> <next> <last> <running> <waiting> <kind> <when> ...
+    TIMETABLE LIST    <id> <state> <next_ns> <next> <last> <running> <waiting> <kind> ...  per line
+    TIMETABLE NEXT    <local time> <utc> <warning>                                         per line
+    TIMETABLE RUN     OK <job id>
+    BACKFILL          <job id> <execution_ns> <status> run | keep                          per line
 
-The id of the job is made of the id and the time of the scheduled one. So a job that is run again,
-because the server stopped before it could note the end of the run, is not added twice.
+``-`` stands for no time and no status. ``read_timetable`` is also for fields that come as JSON.
 """
 
 from __future__ import annotations
@@ -36,14 +44,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+from journeyman.errors import TimetableError
 from journeyman.formats import ztick
+from journeyman.formats.ztick import Runner
 from journeyman.protocols.kestrel.parser import is_queue_name
 from journeyman.protocols.workq import readers
 from journeyman.protocols.workq.commands import Add, RefusedLine
 from journeyman.protocols.workq.replies import id_text
+from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.replies import in_a_message, join
+from journeyman.timetables import Timetable
+from journeyman.timetables.timetable import FIELDS, KINDS, read_time
+from journeyman.timetables.zones import check_is_iana, zone_of
 
 DEFAULT_TTR_MS = 60_000
 DEFAULT_TTL_MS = 86_400_000
@@ -124,9 +139,9 @@ def read_runner(words: Sequence[str]) -> ztick.Runner | str:
     if not words:
         return _missing("runner")
     name, *args = words
-    read = _READERS.get(name)
+    read = _RUNNER_READERS.get(name)
     if read is None:
-        return f"unknown runner {_shown(name)}: expected {_one_of(_READERS)}"
+        return f"unknown runner {_shown(name)}: expected {_one_of(_RUNNER_READERS)}"
     return read(args)
 
 
@@ -239,7 +254,7 @@ def _read_journal(args: list[str]) -> ztick.Runner | str:
     return ztick.FanOutRunner(args[0])
 
 
-_READERS: dict[str, Callable[[list[str]], ztick.Runner | str]] = {
+_RUNNER_READERS: dict[str, Callable[[list[str]], ztick.Runner | str]] = {
     "shell": _read_shell,
     "direct": _read_direct,
     "http": _read_http,
@@ -288,3 +303,138 @@ def _shown(word: str) -> str:
 
 def _one_of(names: Iterable[str]) -> str:
     return ", ".join(names)
+
+
+TIMETABLE_COMMANDS = {
+    "set": commands.SetTimetable,
+    "get": commands.GetTimetable,
+    "list": commands.ListTimetables,
+    "pause": commands.PauseTimetable,
+    "resume": commands.ResumeTimetable,
+    "remove": commands.RemoveTimetable,
+    "run": commands.RunTimetable,
+    "next": commands.NextOfTimetable,
+    "backfill": commands.BackfillTimetable,
+}
+RUN_WORD = "run"
+NOTHING = "-"
+DEFAULT_FIRINGS = 5
+MAX_FIRINGS = 100
+_PREVIEW = "preview"
+_USAGE = "<kind> <when> [name=value]... [run <runner> ...]"
+
+
+def read_timetable(fields: Mapping[str, Any]) -> tuple[Timetable, Runner | None]:
+    """A new timetable, checked, and its runner if it has one. Raises TimetableError."""
+    timetable = Timetable.read(fields)
+    check_is_iana(timetable.tz)
+    if not timetable.runner:
+        return timetable, None
+    runner = read_runner(timetable.runner)
+    if isinstance(runner, str):
+        raise TimetableError("runner", runner, "the words of a runner, as in RULE SET")
+    return timetable, runner
+
+
+def fields_of(words: Sequence[str]) -> dict[str, Any]:
+    """The fields that these words name. Raises TimetableError; the values are not checked."""
+    if len(words) < 2 or words[0] not in KINDS:
+        given = words[0] if words else ""
+        problem = f"it begins with {given[:40]!r}" if given else "it is empty"
+        raise TimetableError("timetable", problem, f"{_USAGE}; kind is {', '.join(KINDS)}")
+    fields: dict[str, Any] = {words[0]: words[1]}
+    for place, word in enumerate(words[2:], 2):
+        if word == RUN_WORD:
+            fields["runner"] = list(words[place + 1 :])
+            break
+        name, equals, value = word.partition("=")
+        if not equals or name not in FIELDS or name in (*KINDS, "runner"):
+            raise TimetableError("timetable", f"the word {word[:40]!r} is not known", _USAGE)
+        if name in fields:
+            raise TimetableError(name, "it is given twice", "it once")
+        fields[name] = value
+    return fields
+
+
+def words_of(fields: Mapping[str, Any]) -> list[str]:
+    """The words that name these fields."""
+    (kind,) = (name for name in KINDS if name in fields)
+    words = [kind, _text(fields[kind])]
+    for name, value in fields.items():
+        if name not in (kind, "runner"):
+            words.append(f"{name}={_text(value)}")
+    if "runner" in fields:
+        words += [RUN_WORD, *fields["runner"]]
+    return words
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+# -- commands; tokens[0] is the request id, tokens[1] TIMETABLE, tokens[2] what to do --------------
+
+
+def read_timetable_command(tokens: list[bytes]) -> commands.Event | None:
+    """None: an unknown word, which is passed over in silence."""
+    read = _TIMETABLE_READERS.get(tokens[2]) if len(tokens) > 2 else None
+    if read is None:
+        return None
+    request_id = tokens[0]
+    try:
+        return read(request_id, [token.decode() for token in tokens[3:]])
+    except UnicodeDecodeError:
+        return _refused(request_id, "an argument is not valid UTF-8")
+    except TimetableError as error:
+        return _refused(request_id, str(error))
+    except IndexError:
+        return _refused(request_id, "missing required argument: timetable_identifier")
+
+
+def _refused(request_id: bytes, message: str) -> commands.RefusedCommand:
+    return commands.RefusedCommand(request_id, commands.ErrorCode.INVALID_ARGS, message)
+
+
+def _read_set(request_id: bytes, words: list[str]) -> commands.Event:
+    identifier = words[0]
+    return commands.SetTimetable(request_id, identifier, *read_timetable(fields_of(words[1:])))
+
+
+def _read_list(request_id: bytes, words: list[str]) -> commands.Event:
+    return commands.ListTimetables(request_id, words[0] if words else "")
+
+
+def _read_next(request_id: bytes, words: list[str]) -> commands.Event:
+    identifier, *rest = words[0], *words[1:2]
+    count = rest[0] if rest else str(DEFAULT_FIRINGS)
+    if not count.isascii() or not count.isdigit() or not 1 <= int(count[:9]) <= MAX_FIRINGS:
+        allowed = f"a whole number from 1 to {MAX_FIRINGS}"
+        raise TimetableError("count", f"{count[:40]!r} is not possible", allowed)
+    return commands.NextOfTimetable(request_id, identifier, int(count))
+
+
+def _read_backfill(request_id: bytes, words: list[str]) -> commands.Event:
+    identifier = words[0]
+    if len(words) < 3:
+        missing = "from" if len(words) == 1 else "until"
+        return _refused(request_id, f"missing required argument: {missing}")
+    if words[3:4] not in ([], [_PREVIEW]):
+        raise TimetableError("backfill", f"the word {words[3][:40]!r} is not known", _PREVIEW)
+    utc = zone_of("UTC")
+    from_s, until_s = read_time(words[1], utc, "from"), read_time(words[2], utc, "until")
+    if from_s >= until_s:
+        raise TimetableError("until", "it is not after from", "a later time")
+    return commands.BackfillTimetable(request_id, identifier, from_s, until_s, len(words) > 3)
+
+
+_TIMETABLE_READERS: dict[bytes, Callable[[bytes, list[str]], commands.Event]] = {
+    b"SET": _read_set,
+    b"LIST": _read_list,
+    b"NEXT": _read_next,
+    b"BACKFILL": _read_backfill,
+    b"GET": lambda request_id, words: commands.GetTimetable(request_id, words[0]),
+    b"PAUSE": lambda request_id, words: commands.PauseTimetable(request_id, words[0]),
+    b"RESUME": lambda request_id, words: commands.ResumeTimetable(request_id, words[0]),
+    b"REMOVE": lambda request_id, words: commands.RemoveTimetable(request_id, words[0]),
+    b"RUN": lambda request_id, words: commands.RunTimetable(request_id, words[0]),
+}

@@ -1,22 +1,39 @@
 """The workq command log: every state change of every job of the work queue.
 
     segment   HEADER (8)  record  record ...
-    record    TIME (15)  SIZE (uvarint)  PAYLOAD (SIZE)  CRC (4)          see frame.py
+    record    TIME (15)  SIZE (uvarint)  PAYLOAD (SIZE)  CRC (4)     see timed_frame.py
     payload   TYPE (1)  JOB_ID (16)  and then, by type:
 
       1 add, 2 schedule   NAME_LEN NAME  TTR  TTL  PRIORITY  MAX_ATTEMPTS  MAX_FAILS
                           PAYLOAD_LEN PAYLOAD  TIME (15)  CREATED (15)
       3 complete, 4 fail  RESULT_LEN RESULT
       5 delete, 6 expire, 7 start-attempt, 8 timeout-attempt     nothing
-      others              of a newer writer: kept as they are, and stepped over
+      others              of a newer writer: kept as they are, and skipped
 
-A fail that is retried is hidden: written as an add which the original steps over (retry.py).
-Numbers and lengths are uvarints, PRIORITY is a zigzag varint (see varint), times are 15 bytes (see
-records.py). A TIME of second 0, nanosecond 0 means "none": the job is ready at once.
+Numbers and lengths are uvarints, PRIORITY is a zigzag varint, times are 15 bytes. A TIME of second
+0, nanosecond 0 means "none": the job is ready at once.
 
 This module knows what a record says, not whether it may: names, TTRs and ids that the protocol
 would refuse are read and written like any other, and the fold decides. What is decoded can always
 be encoded again, byte for byte as long as its varints were of the shortest form.
+
+Retries are written so that the original, which has none, loads the log. The delay before a retry
+is part of the number that holds the max-fails of an add:
+
+    MAX_FAILS (uvarint)   delay_ms << 16 | max_fails        bits 8 to 15 are 0
+
+The original keeps the lowest 8 bits of it, so it loads such a job without the delay. Codec, fold
+and tables show the number as it stands in the log; a number of at most 255 has no delay.
+
+A fail that is retried is final to the original, which then refuses the next attempt. So it is
+*hidden*: written as an add that expired in the year 1, which the original skips.
+
+    type 1 | id | NAME_LEN NAME 0 0 0 0 0 | RESULT_LEN RESULT | HIDDEN_TAIL
+
+NAME is one that no job can have; the zeros are TTR, TTL, priority, max-attempts and max-fails; the
+tail is a missing time, and creation in the year 1. The timeout-attempt that follows puts the job
+back into its queue, there as here. A job that was not leased is in its queue there already; then
+the timeout-attempt is hidden in the same way, with an empty result.
 
 The whole contract, with limits and errors: docs/formats/workq.md.
 """
@@ -24,8 +41,9 @@ The whole contract, with limits and errors: docs/formats/workq.md.
 from __future__ import annotations
 
 from collections.abc import Collection
+from enum import IntEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final, TypeAlias
 
 from journeyman.errors import (
     EncodeError,
@@ -34,27 +52,30 @@ from journeyman.errors import (
     StringOverflow,
 )
 from journeyman.formats.framing import Buffer, Codec, Entry
-from journeyman.formats.workq import frame as varint
-from journeyman.formats.workq import frame as workq_frame
-from journeyman.formats.workq import retry
-from journeyman.formats.workq.frame import (
+from journeyman.formats.timed_frame import (
+    CRC_BYTES,
+    CUT_SHORT,
     MAX_RECORD_BYTES,
+    OVER_64_BITS,
     TIME_BYTES,
-    FramedCodec,
-    read_time,
-    write_time,
-)
-from journeyman.formats.workq.records import (
     UTC_OFFSET_MIN,
-    Command,
+    FramedCodec,
     Instant,
-    JobAdded,
-    JobEvent,
-    JobFinished,
-    NewerCommand,
-    Record,
-    UnknownCommand,
+    cached_moment_bytes,
+    find_frame,
+    fold_sign,
+    is_torn_frame,
+    payload_span,
+    read_frame,
+    read_time,
+    read_varint,
+    to_unix_ns,
+    unfold_sign,
+    write_frame,
+    write_time,
+    write_varint,
 )
+from journeyman.values import value
 
 HEADER = bytes.fromhex("7771777100000001")
 MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
@@ -62,6 +83,112 @@ ID_BYTES = 16
 MAX_U64 = 2**64 - 1
 MIN_PRIORITY = -(2**31)
 MAX_PRIORITY = 2**31 - 1
+
+
+class Command(IntEnum):
+    ADD = 1
+    SCHEDULE = 2
+    COMPLETE = 3
+    FAIL = 4
+    DELETE = 5
+    EXPIRE = 6
+    START_ATTEMPT = 7
+    TIMEOUT_ATTEMPT = 8
+
+    @property
+    def word(self) -> str:
+        return self.name.lower().replace("_", "-")
+
+
+class NewerCommand(int):
+    """The type of a command that is not known here."""
+
+    @property
+    def word(self) -> str:
+        return "unknown"
+
+
+@value
+class JobAdded:
+    """add, or (``command`` SCHEDULE) schedule: a job exists from now on."""
+
+    logged: Instant
+    job_id: bytes  # 16 raw bytes
+    name: str  # utf-8, undecodable bytes kept by surrogateescape
+    ttr_ms: int
+    ttl_ms: int
+    priority: int
+    max_attempts: int
+    max_fails: int
+    payload: bytes
+    time: Instant | None  # when due; None for "add"
+    created: Instant
+    command: Command = Command.ADD
+    # Zone offset written with a time of "none"; the original writes -1, its document says 0.
+    none_offset_min: int = UTC_OFFSET_MIN
+
+
+@value
+class JobFinished:
+    """complete or fail, with the worker's result."""
+
+    logged: Instant
+    job_id: bytes
+    command: Command  # COMPLETE or FAIL
+    result: bytes
+    hidden: bool = False  # from the original: a FAIL that is retried
+
+
+@value
+class JobEvent:
+    """delete, expire, start-attempt or timeout-attempt: nothing but the id."""
+
+    logged: Instant
+    job_id: bytes
+    command: Command
+    hidden: bool = False  # from the original: a TIMEOUT_ATTEMPT after a hidden fail
+
+
+@value
+class UnknownCommand:
+    """A command of a newer version: kept byte for byte, meaning nothing here."""
+
+    logged: Instant
+    job_id: bytes
+    command: NewerCommand
+    body: bytes  # what follows the id
+
+
+Record: TypeAlias = JobAdded | JobFinished | JobEvent | UnknownCommand
+
+
+_DELAY_SHIFT = 16
+_FAILS_MASK = (1 << _DELAY_SHIFT) - 1
+_NO_TIME: Final = bytes.fromhex("01 0000000000000000 00000000 ffff")
+
+
+def _head(name: bytes) -> bytes:
+    """Name and numbers of an add that stands for something else. No job has a name with a colon."""
+    return bytes((len(name),)) + name + bytes(5)
+
+
+HIDDEN_FAIL: Final = _head(b"journeyman:fail")
+HIDDEN_TIMEOUT: Final = _head(b"journeyman:timeout")
+HIDDEN_TAIL: Final = _NO_TIME * 2
+
+
+def pack_max_fails(max_fails: int, delay_ms: int) -> int:
+    assert max_fails <= _FAILS_MASK
+    return delay_ms << _DELAY_SHIFT | max_fails
+
+
+def max_fails_of(number: int) -> int:
+    """Over 255 if the number is none that a server wrote."""
+    return number & _FAILS_MASK
+
+
+def delay_ms_of(number: int) -> int:
+    return number >> _DELAY_SHIFT
 
 
 _ADDED = frozenset({Command.ADD, Command.SCHEDULE})
@@ -77,7 +204,7 @@ _TYPES = [bytes((number,)) for number in range(256)]
 # The numbers of a payload in their order: whether each is the length of a block that follows it.
 _ADDED_FIELDS = (True, False, False, False, False, False, True)
 _FINISHED_FIELDS = (True,)
-_NONE_NS = workq_frame.to_unix_ns(0, 0)
+_NONE_NS = to_unix_ns(0, 0)
 
 
 class _Workq(FramedCodec):
@@ -89,7 +216,7 @@ class _Workq(FramedCodec):
     def decode(self, data: Buffer, offset: int) -> Entry[Record] | None:
         if offset >= len(data):
             return None
-        frame, at = workq_frame.read_frame(data, offset)
+        frame, at = read_frame(data, offset)
         logged = read_time(frame, 0, offset)
         if at == len(frame):
             raise InvalidData("empty payload", offset)
@@ -114,7 +241,7 @@ class _Workq(FramedCodec):
             record, body = _read_added(frame, body, offset, logged, job_id, command)
         if body != len(frame):
             raise InvalidData("trailing garbage detected", offset)
-        return Entry(offset, body + workq_frame.CRC_BYTES, record)
+        return Entry(offset, body + CRC_BYTES, record)
 
     def encode(self, record: Record) -> bytes:
         if len(record.job_id) != ID_BYTES:
@@ -132,23 +259,23 @@ class _Workq(FramedCodec):
             allowed, body = _ADDED, _write_added(record)
         if record.command not in allowed:
             raise EncodeError(f"{type(record).__name__} with command {record.command!r}")
-        return _sealed(write_time(record.logged), record.command, record.job_id, body)
+        return _write_record(write_time(record.logged), record.command, record.job_id, body)
 
     def is_torn(self, data: Buffer, offset: int) -> bool:
-        if not workq_frame.is_torn(data, offset):
+        if not is_torn_frame(data, offset):
             return False
-        span = workq_frame.payload_span(data, offset)
+        span = payload_span(data, offset)
         return span is None or _may_fill(data, *span)
 
 
 CODEC: Codec[Record] = _Workq()
 
 
-def _sealed(time: bytes, command: int, job_id: bytes, body: bytes) -> bytes:
+def _write_record(time: bytes, command: int, job_id: bytes, body: bytes) -> bytes:
     payload = _TYPES[command] + job_id + body
     if len(payload) > MAX_RECORD_BYTES:
         raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
-    return workq_frame.seal(time, payload)
+    return write_frame(time, payload)
 
 
 # -- records of the usual kind, from their fields; ``time`` is encoded already --
@@ -158,41 +285,45 @@ def encode_add(time: bytes, job_id: bytes, payload: bytes, *settings: Any) -> by
     """JobAdded, created at ``time`` and ready at once; ``settings``: its name, TTR, TTL, priority,
     max-attempts and max-fails."""
     body = (_write_settings(*settings), _write_block(payload, "payload"), _write_none(), time)
-    return _sealed(time, _ADD, job_id, b"".join(body))
+    return _write_record(time, _ADD, job_id, b"".join(body))
 
 
 def encode_finished(time: bytes, command: int, job_id: bytes, result: bytes) -> bytes:
-    return _sealed(time, command, job_id, _write_block(result, "result"))
+    return _write_record(time, command, job_id, _write_block(result, "result"))
 
 
 def encode_event(time: bytes, command: int, job_id: bytes) -> bytes:
-    return _sealed(time, command, job_id, b"")
+    return _write_record(time, command, job_id, b"")
 
 
 def _read_hidden(
     frame: bytes, at: int, logged: Instant, job_id: bytes, command: Command
 ) -> JobFinished | JobEvent | None:
+    """The record that the fields of an add stand for; None: it is a real add."""
     if command is not Command.ADD:
         return None
-    found = retry.read_hidden(frame, at, MAX_PAYLOAD_BYTES)
-    if found is None:
+    is_fail = frame.startswith(HIDDEN_FAIL, at)
+    if not is_fail and not frame.startswith(HIDDEN_TIMEOUT, at):
         return None
-    is_fail, result = found
+    at += len(HIDDEN_FAIL if is_fail else HIDDEN_TIMEOUT)
+    end = len(frame) - len(HIDDEN_TAIL)
+    size, begin = read_varint(frame, at, len(frame))
+    if begin < 0 or begin + size != end or size > MAX_PAYLOAD_BYTES or frame[end:] != HIDDEN_TAIL:
+        return None
     if is_fail:
-        return JobFinished(logged, job_id, Command.FAIL, result, True)
-    return JobEvent(logged, job_id, Command.TIMEOUT_ATTEMPT, True)
+        return JobFinished(logged, job_id, Command.FAIL, frame[begin:end], True)
+    return None if size else JobEvent(logged, job_id, Command.TIMEOUT_ATTEMPT, True)
 
 
 def _write_hidden(record: JobFinished | JobEvent) -> bytes:
     if isinstance(record, JobFinished) and record.command == Command.FAIL:
-        if len(record.result) > MAX_PAYLOAD_BYTES:
-            raise EncodeError(f"result of {len(record.result)} bytes, limit {MAX_PAYLOAD_BYTES}")
-        body = retry.write_hidden(retry.HIDDEN_FAIL, record.result)
+        head, result = HIDDEN_FAIL, record.result
     elif isinstance(record, JobEvent) and record.command == Command.TIMEOUT_ATTEMPT:
-        body = retry.write_hidden(retry.HIDDEN_TIMEOUT, b"")
+        head, result = HIDDEN_TIMEOUT, b""
     else:
         raise EncodeError(f"a hidden {record.command!r}: only fail and timeout-attempt can be")
-    return _sealed(write_time(record.logged), _ADD, record.job_id, body)
+    body = head + _write_block(result, "result") + HIDDEN_TAIL
+    return _write_record(write_time(record.logged), _ADD, record.job_id, body)
 
 
 def _read_added(
@@ -202,7 +333,7 @@ def _read_added(
     ttr_ms, at = _read_number(frame, at, offset)
     ttl_ms, at = _read_number(frame, at, offset)
     priority, at = _read_number(frame, at, offset)
-    priority = varint.unfold_sign(priority)
+    priority = unfold_sign(priority)
     if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
         raise InvalidData(f"priority {priority} is not a 32-bit number", offset)
     max_attempts, at = _read_number(frame, at, offset)
@@ -233,10 +364,10 @@ def _read_number(frame: bytes, at: int, offset: int) -> tuple[int, int]:
     # Most numbers are one byte; worth asking before the general case.
     if at < len(frame) and frame[at] < 0x80:
         return frame[at], at + 1
-    value, after = varint.read(frame, at, len(frame))
-    if after == varint.CUT_SHORT:
+    value, after = read_varint(frame, at, len(frame))
+    if after == CUT_SHORT:
         raise StringOverflow("a number runs past the end of the record", offset)
-    if after == varint.OVER_64_BITS:
+    if after == OVER_64_BITS:
         raise InvalidData("a number is not a 64-bit varint", offset)
     return value, after
 
@@ -262,16 +393,16 @@ def _may_fill(data: Buffer, at: int, end: int) -> bool:
     command_type = data[at]
     if command_type not in _COMMANDS:
         # Of a newer writer nothing is known but this: what is cut short hides no whole record.
-        return workq_frame.resync(data, at) is None
+        return find_frame(data, at) is None
     at += 1 + ID_BYTES
     is_added = command_type <= _LAST_ADDED
     fields = _ADDED_FIELDS if is_added else _FINISHED_FIELDS
     for is_length in fields if command_type <= _LAST_FINISHED else ():
         if at >= end:
             return False
-        value, at = varint.read(data, at, stop)
+        value, at = read_varint(data, at, stop)
         if at < 0:
-            return at == varint.CUT_SHORT and stop < end
+            return at == CUT_SHORT and stop < end
         at += value if is_length else 0
     return at + (2 * TIME_BYTES if is_added else 0) == end
 
@@ -301,11 +432,11 @@ def _write_settings(
     name_bytes = _name_bytes(name)
     return b"".join(
         (
-            varint.write(len(name_bytes)),
+            write_varint(len(name_bytes)),
             name_bytes,
             _write_number(ttr_ms, "ttr"),
             _write_number(ttl_ms, "ttl"),
-            varint.write(varint.fold_sign(priority)),
+            write_varint(fold_sign(priority)),
             _write_number(max_attempts, "max-attempts"),
             _write_number(max_fails, "max-fails"),
         )
@@ -314,7 +445,7 @@ def _write_settings(
 
 @lru_cache(maxsize=8)
 def _write_none(offset_min: int = UTC_OFFSET_MIN) -> bytes:
-    return workq_frame.to_bytes(_NONE_NS, offset_min)
+    return cached_moment_bytes(_NONE_NS, offset_min)
 
 
 def _name_bytes(name: str) -> bytes:
@@ -331,10 +462,10 @@ def _name_bytes(name: str) -> bytes:
 def _write_number(value: int, what: str) -> bytes:
     if not 0 <= value <= MAX_U64:
         raise EncodeError(f"{what} {value} is not an unsigned 64-bit number")
-    return varint.write(value)
+    return write_varint(value)
 
 
 def _write_block(block: bytes, what: str) -> bytes:
     if len(block) > MAX_PAYLOAD_BYTES:
         raise EncodeError(f"{what} of {len(block)} bytes, limit {MAX_PAYLOAD_BYTES}")
-    return varint.write(len(block)) + block
+    return write_varint(len(block)) + block

@@ -1,4 +1,4 @@
-"""The kestrel journal: writer files hold the items of a queue, reader files one checkpoint each.
+r"""The kestrel journal: writer files hold the items of a queue, reader files one checkpoint each.
 
     file      magic (4)  entry  entry ...  until the end of the file or a zero command byte
     entry     command byte (1)  header words (4 each)  data
@@ -21,14 +21,14 @@ There is no checksum. Every size is checked before it is used, but a flipped bit
 not noticed, and reading on after damage is a guess: a run of plausible PUTs. Reader files are
 never searched, since a wrong head would skip unread items.
 
-The whole contract, with limits and errors: docs/formats/kestrel.md.
-
-Seals of kestrel files: a command that libkestrel does not know and steps over by its sizes.
+Seals (seals.py) are a command that libkestrel does not know and skips by its sizes.
 
     75 | "JMS" kind | u32 stamp | u64 begin | u32 CRC          command 7, five header words, no data
-    \\__ the same __/
+    \__ the same __/
 
-They stand in writer and in reader files. All numbers are little endian.
+Both kinds of file have them.
+
+The whole contract, with limits and errors: docs/formats/kestrel.md.
 """
 
 from __future__ import annotations
