@@ -8,6 +8,7 @@ Some logs are damaged, some are those of the original programs.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -43,11 +44,12 @@ from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import depth
 from journeyman.spark.lake import gold, silver, upkeep
 from journeyman.spark.lake.ingest import ingest
-from journeyman.spark.lake.layout import HOUR_NS, PERCENTILES
+from journeyman.spark.lake.layout import HOUR_NS, PERCENTILES, TABLES
 from journeyman.spark.lake.small_files import stage_rows
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake
 from journeyman.spark.redrive import SentMark, selection_of_lake
 from journeyman.spark.report.lake import report_of_lake
+from journeyman.spark.sql import LogTables
 from tests.support import cli_commands
 from tests.support.golden_logs import DATA
 from tests.support.report_counts import Try, count_workq, count_ztick, percentile
@@ -528,6 +530,17 @@ def test_other_tools_read_the_tables(spark, world):
         table.schema.field("ready_at").type
         == ds.dataset(files.split("*")[0]).schema.field("ready_at").type
     )
+
+
+def test_every_example_query_has_an_answer(spark, world):
+    page = (Path(__file__).parents[2] / "docs" / "lake.md").read_text()
+    queries = re.findall(r"^    (SELECT .*)$", page, re.MULTILINE)
+    tables = LogTables(spark, {}, world.lake)
+    assert len(queries) == len(tables.names) == len(TABLES)
+    answers = {q.split("FROM ")[1].split()[0]: tables.query(q).collect() for q in queries}
+    assert answers.keys() == set(tables.names)
+    of_others = {"jobs", "runs", "depth_hourly", "reader_lag_hourly"}  # other days, names, counts
+    assert {table for table, rows in answers.items() if not rows} <= of_others
 
 
 def test_the_notebook_shows_the_week_of_the_lake(world, monkeypatch):

@@ -78,6 +78,33 @@ def test_the_last_plan_of_a_job_stands_and_those_before_it_are_replanned():
     assert folding.jobs_of(found).num_rows == len({job for job, *_ in expected})
 
 
+def test_retries_of_an_occurrence_are_attempts_of_it_one_after_another():
+    keys = ["t@2026-11-17T02:00:00+01:00", "u@2026-11-17T02:00:00+01:00"]
+    listed = [  # key, planned for, attempt of that plan, position of the plan
+        (keys[0], 300, 1, 9),  # a retry
+        (keys[1], 100, 1, 2),
+        (keys[0], 100, 2, 1),  # cut off and run again
+        (keys[0], 100, 1, 1),
+        (keys[0], 200, 1, 5),  # a retry
+        ("no occurrence", 100, 1, 3),
+    ]
+    rows = pa.Table.from_pylist(
+        [
+            {"_log": "a|/log", "dialect": "ztick", "key": key, "ready_ns": ready, "life": None}
+            | {"attempt": attempt, "position": position, "outcome": "failed"}
+            for key, ready, attempt, position in listed
+        ]
+    )
+    found = folding.firings_of(folding.silver_attempts(rows)).to_pylist()
+    assert [(row["key"], row["ready_ns"], row["attempt"]) for row in found] == [
+        (keys[0], 300, 4),
+        (keys[1], 100, 1),
+        (keys[0], 100, 2),
+        (keys[0], 100, 1),
+        (keys[0], 200, 3),
+    ]
+
+
 @pytest.mark.parametrize("most", [50, 2**61])
 def test_percentiles_are_those_of_a_sorted_list(most):
     """Lengths that fit into one number with their group, and lengths that do not."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from datetime import date
 from pathlib import Path
@@ -24,7 +25,7 @@ from journeyman.logs.kestrel.checkpoints import Checkpoints
 from journeyman.logs.ztick.run_history import RunLine, encode_run
 from journeyman.spark.lake import storage
 from journeyman.spark.lake.bronze import LakeSource, _together, store_new
-from journeyman.spark.lake.ingest import refresh
+from journeyman.spark.lake.ingest import LogsLeftOut, _one_round, refresh
 from journeyman.spark.lake.layout import TABLES
 from journeyman.spark.lake.small_files import stage_rows, store_readers, store_runs
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake, vacuum
@@ -255,6 +256,41 @@ def test_bronze_is_stored_once_wherever_an_ingest_is_cut_off(tmp_path, monkeypat
     stored = read_table(f"{lake_path}/bronze/workq").sort_by("_position")
     assert stored["job_id"].to_pylist() == [record.job_id for record in records]
     assert steps > 8
+
+
+def test_logs_that_cannot_be_read_do_not_keep_others_out(tmp_path):
+    """A pipe in the place of a file: of a log, of the runs beside one, of a reader."""
+    for name in ("good", "bad"):
+        (tmp_path / name).mkdir()
+        data = workq.HEADER + workq.CODEC.encode(added(1))
+        (tmp_path / name / "000000001.log").write_bytes(data)
+    os.mkfifo(tmp_path / "bad" / "000000002.log")
+    schedule = tmp_path / "logfile"
+    schedule.write_bytes(ztick.CODEC.encode(ztick.JobSet("a", 1, ztick.Status.PLANNED)))
+    (tmp_path / "logfile.runs").mkdir()
+    os.mkfifo(tmp_path / "logfile.runs" / "1.jsonl")
+    (tmp_path / "fanout").mkdir()
+    (tmp_path / "fanout" / "q.100").write_bytes(
+        kestrel.WRITER.header + kestrel.WRITER.encode(kestrel.ItemPut(1, 1_000, None, 0, b"x"))
+    )
+    os.mkfifo(tmp_path / "fanout" / "q.read.r")
+    sources = [
+        LakeSource("workq", str(tmp_path / "bad"), "a"),
+        LakeSource("workq", str(tmp_path / "good"), "b"),
+        LakeSource("ztick", str(schedule), "c"),
+        LakeSource("kestrel", str(tmp_path / "fanout"), "d"),
+    ]
+    with change_lake(str(tmp_path / "lake")) as lake:
+        done, reasons = _one_round(cast("Any", None), lake, sources, None)
+    assert set(reasons) == {str(tmp_path / name) for name in ("bad", "logfile", "fanout")}
+    said = str(LogsLeftOut(reasons, done))
+    assert f"{tmp_path}/bad was left out: not a regular file; move it away: {tmp_path}/bad" in said
+    assert f"{tmp_path}/logfile.runs/1.jsonl: not a regular file" in said
+    assert f"{tmp_path}/fanout/q.read.r: not a regular file" in said
+    assert set(done.files) == {"bronze/workq", "bronze/ztick", "bronze/plans", "bronze/kestrel"}
+    for table, host in (("jobs", ["b", "c"]), ("items", ["d"])):
+        stored = read_table(f"{tmp_path}/lake/silver/{table}")
+        assert sorted(map(str, stored["host"].to_pylist())) == host
 
 
 def test_parts_of_logs_share_tasks_of_about_the_same_size():

@@ -61,7 +61,7 @@ def test_what_cannot_be_done_is_said(tmp_path, arguments, said):
 
 
 def test_a_month_of_gold_goes_when_its_last_day_is_old():
-    assert days_of("month=2026-02/host=a/1.parquet") == ("2026-02-01", "2026-02-31")
+    assert days_of("month=2026-02/host=a/1.parquet") == ("2026-02-01", "2026-02-28")
     assert TABLES["gold/latency_daily"].partitions == ("month", "host")
 
 

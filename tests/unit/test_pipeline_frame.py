@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -202,3 +203,31 @@ def test_small_is_what_is_quickly_read(tmp_path):
 def test_what_cannot_be_measured_is_not_small():
     assert not is_small(["s3://bucket/logs"])
     assert not is_small([])
+
+
+def test_what_cannot_be_looked_at_does_not_keep_other_logs_from_being_found(tmp_path):
+    data = tmp_path / "data"  # of a server
+    write_ztick(data / "schedule.log", job("a", 1))
+    write_workq(data / "workq", [added(1)])
+    os.mkfifo(data / "workq" / "000000002.log")
+    tree = tmp_path / "tree"
+    write_workq(tree / "host=a", [added(1)])
+    write_workq(tree / "host=b", [added(1)])
+    os.mkfifo(tree / "host=b" / "000000002.log")
+    missing = str(tmp_path / "missing")
+    paths = [str(data), str(tree), missing]
+
+    unreadable: list[str] = []
+    found = logs_by_dialect(paths, unreadable=unreadable)
+
+    assert found == {"ztick": [f"{data}/schedule.log"], "workq": [f"{tree}/host=a"]}
+    assert [said.partition(str(tmp_path))[2] for said in unreadable] == [
+        "/data/workq/000000002.log",
+        "/tree/host=b/000000002.log",
+        "/missing",
+    ]
+    assert all(said.startswith("left out: ") for said in unreadable)
+    with pytest.raises(OSError, match="not a regular file"):
+        logs_by_dialect(paths)
+    with pytest.raises(FileNotFoundError):  # nothing is left
+        logs_by_dialect([missing], unreadable=[])

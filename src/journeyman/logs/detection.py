@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from journeyman.data_directory import (
@@ -88,11 +88,28 @@ def ztick_files(disk: Disk, active: str) -> list[str]:
 
 
 class LogFinder:
-    """Looks for logs on a disk; ``warn`` is called for journals that only an import can read."""
+    """Looks for logs on a disk; ``warn`` is called for journals that only an import can read.
 
-    def __init__(self, disk: Disk, warn: Callable[[str], None]) -> None:
+    ``errors`` takes what keeps one of several logs from being looked at; without it, that is
+    raised.
+    """
+
+    def __init__(
+        self, disk: Disk, warn: Callable[[str], None], errors: list[OSError] | None = None
+    ) -> None:
         self._disk = disk
         self._warn = warn
+        self._errors = errors
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Around what is done for one log of several."""
+        try:
+            yield
+        except OSError as error:
+            if self._errors is None:
+                raise
+            self._errors.append(error)
 
     def find(
         self, paths: Sequence[str], *, dialect: str | None = None, queue: str | None = None
@@ -220,13 +237,14 @@ class LogFinder:
         return [*schedule, *workq, *kestrel, *ledger]
 
     def _subdirectory(self, path: str, dialect: str) -> list[Log]:
-        if not self._disk.is_dir(path):
-            return []
-        names, old = _names_in(self._disk, path)
-        if dialect in self._dialects(path, names):
-            return self._in_directory(path, dialect, None)
-        if old and dialect == KESTREL:
-            self._warn(_old_journal_words(", ".join(old), path))
+        with self.noting():
+            if not self._disk.is_dir(path):
+                return []
+            names, old = _names_in(self._disk, path)
+            if dialect in self._dialects(path, names):
+                return self._in_directory(path, dialect, None)
+            if old and dialect == KESTREL:
+                self._warn(_old_journal_words(", ".join(old), path))
         return []
 
     def _only_dialect(self, path: str, names: list[str]) -> str:

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import socket
+from typing import TYPE_CHECKING
 
 import click
 
+from journeyman.cli.errors import warn
 from journeyman.cli.output import FiniteRange, counted
 from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
 from journeyman.cli.pipeline.session_options import (
@@ -17,7 +19,10 @@ from journeyman.cli.pipeline.session_options import (
     session_options,
 )
 from journeyman.clock import SystemClock
-from journeyman.errors import UsageError
+from journeyman.errors import JourneymanError, UsageError
+
+if TYPE_CHECKING:
+    from journeyman.spark.lake.ingest import Ingested
 
 ACTIONS = ("tables", "forget", "retain", "optimize")
 
@@ -66,24 +71,38 @@ def ingest(
     """
     if options.output is not None or options.explain:
         raise UsageError("ingest writes to the lake: leave --output and --explain out")
-    found = logs_by_dialect(logs, dialect, ledger=True)
+    unreadable: list[str] = []
+    found = logs_by_dialect(logs, dialect, ledger=True, unreadable=unreadable)
     with pipeline_session(options, logs) as spark:
+        from journeyman.spark.lake.ingest import LogsLeftOut
         from journeyman.spark.lake.ingest import ingest as ingest_logs
 
-        def wait() -> bool:
+        def wait(left_out: LogsLeftOut | None) -> bool:
+            if left_out is not None:
+                warn(str(left_out))
             SystemClock().sleep(every)
             return True
 
-        done = ingest_logs(
-            spark,
-            lake,
-            found,
-            host=host or socket.gethostname(),
-            format_=format_,
-            payloads=payloads,
-            run_directory=runs,
-            follow=wait if follow else None,
-        )
+        try:
+            done = ingest_logs(
+                spark,
+                lake,
+                found,
+                host=host or socket.gethostname(),
+                format_=format_,
+                payloads=payloads,
+                run_directory=runs,
+                follow=wait if follow else None,
+            )
+        except LogsLeftOut as error:
+            done = error.done
+            unreadable.append(str(error))
+    _tell(lake, done)
+    if unreadable:
+        raise JourneymanError("; ".join(unreadable))
+
+
+def _tell(lake: str, done: Ingested) -> None:
     tables = ", ".join(table.partition("/")[2] for table in done.files)
     news = f"new records of {tables}" if tables else "nothing new"
     click.echo(f"{lake}: {news}; {counted(done.commit, 'commit')}")

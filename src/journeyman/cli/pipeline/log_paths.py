@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import click
 
-from journeyman.cli.errors import warn
+from journeyman.cli.errors import sentence, warn
 from journeyman.disk import Disk, RealDisk
 from journeyman.errors import UsageError
 from journeyman.logs.catalog import LEDGER, ZTICK, Log
@@ -51,22 +51,32 @@ def logs_or_lake(
 
 
 def logs_by_dialect(
-    paths: Sequence[str], dialect: str | None = None, *, ledger: bool = False
+    paths: Sequence[str],
+    dialect: str | None = None,
+    *,
+    ledger: bool = False,
+    unreadable: list[str] | None = None,
 ) -> dict[str, list[str]]:
     """The paths to read, by dialect. Raises UsageError when there is no log at one of them.
 
-    A ledger says more about the logs beside it; only ``ledger`` wants it for itself.
+    A ledger says more about the logs beside it; only ``ledger`` wants it for itself. What cannot
+    be looked at goes to ``unreadable``, if that is given and anything else was found.
     """
     if dialect is not None:
         return {dialect: list(paths)}
     found: dict[str, list[str]] = {}
     disk = RealDisk()
+    errors: list[OSError] = []
     for path in paths:
-        for log in _logs_at(disk, path):
+        for log in _logs_at(disk, path, None if unreadable is None else errors):
             if log.dialect == LEDGER and not ledger:
                 continue
             places = found.setdefault(log.dialect, [])
             places += [place for place in _places(log) if place not in places]
+    if errors and not found:
+        raise errors[0]
+    if unreadable is not None:
+        unreadable += [f"left out: {sentence(error)}" for error in errors]
     if not found:
         raise UsageError(f"only a ledger at {', '.join(paths)}: `journeyman dump` shows it")
     return found
@@ -83,16 +93,19 @@ def is_small(paths: Iterable[str], most_bytes: int = SMALL_BYTES) -> bool:
     return total > 0
 
 
-def _logs_at(disk: Disk, path: str) -> Iterator[Log]:
+def _logs_at(disk: Disk, path: str, errors: list[OSError] | None = None) -> Iterator[Log]:
+    """``errors`` takes what cannot be looked at; without it, that is raised."""
     if "://" in path:
         raise UsageError(f"{path} is not a local path: say what it holds with --dialect")
-    finder = LogFinder(disk, warn)
-    nothing = True
+    finder = LogFinder(disk, warn, errors)
+    nothing, known = True, len(errors or ())
     for each in _expanded(path):
-        logs = list(_below(disk, finder, each)) if disk.is_dir(each) else finder.find([each])
+        logs = []
+        with finder.noting():
+            logs = list(_below(disk, finder, each)) if disk.is_dir(each) else finder.find([each])
         nothing = nothing and not logs
         yield from logs
-    if nothing:
+    if nothing and len(errors or ()) == known:
         raise UsageError(f"no log of any dialect at {path}: give a log, or a directory of logs")
 
 
@@ -114,7 +127,8 @@ def _below(disk: Disk, finder: LogFinder, path: str) -> Iterator[Log]:
     for name in disk.list_dir(path):
         inner = posixpath.join(path, name)
         if disk.is_dir(inner) and not name.startswith(_NOT_LOGS) and name != _QUARANTINE:
-            yield from _below(disk, finder, inner)
+            with finder.noting():
+                yield from list(_below(disk, finder, inner))
 
 
 def _places(log: Log) -> list[str]:

@@ -20,6 +20,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -27,13 +28,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadMaxBytes
 from pyspark.sql.types import StructType
 
 from journeyman.clock import SystemClock
-from journeyman.errors import UsageError
+from journeyman.errors import JourneymanError, UsageError
+from journeyman.logs.catalog import Log
 from journeyman.spark.files import absolute, find_logs
 from journeyman.spark.lake.columns import AnyColumn
 from journeyman.spark.lake.folding import PLANNED_COLUMNS, ZtickPlans
@@ -69,6 +73,7 @@ _MADE_SCHEMA = pa.schema([("table", pa.string()), ("file", pa.string())])
 PLANS_TABLE = "bronze/plans"
 PLANS_GROUP_ROWS = 64 * 1024  # in the order of hashes, so a few jobs are in few row groups
 
+UNREADABLE = (OSError, JourneymanError, PySparkException, Py4JError)
 Made = tuple[str, str]  # a table, and the name of a file below its directory
 
 
@@ -83,7 +88,9 @@ class LakeSource:
 
     def check_hosts(self) -> None:
         """Raises UsageError for a host whose name cannot be a directory everywhere."""
-        logs = find_logs(SourceOptions.parse(self.dialect, self.options))
+        logs: list[Log] = []
+        with suppress(OSError):  # said once it is to be read
+            logs = find_logs(SourceOptions.parse(self.dialect, self.options))
         for host in {self.host, *(dict(log.partitions).get("host") or self.host for log in logs)}:
             if _HOST.fullmatch(host) is None:
                 raise UsageError(
@@ -106,10 +113,13 @@ class LakeSource:
         return f"bronze/{self.dialect}"
 
 
-def store_new(spark: SparkSession, lake: Lake, sources: Sequence[LakeSource]) -> None:
+def store_new(
+    spark: SparkSession, lake: Lake, sources: Sequence[LakeSource]
+) -> dict[LakeSource, Exception]:
     """Every record that is in the logs now and not in the lake, a batch of each at a time.
 
-    To find where new entries end keeps one core busy: meanwhile tasks of other logs run.
+    To find where new entries end keeps one core busy: meanwhile tasks of other logs run. Logs that
+    cannot be read do not keep the others out of the lake: the answer says why.
     """
     add_plans(lake)
     feeds = [Feed(spark, lake, source) for source in sources]
@@ -122,10 +132,14 @@ def store_new(spark: SparkSession, lake: Lake, sources: Sequence[LakeSource]) ->
                 feed.commit()
     for feed in feeds:
         register_stream(StreamOffset.from_json(feed.end), feed.who)
+    return {feed.source: feed.error for feed in feeds if feed.error is not None}
 
 
 class Feed:
-    """What comes of one source: ``staged`` and ``end`` are those of the last batch."""
+    """What comes of one source: ``staged`` and ``end`` are those of the last batch.
+
+    ``error`` is why no more can come.
+    """
 
     def __init__(self, spark: SparkSession, lake: Lake, source: LakeSource) -> None:
         self._spark, self._lake, self.source = spark, lake, source
@@ -135,15 +149,23 @@ class Feed:
         self._reader.prepareForTriggerAvailableNow()
         self.end = lake.state.offsets.get(source.stream) or _beginning(lake, source)
         self.staged: list[Staged] = []
+        self.error: Exception | None = None
 
     def stage(self) -> bool:
-        """Stage what comes next; False if there is nothing."""
+        """Stage what comes next; False if there is nothing, or it cannot be read."""
         begin, self.staged = self.end, []
-        self.end = self._reader.latestOffset(begin, ReadMaxBytes(_BATCH_BYTES))
-        if self.end == begin:
+        if self.error is not None:
             return False
-        parts = self._reader.partitions(begin, self.end)
-        self.staged = _stage(self._spark, self._lake, self.source, parts)
+        try:
+            end = self._reader.latestOffset(begin, ReadMaxBytes(_BATCH_BYTES))
+            if end == begin:
+                return False
+            parts = self._reader.partitions(begin, end)
+            self.staged = _stage(self._spark, self._lake, self.source, parts)
+        except UNREADABLE as error:
+            self.error = error
+            return False
+        self.end = end
         return True
 
     def commit(self) -> None:

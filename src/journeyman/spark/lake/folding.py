@@ -235,18 +235,10 @@ def jobs_of(attempts: pa.Table) -> pa.Table:
     """One row a job; ``attempts`` has all rows of each."""
     if attempts.num_rows == 0:
         return shaped({"key": attempts["key"]}, "silver/jobs")
-    codes = {
-        name: text_of(attempts[name]).dictionary_encode().indices.to_numpy() for name in _JOB[:3]
-    }
-    codes["key"] = KeyTable().numbers_of(*text_in(text_of(attempts["key"])))
-    codes["life"] = filled(attempts["life"], 1)
-    times = {name: ns_in(attempts[name]) for name in MOMENTS}
-    ready = np.where(times["ready_ns"] == NO_TIME, 0, times["ready_ns"])
-    last = (attempts["attempt"].to_numpy(), ready, filled(attempts["position"], -1))
-    order = np.lexsort((*last, *reversed(codes.values())))
-    begins = begins_of([column[order] for column in codes.values()])
+    lives = filled(attempts["life"], 1)
+    order, begins = _jobs_in_order(attempts, lives)
     ends = np.append(begins[1:], len(order)) - 1
-    times = {name: column[order] for name, column in times.items()}
+    times = {name: ns_in(attempts[name])[order] for name in MOMENTS}
     failed = is_one_of(attempts["outcome"], FAILURES)[order]
     lasts = taken(attempts, order[ends])
     created = np.where(times["created_ns"] == NO_TIME, _MAX_NS, times["created_ns"])
@@ -262,7 +254,7 @@ def jobs_of(attempts: pa.Table) -> pa.Table:
     return shaped(
         {
             **{name: lasts[name] for name in (*_JOB, "queue")},
-            "life": pa.array(codes["life"][order[ends]]),
+            "life": pa.array(lives[order[ends]]),
             "status": lasts["outcome"],
             "attempts": pa.array(np.add.reduceat(started, begins)),
             "failures": pa.array(np.add.reduceat(failed.astype(np.int64), begins)),
@@ -273,16 +265,38 @@ def jobs_of(attempts: pa.Table) -> pa.Table:
     )
 
 
+def _jobs_in_order(attempts: pa.Table, lives: Ints) -> tuple[Ints, Ints]:
+    """The rows job by job, as they came; and where in that order another job begins."""
+    codes = [text_of(attempts[name]).dictionary_encode().indices.to_numpy() for name in _JOB[:3]]
+    codes += [KeyTable().numbers_of(*text_in(text_of(attempts["key"]))), lives]
+    ready = ns_in(attempts["ready_ns"])
+    ready = np.where(ready == NO_TIME, 0, ready)
+    last = (attempts["attempt"].to_numpy(), ready, filled(attempts["position"], -1))
+    order = np.lexsort((*last, *reversed(codes)))
+    return order, begins_of([column[order] for column in codes])
+
+
 def firings_of(attempts: pa.Table) -> pa.Table:
-    """The rows of occurrences of timetables; their identifiers say so (docs/timetables.md)."""
+    """The rows of occurrences of timetables; their identifiers say so (docs/timetables.md).
+
+    A retry is another plan, with attempts of its own: those of an occurrence are counted on.
+    """
     maybe = np.asarray(pc.match_substring(text_of(attempts["key"]), "@"))
     rows = where(attempts, maybe & is_one_of(attempts["dialect"], ["ztick"]))
     fired = pc.extract_regex(text_of(rows["key"]), _OCCURRENCE)
     mask = np.asarray(fired.is_valid())
     fired, rows = fired.filter(pa.array(mask)), rows.filter(pa.array(mask))
     parts = {name: pc.struct_field(fired, name) for name in ("timetable", "occurrence")}
+    order, begins = _jobs_in_order(rows, np.zeros(rows.num_rows, np.int64))
+    numbers = np.arange(1, len(order) + 1)
+    lengths = np.diff(begins, append=len(order))
+    attempt = np.empty(len(order), np.int64)
+    attempt[order] = numbers - np.repeat(begins, lengths)
     columns = {name: rows[name] for name in rows.column_names}
-    return shaped({**columns, **parts, "lateness_s": rows["wait_s"]}, "silver/timetable_firings")
+    return shaped(
+        {**columns, **parts, "attempt": pa.array(attempt), "lateness_s": rows["wait_s"]},
+        "silver/timetable_firings",
+    )
 
 
 def runs_of(lines: pa.Table) -> pa.Table:

@@ -12,6 +12,7 @@ import hashlib
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -24,6 +25,7 @@ import pyarrow.dataset as ds
 
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk, open_regular
+from journeyman.errors import LogError
 from journeyman.folds.kestrel import Reader, fold_reader, open_queue
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import READER
@@ -51,7 +53,9 @@ def store_runs(lake: Lake, source: LakeSource, elsewhere: str | None = None) -> 
         directory = elsewhere or log.name + DIRECTORY_SUFFIX
         if "://" in directory or not os.path.isdir(directory):
             continue
-        paths = [posixpath.join(directory, name) for name in history_files(os.listdir(directory))]
+        with _reading(directory):
+            names = history_files(os.listdir(directory))
+        paths = [posixpath.join(directory, name) for name in names]
         for path in paths:
             while _store_lines(lake, log.name, host, path):
                 pass
@@ -62,11 +66,23 @@ def store_runs(lake: Lake, source: LakeSource, elsewhere: str | None = None) -> 
             register(RealDisk(), directory, holder, who, SystemClock().now_ns(), {"": done})
 
 
+class UnreadableFile(LogError):
+    """A file beside a log cannot be read."""
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UnreadableFile(error.filename or path, error.strerror or str(error)) from error
+
+
 def _store_lines(lake: Lake, log: str, host: str, path: str) -> bool:
     """Store some lines of a file; False if there are no more."""
     known = f"{host}{BETWEEN}{path}"
     begin = lake.state.runs.get(known, 0)
-    with open(path, "rb", opener=open_regular) as file:
+    with _reading(path), open(path, "rb", opener=open_regular) as file:
         file.seek(begin)
         data = file.read(_RUNS_BYTES)
     end = data.rfind(b"\n") + 1
@@ -118,7 +134,8 @@ def store_readers(lake: Lake, source: LakeSource) -> bool:
     How far they are behind is counted over the items of the lake, which must be up to date.
     """
     assert source.dialect == KESTREL
-    logs = find_logs(SourceOptions.parse(KESTREL, {"path": absolute(source.path)}))
+    with _reading(source.path):
+        logs = find_logs(SourceOptions.parse(KESTREL, {"path": absolute(source.path)}))
     files = [(file.path, file.size, file.modified_ns) for log in logs for file in log.files]
     looks = hashlib.sha256(repr(sorted(files, key=str)).encode()).hexdigest()
     if lake.state.readers.get(source.stream) == looks:
@@ -183,8 +200,9 @@ class _Behind:
 def _checkpoint(path: str, name: str) -> Reader | None:
     """None if it cannot be trusted."""
     filesystem = filesystem_of(path)
-    file = filesystem.find(path)
-    data = filesystem.read_at(path, 0, 0 if file is None else file.size)
+    with _reading(path):
+        file = filesystem.find(path)
+        data = filesystem.read_at(path, 0, 0 if file is None else file.size)
     items = list(read_file(READER, data))
     damages = [each for each in items if isinstance(each, Damage)]
     if not all(each.kind == "padding" and each.offset > 0 for each in damages):

@@ -20,6 +20,7 @@ One process changes a lake at a time (_lake/lock). Paths are local, or a mounted
 
 from __future__ import annotations
 
+import calendar
 import json
 import os
 import posixpath
@@ -465,4 +466,6 @@ def days_of(file: str) -> tuple[str, str]:
     values = partition_values(file)
     if "date" in values:
         return values["date"], values["date"]
-    return f"{values['month']}-01", f"{values['month']}-31"
+    year, month = map(int, values["month"].split("-"))
+    _, last = calendar.monthrange(year, month)
+    return f"{values['month']}-01", f"{values['month']}-{last}"
