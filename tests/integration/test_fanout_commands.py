@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES, SEAL_BYTES
+from journeyman.servers.kestrel.metrics import VERSION
 from journeyman.servers.kestrel.service import ITEM_OVERHEAD_BYTES
-from journeyman.servers.kestrel.stats import VERSION
 from tests.support.servers.fanout_process import FanOutClient, FanOutProcess
 
 CONFIG = """

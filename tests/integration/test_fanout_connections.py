@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.servers.kestrel import stats as facts
+from journeyman.servers.kestrel import metrics as facts
 from journeyman.units import MIB
 from tests.support.servers.fanout_process import FanOutClient, FanOutProcess
 

@@ -11,7 +11,7 @@ import pytest
 from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheClientError, MemcacheServerError, MemcacheUnknownError
 
-from journeyman.servers.kestrel.stats import VERSION
+from journeyman.servers.kestrel.metrics import VERSION
 from tests.support.servers.fanout_process import FanOutProcess
 
 

@@ -13,7 +13,7 @@ from queue import Queue
 
 import pytest
 
-from journeyman.servers.core.service_manager import ServiceManager
+from journeyman.servers.core.server_log import ServiceManager
 from tests.support.servers.schedule_process import ScheduleProcess
 
 PATIENCE_S = 60.0

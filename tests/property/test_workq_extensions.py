@@ -20,9 +20,8 @@ from journeyman.folds import ledger as ledger_fold
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.workq.commands import NO_LIMITS, InspectJob, Limits
 from journeyman.protocols.workq.replies import Reply, id_text
-from journeyman.servers.workq.completed import CompletedJobs
-from journeyman.servers.workq.store import StoreRecorder
-from journeyman.servers.workq.store_loading import load_store
+from journeyman.servers.workq.store import CompletedJobs, StoreRecorder
+from journeyman.servers.workq.store_persistence import load_store
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from journeyman.storage.folded import folded_ledger

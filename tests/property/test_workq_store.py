@@ -31,10 +31,8 @@ from journeyman.folds.keyspace import (
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.workq import Record
 from journeyman.protocols.workq.commands import InspectJob
-from journeyman.servers.workq.completed import CompletedJobs
-from journeyman.servers.workq.store import StoreRecorder
-from journeyman.servers.workq.store_loading import load_store
-from journeyman.servers.workq.store_persistence import Retention
+from journeyman.servers.workq.store import CompletedJobs, StoreRecorder
+from journeyman.servers.workq.store_persistence import Retention, load_store
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from tests.support.effort import cases

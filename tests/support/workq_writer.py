@@ -14,9 +14,8 @@ from journeyman.formats.workq import CODEC, Command, NewerCommand, Record
 from journeyman.protocols.workq.commands import Add
 from journeyman.protocols.workq.replies import Leased, Reply
 from journeyman.servers.core.group_commit import Wait
-from journeyman.servers.workq.completed import CompletedJobs
-from journeyman.servers.workq.store import StoreRecorder
-from journeyman.servers.workq.store_loading import load_store
+from journeyman.servers.workq.store import CompletedJobs, StoreRecorder
+from journeyman.servers.workq.store_persistence import load_store
 from journeyman.servers.workq.writer import LogRecorder, WorkqWriter
 from journeyman.storage import Storage
 from journeyman.testing import ManualClock

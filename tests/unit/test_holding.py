@@ -8,8 +8,8 @@ from journeyman.config.settings import LakeSettings
 from journeyman.formats.ztick import JobSet, Status
 from journeyman.logs.holders import register
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.servers.core.holding import LogHolders
 from journeyman.servers.core.server_log import ServerLog
+from journeyman.servers.process import LogHolders
 from journeyman.testing import ManualClock, SimulatedDisk
 
 PATH = "/data/schedule.log"

@@ -57,8 +57,8 @@ from journeyman.protocols.ztick.commands import (
     Stat,
 )
 from journeyman.protocols.ztick.replies import Metrics
-from journeyman.servers.core.holding import LogHolders
 from journeyman.servers.kestrel.metrics import KestrelMetrics
+from journeyman.servers.process import LogHolders
 from journeyman.servers.telemetry.metrics import (
     BOUNDS_MS,
     Family,

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from journeyman.servers.core.service import RECHECK_S, SPARE_PART, Ticker
-from journeyman.servers.core.upkeep import delay_to_second
+from journeyman.servers.core.shared import delay_to_second
 from journeyman.testing import ManualClock
 
 S = 1_000_000_000

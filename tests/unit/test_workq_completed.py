@@ -40,7 +40,7 @@ from journeyman.protocols.workq.replies import (
     Finished,
     LeasedJobs,
 )
-from journeyman.servers.workq import completed as completed_jobs
+from journeyman.servers.workq import store as completed_jobs
 from journeyman.storage import Storage
 from journeyman.storage.folded import folded_ledger
 from journeyman.storage.memory import MemoryBackend

@@ -11,8 +11,8 @@ from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.protocols.workq.commands import Add, Complete, Delete, Fail, Lease
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.workq import events
-from journeyman.servers.workq.events import JobEvents
+from journeyman.servers.workq import service
+from journeyman.servers.workq.service import JobEvents
 from journeyman.testing import ManualClock
 
 NS = 10**9
@@ -59,7 +59,7 @@ def test_every_end_is_told_once():
 
 
 def test_what_cannot_be_put_is_dropped_and_reported_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(events, "MAX_WAITING", 2)
+    monkeypatch.setattr(service, "MAX_WAITING", 2)
     said: list[str] = []
 
     async def main() -> None:

@@ -31,24 +31,25 @@ from journeyman.protocols.workq.commands import (
 )
 from journeyman.protocols.workq.replies import NOT_FOUND, Finished, JobList
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.workq import completed as completed_jobs_module
 from journeyman.servers.workq import store
+from journeyman.servers.workq import store as completed_jobs_module
 from journeyman.servers.workq import store_persistence as workq_retention
-from journeyman.servers.workq.completed import (
+from journeyman.servers.workq.persistence import PersistenceContext
+from journeyman.servers.workq.store import (
     CompletedJobs,
+    StoreRecorder,
     completed_jobs,
     merged,
     shows_completed,
 )
-from journeyman.servers.workq.persistence import PersistenceContext
-from journeyman.servers.workq.store import StoreRecorder
-from journeyman.servers.workq.store_loading import LoadedStore, load_store
 from journeyman.servers.workq.store_persistence import (
     PROMOTE_S,
     SWEEP_S,
+    LoadedStore,
     Retention,
     StoreUpkeep,
     Swept,
+    load_store,
 )
 from journeyman.storage import Storage
 from journeyman.storage.memory import MemoryBackend

@@ -1,12 +1,21 @@
-"""The server's process: event loop, signals, exit code.
+"""The server's process: the services put together, event loop, signals, exit code.
 
-    READY=1           to systemd, when every port is open (see core/service_manager.py)
-    SIGHUP            read tokens, certificate and log level again (see access.py)
+    READY=1           to systemd, when every port is open (see core/server_log.py)
+    SIGHUP            read tokens, certificate and log level again (see core/access.py)
     SIGTERM, SIGINT   stop in order (see core/service.py), exit 0
     a second one      stop at once: what still runs is killed, the log is synced, exit 1
     the log failed    no more answers, exit 1 with the reason
 
 Errors at the start are raised, for the command line to word.
+
+The services know neither signals nor the machine: journeyman.testing.simulation runs the same
+Assembly on a simulated one.
+
+    ServiceContext --> WorkqServer, KestrelServer --add, put--> the runner --> ZtickServer
+
+    start    the others first: the schedule may have something for them at once. If one cannot
+             start, those before it are closed again
+    stop     all close together; the logs of the others last, for what runs still add
 """
 
 from __future__ import annotations
@@ -14,27 +23,32 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import posixpath
 import signal
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Any, TextIO
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, ExitStack
+from typing import Any, TextIO, TypeAlias
 
-from journeyman.clock import SystemClock
+from journeyman.clock import Clock, SystemClock
 from journeyman.config import Configuration
+from journeyman.config.settings import LakeSettings
+from journeyman.disk import Disk
 from journeyman.errors import JourneymanError
+from journeyman.logs.holders import Holders, LetGo
 from journeyman.runners import RunnerSet
-from journeyman.servers.assembly import Assembly
+from journeyman.runners.contract import AnyRunner
+from journeyman.runners.queues import AddsWork, PutsItems
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.bulk_child import dismiss
-from journeyman.servers.core.holding import LogHolders
 from journeyman.servers.core.ledger import Ledger, open_ledger
-from journeyman.servers.core.server_log import LineThread, ServerLog
+from journeyman.servers.core.server_log import LineThread, ServerLog, ServiceManager
 from journeyman.servers.core.service import ServiceContext
-from journeyman.servers.core.service_manager import ServiceManager
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.core.store import is_store_used
+from journeyman.servers.core.store import is_store_used, take_store, watch_store
+from journeyman.servers.kestrel.service import KestrelServer
 from journeyman.servers.preflight import (
     check,
     files_for_connections,
@@ -43,9 +57,18 @@ from journeyman.servers.preflight import (
     prepare_data_directory,
     watch_connections,
 )
-from journeyman.servers.standby import take_store, watch_store
-from journeyman.servers.telemetry.metrics import MeasuredDisk, places_of
+from journeyman.servers.telemetry.metrics import (
+    Family,
+    MeasuredDisk,
+    Point,
+    counter,
+    gauge,
+    places_of,
+)
+from journeyman.servers.workq.service import WorkqServer
+from journeyman.servers.ztick.service import ZtickServer
 from journeyman.storage import Storage
+from journeyman.units import DAY_MS, NS_PER_MS
 
 CLEAN, FORCED = 0, 1
 FILES_IN_RESERVE = 16  # for the logs alone: rotation, compaction, checkpoints
@@ -56,6 +79,10 @@ SWITCH_INTERVAL_S = 0.0001
 
 # Small steps: a look at half a million new objects, good for bulk work, would be a pause here.
 GC_THRESHOLDS = (10_000, 20, 100)
+
+
+AnyService: TypeAlias = ZtickServer | WorkqServer | KestrelServer
+MakesRunner: TypeAlias = Callable[[AddsWork | None, PutsItems | None], AnyRunner]
 
 
 def run(
@@ -251,3 +278,108 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+class Assembly:
+    """See the module. Made on the event loop that will run it."""
+
+    def __init__(
+        self,
+        context: ServiceContext,
+        make_runner: MakesRunner,
+        *,
+        more_figures: Callable[[], list[Family]] | None = None,
+    ) -> None:
+        """``more_figures`` are shown together with those of the services."""
+        settings = context.settings
+        self.work = work = WorkqServer(context) if settings.workq.enabled else None
+        self.fan_out = fan_out = KestrelServer(context) if settings.kestrel.enabled else None
+        if work is not None and fan_out is not None:
+            work.put_event = fan_out.put
+        runner = make_runner(
+            None if work is None else work.add, None if fan_out is None else fan_out.put
+        )
+        self.schedule = ZtickServer(
+            context, runner, work=work, fan_out=fan_out, more_figures=more_figures
+        )
+        # The work queue first: if it cannot open its store, no port has opened yet.
+        self._others = [each for each in (work, fan_out) if each is not None]
+
+    @property
+    def services(self) -> Mapping[str, AnyService]:
+        """Those that are enabled, by their names in messages."""
+        found: dict[str, AnyService] = {"the schedule": self.schedule}
+        if self.work is not None:
+            found["the work queue"] = self.work
+        if self.fan_out is not None:
+            found["the fan-out queue port"] = self.fan_out
+        return found
+
+    async def start(self) -> None:
+        async with AsyncExitStack() as started:
+            for service in self._others:
+                await service.start()
+                started.push_async_callback(_shut, service)
+            await self.schedule.start()
+            started.pop_all()
+
+    async def stop(self, hurry: asyncio.Event) -> int:
+        """How many runs were cut off; ``hurry`` cuts the waiting for them short."""
+        closing = asyncio.gather(*(service.stop() for service in self._others))
+        cut_off = await self.schedule.stop_all(hurry)
+        await closing
+        for service in self._others:
+            await service.close()
+        return cut_off
+
+
+async def _shut(service: WorkqServer | KestrelServer) -> None:
+    await service.stop()
+    await service.close()
+
+
+class LogHolders:
+    """What a server keeps for streams and lakes (logs/holders.py), as messages and figures.
+
+    ``of_logs`` goes to every log of the process.
+    """
+
+    def __init__(
+        self, settings: LakeSettings, disk: Disk, clock: Clock, messages: ServerLog
+    ) -> None:
+        self._messages = messages
+        self._let_go: Counter[str] = Counter()  # files, by log
+        self.of_logs = Holders(
+            disk,
+            clock,
+            max_bytes=settings.hold_bytes,
+            max_idle_ns=settings.hold_days * DAY_MS * NS_PER_MS,
+            tell=self._tell,
+        )
+
+    def families(self) -> list[Family]:
+        held: Counter[str] = Counter()
+        for (directory, _), size in self.of_logs.held_bytes.copy().items():
+            held[posixpath.basename(directory)] += size
+        return [
+            gauge(
+                "lake.held_bytes",
+                "Bytes of logs kept for streams and lakes that have not read them, by directory.",
+                [Point({"log": log}, size) for log, size in sorted(held.items())],
+            ),
+            counter(
+                "lake.let_go",
+                "Files of logs that changed or went before a stream or a lake had read them.",
+                [Point({"log": log}, n) for log, n in sorted(self._let_go.copy().items())],
+            ),
+        ]
+
+    def _tell(self, let_go: LetGo) -> None:
+        """In the thread that compacts or cleans; messages may come from any."""
+        self._let_go[posixpath.basename(let_go.directory)] += len(let_go.files)
+        self._messages.warn(
+            f"{let_go.who} had not read all that was dropped: {let_go.reason}; "
+            "ingest more often, or raise lake.hold_bytes",
+            directory=let_go.directory,
+            files=", ".join(posixpath.basename(path) for path in let_go.files),
+        )

@@ -270,7 +270,7 @@ class WorkqEngine:
     @property
     def elsewhere(self) -> dict[bytes, tuple[str, int]]:
         """Queue and end of TTL of completed jobs that are not in memory, and that children of the
-        next batch name. The store's side fills it (servers/workq/completed.py)."""
+        next batch name. The store's side fills it (servers/workq/store.py)."""
         return self._state.extensions.elsewhere
 
     def bring(self, job: FoldedJob) -> None:

@@ -1,4 +1,4 @@
-"""What the server says about itself: one line a fact on stderr, for people or for programs.
+"""What the server says about itself: lines on stderr, and its state to the service manager.
 
     2026-03-30T14:00:00.123Z INFO stopped
     {"time":"2026-03-30T14:00:00.123Z","level":"info","message":"stopped"}
@@ -8,15 +8,30 @@
 The thread is there because stderr may be a pipe that is not read: then the queue fills and
 lines are dropped and counted, and the server goes on. A line never holds a line break of its own,
 and the password of a URL is struck out wherever it turns up.
+
+    systemd --NOTIFY_SOCKET, WATCHDOG_USEC--> journeyman serve
+            <--READY=1                        every port is open
+            <--WATCHDOG=1                     the event loop turns; twice per interval
+            <--RELOADING=1, READY=1           SIGHUP
+            <--STOPPING=1
+
+The protocol is that of sd_notify(3): one datagram per message to a Unix socket. Without
+NOTIFY_SOCKET, as in a terminal or a container, nothing is sent. Programs that jobs run must not
+speak for the server, so both variables are taken out of the environment. A message that cannot be
+sent is dropped: the server does not depend on its manager.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import queue
 import re
+import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,7 +40,7 @@ from journeyman.config import LogLevel, MessageFormat
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.sealing import is_in_flight
 from journeyman.runners.network import redact
-from journeyman.units import NS_PER_S
+from journeyman.units import NS_PER_S, NS_PER_US, US_PER_S
 
 MAX_WAITING_LINES = 10_000
 _CLOSE_TIMEOUT_S = 2.0
@@ -38,6 +53,9 @@ _RANK = {
     LogLevel.DEBUG: 4,
     LogLevel.TRACE: 4,
 }
+
+
+_SOCKET, _WATCHDOG, _WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 
 
 class ServerLog:
@@ -198,3 +216,47 @@ def address_of(peer: Any) -> str:
         return str(peer)
     host, port = peer[0], peer[1]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+class ServiceManager:
+    """``address``: of the manager's socket, or None. ``watchdog_us``: 0 if no sign is expected."""
+
+    def __init__(self, address: str | None = None, watchdog_us: int = 0) -> None:
+        self._address = address
+        self._watchdog_us = watchdog_us
+
+    @classmethod
+    def of(cls, environment: MutableMapping[str, str]) -> ServiceManager:
+        """The one that the environment names, which is then forgotten there."""
+        address = environment.pop(_SOCKET, None)
+        every_us = environment.pop(_WATCHDOG, "")
+        meant_for = environment.pop(_WATCHDOG_PID, str(os.getpid()))
+        expects_signs = every_us.isdecimal() and meant_for == str(os.getpid())
+        return cls(address, int(every_us) if expects_signs else 0)
+
+    def ready(self) -> None:
+        self._say("READY=1")
+
+    def reloading(self) -> None:
+        self._say(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // NS_PER_US}")
+
+    def stopping(self) -> None:
+        self._say("STOPPING=1")
+
+    async def show_life(self) -> None:
+        """Until cancelled. A task of the event loop, so that a loop that hangs sends nothing."""
+        while self._watchdog_us:
+            self._say("WATCHDOG=1")
+            await asyncio.sleep(self._watchdog_us / 2 / US_PER_S)
+
+    def _say(self, message: str) -> None:
+        if not self._address:
+            return
+        # A name that begins with @ is in the abstract namespace.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.setblocking(False)
+            try:
+                sender.sendto(message.encode(), address)
+            except OSError:
+                return

@@ -36,8 +36,7 @@ from journeyman.servers.core.group_commit import RETRY_S, GroupCommit, Requests
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.core.shared import Shared
-from journeyman.servers.core.upkeep import delay_to_second
+from journeyman.servers.core.shared import Shared, delay_to_second
 from journeyman.storage import Storage
 from journeyman.units import NS_PER_S
 

@@ -1,4 +1,4 @@
-"""What all connections of all ports share: one budget, turns for long work, file descriptors.
+"""What all ports share: one budget of unsent bytes, turns for long work, file descriptors, timers.
 
     replies --written--> transports, each with its own limit (``unsent_bytes``)
                  |
@@ -20,11 +20,15 @@ before (see connection.py), so the limit is passed by one part of a reply at mos
 
 Each slice takes a millisecond or two. Many lists at once take longer, each of them, but no client
 that wants something else waits for more than one slice at a time.
+
+Timers that are not urgent ring together (``delay_to_second``): an idle server wakes up every other
+second, whatever its parts watch, and not once for each of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections import deque
 from collections.abc import Callable
@@ -37,6 +41,10 @@ from journeyman.servers.core.server_log import ServerLog
 LOOK_S = 0.05  # between two looks while more than half of the budget is used
 GRACE_S = 1.0  # a client that reads takes something within this time
 SLOW_S = 5.0  # for those that read a little now and then
+
+
+WHOLE_S = 1.0
+EVEN_S = 2.0
 
 
 class UnsentSender(Protocol):
@@ -254,3 +262,12 @@ class Shared:
             return True
         os.close(descriptor)
         return descriptor >= self.most_files
+
+
+def delay_to_second(loop: asyncio.AbstractEventLoop, delay_s: float) -> float:
+    """Until the last whole second within ``delay_s`` from now, of two or more the last even one; as
+    it is if it is less than one."""
+    if delay_s < WHOLE_S:
+        return delay_s
+    now_s, step_s = loop.time(), EVEN_S if delay_s >= EVEN_S else WHOLE_S
+    return math.floor((now_s + delay_s) / step_s) * step_s - now_s

@@ -42,15 +42,14 @@ from journeyman.servers.http.console.shown import link
 from journeyman.servers.http.cross_site import READING, CrossSite
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
+from journeyman.servers.http.queues import add_fan_out_routes, add_history_routes, add_work_routes
 from journeyman.servers.http.routes import VERSION_1, VIA, check_may_write, problem, who_asks
 from journeyman.servers.http.sender import HttpSender
 from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1
 from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.servers.kestrel.http import add_fan_out_routes
 from journeyman.servers.preflight import HTTP_CONNECTIONS
 from journeyman.servers.telemetry.metrics import of_queues
 from journeyman.servers.telemetry.prometheus import text_of
-from journeyman.servers.workq.http import add_history_routes, add_work_routes
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.session import ZtickContext
 

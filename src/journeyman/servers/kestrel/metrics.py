@@ -1,23 +1,50 @@
-"""The figures of the fan-out queues.
+"""The figures of the fan-out queues, for monitoring and for their clients; version and status too.
 
     writer   --count-->   commands by word and outcome, batches
     the engine's own figures, read on request: queues, readers, items, who waits
 
 Nothing is formatted while commands are served, and counters start at zero with the process. Labels
 are fixed words, but for the MOST_READERS readers with most to come.
+
+Clients ask the server itself as well (KestrelInquiries). The names of the figures that they get,
+and their order, are those of the original. Where it counts something that does not exist here the
+figure is 0. They may also set its status:
+
+    UP           everything
+    WRITEAVOID   everything; says that puts should rather go elsewhere
+    READONLY     no set, delete, flush
+    QUIESCENT    no items either: open reads can be confirmed, closed and aborted, and questions
+                 like these are answered
+
+The version begins with that of the last kestrel whose protocol this is: libmemcached refuses to
+talk to servers of a major version 0, and older clients choose commands by it.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Sized
 from heapq import nlargest
-from typing import Any
+from typing import Any, NamedTuple
 
+from journeyman import __version__
+from journeyman.clock import Clock
+from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import Counts, KestrelStats
-from journeyman.engines.kestrel.queue import ItemQueue
+from journeyman.engines.kestrel.queue import FanReader, ItemQueue
 from journeyman.protocols.kestrel import commands as ask
-from journeyman.protocols.kestrel.replies import SERVER_FAULT, ItemFound, Verdict
+from journeyman.protocols.kestrel import replies as words
+from journeyman.protocols.kestrel.replies import (
+    SERVER_FAULT,
+    ItemFound,
+    Reply,
+    ServerError,
+    ServerLines,
+    Verdict,
+)
+from journeyman.servers.kestrel.persistence import LogSize
+from journeyman.servers.kestrel.session import KestrelContext
 from journeyman.servers.telemetry.metrics import (
     Family,
     Labels,
@@ -26,6 +53,7 @@ from journeyman.servers.telemetry.metrics import (
     counter,
     gauge,
 )
+from journeyman.units import NS_PER_MS, NS_PER_S
 
 _PEEK = "peek"
 _WORDS: dict[type | str, str] = {
@@ -54,6 +82,16 @@ HELD = object()  # the outcome of a command that is decided later, and counted t
 
 MOST_READERS = 100  # clients choose the names, so their number is bounded
 OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
+
+
+UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"
+STATUSES = frozenset({UP, READONLY, QUIESCENT, WRITEAVOID})
+VERSION = f"2.4.1-journeyman-{__version__}"
+_NOT_RELOADED = ServerError("settings are read when the server starts")
+_CHANGES = (ask.Put, ask.PutTooLarge, ask.DeleteQueue, ask.Flush, ask.FlushAll)
+_CHANGES_MORE = (ask.FlushExpired, ask.FlushAllExpired)
+_USUAL: frozenset[type] = frozenset({ask.Put, ask.GetItem, ask.Confirm})
+_NONE: frozenset[type] = frozenset()
 
 
 class KestrelMetrics:
@@ -158,3 +196,166 @@ def _kind_of(outcome: Any) -> str:
         return _NOT_YET
     kind: str = SERVER_FAULT if isinstance(outcome, Exception) else outcome.kind
     return kind
+
+
+class Described(NamedTuple):
+    """Queues as JSON, by name; asked over HTTP."""
+
+    queue: str | None = None  # one; nothing is said if there is none of this name
+    offset: int = 0
+    limit: int = 100
+    prefix: str = ""
+    after: str = ""  # names above this one
+
+
+class KestrelInquiries:
+    """Made once a server."""
+
+    def __init__(
+        self,
+        engine: KestrelEngine,
+        clock: Clock,
+        figures: KestrelMetrics,
+        size_of: Callable[[str], LogSize],
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._size_of = size_of
+        self.around: KestrelContext  # as soon as there is one
+        self.usual = _USUAL  # commands for the queues that may be done now: no need for ``answer``
+        self.figures = figures
+        self._started_ns = clock.monotonic_ns()
+        self.status = UP
+
+    def answer(self, request: Any) -> Reply | None:
+        """The answer, if the request is for the server; None: it is for the queues."""
+        kind = type(request)
+        if kind is ask.RefusedRequest:
+            return self._refused(request)
+        if kind is ask.ShowStats:
+            return words.stat_lines(self._all_figures(request.prefix))
+        if kind is ask.DumpStats:
+            return words.queue_dump(self._dumped(request.queues, request.prefix))
+        if kind is Described:
+            return ServerLines(self._described(request))
+        if kind is ask.Version:
+            return words.line(f"VERSION {VERSION}")
+        if kind is ask.Reload:
+            return _NOT_RELOADED
+        if kind is ask.ServerStatus:
+            return self._tell_status(request.word)
+        return self._forbidden(kind)
+
+    def _refused(self, refused: ask.RefusedRequest) -> Reply:
+        """The client hears what the original says; the reason goes to the server's log."""
+        if refused.hangup:  # no client can say more than one of these
+            self.around.messages.info("connection refused", reason=refused.reason)
+        return words.CLIENT_ERROR_AND_CLOSE if refused.hangup else words.CLIENT_ERROR
+
+    def _tell_status(self, word: str | None) -> Reply:
+        if word is None:
+            return words.line(self.status)
+        if word not in STATUSES:
+            return words.CLIENT_ERROR_AND_CLOSE
+        self.status = word
+        self.usual = _USUAL if word in (UP, WRITEAVOID) else _NONE
+        self._engine.gives_items = word != QUIESCENT
+        return words.END
+
+    def _forbidden(self, kind: type) -> Reply | None:
+        changes = kind in _CHANGES or kind in _CHANGES_MORE
+        return words.FORBIDDEN if changes and self.status in (READONLY, QUIESCENT) else None
+
+    # -- figures --
+
+    def _all_figures(self, prefix: str) -> list[tuple[str, object]]:
+        stats, around, counts = self._engine.stats(), self.around, self._engine.counts
+        figures: list[tuple[str, object]] = [
+            ("uptime", (self._clock.monotonic_ns() - self._started_ns) // NS_PER_S),
+            ("time", self._clock.now_ns() // NS_PER_S),
+            ("version", VERSION),
+            ("curr_items", stats.items),
+            ("total_items", counts.puts),
+            ("bytes", stats.data_bytes),
+            ("reserved_memory_ratio", "0.000"),
+            ("curr_connections", len(around.sessions)),
+            ("total_connections", around.total_connections),
+            ("cmd_get", self.figures.asked("get")),
+            ("cmd_set", self.figures.asked("set")),
+            ("cmd_peek", self.figures.asked("peek")),
+            ("get_hits", counts.hits),
+            ("get_misses", counts.misses),
+            ("bytes_read", around.bytes_read),
+            ("bytes_written", around.bytes_written),
+            ("queue_creates", counts.queues_made),
+            ("queue_deletes", counts.queues_deleted),
+            ("queue_expires", counts.queues_expired),
+        ]
+        for name, its_figures in self._dumped((), prefix).items():
+            figures += ((f"queue_{name}_{key}", value) for key, value in its_figures)
+        return figures
+
+    def _dumped(self, names: Iterable[str], prefix: str) -> dict[str, list[tuple[str, object]]]:
+        queues = self._engine.queues
+        chosen = list(names) or sorted(queues)
+        found = [queues[name] for name in chosen if name in queues and name.startswith(prefix)]
+        return {
+            (f"{queue.name}+{reader.name}" if reader.name else queue.name): self._of_reader(
+                queue, reader
+            )
+            for queue in found
+            for reader in queue.readers.values()
+        }
+
+    def _described(self, asked: Described) -> bytes:
+        queues = self._engine.queues
+        if asked.queue is not None:
+            found = queues.get(asked.queue)
+            return b"" if found is None else json.dumps(self._as_json(found)).encode()
+        wanted = [n for n in queues if n.startswith(asked.prefix) and n > asked.after]
+        names = sorted(wanted)[asked.offset : asked.offset + asked.limit]
+        return json.dumps([self._as_json(queues[name]) for name in names]).encode()
+
+    def _as_json(self, queue: ItemQueue) -> dict[str, object]:
+        return {
+            "name": queue.name,
+            "created": queue.created_ms * NS_PER_MS,
+            "puts": queue.puts,
+            "stored_bytes": self._size_of(queue.name).stored_bytes,
+            "readers": [
+                {
+                    "name": reader.name,
+                    "items": reader.items,
+                    "bytes": reader.data_bytes,
+                    "open": reader.open_items,
+                    "waiting": len(reader.waiters),
+                    "expired": reader.tally.expired,
+                    "discarded": reader.tally.discarded,
+                    "given_back": reader.tally.given_back,
+                    "age_ms": reader.age_ms,
+                }
+                for reader in queue.readers.values()
+            ],
+        }
+
+    def _of_reader(self, queue: ItemQueue, reader: FanReader) -> list[tuple[str, object]]:
+        tally, size = reader.tally, self._size_of(queue.name)
+        return [
+            ("items", reader.items),
+            ("bytes", reader.data_bytes),
+            ("total_items", queue.puts),
+            ("logsize", size.stored_bytes),
+            ("expired_items", tally.expired),
+            ("mem_items", len(queue.window)),
+            ("mem_bytes", queue.window_bytes),
+            ("age", reader.age_ms),
+            ("discarded", tally.discarded),
+            ("waiters", len(reader.waiters)),
+            ("open_transactions", reader.open_items),
+            ("transactions", tally.opened),
+            ("canceled_transactions", tally.given_back),
+            ("total_flushes", queue.flushes),
+            ("journal_rewrites", 0),
+            ("journal_rotations", size.closed_segments),
+            ("create_time", queue.created_ms // 1000),
+        ]

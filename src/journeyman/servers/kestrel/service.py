@@ -33,11 +33,10 @@ from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
-from journeyman.servers.core.upkeep import delay_to_second
-from journeyman.servers.kestrel.metrics import KestrelMetrics
+from journeyman.servers.core.shared import delay_to_second
+from journeyman.servers.kestrel.metrics import KestrelInquiries, KestrelMetrics
 from journeyman.servers.kestrel.persistence import KestrelLogs
 from journeyman.servers.kestrel.session import KestrelContext, KestrelSession
-from journeyman.servers.kestrel.stats import KestrelInquiries
 from journeyman.servers.kestrel.writer import KestrelWriter
 from journeyman.servers.telemetry.metrics import Family
 from journeyman.units import NS_PER_MS

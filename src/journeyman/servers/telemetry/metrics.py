@@ -34,7 +34,7 @@ from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
 from journeyman.disk import AppendFile, FollowedDisk, RealAppendFile, RealDisk
 from journeyman.logs.segments import ZtickNames
-from journeyman.servers.core.upkeep import delay_to_second
+from journeyman.servers.core.shared import delay_to_second
 from journeyman.units import NS_PER_MS
 
 SAMPLE_S = 10.0

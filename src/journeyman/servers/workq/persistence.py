@@ -65,7 +65,7 @@ from journeyman.servers.core.bulk_child import BULK_BYTES, WORKQ_READER, BulkFai
 from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
-from journeyman.servers.workq.completed import CompletedJobs
+from journeyman.servers.workq.store import CompletedJobs
 from journeyman.servers.workq.writer import LogRecorder, WorkqRecorder, WorkqWriter, policy_of
 from journeyman.storage import Storage
 from journeyman.units import NS_PER_MS

@@ -63,8 +63,7 @@ from journeyman.servers.core.group_commit import (
     WriterOwner,
 )
 from journeyman.servers.core.ledger import Ledger
-from journeyman.servers.workq.completed import CompletedJobs
-from journeyman.servers.workq.store import StoreRecorder
+from journeyman.servers.workq.store import CompletedJobs, StoreRecorder
 
 REFUSALS = (commands.RefusedLine, JobMissing)
 

@@ -37,7 +37,7 @@ from journeyman.logs.ztick.compaction import CompactionStatus, Compactor
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.servers.core.bulk_child import BULK_BYTES, ZTICK_READER, BulkFailed, can_use, read
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.core.upkeep import delay_to_second
+from journeyman.servers.core.shared import delay_to_second
 from journeyman.units import DAY_MS, NS_PER_MS
 
 RETENTION_LOOK_S = 0.2  # while there is something to remove

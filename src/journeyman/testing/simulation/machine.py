@@ -24,7 +24,6 @@ from journeyman.formats.ztick import FanOutRunner, Shell, WorkQueueRunner
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.runners.queues import AddsWork, JournalRunner, PutsItems, QueueRunner
-from journeyman.servers.assembly import Assembly
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.ledger import open_ledger
 from journeyman.servers.core.server_log import ServerLog
@@ -32,6 +31,7 @@ from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.core.store import is_store_used
 from journeyman.servers.preflight import prepare_data_directory
+from journeyman.servers.process import Assembly
 from journeyman.storage import Storage
 from journeyman.testing.simulated_disk import PowerCut, SimulatedDisk
 from journeyman.testing.simulated_files import Survival

@@ -22,7 +22,7 @@ from yarl import URL
 
 from journeyman.config import Token
 from journeyman.data_directory import CACHE_DIRECTORY
-from journeyman.servers.core.upkeep import delay_to_second
+from journeyman.servers.core.shared import delay_to_second
 from journeyman.servers.http.audits import Audits
 from journeyman.servers.http.console.actions import Actions
 from journeyman.servers.http.console.assets import PREFIX, serve_asset

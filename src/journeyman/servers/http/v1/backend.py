@@ -31,7 +31,7 @@ from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.routes import RouteCall
 from journeyman.servers.kestrel.session import in_scope as fan_out_in_scope
 from journeyman.servers.kestrel.writer import NO_ROOM
-from journeyman.servers.workq.completed import completed_jobs, merged, shows_completed
+from journeyman.servers.workq.store import completed_jobs, merged, shows_completed
 
 if TYPE_CHECKING:
     from journeyman.servers.core.ledger import Ledger

@@ -45,7 +45,7 @@ from journeyman.servers.http.fields import (
 from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.servers.kestrel.stats import Described
+from journeyman.servers.kestrel.metrics import Described
 
 MAX_OPEN_READS = 10_000
 MAX_READ_BYTES = 4 * 1024 * 1024  # of items of one answer, and the one that goes beyond

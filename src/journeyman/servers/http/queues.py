@@ -1,4 +1,4 @@
-"""The work queue over HTTP: what is in it, and the few things that a person does to it.
+"""The work queue and the fan-out queues over HTTP, on paths without a version.
 
     GET  /queues?offset=0&limit=100           [{"name", "ready", "scheduled", "paused"}, ...]
     GET  /queues/{name}                       {"name", "ready", "scheduled", "paused"}        404
@@ -10,9 +10,7 @@
 ``list`` is ready, scheduled or dead. ``payload`` is text where it is UTF-8, else ``payload_base64``
 is there instead. Times are nanoseconds since 1970.
 
-Queues know no namespaces, so this is for tokens of all namespaces: others hear 403.
-
-Jobs of the store over HTTP: every job that is kept, also those that have left memory.
+Jobs of the store, also those that have left memory:
 
     GET /stored-jobs?queue=mail&status=completed&limit=50&after=CURSOR
                                a page of jobs, the cursor of the next page, what is unreadable
@@ -21,11 +19,16 @@ Jobs of the store over HTTP: every job that is kept, also those that have left m
 
 Without ``queue`` the jobs of all queues are listed. Oldest first; ``after`` is the ``next`` of
 the page before, and jobs that come and go meanwhile neither repeat nor hide others. A page costs
-what it holds. Payload and result are text where they are UTF-8, else ``payload_base64`` and
-``result_base64`` are there instead; times are nanoseconds since 1970.
+what it holds. The store is read in threads of its own, a few at a time, so that no other request
+waits for it.
 
-The store is read in threads of its own, a few at a time, so that no other request waits for it. For
-tokens of all namespaces, like everything about the work queue.
+    GET /fan-out?offset=0&limit=100    [{"name", "created", "puts", "stored_bytes", "readers"}, ...]
+    GET /fan-out/{name}                the same shape                                         404
+
+Each of ``readers`` is {"name", "items", "bytes", "open", "waiting", "expired", "discarded",
+"given_back", "age_ms"}; the default reader has an empty name.
+
+Queues know no namespaces, so all of this is for tokens of all namespaces: others get 403.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ from journeyman.config import ALL_NAMESPACES
 from journeyman.errors import InvalidData, StorageError, UnreadableRecord, UsageError
 from journeyman.folds.keyspace import Defaults, workq_of_record
 from journeyman.formats.keyspace.values import JobRecord
+from journeyman.protocols.kestrel.replies import ServerLines
 from journeyman.protocols.workq import commands as ask
 from journeyman.protocols.workq.readers import read_id, read_name
 from journeyman.protocols.workq.replies import (
@@ -58,6 +62,8 @@ from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.http.api import read_body, read_number, send_list
 from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.fields import text_or_base64
+from journeyman.servers.kestrel.metrics import Described
+from journeyman.servers.kestrel.writer import KestrelWriter
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.storage import Page, Storage
 
@@ -68,6 +74,10 @@ _LISTS: dict[str, Callable[[str, int, int], ask.Command]] = {
 }
 _STATES = ("new", "completed", "failed", "pending", "leased")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+MAX_LISTED = 100
+MAX_OFFSET = 2**31 - 1
 
 
 def add_work_routes(app: web.Application, writer: WorkqWriter) -> None:
@@ -315,3 +325,27 @@ def _stored_job(record: JobRecord) -> dict[str, Any]:
         shown["finished"] = job.finished.unix_ns
     shown |= text_or_base64("payload", added.payload)
     return shown if job.result is None else shown | text_or_base64("result", job.result)
+
+
+def add_fan_out_routes(app: web.Application, writer: KestrelWriter) -> None:
+    async def queues(request: web.Request) -> web.Response:
+        offset = read_number(request, "offset", 0, 0, MAX_OFFSET)
+        limit = read_number(request, "limit", MAX_LISTED, 1, MAX_LISTED)
+        return await _reply(request, writer, Described(None, offset, limit))
+
+    async def queue(request: web.Request) -> web.Response:
+        return await _reply(request, writer, Described(request.match_info["name"]))
+
+    app.router.add_route("GET", "/fan-out", queues)
+    app.router.add_route("GET", "/fan-out/{name}", queue)
+
+
+async def _reply(request: web.Request, writer: KestrelWriter, asked: Described) -> web.Response:
+    if request["namespace"] != ALL_NAMESPACES:
+        raise ApiError(403, "insufficient namespace scope")
+    reply = await writer.ask(asked)
+    if isinstance(reply, NotDone):
+        raise ApiError(503, f"internal: {reply.reason}")
+    if not isinstance(reply, ServerLines) or not reply.data:
+        raise ApiError(404, "not found")
+    return web.Response(body=reply.data, content_type="application/json")
