@@ -245,7 +245,7 @@ def _span(server: Server) -> tuple[int, int]:
 
 
 def ask_assets(_: Path) -> tuple[Any, list[Verdict]]:
-    from journeyman.servers.http.console.assets import all_assets
+    from journeyman.servers.http.console.drawing import all_assets
 
     sizes = {name: len(asset.compressed) for name, asset in all_assets().items()}
     total = sum(sizes.values())

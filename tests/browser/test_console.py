@@ -18,7 +18,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, expect
 
-from journeyman.servers.http.console.assets import MAX_COMPRESSED_BYTES, all_assets
+from journeyman.servers.http.console.drawing import MAX_COMPRESSED_BYTES, all_assets
 from journeyman.tasks.envelope import Envelope, Failure, JsonCodec
 from tests.support.console import (
     HOSTILE,

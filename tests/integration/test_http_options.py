@@ -15,9 +15,8 @@ import pytest
 from journeyman.protocols.kestrel import commands as kestrel
 from journeyman.protocols.workq import commands as workq
 from journeyman.protocols.ztick import commands as ztick
-from journeyman.servers.http.document import describe
 from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.all_routes import VersionOne
+from journeyman.servers.http.v1.all_routes import VersionOne, describe
 from journeyman.timetables.timetable import FIELDS
 from tests.support.servers.http_client import ask
 from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess

@@ -14,10 +14,10 @@ from aiohttp import web
 from journeyman import __version__
 from journeyman.servers.http import openapi
 from journeyman.servers.http.api import Api, add_routes
-from journeyman.servers.http.document import describe as describe_version_1
 from journeyman.servers.http.openapi import describe, routes_of
 from journeyman.servers.http.queues import add_fan_out_routes, add_history_routes, add_work_routes
 from journeyman.servers.http.v1.all_routes import VersionOne
+from journeyman.servers.http.v1.all_routes import describe as describe_version_1
 from tests.support.servers.schedule_process import ScheduleProcess
 
 TOKENS = '[token.admin]\nsecret = "sk_admin"\nnamespace = "*"\n'

@@ -38,7 +38,7 @@ from journeyman.logs.recovery import inspect_file
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.logs.ztick.run_history import RunLine, encode_run
-from journeyman.servers.http.past.lake import PastLake
+from journeyman.servers.http.past.child import PastLake
 from journeyman.spark.audit.audits import audit_of_lake
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import depth

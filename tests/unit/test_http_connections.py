@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.servers.http import live, server
+from journeyman.servers.http import sending, server
 from journeyman.servers.preflight import HTTP_CONNECTIONS
 
 CHANNELS = 4  # figures and records, of the console and of version 1
@@ -88,4 +88,4 @@ def test_a_request_of_a_connection_that_made_room_is_refused(port):
 
 
 def test_streams_leave_connections_for_requests():
-    assert CHANNELS * live.MOST_STREAMS < HTTP_CONNECTIONS - 100
+    assert CHANNELS * sending.MOST_STREAMS < HTTP_CONNECTIONS - 100

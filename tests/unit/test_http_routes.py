@@ -18,10 +18,9 @@ from journeyman.formats.framing import DecodedRecords, Entry
 from journeyman.formats.ledger import ActionAudited
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobFinished
-from journeyman.servers.http import api, live, records, routes
-from journeyman.servers.http.audits import Audits
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.v1.backend import HttpBackend
+from journeyman.servers.http import api, records, routes, sending
+from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.v1.backend import Audits, HttpBackend
 from journeyman.servers.http.v1.log import LogRoutes
 from journeyman.servers.http.v1.past import PastRoutes
 
@@ -137,7 +136,7 @@ def test_a_flood_of_keys_of_one_token_leaves_those_of_others(monkeypatch: pytest
 
 def test_a_stream_that_is_never_read_ends(monkeypatch: pytest.MonkeyPatch):
     """And leaves its place to others; what waits for it is bounded until then."""
-    monkeypatch.setattr(live, "WRITE_S", 0.05)
+    monkeypatch.setattr(sending, "WRITE_S", 0.05)
     aborted = []
 
     class Unread(web.StreamResponse):
@@ -153,10 +152,10 @@ def test_a_stream_that_is_never_read_ends(monkeypatch: pytest.MonkeyPatch):
         async def make() -> bytes:
             return b"event"
 
-        channel = live.Channel(make, 0.0)
+        channel = sending.Channel(make, 0.0)
         transport = SimpleNamespace(abort=lambda: aborted.append(True))
         request = cast(web.Request, SimpleNamespace(transport=transport))
-        await asyncio.wait_for(live.stream_events(request, [channel]), 60)
+        await asyncio.wait_for(sending.stream_events(request, [channel]), 60)
         assert len(channel) == 0
 
     asyncio.run(run())
@@ -166,12 +165,12 @@ def test_a_stream_that_is_never_read_ends(monkeypatch: pytest.MonkeyPatch):
 def test_a_tail_decodes_no_more_of_a_batch_than_it_shows():
     """A batch of the schedule is bytes already; to decode all of it for a few took a tenth."""
     job = ztick.JobSet("a", 1, ztick.Status.PLANNED)
-    batch = [ztick.CODEC.encode(job)] * live.MOST_RECORDS + [b"never looked at"] * 500
-    sample = live.RecordSample()
+    batch = [ztick.CODEC.encode(job)] * sending.MOST_RECORDS + [b"never looked at"] * 500
+    sample = sending.RecordSample()
     sample.note("schedule", DecodedRecords(ztick.CODEC, batch))
     sample.note("schedule", DecodedRecords(ztick.CODEC, [b"never looked at"]))
     kept, more = sample.take()
-    assert kept == [("schedule", job)] * live.MOST_RECORDS
+    assert kept == [("schedule", job)] * sending.MOST_RECORDS
     assert more == 501
 
 

@@ -57,6 +57,7 @@ from journeyman.protocols.ztick.commands import (
     Stat,
 )
 from journeyman.protocols.ztick.replies import Metrics
+from journeyman.servers.http.server import text_of
 from journeyman.servers.kestrel.metrics import KestrelMetrics
 from journeyman.servers.process import LogHolders
 from journeyman.servers.telemetry.metrics import (
@@ -66,7 +67,6 @@ from journeyman.servers.telemetry.metrics import (
     MeasuredDisk,
     Point,
 )
-from journeyman.servers.telemetry.prometheus import text_of
 from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.writer import Request, ZtickOwner, ZtickWriter

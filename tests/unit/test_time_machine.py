@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from journeyman.servers.http import time_machine
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.time_machine import TimeMachine
+from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.v1 import past
+from journeyman.servers.http.v1.past import TimeMachine
 from journeyman.units import MIB
 from tests.support.cli_commands import run
 
@@ -42,7 +42,7 @@ def test_many_questions_share_one_process_and_the_rest_is_refused(
         return await start(*arguments, **options)
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", counted)
-    monkeypatch.setattr(time_machine, "MOST_WAITING", 5)
+    monkeypatch.setattr(past, "MOST_WAITING", 5)
 
     async def ask_all() -> list[Any]:
         machine = TimeMachine(LIMIT_BYTES)

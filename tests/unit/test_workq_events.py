@@ -59,7 +59,7 @@ def test_every_end_is_told_once():
 
 
 def test_what_cannot_be_put_is_dropped_and_reported_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(service, "MAX_WAITING", 2)
+    monkeypatch.setattr(service, "MAX_WAITING_EVENTS", 2)
     said: list[str] = []
 
     async def main() -> None:

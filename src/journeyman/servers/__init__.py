@@ -11,11 +11,12 @@ Each service has these in a folder of its own; what they have in common is in co
     core/connection.py    one connection: bytes in, answers out, bounds, AUTH
     core/group_commit.py  batches: decided, written, answered, or undone
     core/service.py       a service: start, trouble, failure, stop; when something is due next
-    core/shared.py        what all share: the budget of unsent bytes, turns for long work
-    core/upkeep.py        timers that are not urgent ring together
+    core/shared.py        what all share: the budget of unsent bytes, turns for long work, timers
     core/listener.py      a port, and TLS on it
     core/access.py        tokens, and delays for guessers
-    core/server_log.py    lines on stderr
+    core/ledger.py        what the logs cannot hold
+    core/store.py         the store, and standing by until it is free
+    core/server_log.py    lines on stderr; what systemd hears
     core/bulk_child.py    a large log, read in a process of its own
 
     ztick/  workq/  kestrel/
@@ -24,11 +25,9 @@ Each service has these in a folder of its own; what they have in common is in co
       writer.py           the single writer
       metrics.py          its figures
       persistence.py      how the log is loaded and looked after
-      http.py             what it shows over HTTP (ztick: http/api.py)
 
-    http/                 the HTTP port, and the schedule over HTTP
-    telemetry/            figures for Prometheus and OTLP, spans
-    assembly.py           the services put together, whatever runs them
-    process.py            the process: event loop, signals, exit code
+    http/                 the HTTP port: all services over HTTP, and the console
+    telemetry/            figures with names; spans and figures over OTLP
+    process.py            the services put together; event loop, signals, exit code
     preflight.py          what is checked and prepared before anything is opened
 """

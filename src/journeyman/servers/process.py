@@ -80,7 +80,6 @@ SWITCH_INTERVAL_S = 0.0001
 # Small steps: a look at half a million new objects, good for bulk work, would be a pause here.
 GC_THRESHOLDS = (10_000, 20, 100)
 
-
 AnyService: TypeAlias = ZtickServer | WorkqServer | KestrelServer
 MakesRunner: TypeAlias = Callable[[AddsWork | None, PutsItems | None], AnyRunner]
 

@@ -32,7 +32,6 @@ from journeyman.disk import Disk, RealDisk
 # A reader: files and further arguments in, messages out, of which each can be pickled.
 Reader = Callable[..., Iterator[Any]]
 
-
 # Below this, importing the libraries takes longer than reading with the formats.
 BULK_BYTES = 8 * 1024 * 1024
 

@@ -42,7 +42,6 @@ LOOK_S = 0.05  # between two looks while more than half of the budget is used
 GRACE_S = 1.0  # a client that reads takes something within this time
 SLOW_S = 5.0  # for those that read a little now and then
 
-
 WHOLE_S = 1.0
 EVEN_S = 2.0
 

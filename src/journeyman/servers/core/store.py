@@ -56,7 +56,6 @@ from journeyman.units import NS_PER_MS
 HISTORIES_TO_LOOK = 10_000  # audits written until those that are too old are looked for
 TOLD_ONE_BY_ONE = 20  # records that cannot be read; of more only the number is logged
 
-
 TRY_S: Final = 0.25  # between two tries
 WATCH_S: Final = 1.0  # between two looks of an active server
 HEALTH_PATHS: Final = ("/health", "/v1/health")

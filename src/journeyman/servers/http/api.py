@@ -56,8 +56,8 @@ from journeyman.protocols.ztick.grammar import read_runner, runner_words
 from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, read_timestamp
 from journeyman.servers.core.connection import LIST_STALL_S
 from journeyman.servers.core.internal_call import NotDone
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.sender import HttpSender
+from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.sending import HttpSender
 from journeyman.servers.ztick.runs import EndedRun
 from journeyman.servers.ztick.writer import Request, ZtickWriter
 

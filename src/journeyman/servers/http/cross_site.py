@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from journeyman.config import Address
-from journeyman.servers.http.errors import ApiError
+from journeyman.servers.http.routes import ApiError
 
 ANY_HOST = "*"
 READING = frozenset({"GET", "HEAD", "OPTIONS"})

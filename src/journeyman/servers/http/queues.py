@@ -60,8 +60,7 @@ from journeyman.protocols.workq.replies import (
 )
 from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.http.api import read_body, read_number, send_list
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.fields import text_or_base64
+from journeyman.servers.http.routes import ApiError, text_or_base64
 from journeyman.servers.kestrel.metrics import Described
 from journeyman.servers.kestrel.writer import KestrelWriter
 from journeyman.servers.workq.writer import WorkqWriter
@@ -74,7 +73,6 @@ _LISTS: dict[str, Callable[[str, int, int], ask.Command]] = {
 }
 _STATES = ("new", "completed", "failed", "pending", "leased")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
 
 MAX_LISTED = 100
 MAX_OFFSET = 2**31 - 1

@@ -3,19 +3,27 @@
     Route("GET", "/v1/work/jobs", jobs, query=JobsQuery, answer=JobsPage)
       |                                   |
       +--> aiohttp: path, query and body are read by their types before the handler is called
-      +--> OpenAPI 3.1 (document.py): the same types become schemas
+      +--> OpenAPI 3.1 (v1/all_routes.py): the same types become schemas
 
-Types are msgspec structs, so what is documented is what is checked. A handler gets a ``Call`` and
-returns a value of its answer type, or a response of its own (a stream).
+Types are msgspec structs, so what is documented is what is checked. A handler gets a ``RouteCall``
+and returns a value of its answer type, or a response of its own (a stream).
 
 For every route, here and nowhere else:
 
     scope      a token must cover all namespaces (``for_all``), and may write (``writes``)
     errors     application/problem+json: {"type", "title", "status", "code", "detail"}
     ETag       of a GET; If-None-Match is answered 304
-    audit      a change is in the ledger with the token's name before it is answered (audits.py)
+    audit      a change is in the ledger with the token's name before it is answered (Audits)
     gzip       if the client takes it and the answer is worth it
     Idempotency-Key   of a POST: the same key and body give the same answer again, done once
+
+Codes of errors never change their meaning; docs/protocols/http.md lists them. Paths without a
+version answer errors with ``{"error": "..."}``.
+
+Fields are written and read in one way. A time is two: ``created`` is RFC 3339 in UTC with nine
+digits, ``created_ns`` nanoseconds since 1970 as a string, because JavaScript rounds numbers of that
+size. Bytes are text where they are UTF-8, else they come as ``..._base64``. What cannot be read is
+a 400.
 """
 
 from __future__ import annotations
@@ -24,18 +32,23 @@ import asyncio
 import gzip
 import hashlib
 import re
+from base64 import b64decode, b64encode, urlsafe_b64encode
+from binascii import Error as BadBase64
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from aiohttp import web
+from msgspec import Meta
 
 from journeyman.config import ALL_NAMESPACES, Token
-from journeyman.servers.http.errors import ApiError
+from journeyman.moments import parse_moment
+from journeyman.units import NS_PER_S
 
 PROBLEM: Final = "application/problem+json"
 EVENTS: Final = "text/event-stream"
@@ -48,6 +61,35 @@ MAX_KEY_CHARS = 255
 MAX_KEPT_ANSWERS = 1_000
 MAX_TOLD_BYTES = 400  # of a body, in the audit
 MAX_KEPT_BYTES = 64 * 1024  # of an answer that is kept for its key
+
+CODES: Final = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    409: "conflict",
+    413: "body_too_large",
+    415: "unsupported_media_type",
+    421: "wrong_host",
+    422: "unprocessable",
+    500: "internal",
+    503: "unavailable",
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_NS, _LAST_NS = -62_135_596_800 * NS_PER_S, 253_402_300_799 * NS_PER_S
+_MOST_NS = 2**63 - 1
+Time = Annotated[str, Meta(description="RFC 3339, UTC, with nanoseconds")]
+Nanoseconds = Annotated[
+    str, Meta(pattern=r"^-?[0-9]+$(?!\n)", description="since 1970, as a string")
+]
+Moment = Annotated[
+    str | int, Meta(description="RFC 3339, or nanoseconds since 1970 as a number or a string")
+]
+Cursor = Annotated[str, Meta(max_length=4096, description="`next` of the page before")]
+Text = Annotated[str, Meta(max_length=1024)]
+At = Annotated[Text, Meta(description="show the state at this moment, read from the log")]
 
 
 class Problem(msgspec.Struct):
@@ -370,3 +412,72 @@ async def _response(request: web.Request, answer: _Answer) -> web.Response:
         else:
             body = gzip.compress(body, 5, mtime=0)
     return web.Response(body=body, status=answer.status, headers=headers)
+
+
+class ApiError(Exception):
+    """A request that cannot be done, and the status that says so."""
+
+    def __init__(self, status: int, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code or CODES.get(status, "error")
+
+
+def time_text(unix_ns: int) -> str:
+    """RFC 3339, UTC, nine digits; what is outside the calendar is shown as its nearest end."""
+    seconds, rest_ns = divmod(min(max(unix_ns, _FIRST_NS), _LAST_NS), NS_PER_S)
+    moment = _EPOCH + timedelta(seconds=seconds)
+    return f"{moment.replace(tzinfo=None).isoformat()}.{rest_ns:09d}Z"
+
+
+def read_moment(value: str | int, name: str) -> int:
+    try:
+        moment_ns = value if isinstance(value, int) else parse_moment(value)
+    except (ValueError, OverflowError):
+        raise ApiError(
+            400,
+            f"{name}: not a time: {value!r} (expected 2026-11-16T12:00:00Z or nanoseconds)"[:300],
+            "invalid_time",
+        ) from None
+    if not -_MOST_NS - 1 <= moment_ns <= _MOST_NS:
+        raise ApiError(400, f"{name} is outside the range of 64-bit nanoseconds", "invalid_time")
+    return moment_ns
+
+
+def text_or_base64(name: str, data: bytes | memoryview | None) -> dict[str, Any]:
+    """Bytes under a name that says what they are."""
+    if data is None:
+        return {}
+    try:
+        return {name: bytes(data).decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(data).decode()}
+
+
+def read_bytes(text: str, base64: str | None, name: str) -> bytes:
+    if base64 is None:
+        return text.encode()
+    if text:
+        raise ApiError(400, f"give {name} or {name}_base64, not both", "invalid_body")
+    try:
+        return b64decode(base64, validate=True)
+    except (BadBase64, ValueError):
+        raise ApiError(400, f"{name}_base64 is not base64", "invalid_body") from None
+
+
+def cursor_of(key: bytes | None) -> str | None:
+    return None if key is None else urlsafe_b64encode(key).decode()
+
+
+def read_cursor(text: str, is_right: Callable[[bytes], bool] = bool) -> bytes | None:
+    """``is_right``: whether such a key can have been given out."""
+    if not text:
+        return None
+    try:
+        key = b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
+    except (ValueError, UnicodeEncodeError):
+        key = b""
+    if not key or not is_right(key):
+        raise ApiError(400, "cursor: give the `next` of the page before", "invalid_cursor")
+    return key

@@ -1,10 +1,12 @@
 """HTTP: who may come in, how long they may take, and how errors look.
 
-    GET /health     200 {"status":"ok"}; for everyone
-    GET /metrics    the figures of STAT and some more, as Prometheus reads them
-    /jobs, /rules   the schedule; see api.py
-    /queues, ...    the work queue; see workq/http.py
-    /fan-out        the fan-out queues; see kestrel/http.py
+    GET /health            200 {"status":"ok"}; for everyone
+    GET /metrics           the figures of STAT and some more, as Prometheus reads them:
+                           ``jobs.scheduled`` is journeyman_jobs_scheduled_total
+    /jobs, /rules, /runs   the schedule; see api.py
+    /queues, /fan-out ...  the work queue and the fan-out queues; see queues.py
+    /v1/...                version 1; see routes.py and v1/
+    /console/...           the console; see console/
 
 With an auth file every request but /health needs ``Authorization: Bearer <secret>``; wrong ones
 wait, as on the other port. An error is ``{"error": "..."}`` with a status that fits.
@@ -23,33 +25,38 @@ import asyncio
 import json
 import logging
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
+from prometheus_client.core import Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
 from journeyman.config import ALL_NAMESPACES, Address, Token
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.http.api import Api, add_routes
-from journeyman.servers.http.audits import Audits
-from journeyman.servers.http.console.assets import all_assets
-from journeyman.servers.http.console.drawing import is_console
+from journeyman.servers.http.console.drawing import Sessions, all_assets, is_console
 from journeyman.servers.http.console.pages import PUBLIC, Console
-from journeyman.servers.http.console.sessions import Sessions
 from journeyman.servers.http.console.shown import link
 from journeyman.servers.http.cross_site import READING, CrossSite
-from journeyman.servers.http.errors import ApiError
 from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
 from journeyman.servers.http.queues import add_fan_out_routes, add_history_routes, add_work_routes
-from journeyman.servers.http.routes import VERSION_1, VIA, check_may_write, problem, who_asks
-from journeyman.servers.http.sender import HttpSender
+from journeyman.servers.http.routes import (
+    VERSION_1,
+    VIA,
+    ApiError,
+    check_may_write,
+    problem,
+    who_asks,
+)
+from journeyman.servers.http.sending import HttpSender
 from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1
-from journeyman.servers.http.v1.backend import HttpBackend
+from journeyman.servers.http.v1.backend import Audits, HttpBackend
 from journeyman.servers.preflight import HTTP_CONNECTIONS
-from journeyman.servers.telemetry.metrics import of_queues
-from journeyman.servers.telemetry.prometheus import text_of
+from journeyman.servers.telemetry.metrics import BOUNDS_MS, Family, Histogram, of_queues
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.session import ZtickContext
 
@@ -59,6 +66,8 @@ MAX_REASON = 200  # characters; it may repeat what the client sent
 _PUBLIC_PATHS = ("/health", OPENAPI_PATH, "/v1/health", V1_DOCUMENT_PATH)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_BOUNDS_S = (*(f"{bound_ms / 1000:g}" for bound_ms in BOUNDS_MS), "+Inf")
 
 
 @dataclass(slots=True)
@@ -268,7 +277,7 @@ class _Gate:
 
     def _check_site(self, request: web.Request) -> None:
         try:
-            # Forms of the console are signed (console/sessions.py).
+            # Forms of the console are signed (console/drawing.py).
             self._cross_site.check(request, takes_forms=is_console(request.path))
         except ApiError as error:
             self._around.messages.warn(
@@ -411,3 +420,44 @@ class _Connections:
 class _Refusal(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.abort()  # type: ignore[attr-defined]  # every stream transport has it
+
+
+def text_of(families: Iterable[Family]) -> bytes:
+    """The text format, version 0.0.4."""
+    return generate_latest(_Collected(families))
+
+
+class _Collected(Collector):
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return map(_metric, self._families)
+
+
+def _metric(family: Family) -> Metric:
+    name = "journeyman_" + family.name.replace(".", "_")
+    if family.kind == "histogram":
+        name = name.removesuffix("_ms") + "_seconds"
+    metric = Metric(name, family.meaning, family.kind)
+    sample_name = name + "_total" if family.kind == "counter" else name
+    for point in family.points:
+        labels = {key: _word(value) for key, value in point.labels.items()}
+        if isinstance(point.value, Histogram):
+            _add_histogram(metric, labels, point.value)
+        else:
+            metric.add_sample(sample_name, labels, point.value)
+    return metric
+
+
+def _add_histogram(metric: Metric, labels: dict[str, str], histogram: Histogram) -> None:
+    total = 0
+    for bound, count in zip(_BOUNDS_S, histogram.counts, strict=True):
+        total += count
+        metric.add_sample(f"{metric.name}_bucket", {**labels, "le": bound}, total)
+    metric.add_sample(f"{metric.name}_sum", labels, histogram.sum_ms / 1000)
+    metric.add_sample(f"{metric.name}_count", labels, total)
+
+
+def _word(value: str | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else value

@@ -26,7 +26,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Sized
 from heapq import nlargest
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from journeyman import __version__
 from journeyman.clock import Clock
@@ -43,8 +43,6 @@ from journeyman.protocols.kestrel.replies import (
     ServerLines,
     Verdict,
 )
-from journeyman.servers.kestrel.persistence import LogSize
-from journeyman.servers.kestrel.session import KestrelContext
 from journeyman.servers.telemetry.metrics import (
     Family,
     Labels,
@@ -54,6 +52,10 @@ from journeyman.servers.telemetry.metrics import (
     gauge,
 )
 from journeyman.units import NS_PER_MS, NS_PER_S
+
+if TYPE_CHECKING:
+    from journeyman.servers.kestrel.persistence import LogSize
+    from journeyman.servers.kestrel.session import KestrelContext
 
 _PEEK = "peek"
 _WORDS: dict[type | str, str] = {
@@ -82,7 +84,6 @@ HELD = object()  # the outcome of a command that is decided later, and counted t
 
 MOST_READERS = 100  # clients choose the names, so their number is bounded
 OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
-
 
 UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"
 STATUSES = frozenset({UP, READONLY, QUIESCENT, WRITEAVOID})

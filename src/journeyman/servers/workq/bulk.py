@@ -101,7 +101,6 @@ _LAST_ADD = int(Command.SCHEDULE)
 FOLDED_FIRST = 1 / 4
 COUNTED_ROWS = 1 << 14  # at the beginning of each file, to find out
 
-
 REPLACED = "\ufffd"  # in a name: bytes that are not text
 _SANE_NS = 2**62  # times beyond may have been cut, and sums with a TTL would not fit
 _SANE_MS = 2**40

@@ -112,7 +112,6 @@ UNWRITTEN_AT_ONCE: Final = 1000
 MAX_U64: Final = 2**64 - 1
 _FINISHED: Final = (JobState.COMPLETED, JobState.FAILED)
 
-
 READ_FIRST: Final = 16  # jobs; then twice as many, and so on
 READ_AT_ONCE: Final = 128
 READ_BYTES: Final = 16 * MIB  # of payloads and results, about, for one batch

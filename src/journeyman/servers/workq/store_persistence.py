@@ -85,7 +85,6 @@ PROMOTE_S: Final = 1.0
 SWEEP_S: Final = 60.0
 SWEPT_AT_ONCE: Final = 500
 
-
 PAGE: Final = 1000
 UNFINISHED: Final = ("new", "waiting", "delayed", "active")
 _DEFAULTS: Final = Defaults()

@@ -1,7 +1,7 @@
 """The server's figures: what is counted while it runs, and all of them as one list of families.
 
     writer     --count-->             counters ---+
-    runs       --run_ended-->         histograms -+--> families --+--> prometheus.py, for /metrics
+    runs       --run_ended-->         histograms -+--> families --+--> http/server.py, for /metrics
     compaction --compaction_ended-->  counters ---+               +--> telemetry: OTLP
     STAT's figures, read on request --------------+
 

@@ -4,12 +4,34 @@
 
 ``at`` of the address is the moment that a page shows. Nothing can be changed then. A page whose log
 does not say what was when shows the present, and says so (SHOWS_NOW).
+
+Who looks: a cookie names a session, a session has a token and signs its forms.
+
+    no tokens   a session is made for every client: it only ties forms to the browser they are for
+    tokens      the login form takes a secret, as every port does, with the same delays
+
+The cookie is HttpOnly and SameSite=Strict: no script reads it and no other site sends it. A form
+holds a code that only this server can make for this session, so that a page elsewhere cannot make
+one up. Sessions are in memory, bounded, and end with the server, with their token, or when unused.
+
+Style, scripts and libraries are read once, compressed once, and named by their hash:
+
+    /console/assets/console.1f3a9c0d.css      may be kept by the browser for good
+
+Nothing is fetched from anywhere else. All of it together stays below MAX_COMPRESSED_BYTES.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
+import hmac
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,11 +42,8 @@ from journeyman import __version__
 from journeyman.clock import Clock
 from journeyman.config import Token
 from journeyman.servers.http.console import commands, shown
-from journeyman.servers.http.console.assets import all_assets
-from journeyman.servers.http.console.sessions import Session, Sessions
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.fields import time_text
-from journeyman.servers.http.routes import RouteCall
+from journeyman.servers.http.routes import ApiError, RouteCall, takes_gzip, time_text
+from journeyman.units import NS_PER_S
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -56,6 +75,17 @@ SHOWS_NOW: Final = {
 }
 
 SHARED: Final = ("base.html", "parts.html", "tiles.html")  # by other templates
+
+COOKIE: Final = "journeyman_session"
+MAX_SESSIONS = 10_000
+IDLE_S = 12 * 60 * 60
+MAX_COMPRESSED_BYTES: Final = 80_000
+PREFIX: Final = "/console/assets/"
+_NAMES = (
+    *("console.css", "console.js", "icon.svg"),
+    *("vendor/htmx.js", "vendor/htmx-sse.js", "vendor/uplot.js", "vendor/uplot.css"),
+)
+_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 def is_console(path: str) -> bool:
@@ -165,3 +195,101 @@ def _environment() -> Environment:
         "version": __version__,
     }
     return environment
+
+
+@dataclass(slots=True)
+class Session:
+    name: str
+    token: Token | None
+    used_ns: int
+    said: str = ""  # by the last action, for the next page
+
+
+class Sessions:
+    def __init__(self, clock: Clock, *, is_secure: bool) -> None:
+        self._clock = clock
+        self._is_secure = is_secure  # the port is HTTPS
+        self._key = secrets.token_bytes(32)
+        self._by_name: OrderedDict[str, Session] = OrderedDict()
+
+    def find(self, request: web.Request) -> Session | None:
+        session = self._by_name.get(request.cookies.get(COOKIE, ""))
+        if session is None:
+            return None
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - session.used_ns > IDLE_S * NS_PER_S:
+            self.end(session)
+            return None
+        session.used_ns = now_ns
+        self._by_name.move_to_end(session.name)
+        return session
+
+    def begin(self, token: Token | None) -> Session:
+        session = Session(secrets.token_urlsafe(24), token, self._clock.monotonic_ns())
+        self._by_name[session.name] = session
+        if len(self._by_name) > MAX_SESSIONS:
+            self._by_name.popitem(last=False)
+        return session
+
+    def end(self, session: Session) -> None:
+        self._by_name.pop(session.name, None)
+
+    def give(self, response: web.StreamResponse, session: Session) -> None:
+        response.set_cookie(
+            COOKIE,
+            session.name,
+            path="/",
+            httponly=True,
+            samesite="Strict",
+            secure=self._is_secure,
+        )
+
+    def form_code(self, session: Session) -> str:
+        return hmac.new(self._key, session.name.encode(), "sha256").hexdigest()
+
+    def is_signed(self, session: Session, code: str) -> bool:
+        return hmac.compare_digest(self.form_code(session).encode(), code.encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    address: str
+    media_type: str
+    data: bytes
+    compressed: bytes
+
+
+@cache
+def all_assets() -> dict[str, Asset]:
+    """By their plain names."""
+    folder = files(__package__) / "assets"
+    found = {}
+    for name in _NAMES:
+        data = folder.joinpath(*name.split("/")).read_bytes()
+        digest = hashlib.sha256(data).hexdigest()[:8]
+        stem, _, kind = name.rpartition("/")[2].rpartition(".")
+        address = f"{PREFIX}{stem}.{digest}.{kind}"
+        media_type = f"{_TYPES[kind]}; charset=utf-8"
+        found[name] = Asset(address, media_type, data, gzip.compress(data, 9, mtime=0))
+    return found
+
+
+@cache
+def _by_address() -> dict[str, Asset]:
+    return {asset.address: asset for asset in all_assets().values()}
+
+
+async def serve_asset(request: web.Request) -> web.Response:
+    asset = _by_address().get(request.path)
+    if asset is None:
+        raise web.HTTPNotFound
+    is_compressed = takes_gzip(request)
+    headers = {
+        "Content-Type": asset.media_type,
+        "Cache-Control": "public, max-age=31536000, immutable",
+        "Vary": "Accept-Encoding",
+        "X-Content-Type-Options": "nosniff",
+    }
+    if is_compressed:
+        headers["Content-Encoding"] = "gzip"
+    return web.Response(body=asset.compressed if is_compressed else asset.data, headers=headers)

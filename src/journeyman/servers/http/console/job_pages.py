@@ -11,14 +11,21 @@ from aiohttp import web
 
 from journeyman.servers.http.console import shown
 from journeyman.servers.http.console.drawing import Drawing, asked, moment_of
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.fields import read_moment
+from journeyman.servers.http.routes import ApiError, read_moment
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.units import DAY_S, NS_PER_S
 
 PAGE: Final = 50
+
+_BACK = re.compile(r"-(\d{1,9})([smhd])")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY_S}
+NAMES = ("queue", "state", "error", "after", "in")
+SERVICES = ("schedule", "work", "fan-out")
+WORK_STATES = ("ready", "scheduled", "leased", "completed", "dead")
+SCHEDULE_STATES = ("planned", "triggered", "executed", "failed")
+_MEANT = {"dead": "failed", "completed": "executed", "leased": "triggered"}  # in the schedule
 
 
 class JobPages:
@@ -144,25 +151,16 @@ def _by_then(records: list[values.LogRecord], at: str) -> list[values.LogRecord]
     return [each for each in records if each.time_ns is not None and int(each.time_ns) <= at_ns]
 
 
-# ----------------------------------------
-# What is typed into the search field: words, some with a name in front of them.
-#
-#     queue:mail state:dead error:timeout after:-1h in:work anything else
-#
-# A word without a known name is looked for in ids and payloads. ``after:`` is a moment, or a time
-# back from now: -30s, -15m, -1h, -7d.
-
-_BACK = re.compile(r"-(\d{1,9})([smhd])")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY_S}
-NAMES = ("queue", "state", "error", "after", "in")
-SERVICES = ("schedule", "work", "fan-out")
-WORK_STATES = ("ready", "scheduled", "leased", "completed", "dead")
-SCHEDULE_STATES = ("planned", "triggered", "executed", "failed")
-_MEANT = {"dead": "failed", "completed": "executed", "leased": "triggered"}  # in the schedule
-
-
 @dataclass(frozen=True, slots=True)
 class Search:
+    """What is typed into the search field: words, some with a name in front of them.
+
+    queue:mail state:dead error:timeout after:-1h in:work anything else
+
+    A word without a known name is looked for in ids and payloads. ``after:`` is a moment, or a time
+    back from now: -30s, -15m, -1h, -7d.
+    """
+
     queue: str = ""
     state: str = ""
     error: str = ""

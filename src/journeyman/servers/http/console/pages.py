@@ -23,26 +23,33 @@ from yarl import URL
 from journeyman.config import Token
 from journeyman.data_directory import CACHE_DIRECTORY
 from journeyman.servers.core.shared import delay_to_second
-from journeyman.servers.http.audits import Audits
-from journeyman.servers.http.console.actions import Actions
-from journeyman.servers.http.console.assets import PREFIX, serve_asset
-from journeyman.servers.http.console.drawing import HEADERS, Drawing, asked, local, moment_of
+from journeyman.servers.http.console.actions import Actions, Reports, lakes_of
+from journeyman.servers.http.console.drawing import (
+    HEADERS,
+    PREFIX,
+    Drawing,
+    Session,
+    Sessions,
+    asked,
+    local,
+    moment_of,
+    serve_asset,
+)
 from journeyman.servers.http.console.job_pages import PAGE, JobPages
-from journeyman.servers.http.console.reports import Reports, lakes_of
-from journeyman.servers.http.console.sessions import Session, Sessions
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.fields import read_moment, time_text
-from journeyman.servers.http.live import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.routes import (
+    ApiError,
     RouteCall,
     check_for_all,
     check_may_write,
     covers_all,
+    read_moment,
+    time_text,
     to_the_end,
 )
+from journeyman.servers.http.sending import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
-from journeyman.servers.http.v1.backend import HttpBackend
+from journeyman.servers.http.v1.backend import Audits, HttpBackend
 from journeyman.servers.http.v1.log import RecordWatch
 from journeyman.servers.http.v1.server import ServerRoutes
 from journeyman.servers.http.v1.work import QueueRates
@@ -53,6 +60,10 @@ NEXT_FIRINGS: Final = 5
 SLIDER_STEPS: Final = 1000
 MAX_SAID: Final = 500  # characters of what an action says on the next page
 PUBLIC: Final = ("/console/login", PREFIX)
+
+SAMPLE_S: Final = 6.0
+MOST: Final = 600
+WIDTH, HEIGHT = 240.0, 44.0
 
 
 class Console:
@@ -402,17 +413,6 @@ def _cache_of(backend: HttpBackend) -> str:
     return os.path.join(os.path.dirname(os.path.abspath(place)), CACHE_DIRECTORY, "reports")
 
 
-# ----------------------------------------
-# The last hour of the server's figures, for the lines of the overview.
-#
-# A sample every SAMPLE_S, also without viewers: a few numbers, of which MOST are kept. Rates
-# are what the counters gained between two samples.
-
-SAMPLE_S: Final = 6.0
-MOST: Final = 600
-WIDTH, HEIGHT = 240.0, 44.0
-
-
 @dataclass(frozen=True, slots=True)
 class Sample:
     time_s: float
@@ -420,6 +420,12 @@ class Sample:
 
 
 class FigureHistory:
+    """The last hour of the server's figures, for the lines of the overview.
+
+    A sample every SAMPLE_S, also without viewers: a few numbers, of which MOST are kept. Rates
+    are what the counters gained between two samples.
+    """
+
     def __init__(self, server: ServerRoutes, rates: QueueRates) -> None:
         self._server = server
         self._rates = rates

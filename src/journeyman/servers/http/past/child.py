@@ -14,6 +14,9 @@ libraries that make it quick stay in memory. It ends with its standard input. It
 
 A small log is folded by the reference fold, and so is any log that is damaged, or where numpy,
 Arrow and numba are not installed: several times slower, to the same state.
+
+Of a lake it reads the days: what came, started and ended, from its gold tables. That needs no
+Spark.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import Any, BinaryIO
 
 from journeyman.disk import open_regular
@@ -34,6 +38,7 @@ from journeyman.errors import IncompleteEntry
 from journeyman.formats.workq import CODEC, JobAdded, JobFinished, Record
 from journeyman.servers.http.past.moments import (
     IN_FILE,
+    KEPT_MOMENTS,
     MAX_RECORD_BYTES,
     POSITION_SHIFT,
     Counts,
@@ -45,13 +50,16 @@ from journeyman.servers.http.past.moments import (
 )
 
 DONE, FAILED, NO_MEMORY = "done", "failed", "no memory"
-KEPT_MOMENTS = 4
 BULK_BYTES = 4 * 1024 * 1024  # below this, importing the libraries takes longer than the fold
 SEARCH_S = 1.0  # then a page is answered as far as it is, with a place to go on from
 _READ_BYTES = (4 * 1024, MAX_RECORD_BYTES)  # for most records, for every record
 _TAIL_BYTES = 64
 
 Row = tuple[PastJob, JobAdded, bytes | None]
+
+Day = tuple[str, str, int, int, int, int]  # date, dialect, added, started, completed, failed
+_TABLE = ("gold", "throughput_daily")
+_COUNTS = ("added", "started", "completed", "failed")
 
 
 class Past:
@@ -219,6 +227,29 @@ def _matches(row: Row, wanted: bytes, wanted_id: str, wrong: bytes) -> bool:
     return not wanted or job.job_id.hex().startswith(wanted_id) or wanted in added.payload.lower()
 
 
+class PastLake:
+    def __init__(self, directory: str) -> None:
+        self._path = os.path.join(directory, *_TABLE)
+
+    def lake_days(self, limit: int) -> list[Day]:
+        """Of all queues and hosts together, the newest first; empty if nothing was ingested."""
+        if not os.path.isdir(self._path):
+            return []
+        wanted = ["date", "dialect", *_COUNTS]
+        table: Any
+        if os.path.isdir(os.path.join(self._path, "_delta_log")):  # not every file is part of it
+            deltalake: Any = import_module("deltalake")
+            table = deltalake.DeltaTable(self._path).to_pyarrow_table(columns=wanted)
+        else:
+            dataset: Any = import_module("pyarrow.dataset")
+            found = dataset.dataset(self._path, format="parquet", partitioning="hive")
+            table = found.to_table(columns=wanted)
+        sums = table.group_by(["date", "dialect"]).aggregate([(name, "sum") for name in _COUNTS])
+        columns = ["date", "dialect", *(f"{name}_sum" for name in _COUNTS)]
+        rows = sorted(zip(*(sums.column(name).to_pylist() for name in columns), strict=True))
+        return [(str(date), *counts) for date, *counts in rows[: -limit - 1 : -1]]
+
+
 def _tail(path: str, end: int) -> bytes:
     with open(path, "rb", opener=open_regular) as file:
         return os.pread(file.fileno(), min(end, _TAIL_BYTES), max(0, end - _TAIL_BYTES))
@@ -240,14 +271,10 @@ def _log_of(kind: str) -> type[Any]:
 
         return ScheduleMoments
     if word == "ledger":
-        from journeyman.servers.http.past.ledger import PastLedger
+        from journeyman.servers.http.past.schedule import PastLedger
 
         return PastLedger
-    if word == "lake":
-        from journeyman.servers.http.past.lake import PastLake
-
-        return PastLake
-    return Past
+    return PastLake if word == "lake" else Past
 
 
 def _serve(requests: BinaryIO, answers: BinaryIO) -> None:

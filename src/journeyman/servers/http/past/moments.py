@@ -23,6 +23,7 @@ IN_FILE = (1 << POSITION_SHIFT) - 1
 MAX_RECORD_BYTES = 2 * 1024 * 1024 + 64  # more than any record of the log takes
 STATES = ("ready", "completed", "dead", "ready", "leased")  # by folds.workq.JobState
 SCHEDULED = "scheduled"
+KEPT_MOMENTS = 4  # states that are remembered, of each log
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,14 @@
-"""What the routes of version 1 work with: the services, asked through their own writers.
+"""What the routes of version 1 work with: the services, asked through their own writers; audits.
 
 A reply that means "no" becomes an ApiError here, so that handlers only see what they asked for.
 Whatever looks at many jobs does so a slice at a time, each in a turn of its own (``Slices``), and
 gives up after BROWSE_TIMEOUT_S with what it found: a page that is not full, and a cursor. For a
 token with a namespace it goes on, up to SEARCH_TIMEOUT_S.
+
+Who changed what over HTTP is in the ledger (Audits): actions of the console and requests of the
+API. What programs do all day is not: adding, leasing and finishing jobs, putting and reading items,
+planning jobs. The logs hold that, and a ledger that kept it again would outgrow them. A change that
+cannot be audited stays done; the server's log says so.
 """
 
 from __future__ import annotations
@@ -27,8 +32,7 @@ from journeyman.servers.core.access import Access
 from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.routes import RouteCall
+from journeyman.servers.http.routes import ApiError, RouteCall
 from journeyman.servers.kestrel.session import in_scope as fan_out_in_scope
 from journeyman.servers.kestrel.writer import NO_ROOM
 from journeyman.servers.workq.store import completed_jobs, merged, shows_completed
@@ -39,6 +43,12 @@ if TYPE_CHECKING:
     from journeyman.servers.telemetry.metrics import FiguredDisk
     from journeyman.servers.workq.service import WorkqServer
     from journeyman.servers.ztick.service import ZtickServer
+from journeyman.errors import JourneymanError
+from journeyman.formats.ledger import CODEC, ActionAudited, Record
+from journeyman.formats.timed_frame import Instant
+from journeyman.servers.core.ledger import Ledger
+from journeyman.servers.http import records
+from journeyman.storage.folded import FoldedRecords
 
 BROWSE_TIMEOUT_S = 1.0
 SEARCH_TIMEOUT_S = 20.0  # more, where that cannot be
@@ -54,6 +64,8 @@ _CODES = {
     Complaint.TOO_MANY_LIMITS: (409, "too_many_limits"),
     Complaint.SCOPE: (403, "outside_namespace"),
 }
+
+MAX_CHARS = 500  # of a target, and of an outcome
 
 
 @dataclass(slots=True)
@@ -169,3 +181,67 @@ class HttpBackend:
 
 def _quoted(text: str) -> str:
     return json.dumps(text)
+
+
+class Audits:
+    def __init__(self, backend: HttpBackend) -> None:
+        self._backend = backend
+        self._waiting: list[tuple[ActionAudited, asyncio.Future[None]]] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def note(self, who: str, via: str, what: str, target: str, outcome: str) -> None:
+        """Returns when it is durable, or has failed."""
+        backend = self._backend
+        backend.messages.info(f"{via}: {what}", who=who, target=target[:200], outcome=outcome[:200])
+        if backend.ledger is None:
+            return
+        now = Instant(backend.clock.now_ns())
+        record = ActionAudited(now, who, via, what, target[:MAX_CHARS], outcome[:MAX_CHARS])
+        written = asyncio.get_running_loop().create_future()
+        self._waiting.append((record, written))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write(backend.ledger))
+        await written
+
+    async def _write(self, to: Ledger) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                try:
+                    await to.note([record for record, _ in batch])
+                except JourneymanError as error:
+                    count = len(batch)
+                    self._backend.messages.warn("audits are lost", count=count, reason=error)
+                for _, written in batch:
+                    if not written.done():
+                        written.set_result(None)
+        finally:
+            self._writing = None
+
+    async def last(self, limit: int, until_ns: int | None = None) -> list[ActionAudited]:
+        """Newest first, by a moment if one is given; of each file of the ledger the last ones."""
+        ledger = self._backend.ledger
+        if ledger is None:
+            return []
+        if ledger.folded is not None:
+            return await asyncio.to_thread(_read_stored, ledger.folded, limit, until_ns)
+        place = self._backend.settings.ledger.path
+        return await asyncio.to_thread(self._read, place, limit, until_ns)
+
+    def _read(self, directory: str, limit: int, until_ns: int | None) -> list[ActionAudited]:
+        disk, found = self._backend.disk, []
+        for path in reversed(records.ledger_files(disk, directory)):
+            last = records.last_records(disk, CODEC, path, 10_000)
+            audits = [r for each in last if isinstance(r := each.entry.record, ActionAudited)]
+            found += [r for r in audits if until_ns is None or r.logged.unix_ns <= until_ns]
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+
+def _read_stored(
+    ledger: FoldedRecords[Record], limit: int, until_ns: int | None
+) -> list[ActionAudited]:
+    audits = [r for r in ledger.records("audit") if isinstance(r, ActionAudited)]
+    found = [r for r in audits if until_ns is None or r.logged.unix_ns <= until_ns]
+    return found[: -limit - 1 : -1]

@@ -31,9 +31,11 @@ from journeyman.protocols.kestrel.commands import (
 from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 from journeyman.protocols.kestrel.replies import END, STORED, ItemFound
 from journeyman.servers.core.internal_call import InternalCall as WriterCall
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.fields import (
+from journeyman.servers.http.routes import (
+    ApiError,
     Nanoseconds,
+    Route,
+    RouteCall,
     Text,
     Time,
     cursor_of,
@@ -42,7 +44,6 @@ from journeyman.servers.http.fields import (
     text_or_base64,
     time_text,
 )
-from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.kestrel.metrics import Described
@@ -50,12 +51,7 @@ from journeyman.servers.kestrel.metrics import Described
 MAX_OPEN_READS = 10_000
 MAX_READ_BYTES = 4 * 1024 * 1024  # of items of one answer, and the one that goes beyond
 
-
 _route = partial(Route, tag="fan-out")
-
-
-# ----------------------------------------
-# What the routes take and give: see values.py.
 
 
 class ReaderSeen(Struct):

@@ -22,11 +22,22 @@ from journeyman.logs.segments import kestrel_queues
 from journeyman.protocols.workq.replies import id_text
 from journeyman.protocols.ztick.grammar import runner_words
 from journeyman.servers.http import records
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.fields import cursor_of, read_cursor, time_text
-from journeyman.servers.http.live import FLUSH_S, Channel, RecordSample, event_bytes, stream_events
 from journeyman.servers.http.records import PlacedRecord
-from journeyman.servers.http.routes import Route, RouteCall
+from journeyman.servers.http.routes import (
+    ApiError,
+    Route,
+    RouteCall,
+    cursor_of,
+    read_cursor,
+    time_text,
+)
+from journeyman.servers.http.sending import (
+    FLUSH_S,
+    Channel,
+    RecordSample,
+    event_bytes,
+    stream_events,
+)
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.past import PastRoutes

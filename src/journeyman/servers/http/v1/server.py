@@ -13,10 +13,8 @@ from journeyman import __version__
 from journeyman.config import all_settings
 from journeyman.protocols.ztick.commands import Stat
 from journeyman.servers.core.internal_call import NotDone
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.fields import time_text
-from journeyman.servers.http.live import FIGURES_S, Channel, event_bytes, stream_events
-from journeyman.servers.http.routes import Route, RouteCall
+from journeyman.servers.http.routes import ApiError, Route, RouteCall, time_text
+from journeyman.servers.http.sending import FIGURES_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.units import NS_PER_MS, NS_PER_S

@@ -1,6 +1,6 @@
 """What the routes of version 1 take and give, as types: checked, documented and encoded by them.
 
-See fields.py. A list has ``next``: the cursor of the next page, or null on the last one.
+See routes.py. A list has ``next``: the cursor of the next page, or null on the last one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from journeyman.protocols.workq.commands import (
     MAX_RATE_PERIOD_MS,
     MAX_TTL_MS,
 )
-from journeyman.servers.http.fields import At, Cursor, Moment, Nanoseconds, Text, Time
+from journeyman.servers.http.routes import At, Cursor, Moment, Nanoseconds, Text, Time
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
 STATE_WORDS = {"running": "leased", "done": "completed"}  # of people -> of the protocols

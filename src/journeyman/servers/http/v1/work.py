@@ -34,8 +34,10 @@ from journeyman.protocols.workq.commands import (
 )
 from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
 from journeyman.protocols.workq.replies import Finished, LeasedJobs, LeasedMore, id_text
-from journeyman.servers.http.errors import ApiError
-from journeyman.servers.http.fields import (
+from journeyman.servers.http.routes import (
+    ApiError,
+    Route,
+    RouteCall,
     cursor_of,
     read_bytes,
     read_cursor,
@@ -43,7 +45,6 @@ from journeyman.servers.http.fields import (
     text_or_base64,
     time_text,
 )
-from journeyman.servers.http.routes import Route, RouteCall
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.past import PastRoutes
@@ -52,6 +53,8 @@ from journeyman.units import NS_PER_MS
 ASKED_AT_ONCE = 200  # of many: they share a batch, and its sync
 _FINISH_ERRORS = (404, 409)
 _route = partial(Route, tag="work queue")
+
+Totals = list[tuple[int, int]]
 
 
 class WorkRoutes:
@@ -430,18 +433,15 @@ def _payload(text: str, base64: str | None, name: str) -> bytes:
     return data
 
 
-# ----------------------------------------
-# Jobs added and leases started per second, by queue, from the engine's own counters.
-#
-#     sample() every few seconds -->  (added, started) of all queues, now and before
-#     of(number)                 -->  what both gained between the two, per second
-#
-# Nothing is known before the second sample. A queue that was made since counts from zero.
-
-Totals = list[tuple[int, int]]
-
-
 class QueueRates:
+    """Jobs added and leases started per second, by queue, from the engine's own counters.
+
+    sample() every few seconds -->  (added, started) of all queues, now and before
+    of(number)                 -->  what both gained between the two, per second
+
+    Nothing is known before the second sample. A queue that was made since counts from zero.
+    """
+
     def __init__(self, totals: Callable[[], Totals]) -> None:
         self._totals = totals
         self._before: tuple[float, Totals] | None = None
