@@ -248,7 +248,7 @@ class WorkqSettings:
     enabled: bool = setting(
         Flag(),
         True,
-        "whether the work queue is served; not with a file without [workq]",
+        "whether the work queue is served; false with a file that has no [workq]",
     )
     listen: Address = setting(
         ListenAddress(), Address("127.0.0.1", 9922), "address of the workq protocol"
@@ -256,12 +256,12 @@ class WorkqSettings:
     persistence: WorkqPersistence = setting(
         Choice(WorkqPersistence),
         WorkqPersistence.LOG,
-        "where jobs are kept: command log, store of [storage], or only in memory",
+        "where jobs are kept: command log, store (section [storage]), or memory only",
     )
     retention_ms: int = setting(
         Integer(0, 36_500 * DAY_MS, "milliseconds"),
         7 * DAY_MS,
-        "how long the store keeps a job after it was finished, once its TTL is over",
+        "how long the store keeps a finished job whose TTL has ended",
     )
     cmdlog_path: str = setting(
         Text(), default_place("workq.cmdlog_path"), "directory of the command log"
@@ -272,25 +272,25 @@ class WorkqSettings:
     cmdlog_sync_int_ms: int = setting(
         Integer(1, 60 * 60 * 1000, "milliseconds"),
         1000,
-        "time between two syncs, with cmdlog_sync interval",
+        "time between syncs, with cmdlog_sync interval",
         key="cmdlog_sync_int",
     )
     cmdlog_clean_int_ms: int = setting(
         Integer(0, 30 * DAY_MS, "milliseconds"),
         300_000,
-        "time between two cleanings of the command log; 0 turns them off",
+        "time between cleanings of the command log; 0 turns them off",
         key="cmdlog_clean_int",
     )
     cmdlog_seg_size_bytes: int = setting(
         Integer(0, 1024 * MIB, "bytes"),
         64 * MIB,
-        "size from which a new segment is begun; 0 is the default",
+        "size at which a new segment is started; 0: the default",
         key="cmdlog_seg_size",
     )
     idle_timeout_ms: int = setting(
         Integer(0, 365 * DAY_MS, "milliseconds"),
         0,
-        "time after which a connection that neither speaks nor waits is closed; 0 is never",
+        "time after which an idle connection that is not waiting is closed; 0: never",
     )
     events_to: str = setting(
         _QueueName(), "", "fan-out queue that gets an item for every job that ends; empty: none"
@@ -300,7 +300,9 @@ class WorkqSettings:
 @dataclass(frozen=True, slots=True)
 class KestrelSettings:
     enabled: bool = setting(
-        Flag(), True, "whether the fan-out queues are served; not with a file without [kestrel]"
+        Flag(),
+        True,
+        "whether the fan-out queues are served; false with a file that has no [kestrel]",
     )
     listen: Address = setting(
         ListenAddress(), Address("127.0.0.1", 22133), "address of the kestrel protocol"
@@ -312,37 +314,39 @@ class KestrelSettings:
     sync_interval_ms: int = setting(
         Integer(1, 60 * 60 * 1000, "milliseconds"),
         1000,
-        "time between two syncs, with sync interval",
+        "time between syncs, with sync interval",
     )
     seals: bool = setting(
-        Flag(), True, "whether journals are sealed; off writes the same bytes as the original"
+        Flag(), True, "whether journals are sealed; false writes the same bytes as the original"
     )
     checkpoint_interval_ms: int = setting(
         Integer(1, 60 * 60 * 1000, "milliseconds"),
         1000,
-        "time between two checkpoints: what was confirmed since may come again after a crash",
+        "time between checkpoints; items confirmed since the last one are repeated after a crash",
     )
     segment_bytes: int = setting(
-        Integer(1024, 1024 * MIB, "bytes"), 16 * MIB, "size at which the next segment is begun"
+        Integer(1024, 1024 * MIB, "bytes"), 16 * MIB, "size at which a new segment is started"
     )
     archive_path: str | None = setting(
-        Optional(Text()), None, "directory for segments that are read by all; else they are removed"
+        Optional(Text()),
+        None,
+        "directory for segments that every reader has passed; if not set, they are removed",
     )
-    max_queues: int = setting(Integer(1, 1_000_000), 4096, "queues that may exist")
-    max_readers: int = setting(Integer(1, 1_000_000), 1000, "readers that a queue may have")
+    max_queues: int = setting(Integer(1, 1_000_000), 4096, "maximum number of queues")
+    max_readers: int = setting(Integer(1, 1_000_000), 1000, "maximum number of readers per queue")
     window_items: int = setting(
-        Integer(1, 10_000_000), 8192, "items of each queue kept in memory; the rest is on disk only"
+        Integer(1, 10_000_000), 8192, "items of each queue kept in memory; the rest is only on disk"
     )
     window_bytes: int = setting(
-        Integer(1, 1024 * MIB, "bytes"), 2 * MIB, "and how large they may be together"
+        Integer(1, 1024 * MIB, "bytes"), 2 * MIB, "total size of these items per queue"
     )
     sweep_interval_ms: int = setting(
-        Integer(1, DAY_MS, "milliseconds"), 1000, "time between two looks for what is too old"
+        Integer(1, DAY_MS, "milliseconds"), 1000, "time between sweeps for expired items"
     )
     idle_timeout_ms: int = setting(
         Integer(0, 365 * DAY_MS, "milliseconds"),
         0,
-        "time after which a connection that neither speaks nor waits is closed; 0 is never",
+        "time after which an idle connection that is not waiting is closed; 0: never",
     )
     allow_shutdown: bool = setting(Flag(), False, "whether clients may stop the server")
     default: KestrelQueueSettings = setting(
@@ -356,24 +360,24 @@ class KestrelSettings:
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
     engine: StorageEngine = setting(
-        Choice(StorageEngine), StorageEngine.ROCKSDB, "what keeps the store of job records"
+        Choice(StorageEngine), StorageEngine.ROCKSDB, "engine of the store of job records"
     )
     path: str = setting(
         SecretText(),
         "~/.journeyman/data",
-        "its directory, in which ~/ and $HOME are understood; for postgres its address",
+        "its directory (~/ and $HOME are expanded); for postgres, the database address",
     )
     cache_capacity_bytes: int | None = setting(
         Optional(Integer(MIB, MIB * MIB, "bytes")),
         None,
-        "cache of the engine; rocksdb and sqlite have one",
+        "cache size; only for rocksdb and sqlite",
         key="cache_capacity",
     )
     mode: StorageMode | None = setting(
         Optional(Choice(StorageMode)),
         None,
-        "what to spare, room or time; rocksdb and sqlite have a choice",
+        "optimise for disk space or for speed; only for rocksdb and sqlite",
     )
     standby: bool = setting(
-        Flag(), False, "wait while another server has the store, then take over; postgres only"
+        Flag(), False, "wait while another server uses the store, then take over; postgres only"
     )

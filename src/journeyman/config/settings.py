@@ -44,10 +44,10 @@ from journeyman.units import DAY_MS, MIB
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
     insecure: bool = setting(
-        Flag(), False, "allow addresses other than loopback without tokens: everyone may connect"
+        Flag(), False, "allow non-loopback addresses without tokens: everyone can connect"
     )
     allowed_hosts: tuple[str, ...] = setting(
-        TextList(), (), "host names by which HTTP clients may address this server; * allows all"
+        TextList(), (), "host names under which HTTP clients may reach this server; * allows all"
     )
 
 
@@ -99,7 +99,9 @@ class MessageFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    level: LogLevel = setting(Choice(LogLevel), LogLevel.INFO, "how much is said on stderr")
+    level: LogLevel = setting(
+        Choice(LogLevel), LogLevel.INFO, "which messages are written to stderr"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +111,16 @@ class ControllerSettings:
         ListenAddress(), Address("127.0.0.1", 5678), "address of the ztick protocol"
     )
     auth_file: str | None = setting(
-        Optional(Text()), None, "file of tokens; when set, every port asks for one first"
+        Optional(Text()), None, "file of tokens; when set, every port requires one"
     )
     tls_cert: str | None = setting(
         Optional(Text()),
         None,
-        "PEM file of the certificate; turns TLS on for every port, with tls_key",
+        "PEM file of the certificate; turns on TLS for every port, together with tls_key",
     )
-    tls_key: str | None = setting(Optional(Text()), None, "PEM file of the certificate's key")
+    tls_key: str | None = setting(
+        Optional(Text()), None, "PEM file of the certificate's private key"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,24 +142,24 @@ class DatabaseSettings:
     persistence: Persistence = setting(
         Choice(Persistence),
         Persistence.LOGFILE,
-        "where jobs and rules are kept: log, store of [storage], or only in memory",
+        "where jobs and rules are kept: log file, store (section [storage]), or memory only",
     )
     logfile_path: str = setting(
         Text(), default_place("database.logfile_path"), "the log of jobs and rules"
     )
     fsync_on_persist: bool = setting(
-        Flag(), True, "whether an answer waits until its record is safe from a power cut"
+        Flag(), True, "whether a reply waits until its record is synced to disk"
     )
     seals: bool = setting(
-        Flag(), True, "whether the log is sealed; off writes the same bytes as the original"
+        Flag(), True, "whether the log is sealed; false writes the same bytes as the original"
     )
     framerate: int = setting(
-        Integer(1, 65_535), 512, "how often a second, at most, due jobs are looked for"
+        Integer(1, 65_535), 512, "how often per second, at most, the server looks for due jobs"
     )
     compression_interval_s: int = setting(
         Integer(0, _MAX_U32, "seconds"),
         3600,
-        "time between two compactions of the log; 0 turns them off",
+        "time between compactions of the log; 0 turns them off",
         key="compression_interval",
     )
 
@@ -163,16 +167,18 @@ class DatabaseSettings:
 @dataclass(frozen=True, slots=True)
 class DataSettings:
     directory: str = setting(
-        Text(), DEFAULT_DIRECTORY, "directory of everything whose path is not set elsewhere"
+        Text(), DEFAULT_DIRECTORY, "directory of all data whose path is not set elsewhere"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerSettings:
-    enabled: bool = setting(Flag(), True, "whether there is a ledger; see above for its default")
+    enabled: bool = setting(
+        Flag(), True, "whether to keep a ledger; the default depends on other settings"
+    )
     path: str = setting(Text(), default_place("ledger.path"), "directory of the ledger")
     audit_days: int = setting(
-        Integer(0, 36_500), 365, "how long audit records are kept; 0 is for ever"
+        Integer(0, 36_500), 365, "how long audit records are kept; 0: for ever"
     )
 
 
@@ -181,10 +187,12 @@ class LakeSettings:
     hold_bytes: int = setting(
         Integer(0, 2**50, "bytes"),
         1024 * MIB,
-        "of each log, how much is kept for streams and lakes that have not read it; 0: nothing",
+        "how much of each log is kept for streams and lakes that have not read it yet; 0: nothing",
     )
     hold_days: int = setting(
-        Integer(0, 36_500, "days"), 7, "how long it is kept for one that is not seen any more"
+        Integer(0, 36_500, "days"),
+        7,
+        "how long it is kept for a stream or lake that no longer reads",
     )
 
 
@@ -194,47 +202,53 @@ class TelemetrySettings:
     endpoint: str | None = setting(Optional(Text()), None, "base URL of an OTLP/HTTP collector")
     service_name: str = setting(Text(), "ztick", "the service.name that the collector sees")
     flush_interval_ms: int = setting(
-        Integer(0, _MAX_U32, "milliseconds"), 5000, "time between two exports; 0 exports at once"
+        Integer(0, _MAX_U32, "milliseconds"), 5000, "time between exports; 0 exports at once"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSettings:
     max_runs: int = setting(
-        Integer(1, 10_000), 64, "how many jobs run at the same time; further ones wait in order"
+        Integer(1, 10_000), 64, "how many jobs can run at the same time; others wait in order"
     )
     interrupted: Interrupted = setting(
-        Choice(Interrupted), Interrupted.RUN, "jobs cut off by a stop: run them again or fail them"
+        Choice(Interrupted),
+        Interrupted.RUN,
+        "what to do with jobs interrupted by a stop: run them again or fail them",
     )
     overdue: Overdue = setting(
         Choice(Overdue),
         Overdue.RUN,
-        "jobs whose time came while no server ran: run them at the start, or fail them",
+        "what to do with jobs that came due while no server ran: run or fail them",
     )
     retention_days: int = setting(
         Integer(0, 36_500, "days"),
         30,
-        "how long jobs that have ended are kept; 0 is for ever; runs stay in the history",
+        "how long ended jobs are kept; 0: for ever; runs stay in the history",
         key="retention",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class HistorySettings:
-    enabled: bool = setting(Flag(), True, "whether each run is noted in files; only with a logfile")
+    enabled: bool = setting(
+        Flag(), True, "whether each run is recorded in files; only with a log file"
+    )
     path: str | None = setting(
         Optional(Text()),
         None,
-        "directory of these files; the logfile's path and .runs when not set",
+        "directory of these files; default: the path of the log file plus .runs",
     )
     file_bytes: int = setting(
-        Integer(65_536, 1024 * MIB, "bytes"), 16 * MIB, "size at which the next file is begun"
+        Integer(65_536, 1024 * MIB, "bytes"), 16 * MIB, "size at which a new file is started"
     )
-    files: int = setting(Integer(1, 100_000), 64, "how many are kept; the oldest go first")
+    files: int = setting(
+        Integer(1, 100_000), 64, "how many files are kept; the oldest are removed first"
+    )
     days: int = setting(
         Integer(0, 36_500),
         30,
-        "how long runs are kept; 0: no limit; else a file holds a day at most",
+        "how long runs are kept; 0: no limit; otherwise a file covers at most a day",
     )
 
 
@@ -254,21 +268,21 @@ class RunnerSettings:
         "time a process has to end after SIGTERM, before SIGKILL",
     )
     output_bytes: int = setting(
-        Integer(0, MIB, "bytes"), 4096, "how much of what a run says is kept"
+        Integer(0, MIB, "bytes"), 4096, "how much of a run's output is kept"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    connections: int = setting(Integer(1, 100_000), 16_000, "open connections of each listener")
+    connections: int = setting(Integer(1, 100_000), 16_000, "open connections per port")
     auth_timeout_ms: int = setting(
         Integer(1, DAY_MS, "milliseconds"), 5000, "time from connecting to a successful AUTH"
     )
     handshake_timeout_ms: int = setting(
-        Integer(1, DAY_MS, "milliseconds"), 10_000, "time for a TLS handshake"
+        Integer(1, DAY_MS, "milliseconds"), 10_000, "time limit for a TLS handshake"
     )
     http_timeout_ms: int = setting(
-        Integer(1, DAY_MS, "milliseconds"), 30_000, "time for an HTTP request to arrive"
+        Integer(1, DAY_MS, "milliseconds"), 30_000, "time limit for an HTTP request to arrive"
     )
     http_body_bytes: int = setting(
         Integer(1, 64 * MIB, "bytes"), MIB, "largest body of an HTTP request"
@@ -279,32 +293,36 @@ class LimitSettings:
         "memory of the process that reads the past for the console and ?at=",
     )
     stop_timeout_ms: int = setting(
-        Integer(0, DAY_MS, "milliseconds"), 10_000, "time for runs to end when the server stops"
+        Integer(0, DAY_MS, "milliseconds"),
+        10_000,
+        "how long the server waits for runs when it stops",
     )
     waiting_commands: int = setting(
-        Integer(1, 1_000_000), 10_000, "commands that wait for the log before reading pauses"
+        Integer(1, 1_000_000),
+        10_000,
+        "how many commands can wait for the log before the server stops reading",
     )
     unsent_bytes: int = setting(
         Integer(4096, 1024 * MIB, "bytes"),
         MIB,
-        "answers a client has not fetched before its commands wait",
+        "unread replies of a client before its commands wait",
     )
     total_unsent_bytes: int = setting(
         Integer(MIB, 64 * 1024 * MIB, "bytes"),
         64 * MIB,
-        "the same of all clients together; at this limit those that do not read are closed",
+        "unread replies of all clients; beyond this, clients that do not read are closed",
     )
     idle_timeout_ms: int = setting(
         Integer(0, 365 * DAY_MS, "milliseconds"),
         DAY_MS,
-        "time after which a silent connection of the ztick protocol is closed; 0 is never",
+        "time after which an idle connection of the ztick protocol is closed; 0: never",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSettings:
     format: MessageFormat = setting(
-        Choice(MessageFormat), MessageFormat.TEXT, "lines for people, or one JSON object a line"
+        Choice(MessageFormat), MessageFormat.TEXT, "text lines, or one JSON object per line"
     )
 
 
