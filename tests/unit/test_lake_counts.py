@@ -11,16 +11,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from journeyman.clock import SystemClock
 from journeyman.columnar import read_table
 from journeyman.disk import RealDisk
+from journeyman.errors import UsageError
 from journeyman.folds.kestrel import Reader
-from journeyman.formats import kestrel
+from journeyman.formats import kestrel, ztick
 from journeyman.logs.kestrel.checkpoints import Checkpoints
+from journeyman.logs.ztick.run_history import RunLine, encode_run
 from journeyman.spark.lake.bronze import LakeSource, store_new
 from journeyman.spark.lake.columns import shaped
-from journeyman.spark.lake.ingest import refresh
+from journeyman.spark.lake.ingest import _one_round, refresh
 from journeyman.spark.lake.small_files import store_readers
-from journeyman.spark.lake.storage import change_lake, open_lake
+from journeyman.spark.lake.storage import Lake, change_lake, open_lake
 from journeyman.spark.lake.upkeep import retain
 from journeyman.spark.report.lake import report_of_lake
 from journeyman.spark.report.lake_counts import _KEPT_LENGTHS, _Ranks
@@ -162,3 +165,83 @@ def test_days_keep_their_items_though_their_hours_were_dropped(tmp_path):
     gold = read_table(f"{lake.path}/gold/throughput_daily").to_pylist()
     days = Counter(item.add_time_ms // 86_400_000 for item in items)
     assert {(row["date"] - date(1970, 1, 1)).days: row["added"] for row in gold} == days
+
+
+def test_gold_of_days_that_silver_dropped_stays_as_it_was_counted(tmp_path):
+    """Late records of the schedule, runs and items; and a job that began before what is kept."""
+    day_ns = 86_400 * 10**9
+    today = SystemClock().now_ns() // day_ns
+    old, kept = today - 60, today - 20
+    log, runs, queue = tmp_path / "logfile", tmp_path / "logfile.runs", tmp_path / "kestrel"
+    runs.mkdir()
+    queue.mkdir()
+    log.touch()
+    (queue / "q.100").write_bytes(kestrel.WRITER.header)
+    sources = [
+        LakeSource("ztick", str(log), "h"),
+        LakeSource("kestrel", str(queue), "h"),
+    ]
+
+    def happen(job: str, planned: int, started: int, ended: int, item: int) -> None:
+        """On these days: a run that fails, and an item that is put when it was planned."""
+        at = (planned * day_ns + 10**9, started * day_ns + 10**9, ended * day_ns + 10**9)
+        with log.open("ab") as file:
+            file.write(ztick.CODEC.encode(ztick.JobSet(job, at[0], ztick.Status.PLANNED)))
+            file.write(ztick.CODEC.encode(ztick.JobSet(job, at[0], ztick.Status.FAILED)))
+        with (runs / "1.jsonl").open("ab") as file:
+            file.write(encode_run(RunLine(job, "r", "shell", *at, "failed", "exit status 3")))
+        with (queue / "q.100").open("ab") as file:
+            put = kestrel.ItemPut(item, at[0] // 10**6, None, 0, b"")
+            file.write(kestrel.WRITER.encode(put))
+
+    def counted(lake: Lake) -> dict[str, list[tuple[Any, ...]]]:
+        _one_round(cast(Any, None), lake, sources, None)
+        found = {}
+        for table, names in {
+            "throughput_daily": ("dialect", "added", "due", "started", "failed"),
+            "latency_daily": ("started",),
+            "failures_daily": ("failures",),
+            "lateness_daily": ("runs",),
+            "depth_hourly": ("ready", "running"),
+        }.items():
+            rows = read_table(f"{lake.path}/gold/{table}").to_pylist()
+            day = ((row["date"] - date(1970, 1, 1)).days for row in rows)
+            listed = zip(day, rows, strict=True)
+            found[table] = sorted((at, *(row[name] for name in names)) for at, row in listed)
+        return found
+
+    with change_lake(str(tmp_path / "lake")) as lake:
+        for number in range(3):
+            happen(f"a{number}", old, old, old, number + 1)
+        happen("b", old + 1, kept, kept, 4)
+        before = counted(lake)
+        assert before["failures_daily"] == [(old, 3), (kept, 1)]
+        drop = {"silver/attempts": 30, "silver/runs": 30, "silver/items": 30}
+        assert retain(lake, drop) == 4  # the days before `kept`, but b's attempt
+        happen("late", old, old, old, 5)
+        happen("c", kept, kept, kept, 6)
+        after = counted(lake)
+    assert after == {
+        "throughput_daily": sorted(
+            [
+                (old, "kestrel", 4, 0, 0, 0),
+                (old, "ztick", 0, 3, 3, 3),
+                (old + 1, "kestrel", 1, 0, 0, 0),
+                (old + 1, "ztick", 0, 1, 0, 0),
+                (kept, "kestrel", 1, 0, 0, 0),
+                (kept, "ztick", 0, 1, 2, 2),
+            ]
+        ),
+        "latency_daily": [(old, 3), (kept, 2)],
+        "failures_daily": [(old, 3), (kept, 2)],
+        "lateness_daily": [(old, 3), (kept, 2)],
+        "depth_hourly": before["depth_hourly"],
+    }
+
+
+def test_changes_of_depth_cannot_be_dropped(tmp_path):
+    with (
+        change_lake(str(tmp_path)) as lake,
+        pytest.raises(UsageError, match="depth_hourly adds all of it up"),
+    ):
+        retain(lake, {"gold/depth_changes": 30})

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any, cast
 
 import pytest
 
+from journeyman.columnar import read_table
+from journeyman.formats import ledger
+from journeyman.formats.timed_frame import Instant
 from journeyman.spark.lake import small_files
+from journeyman.spark.lake.bronze import LakeSource, store_new
 from journeyman.spark.lake.layout import TABLES
 from journeyman.spark.lake.small_files import stage_rows
 from journeyman.spark.lake.storage import Lake, change_lake, days_of, open_lake
+from journeyman.spark.lake.upkeep import forget
 from journeyman.spark.report.lake import ENOUGH, Week, compare_weeks
 from tests.support.cli_commands import run
 
@@ -58,6 +64,26 @@ def test_what_cannot_be_done_is_said(tmp_path, arguments, said):
     result = run("pipeline", "lake", *arguments, "--lake", str(tmp_path))
     assert result.exit_code != 0
     assert said in result.stderr
+
+
+def test_what_a_ledger_says_of_a_job_is_forgotten_with_it(tmp_path):
+    """Payloads of jobs that wait for others are in the ledger; a queue may be called as a job."""
+    now, no_spark = Instant(1), cast(Any, None)
+    records: list[ledger.Record] = [
+        ledger.JobOptionsSet(now, "victim", {"payload": "c2VjcmV0"}),
+        ledger.JobOptionsSet(now, "other", {"payload": "b3RoZXI="}),
+        ledger.QueuePaused(now, "victim"),
+    ]
+    data = ledger.HEADER + b"".join(map(ledger.CODEC.encode, records))
+    (tmp_path / "000000001.ledger").write_bytes(data)
+    with change_lake(str(tmp_path / "lake")) as lake:
+        store_new(no_spark, lake, [LakeSource("ledger", str(tmp_path), "a")])
+        assert forget(no_spark, lake, ["victim"]) == 1
+    left = read_table(str(tmp_path / "lake" / "bronze" / "ledger"))
+    assert set(zip(left["kind"].to_pylist(), left["key"].to_pylist(), strict=True)) == {
+        ("job-options-set", "other"),
+        ("queue-paused", "victim"),
+    }
 
 
 def test_a_month_of_gold_goes_when_its_last_day_is_old():

@@ -7,6 +7,9 @@
 What is counted in the bucket of which time is that of ``spark/history/summaries.py``. Percentiles
 are exact. Of depth_hourly everything from the first touched day on is added up again, from the
 changes of each hour. Rows of gold are hours and queues: few enough for the driver.
+
+Days whose rows of silver were dropped (``upkeep.retain``) stay as they were counted; but items that
+come late are added.
 """
 
 from __future__ import annotations
@@ -65,11 +68,11 @@ _AT_ONCE: Final = 500_000
 _GROUPS_A_TASK: Final = 4
 _HOURS_A_DAY: Final = DAY_NS // HOUR_NS
 _LAG: Final = "gold/reader_lag_hourly"
-_DEPTH: Final = "gold/depth_changes"
+DEPTH_CHANGES: Final = "gold/depth_changes"
 _FAILED: Final = "gold/failures_daily"
 _COMPUTED: Final = (
     *("gold/throughput_hourly", "gold/throughput_daily", "gold/latency_hourly"),
-    *("gold/latency_daily", _FAILED, "gold/lateness_daily", _DEPTH),
+    *("gold/latency_daily", _FAILED, "gold/lateness_daily", DEPTH_CHANGES),
 )
 _COUNTED, _TIMED, _LATE = "counted", "timed", "late"
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -79,7 +82,8 @@ _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     RUNS: ("rule", "outcome", "detail", "planned_ns", "started_ns", "ended_ns"),
 }
-_MOMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+_SOURCES: Final = {_FAILED: (KEYED[0], RUNS), "gold/lateness_daily": (RUNS,), _LAG: (_LAG,)}
+MOMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     KEYED[0]: folding.MOMENTS,
     RUNS: ("started_ns", "ended_ns"),
 }
@@ -93,7 +97,7 @@ def stage_gold(spark: SparkSession, lake: Lake, change: SilverChange) -> list[St
     wanted = np.array(days, np.int64)
     parts = [
         part
-        for table, moments in _MOMENTS.items()
+        for table, moments in MOMENTS.items()
         for path in change.paths_after(lake, table)
         for part in parts_on(table, path, moments, wanted)
     ]
@@ -112,7 +116,7 @@ def stage_gold(spark: SparkSession, lake: Lake, change: SilverChange) -> list[St
         made[table].append(_items_of_days(lake, change, named, table, unit))
     whole = {table: pa.concat_tables(found) for table, found in made.items()}
     staged = [_stage_days(lake, table, whole[table], named) for table in _COMPUTED]
-    return [*staged, _stage_depth(lake, whole[_DEPTH], named)]
+    return [*staged, _stage_depth(lake, whole[DEPTH_CHANGES], named)]
 
 
 def _items_of_days(
@@ -195,7 +199,7 @@ def _count_attempts(rows: pa.Table, host: str) -> Found:
     }
     numbered = _coded(columns)
     yield _COUNTED, _summed(numbered, happenings(told))
-    yield _DEPTH, _summed(numbered, changes(told))
+    yield DEPTH_CHANGES, _summed(numbered, changes(told))
     yield _FAILED, _failed_rows(columns, told)
     yield _TIMED, _timed(columns, told.times, is_one_of(told.outcome, FAILURES))
 
@@ -393,8 +397,8 @@ def add_up(groups: Groups) -> Iterator[Packet]:
             counted = _added(found[_COUNTED], "hour", list(COUNTS))
             yield Packet(0, "gold/throughput_hourly", counted)
             yield Packet(0, "gold/throughput_daily", _added(found[_COUNTED], "day", list(COUNTS)))
-        if _DEPTH in found:
-            yield Packet(0, _DEPTH, _added(found[_DEPTH], "hour", list(STATES)))
+        if DEPTH_CHANGES in found:
+            yield Packet(0, DEPTH_CHANGES, _added(found[DEPTH_CHANGES], "hour", list(STATES)))
         if _FAILED in found:
             names = ["host", "dialect", "queue", "outcome", "reason", "day"]
             failures = found[_FAILED].group_by(names).aggregate([([], "count_all")])
@@ -410,7 +414,7 @@ def add_up(groups: Groups) -> Iterator[Packet]:
 _TABLE_OF: Final = {
     ("hour", tuple(COUNTS)): "gold/throughput_hourly",
     ("day", tuple(COUNTS)): "gold/throughput_daily",
-    ("hour", STATES): _DEPTH,
+    ("hour", STATES): DEPTH_CHANGES,
 }
 
 
@@ -537,20 +541,39 @@ def _stage_days(lake: Lake, table: str, rows: pa.Table, days: Sequence[str]) -> 
     """These rows in the place of those of the same days; a file for each month and host."""
     months = {day[:7] for day in days}
     replaced = [name for name in lake.files(table) if partition_values(name)["month"] in months]
-    others = _without(lake.read_arrow(table, replaced), days)
-    return lake.stage_arrow(pa.concat_tables([rows, others]), table), replaced
+    return lake.stage_arrow(_in_place(lake, table, rows, days, replaced), table), replaced
 
 
-def _without(rows: pa.Table, days: Sequence[str]) -> pa.Table:
-    listed = pa.array([date.fromisoformat(day) for day in days], pa.date32())
-    return rows.filter(pc.invert(pc.is_in(rows["date"], listed)))
+def _in_place(
+    lake: Lake, table: str, rows: pa.Table, days: Sequence[str], files: Sequence[str]
+) -> pa.Table:
+    """Rows of these files; those of the days that can be counted again are the given ones."""
+    known = lake.read_arrow(table, files)
+    return pa.concat_tables(
+        [
+            where(rows, _is_counted(lake, table, rows, days)),
+            where(known, ~_is_counted(lake, table, known, days)),
+        ]
+    )
+
+
+def _is_counted(lake: Lake, table: str, rows: pa.Table, days: Sequence[str]) -> Bools:
+    """Which rows of gold are of these days, and counted from rows of silver that are all there."""
+    dates = rows["date"].cast(pa.string())
+    of_days: Bools = np.asarray(pc.is_in(dates, arrow.array(days)))
+    first = max(lake.state.dropped.get(source, "") for source in _SOURCES.get(table, (KEYED[0],)))
+    if not first:
+        return of_days
+    is_whole: Bools = np.asarray(pc.greater_equal(dates, pa.scalar(first)))
+    if table.startswith("gold/throughput"):
+        is_whole |= is_one_of(rows["dialect"], ["kestrel"])
+    return of_days & is_whole
 
 
 def _stage_depth(lake: Lake, changed: pa.Table, days: Sequence[str]) -> StagedFiles:
     """Depth from the first touched day on: the changes of all hours, added up."""
-    known = lake.read_arrow("gold/depth_changes", lake.files("gold/depth_changes"))
     keys = ["host", "dialect", "queue"]
-    every = pa.concat_tables([_without(known, days), changed])
+    every = _in_place(lake, DEPTH_CHANGES, changed, days, lake.files(DEPTH_CHANGES))
     every = every.sort_by([(name, "ascending") for name in (*keys, "hour")])
     if every.num_rows:
         names = np.array([every[name].to_pylist() for name in keys])

@@ -73,6 +73,7 @@ class LakeState:
     runs: Mapping[str, int] = field(default_factory=dict)  # file of runs -> bytes read
     fresh: Mapping[str, Sequence[str]] = field(default_factory=dict)  # table -> files not in silver
     readers: Mapping[str, str] = field(default_factory=dict)  # stream -> what its files looked like
+    dropped: Mapping[str, str] = field(default_factory=dict)  # table -> days before this one went
 
 
 @dataclass(frozen=True, slots=True)

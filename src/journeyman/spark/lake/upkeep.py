@@ -14,15 +14,18 @@ from pyspark.sql import SparkSession
 
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
+from journeyman.spark.lake import gold
 from journeyman.spark.lake.columns import pc
 from journeyman.spark.lake.folding import KEYS, RECORD_KEYS
 from journeyman.spark.lake.ingest import refresh
 from journeyman.spark.lake.layout import DAY_NS, TABLES
-from journeyman.spark.lake.parts import PartitionWriter, parts_of, read_part, with_place
+from journeyman.spark.lake.parts import PartitionWriter, may_hold, parts_of, read_part, with_place
 from journeyman.spark.lake.silver import RUNS
 from journeyman.spark.lake.storage import Lake, StagedFiles, days_of, vacuum
 from journeyman.spark.lake.work import Packet, spread
 
+_LEDGER: Final = "bronze/ledger"
+_OF_JOBS: Final = ("run-retry", "job-options", "parent", "ended")  # families whose keys are jobs
 _SMALL_BYTES: Final = 64 << 20  # joined here: a job of Spark takes longer to begin
 
 
@@ -51,7 +54,7 @@ def forget(spark: SparkSession, lake: Lake, keys: Sequence[str]) -> int:
     What a log still holds is not touched: a later record of the key comes in again.
     """
     refresh(spark, lake)  # from here on nothing is fresh
-    named = {**KEYS, **RECORD_KEYS, RUNS: "key"}
+    named = {**KEYS, **RECORD_KEYS, RUNS: "key", _LEDGER: "key"}
     left = [each for table, key in named.items() for each in _without(lake, table, key, keys)]
     removes: dict[str, list[str]] = {}
     for (staged, files), _ in left:
@@ -61,7 +64,7 @@ def forget(spark: SparkSession, lake: Lake, keys: Sequence[str]) -> int:
     # Of silver too, should an earlier call have been killed behind its first commit.
     refresh(spark, lake, keys)
     vacuum(lake)
-    return sum(rows for (staged, _), rows in left if staged.table in RECORD_KEYS)
+    return sum(rows for (staged, _), rows in left if staged.table in (*RECORD_KEYS, _LEDGER))
 
 
 def _without(
@@ -69,6 +72,8 @@ def _without(
 ) -> list[tuple[StagedFiles, int]]:
     """Each file of a table that has rows of these keys, without them; and how many these were."""
     meant = pc.coalesce(pc.is_in(ds.field(column), pa.array(keys)), pc.scalar(False))
+    if table == _LEDGER:
+        meant &= pc.coalesce(pc.is_in(ds.field("family"), pa.array(_OF_JOBS)), pc.scalar(False))
     found = []
     for name in lake.files(table):
         rows = lake.read_arrow(table, [name], columns=[column], where=meant).num_rows
@@ -79,20 +84,34 @@ def _without(
 
 
 def retain(lake: Lake, days: Mapping[str, int]) -> int:
-    """Drop partitions that are older than so many days, by table. How many files went."""
+    """Drop partitions that are older than so many days, by table. How many files went.
+
+    Gold of these days stays as it is from then on, since rows that it was counted from are gone. So
+    rows stay, of which something happened on a day that is counted again.
+    """
     unknown = sorted(set(days) - set(TABLES))
     if unknown:
         raise UsageError(f"a lake has no table {unknown[0]}; `lake tables` lists them")
+    if gold.DEPTH_CHANGES in days:
+        raise UsageError(f"{gold.DEPTH_CHANGES} cannot be dropped: depth_hourly adds all of it up")
     today = date(1970, 1, 1) + timedelta(days=SystemClock().now_ns() // DAY_NS)
     removes: dict[str, list[str]] = {}
+    dropped = dict(lake.state.dropped)
     for table, kept in days.items():
-        first = (today - timedelta(days=kept)).isoformat()
-        old = [name for name in lake.files(table) if days_of(name)[1] < first]
+        first = today - timedelta(days=kept)
+        old = [name for name in lake.files(table) if days_of(name)[1] < first.isoformat()]
         waiting = set(lake.state.fresh.get(table, ()))
-        if old := [name for name in old if name not in waiting]:
+        old = [name for name in old if name not in waiting]
+        if table in gold.MOMENTS:
+            begin_ns = (first - date(1970, 1, 1)).days * DAY_NS
+            base, moments = lake.table_path(table), gold.MOMENTS[table]
+            late = (begin_ns, 2**63 - 1)
+            old = [name for name in old if not may_hold(f"{base}/{name}", moments, *late)]
+        if old:
             removes[table] = old
+            dropped[table] = max(dropped.get(table, ""), first.isoformat())
     if removes:
-        lake.commit([], removes)
+        lake.commit([], removes, dropped=dropped)
         vacuum(lake)
     return sum(map(len, removes.values()))
 
