@@ -33,6 +33,7 @@ from journeyman.spark.history.columns import (
     whole_jobs,
 )
 from journeyman.spark.lake.columns import (
+    Bools,
     Ints,
     filled,
     first_known,
@@ -118,7 +119,8 @@ class Followed:
 def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[Followed]:
     """Walk over batches of records in job order."""
     for records in whole_jobs(batches):
-        yield walk(narrow(records))
+        narrowed = narrow(records)
+        yield walk(narrowed, first_of_jobs(narrowed))
 
 
 def narrow(rows: pa.Table) -> pa.Table:
@@ -158,8 +160,8 @@ def _same_adds(rows: pa.Table, command: Ints) -> Ints:
     return mixed(words).view(np.int64)
 
 
-def walk(records: pa.Table) -> Followed:
-    """Over narrowed records in job order, all of each job."""
+def walk(records: pa.Table, first: Bools) -> Followed:
+    """Over narrowed records in job order, all of each job; ``first`` marks where one begins."""
     table = records.combine_chunks()
     size = table.num_rows
     numbers = np.empty((at.RECORD_FIELDS, size), np.int64)
@@ -168,7 +170,7 @@ def walk(records: pa.Table) -> Followed:
     rows = np.empty((at.ROW_FIELDS, size), np.int64)
     owner = np.full(size, -1, np.int64)
     anomaly = np.zeros(size, np.int8)
-    count = at.walk_attempts(first_of_jobs(table), numbers, rows, owner, anomaly)
+    count = at.walk_attempts(first, numbers, rows, owner, anomaly)
     return Followed(table, rows[:, :count], owner, anomaly)
 
 

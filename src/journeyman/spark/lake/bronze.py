@@ -39,9 +39,9 @@ from journeyman.clock import SystemClock
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.logs.catalog import Log
 from journeyman.spark.files import absolute, find_logs
-from journeyman.spark.lake.columns import AnyColumn
+from journeyman.spark.lake.columns import AnyColumn, hash_column
 from journeyman.spark.lake.folding import PLANNED_COLUMNS, ZtickPlans
-from journeyman.spark.lake.layout import TABLES, moment_of
+from journeyman.spark.lake.layout import HASH, TABLES, moment_of
 from journeyman.spark.lake.parts import parts_of, read_part
 from journeyman.spark.lake.storage import (
     STATE_VERSION,
@@ -53,7 +53,7 @@ from journeyman.spark.lake.storage import (
 )
 from journeyman.spark.lake.work import tasks_of
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
-from journeyman.spark.source.options import ZTICK, SourceOptions, arrow_schema
+from journeyman.spark.source.options import WORKQ, ZTICK, SourceOptions, arrow_schema
 from journeyman.spark.source.splits import LogPartition
 from journeyman.spark.source.task import read_pieces, with_dictionaries
 from journeyman.spark.streams.chains import register_stream
@@ -255,7 +255,7 @@ def _write_part(
 def _read_schema(source: LakeSource) -> StructType:
     """What of a record is stored."""
     fields = TABLES[source.table].inner_schema.fields
-    return StructType([each for each in fields if each.name != _STAMP])
+    return StructType([each for each in fields if each.name not in (_STAMP, HASH)])
 
 
 def _write_records(
@@ -267,6 +267,8 @@ def _write_records(
         if source.dialect == ZTICK:
             at = rows.column_names.index("identifier")
             writer.write(source.table, rows.set_column(at, "identifier", plans.take(rows)))
+        elif source.dialect == WORKQ:
+            writer.write(source.table, rows.append_column(HASH, hash_column(rows["key"])))
         else:
             writer.write(source.table, rows)
     plans.finish()

@@ -131,6 +131,11 @@ def key_hashes(column: AnyColumn) -> Hashes:
     return each_text(column, lambda texts: hashes_of(*text_in(texts)))
 
 
+def hash_column(keys: AnyColumn) -> AnyColumn:
+    """What a table has in its column of hashes."""
+    return arrow.array(key_hashes(keys).view(np.int64))
+
+
 def is_one_of(column: AnyColumn, words: Iterable[str]) -> Bools:
     meant = arrow.array(words)
     return each_text(column, lambda texts: np.asarray(pc.is_in(texts, meant)))

@@ -38,6 +38,7 @@ from journeyman.spark.lake.columns import (
     each_text,
     filled,
     first_known,
+    hash_column,
     hosts_and_logs,
     is_one_of,
     length_ns,
@@ -54,7 +55,7 @@ from journeyman.spark.lake.columns import (
     unless_empty,
     where,
 )
-from journeyman.spark.lake.layout import TABLES
+from journeyman.spark.lake.layout import HASH, TABLES
 from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_MS
 
@@ -88,10 +89,18 @@ KEYS: Final = {"bronze/workq": "key", "bronze/plans": "key", "bronze/runs": "job
 def workq_rows(records: pa.Table) -> pa.Table:
     """Attempts of jobs, all of whose narrowed records are here, in any order."""
     keys = KeyTable().numbers_of(*text_in(text_of(records["key"])))
-    logs = coded(records["_log"]).indices.to_numpy()
-    order = np.lexsort((records["_position"].to_numpy(), keys, logs))
-    walked = workq_attempts.walk(taken(records, order))
-    return silver_attempts(workq_attempts.attempt_table(walked))
+    logs = coded(records["_log"])
+    jobs = keys * len(logs.dictionary) + logs.indices.to_numpy()
+    position = records["_position"].to_numpy()
+    if (position[1:] < position[:-1]).any():
+        order = np.lexsort((position, jobs))
+    else:
+        order = np.argsort(jobs, kind="stable")
+    if (order[1:] < order[:-1]).any():
+        jobs, records = jobs[order], taken(records, order)
+    first = np.ones(len(jobs), np.bool_)
+    first[1:] = jobs[1:] != jobs[:-1]
+    return silver_attempts(workq_attempts.attempt_table(workq_attempts.walk(records, first)))
 
 
 # What of a record its plan needs.
@@ -164,7 +173,7 @@ class ZtickPlans:
         return len(self._plans) > _MOST_PLANS
 
     def finish(self) -> pa.Table:
-        """With the columns of PLANS and ``_hash``, in the order of that."""
+        """With the columns of PLANS and hashes of the keys, in the order of these."""
         found = self._plans.columns()
         hashes = self._keys.hashes.view(np.int64)[found["key"]]
         order = np.argsort(hashes)
@@ -177,7 +186,7 @@ class ZtickPlans:
             {
                 "_log": pa.DictionaryArray.from_arrays(found["log"].astype(np.int32), logs),
                 "key": keys.take(arrow.array(found["key"])),
-                "_hash": arrow.array(hashes[order]),
+                HASH: arrow.array(hashes[order]),
                 **{name: ns_column(found[name]) for name in PLANS.names[2:]},
             }
         )
@@ -223,6 +232,7 @@ def silver_attempts(rows: pa.Table) -> pa.Table:
         **moment_pairs(times),
         "wait_s": seconds_column(length_ns(times["ready_ns"], times["started_ns"])),
         "run_s": seconds_column(length_ns(times["started_ns"], times["ended_ns"])),
+        HASH: hash_column(columns["key"]),
         "date": pa.array(day_of(happened), pa.date32()),
     }
     return shaped(made, "silver/attempts")
@@ -253,7 +263,7 @@ def jobs_of(attempts: pa.Table) -> pa.Table:
     started = (times["started_ns"] != NO_TIME).astype(np.int64)
     return shaped(
         {
-            **{name: lasts[name] for name in (*_JOB, "queue")},
+            **{name: lasts[name] for name in (*_JOB, "queue", HASH)},
             "life": pa.array(lives[order[ends]]),
             "status": lasts["outcome"],
             "attempts": pa.array(np.add.reduceat(started, begins)),

@@ -28,6 +28,7 @@ from journeyman.units import NS_PER_S
 
 DAY_NS: Final = 86_400 * NS_PER_S
 HOUR_NS: Final = 3_600 * NS_PER_S
+HASH: Final = "_hash"  # of the key
 BETWEEN: Final = "|"  # host and path, where one text stands for a log of a host
 LOG_DIALECTS: Final = ("ztick", "workq", "kestrel")
 BRONZE_DIALECTS: Final = (*LOG_DIALECTS, "ledger")
@@ -74,6 +75,7 @@ _WHOSE = (
     ("key", "string!", "identifier or job id"),
     ("queue", "string", "workq: name of the job"),
 )
+_FOUND_BY = ((HASH, "bigint", "of the key: rows of a job are found by it"),)
 _BY_QUEUE = (
     ("dialect", "string!", "`ztick`, `workq` or `kestrel`"),
     ("queue", "string!", "queue; of a schedule, the rule; empty if it has none"),
@@ -138,6 +140,7 @@ def _bronze(dialect: str) -> LakeTable:
     full = with_extras(base_schema(dialect), (), CORRUPT_RECORD)
     stored = [f for f in full.fields if (dialect, f.name) != ("ztick", "key")]  # its identifier
     columns = [(f.name, f.dataType.simpleString(), "as in spark.md") for f in stored]
+    columns += _FOUND_BY if dialect == "workq" else ()
     columns += [("_ingested_at", "timestamp!", "when the lake got it"), *_PLACE]
     return LakeTable(
         f"bronze/{dialect}", f"records of {dialect} logs as decoded, and damage", tuple(columns)
@@ -176,7 +179,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
             (
                 ("_log", "string!", "path of the log"),
                 ("key", "string!", "identifier"),
-                ("_hash", "bigint!", "of the identifier, in order in each row group"),
+                (HASH, "bigint!", "of the identifier, in order in each row group"),
                 ("ready_ns", "bigint", "the time planned for; null for removals"),
                 ("latest", "bigint!", "position of the last record, times four, and its status"),
                 ("position", "bigint!", "of the first record"),
@@ -203,6 +206,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 ("retried", "boolean", "workq: the job was retried after this failure"),
                 ("exhausted", "boolean", "workq: the last attempt that max-attempts allows"),
                 ("position", "bigint", "of the record that begins the row"),
+                *_FOUND_BY,
                 *_PLACE,
             ),
         ),
@@ -216,6 +220,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 ("attempts", "bigint!", "how often it started"),
                 ("failures", "bigint!", "how often it failed, timed out or was cut off"),
                 *_moments("created", "ready", "started", "ended"),
+                *_FOUND_BY,
                 *_PLACE,
             ),
         ),
@@ -250,6 +255,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 ("lateness_s", "double", "planned to started"),
                 ("run_s", "double", "started to ended"),
                 ("outcome", "string!", "as in history.md"),
+                *_FOUND_BY,
                 *_PLACE,
             ),
         ),

@@ -24,15 +24,14 @@ from journeyman.columnar.kernels.key_table import Hashes
 from journeyman.spark.lake.columns import (
     Bools,
     Ints,
-    arrow,
     begins_of,
-    each_text,
+    hash_column,
     key_hashes,
     shaped,
     taken,
     text_of,
 )
-from journeyman.spark.lake.layout import DAY_NS
+from journeyman.spark.lake.layout import DAY_NS, HASH, TABLES
 from journeyman.spark.lake.storage import name_of, new_file, partition_values, staged_path
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
 
@@ -76,7 +75,7 @@ def parts_of(table: str, path: str, *, of_keys: bool = False) -> list[Part]:
 
 _LEFT_OUT_BY: Final = {
     **dict.fromkeys(("silver/items", "bronze/kestrel"), "item_id"),
-    "bronze/plans": "_hash",
+    "bronze/plans": HASH,
 }
 
 
@@ -84,8 +83,9 @@ def alone(parts: Sequence[Part]) -> set[Part]:
     """Those whose range is apart from that of every other one."""
     ordered = sorted(parts, key=lambda part: part.least)
     found, reach = set(), -(2**63) - 1
-    for part, after in zip(ordered, [*ordered[1:], None], strict=True):
-        if reach < part.least and (after is None or part.greatest < after.least):
+    behind = [*(part.least for part in ordered[1:]), 2**63]
+    for part, after in zip(ordered, behind, strict=False):
+        if reach < part.least and part.greatest < after:
             found.add(part)
         reach = max(reach, part.greatest)
     return found
@@ -135,31 +135,44 @@ class Wanted:
 
 
 def read_part(
-    part: Part, columns: Sequence[str], key: str = "key", wanted: Wanted | None = None
+    part: Part,
+    columns: Sequence[str],
+    key: str = "key",
+    wanted: Wanted | None = None,
+    *,
+    others: bool = False,
 ) -> Iterator[tuple[pa.Table, Ints]]:
-    """Rows, and their numbers in the file, which may be older than a column and lack it. With
-    ``wanted``, only rows whose key is. Words that a file has in a dictionary stay in it."""
+    """Rows, and their numbers in the file. With ``wanted``, only rows whose key is, or ``others``.
+
+    A file may be older than a column and lack it. Words that it has in a dictionary stay in it.
+    """
+    places = np.arange(part.rows)
+    if wanted is not None:
+        places = np.flatnonzero(wanted.mask(hashes_in(part, key)) != others)
+    if len(places):
+        rows = _read(part, columns)
+        before = sum(footer(part.path).row_group(at).num_rows for at in range(part.group))
+        yield rows if len(places) == part.rows else taken(rows, places), places + before
+
+
+def hashes_in(part: Part, key: str) -> Hashes:
+    """Of the key of each row; computed, if the file is older than the column of hashes."""
+    found = _read(part, [HASH])
+    if found.num_columns and found[HASH].null_count == 0:
+        return found[HASH].to_numpy().view(np.uint64)
+    return key_hashes(_read(part, [key])[key])
+
+
+def _read(part: Part, columns: Sequence[str]) -> pa.Table:
     known = footer(part.path)
     group = known.row_group(part.group)
     kept = known.schema.to_arrow_schema().names
     names = [name for name in columns if name in kept]
     chunks = map(group.column, range(known.num_columns))
     coded = {c.path_in_schema for c in chunks if c.has_dictionary_page and _is_text(c)}
-    words = [name for name in (*names, key) if name in coded]
+    words = [name for name in names if name in coded]
     with pq.ParquetFile(part.path, metadata=known, read_dictionary=words) as file:
-        before = sum(known.row_group(at).num_rows for at in range(part.group))
-        if wanted is None:
-            rows = file.read_row_group(part.group, names, use_threads=False)
-            yield rows, np.arange(before, before + part.rows)
-            return
-        keys = file.read_row_group(part.group, [key], use_threads=False)[key]
-        mask = each_text(keys, lambda texts: wanted.mask(key_hashes(texts)))
-        places = np.flatnonzero(mask)
-        if len(places):
-            others = [name for name in names if name != key]
-            rows = taken(file.read_row_group(part.group, others, use_threads=False), places)
-            found = {name: rows[name] for name in others} | {key: keys.take(arrow.array(places))}
-            yield pa.table({name: found[name] for name in names}), places + before
+        return file.read_row_group(part.group, names, use_threads=False)
 
 
 def _is_text(chunk: pq.ColumnChunkMetaData) -> bool:
@@ -177,7 +190,10 @@ def with_place(rows: pa.Table, part: Part) -> pa.Table:
     values, count = partition_values(part.name), rows.num_rows
     day = pa.scalar(date.fromisoformat(values["date"]), pa.date32())
     place = {"date": pa.repeat(day, count), "host": pa.repeat(values["host"], count)}
-    return shaped({**{name: rows[name] for name in rows.column_names}, **place}, part.table)
+    columns = {name: rows[name] for name in rows.column_names}
+    if HASH in TABLES[part.table].schema.names and HASH not in columns:
+        columns[HASH] = hash_column(rows["key"])
+    return shaped({**columns, **place}, part.table)
 
 
 class PartitionWriter:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -51,6 +52,7 @@ from journeyman.spark.lake.parts import (
     by_place,
     dealt,
     has_values,
+    hashes_in,
     parts_of,
     read_part,
     with_place,
@@ -62,16 +64,20 @@ from journeyman.spark.source.options import DAMAGE, DAMAGE_KIND, arrow_schema
 KEYED: Final = ("silver/attempts", "silver/jobs", "silver/timetable_firings")
 ITEMS: Final = "silver/items"
 RUNS: Final = "silver/runs"
-_DIALECT: Final = {"bronze/workq": "workq", "bronze/plans": "ztick", "bronze/runs": "ztick"}
+_JOBS: Final = "bronze/workq"
+_FOLDED_AS: Final = {"bronze/kestrel": ITEMS}
+_DIALECT: Final = {_JOBS: "workq", "bronze/plans": "ztick", "bronze/runs": "ztick"}
 SMALL_ROWS: Final = 1_500_000  # folded here: a job of Spark takes longer to begin
 _SCANNED: Final = 16  # rows that are only looked at cost as much as one that is folded
 _TASK_ROWS: Final = 20_000_000
 _GROUP_ROWS: Final = 300_000
+_UNIT_ROWS: Final = 1_000_000  # whose jobs are folded on their own
 _GROUPS_A_TASK: Final = 8
 _UNITS_A_TASK: Final = 2  # rows of one table take longer than those of another
 _WRITTEN: Final = pa.schema([("table", pa.string()), ("file", pa.string())])
 _SMALL_FILE_BYTES: Final = 1 << 20  # joined with the next rows of its partition
 _OLD, _REMOVED, _KEYS = "old ", "removed ", "keys"
+_NO_HASHES: Final = np.zeros(0, np.uint64)
 _FILES, _DAYS, _COUNTS = "files", "days", "counts"
 
 
@@ -116,37 +122,37 @@ def change_silver(
     dialects = frozenset(_DIALECT[part.table] for part in parts if part.table in _DIALECT)
     if keys:
         dialects = frozenset(_DIALECT.values())
-    older = _older(lake, fresh, dialects)
-    known = lake.files(ITEMS) if fresh.get("bronze/kestrel") else []
     touched = Touched(key_hashes(pa.array(keys, pa.string())))
-    if older or known:
-        session, hands = _hands(spark, sum(part.rows for part in parts))
-        touched.add(spread(session, dealt(parts, hands), touched_by))
-        wanted = Wanted(touched.hashes)
-        older = [part for part in older if wanted.may_be_in(part)]
-        older += _maybe_known(_parts(lake, ITEMS, known), touched.first_ids)
-    size = sum(part.rows // (_SCANNED if part.of_keys else 1) for part in parts + older)
+    older = _older(lake, fresh, dialects)
+    known = _parts(lake, ITEMS, lake.files(ITEMS) if fresh.get("bronze/kestrel") else ())
+    jobs = [part for part in parts if part.table == _JOBS]
+    others = [part for part in parts if part.table != _JOBS]
+    session, hands = _hands(spark, sum(part.rows for part in parts) // _SCANNED)
+    mine = dealt(jobs, hands)
+    theirs = dealt(others if older or known else [], hands)
+    touched.add(spread(session, [*mine, *theirs], touched_by))
+    older = _with_touched(spark, older, touched)
+    older += [part for part in known if part.greatest >= touched.first_id]
+    once = alone([part for part in others + older if part.table in ("bronze/kestrel", ITEMS)])
+    once &= set(others)
+    rest = [part for part in others if part not in once] + older
+    if len(touched.again):
+        rest += [replace(part, of_keys=True) for part in jobs]
+    wanted, directory = Wanted(touched.wanted), lake.new_staging()
+    writer = partial(Written, directory, count_items)
+    session, hands = _hands(spark, sum(part.rows for part in (*jobs, *once)))
+    lone = [*mine, *dealt([part for part in others if part in once], hands)]
+    packets = spread(session, lone, partial(fold_lone, wanted, partial(writer, session is None)))
+    size = sum(part.rows // (_SCANNED if part.of_keys else 1) for part in rest)
     session, hands = _hands(spark, size)
-    numbered = [part for part in parts + older if part.table in ("bronze/kestrel", ITEMS)]
-    once = alone(numbered) if session is not None else set()
-    size -= sum(part.rows for part in once)
     groups = (
         1 if session is None else _power_of_two(max(_GROUPS_A_TASK * hands, size // _GROUP_ROWS))
     )
-    directory = lake.new_staging()
-    packets = spread(
+    packets += spread(
         session,
-        dealt([*parts, *older], _UNITS_A_TASK * hands),
-        partial(
-            take_parts,
-            Wanted(touched.hashes),
-            dialects,
-            touched.first_ids,
-            groups,
-            once,
-            partial(Written, directory, count_items),
-        ),
-        partial(fold_groups, partial(Written, directory, count_items), session is None),
+        dealt(rest, _UNITS_A_TASK * hands),
+        partial(take_parts, wanted, dialects, touched.first_ids, groups),
+        partial(fold_groups, partial(writer, session is None)),
     )
     return _applied(lake, directory, packets)
 
@@ -167,43 +173,95 @@ def _parts(lake: Lake, table: str, files: Iterable[str], *, of_keys: bool = Fals
     ]
 
 
-@dataclass
 class Touched:
-    """Keys of jobs by their hashes; and by host and log, the lowest id of an item."""
+    """Keys with fresh records, by their hashes; and by host and log, the lowest id of an item.
 
-    hashes: Hashes
-    first_ids: dict[str, int] = field(default_factory=dict)
+    ``again``: jobs of a work queue that are in several units, or were there before. The records of
+    all others are together in one unit, which may fold them on its own.
+    """
+
+    def __init__(self, keys: Hashes) -> None:
+        self._keys, self._jobs, self.again = keys, _NO_HASHES, _NO_HASHES
+        self.first_ids: dict[str, int] = {}
 
     def add(self, packets: Iterable[Packet]) -> None:
-        found = [self.hashes]
+        """Packets of ``touched_by``, of all units."""
+        keys, jobs = [self._keys], [_NO_HASHES]
         for _, what, rows in packets:
-            if what == _KEYS:
-                found.append(rows["key"].to_numpy())
-            else:
+            if what == ITEMS:
                 for log, first in zip(*(each.to_pylist() for each in rows.columns), strict=True):
                     self.first_ids[log] = min(first, self.first_ids.get(log, first))
-        self.hashes = np.unique(np.concatenate(found))
+            else:
+                (jobs if what == _JOBS else keys).append(rows[_KEYS].to_numpy())
+        self._keys, self._jobs = np.unique(np.concatenate(keys)), np.sort(np.concatenate(jobs))
+        self.again = np.unique(self._jobs[1:][self._jobs[1:] == self._jobs[:-1]])
+
+    def meet(self, older: Hashes) -> None:
+        """Keys of these hashes were there before."""
+        self.again = np.union1d(self.again, np.intersect1d(older, self._jobs))
+
+    @property
+    def all(self) -> Hashes:
+        return np.concatenate([self._keys, self._jobs])
+
+    @property
+    def wanted(self) -> Hashes:
+        """Keys whose records and rows must meet."""
+        return np.concatenate([self._keys, self.again])
+
+    @property
+    def first_id(self) -> int:
+        """Of fresh items. Ids ascend."""
+        return min(self.first_ids.values(), default=NO_ID)
 
 
 def touched_by(parts: Sequence[Part]) -> Iterator[Packet]:
-    """Hashes of the keys in these parts, and the lowest id of each queue."""
-    for part in parts:
-        if part.table in KEYS:
-            for rows, _ in read_part(part, [KEYS[part.table]]):
-                hashes = np.unique(key_hashes(rows[KEYS[part.table]].drop_null()))
-                yield Packet(0, _KEYS, pa.table({"key": hashes}))
+    """Hashes of the keys in each unit of these parts, and the lowest id of each queue."""
+    for unit in units_of(parts):
+        table = unit[0].table
+        if table in KEYS:
+            hashes = np.concatenate([hashes_in(part, KEYS[table]) for part in unit])
+            hashes = np.sort(hashes[begins_of([hashes])])  # those of a job often stand together
+            yield Packet(0, table, pa.table({_KEYS: hashes[begins_of([hashes])]}))
         else:
-            for rows, _ in read_part(part, ["_log", "item_id"]):
-                named = named_logs(rows, part.host).filter(rows["item_id"].is_valid())
+            for rows, _ in (each for part in unit for each in read_part(part, ["_log", "item_id"])):
+                named = named_logs(rows, unit[0].host).filter(rows["item_id"].is_valid())
                 named = named.set_column(0, "_log", text_of(named["_log"]))
                 least = named.group_by("_log").aggregate([("item_id", "min")])
                 yield Packet(0, ITEMS, least.select(["_log", "item_id_min"]))
 
 
-def _maybe_known(parts: Sequence[Part], first_ids: Mapping[str, int]) -> list[Part]:
-    """Parts that may hold items with ids of fresh ones: ids ascend."""
-    least = min(first_ids.values(), default=None)
-    return [part for part in parts if least is not None and part.greatest >= least]
+def units_of(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Parts of one file that follow one another, as many as a task folds at once."""
+    for _, each in groupby(parts, key=lambda part: part.path):
+        unit: list[Part] = []
+        for part in each:
+            if unit and sum(one.rows for one in unit) + part.rows > _UNIT_ROWS:
+                yield unit
+                unit = []
+            unit.append(part)
+        yield unit
+
+
+def _with_touched(spark: SparkSession, parts: Sequence[Part], touched: Touched) -> list[Part]:
+    """Those of these parts that hold touched keys, which ``touched`` is told of."""
+    wanted = Wanted(touched.all)
+    maybe = [part for part in parts if wanted.may_be_in(part)]
+    session, hands = _hands(spark, sum(part.rows for part in maybe) // _SCANNED)
+    found = spread(session, dealt(maybe, hands), partial(search, wanted))
+    for _, _, rows in found:
+        touched.meet(rows[_KEYS].to_numpy())
+    places = {(path, group) for group, path, _ in found}
+    return [part for part in maybe if (part.path, part.group) in places]
+
+
+def search(wanted: Wanted, parts: Sequence[Part]) -> Iterator[Packet]:
+    """Which of the wanted keys are in each part, by hash."""
+    for part in parts:
+        hashes = hashes_in(part, KEYS.get(part.table, "key"))
+        found = np.unique(hashes[wanted.mask(hashes)])
+        if len(found):
+            yield Packet(part.group, part.path, pa.table({_KEYS: found}))
 
 
 def _older(lake: Lake, fresh: Mapping[str, Sequence[str]], dialects: frozenset[str]) -> list[Part]:
@@ -226,20 +284,34 @@ def _power_of_two(number: int) -> int:
 # What tasks do.
 
 
+def fold_lone(
+    wanted: Wanted, new_writer: Callable[[], Written], parts: Sequence[Part]
+) -> Iterator[Packet]:
+    """Rows of jobs whose records are in one unit alone, and of items that are in one part."""
+    written = new_writer()
+    for unit in units_of(parts):
+        table = unit[0].table
+        chosen = wanted if table == _JOBS else None
+        narrow = [
+            _NARROW[table](named_logs(rows, part.host))
+            for part in unit
+            for rows, _ in read_part(part, COLUMNS[table], "key", chosen, others=True)
+        ]
+        if narrow:
+            found = {_FOLDED_AS.get(table, table): pa.concat_tables(narrow)}
+            for made, rows, _ in _folded(found):
+                written.add(made, rows)
+    yield from written.finish()
+
+
 def take_parts(
     wanted: Wanted,
     dialects: frozenset[str],
     first_ids: Mapping[str, int],
     groups: int,
-    once: Set[Part],
-    new_writer: Callable[[], Written],
     parts: Sequence[Part],
 ) -> Iterator[Packet]:
-    """Rows of parts, routed to the bucket of their key.
-
-    Items of the parts in ``once`` are in no other part, so these are written at once.
-    """
-    written = new_writer()
+    """Rows of parts, routed to the bucket of their key."""
     for part in parts:
         key, chosen = KEYS.get(part.table, "key"), wanted if part.of_keys else None
         if part.table in KEYED:
@@ -249,38 +321,42 @@ def take_parts(
         else:
             for rows, _ in read_part(part, COLUMNS[part.table], key, chosen):
                 narrow = _NARROW[part.table](named_logs(rows, part.host))
-                if part in once:
-                    items = folding.without_repeats(narrow, _nothing(ITEMS))
-                    written.note(ITEMS, items)
-                    written.add(ITEMS, items)
-                elif part.table == "bronze/kestrel":
+                if part.table == "bronze/kestrel":
                     yield from _by_bucket(ITEMS, narrow, _item_hashes(narrow), groups)
                 else:
                     yield from _by_bucket(part.table, narrow, key_hashes(narrow[key]), groups)
 
-    yield from written.finish()
-
 
 class Written:
-    """Rows that a task writes, days on which something changes, and how many items are new."""
+    """Rows that a task writes, days on which something changes, and how many items are new.
 
-    def __init__(self, directory: str, count_items: Count) -> None:
+    What is folded ``here``, in this process, is little: ``_applied`` joins it with small files.
+    """
+
+    def __init__(self, directory: str, count_items: Count, here: bool) -> None:
         self._writer = PartitionWriter(directory)
+        self._here = here
+        self._rows: list[Packet] = []
         self._days: set[int] = set()
         self._count_items = count_items
         self._counts: list[pa.Table] = []
 
-    def note(self, table: str, *changed: pa.Table) -> None:
-        """What of these rows gold wants to know."""
-        for rows in changed if table in (KEYED[0], ITEMS) else ():
-            self._days |= _days_of(rows)
-            if table == ITEMS:
-                self._counts.append(self._count_items(rows))
-
     def add(self, table: str, rows: pa.Table) -> None:
-        self._writer.add(table, rows)
+        self.note(table, rows)
+        if table == ITEMS:
+            self._counts.append(self._count_items(rows))
+        if not self._here:
+            self._writer.add(table, rows)
+        elif rows.num_rows:
+            self._rows.append(Packet(0, table, rows))
+
+    def note(self, table: str, changed: pa.Table) -> None:
+        """Of these rows gold wants to know the days."""
+        if table in (KEYED[0], ITEMS):
+            self._days |= _days_of(changed)
 
     def finish(self) -> Iterator[Packet]:
+        yield from self._rows
         if files := self._writer.finish():
             columns = {"table": [table for table, _ in files], "file": [name for _, name in files]}
             yield Packet(0, _FILES, pa.table(columns, _WRITTEN))
@@ -345,31 +421,26 @@ def by_group(what: str, rows: pa.Table, numbers: Ints, groups: int) -> Iterator[
         yield Packet(int(numbers[begin]), what, ordered.slice(begin, end - begin))
 
 
-def fold_groups(
-    new_writer: Callable[[], Written], is_here: bool, groups: Groups
-) -> Iterator[Packet]:
-    """Rows that are new and rows that go. Unless this ``is_here``, tasks write new ones."""
+def fold_groups(new_writer: Callable[[], Written], groups: Groups) -> Iterator[Packet]:
+    """Rows that are new, and rows that go."""
     written = new_writer()
     for found in groups:
-        yield from (
-            Packet(0, what, found[what]) for what in (_FILES, _DAYS, _COUNTS) if what in found
-        )
         for table, rows, gone in _folded(found):
-            written.note(table, rows, *([gone] if gone.num_rows else []))
-            if not is_here:
-                written.add(table, rows)
-            elif rows.num_rows:
-                yield Packet(0, table, rows)
+            written.add(table, rows)
             if gone.num_rows:
+                written.note(table, gone)
                 yield Packet(0, _REMOVED + table, gone.select(["_file", "_row"]))
     yield from written.finish()
 
 
 def _folded(found: Mapping[str, pa.Table]) -> Iterator[tuple[str, pa.Table, pa.Table]]:
     """Of each table: new rows, and old rows that go."""
+    if ITEMS in found:
+        known = found.get(_OLD + ITEMS, _nothing(ITEMS))
+        yield ITEMS, folding.without_repeats(found[ITEMS], known), _nothing(ITEMS)
     attempts = [_nothing(KEYED[0])]
-    if "bronze/workq" in found:
-        attempts.append(folding.workq_rows(found["bronze/workq"]))
+    if _JOBS in found:
+        attempts.append(folding.workq_rows(found[_JOBS]))
     runs = found.get("bronze/runs")
     if runs is not None or "bronze/plans" in found:
         lines = _no_lines() if runs is None else runs
@@ -377,10 +448,8 @@ def _folded(found: Mapping[str, pa.Table]) -> Iterator[tuple[str, pa.Table, pa.T
     every = pa.concat_tables(attempts)
     made = (every, folding.jobs_of(every), folding.firings_of(every))
     for table, rows in zip(KEYED, made, strict=True):
-        yield table, *_changed(rows, found.get(_OLD + table))
-    if ITEMS in found:
-        known = found.get(_OLD + ITEMS, _nothing(ITEMS))
-        yield ITEMS, folding.without_repeats(found[ITEMS], known), _nothing(ITEMS)
+        if rows.num_rows or _OLD + table in found:
+            yield table, *_changed(rows, found.get(_OLD + table))
 
 
 def _changed(rows: pa.Table, old: pa.Table | None) -> tuple[pa.Table, pa.Table]:

@@ -46,7 +46,7 @@ from journeyman.disk import RealDisk, open_regular
 from journeyman.errors import JourneymanError, LogLocked, UsageError
 from journeyman.logs.publication import Publication, finish, journal_path, publish, write_whole
 from journeyman.spark.files import absolute
-from journeyman.spark.lake.layout import TABLES, LakeTable
+from journeyman.spark.lake.layout import HASH, TABLES, LakeTable
 from journeyman.spark.source.options import DAMAGE, arrow_schema
 from journeyman.units import NS_PER_MS
 
@@ -257,10 +257,11 @@ def new_file(path: str, rows: pa.Table, words: Sequence[str]) -> pq.ParquetWrite
     makes of them, and quicker. Without Arrow's own schema, words of a dictionary are read as plain
     ones. Statistics are written of what files are left out by: numbers, moments and damage.
     """
-    numbers = [each.name for each in rows.schema if _is_whole(each.type)]
+    whole = [each.name for each in rows.schema if _is_whole(each.type)]
+    numbers = [name for name in whole if name != HASH]  # hashes are as far apart as can be
     ordered = [each.name for each in rows.schema if pa.types.is_primitive(each.type)]
     options: Any = {
-        "use_dictionary": sorted({*words} - {*numbers}),
+        "use_dictionary": sorted({*words} - {*whole}),
         "column_encoding": dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
         "compression": {_leaf(each): _codec(each.type) for each in rows.schema},
         "write_statistics": [*ordered, *({DAMAGE} & {*rows.column_names})],
