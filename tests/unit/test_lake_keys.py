@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from journeyman.columnar.kernels.key_table import hashes_of
 from journeyman.formats import workq
 from journeyman.spark.lake import bronze, columns, folding, parts, silver, upkeep
 from journeyman.spark.lake.bronze import LakeSource, store_new
@@ -24,6 +25,7 @@ from tests.support.report_counts import count_workq
 from tests.support.spark.histories import busy_log
 
 GROUP_ROWS, UNIT_ROWS = 7, 20
+NO_SPARK: Any = None  # so little is folded in this process
 
 
 def few_at_a_time(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -36,7 +38,7 @@ def few_hashes(real: Any) -> Any:
     return lambda *keys: real(*keys) % np.uint64(5)
 
 
-def no_hashes(keys: Any) -> pa.Array:
+def no_hashes(keys: Any) -> Any:
     return pa.nulls(len(keys), pa.int64())
 
 
@@ -45,7 +47,7 @@ def small_units(request, monkeypatch):
     monkeypatch.setattr(bronze, "_in_groups", few_at_a_time)
     monkeypatch.setattr(silver, "_UNIT_ROWS", UNIT_ROWS)
     if request.param == "few hashes":
-        monkeypatch.setattr(columns, "hashes_of", few_hashes(columns.hashes_of))
+        monkeypatch.setattr(columns, "hashes_of", few_hashes(hashes_of))
     if request.param == "no hashes":
         for module in (bronze, folding, parts):
             monkeypatch.setattr(module, "hash_column", no_hashes)
@@ -57,8 +59,8 @@ def append(directory: Path, number: int, records: list[workq.Record]) -> None:
 
 
 def bring_up_to_date(lake: Lake, directory: Path) -> None:
-    store_new(None, lake, [LakeSource("workq", str(directory), "a")])
-    refresh(None, lake)
+    store_new(NO_SPARK, lake, [LakeSource("workq", str(directory), "a")])
+    refresh(NO_SPARK, lake)
 
 
 def rows(lake: Lake, table: str) -> list[dict[str, Any]]:
@@ -92,7 +94,7 @@ def test_jobs_are_whole_wherever_their_records_are(small_units, tmp_path):
         append(directory, 2, records[half:most])
         bring_up_to_date(lake, directory)
         check(lake, records[:most])
-        upkeep.optimize(None, lake)
+        upkeep.optimize(NO_SPARK, lake)
         append(directory, 3, records[most:])
         bring_up_to_date(lake, directory)
         check(lake, records)
