@@ -33,11 +33,10 @@ from bench.verdicts import Verdict, print_verdicts
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.spark.lake import ingest as ingesting
 from journeyman.spark.lake.storage import open_lake
+from journeyman.spark.replay import STATE_TABLES, packets
 from journeyman.spark.replay.state_files import write_states
-from journeyman.spark.replay.state_tables import STATE_TABLES
-from journeyman.spark.report.lake import report_of_lake
+from journeyman.spark.report import report_of_lake
 from journeyman.spark.session import SparkSession, build_session
-from journeyman.spark.tables import packets
 
 ZTICK, WORKQ_JOBS, KESTREL = 300_000, 16_667, 50_000
 SEGMENT_JOBS = 100_000  # about 64 MiB

@@ -27,11 +27,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from bench.process_tree import Watch, cpu_seconds
-from journeyman.spark import tables
+from journeyman.spark import replay
 from journeyman.spark.files import find_logs
-from journeyman.spark.maintenance.ztick_compaction import write_compacted
+from journeyman.spark.maintenance.compaction import write_compacted
+from journeyman.spark.replay import STATE_TABLES
 from journeyman.spark.replay.state_files import write_states
-from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.session import build_session
 from journeyman.spark.source.options import SourceOptions
 
@@ -41,7 +41,7 @@ MAIN_TABLE = {"ztick": "jobs", "workq": "jobs", "kestrel": "items"}
 def replay_to_parquet(
     spark: SparkSession, dialect: str, log: str, output: Path, partitions: int | None
 ) -> None:
-    packets = tables.packets(spark, dialect, log, minPartitions=partitions)
+    packets = replay.packets(spark, dialect, log, minPartitions=partitions)
     targets = {name: str(output / name) for name in STATE_TABLES[dialect]}
     write_states(packets, dialect, targets, overwrite=True)
 
@@ -51,12 +51,12 @@ def replay_to_log(spark: SparkSession, log: str, output: Path) -> None:
     target = output / "logfile"
     target.unlink(missing_ok=True)
     (found,) = find_logs(SourceOptions.parse("ztick", {"path": log}))
-    write_compacted(tables.packets(spark, "ztick", log), found, str(target), seals=True)
+    write_compacted(replay.packets(spark, "ztick", log), found, str(target), seals=True)
 
 
 def shuffled(spark: SparkSession, dialect: str, log: str) -> dict[str, int]:
     """What leaves the tasks that read: packets, their bytes, and the records they stand for."""
-    packets = tables.packets(spark, dialect, log)
+    packets = replay.packets(spark, dialect, log)
     size = F.octet_length("packet") + F.coalesce(F.octet_length("details"), F.lit(0))
     row = packets.agg(
         F.count("packet").alias("packets"),

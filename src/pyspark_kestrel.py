@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``kestrel``. See journeyman.spark.source.api."""
+"""Found by PySpark itself: the format ``kestrel``. See journeyman.spark.source."""
 
-from journeyman.spark.source.api import KestrelSource
+from journeyman.spark.source import KestrelSource
 
 DefaultSource = KestrelSource

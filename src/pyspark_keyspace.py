@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``keyspace``. See journeyman.spark.source.api."""
+"""Found by PySpark itself: the format ``keyspace``. See journeyman.spark.source."""
 
-from journeyman.spark.source.api import KeyspaceSource
+from journeyman.spark.source import KeyspaceSource
 
 DefaultSource = KeyspaceSource

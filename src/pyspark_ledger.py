@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``ledger``. See journeyman.spark.source.api."""
+"""Found by PySpark itself: the format ``ledger``. See journeyman.spark.source."""
 
-from journeyman.spark.source.api import LedgerSource
+from journeyman.spark.source import LedgerSource
 
 DefaultSource = LedgerSource

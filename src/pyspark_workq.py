@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``workq``. See journeyman.spark.source.api."""
+"""Found by PySpark itself: the format ``workq``. See journeyman.spark.source."""
 
-from journeyman.spark.source.api import WorkqSource
+from journeyman.spark.source import WorkqSource
 
 DefaultSource = WorkqSource

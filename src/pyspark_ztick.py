@@ -1,5 +1,5 @@
-"""Found by PySpark itself: the format ``ztick``. See journeyman.spark.source.api."""
+"""Found by PySpark itself: the format ``ztick``. See journeyman.spark.source."""
 
-from journeyman.spark.source.api import ZtickSource
+from journeyman.spark.source import ZtickSource
 
 DefaultSource = ZtickSource

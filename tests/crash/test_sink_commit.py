@@ -21,17 +21,10 @@ from journeyman.logs.segments import kestrel_readers, kestrel_segments, names_in
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark.files import staging_name
-from journeyman.spark.sinks.commit import Write
+from journeyman.spark.sinks.commit import STALE_AFTER_S, Write, remove_staging, remove_stale
 from journeyman.spark.sinks.dialects import COMMITS
-from journeyman.spark.sinks.options import SinkOptions
-from journeyman.spark.sinks.staging import (
-    STALE_AFTER_S,
-    Part,
-    PartsWritten,
-    StagedStream,
-    remove_staging,
-    remove_stale,
-)
+from journeyman.spark.sinks.log_sink import SinkOptions
+from journeyman.spark.sinks.parts import Part, PartsWritten, StagedStream
 from journeyman.testing import ManualClock
 from tests.support.crash.cuts import Crash, crashes
 from tests.support.spark.sink_disk import SimulatedSinkDisk

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from journeyman.logs import indexes
 from journeyman.logs.damage import Damage
 from journeyman.spark.source import piece_reader, splits
-from journeyman.spark.source.indexing import indexed
+from journeyman.spark.source.chunks import indexed
 from journeyman.spark.source.splits import anchor_for, index_of
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins
 from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS

@@ -15,10 +15,10 @@ from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.formats import kestrel, ztick
 from journeyman.logs.detection import LogFinder
-from journeyman.spark.audit.audits import audit
-from journeyman.spark.audit.comparison import SEGMENTS
-from journeyman.spark.audit.findings import (
+from journeyman.spark.audit import audit
+from journeyman.spark.findings import (
     FINDINGS,
+    SEGMENTS,
     SEVERITIES,
     SEVERITY,
     most_serious,

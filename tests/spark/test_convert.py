@@ -17,11 +17,9 @@ from journeyman.formats.keyspace import values as keyspace_values
 from journeyman.formats.keyspace.keys import CounterKey, JobKey, decode_key
 from journeyman.formats.timed_frame import Instant
 from journeyman.spark import read
-from journeyman.spark.convert import convert
-from journeyman.spark.convert.between_logs import WHOLE, JobDefaults
-from journeyman.spark.convert.parquet import log_to_parquet
-from journeyman.spark.convert.restoring import parquet_to_log
-from journeyman.spark.maintenance.archive import archive
+from journeyman.spark.convert import WHOLE, JobDefaults, convert
+from journeyman.spark.convert.parquet import log_to_parquet, parquet_to_log
+from journeyman.spark.maintenance import archive
 from tests.support.spark.stream_driver import (
     open_kestrel,
     open_workq,

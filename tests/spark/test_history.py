@@ -296,7 +296,7 @@ def test_buckets_are_read_and_chosen():
 
 @pytest.fixture(scope="module")
 def journal(spark: SparkSession, tmp_path_factory) -> dict[str, DataFrame]:
-    from journeyman.spark.tables import states
+    from journeyman.spark.replay import states
 
     directory: Path = tmp_path_factory.mktemp("journal") / "spool"
     items = [put(n, n, size=10 * n, expires_s=50 if n == 6 else None) for n in range(1, 9)]

@@ -39,7 +39,7 @@ from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.logs.ztick.run_history import RunLine, encode_run
 from journeyman.servers.http.past.child import PastLake
-from journeyman.spark.audit.audits import audit_of_lake
+from journeyman.spark.audit import audit_of_lake
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import depth
 from journeyman.spark.lake import gold, silver, upkeep
@@ -48,7 +48,7 @@ from journeyman.spark.lake.layout import HOUR_NS, PERCENTILES, TABLES
 from journeyman.spark.lake.small_files import stage_rows
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake
 from journeyman.spark.redrive import SentMark, selection_of_lake
-from journeyman.spark.report.lake import report_of_lake
+from journeyman.spark.report import report_of_lake
 from journeyman.spark.sql import LogTables
 from tests.support import cli_commands
 from tests.support.golden_logs import DATA

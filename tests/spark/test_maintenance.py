@@ -18,7 +18,7 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
 from journeyman.formats.timed_frame import Instant
 from journeyman.logs.segments import workq_segments
-from journeyman.spark.maintenance import clean, compact, part_files
+from journeyman.spark.maintenance import clean, compact, compaction, holding
 from tests.support.spark.stream_driver import (
     open_kestrel,
     open_workq,
@@ -107,12 +107,9 @@ def test_a_result_of_another_state_is_not_published(spark, tmp_path, monkeypatch
     path = tmp_path / "logfile"
     write_ztick(path, 8)
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
-    from journeyman.spark.maintenance import ztick_compaction
-    from journeyman.spark.maintenance.ztick_compaction import write_compacted
-
-    whole = write_compacted
+    whole = compaction.write_compacted
     monkeypatch.setattr(
-        ztick_compaction,
+        compaction,
         "write_compacted",
         lambda packets, log, staged, seals: whole(
             packets.filter("table != 'rules'"), log, staged, seals=seals
@@ -294,6 +291,6 @@ def test_of_a_queue_without_a_reader_nothing_goes(spark, tmp_path):
 def test_differences_are_counted_as_a_multiset(spark):
     one = spark.createDataFrame([("a", 1), ("a", 1), ("b", None)], "name string, n int")
     other = spark.createDataFrame([("a", 1), ("b", None)], "name string, n int")
-    assert part_files.differences(one, one, ["name", "n"]).count() == 0
+    assert holding.differences(one, one, ["name", "n"]).count() == 0
     with pytest.raises(LogError, match="is missing from"):
-        part_files.check_same("log", "table", one, other, ["name", "n"])
+        holding.check_same("log", "table", one, other, ["name", "n"])

@@ -14,9 +14,8 @@ from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.publication import finish, journal_path
 from journeyman.logs.segments import names_in, workq_segments
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.spark.maintenance.kestrel_compaction import Retirement, publish_kestrel
-from journeyman.spark.maintenance.workq_cleaning import publish_workq
-from journeyman.spark.maintenance.ztick_compaction import publish_ztick
+from journeyman.spark.maintenance.cleaning import publish_workq
+from journeyman.spark.maintenance.compaction import Retirement, publish_kestrel, publish_ztick
 from journeyman.testing import ManualClock
 from journeyman.testing.simulated_disk import SimulatedDisk
 from tests.support.crash.cuts import crashes

@@ -22,8 +22,8 @@ from journeyman.formats.kestrel import (
     UnknownCommand,
 )
 from journeyman.logs.segments import kestrel_queues, kestrel_readers, kestrel_segments
-from journeyman.spark import read, tables
-from journeyman.spark.replay.state_tables import state_table, waiting
+from journeyman.spark import read, replay
+from journeyman.spark.replay import state_table, waiting
 from tests.support.effort import cases
 from tests.support.spark.replay_world import (
     Found,
@@ -144,9 +144,9 @@ def reader_rows(queue: str, items: Found, readers: dict[str, Found]) -> list[dic
 @pytest.fixture(scope="module")
 def replayed(spark, logs):
     """Items and readers by each way of reading."""
-    held = tables.packets(spark, "kestrel", str(logs), splitBytes=2003).persist()
+    held = replay.packets(spark, "kestrel", str(logs), splitBytes=2003).persist()
     rows = read(spark, "kestrel", str(logs)).repartition(3, "_offset").persist()
-    reduced = tables.tables_of(held, "kestrel")
+    reduced = replay.tables_of(held, "kestrel")
     frames = {
         "items": reduced["items"],
         "readers": reduced["readers"],
@@ -222,7 +222,7 @@ def test_waiting_items_are_those_that_a_dump_shows(replayed, logs):
 
 
 def test_data_is_that_of_the_items(spark, logs):
-    items = tables.states(spark, "kestrel", str(logs), payloads=True)["items"]
+    items = replay.states(spark, "kestrel", str(logs), payloads=True)["items"]
     rows = by_host(items.select("host", "_log", "item_id", "ordinal", "data"))
     for host, log, _, found, _ in queues(logs):
         expected = {

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from journeyman.folds import workq as fold
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC, HEADER, Command, JobAdded, JobFinished, Record
-from journeyman.spark import read, tables
-from journeyman.spark.replay.state_tables import STATE_TABLES, visible
+from journeyman.spark import read, replay
+from journeyman.spark.replay import STATE_TABLES, visible
 from tests.support.columnar_twins import clamped, workq_row
 from tests.support.drawn_columnar import WORKQ, encodable
 from tests.support.drawn_folds import workq_records
@@ -171,11 +171,11 @@ def orphan_row(found: Found, orphans: fold.Orphans) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def replayed(spark, logs):
     """Jobs and orphans by each way of reading."""
-    held = tables.packets(spark, "workq", str(logs), splitBytes=2003).persist()
+    held = replay.packets(spark, "workq", str(logs), splitBytes=2003).persist()
     rows = read(spark, "workq", str(logs)).repartition(3, "_offset").persist()
     ways = {
-        "reduced, split anywhere": tables.tables_of(held, "workq"),
-        "rows in disorder": tables.tables_of(rows, "workq"),
+        "reduced, split anywhere": replay.tables_of(held, "workq"),
+        "rows in disorder": replay.tables_of(rows, "workq"),
     }
     yield {
         way: {name: by_host(frame) for name, frame in frames.items()}
@@ -199,7 +199,7 @@ def test_jobs_and_orphans_are_those_of_the_fold(replayed, logs, way):
 
 
 def test_payloads_and_results_are_those_of_the_records(spark, logs):
-    jobs = tables.states(spark, "workq", str(logs), payloads=True)["jobs"]
+    jobs = replay.states(spark, "workq", str(logs), payloads=True)["jobs"]
     rows = by_host(jobs.select("host", "key", "payload", "result"))
     for directory in logs.iterdir():
         found = read_log((path, CODEC) for path in sorted(directory.glob("*.log")))
@@ -244,7 +244,7 @@ def test_visible_is_the_view_of_the_fold(spark, tmp_path):
         )
     ]
     (tmp_path / "000000001.log").write_bytes(HEADER + b"".join(map(CODEC.encode, added)))
-    jobs = tables.states(spark, "workq", str(tmp_path))["jobs"]
+    jobs = replay.states(spark, "workq", str(tmp_path))["jobs"]
     found = visible(jobs, AS_OF_NS).select("job_id", "queue").collect()
     seen = (fold.visible(fold.FoldedJob(add), AS_OF_NS) for add in added)
     assert {bytes(row.job_id): row.queue for row in found} == {

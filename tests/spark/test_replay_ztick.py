@@ -25,8 +25,8 @@ from journeyman.formats.ztick import (
     Shell,
     Status,
 )
-from journeyman.spark import read, tables
-from journeyman.spark.replay.state_tables import STATE_TABLES, state_table
+from journeyman.spark import read, replay
+from journeyman.spark.replay import STATE_TABLES, state_table
 from tests.support.columnar_twins import runner_fields
 from tests.support.effort import cases
 from tests.support.spark.replay_world import by_host, cut, gathered, mangled, read_log
@@ -106,12 +106,12 @@ def in_log_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def replayed(spark, logs):
     """Jobs and rules by each way of reading."""
-    held = tables.packets(spark, "ztick", str(logs), splitBytes=1511).persist()
+    held = replay.packets(spark, "ztick", str(logs), splitBytes=1511).persist()
     rows = read(spark, "ztick", str(logs))
     shuffled = rows.repartition(3, "_offset")  # of one file, some rows here and some there
     ways = {
-        "reduced, split anywhere": tables.tables_of(held, "ztick"),
-        "rows": tables.tables_of(rows, "ztick"),
+        "reduced, split anywhere": replay.tables_of(held, "ztick"),
+        "rows": replay.tables_of(rows, "ztick"),
         "rows in disorder": {
             name: state_table(shuffled, "ztick", name) for name in STATE_TABLES["ztick"]
         },
@@ -134,6 +134,6 @@ def test_jobs_and_rules_are_those_of_the_fold(replayed, logs, way):
 
 
 def test_columns_are_those_of_the_documents(spark, logs):
-    frames = tables.states(spark, "ztick", str(logs))
+    frames = replay.states(spark, "ztick", str(logs))
     for name, table in STATE_TABLES["ztick"].items():
         assert frames[name].columns == [*table.schema.names, "host"]

@@ -9,16 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from journeyman.formats import ztick
-from journeyman.spark.report.page import page, report, report_page, verdict
-from journeyman.spark.report.queries import (
-    MOST_POINTS,
-    Bars,
-    Chart,
-    Measured,
-    Report,
-    Section,
-    Series,
-)
+from journeyman.spark.report import report, verdict
+from journeyman.spark.report.page import Bars, Chart, Report, Section, Series, page
+from journeyman.spark.report.queries import MOST_POINTS, Measured
 from tests.support.report_pages import HOSTILE
 from tests.support.spark.histories import BUSY
 from tests.support.spark.written_logs import (
@@ -108,7 +101,7 @@ def test_empty_logs_and_a_single_record_are_reported(spark, tmp_path):
         "ztick": [str(tmp_path / "empty")],
         "workq": [write_workq(tmp_path / "one", [added(1, 5)])],
     }
-    text = report_page(spark, logs, made_ns=MADE_NS)
+    text = page(report(spark, logs, made_ns=MADE_NS))
     assert "The logs are empty." in text
     assert "The audit found no problems." in text
     assert '<span class="mark good">' in text

@@ -22,11 +22,10 @@ from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import depth, throughput
 from journeyman.spark.lake.ingest import ingest
 from journeyman.spark.lake.storage import Lake, open_lake
-from journeyman.spark.report import lake_counts
+from journeyman.spark.report import lake_counts, report, report_of_lake
 from journeyman.spark.report.charts import column_unit, shown, shown_in
-from journeyman.spark.report.lake import report_of_lake
-from journeyman.spark.report.page import report
-from journeyman.spark.report.queries import MOST_POINTS, TOP, Bars, Chart, Report, Section, Table
+from journeyman.spark.report.page import Bars, Chart, Report, Section, Table
+from journeyman.spark.report.queries import MOST_POINTS, TOP
 from tests.support import report_counts as by_hand
 from tests.support.report_counts import Axis, Queue, Try, is_between, percentile
 from tests.support.spark.written_logs import (

@@ -18,9 +18,9 @@ from pyspark.sql.types import Row
 from journeyman.cli.pipeline.session_options import SessionOptions, pipeline_session
 from journeyman.errors import JourneymanError, LogError, UsageError
 from journeyman.spark import read
+from journeyman.spark import session as sessions
+from journeyman.spark.session import Bar, in_one_sentence
 from journeyman.spark.session import java as archives
-from journeyman.spark.session import session as sessions
-from journeyman.spark.session.failures import in_one_sentence
 from journeyman.spark.session.java import (
     Java,
     find_java,
@@ -28,8 +28,7 @@ from journeyman.spark.session.java import (
     prepare_launch,
     spark_home,
 )
-from journeyman.spark.session.progress import Bar
-from journeyman.spark.source.api import SERVER_FORMAT, register_formats
+from journeyman.spark.source import SERVER_FORMAT, register_formats
 from tests.support.cli_commands import run
 
 JAVA = Java(Path("/java/bin/java"), "17.0.1")

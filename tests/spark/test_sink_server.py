@@ -13,8 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from journeyman.client import Schedule
 from journeyman.client.errors import ConnectionFailed
 from journeyman.errors import UsageError
-from journeyman.spark import register
-from journeyman.spark.sinks import send
+from journeyman.spark import register, send
 from journeyman.spark.sinks.server import (
     ServerOptions,
     ServerSink,

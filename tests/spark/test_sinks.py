@@ -22,8 +22,7 @@ from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.segments import numbered_name
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.spark import read, register
-from journeyman.spark.sinks import write
+from journeyman.spark import read, register, write
 from tests.support.specimens import kestrel_record, workq_record, ztick_record
 from tests.support.unsealed import without_seals
 

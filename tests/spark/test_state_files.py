@@ -11,9 +11,8 @@ from pyspark.sql import DataFrame
 
 from journeyman.errors import UsageError
 from journeyman.formats import workq, ztick
-from journeyman.spark import tables
-from journeyman.spark.replay import state_files
-from journeyman.spark.replay.state_tables import STATE_TABLES
+from journeyman.spark import replay
+from journeyman.spark.replay import STATE_TABLES, state_files
 from journeyman.spark.source.options import arrow_schema
 from tests.support.cli_commands import run
 from tests.support.specimens import CREATED, workq_record
@@ -46,10 +45,10 @@ def logs(tmp_path_factory):
 @pytest.mark.parametrize("dialect", ["ztick", "workq", "kestrel"])
 def test_files_hold_the_tables(spark, logs, tmp_path, dialect):
     path = str(logs / dialect)
-    packets = tables.packets(spark, dialect, path, recursiveFileLookup="true")
+    packets = replay.packets(spark, dialect, path, recursiveFileLookup="true")
     targets = {name: str(tmp_path / name) for name in STATE_TABLES[dialect]}
     written = state_files.write_states(packets, dialect, targets)
-    expected = tables.states(spark, dialect, path, recursiveFileLookup="true")
+    expected = replay.states(spark, dialect, path, recursiveFileLookup="true")
     for name, frame in expected.items():
         found = spark.read.parquet(targets[name])
         assert found.dtypes == frame.dtypes
@@ -65,10 +64,10 @@ def test_a_directory_may_be_called_anything(spark, logs, tmp_path, dialect):
     log = tmp_path / "data.center`=eu" / "logs"
     shutil.copytree(logs / dialect / "host=a", log)
     path = str(log if dialect == "ztick" else log / "jobs")
-    for name, frame in tables.states(spark, dialect, path).items():
+    for name, frame in replay.states(spark, dialect, path).items():
         assert {row["data_center_"] for row in frame.collect()} == {"eu"}, name
     targets = {name: str(tmp_path / name) for name in STATE_TABLES[dialect]}
-    state_files.write_states(tables.packets(spark, dialect, path), dialect, targets)
+    state_files.write_states(replay.packets(spark, dialect, path), dialect, targets)
     for name, target in targets.items():
         assert {row["data_center_"] for row in spark.read.parquet(target).collect()} == {"eu"}, name
     shown = run("pipeline", "replay", path, "--format", "table", "--quiet")
@@ -80,8 +79,8 @@ def test_a_table_without_rows_has_columns(spark, tmp_path):
     log = tmp_path / "logfile"
     log.write_bytes(b"")
     targets = {name: str(tmp_path / "state" / name) for name in ("jobs", "rules")}
-    state_files.write_states(tables.packets(spark, "ztick", str(log)), "ztick", targets)
-    for name, frame in tables.states(spark, "ztick", str(log)).items():
+    state_files.write_states(replay.packets(spark, "ztick", str(log)), "ztick", targets)
+    for name, frame in replay.states(spark, "ztick", str(log)).items():
         found = spark.read.parquet(targets[name])
         assert found.dtypes == frame.dtypes
         assert found.count() == 0
@@ -93,7 +92,7 @@ def test_what_is_there_stays_unless_told_otherwise(spark, tmp_path):
 
     def write(job: str, *, overwrite: bool = False) -> list[str]:
         log.write_bytes(ztick.CODEC.encode(ztick.JobSet(job, 1, ztick.Status.PLANNED)))
-        packets = tables.packets(spark, "ztick", str(log))
+        packets = replay.packets(spark, "ztick", str(log))
         state_files.write_states(packets, "ztick", targets, overwrite=overwrite)
         return [row["identifier"] for row in spark.read.parquet(targets["jobs"]).collect()]
 
@@ -108,7 +107,7 @@ def test_what_is_there_stays_unless_told_otherwise(spark, tmp_path):
 def test_a_task_that_fails_leaves_nothing(spark, tmp_path):
     log = tmp_path / "logfile"
     log.write_bytes(ztick.CODEC.encode(ztick.JobSet("a", 1, ztick.Status.PLANNED)))
-    packets = tables.packets(spark, "ztick", str(log))
+    packets = replay.packets(spark, "ztick", str(log))
     cut = packets.withColumn("packet", packets["packet"].substr(1, 20))
     targets = {name: str(tmp_path / "state" / name) for name in ("jobs", "rules")}
     with pytest.raises(Exception, match=r"(?i)arrow|ipc|packet|metadata"):
@@ -120,7 +119,7 @@ def test_files_that_nobody_told_of_are_not_published(tmp_path):
     directory = tmp_path / "jobs"
     directory.mkdir()
     (directory / "part-of-another-try.parquet").write_bytes(b"cut")
-    schema = arrow_schema(tables.table_schema("ztick.jobs"))
+    schema = arrow_schema(replay.table_schema("ztick.jobs"))
     state_files._complete(directory, [], schema)
     names = [each.name for each in directory.iterdir()]
     assert "part-of-another-try.parquet" not in names
@@ -145,20 +144,20 @@ def self_quoting_log(path: Path) -> Path:
 
 def test_parts_of_a_log_that_quotes_itself_begin_where_records_do(spark, tmp_path):
     log = str(self_quoting_log(tmp_path / "log"))
-    packets = tables.packets(spark, "workq", log, splitBytes="200k")
+    packets = replay.packets(spark, "workq", log, splitBytes="200k")
     targets = {name: str(tmp_path / "state" / name) for name in ("jobs", "orphans")}
     state_files.write_states(packets, "workq", targets)
-    for name, frame in tables.states(spark, "workq", log).items():
+    for name, frame in replay.states(spark, "workq", log).items():
         assert rows_of(spark.read.parquet(targets[name])) == rows_of(frame)
 
 
 @pytest.mark.parametrize("dialect", ["ztick", "workq", "kestrel"])
 def test_a_log_in_many_parts_is_the_whole_log(spark, logs, tmp_path, dialect):
     log = str(next((logs / dialect / "host=a").iterdir()))
-    packets = tables.packets(spark, dialect, log, splitBytes="10k")
+    packets = replay.packets(spark, dialect, log, splitBytes="10k")
     targets = {name: str(tmp_path / name) for name in STATE_TABLES[dialect]}
     state_files.write_states(packets, dialect, targets)
-    for name, frame in tables.states(spark, dialect, log).items():
+    for name, frame in replay.states(spark, dialect, log).items():
         assert rows_of(spark.read.parquet(targets[name])) == rows_of(frame)
 
 
@@ -168,7 +167,7 @@ def test_the_command_writes_files_and_tells_of_damage(spark, logs, tmp_path):
     done = run("pipeline", "replay", log, "--output", tmp_path / "state")
     assert done.exit_code == 0, done.output
     assert "in 1 place damaged and passed over" in done.stderr
-    expected = tables.states(spark, "ztick", str(log))
+    expected = replay.states(spark, "ztick", str(log))
     for name, frame in expected.items():
         assert rows_of(spark.read.parquet(str(tmp_path / "state" / name))) == rows_of(frame)
     again = run("pipeline", "replay", log, "--output", tmp_path / "state")
@@ -179,7 +178,7 @@ def test_the_command_writes_files_and_tells_of_damage(spark, logs, tmp_path):
 @pytest.mark.usefixtures("spark")
 def test_the_command_prints_json_and_tables(spark, logs):
     log = logs / "ztick" / "host=a" / "logfile"
-    jobs = tables.states(spark, "ztick", str(log))["jobs"].count()
+    jobs = replay.states(spark, "ztick", str(log))["jobs"].count()
     printed = run("pipeline", "replay", log)
     assert printed.exit_code == 0, printed.output
     rows = [json.loads(line) for line in printed.stdout.splitlines()]

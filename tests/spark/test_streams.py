@@ -19,10 +19,10 @@ from journeyman.formats.framing import scan
 from journeyman.formats.ztick import CODEC
 from journeyman.formats.ztick.codec import is_reserved
 from journeyman.logs.ztick.log import compact_offline
-from journeyman.spark.maintenance.workq_cleaning import publish_workq
-from journeyman.spark.source.api import full_schema
+from journeyman.spark.maintenance.cleaning import publish_workq
+from journeyman.spark.source import full_schema
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.streams import stream_reader
+from journeyman.spark.streams import LogStreamReader
 from tests.support.spark.stream_driver import (
     Query,
     job_names,
@@ -610,7 +610,7 @@ def test_options_that_only_a_read_can_meet_are_refused(tmp_path, option):
     options = {"path": str(tmp_path / "logfile")}
     schema = full_schema(SourceOptions.parse("ztick", options))
     with pytest.raises(UsageError, match=option):
-        stream_reader("ztick", {**options, option: values[option]}, schema)
+        LogStreamReader("ztick", {**options, option: values[option]}, schema)
 
 
 def test_offsets_of_another_version_are_refused(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from journeyman.spark.report.queries import Bars, Chart, Report, Section, Series, Table, Tile
+from journeyman.spark.report.page import Bars, Chart, Report, Section, Series, Table, Tile
 
 MADE_NS = 1_794_700_000_000_000_000
 MINUTE_NS = 60 * 10**9

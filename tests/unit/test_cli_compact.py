@@ -14,7 +14,7 @@ from journeyman.logs.holders import Place, register
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark.maintenance.holding import held, logs_at, refuse_unread
-from journeyman.spark.sinks.staging import LocalDisk
+from journeyman.spark.sinks.commit import LocalDisk
 from tests.support.cli_commands import (
     CLOCK,
     DISK,

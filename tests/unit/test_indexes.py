@@ -28,10 +28,10 @@ from journeyman.logs.ledger.log import LedgerLog
 from journeyman.logs.sealing import read_file, sealed
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
-from journeyman.spark.source.api import LogReader, full_schema
+from journeyman.spark.source import LogReader, full_schema
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import LogPartition, Piece
-from journeyman.spark.streams import stream_reader
+from journeyman.spark.streams import LogStreamReader
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.workq_logs import DIRECTORY, added, as_of, path_of, planted, started
 
@@ -271,7 +271,7 @@ def test_a_stream_writes_them_and_cuts_at_their_marks(dialect, is_sealed, tmp_pa
 
     def streamed(**options: str) -> tuple[list[Piece], list[int]]:
         given = {"path": where, **options}
-        reader = stream_reader(dialect, given, full_schema(SourceOptions.parse(dialect, given)))
+        reader = LogStreamReader(dialect, given, full_schema(SourceOptions.parse(dialect, given)))
         begin = reader.initialOffset()
         partitions = reader.partitions(begin, reader.latestOffset(begin, ReadAllAvailable()))
         batches: Iterator[Any] = (batch for each in partitions for batch in reader.read(each))

@@ -25,9 +25,9 @@ from journeyman.spark.lake.ingest import _one_round, refresh
 from journeyman.spark.lake.small_files import store_readers
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake
 from journeyman.spark.lake.upkeep import retain
-from journeyman.spark.report.lake import report_of_lake
+from journeyman.spark.report import report_of_lake
 from journeyman.spark.report.lake_counts import _KEPT_LENGTHS, _Ranks
-from journeyman.spark.report.queries import Bars, Table
+from journeyman.spark.report.page import Bars, Table
 
 SHARES = (0.5, 0.9, 0.99, 0.999)
 

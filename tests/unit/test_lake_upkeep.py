@@ -16,7 +16,7 @@ from journeyman.spark.lake.layout import TABLES
 from journeyman.spark.lake.small_files import stage_rows
 from journeyman.spark.lake.storage import Lake, change_lake, days_of, open_lake
 from journeyman.spark.lake.upkeep import forget
-from journeyman.spark.report.lake import ENOUGH, Week, compare_weeks
+from journeyman.spark.report import ENOUGH, Week, compare_weeks
 from tests.support.cli_commands import run
 
 OLD_DAY = "2020-01-31"

@@ -22,8 +22,7 @@ from journeyman.spark.report.charts import (
     time_ticks,
     value_ticks,
 )
-from journeyman.spark.report.page import page
-from journeyman.spark.report.queries import Chart, Report, Section, Series
+from journeyman.spark.report.page import Chart, Report, Section, Series, page
 from tests.support.report_pages import HOSTILE, full_report, small_reports
 
 MINUTE_NS = 60 * 10**9

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from journeyman.errors import UsageError
-from journeyman.spark.sinks.staging import OrderCheck, PartsWritten, in_order
+from journeyman.spark.sinks.parts import OrderCheck, PartsWritten, in_order
 
 
 def batch(**columns: list[object]) -> pa.RecordBatch:

@@ -14,8 +14,8 @@ from journeyman.errors import UsageError
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.keyspace import file
 from journeyman.spark import files
-from journeyman.spark.sinks import remote
-from journeyman.spark.sinks.options import SinkOptions
+from journeyman.spark.sinks import dialects
+from journeyman.spark.sinks.log_sink import SinkOptions
 from journeyman.spark.sinks.parts import write_parts
 
 ROOT = "store://bucket"
@@ -43,9 +43,9 @@ def write() -> Callable[..., None]:
             if dialect == "ztick":
                 staging = f"{ROOT}/_temporary-1-000000000000"
             messages.append(write_parts(options, staging, partition, iter([batch])))
-        remote.commit(options, overwrite, f"{ROOT}/_temporary-1-000000000000", messages)
+        dialects.commit_remotely(options, overwrite, f"{ROOT}/_temporary-1-000000000000", messages)
         if dialect != "ztick":
-            remote.abort(f"{ROOT}/log/_temporary-1-000000000000")
+            dialects.abort_remotely(f"{ROOT}/log/_temporary-1-000000000000")
 
     return run
 

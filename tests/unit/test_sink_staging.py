@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 
 from journeyman.spark.files import staging_name
-from journeyman.spark.sinks.staging import (
-    STALE_AFTER_S,
-    LocalDisk,
-    remove_staging,
-    remove_stale,
-)
+from journeyman.spark.sinks.commit import STALE_AFTER_S, LocalDisk, remove_staging, remove_stale
 
 
 def refuse(*_: Any, **__: Any) -> int:

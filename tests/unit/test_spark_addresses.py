@@ -9,8 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from journeyman.errors import JourneymanError, UsageError
-from journeyman.spark.session.failures import in_one_sentence
-from journeyman.spark.session.session import check_address
+from journeyman.spark.session import check_address, in_one_sentence
 
 
 @pytest.fixture

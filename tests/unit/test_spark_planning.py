@@ -205,7 +205,7 @@ import resource, sys
 from journeyman.spark.files import find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import plan_partitions
-from journeyman.spark.source.api import LogReader, full_schema
+from journeyman.spark.source import LogReader, full_schema
 
 def read(path):
     options = SourceOptions.parse("ztick", {"path": path, "splitBytes": "100m"})
@@ -243,7 +243,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path):
 IMPORTS = """
 import sys
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.api import LogReader, full_schema
+from journeyman.spark.source import LogReader, full_schema
 
 def heavy():
     return [name for name in ("numpy", "pyarrow", "numba", "pandas") if name in sys.modules]

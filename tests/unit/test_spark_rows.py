@@ -17,9 +17,9 @@ from journeyman.errors import LogError, UsageError
 from journeyman.formats import kestrel
 from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.formats.timed_frame import Instant
+from journeyman.spark import source
 from journeyman.spark.files import find_logs
-from journeyman.spark.source import api, packets
-from journeyman.spark.source.api import LogReader, full_schema
+from journeyman.spark.source import LogReader, full_schema, packets
 from journeyman.spark.source.options import (
     DIALECTS,
     SourceOptions,
@@ -289,12 +289,12 @@ def test_what_spark_says_of_a_table_is_no_option(log):
         "option.kinds": "set",
         "delta.x": "y",
     }
-    created = api.ZtickSource(given).schema()
+    created = source.ZtickSource(given).schema()
     kept = StructType.fromJson(json.loads(created.json()))
-    reader = api.ZtickSource({}).reader(kept)
+    reader = source.ZtickSource({}).reader(kept)
     assert read_by(reader) == rows("ztick", f"file:{log}", kinds="set")
     assert read_by(reader)
-    other = api.ZtickSource({"kinds": "remove"}).reader(kept)
+    other = source.ZtickSource({"kinds": "remove"}).reader(kept)
     assert read_by(other) == rows("ztick", f"file:{log}", kinds="remove")
 
 
@@ -306,7 +306,7 @@ def read_by(reader: Any) -> list[Row]:
 def test_an_unknown_option_of_a_table_is_still_an_error(log):
     given = {"provider": "ztick", "path": str(log), "kindz": "set", "option.kindz": "set"}
     with pytest.raises(UsageError, match="no option kindz; did you mean kinds"):
-        api.ZtickSource(given).schema()
+        source.ZtickSource(given).schema()
 
 
 def test_damage_alone_is_read_without_rows(log):

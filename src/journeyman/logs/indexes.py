@@ -18,7 +18,7 @@ as far as the index goes; a file with damage gets no index.
     work queue       segments are read to be cleaned (logs/workq/cleaning.py)
     schedule         a compaction has ended (logs/ztick/compaction.py)
     ledger           the same
-    Spark            a task has read all of a file (spark/source/indexing.py)
+    Spark            a task has read all of a file (spark/source/chunks.py)
 
 The directory is separate because the original kestrel takes every file beside the segments for a
 queue, and hidden because readers of directories would look for logs in any other.

@@ -27,14 +27,14 @@ __all__ = ["attempts", "read", "register", "send", "states", "write"]
 
 def register(spark: SparkSession) -> None:
     """Make all formats known to this session. Repeating it does no harm."""
-    from journeyman.spark.source.api import register_formats
+    from journeyman.spark.source import register_formats
 
     register_formats(spark)
 
 
 def read(spark: SparkSession, dialect: str, *paths: str, **options: object) -> DataFrame:
     """Read the logs at these paths as one DataFrame. Wrong options raise UsageError at once."""
-    from journeyman.spark.source.api import open_logs
+    from journeyman.spark.source import open_logs
 
     return open_logs(spark, dialect, paths, options)
 
@@ -46,9 +46,9 @@ def states(
 
     ``payloads`` fills the columns payload, result and data. Other options are those of ``read``.
     """
-    from journeyman.spark import tables
+    from journeyman.spark import replay
 
-    return tables.states(spark, dialect, paths, payloads=payloads, **options)
+    return replay.states(spark, dialect, paths, payloads=payloads, **options)
 
 
 def attempts(

@@ -10,29 +10,37 @@ are ``seek`` and ``readinto``, so a part of a file is read without the rest of i
 
 A new local file is synced when it is closed. Elsewhere closing it is all there is: an object store
 shows a file when it is closed, whole, and not before.
+
+A replay carries positions instead of payloads. What it needs of the bytes behind them is read once
+more, by place: see ``read_spans``.
 """
 
 from __future__ import annotations
 
+import io
+import mmap
 import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, BinaryIO, Protocol, cast
+from typing import IO, Any, BinaryIO, Final, NamedTuple, Protocol, cast
 
 from journeyman.disk import open_regular
-from journeyman.errors import UsageError
-from journeyman.formats.framing import Buffer
+from journeyman.errors import FormatError, LogError, UsageError
+from journeyman.formats.framing import Buffer, Codec
 from journeyman.logs import catalog
 from journeyman.logs.catalog import FoundFile
 from journeyman.units import NS_PER_MS
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+)://([^/]*)")
 _COPY_BYTES = 4 * 1024 * 1024
+_MAX_GAP_BYTES: Final = 64 * 1024  # read and thrown away rather than skipped
+_MAX_READ_BYTES: Final = 8 * 1024 * 1024
 
 
 class NewFile:
@@ -244,3 +252,181 @@ def absolute(path: str) -> str:
 def find_logs(options: catalog.LogQuery) -> list[catalog.Log]:
     """The logs that the options of a read stand for. Raises UsageError when there are none."""
     return catalog.find_logs(options, map(absolute, options.paths), filesystem_of)
+
+
+class Window:
+    """A moving view of a file: ``data`` are the bytes from ``begin`` on of ``size`` bytes.
+
+        file     |=========================|
+        window           [------]               begin, data
+
+    ``move`` fills the window from a given offset. The memory is used again, so a caller that keeps
+    bytes of a window copies them. ``rest`` is for the rare look at everything up to the end of the
+    file, when the extent of a damage is judged: a local file is mapped for that, any other is
+    copied to an unnamed temporary file first.
+    """
+
+    def __init__(self, file: BinaryIO, path: str, size: int, usual_bytes: int) -> None:
+        self._file = file
+        self._path = path
+        self._usual_bytes = usual_bytes
+        self._room = bytearray()
+        self._rest: tuple[int, memoryview] | None = None
+        self.size = size
+        self.begin = 0
+        self.data: Buffer = b""
+
+    @property
+    def end(self) -> int:
+        return self.begin + len(self.data)
+
+    def move(self, begin: int, end: int, at_least: int = 0) -> None:
+        """Begin at ``begin`` and end at ``end``, or before it after the usual number of bytes.
+
+        ``at_least`` so many bytes, beyond ``end`` too, as far as the file goes.
+        """
+        wanted = max(min(end - begin, self._usual_bytes), at_least)
+        length = min(wanted, self.size - begin)
+        if len(self._room) < length:
+            self._room = bytearray(length)
+        view = memoryview(self._room)[:length]
+        self._fill(view, begin)
+        self.begin, self.data = begin, view
+
+    def peek(self, begin: int, end: int) -> bytes:
+        """These bytes of the file, wherever the window is."""
+        view = memoryview(bytearray(end - begin))
+        self._fill(view, begin)
+        return bytes(view)
+
+    def rest(self, begin: int) -> Buffer:
+        """Everything from ``begin`` to the end of the file."""
+        if self._rest is None or begin < self._rest[0]:
+            self._rest = begin, self._mapped(begin)
+        start, mapped = self._rest
+        return mapped[begin - start :]
+
+    def _fill(self, view: memoryview, begin: int) -> None:
+        self._file.seek(begin)
+        filled = 0
+        while filled < len(view):
+            count = cast("io.RawIOBase", self._file).readinto(view[filled:])
+            if not count:
+                reason = f"has become shorter while it was read: {begin + filled} of {self.size}"
+                raise LogError(self._path, f"{reason} bytes are left; load it again")
+            filled += count
+
+    def _mapped(self, begin: int) -> memoryview:
+        length = self.size - begin
+        if length <= self._usual_bytes:
+            view = memoryview(bytearray(length))
+            self._fill(view, begin)
+            return view
+        if isinstance(self._file, io.FileIO):
+            return memoryview(_mapping(self._file, self.size))[begin:]
+        with tempfile.TemporaryFile() as copy:
+            piece = memoryview(bytearray(_COPY_BYTES))
+            for at in range(begin, self.size, _COPY_BYTES):
+                part = piece[: min(_COPY_BYTES, self.size - at)]
+                self._fill(part, at)
+                copy.write(part)
+            copy.flush()
+            return memoryview(_mapping(copy, length))
+
+
+def _mapping(file: io.FileIO | IO[bytes], length: int) -> mmap.mmap:
+    return mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ)
+
+
+class Span(NamedTuple):
+    """Where a record is."""
+
+    file: str
+    offset: int
+    length: int
+
+
+def read_spans(spans: Sequence[Span]) -> list[bytes]:
+    """The bytes of each span, in few reads: the spans are sorted, and neighbours joined.
+
+    A file must still be what it was when it was first read: raises LogError when it ends before a
+    span does. A log that was compacted or cleaned meanwhile is also noticed, since callers compare
+    what stands in a place with what was read there.
+    """
+    found: list[bytes] = [b""] * len(spans)
+    order = sorted(range(len(spans)), key=spans.__getitem__)
+    file: BinaryIO | None = None
+    path = None
+    try:
+        for run in _runs([spans[place] for place in order]):
+            if run.file != path or file is None:
+                if file is not None:
+                    file.close()
+                file, path = _opened(run.file), run.file
+            data = _bytes_of_run(file, run)
+            while order and run.file == spans[order[0]].file and _inside(spans[order[0]], run):
+                place = order.pop(0)
+                start = spans[place].offset - run.offset
+                found[place] = data[start : start + spans[place].length]
+    finally:
+        if file is not None:
+            file.close()
+    return found
+
+
+def read_records(codec: Codec[Any], spans: Sequence[Span]) -> list[Any]:
+    """The records of these spans, as the codec reads them."""
+    records = []
+    for span, data in zip(spans, read_spans(spans), strict=True):
+        try:
+            entry = codec.decode(data, 0)
+        except FormatError:
+            entry = None
+        if entry is None or entry.length != span.length:
+            raise changed(span.file)
+        records.append(entry.record)
+    return records
+
+
+def _runs(spans: Sequence[Span]) -> Iterator[Span]:
+    """Sorted spans joined to longer ones, as far as little lies between them."""
+    run: Span | None = None
+    for span in spans:
+        end = span.offset + span.length
+        if (
+            run is not None
+            and span.file == run.file
+            and span.offset - (run.offset + run.length) <= _MAX_GAP_BYTES
+            and end - run.offset <= _MAX_READ_BYTES
+        ):
+            run = run._replace(length=max(run.length, end - run.offset))
+            continue
+        if run is not None:
+            yield run
+        run = span
+    if run is not None:
+        yield run
+
+
+def _inside(span: Span, run: Span) -> bool:
+    return run.offset <= span.offset and span.offset + span.length <= run.offset + run.length
+
+
+def _opened(path: str) -> BinaryIO:
+    try:
+        return filesystem_of(path).open(path)
+    except FileNotFoundError:
+        raise changed(path) from None
+
+
+def _bytes_of_run(file: BinaryIO, run: Span) -> bytes:
+    file.seek(run.offset)
+    data = file.read(run.length)
+    if len(data) < run.length:
+        raise changed(run.file)
+    return data
+
+
+def changed(path: str) -> LogError:
+    """What a place holds that is read again is not what a replay read there."""
+    return LogError(path, "was changed while the log was replayed; ask again")

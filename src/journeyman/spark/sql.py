@@ -25,10 +25,9 @@ from journeyman.spark import read
 from journeyman.spark.history.logs import attempts_of, runs_of
 from journeyman.spark.lake.layout import LOG_DIALECTS, TABLES
 from journeyman.spark.lake.storage import open_lake
-from journeyman.spark.replay.state_tables import STATE_TABLES
+from journeyman.spark.replay import STATE_TABLES, states
 from journeyman.spark.session import cancel_all
 from journeyman.spark.source.options import LEDGER
-from journeyman.spark.tables import states
 
 # How a state table is called in SQL, where its own name is not distinct.
 _STATE_NAMES = {("workq", "jobs"): "work_jobs", ("ledger", "entries"): "ledger_entries"}

@@ -16,11 +16,10 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from journeyman.spark import read, tables
+from journeyman.spark import read, replay, write
+from journeyman.spark.replay import STATE_TABLES
 from journeyman.spark.replay.state_files import write_states
-from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.session import build_session
-from journeyman.spark.sinks import write
 
 SPLIT_BYTES = "64k"
 
@@ -28,10 +27,10 @@ SPLIT_BYTES = "64k"
 def main(bucket: str, directory: Path) -> None:
     spark = build_session("local[2]", small=True, tiny=True)
     logs = f"{bucket}/host=*/logfile"
-    packets = tables.packets(spark, "ztick", logs, splitBytes=SPLIT_BYTES)
+    packets = replay.packets(spark, "ztick", logs, splitBytes=SPLIT_BYTES)
     targets = {name: str(directory / name) for name in STATE_TABLES["ztick"]}
     written = write_states(packets, "ztick", targets)
-    jobs = tables.states(spark, "ztick", f"{bucket}/host=a")["jobs"]
+    jobs = replay.states(spark, "ztick", f"{bucket}/host=a")["jobs"]
     copy = f"{bucket}/copy"
     write(jobs.withColumn("kind", F.lit("set")), "ztick", copy)
     told = {
@@ -39,7 +38,7 @@ def main(bucket: str, directory: Path) -> None:
         "replayed": written.rows,
         "jobs": identifiers(spark.read.parquet(targets["jobs"]).filter("host = 'a'")),
         "written": identifiers(read(spark, "ztick", copy)),
-        "payloads": sizes(tables.states(spark, "workq", f"{bucket}/cmdlog", payloads=True)["jobs"]),
+        "payloads": sizes(replay.states(spark, "workq", f"{bucket}/cmdlog", payloads=True)["jobs"]),
         "streamed": streamed(
             spark.readStream.format("ztick").load(f"{bucket}/host=a"), directory / "streamed"
         ),

@@ -15,13 +15,12 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from journeyman.spark import read, register, tables
+from journeyman.spark import read, register, replay, write
 from journeyman.spark.maintenance import compact
+from journeyman.spark.replay import STATE_TABLES
 from journeyman.spark.replay.state_files import write_states
-from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.session import TINY_SETTINGS
 from journeyman.spark.session.java import archive_options, local_java_options, prepare_launch
-from journeyman.spark.sinks import write
 
 
 def main(log: str, directory: Path) -> None:
@@ -34,9 +33,9 @@ def main(log: str, directory: Path) -> None:
     spark = builder.config("spark.driver.extraJavaOptions", " ".join(quick)).getOrCreate()
     assert type(spark).__module__ == "pyspark.sql.connect.session"
     register(spark)
-    jobs = tables.states(spark, "ztick", log)["jobs"]
+    jobs = replay.states(spark, "ztick", log)["jobs"]
     targets = {name: str(directory / name) for name in STATE_TABLES["ztick"]}
-    files = write_states(tables.packets(spark, "ztick", log), "ztick", targets)
+    files = write_states(replay.packets(spark, "ztick", log), "ztick", targets)
     write(jobs.withColumn("kind", F.lit("set")), "ztick", str(directory / "written"))
     found = sorted(row["identifier"] for row in jobs.select("identifier").collect())
     (outcome,) = compact(spark, "ztick", [log])

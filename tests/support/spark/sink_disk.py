@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Sequence
 
-from journeyman.spark.sinks.staging import Source
+from journeyman.spark.sinks.commit import Source
 from journeyman.testing import SimulatedDisk
 from journeyman.testing.simulated_files import Change, DirectoryNode, Survival
 
@@ -14,7 +14,7 @@ __all__ = ["SimulatedSinkDisk"]
 
 
 class SimulatedSinkDisk(SimulatedDisk):
-    """See journeyman.spark.sinks.staging.SinkDisk."""
+    """See journeyman.spark.sinks.commit.SinkDisk."""
 
     def after_crash(self, survival: Survival = "lose_all_unsynced") -> SimulatedSinkDisk:
         after = SimulatedSinkDisk()

@@ -17,9 +17,9 @@ from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.spark.source.api import full_schema
+from journeyman.spark.source import full_schema
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.streams import stream_reader
+from journeyman.spark.streams import LogStreamReader
 
 Row = dict[str, Any]
 
@@ -39,7 +39,7 @@ class Query:
     def start(self) -> None:
         parsed = SourceOptions.parse(self._dialect, self._options)
         schema = full_schema(parsed)
-        self.reader = stream_reader(self._dialect, self._options, schema)
+        self.reader = LogStreamReader(self._dialect, self._options, schema)
 
     def restarted(self) -> Query:
         """The planner dies; what it knew but had not put into an offset is gone."""

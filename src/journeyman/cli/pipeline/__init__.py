@@ -65,7 +65,7 @@ class PipelineGroup(LazyGroup):
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
                 raise
-            from journeyman.spark.session.failures import in_one_sentence
+            from journeyman.spark.session import in_one_sentence
 
             raise (in_one_sentence(error) or error) from error
 

@@ -74,9 +74,9 @@ def audit(
     grace_ns = parse_bucket(grace)
     as_of_ns = SystemClock().now_ns() if as_of is None else as_of
     with pipeline_session(options, [*logs, *against] or [lake or ""]) as spark:
-        from journeyman.spark.audit.audits import audit as audit_of
-        from journeyman.spark.audit.audits import audit_of_lake
-        from journeyman.spark.audit.findings import SERIOUS, most_serious, summary
+        from journeyman.spark.audit import audit as audit_of
+        from journeyman.spark.audit import audit_of_lake
+        from journeyman.spark.findings import SERIOUS, most_serious, summary
         from journeyman.spark.lake.storage import open_lake
 
         if lake is not None:

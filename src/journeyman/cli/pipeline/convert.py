@@ -77,8 +77,8 @@ def convert(
             records = log_to_parquet(spark, source, paths, options.output, force=force)
             click.echo(f"{options.output}: {counted(records, 'record')}")
             return
+        from journeyman.spark.convert import JobDefaults
         from journeyman.spark.convert import convert as plan
-        from journeyman.spark.convert.between_logs import JobDefaults
 
         settings = JobDefaults(SystemClock().now_ns(), name, ttr_ms, ttl_ms)
         conversion = plan(spark, source, target, paths, settings)
@@ -104,7 +104,7 @@ def _restore(logs: tuple[str, ...], options: SessionOptions) -> None:
     if len(logs) > 1:
         raise UsageError("--to log takes one directory of Parquet files")
     with pipeline_session(options, logs) as spark:
-        from journeyman.spark.convert.restoring import parquet_to_log
+        from journeyman.spark.convert.parquet import parquet_to_log
 
         dialect = parquet_to_log(spark, logs[0], options.output)
     click.echo(f"{options.output}: the {dialect} log of {logs[0]}")

@@ -95,8 +95,7 @@ def clean(
     check_drop_as_of(as_of, force=force)
     with pipeline_session(options, logs, changes_logs=True) as spark:
         from journeyman.spark.maintenance import clean as clean_logs
-        from journeyman.spark.replay.state_tables import visible
-        from journeyman.spark.tables import states
+        from journeyman.spark.replay import states, visible
 
         if options.explain:
             jobs = states(spark, "workq", found["workq"])["jobs"]
@@ -124,8 +123,8 @@ def archive(
         raise UsageError("say where the archive is with --output")
     found = logs_by_dialect(logs, dialect)
     with pipeline_session(options, logs, changes_logs=True) as spark:
-        from journeyman.spark.maintenance.archive import archive as archive_logs
-        from journeyman.spark.maintenance.archive import archived_rows
+        from journeyman.spark.maintenance import archive as archive_logs
+        from journeyman.spark.maintenance import archived_rows
 
         if options.explain:
             for kind, paths in found.items():

@@ -106,10 +106,10 @@ def _replay(
     *,
     several: bool,
 ) -> None:
-    from journeyman.spark import tables
-    from journeyman.spark.source.api import forget_reads
+    from journeyman.spark import replay
+    from journeyman.spark.source import forget_reads
 
-    read = partial(tables.packets, spark, dialect, paths, asOf=asked.as_of)
+    read = partial(replay.packets, spark, dialect, paths, asOf=asked.as_of)
     straight = _goes_straight_to_files(asked, options, answer)
     if options.explain:
         if straight:
@@ -117,7 +117,7 @@ def _replay(
 
             frames = {"*": write_files(read(), dialect, str(options.output))}
         else:
-            frames = tables.tables_of(read(), dialect, payloads=asked.payloads)
+            frames = replay.tables_of(read(), dialect, payloads=asked.payloads)
         answer.give({f"{dialect}.{name}": frame for name, frame in frames.items()}, options)
         return
     if straight:
@@ -127,7 +127,7 @@ def _replay(
     try:
         if not places:
             forget_reads(spark, dialect)
-        frames = tables.tables_of(held, dialect, payloads=asked.payloads)
+        frames = replay.tables_of(held, dialect, payloads=asked.payloads)
         named = {f"{dialect}.{name}": frame for name, frame in frames.items()}
         if options.output is not None:
             named = {name: _limited(frame, asked.limit) for name, frame in named.items()}
@@ -154,9 +154,9 @@ def _write_files(
     *,
     several: bool,
 ) -> None:
+    from journeyman.spark.replay import STATE_TABLES
     from journeyman.spark.replay.state_files import write_states
-    from journeyman.spark.replay.state_tables import STATE_TABLES
-    from journeyman.spark.source.api import forget_reads
+    from journeyman.spark.source import forget_reads
 
     prefix = f"{dialect}." if several else ""
     names = {name: f"{options.output}/{prefix}{name}" for name in STATE_TABLES[dialect]}
@@ -166,7 +166,7 @@ def _write_files(
 
 def _held(packets: DataFrame, paths: list[str]) -> tuple[DataFrame, int]:
     """The packets, read once for all tables; and in how many places there is damage."""
-    from journeyman.spark.tables import count_damages, fetch_packets
+    from journeyman.spark.replay import count_damages, fetch_packets
 
     if is_small(paths):
         return fetch_packets(packets)
@@ -203,7 +203,7 @@ def _cut(rows: int, limit: int) -> str:
 
 def _shown(name: str, frame: DataFrame, asked: _Asked) -> list[str]:
     """The columns for people; those of the path (host=...) stand at the end of the table."""
-    from journeyman.spark.tables import table_schema
+    from journeyman.spark.replay import table_schema
 
     own = [each for each in _SHOWN[name] if asked.payloads or each not in _PAYLOADS]
     known = set(table_schema(name).names)

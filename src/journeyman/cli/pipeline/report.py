@@ -60,7 +60,8 @@ def report(
     found = logs_or_lake(logs, dialect, lake)
     with pipeline_session(options, logs or [lake or ""]) as spark:
         from journeyman.spark.history.logs import attempts_of
-        from journeyman.spark.report.page import report_page
+        from journeyman.spark.report import report as report_of_logs
+        from journeyman.spark.report.page import page
 
         if lake is not None:
             _write(output, _page_of_lake(spark, lake, title, as_of))
@@ -69,7 +70,7 @@ def report(
         if options.explain:
             explain({"attempts": attempts_of(spark, found, run_directories=directories)})
             return
-        text = report_page(
+        said = report_of_logs(
             spark,
             found,
             made_ns=SystemClock().now_ns(),
@@ -77,13 +78,13 @@ def report(
             as_of_ns=as_of,
             run_directories=directories,
         )
-    _write(output, text)
+    _write(output, page(said))
     click.echo(output)
 
 
 def _page_of_lake(spark: SparkSession, path: str, title: str, as_of_ns: int | None) -> str:
     from journeyman.spark.lake.storage import open_lake
-    from journeyman.spark.report.lake import report_of_lake
+    from journeyman.spark.report import report_of_lake
     from journeyman.spark.report.page import page
 
     made_ns = SystemClock().now_ns()

@@ -92,7 +92,7 @@ def _typed() -> Iterator[str]:
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    from journeyman.spark.session.failures import in_one_sentence
+    from journeyman.spark.session import in_one_sentence
 
     try:
         yield

@@ -19,6 +19,7 @@ from journeyman.spark import read
 from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
 from journeyman.spark.history.columns import ATTEMPTS
 from journeyman.spark.history.ztick_attempts import read_runs, run_directories
+from journeyman.spark.replay import packets, tables_of
 from journeyman.spark.source.options import (
     CORRUPT_RECORD,
     KESTREL,
@@ -28,7 +29,6 @@ from journeyman.spark.source.options import (
     base_schema,
     with_extras,
 )
-from journeyman.spark.tables import packets, tables_of
 
 _PLACE = ("_log", "_file", "_segment", "_length", "_position", "kind")
 _COLUMNS = {

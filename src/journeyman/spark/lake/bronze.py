@@ -56,9 +56,9 @@ from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_column
 from journeyman.spark.source.options import WORKQ, ZTICK, SourceOptions, arrow_schema
 from journeyman.spark.source.splits import LogPartition
 from journeyman.spark.source.task import read_pieces, with_dictionaries
+from journeyman.spark.streams import LogStreamReader
 from journeyman.spark.streams.chains import register_stream
 from journeyman.spark.streams.offsets import Holes, StreamOffset, lost_rows
-from journeyman.spark.streams.reader import LogStreamReader
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+")  # a part of paths, in every tool that reads them
 _BATCH_BYTES = 8 * 1024**3  # of a log in one commit

@@ -20,7 +20,7 @@ from journeyman.spark.lake.bronze import LakeSource, add_plans, store_new
 from journeyman.spark.lake.layout import BRONZE_DIALECTS
 from journeyman.spark.lake.small_files import UnreadableFile, store_readers, store_runs
 from journeyman.spark.lake.storage import Lake, change_lake
-from journeyman.spark.session.failures import in_one_sentence
+from journeyman.spark.session import in_one_sentence
 from journeyman.spark.source.options import KESTREL, ZTICK
 
 _SETTINGS = {

@@ -8,18 +8,223 @@
 All of them do the same five things, for each log by itself:
 
     hold      the locks of the log, from the first look to the last: nothing is appended meanwhile
-    fold      the state, by journeyman.spark.tables; damage is a reason to stop
+    fold      the state, by journeyman.spark.replay; damage is a reason to stop
     stage     the new files, in a hidden directory beside the old ones
     verify    fold what was staged; any difference from the state before: nothing is published
     publish   by renames that leave, at every step, a log of this state
 
-Several logs are worked on at the same time, each for itself: one that is in use or damaged does not
-keep the others waiting. Local file systems only: a lock on an object store holds nobody off.
+Spark runs the jobs of several threads side by side, so a few logs are worked on together: with many
+small ones the time is that of planning, not of reading. Each log has its own locks, staging and
+outcome: one that is in use or damaged does not keep the others waiting. Local file systems only: a
+lock on an object store holds nobody off.
 """
 
 from __future__ import annotations
 
-from journeyman.spark.maintenance.holding import MaintenanceResult
-from journeyman.spark.maintenance.running import clean, compact, compaction_plans
+import posixpath
+import zlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Final
 
-__all__ = ["MaintenanceResult", "clean", "compact", "compaction_plans"]
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from journeyman.clock import Clock, SystemClock
+from journeyman.disk import Disk
+from journeyman.errors import JourneymanError, UsageError
+from journeyman.logs.catalog import Log
+from journeyman.logs.publication import remove_durably
+from journeyman.spark import read, register
+from journeyman.spark.files import absolute
+from journeyman.spark.maintenance.cleaning import clean_workq, unneeded_segments
+from journeyman.spark.maintenance.compaction import (
+    compact_kestrel,
+    compact_ztick,
+    explained,
+    retirement,
+)
+from journeyman.spark.maintenance.holding import (
+    Hands,
+    MaintenanceResult,
+    check_same,
+    held,
+    logs_at,
+    refuse_damage,
+    refuse_unread,
+)
+from journeyman.spark.replay import packets, states, tables_of
+from journeyman.spark.session import in_one_sentence
+from journeyman.spark.sinks.commit import LocalDisk, SinkDisk
+from journeyman.units import NS_PER_S
+
+__all__ = [
+    "MaintenanceResult",
+    "archive",
+    "archived_rows",
+    "clean",
+    "compact",
+    "compaction_plans",
+    "each_log",
+]
+
+AT_ONCE: Final = 4
+Treatment = Callable[[SinkDisk, Hands], MaintenanceResult]
+
+
+def compact(
+    spark: SparkSession, dialect: str, paths: Sequence[str], *, queue: str | None = None
+) -> list[MaintenanceResult]:
+    """Compact ztick logs or kestrel queues, each for itself."""
+    if dialect == "workq":
+        raise UsageError("a workq log is cleaned, not compacted: use `clean`")
+    treat = compact_ztick if dialect == "ztick" else compact_kestrel
+    logs = logs_at(dialect, tuple(paths), queue)
+    return each_log(spark, dialect, logs, lambda disk, hands: treat(spark, disk, hands))
+
+
+def compaction_plans(
+    spark: SparkSession, dialect: str, paths: Sequence[str]
+) -> dict[str, DataFrame]:
+    """What compacting would run, by name; nothing is run."""
+    tables = states(spark, dialect, paths)
+    plans = {f"{dialect}.{name}": table for name, table in tables.items()}
+    if dialect == "ztick":
+        log = logs_at(dialect, tuple(paths))[0]
+        plans["ztick.log"] = explained(packets(spark, dialect, log.name), log)
+    return plans
+
+
+def clean(
+    spark: SparkSession, paths: Sequence[str], *, as_of_ns: int | None = None
+) -> list[MaintenanceResult]:
+    """Clean workq logs as of a moment, now unless told otherwise."""
+    moment = SystemClock().now_ns() if as_of_ns is None else as_of_ns
+    logs = logs_at("workq", tuple(paths))
+    return each_log(
+        spark, "workq", logs, lambda disk, hands: clean_workq(spark, disk, hands, moment)
+    )
+
+
+def archive(
+    spark: SparkSession, dialect: str, paths: Sequence[str], output: str, *, remove: bool = False
+) -> list[MaintenanceResult]:
+    """Every record of these logs, payloads included, to Parquet, read back and compared.
+
+        OUTPUT/run=<UTC>-<log>/log=<path>/day=<date>/part-....parquet
+
+    ``day`` is that of the record's own time; where records say none (ztick) it is the day of the
+    run. A run is written under a hidden name, verified, and then renamed: it is there as a whole or
+    not at all. (On an object store, where renaming is copying, Spark writes to the last name; what
+    a run that failed leaves there is to be removed by hand.)
+
+    ``remove`` lets segments go afterwards, oldest first, one durable step each:
+
+        workq     as journeyman.logs.workq.cleaning: segments of which every record may go. The
+                  newest stays: it is the one that is appended to
+        kestrel   as journeyman.logs.kestrel.segments: segments that every reader is past
+        ztick     nothing: its files are its state
+    """
+    now_ns = SystemClock().now_ns()
+    place = absolute(output).rstrip("/")
+
+    def treat(disk: Disk, hands: Hands) -> MaintenanceResult:
+        records = _archive_one(spark, disk, hands, place, now_ns)
+        went = _remove(spark, disk, hands, now_ns) if remove else ()
+        left = hands.size - sum(file.size for file in hands.log.files if file.path in went)
+        return MaintenanceResult(dialect, hands.log.name, True, records, records, hands.size, left)
+
+    return each_log(spark, dialect, logs_at(dialect, tuple(paths)), treat, drops=remove)
+
+
+def archived_rows(spark: SparkSession, dialect: str, paths: tuple[str, ...]) -> DataFrame:
+    """What goes into the archive: all columns, payloads too."""
+    rows = read(spark, dialect, *paths, payloads=True, mode="DROPMALFORMED")
+    today = F.lit(datetime.now(UTC).date())
+    day = F.coalesce(F.to_date("time"), today)
+    return rows.withColumn("log", F.col("_log")).withColumn("day", day)
+
+
+def each_log(
+    spark: SparkSession,
+    dialect: str,
+    logs: Sequence[Log],
+    treat: Treatment,
+    *,
+    disk: SinkDisk | None = None,
+    clock: Clock | None = None,
+    drops: bool = True,
+) -> list[MaintenanceResult]:
+    """The outcome of every log, in their order; ``drops``: records may go, so holders count."""
+    place, time = disk or LocalDisk(), clock or SystemClock()
+
+    def one(log: Log) -> MaintenanceResult:
+        try:
+            with held(place, time, dialect, log) as hands:
+                if drops:
+                    refuse_unread(place, time, hands)
+                return treat(place, hands)
+        except (JourneymanError, OSError) as error:
+            return MaintenanceResult(dialect, log.name, error=str(error))
+        except Exception as error:
+            told = in_one_sentence(error)  # what a task raised, if Spark raised it
+            if told is None:
+                raise
+            return MaintenanceResult(dialect, log.name, error=str(told))
+
+    register(spark)
+    threads = min(AT_ONCE, max(1, len(logs)))
+    with ThreadPoolExecutor(threads, initializer=_activate, initargs=(spark,)) as pool:
+        return list(pool.map(one, logs))
+
+
+def _activate(spark: SparkSession) -> None:
+    """Make the session the active one of this thread: Spark looks for formats in that alone."""
+    spark.createDataFrame([], "nothing int")
+
+
+def _archive_one(spark: SparkSession, disk: Disk, hands: Hands, output: str, now_ns: int) -> int:
+    count = refuse_damage(packets(spark, hands.dialect, hands.paths), hands.log.name)
+    rows = archived_rows(spark, hands.dialect, hands.paths)
+    moment = datetime.fromtimestamp(now_ns // NS_PER_S, UTC).strftime("%Y%m%dT%H%M%SZ")
+    digest = f"{zlib.crc32(hands.log.name.encode()):08x}"  # logs of one name, of different hosts
+    final = posixpath.join(output, f"run={moment}-{posixpath.basename(hands.log.name)}-{digest}")
+    is_local = "://" not in output
+    written = posixpath.join(output, f"_{posixpath.basename(final)}") if is_local else final
+    rows.write.partitionBy("log", "day").parquet(written)
+    back = spark.read.parquet(written)
+    columns = [name for name in rows.columns if name not in ("log", "day")]
+    check_same(hands.log.name, "record", rows, back, columns)
+    if is_local:
+        make_durable(disk, written)
+        disk.rename(written, final)
+        disk.sync_dir(output)
+    return count
+
+
+def make_durable(disk: Disk, directory: str) -> None:
+    """Sync all below a directory: Spark does not, and the log may go next."""
+    for name in disk.list_dir(directory):
+        path = posixpath.join(directory, name)
+        if disk.is_dir(path):
+            make_durable(disk, path)
+        else:
+            file = disk.open_append(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+    disk.sync_dir(directory)
+
+
+def _remove(spark: SparkSession, disk: Disk, hands: Hands, now_ns: int) -> tuple[str, ...]:
+    goes: tuple[str, ...] = ()
+    if hands.dialect == "workq":
+        goes = unneeded_segments(spark, hands, now_ns)
+    elif hands.dialect == "kestrel":
+        plan = retirement(tables_of(packets(spark, "kestrel", hands.paths), "kestrel"))
+        goes = () if plan is None else plan.goes
+    for path in goes:
+        remove_durably(disk, path)
+    return goes

@@ -7,19 +7,29 @@
 The locks are those that the servers take, so neither ours nor an original can write meanwhile. What
 a crash has left is put right first: a publication that was decided on is finished, and a last entry
 cut short is put aside, as opening the log would do it.
+
+Other damage is refused: what could not be read would not be in the new files. The server puts it
+aside when it opens a log, and so does ``journeyman repair``; both keep every byte.
+
+Whether the new files hold the same state is checked row for row, as a multiset, in one shuffle:
+
+    before: +1 a row --+
+                       +--> group by all columns --> any group whose sum is not 0
+    after:  -1 a row --+
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+from pyspark.sql.types import BinaryType
 
 from journeyman.clock import Clock
 from journeyman.columnar.seals import is_proven
@@ -34,8 +44,13 @@ from journeyman.logs.publication import HELD_DIRECTORY, finish, journal_path
 from journeyman.logs.sealing import has_seals, is_in_flight, read_file
 from journeyman.logs.segments import APPEND_LOCK, READ_LOCK, ZtickNames, kestrel_lock_name
 from journeyman.spark.files import find_logs, staging_name
-from journeyman.spark.sinks.commit import locked, settle_tail
-from journeyman.spark.sinks.staging import SinkDisk, remove_staging, remove_stale
+from journeyman.spark.sinks.commit import (
+    SinkDisk,
+    locked,
+    remove_staging,
+    remove_stale,
+    settle_tail,
+)
 from journeyman.spark.source.options import (
     DAMAGE_KIND,
     KESTREL,
@@ -44,6 +59,22 @@ from journeyman.spark.source.options import (
     ZTICK,
     SourceOptions,
 )
+
+# What a state is, by dialect and table: all but the places of records, which are what changes.
+COMPARED: Final[Mapping[tuple[str, str], Sequence[str]]] = {
+    ("ztick", "jobs"): ("identifier", "execution_ns", "status"),
+    ("ztick", "rules"): ("identifier", "pattern", "runner", "runner_args"),
+    ("workq", "jobs"): (
+        *("key", "kind", "logged_ns", "name", "ttr_ms", "ttl_ms", "priority", "max_attempts"),
+        *("max_fails", "payload", "time_ns", "created_ns", "state", "attempts", "fails", "result"),
+        *("started_ns", "finished_ns", "exhausted", "owed_timeouts", "expires_ns"),
+    ),
+    ("kestrel", "items"): (
+        *("queue", "item_id", "add_time_ms", "expire_time_ms", "error_count", "data"),
+        *("ordinal", "contested"),
+    ),
+    ("kestrel", "readers"): ("queue", "reader", "head", "done", "damaged", "opened_head"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +93,23 @@ class Hands:
     @property
     def size(self) -> int:
         return sum(file.size for file in self.log.files if file.reader is None)
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceResult:
+    """``changed`` is False when there was nothing to gain; ``error`` says why it was left alone."""
+
+    dialect: str
+    log: str
+    changed: bool = False
+    records_before: int = 0
+    records_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    error: str | None = None
+
+    def as_dict(self) -> dict[str, object]:
+        return asdict(self)
 
 
 def logs_at(dialect: str, paths: tuple[str, ...], queue: str | None = None) -> list[Log]:
@@ -161,16 +209,6 @@ def _codec_and_hop(dialect: str) -> tuple[Codec[Any], Any]:
     return codec, import_module(f"journeyman.columnar.{dialect}.decode").hop
 
 
-# ----------------------------------------
-# What became of one log.
-
-# ----------------------------------------
-# Damage is no reason to guess: what could not be read would not be in the new files.
-#
-# The server puts damage aside when it opens a log, and so does ``journeyman repair``; both keep
-# every byte. So here it is only counted.
-
-
 def refuse_damage(packets: DataFrame, log: str) -> int:
     """How many records these packets stand for. Raises LogError when some were damaged."""
     is_damage = F.col("kind") == DAMAGE_KIND
@@ -203,18 +241,30 @@ def refuse_unread(disk: Disk, clock: Clock, hands: Hands) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class MaintenanceResult:
-    """``changed`` is False when there was nothing to gain; ``error`` says why it was left alone."""
+def check_same(
+    log: str, table: str, before: DataFrame, after: DataFrame, columns: Sequence[str]
+) -> None:
+    """Raises LogError, naming one row, when the tables differ."""
+    for row in differences(before, after, columns).limit(1).collect():
+        where = "is missing from" if row["_sum"] > 0 else "has come up in"
+        shown = {name: row[name] for name in columns[:2]}
+        raise LogError(
+            log, f"the new files hold another state: {table} {shown} {where} them; nothing changed"
+        )
 
-    dialect: str
-    log: str
-    changed: bool = False
-    records_before: int = 0
-    records_after: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    error: str | None = None
 
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
+def differences(before: DataFrame, after: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """The rows that one of the tables has more often than the other; ``_sum`` says by how much."""
+    signed = _signed(before, columns, 1).unionByName(_signed(after, columns, -1))
+    return signed.groupBy(*columns).agg(F.sum("_sign").alias("_sum")).filter("_sum != 0")
+
+
+def _signed(frame: DataFrame, columns: Sequence[str], sign: int) -> DataFrame:
+    return frame.select(*(_compared(frame, name) for name in columns), F.lit(sign).alias("_sign"))
+
+
+def _compared(frame: DataFrame, name: str) -> Column:
+    # A payload is shuffled as the 32 bytes of its digest.
+    if isinstance(frame.schema[name].dataType, BinaryType):
+        return F.sha2(F.col(name), 256).alias(name)
+    return F.col(name)

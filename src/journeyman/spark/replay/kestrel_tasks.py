@@ -22,9 +22,8 @@ from journeyman.columnar.kestrel.decode import PUTS, fold_items, puts_in
 from journeyman.folds.kestrel import Reader, fold_reader, open_queue
 from journeyman.formats.kestrel import WRITER, ReadDone, ReadHead, Record
 from journeyman.logs.segments import kestrel_reader
-from journeyman.spark.replay.merging import Packet, PacketGroup, place_columns
-from journeyman.spark.replay.point_reads import Span, read_records
-from journeyman.spark.replay.state_tables import STATE_TABLES
+from journeyman.spark.files import Span, read_records
+from journeyman.spark.replay import STATE_TABLES, Packet, PacketGroup, place_columns
 from journeyman.spark.source.options import (
     DAMAGE_KIND,
     OFFSET_MASK,

@@ -36,8 +36,7 @@ from pyspark.sql.types import StructType
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.spark.files import staging_name
-from journeyman.spark.replay.merging import extra_columns, groups_of, with_constants
-from journeyman.spark.replay.state_tables import STATE_TABLES
+from journeyman.spark.replay import STATE_TABLES, groups_of
 from journeyman.spark.source.options import (
     DAMAGE_KIND,
     PACKET_KIND,
@@ -45,6 +44,7 @@ from journeyman.spark.source.options import (
     arrow_schema,
     struct,
 )
+from journeyman.spark.source.packets import extra_columns, with_constants
 
 # Damage of a checkpoint is of interest to the readers.
 _DAMAGE_TABLE: Final = {"kestrel": "readers"}

@@ -34,9 +34,8 @@ from journeyman.columnar.workq import fold as at
 from journeyman.columnar.workq.fold import ADDS, EVENTS, States, events_and_adds, fold
 from journeyman.errors import LogError
 from journeyman.formats.workq import CODEC, Command, Record
-from journeyman.spark.replay.merging import PacketGroup, files_at, place_columns
-from journeyman.spark.replay.point_reads import Span, read_records
-from journeyman.spark.replay.state_tables import STATE_TABLES
+from journeyman.spark.files import Span, read_records
+from journeyman.spark.replay import STATE_TABLES, PacketGroup, files_at, place_columns
 from journeyman.spark.source.options import KINDS, OFFSET_MASK, SEGMENT_SHIFT
 from journeyman.spark.source.packets import PacketSource, RowCombiner, by_bucket, pack, unpack
 from journeyman.spark.source.splits import SplitContext

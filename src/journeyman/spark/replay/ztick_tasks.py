@@ -22,14 +22,19 @@ from journeyman.columnar.kernels.key_table import buckets_of, hashes_of
 from journeyman.columnar.ztick.latest import JOBS as LAST_OF_JOBS
 from journeyman.columnar.ztick.latest import RULES as LAST_OF_RULES
 from journeyman.columnar.ztick.latest import LatestJobs, jobs_and_rules, latest_rules
-from journeyman.spark.replay.merging import PacketGroup, place_columns
-from journeyman.spark.replay.packing import RUNNERS, STATUSES
-from journeyman.spark.replay.state_tables import STATE_TABLES
-from journeyman.spark.source.options import SEGMENT_SHIFT
-from journeyman.spark.source.packets import Buckets, PacketSource, by_bucket, pack, unpack
+from journeyman.spark.replay import STATE_TABLES, PacketGroup, place_columns
+from journeyman.spark.source.options import SEGMENT_SHIFT, ZTICK_WORDS
+from journeyman.spark.source.packets import (
+    Buckets,
+    PacketSource,
+    by_bucket,
+    pack,
+    unpack,
+)
 from journeyman.spark.source.splits import SplitContext, Stretch
 
 _TABLES: Final = STATE_TABLES["ztick"]
+_STATUSES, _RUNNERS = (pa.array(ZTICK_WORDS[name]) for name in ("status", "runner"))
 JOBS_TABLE: Final = "jobs"
 RULES_TABLE: Final = "rules"
 
@@ -137,7 +142,7 @@ def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
         *_places(group, rows),
         rows.column("identifier"),
         rows.column("execution_ns"),
-        STATUSES.take(rows.column("status")),
+        _STATUSES.take(rows.column("status")),
     ]
     yield pa.RecordBatch.from_arrays(columns, names=_TABLES["jobs"].schema.names)
 
@@ -149,7 +154,7 @@ def rule_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
         *_places(group, rows),
         rows.column("identifier"),
         rows.column("pattern"),
-        RUNNERS.take(rows.column("runner")),
+        _RUNNERS.take(rows.column("runner")),
         rows.column("runner_args"),
     ]
     yield pa.RecordBatch.from_arrays(columns, names=_TABLES["rules"].schema.names)

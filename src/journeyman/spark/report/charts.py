@@ -1,8 +1,8 @@
-"""Charts as inline SVG: one picture of 640 by 240 units that fits any width.
+r"""Charts as inline SVG: one picture of 640 by 240 units that fits any width.
 
     +--------------------------------------+
     | -------------------------------  400 |   horizontal lines, each with its value
-    | ----------/\\-------------------  200 |   series: lines, or stacked bars
+    | ----------/\-------------------  200 |   series: lines, or stacked bars
     | -------------------------------    0 |
     |   12:00      12:30      13:00        |   times
     +--------------------------------------+
@@ -14,6 +14,16 @@ the style of the page. All texts are escaped here.
 Lines that coincide stay visible: the first series is the thinnest and lies on top, and each further
 one is a little wider than the one above it. Buckets that the logs cover only in part are shaded,
 and lines into them are dashed. A logarithmic axis has a place for 0 below its lowest tick.
+
+Numbers, durations, sizes and times are written as people read them:
+
+    count    7   1,204   2,400,000
+    ns       350 µs   12 ms   1.3 s   4.5 min   2.1 h   3 d
+    bytes    512 B   1.8 KiB   73 MiB
+
+A value that stands alone has the unit that suits it (``shown``). Values that are compared with each
+other, the ticks of an axis or a column of a table, all have the same (``axis_unit``,
+``column_unit``, ``shown_in``).
 """
 
 from __future__ import annotations
@@ -23,23 +33,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from html import escape
 from itertools import count
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from journeyman.spark.report.queries import Bars, Chart, Series
-
-# ----------------------------------------
-# Numbers, durations, sizes and times as people read them; and round numbers for axes.
-#
-# count    7   1,204   2,400,000
-# ns       350 µs   12 ms   1.3 s   4.5 min   2.1 h   3 d
-# bytes    512 B   1.8 KiB   73 MiB
-#
-# A value that stands alone has the unit that suits it (``shown``). Values that are compared with
-# each other, the ticks of an axis or a column of a table, all have the same (``axis_unit``,
-# ``column_unit``, ``shown_in``).
+if TYPE_CHECKING:
+    from journeyman.spark.report.page import Bars, Chart, Series
 
 Unit: TypeAlias = tuple[int, str]  # what one of it is, and its name
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE_NS = 60 * 10**9
 _DAY_NS = 24 * 60 * _MINUTE_NS
@@ -68,6 +67,10 @@ _STEPS_NS = (
     *(step * _MINUTE_NS for step in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)),
     *(step * _DAY_NS for step in (1, 2, 7, 14, 28, 61, 91, 182, 365, 730, 3650)),
 )
+WIDTH, HEIGHT = 640, 240
+_TOP, _BOTTOM, _LEFT, _RIGHT = 10, 208, 0, 566
+_ROW = 34  # of Bars
+_DOT = 3
 
 
 def shown(value: float | None, unit: str) -> str:
@@ -195,11 +198,6 @@ def _datetime(ns: int) -> datetime | None:
     except OverflowError:
         return None
 
-
-WIDTH, HEIGHT = 640, 240
-_TOP, _BOTTOM, _LEFT, _RIGHT = 10, 208, 0, 566
-_ROW = 34  # of Bars
-_DOT = 3
 
 _Scale = Callable[[float], float]
 _numbers = count(1)

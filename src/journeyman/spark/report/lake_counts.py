@@ -67,6 +67,7 @@ _LOOK: Final[Columns] = {
     ITEMS: _OF_ITEMS,
 }
 _OPEN: Final = ("waiting", "leased")
+_MOST: Final = 2**63 - 1
 Heads = Mapping[tuple[str, str], int]  # host and log -> the item up to which every reader is done
 
 
@@ -149,10 +150,6 @@ def _fill(
         ]
         mine = groups[name]
         found.groups.append(ReportGroup(name, mine.jobs, mine.started, mine.failed, *shares))
-
-
-# ----------------------------------------
-# What tasks do.
 
 
 def _dialects(
@@ -255,9 +252,6 @@ def _overviews(heads: Heads, as_of_ns: int, parts: Sequence[Part]) -> Iterator[P
             yield Packet(0, f"{dialect} {by}", _by_group(rows, told, by))
 
 
-_MOST: Final = 2**63 - 1
-
-
 def _by_group(rows: pa.Table, told: AttemptColumns, by: str) -> pa.Table:
     groups = _group_of(rows, by)
     codes, size = groups.indices.to_numpy(), len(groups.dictionary)
@@ -341,10 +335,6 @@ def _rank(
                 ranks.add(dialect, f"{what} {at}", part)
 
 
-# ----------------------------------------
-# Percentiles of any number of lengths, in little memory.
-
-
 @dataclass(slots=True)
 class _Lengths:
     """Lengths, each standing for so many. Beyond a number some stand for their neighbours: the
@@ -417,10 +407,6 @@ class _Ranks:
         for begin, end in zip(begins, [*begins[1:], len(codes)], strict=True):
             what = whats.dictionary[int(codes[begin])].as_py()
             self.of(dialect, what).add(values[begin:end], weights[begin:end])
-
-
-# ----------------------------------------
-# What the driver makes of the second look.
 
 
 @dataclass(slots=True)

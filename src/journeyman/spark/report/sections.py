@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from journeyman.spark.report.charts import column_unit, length, moment, shown, shown_in
-from journeyman.spark.report.queries import TOP, Bars, Chart, Measured, Section, Series, Table, Tile
+from journeyman.spark.report.page import Bars, Chart, Section, Series, Table, Tile
+from journeyman.spark.report.queries import TOP, Measured
 
 TITLES = {"workq": "Work queue", "ztick": "Schedule", "kestrel": "Fan-out queues"}
 _INTROS = {

@@ -24,6 +24,18 @@ plan and read a Python data source one after another.
     -XX:MetaspaceSize=256m          again until it has the size that a replay wants
     -Dlog4j2.configurationFile=...  Spark says nothing on stderr; its errors reach us as exceptions
 
+**Its archive** of the classes that Spark loads when it starts, so that it starts in half the time:
+
+    journeyman pipeline prepare   runs a small session that loads what commands load; Java writes
+                                  the archive as it ends; once Java takes it, it gets its name
+    every later command           Java maps the archive into memory instead of reading 15,000
+                                  classes; without an archive a command is only slower
+
+Java calls this class data sharing. An archive fits one Java and one set of jars, and its name is a
+digest of both; Java checks that again, and goes on without an archive that does not fit. It takes
+about 190 MB in the cache directory. JOURNEYMAN_START_ARCHIVE=off does without it. An archive that
+was not used for a month is removed when the next one is built.
+
 Small files that can be made again are kept in $XDG_CACHE_HOME/journeyman; where no such directory
 can be written, ``cache_path`` says None, and whoever asked does without.
 """
@@ -53,7 +65,9 @@ from journeyman.errors import UsageError
 
 OLDEST = 17  # that Spark 4 runs on
 _ANSWER_TIMEOUT_S = 30
-
+SWITCH = "JOURNEYMAN_START_ARCHIVE"
+UNUSED_S = 30 * 86400
+_BUILD_TIMEOUT_S = 600
 _SCRIPT = """\
 #!/bin/sh
 for argument do
@@ -67,7 +81,6 @@ exec {java} "$@"
 """
 _LINKED = ("bin", "jars", "conf")  # not python/lib/pyspark.zip
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
-
 # The level is that of the root; the gateway has a logger of its own because Spark prints a remark
 # about the level unless it has.
 _LOGGING = """\
@@ -283,24 +296,6 @@ def _home() -> Path:
     configured = os.environ.get("XDG_CACHE_HOME", "")
     root = Path(configured) if os.path.isabs(configured) else Path("~/.cache").expanduser()
     return root / "journeyman"
-
-
-# ----------------------------------------
-# An archive of the classes that Spark loads when it starts, so that it starts in half the time.
-#
-#     journeyman pipeline prepare   runs a small session that loads what commands load; Java writes
-#                                   the archive as it ends; once Java takes it, it gets its name
-#     every later command           Java maps the archive into memory instead of reading 15,000
-#                                   classes; without an archive a command is only slower
-#
-# Java calls this class data sharing. An archive fits one Java and one set of jars, and its name is
-# a digest of both; Java checks that again, and goes on without an archive that does not fit. It
-# takes about 190 MB in the cache directory. JOURNEYMAN_START_ARCHIVE=off does without it. An
-# archive that was not used for a month is removed when the next one is built.
-
-SWITCH = "JOURNEYMAN_START_ARCHIVE"
-UNUSED_S = 30 * 86400
-_BUILD_TIMEOUT_S = 600
 
 
 def archive_options(java: Java) -> list[str]:

@@ -17,10 +17,9 @@ from pyspark.sql import SparkSession
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.timed_frame import Instant
 from journeyman.spark.answers import answer_lines, plan_of, write_answer
+from journeyman.spark.replay import STATE_TABLES, fetch_packets, packets, tables_of
 from journeyman.spark.replay.state_files import write_states
-from journeyman.spark.replay.state_tables import STATE_TABLES
 from journeyman.spark.session import TINY_SETTINGS, build_session
-from journeyman.spark.tables import fetch_packets, packets, tables_of
 
 NOW_NS = 1_800_000_000_000_000_000
 RECORDS = 100

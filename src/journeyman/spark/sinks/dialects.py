@@ -2,6 +2,7 @@
 
     COMMITS[dialect].check_free(disk, path)     LogLocked if the log is in use, before any task runs
     COMMITS[dialect].commit(write)              after all tasks, in the driver, with the log locked
+    commit_remotely(...)                        the same on an object store, with fewer promises
 
 The steps that dialects share are in commit.py.
 """
@@ -9,11 +10,12 @@ The steps that dialects share are in commit.py.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow.compute as pc
 
+from journeyman.clock import SystemClock
 from journeyman.columnar.kestrel.decode import PUT, iter_batches
 from journeyman.columnar.kestrel.decode import hop as kestrel_hop
 from journeyman.columnar.workq.decode import hop as workq_hop
@@ -22,7 +24,7 @@ from journeyman.errors import UsageError
 from journeyman.formats import workq, ztick
 from journeyman.formats.framing import Buffer, Codec, scan
 from journeyman.formats.kestrel import READER, SEALS, WRITER, ReadDone, ReadHead
-from journeyman.formats.keyspace.file import HEADER
+from journeyman.formats.keyspace.file import HEADER as KEYSPACE_HEADER
 from journeyman.formats.seals import stamp_of
 from journeyman.logs.publication import (
     finish,
@@ -47,8 +49,11 @@ from journeyman.logs.segments import (
     kestrel_segments,
     numbered_name,
     workq_segments,
+    workq_sequence,
 )
+from journeyman.spark.files import remote_of
 from journeyman.spark.sinks.commit import (
+    SinkDisk,
     Write,
     join_parts,
     locked,
@@ -56,25 +61,15 @@ from journeyman.spark.sinks.commit import (
     place_files,
     settle_tail,
 )
-from journeyman.spark.sinks.staging import SinkDisk, StagedStream
+from journeyman.spark.sinks.parts import Part, PartsWritten, StagedStream, header_of
 from journeyman.units import NS_PER_MS
 
-# ----------------------------------------
-# Part files -> a ztick log: all of it in the one file at its path.
-#
-#     append      active = active + parts        .compressed and .to_compress stay as they are
-#     overwrite   active = parts                 and they go
-#
-# Either is one rename at the end. Before an overwrite the older files are folded into the active
-# one: otherwise they would load beside the new file after a crash, or be gone beside the old one.
-#
-#     step                                                a crash behind it loads as
-#     0                                                   C, T, A
-#     1 active = C + T + A, by a rename                   C, T, C, T, A
-#     2 remove .compressed, then .to_compress             T, C, T, A; then C, T, A
-#     3 active = parts, by a rename                       the new log
-#
-# As the last record of a key wins, all of these but the last are the log as it was.
+if TYPE_CHECKING:
+    from journeyman.spark.sinks.log_sink import SinkOptions
+
+
+SUFFIX = ".jmkv"
+_LOCK = "_lock"
 
 
 def check_ztick_free(disk: SinkDisk, path: str) -> None:
@@ -88,6 +83,22 @@ def check_ztick_free(disk: SinkDisk, path: str) -> None:
 
 
 def commit_ztick(write: Write) -> None:
+    """All of it in the one file at its path.
+
+        append      active = active + parts        .compressed and .to_compress stay as they are
+        overwrite   active = parts                 and they go
+
+    Either is one rename at the end. Before an overwrite the older files are folded into the active
+    one: otherwise they would load beside the new file after a crash, or be gone beside the old one.
+
+        step                                                a crash behind it loads as
+        0                                                   C, T, A
+        1 active = C + T + A, by a rename                   C, T, C, T, A
+        2 remove .compressed, then .to_compress             T, C, T, A; then C, T, A
+        3 active = parts, by a rename                       the new log
+
+    As the last record of a key wins, all of these but the last are the log as it was.
+    """
     disk, names = write.disk, ZtickNames(write.options.path)
     disk.make_dirs(names.directory)
     check_ztick_free(disk, names.active)
@@ -123,18 +134,6 @@ def _fold_older_files(write: Write, names: ZtickNames) -> None:
             remove_durably(disk, path)
 
 
-# ----------------------------------------
-# Part files -> a workq command log: numbered segments, each with its header.
-#
-#     no directory yet     parts become segments 000000001.log ... of a directory that appears by
-#                          one rename
-#     no segment yet       the same in the directory that is there, by a journal
-#     append               all parts become one segment behind the last, by one rename
-#     overwrite            parts become segments from 000000001.log on, old ones go, by a journal
-#
-# append.lock and read.lock are held, as WorkqLog holds them while it recovers.
-
-
 def _workq_locks(directory: str) -> list[str]:
     return [posixpath.join(directory, name) for name in (APPEND_LOCK, READ_LOCK)]
 
@@ -148,6 +147,16 @@ def check_workq_free(disk: SinkDisk, path: str) -> None:
 
 
 def commit_workq(write: Write) -> None:
+    """Numbered segments, each with its header.
+
+        no directory yet   parts become segments 000000001.log ... of a directory that appears by
+                           one rename
+        no segment yet     the same in the directory that is there, by a journal
+        append             all parts become one segment behind the last, by one rename
+        overwrite          parts become segments from 000000001.log on, old ones go, by a journal
+
+    append.lock and read.lock are held, as WorkqLog holds them while it recovers.
+    """
     disk, directory = write.disk, write.options.path
     check_workq_free(disk, directory)
     if not disk.is_dir(directory):
@@ -186,25 +195,6 @@ def _append(write: Write, last: str) -> None:
     put_in_place(disk, segment, following)
 
 
-# ----------------------------------------
-# Part files -> kestrel journals: for each queue its segments, and a checkpoint for each reader.
-#
-#     items of a queue        <queue>.<number> ...    rows without a reader
-#     checkpoint of a reader  <queue>.read.<reader>   rows with one, as they are
-#
-#     append      all parts of a queue become one segment behind its last one. Their ids are above
-#                 all that were ever given out; a lower one is refused: readers would pass it over
-#     overwrite   segments and checkpoints of every queue that has rows are replaced; other queues
-#                 in the directory are not touched
-#
-# One new file is one rename. Several, of one or many queues, go by a journal; a directory that is
-# not there yet appears by one rename. The locks of all queues involved are held.
-#
-# A queue that is opened without any checkpoint gets a reader at its newest item, past all that is
-# written here. So rows without a reader want the option ``readers``, unless nobody is to read
-# them.
-
-
 def check_kestrel_free(disk: SinkDisk, path: str, queues: Iterable[str] = ()) -> None:
     """Raises LogLocked if one of the queues is in use, UsageError if no journal can be there."""
     if disk.exists(path) and not disk.is_dir(path):
@@ -214,6 +204,23 @@ def check_kestrel_free(disk: SinkDisk, path: str, queues: Iterable[str] = ()) ->
 
 
 def commit_kestrel(write: Write) -> None:
+    """For each queue its segments, and a checkpoint for each reader.
+
+        items of a queue        <queue>.<number> ...    rows without a reader
+        checkpoint of a reader  <queue>.read.<reader>   rows with one, as they are
+
+        append      all parts of a queue become one segment behind its last one. Their ids are above
+                    all that were ever given out; a lower one is refused: readers would pass it over
+        overwrite   segments and checkpoints of every queue that has rows are replaced; other queues
+                    in the directory are not touched
+
+    One new file is one rename. Several, of one or many queues, go by a journal; a directory that is
+    not there yet appears by one rename. The locks of all queues involved are held.
+
+    A queue that is opened without any checkpoint gets a reader at its newest item, past all that is
+    written here. So rows without a reader want the option ``readers``, unless nobody is to read
+    them.
+    """
     disk, directory = write.disk, write.options.path
     queues = {stream.queue for stream in write.streams() if stream.queue is not None}
     if not queues and write.options.queue is not None:
@@ -345,19 +352,6 @@ class _Plan:
         return posixpath.join(self._directory, name)
 
 
-# ----------------------------------------
-# Part files -> a keyspace: files part-00000.jmkv ..., keys ascending in them and across them.
-#
-#     no directory yet   the parts become its files; it appears by one rename
-#     otherwise          the parts take the place of all files that are there, by a journal
-#
-# A keyspace is a map in order, so nothing can be appended to one that has entries: union the two
-# and overwrite. That keys ascend across parts was seen when their messages were put in order.
-
-SUFFIX = ".jmkv"
-_LOCK = "_lock"
-
-
 def file_name(number: int) -> str:
     return f"part-{number:05d}{SUFFIX}"
 
@@ -372,6 +366,14 @@ def check_keyspace_free(disk: SinkDisk, path: str) -> None:
 
 
 def commit_keyspace(write: Write) -> None:
+    """Files part-00000.jmkv ..., keys ascending in them and across them.
+
+        no directory yet   the parts become its files; it appears by one rename
+        otherwise          the parts take the place of all files that are there, by a journal
+
+    A keyspace is a map in order, so nothing can be appended to one that has entries: union the two
+    and overwrite. That keys ascend across parts was seen when their messages were put in order.
+    """
     disk, directory = write.disk, write.options.path
     check_keyspace_free(disk, directory)
     if not disk.is_dir(directory):
@@ -381,7 +383,9 @@ def commit_keyspace(write: Write) -> None:
     with locked(disk, directory, [posixpath.join(directory, _LOCK)]):
         finish(disk, journal)
         existing = [name for name in disk.list_dir(directory) if name.endswith(SUFFIX)]
-        has_entries = any(disk.size(posixpath.join(directory, n)) > len(HEADER) for n in existing)
+        has_entries = any(
+            disk.size(posixpath.join(directory, n)) > len(KEYSPACE_HEADER) for n in existing
+        )
         if has_entries and not write.overwrite:
             if not write.streams():
                 return
@@ -396,7 +400,7 @@ def _files(write: Write) -> dict[str, str]:
     paths = [part.path for part in write.parts(StagedStream())]
     if not paths:
         paths = [write.staged("empty")]
-        write_whole(write.disk, paths[0], [HEADER])
+        write_whole(write.disk, paths[0], [KEYSPACE_HEADER])
     return {path: file_name(number) for number, path in enumerate(paths)}
 
 
@@ -413,3 +417,126 @@ COMMITS: Final = {
     "kestrel": DialectCommit(check_kestrel_free, commit_kestrel),
     "keyspace": DialectCommit(check_keyspace_free, commit_keyspace),
 }
+
+
+def commit_remotely(
+    options: SinkOptions, overwrite: bool, staging: str, messages: Sequence[PartsWritten]
+) -> None:
+    """Copy the parts to their places on a filesystem of pyarrow or fsspec, then remove what they
+    replace.
+
+    A file appears whole when it is closed, on object stores. There are no locks, and nothing that
+    changes several files at once. So:
+
+        ztick               one file; it is the old log or the new one
+        workq, keyspace     files are copied one after the other, then older ones go: a reader in
+        kestrel             between sees some of them, and so does one behind a write that was
+                            killed in the middle. Write to a new place, and point readers there
+                            when it is done
+        in use or not       nobody asks; do not write to where a server writes
+
+    The names, and what append and overwrite mean, are as on a local disk. Appending to a queue of
+    kestrel does not look at the ids that are there.
+    """
+    job = _RemoteWrite(options, overwrite, staging, messages)
+    job.run()
+    job.store.remove_tree(staging)
+
+
+def abort_remotely(staging: str) -> None:
+    remote_of(staging).remove_tree(staging)
+
+
+class _RemoteWrite:
+    def __init__(
+        self, options: SinkOptions, overwrite: bool, staging: str, messages: Sequence[PartsWritten]
+    ) -> None:
+        self._staging = staging
+        self.store = remote_of(options.path)
+        self._options = options
+        self._path = options.path
+        self._overwrite = overwrite
+        self._parts: dict[StagedStream, list[Part]] = {}
+        for message in messages:
+            for part in message.parts:
+                self._parts.setdefault(part.stream, []).append(part)
+
+    def run(self) -> None:
+        match self._options.dialect:
+            case "ztick":
+                self._ztick()
+            case "workq":
+                there = workq_segments(self.store.names(self._path))
+                last = 0 if self._overwrite or not there else workq_sequence(there[-1]) or 0
+                names = map(numbered_name, range(last + 1, last + 1 + self._count()))
+                self._place_all(names, there, workq.HEADER)
+            case "keyspace":
+                there = [n for n in self.store.names(self._path) if n.endswith(SUFFIX)]
+                if there and not self._overwrite:
+                    raise UsageError(
+                        f"{self._path} holds a keyspace: write elsewhere, or overwrite"
+                    )
+                self._place_all(map(file_name, range(self._count())), there, KEYSPACE_HEADER)
+            case _:
+                for queue in sorted({stream.queue or "" for stream in self._parts}):
+                    self._kestrel(queue)
+
+    def _count(self) -> int:
+        return max(len(self._parts.get(StagedStream(), ())), 1)
+
+    def _ztick(self) -> None:
+        names = ZtickNames(self._path)
+        sources = [part.path for part in self._parts.get(StagedStream(), ())]
+        if not self._overwrite and self.store.find(names.active) is not None:
+            if not sources:
+                return
+            # Not every store lets a file be read while another takes its place.
+            together = f"{self._staging}/log"
+            self.store.write_whole(together, self._joined([names.active, *sources], 0))
+            sources = [together]
+        self.store.write_whole(names.active, self._joined(sources, 0))
+        for older in (names.compressed, names.to_compress):
+            if self._overwrite and self.store.find(older) is not None:
+                self.store.remove(older)
+
+    def _place_all(self, names: Iterable[str], there: Sequence[str], header: bytes) -> None:
+        parts = self._parts.get(StagedStream(), [])
+        if not parts and there and not self._overwrite:
+            return
+        placed = set()
+        contents: list[Iterable[Buffer]] = [self.store.read(part.path) for part in parts]
+        for name, pieces in zip(names, contents or [[header]], strict=True):
+            self.store.write_whole(f"{self._path}/{name}", pieces)
+            placed.add(name)
+        self._remove(name for name in there if self._overwrite and name not in placed)
+
+    def _kestrel(self, queue: str) -> None:
+        there = self.store.names(self._path)
+        old = [*kestrel_segments(queue, there), *kestrel_readers(queue, there).values()]
+        highest = max((kestrel_number(queue, name) or 0 for name in there), default=0)
+        number = max(highest + 1, SystemClock().now_ns() // NS_PER_MS)
+        placed = set()
+        for stream, parts in self._parts.items():
+            if stream.queue != queue:
+                continue
+            if stream.reader is None:
+                names = [kestrel_segment_name(queue, number + at) for at in range(len(parts))]
+                groups = [[part.path] for part in parts]
+            else:
+                names, groups = (
+                    [kestrel_reader_name(queue, stream.reader)],
+                    [[p.path for p in parts]],
+                )
+            header = len(header_of("kestrel", stream))
+            for name, paths in zip(names, groups, strict=True):
+                self.store.write_whole(f"{self._path}/{name}", self._joined(paths, header))
+                placed.add(name)
+        self._remove(name for name in old if self._overwrite and name not in placed)
+
+    def _joined(self, paths: Sequence[str], header_bytes: int) -> Iterator[bytes]:
+        for at, path in enumerate(paths):
+            yield from self.store.read(path, header_bytes if at else 0)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.store.remove(f"{self._path}/{name}")

@@ -1,7 +1,7 @@
 """``write.format("ztick" | "workq" | "kestrel" | "keyspace")``: a DataFrame becomes a log.
 
     where       when                       what
-    driver      ``log_writer``             options and schema checked; is the log in use?
+    driver      ``new_writer``             options and schema checked; is the log in use?
     executors   ``write``, once a task     rows -> synced part files in the staging directory
     driver      ``commit``, once           part files -> the log, all files or none
                 ``abort``, instead         the staging directory goes
@@ -9,48 +9,60 @@
 Each runs in a process of its own, on a pickled copy of the writer: nothing is remembered but what
 the messages say. The log's lock is held during ``commit`` only, so a server may run while tasks
 write, and must not while they are committed: then LogLocked is raised, and nothing was changed.
+
+The options of a write (SinkOptions). Names are read without regard to case, as in Spark; one that
+nobody knows is an error:
+
+    path          ztick: the logfile. workq, kestrel, keyspace: the directory
+    orderBy       columns, comma separated, that the rows are in ascending order of; `_position` if
+                  the rows have it; a keyspace is always in the order of `raw_key`
+    segmentBytes  workq, kestrel, keyspace: a file is left once it has reached this size
+    queue         kestrel: the queue of rows that name none
+    readers       kestrel: readers, comma separated, that begin at the first item written, where
+                  they have no checkpoint; `default` is the one without a name
+    seals         ztick, kestrel: whether what is written is sealed, `true` or `false`
 """
 
 from __future__ import annotations
 
+import difflib
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.logs.publication import journal_path, pending
-from journeyman.spark.files import staging_name
-from journeyman.spark.sinks.commit import Write
-from journeyman.spark.sinks.dialects import COMMITS
-from journeyman.spark.sinks.options import SinkOptions
-from journeyman.spark.sinks.parts import write_parts
-from journeyman.spark.sinks.staging import (
-    LocalDisk,
-    PartsWritten,
-    in_order,
-    remove_staging,
-    remove_stale,
-)
-from journeyman.spark.source.api import register_formats
+from journeyman.logs.segments import check_queue_name, check_reader_name
+from journeyman.spark.files import absolute, staging_name
+from journeyman.spark.sinks.commit import LocalDisk, Write, remove_staging, remove_stale
+from journeyman.spark.sinks.dialects import COMMITS, abort_remotely, commit_remotely
+from journeyman.spark.sinks.parts import POSITION, PartsWritten, in_order, write_parts
+from journeyman.spark.source import register_formats
 
 MODES = ("append", "overwrite")
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-
-
-def log_writer(
-    dialect: str, options: Mapping[str, str], schema: StructType, overwrite: bool
-) -> DataSourceArrowWriter:
-    """The writer of a data source; called in the driver before any task runs."""
-    return new_writer(dialect, options, schema.fieldNames(), overwrite=overwrite)
+_DEFAULT_READER_WORD: Final = "default"
+_RAW_KEY: Final = "raw_key"
+_MIN_SEGMENT_BYTES: Final = 1024
+_SEGMENT_BYTES: Final = {
+    "workq": 64 * 1024 * 1024,
+    "kestrel": 16 * 1024 * 1024,
+    "keyspace": 256 * 1024 * 1024,
+}
+_KNOWN: Final = {
+    "ztick": ("path", "orderBy", "seals"),
+    "workq": ("path", "orderBy", "segmentBytes"),
+    "kestrel": ("path", "orderBy", "segmentBytes", "queue", "readers", "seals"),
+    "keyspace": ("path", "segmentBytes"),
+}
 
 
 def new_writer(
@@ -125,15 +137,13 @@ class LogWriter(DataSourceArrowWriter):
         strictly = self.options.dialect == "keyspace"
         ordered = in_order(messages, self.options.order_by, strictly=strictly)
         if self.options.is_remote:
-            import_module("journeyman.spark.sinks.remote").commit(
-                self.options, self._overwrite, self.staging, ordered
-            )
+            commit_remotely(self.options, self._overwrite, self.staging, ordered)
         else:
             self._commit_locally(ordered)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         if self.options.is_remote:
-            import_module("journeyman.spark.sinks.remote").abort(self.staging)
+            abort_remotely(self.staging)
             return
         disk = LocalDisk()
         # What was decided is finished by the next writer, from these very files.
@@ -157,3 +167,95 @@ def _staging(options: SinkOptions) -> str:
         options.is_remote or LocalDisk().is_dir(options.path)
     )
     return posixpath.join(options.path if is_inside else posixpath.dirname(options.path), name)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """Checked and with defaults. Small, and pickled with every task."""
+
+    dialect: str
+    path: str
+    order_by: tuple[str, ...]
+    segment_bytes: int
+    queue: str | None = None
+    readers: tuple[str, ...] = ()
+    seals: bool = True
+
+    @classmethod
+    def parse(cls, dialect: str, given: Mapping[str, str], columns: Sequence[str]) -> SinkOptions:
+        """``columns`` are those of the rows. Raises UsageError."""
+        if dialect == "ledger":
+            raise UsageError("a ledger can be read, not written: the server writes it")
+        values = {name.lower(): value for name, value in given.items()}
+        known = {name.lower() for name in _KNOWN[dialect]}
+        for name in given:
+            if name.lower() not in known:
+                raise UsageError(_unknown(dialect, name))
+        if not values.get("path"):
+            raise UsageError(f"write.format({dialect!r}) needs a path: save(PATH)")
+        queue = values.get("queue")
+        if queue is not None:
+            check_queue_name(queue)
+        return cls(
+            dialect,
+            absolute(values["path"]).rstrip("/"),
+            _order(dialect, values.get("orderby"), columns),
+            _segment_bytes(dialect, values.get("segmentbytes")),
+            queue,
+            _readers(values.get("readers")),
+            _seals(values.get("seals", "true")),
+        )
+
+    @property
+    def is_remote(self) -> bool:
+        return "://" in self.path
+
+
+def _order(dialect: str, given: str | None, columns: Sequence[str]) -> tuple[str, ...]:
+    if dialect == "keyspace":
+        return (_RAW_KEY,)
+    if given is not None:
+        names = tuple(name.strip() for name in given.split(",") if name.strip())
+        for name in names:
+            if name not in columns:
+                raise UsageError(f"orderBy: no column {name!r}; there are {', '.join(columns)}")
+        if names:
+            return names
+    if POSITION in columns:
+        return (POSITION,)
+    raise UsageError(
+        f"a {dialect} log is in order: say by which columns with orderBy, and sort by them"
+        " (journeyman.spark.write does both)"
+    )
+
+
+def _segment_bytes(dialect: str, given: str | None) -> int:
+    if given is None:
+        return _SEGMENT_BYTES.get(dialect, 0)
+    if not given.isascii() or not given.isdecimal() or int(given) < _MIN_SEGMENT_BYTES:
+        raise UsageError(f"segmentBytes is a number from {_MIN_SEGMENT_BYTES} on, not {given!r}")
+    return int(given)
+
+
+def _readers(given: str | None) -> tuple[str, ...]:
+    words = [word.strip() for word in (given or "").split(",") if word.strip()]
+    readers = tuple("" if word == _DEFAULT_READER_WORD else word for word in words)
+    for reader in readers:
+        check_reader_name(reader)
+    if "" in readers and len(readers) > 1:
+        raise UsageError("readers: a queue with named readers has no default reader")
+    return readers
+
+
+def _seals(given: str) -> bool:
+    if given.lower() not in ("true", "false"):
+        raise UsageError(f"seals is true or false, not {given!r}")
+    return given.lower() == "true"
+
+
+def _unknown(dialect: str, name: str) -> str:
+    known = _KNOWN[dialect]
+    near = difflib.get_close_matches(name.lower(), [each.lower() for each in known], 1)
+    meant = next((each for each in known if near and each.lower() == near[0]), None)
+    hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+    return f"writing {dialect} has no option {name!r}: {hint}"

@@ -2,33 +2,85 @@
 
     batches --order checked--> encoded --> part-<partition>-<attempt>-<number> ...
                                kestrel: one run of parts for each queue and each reader
+    task    --PartsWritten--> driver       collected by Spark, one a partition that succeeded
 
 A part of a segmented log begins with the header of a segment and is left once it has reached
 ``segmentBytes``, so that it can become a segment as it is. Parts of a ztick log have no header and
-no limit. The names hold a random attempt, so a task that is run twice never writes into the other's
-files. Memory: one batch and its bytes.
+no limit. Memory: one batch and its bytes.
+
+Only what a message names counts. The names of parts hold a random attempt, so a task that is run
+twice never writes into the other's files, and what no message names goes with the staging
+directory. So nothing is ever written twice.
+
+Whether rows come in the order that they claim is checked inside a batch, a task, and a whole
+DataFrame. The place of a row is the tuple of its order columns. They ascend as Spark's ``orderBy``
+has them: nulls first, text and bytes by their bytes.
 """
 
 from __future__ import annotations
 
 import posixpath
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.datasource import WriterCommitMessage
 
 from journeyman.errors import UsageError
 from journeyman.formats import kestrel, workq
 from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.logs.segments import check_queue_name, check_reader_name
 from journeyman.spark.files import Filesystem, NewFile, filesystem_of
-from journeyman.spark.sinks.options import POSITION, SinkOptions
-from journeyman.spark.sinks.staging import OrderCheck, Part, PartsWritten, StagedStream
 
-_LOG = "_log"
+if TYPE_CHECKING:
+    from journeyman.spark.sinks.log_sink import SinkOptions
+
+
+POSITION: Final = "_position"
+_LOG: Final = "_log"
+Place = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedStream:
+    """What one file, or run of segments, of the result is made of.
+
+    All dialects but kestrel have one stream. kestrel has one for the items of each queue and one
+    for the checkpoint of each reader.
+    """
+
+    queue: str | None = None
+    reader: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part file: in its stream, behind those of the same task with lower numbers."""
+
+    stream: StagedStream
+    path: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartsWritten(WriterCommitMessage):
+    """Everything one task wrote. ``first`` and ``last`` are its rows' places in the order."""
+
+    partition: int
+    parts: tuple[Part, ...] = ()
+    records: int = 0
+    first: tuple[Any, ...] | None = None
+    last: tuple[Any, ...] | None = None
+    logs: tuple[tuple[StagedStream, str], ...] = ()  # which logs the rows of a stream come from
+    ids: tuple[tuple[str, int, int], ...] = field(default=())  # kestrel: queue, lowest, highest
+
+
 _ALONE = StagedStream()
 
 
@@ -201,3 +253,85 @@ def _checked(stream: StagedStream) -> StagedStream:
     check_queue_name(stream.queue)
     check_reader_name(stream.reader or "")
     return stream
+
+
+def in_order(
+    messages: Iterable[WriterCommitMessage | None], order_by: Sequence[str], *, strictly: bool
+) -> list[PartsWritten]:
+    """The messages in the order of their partitions. Raises UsageError if the rows are not.
+
+    ``strictly``: two rows must not have the same place, as keys of a keyspace must not.
+    """
+    found = sorted(
+        (message for message in messages if isinstance(message, PartsWritten)),
+        key=lambda message: message.partition,
+    )
+    filled = [message for message in found if message.first is not None]
+    for before, message in pairwise(filled):
+        assert before.last is not None
+        assert message.first is not None
+        if not follows(message.first, before.last, strictly=strictly):
+            raise UsageError(
+                f"the rows are not in the order of {', '.join(order_by)}: partition"
+                f" {message.partition} begins at {shown(message.first)}, behind"
+                f" {shown(before.last)}; journeyman.spark.write sorts them"
+            )
+    return found
+
+
+def follows(place: Place, before: Place, *, strictly: bool) -> bool:
+    """Whether a row at ``place`` may stand behind one at ``before``."""
+    one, other = _comparable(place), _comparable(before)
+    return one > other if strictly else one >= other
+
+
+def shown(place: Place) -> str:
+    """For people; long values are cut."""
+    texts = [value.hex() if isinstance(value, bytes) else str(value) for value in place]
+    return ", ".join(text if len(text) <= 80 else text[:77] + "..." for text in texts)
+
+
+class OrderCheck:
+    """Looks at the batches of one task as they pass."""
+
+    def __init__(self, order_by: Sequence[str], *, strictly: bool = False) -> None:
+        self._order_by = list(order_by)
+        self._strictly = strictly
+        self.first: Place | None = None
+        self.last: Place | None = None
+
+    def note(self, batch: pa.RecordBatch) -> None:
+        """Raises UsageError for a row that stands before the one in front of it."""
+        if not batch.num_rows:
+            return
+        columns = batch.select(self._order_by)
+        first, last = _place(columns, 0), _place(columns, batch.num_rows - 1)
+        behind = self.last is None or follows(first, self.last, strictly=self._strictly)
+        if not behind or not _is_sorted(columns):
+            raise UsageError(
+                f"the rows are not in the order of {', '.join(self._order_by)}: sort them by it"
+                " (journeyman.spark.write does)"
+            )
+        self.first = first if self.first is None else self.first
+        self.last = last
+
+
+def _place(columns: pa.RecordBatch, row: int) -> Place:
+    return tuple(column[row].as_py() for column in columns.columns)
+
+
+def _comparable(place: Place) -> tuple[tuple[bool, Any], ...]:
+    return tuple((value is not None, value) for value in place)
+
+
+def _is_sorted(columns: pa.RecordBatch) -> bool:
+    if columns.num_columns == 1:
+        (only,) = columns.columns
+        if pa.types.is_integer(only.type) and not only.null_count:
+            values = only.to_numpy()
+            return bool(np.all(values[1:] >= values[:-1]))
+    # Whether a value is there comes before the value: nulls first.
+    arrays = [array for column in columns.columns for array in (column.is_valid(), column)]
+    table = pa.Table.from_arrays(arrays, [str(number) for number in range(len(arrays))])
+    keys: list[tuple[str, Any]] = [(name, "ascending") for name in table.schema.names]
+    return bool(table.take(pc.sort_indices(table, sort_keys=keys)).equals(table))

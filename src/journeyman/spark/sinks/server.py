@@ -105,7 +105,7 @@ class ServerOptions:
         if options.rate_limit is not None and options.tasks is None:
             raise UsageError(
                 "rateLimit is over all tasks: say with tasks how many there are at most,"
-                " or use journeyman.spark.sinks.send"
+                " or use journeyman.spark.send"
             )
         return options
 
@@ -294,7 +294,7 @@ def send(frame: DataFrame, door: str, address: str, *, tasks: int = 1, **options
     """
     from journeyman.spark.sinks.sending import check_columns
     from journeyman.spark.sinks.server import ServerOptions
-    from journeyman.spark.source.api import SERVER_FORMAT, register_formats
+    from journeyman.spark.source import SERVER_FORMAT, register_formats
 
     given = {name: str(value) for name, value in options.items() if value is not None}
     given |= {"door": door, "address": address, "tasks": str(tasks)}

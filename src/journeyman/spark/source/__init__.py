@@ -1,1 +1,325 @@
-"""Logs as Spark data sources: planning, splits, tasks, rows."""
+"""Logs as Spark data sources: ``spark.read.format("ztick" | "workq" | "kestrel" | "keyspace" |
+"ledger")``.
+
+    in the driver     spark.read.format("ztick").load(path)      options and schema are checked
+    in a planner      LogReader.partitions()                     files are found and cut: splits.py
+    in the tasks      LogReader.read(partition)                  bytes become Arrow batches: task.py
+
+Each of the three runs in a process of its own, on a pickled copy; so what only one of them needs is
+imported there. A source opens nothing when it is made. Writing and streaming are other packages'
+work, imported when asked for.
+
+``journeyman.spark.register`` and ``read`` lead to ``register_formats`` and ``open_logs``. Spark
+checks the options of a Python source in another process and wraps what is wrong in a trace; here
+they are checked in the caller's, so that the error is one line. What was read is remembered, so
+that a command can say at its end how much of it is damaged (``measure_damage``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.types import StructField, StructType
+
+from journeyman.errors import UsageError
+from journeyman.logs.catalog import Log, partition_columns
+from journeyman.spark.files import absolute, find_logs
+from journeyman.spark.source.options import (
+    DIALECTS,
+    PACKET_SCHEMA,
+    SourceOptions,
+    base_schema,
+    narrowed,
+    own_options,
+    with_extras,
+)
+from journeyman.spark.source.splits import LogPartition, plan_partitions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_KEPT_OPTIONS = "journeyman.options"
+SERVER_FORMAT = "journeyman"
+_MANY = 4096  # more than tasks run at once
+_LOCAL_MASTER = re.compile(r"local\[(\d+)(?:,\d+)?\]|(local)")
+_DAMAGE_COLUMNS = "_file string, _offset bigint, _length int, kind string, _damage string"
+_SAME_DAMAGE = (
+    *("paths", "salvage", "queue", "asOf", "pathGlobFilter", "recursiveFileLookup"),
+    *("ignoreMissingFiles", "minPartitions", "splitBytes"),
+)
+# What was read in a session: dialect and options, to be asked for their damage afterwards.
+_read_in: WeakKeyDictionary[SparkSession, dict[str, tuple[str, dict[str, str]]]] = (
+    WeakKeyDictionary()
+)
+_salvaging: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+_slots: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
+# Registering again would do no harm but for a warning from Spark each time.
+_known_to: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
+
+
+class LogSource(DataSource):
+    """A log of one dialect as a table."""
+
+    dialect: str
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.dialect
+
+    def schema(self) -> StructType:
+        found = full_schema(self._options())
+        return _with_options(found, own_options(self.options)) if _is_table(self.options) else found
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return LogReader(SourceOptions.parse(self.dialect, self._given(schema)), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from journeyman.spark.streams import LogStreamReader
+
+        return LogStreamReader(self.dialect, self._given(schema), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from journeyman.spark.sinks.log_sink import new_writer
+
+        given = self._given(schema)
+        return new_writer(self.dialect, given, schema.fieldNames(), overwrite=overwrite)
+
+    def _options(self) -> SourceOptions:
+        return SourceOptions.parse(self.dialect, self.options)
+
+    def _given(self, schema: StructType) -> dict[str, str]:
+        """The options of this read, and those that the table was created with."""
+        return {**_options_in(schema), **own_options(self.options)}
+
+
+class ZtickSource(LogSource):
+    dialect = "ztick"
+
+
+class WorkqSource(LogSource):
+    dialect = "workq"
+
+
+class KestrelSource(LogSource):
+    dialect = "kestrel"
+
+
+class KeyspaceSource(LogSource):
+    dialect = "keyspace"
+
+
+class LedgerSource(LogSource):
+    dialect = "ledger"
+
+
+SOURCES = (ZtickSource, WorkqSource, KestrelSource, KeyspaceSource, LedgerSource)
+
+
+def _is_table(options: Mapping[str, str]) -> bool:
+    return "provider" in options
+
+
+def _with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """The schema with the options of a table in the metadata of its first column.
+
+    Spark (4.3.0) does not hand the options of a table in a catalog to a Python source that reads
+    it, but it keeps the schema that CREATE TABLE was given, with all that is in it.
+    """
+    first, *others = schema.fields
+    kept = {_KEPT_OPTIONS: json.dumps(dict(options))}
+    return StructType([StructField(first.name, first.dataType, first.nullable, kept), *others])
+
+
+def _options_in(schema: StructType) -> dict[str, str]:
+    kept = [f.metadata[_KEPT_OPTIONS] for f in schema.fields if _KEPT_OPTIONS in (f.metadata or {})]
+    options: dict[str, str] = json.loads(kept[0]) if kept else {}
+    return options
+
+
+def full_schema(options: SourceOptions) -> StructType:
+    """All columns of a read. Looks at the paths, whose names may be columns."""
+    return _schema_of(options, find_logs(options))
+
+
+def _schema_of(options: SourceOptions, logs: Iterable[Log]) -> StructType:
+    base = base_schema(options.dialect) if options.reduce is None else PACKET_SCHEMA
+    return with_extras(base, partition_columns(logs), options.corrupt_column)
+
+
+class LogReader(DataSourceReader):
+    """Plans a read and does the parts of it. Small and picklable: options, schema."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        logs = find_logs(self._options)
+        narrowed(_schema_of(self._options, logs), self._schema)
+        return list(plan_partitions(logs, self._options, times="time" in self._schema.names))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from journeyman.spark.source.task import read_pieces
+
+        # Spark makes a partition of its own when there are none.
+        pieces = partition.pieces if isinstance(partition, LogPartition) else ()
+        return read_pieces(pieces, self._options, self._schema)
+
+
+class DamageFound(NamedTuple):
+    """How much of some logs is damaged. ``file`` is one of the files; at least so many records."""
+
+    files: int
+    places: int
+    damaged_bytes: int
+    records: int
+    file: str
+
+
+def register_formats(spark: SparkSession, *formats: str) -> None:
+    """Make these formats, or all, known to this session. Each one costs a Python process once."""
+    known = _known_to.setdefault(spark, set())
+    wanted: list[type[DataSource]] = [
+        source for source in SOURCES if not formats or source.name() in formats
+    ]
+    if not formats or SERVER_FORMAT in formats:
+        from journeyman.spark.sinks.server import ServerSink
+
+        wanted.append(ServerSink)
+    for source in wanted:
+        if source.name() not in known:
+            spark.dataSource.register(source)
+            known.add(source.name())
+
+
+def open_logs(
+    spark: SparkSession, dialect: str, paths: Sequence[str], options: Mapping[str, object]
+) -> DataFrame:
+    """The logs at these paths as one DataFrame.
+
+    ``schema``, as DDL or StructType, is for Spark; the other options are the source's. An option
+    that is None is not given.
+    """
+    if dialect not in DIALECTS:
+        raise UsageError(f"no dialect {dialect!r}; there are {', '.join(DIALECTS)}")
+    schema = options.get("schema")
+    given = {
+        name: _spelt(value)
+        for name, value in options.items()
+        if name != "schema" and value is not None
+    }
+    if paths:
+        given["paths"] = json.dumps([absolute(str(path)) for path in paths])
+    if _salvaging.get(spark):
+        given.setdefault("salvage", "true")
+    SourceOptions.parse(dialect, given)
+    if "minpartitions" not in {name.lower() for name in given}:
+        given |= _parallelism(spark)
+    register_formats(spark, dialect)
+    _note(spark, dialect, given)
+    reader = spark.read.format(dialect).options(**given)
+    if isinstance(schema, str | StructType):
+        reader = reader.schema(schema)
+    return reader.load()
+
+
+def begin_command(spark: SparkSession, salvage: bool) -> None:
+    """Forget what was read before; from now on, reads that do not say so salvage, or do not."""
+    _salvaging[spark] = salvage
+    _read_in.pop(spark, None)
+
+
+def forget_reads(spark: SparkSession, dialect: str) -> None:
+    """What was read of this dialect so far is known to be whole: nobody need look again."""
+    read = _read_in.get(spark, {})
+    for key in [key for key, (each, _) in read.items() if each == dialect]:
+        del read[key]
+
+
+def measure_damage(spark: SparkSession) -> DamageFound:
+    """The damage in all logs that were read in this session.
+
+    They are walked through once more for it, which is several times as fast as reading them.
+    """
+    frames = _damages_read(spark)
+    if not frames:
+        return DamageFound(0, 0, 0, 0, "")
+    # Several reads may have met the same damage.
+    places = reduce(DataFrame.union, frames).distinct()
+    # Of an entry cut short, or a header, it cannot be told whether a record was lost.
+    is_record = F.col("_damage").rlike("^(corrupt|padding): ")
+    found = places.agg(
+        F.count_distinct("_file"),
+        F.count(F.lit(1)),
+        F.coalesce(F.sum("_length"), F.lit(0)),
+        F.count_if(is_record),
+        F.coalesce(F.min("_file"), F.lit("")),
+    ).collect()[0]
+    return DamageFound(*found)
+
+
+def _damages_read(spark: SparkSession) -> list[DataFrame]:
+    """One frame for each set of logs that was read in this session: rows about damage alone."""
+    frames = []
+    damage = {"damageOnly": "true", "ignoreMissingFiles": "true"}
+    for dialect, options in _read_in.get(spark, {}).values():
+        reader = spark.read.format(dialect).options(**{**options, **damage})
+        frames.append(reader.schema(_DAMAGE_COLUMNS).load())
+    return frames
+
+
+def _note(spark: SparkSession, dialect: str, given: Mapping[str, str]) -> None:
+    options = {name: given[name] for name in _SAME_DAMAGE if name in given}
+    _read_in.setdefault(spark, {})[json.dumps([dialect, options])] = dialect, options
+
+
+def _spelt(value: object) -> str:
+    """An option as Spark writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(str(each) for each in value)
+    return str(value)
+
+
+def _parallelism(spark: SparkSession) -> dict[str, str]:
+    """How many tasks run at once, where the session says so."""
+    known = spark.conf.get("spark.default.parallelism", None)
+    if known is None:
+        master = spark.conf.get("spark.master", None) or ""
+        match = _LOCAL_MASTER.fullmatch(master)
+        known = match and (match[1] or "1")
+        if known is None and not master.startswith("local"):
+            known = str(_executor_slots(spark))
+    return {"minPartitions": known} if known else {}
+
+
+def _executor_slots(spark: SparkSession) -> int:
+    """How many tasks the executors run at once: by the settings, else by how Spark cuts a range.
+
+    Executors of a cluster come when the first task waits for them, so there is one.
+    """
+    if spark not in _slots:
+        executors = spark.conf.get("spark.executor.instances", None)
+        cores = spark.conf.get("spark.executor.cores", None)
+        if executors and cores and int(executors):
+            _slots[spark] = int(executors) * int(cores)
+        else:
+            spark.range(1).select(F.spark_partition_id()).collect()
+            parts = spark.range(_MANY).select(F.spark_partition_id()).distinct()
+            _slots[spark] = max(1, parts.count())
+    return _slots[spark]

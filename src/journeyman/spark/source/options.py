@@ -1,10 +1,27 @@
-"""The options of the sources: their names, types, defaults and limits.
-
-Names are those of Spark's own file sources where these have them, and as there they are read
-without regard to case. A name that nobody knows is an error that names the nearest known one: an
-option that was misspelt and silently left out would read other data than was asked for.
+"""The options of the sources, and the columns that Spark sees.
 
     SourceOptions.parse("ztick", {"path": "/logs", "mode": "FAILFAST"})
+
+Names of options are those of Spark's own file sources where these have them, and as there they are
+read without regard to case. A name that nobody knows is an error that names the nearest known one:
+an option that was misspelt and silently left out would read other data than was asked for.
+
+Columns, in their order:
+
+    rows      envelope | columns of the dialect | partition columns | corrupt record and damage
+    packets   PACKET_SCHEMA | partition columns | corrupt record and damage
+
+The envelope is the same for all dialects and comes first. Partition columns are what ``host=a/`` in
+a path says; the last two are there in PERMISSIVE mode only. What each column holds is written in
+docs/spark.md. A read with a reducer (option ``reduce``) has packets instead of rows: each holds
+many records, see packets.py.
+
+    kind        a word in rows, a number in the columns of journeyman.columnar
+    _position   segment << 44 | offset
+    damage      the kind of rows that are no records
+
+Nothing here reads a byte. It is imported to find and to make a source, each time in a process of
+its own; so it is light: no numpy, and pyarrow only inside of a function.
 """
 
 from __future__ import annotations
@@ -32,29 +49,11 @@ from pyspark.sql.types import (
 
 from journeyman.errors import UsageError
 from journeyman.formats.ledger import KINDS as LEDGER_KINDS
+from journeyman.formats.ztick.codec import RUNNER_WORDS
 from journeyman.moments import parse_moment
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-# ----------------------------------------
-# The columns that Spark sees, in their order, and the words and numbers in them.
-#
-#     rows      envelope | columns of the dialect | partition columns | corrupt record and damage
-#     packets   PACKET_SCHEMA | partition columns | corrupt record and damage
-#
-# The envelope is the same for all dialects and comes first. Partition columns are what ``host=a/``
-# in a path says; the last two are there in PERMISSIVE mode only. What each column holds is written
-# in docs/spark.md. A read with a reducer (option ``reduce``) has packets instead of rows: each
-# holds many records, see packets.py.
-#
-#     kind        a word in rows, a number in the columns of journeyman.columnar
-#     _position   segment << 44 | offset
-#     damage      the kind of rows that are no records
-#
-# Nothing here reads a byte. It is imported to find and to make a source, each time in a process of
-# its own; so it is light: no numpy, and pyarrow only inside of a function.
 
 ZTICK, WORKQ, KESTREL, KEYSPACE, LEDGER = DIALECTS = (
     "ztick",
@@ -63,7 +62,6 @@ ZTICK, WORKQ, KESTREL, KEYSPACE, LEDGER = DIALECTS = (
     "keyspace",
     "ledger",
 )
-
 CORRUPT_RECORD: Final = "_corrupt_record"  # unless columnNameOfCorruptRecord says otherwise
 DAMAGE: Final = "_damage"
 DAMAGE_KIND: Final = "damage"
@@ -71,7 +69,9 @@ MAX_CORRUPT_BYTES: Final = 64 * 1024
 SEGMENT_SHIFT: Final = 44  # position = segment << 44 | offset
 OFFSET_MASK: Final = (1 << SEGMENT_SHIFT) - 1
 KESTREL_PUT: Final = 8
-
+PERMISSIVE, DROPMALFORMED, FAILFAST = MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
+_TABLE_OPTION = "option."
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 # The words of the column ``kind``, by dialect.
 KINDS: Final[dict[str, tuple[str, ...]]] = {
     "ztick": ("set", "rule_set", "remove", "remove_rule"),
@@ -99,9 +99,12 @@ KIND_WORDS: Final[dict[str, tuple[str | None, ...]]] = {
     KEYSPACE: KINDS[KEYSPACE],
     LEDGER: KINDS[LEDGER],
 }
-
+# The words of other columns that hold numbers in a ztick log, by number.
+ZTICK_WORDS: Final[dict[str, tuple[str | None, ...]]] = {
+    "status": ("planned", "triggered", "executed", "failed"),
+    "runner": RUNNER_WORDS,
+}
 _STRING, _BINARY, _INT, _LONG = StringType(), BinaryType(), IntegerType(), LongType()
-
 TYPES: Final[Mapping[str, DataType]] = {
     kind.simpleString(): kind
     for kind in (
@@ -124,7 +127,6 @@ ENVELOPE: Final = fields(
     "_log string, _file string, _segment int, _offset bigint, _length int, _position bigint, "
     "kind string, key string, time timestamp"
 )
-
 DIALECT_COLUMNS: Final[dict[str, list[StructField]]] = {
     ZTICK: fields(
         "identifier string, execution_ns bigint, status string, pattern string, runner string, "
@@ -147,12 +149,10 @@ DIALECT_COLUMNS: Final[dict[str, list[StructField]]] = {
         "logged_ns bigint, version bigint, family string, removes boolean, payload string"
     ),
 }
-
 # The option ``reduce``: what a task makes of its records before a row leaves it.
 REDUCERS: Final = {ZTICK: "latest", WORKQ: "events", KESTREL: "items"}
 PACKET_KIND: Final = "packet"
 _PACKET_PLACE: Final = ("_log", "_file", "_offset", "_length", "_position", "kind")
-
 PACKET_SOURCE: Final = StructType(
     [
         StructField("queue", _STRING),
@@ -222,12 +222,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
-
-
-PERMISSIVE, DROPMALFORMED, FAILFAST = MODES = ("PERMISSIVE", "DROPMALFORMED", "FAILFAST")
-
-_TABLE_OPTION = "option."
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,8 +375,6 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
         )
     return tuple(paths)
 
-
-# -- one parser a type ---------------------------------------------------------------------------
 
 _Parser = Callable[[str, str], object]  # name and text of an option -> its value
 

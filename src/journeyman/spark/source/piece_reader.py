@@ -25,8 +25,12 @@ while it is decoded. What was appended since planning is not read.
 The end of a log is not damage: zeros up to the end of a file, and an entry cut short at the end of
 the last one.
 
-Sealed stretches are read block by block, by the rule of journeyman.logs.sealing: what is an
-item elsewhere is a block there, and a block whose seal does not fit is damage as a whole.
+Sealed stretches are read block by block, by the rule of journeyman.logs.sealing:
+
+    [o][block][b][block][b][## bad block ##][b][block][b][c]
+
+What is an item elsewhere is a block there. A run of blocks is checked by a kernel, and then decoded
+at one go; a block whose seal does not fit is damage as a whole.
 
 Who can do without rows is offered the bytes first: a Stretch that begins with an entry. What it
 does not take of them is decoded for it.
@@ -35,60 +39,67 @@ does not take of them is decoded for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import google_crc32c
 
 from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Ending, Entry
+from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, fits
 from journeyman.logs.damage import HELD_BYTES, Damage, Judge
-from journeyman.logs.sealing import is_in_flight, sealed_inside, unsealed_end
-from journeyman.spark.files import filesystem_of
-from journeyman.spark.source.decoding import FEW, DecodeStep, Items, SealedReading, Window, walk_of
+from journeyman.logs.sealing import bad_block, is_in_flight, sealed_inside, unsealed_end
+from journeyman.spark.files import Window, filesystem_of
+from journeyman.spark.source.chunks import before, bulk_decoder, seals_of, shifted, walk_of
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import Piece, Stretch
 
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64
 _MARK_BYTES = 64 * 1024  # from one boundary that a scout remembers to the next
+FEW = 512  # records
+_SMALL_ENTRY_BYTES = 8  # most entries are larger
 
 
 def read_piece(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]:
     """The items of a piece but for the end of the log; offsets are those in the file."""
-    for item in read_reduced(piece, options, stretches=False):
+    for item in _read(piece, options):
         assert isinstance(item, Chunk | Damage)
         yield item
 
 
 def read_damages(piece: Piece, options: SourceOptions) -> Iterator[Damage]:
     """The damages of a piece alone: no row is made, so this is as fast as walking is."""
-    with _opened(piece, options) as window:
-        if window is None:
-            return
-        reading = _Reading(window, piece, options)
-        begin = reading.start(piece)
-        end = piece.end if piece.file.reader is None else window.size
-        for item in reading.items(begin, end, None):
-            if isinstance(item, Damage) and not _is_end(item, piece, window.size):
-                yield item
+    for item in _read(piece, options, rows=False):
+        assert isinstance(item, Damage)
+        yield item
 
 
 def read_reduced(
     piece: Piece, options: SourceOptions, *, stretches: bool
 ) -> Iterator[Chunk | Damage | Stretch]:
     """The same; with ``stretches`` the bytes of what is to be decoded next are offered first."""
+    return _read(piece, options, stretches=stretches)
+
+
+def _read(
+    piece: Piece, options: SourceOptions, *, rows: bool = True, stretches: bool = False
+) -> Iterator[Chunk | Damage | Stretch]:
     with _opened(piece, options) as window:
         if window is None:
             return
         reading = _Reading(window, piece, options)
         begin = reading.start(piece)
         end = piece.end if piece.file.reader is None else window.size
-        for item in reading.items(begin, end, reading.decode, stretches=stretches):
-            if not isinstance(item, Damage) or not _is_end(item, piece, window.size):
+        step = reading.decode if rows else None
+        for item in reading.items(begin, end, step, stretches=stretches):
+            if isinstance(item, Damage):
+                if not _is_end(item, piece, window.size):
+                    yield item
+            elif rows:
                 yield item
 
 
@@ -102,7 +113,7 @@ def first_boundary(piece: Piece, options: SourceOptions) -> int:
             return piece.file.size
         reading = _Reading(window, piece, options)
         boundary = reading.start(piece)
-        return boundary if reading.is_settled_at(boundary) else piece.anchor
+        return boundary if reading.judge.is_settled_at(boundary) else piece.anchor
 
 
 @contextmanager
@@ -140,22 +151,37 @@ def _is_end(damage: Damage, piece: Piece, size: int) -> bool:
     return may_end and damage.end == size
 
 
+class DecodeStep(NamedTuple):
+    """How far good entries led, what they were if that was asked, and why no further."""
+
+    chunk: Chunk | None
+    next_offset: int
+    ending: Ending | None  # None: there may be more in the window
+
+
+# Items; in the end where reading goes on, and the stamp if what is there is sealed.
+Items: TypeAlias = Generator[Chunk | Damage | Stretch, None, tuple[int, int | None]]
 _Stepper = Callable[[int, int, int], DecodeStep]
 
 
-class _Reading(SealedReading):
+class _Reading:
     """One file being read; all offsets are those in the file."""
 
     def __init__(self, window: Window, piece: Piece, options: SourceOptions) -> None:
-        super().__init__(window, piece, options)
+        self.window = window
+        self._path = piece.file.path
+        self._cut = piece.cut
+        self._codec = piece.file.codec
+        self._format = self._codec.seals
+        self._seals = seals_of(options.dialect)
+        self._no_seal = (0, 0)  # from the first place to the second there is none
+        self._bulk = bulk_decoder(options.dialect, self._codec, payloads=options.payloads)
         self._walk = walk_of(options.dialect)
-        self._judge = Judge(self._codec, file=piece.file.path, salvage=options.salvage)
+        self._salvages = options.salvage
+        self.judge = Judge(self._codec, file=piece.file.path, salvage=options.salvage)
         self._came_to = 0  # a place, and the stamp if what follows there is sealed
         self._stamp: int | None = None
         self.reached = 0
-
-    def is_settled_at(self, boundary: int) -> bool:
-        return self._judge.is_settled_at(boundary)
 
     def start(self, piece: Piece) -> int:
         """The first boundary at or behind the begin of the piece, reached from its anchor.
@@ -164,7 +190,7 @@ class _Reading(SealedReading):
         """
         anchor, proof = piece.anchor, piece.proof
         if proof is not None:
-            indexed = self._window.peek(proof.since, proof.offset)
+            indexed = self.window.peek(proof.since, proof.offset)
             anchor = anchor if google_crc32c.value(indexed) == proof.crc else 0
         if anchor < piece.begin:
             for _ in self.items(anchor, piece.begin, None):
@@ -183,7 +209,7 @@ class _Reading(SealedReading):
             offset, damage = self._behind_header()
             if damage is not None:
                 yield damage
-        if self._judge.holds_back:
+        if self.judge.holds_back:
             # What led here knows more than the bytes before: these may be damaged.
             known = self._came_to == offset and offset > 0
             stamp = self._stamp if known else self._stamp_before(offset)
@@ -198,7 +224,7 @@ class _Reading(SealedReading):
             self.reached = self._came_to = offset
             self._stamp = stamp
             return
-        window = self._window
+        window = self.window
         step = step or self.walk
         stale, at_least = True, 0  # whether the window has to be moved, and what it has to hold
         while offset < end:
@@ -229,7 +255,7 @@ class _Reading(SealedReading):
         scout = Scout(self, offset)
         at_least = 0
         while offset < end:
-            self._window.move(offset, end + 2 * HELD_BYTES, at_least)
+            self.window.move(offset, end + 2 * HELD_BYTES, at_least)
             scout.run(end)
             if step is not None:
                 yield from self._sure_items(offset, min(end, scout.sure), step, stretches=stretches)
@@ -261,7 +287,7 @@ class _Reading(SealedReading):
                 if stretch.reached is not None:
                     max_records = FEW  # a few more, and it may take bytes again
                     if stretch.reached > stretch.begin:
-                        offset = self._window.begin + stretch.reached
+                        offset = self.window.begin + stretch.reached
                         continue
             chunk, offset, _ = step(offset, end, max_records)
             if chunk is not None:
@@ -269,10 +295,10 @@ class _Reading(SealedReading):
 
     def walk(self, offset: int, end: int, _: int) -> DecodeStep:
         """No rows: entry by entry while all is well, else a few of them by the decoder."""
-        begin = self._window.begin
+        begin = self.window.begin
         if self._walk is None:
             return self.decode(offset, end, MAX_RECORDS)
-        reached = begin + self._walk(self._window.data, offset - begin, end - begin)
+        reached = begin + self._walk(self.window.data, offset - begin, end - begin)
         return (
             DecodeStep(None, reached, None) if reached > offset else self.decode(offset, end, FEW)
         )
@@ -283,28 +309,22 @@ class _Reading(SealedReading):
 
     def is_cut_by_window(self, ending: Ending) -> bool:
         cut = isinstance(ending.error, IncompleteEntry)
-        return cut and self._window.end < self._window.size
+        return cut and self.window.end < self.window.size
 
     def needed(self, ending: Ending) -> int:
         assert isinstance(ending.error, IncompleteEntry)
-        return max(ending.error.needed, 2 * len(self._window.data))
-
-    def window_end(self) -> int:
-        return self._window.end
-
-    def file_size(self) -> int:
-        return self._window.size
+        return max(ending.error.needed, 2 * len(self.window.data))
 
     def _behind_header(self) -> tuple[int, Damage | None]:
-        self._window.move(0, 0, at_least=_HEADER_BYTES)
+        self.window.move(0, 0, at_least=_HEADER_BYTES)
         try:
-            return self._codec.check_header(self._window.data), None
+            return self._codec.check_header(self.window.data), None
         except FormatError:
-            whole = self._window.rest(0)
+            whole = self.window.rest(0)
             if self._format is None:
-                return self._judge.header(whole)
+                return self.judge.header(whole)
             end = unsealed_end(self._format, whole, len(self._codec.header))
-            offset, damage = self._judge.header(whole[:end])
+            offset, damage = self.judge.header(whole[:end])
             if damage is None or end < len(whole):
                 return offset, damage
             sealed_at = sealed_inside(self._format, whole, damage)
@@ -317,7 +337,7 @@ class _Reading(SealedReading):
 
         And the stamp, if it goes up to a sealed block.
         """
-        rest = whole = self._window.rest(boundary)
+        rest = whole = self.window.rest(boundary)
         if self._format is not None:
             rest = whole[: unsealed_end(self._format, whole, 0, boundary)]
         held: list[Entry[Any]] = []
@@ -329,7 +349,7 @@ class _Reading(SealedReading):
         except FormatError as error:
             fault = error
         assert boundary + at == offset, f"decoder and codec disagree at {offset}, {boundary + at}"
-        damage = self._judge.damage(rest, at, fault, held, base=boundary)
+        damage = self.judge.damage(rest, at, fault, held, base=boundary)
         if self._format is None or len(rest) < len(whole):
             return damage, None
         sealed_at = sealed_inside(self._format, whole, damage, boundary)
@@ -337,6 +357,129 @@ class _Reading(SealedReading):
             return damage, None
         begin, stamp = sealed_at
         return replace(damage, length=begin - damage.offset, kind="corrupt"), stamp
+
+    def _sealed_items(
+        self, offset: int, end: int, stamp: int, *, rows: bool, stretches: bool
+    ) -> Items:
+        """Blocks that begin before ``end``, up to a closing seal. Without ``rows`` only damages."""
+        window, format_, kernels = self.window, self._format, self._seals
+        assert format_ is not None
+        assert kernels is not None
+        at_least = 0
+        while offset < end:
+            window.move(offset, end + 2 * BLOCK_BYTES, at_least)
+            proven, is_open = kernels.run(window.data, 0, end - offset, stamp, offset)
+            if proven:
+                if rows:
+                    yield from self._proven_items(offset, offset + proven, stretches=stretches)
+                offset, at_least = offset + proven, 0
+                if not is_open:
+                    return offset, None
+            elif window.end < window.size and len(window.data) < MAX_BLOCK_BYTES:
+                at_least = min(4 * len(window.data), MAX_BLOCK_BYTES)
+            else:
+                rest = window.rest(offset)
+                damage = bad_block(format_, rest, 0, stamp, file=self._path, base=offset)
+                if self._salvages and is_in_flight(damage):
+                    return offset, None
+                yield damage
+                offset, at_least = damage.end, 0
+        return offset, stamp
+
+    def _proven_items(
+        self, offset: int, end: int, *, stretches: bool
+    ) -> Iterator[Chunk | Damage | Stretch]:
+        """The entries of proven blocks, all of them in the window."""
+        window = self.window
+        stop = end if self._cut is None else min(end, self._cut)
+        while offset < stop:
+            max_records = MAX_RECORDS
+            if stretches:
+                stretch = self._stretch(offset, stop)
+                yield stretch
+                if stretch.reached is not None:
+                    max_records = FEW
+                    if stretch.reached > stretch.begin:
+                        offset = window.begin + stretch.reached
+                        continue
+            chunk, reached, _ = self._decode(offset, stop, max_records, limit=end)
+            if reached > offset:
+                assert chunk is not None
+                yield chunk
+                offset = reached
+                continue
+            damage = self._undecodable(offset)
+            yield damage
+            offset = damage.end
+
+    def _undecodable(self, offset: int) -> Damage:
+        """An entry that was written as it stands here, but that nobody can read."""
+        assert self._format is not None
+        at = offset - self.window.begin
+        frame_end = self._format.frame_end(self.window.data, at)
+        assert frame_end is not None
+        try:
+            self._codec.decode(self.window.data, at)
+        except FormatError as error:
+            return Damage(self._path, offset, frame_end - at, "corrupt", error.reason)
+        raise AssertionError(f"decoder and codec disagree at {offset}")
+
+    def _stamp_before(self, offset: int) -> int | None:
+        """The stamp of the sealed stretch that goes on at ``offset``; None if none does."""
+        format_ = self._format
+        if format_ is None or offset < format_.size:
+            return None
+        at = offset - format_.size
+        seal = format_.parse(self.window.peek(at, offset), 0)
+        if seal is None or not seal.opens or not 0 <= seal.begin <= at:
+            return None
+        if at - seal.begin > MAX_BLOCK_BYTES:
+            return None
+        block = self.window.peek(seal.begin, offset)
+        return seal.stamp if fits(format_, seal, block, at - seal.begin, seal.begin) else None
+
+    def seal_at(self, offset: int) -> bool:
+        """Whether something that is marked as a seal stands in the window at ``offset``."""
+        at, format_, data = offset - self.window.begin, self._format, self.window.data
+        return (
+            format_ is not None
+            and at + format_.size <= len(data)
+            and format_.is_like_seal(data, at)
+        )
+
+    def opening_stamp(self, offset: int) -> int | None:
+        """The stamp of what follows, if the seal at ``offset`` fits and does not close."""
+        assert self._format is not None
+        return self._stamp_before(offset + self._format.size)
+
+    @property
+    def seal_bytes(self) -> int:
+        return 0 if self._format is None else self._format.size
+
+    def _limit(self, offset: int) -> int:
+        """Where the next seal stands in the window, or its end."""
+        window = self.window
+        if self._seals is None:
+            return window.end
+        begin, end = self._no_seal
+        if not begin <= offset < end:
+            end = window.begin + self._seals.next_seal(window.data, offset - window.begin)
+            self._no_seal = offset, end
+        return end if self.seal_at(end) else window.end
+
+    def _stretch(self, offset: int, end: int) -> Stretch:
+        window = self.window
+        return Stretch(window.data, offset - window.begin, end - window.begin, window.begin)
+
+    def _decode(self, offset: int, end: int, max_records: int, *, limit: int) -> DecodeStep:
+        window = self.window
+        data = window.data[: limit - window.begin]
+        enough = (end - offset) // _SMALL_ENTRY_BYTES + 1  # rows from ``end`` on would be dropped
+        local = self._bulk(data, offset - window.begin, max_records=min(max_records, enough))
+        chunk = shifted(local, window.begin)
+        if chunk.next_offset > end:
+            chunk = before(chunk, end)
+        return DecodeStep(chunk, chunk.next_offset, chunk.ending)
 
 
 class Scout:
@@ -361,7 +504,7 @@ class Scout:
         reading = self._reading
         self.needed = 0
         while not self._is_done(end):
-            if self.reached == reading.window_end():
+            if self.reached == reading.window.end:
                 self.needed = 1
                 break
             if reading.seal_at(self.reached):
@@ -395,7 +538,7 @@ class Scout:
     def _is_done(self, end: int) -> bool:
         if self._past is None and self.reached >= end:
             self._past = self.reached
-        at_end = self.reached == self._reading.file_size()
+        at_end = self.reached == self._reading.window.size
         if self._past is not None and (at_end or self.reached - self._past > HELD_BYTES):
             self.sure = self._past
             return True

@@ -32,11 +32,9 @@ from pyspark.sql.types import StructType
 from journeyman.columnar.arrays import Bools, Column, binary, numbers
 from journeyman.columnar.chunks import Chunk
 from journeyman.errors import LogError
-from journeyman.formats.ztick.codec import RUNNER_WORDS
 from journeyman.logs.damage import Damage
 from journeyman.spark.files import filesystem_of
-from journeyman.spark.source.decoding import no_records, raw_numbers
-from journeyman.spark.source.indexing import indexed
+from journeyman.spark.source.chunks import indexed, no_records, raw_numbers
 from journeyman.spark.source.options import (
     DAMAGE,
     DAMAGE_KIND,
@@ -52,6 +50,7 @@ from journeyman.spark.source.options import (
     SEGMENT_SHIFT,
     WORKQ,
     ZTICK,
+    ZTICK_WORDS,
     SourceOptions,
     arrow_schema,
     kind_codes,
@@ -70,7 +69,6 @@ _TIMES: Final = {
 }
 _TIME = pa.timestamp("us", tz="UTC")
 _CODED: Any = pa.dictionary(pa.int32(), pa.string())
-_STATUSES = ("planned", "triggered", "executed", "failed")
 # What Spark's and Python's calendars reach: the years 1 to 9999.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _KEYSPACE_UNKNOWN: Final = KINDS[KEYSPACE].index("unknown")
@@ -300,7 +298,7 @@ class RowMaker:
 def _words(dialect: str) -> list[tuple[str, tuple[str | None, ...]]]:
     words: list[tuple[str, tuple[str | None, ...]]] = [("kind", KIND_WORDS[dialect])]
     if dialect == ZTICK:
-        words += [("status", _STATUSES), ("runner", RUNNER_WORDS)]
+        words += ZTICK_WORDS.items()
     return words
 
 

@@ -34,7 +34,7 @@ from journeyman.logs.catalog import LogFile
 from journeyman.logs.indexes import Index
 from journeyman.logs.sealing import bad_block, is_in_flight
 from journeyman.spark.files import filesystem_of
-from journeyman.spark.source.decoding import seals_of
+from journeyman.spark.source.chunks import seals_of
 from journeyman.spark.source.options import KESTREL, LEDGER, WORKQ, SourceOptions
 from journeyman.spark.source.splits import LogPartition, Piece, SplitContext, anchor_for, index_of
 from journeyman.spark.streams.chains import opened_path
@@ -51,36 +51,199 @@ from journeyman.spark.streams.offsets import (
 if TYPE_CHECKING:
     from journeyman.columnar.seals import SealKernels
 
-
-# ----------------------------------------
-# Where whole entries end in a file that is still being written.
-#
-#     [header][entry][entry][#### damage ####][entry][torn
-#                                                    ^ reach of an open file
-#                                                          ^ reach of a closed one
-#
-# A batch ends between two entries. What follows in an *open* file may be on its way: a torn entry,
-# or zeros that a file system or a mapping has put there. It waits. In a *closed* file nothing is
-# on its way, so the rest is read with it, and is damage there, as for the batch source.
-#
-# Damage is part of the batch in which it is met, and goes as far as the rule for damaged logs says
-# (journeyman.logs.damage) of what is there; if nothing follows it, up to the end of that, since
-# what is appended later begins with an entry again.
-#
-# In a sealed stretch a batch ends behind a seal that fits; what has no seal yet is on its way. A
-# bad block that a good one follows is damage, and part of the batch.
-#
-# Otherwise only lengths are followed. What is inside an entry, and whether its checksum fits, is
-# found out by whoever decodes the stretch. Bytes are read, never mapped: a writer may cut a file
-# under us.
-
 _CHUNK_BYTES = 8 * 1024 * 1024
 _FIRST_LOOK_BYTES = 64 * 1024
+MIN_PIECE_BYTES = 4 * 1024 * 1024
+MAX_PIECE_BYTES = 128 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Allowance:
+    """What is left of the limits of one batch; None is no limit."""
+
+    max_bytes: int | None = None
+    max_files: int | None = None
+    is_untouched: bool = True
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.max_bytes == 0 or self.max_files == 0
+
+    def take(self, length: int) -> None:
+        self.is_untouched = False
+        if self.max_bytes is not None:
+            self.max_bytes = max(0, self.max_bytes - length)
+        if self.max_files is not None:
+            self.max_files -= 1
+
+
+def advanced(
+    dialect: str, offset: StreamOffset, allowance: Allowance, ceiling: StreamOffset | None = None
+) -> StreamOffset:
+    """``offset`` moved on over whole entries; the same if there are none.
+
+    ``ceiling``: no file is read further than it is there, which is an end of entries.
+    """
+    logs = dict(offset.logs)
+    for name in _in_turn(sorted(logs), offset.turn):
+        caps = None if ceiling is None else {f.segment: f.end for f in ceiling.logs[name].files}
+        logs[name] = _log_advanced(dialect, logs[name], allowance, caps)
+    turn = offset.turn if allowance.is_untouched else offset.turn + 1
+    return replace(offset, logs=logs, turn=turn)
+
+
+def _in_turn(names: list[str], turn: int) -> Iterator[str]:
+    first = turn % len(names) if names else 0
+    yield from names[first:]
+    yield from names[:first]
+
+
+def _log_advanced(
+    dialect: str, place: LogPlace, allowance: Allowance, caps: dict[int, int] | None
+) -> LogPlace:
+    for file in place.files:
+        if file.finished:
+            continue
+        if allowance.is_used_up:
+            break
+        moved = _file_advanced(
+            dialect, file, allowance, None if caps is None else caps[file.segment]
+        )
+        if moved.end > file.end:
+            allowance.take(moved.end - file.end)
+            place = with_file(place, moved)
+        if not moved.finished:
+            break
+    return place
+
+
+def _file_advanced(
+    dialect: str, file: FilePlace, allowance: Allowance, cap: int | None
+) -> FilePlace:
+    path = opened_path(file)
+    if path is None:
+        raise LogError(
+            file.path,
+            f"is no longer the file that was read up to byte {file.end}: removed or replaced, and "
+            "no link was made on it; begin a new checkpoint, or set holdFiles=true",
+        )
+    filesystem = filesystem_of(path)
+    with closing(filesystem.open(path)) as opened:
+        found = filesystem.find(path)
+        size = file.end if found is None else found.size
+        size = size if file.final is None else file.final
+        size = size if cap is None else min(size, cap)
+        room = allowance.max_bytes
+        if cap is not None and size == cap and (room is None or cap - file.end <= room):
+            end = cap  # found by a walk before
+        else:
+            is_closed = file.final is not None and size == file.final
+            steps = walk(dialect, opened, size, closed=is_closed)
+            end = steps.reach(file.end, room, must_move=allowance.is_untouched)
+        if end == file.end:
+            return file
+        return replace(file, end=end, mark=fingerprint(opened, end))
+
+
+def partitions_of(found: Iterable[BatchStretch], options: SourceOptions) -> list[LogPartition]:
+    """Partitions of about the same size, in order."""
+    all_stretches = list(found)
+    piece_bytes = _piece_bytes(sum(each.length for each in all_stretches), options)
+    partitions: list[list[Piece]] = []
+    room = 0
+    for stretch in all_stretches:
+        for piece in _pieces(stretch, options.dialect, piece_bytes):
+            if not partitions or 2 * room < piece.end - piece.begin:
+                partitions.append([])
+                room = piece_bytes
+            partitions[-1].append(piece)
+            room -= piece.end - piece.begin
+    return [LogPartition(pieces) for pieces in partitions]
+
+
+def _piece_bytes(total: int, options: SourceOptions) -> int:
+    if options.split_bytes is not None:
+        return options.split_bytes
+    cores = options.min_partitions or os.cpu_count() or 1
+    return max(MIN_PIECE_BYTES, min(MAX_PIECE_BYTES, -(-total // cores)))
+
+
+def _pieces(stretch: BatchStretch, dialect: str, piece_bytes: int) -> Iterator[Piece]:
+    path = opened_path(stretch.file)
+    if path is None:
+        raise LogError(
+            stretch.file.path,
+            f"bytes {stretch.begin} to {stretch.file.end} belong to a batch that is not finished, "
+            "but the file was removed or replaced, and no link was made on it; begin a new "
+            "checkpoint, and set holdFiles=true",
+        )
+    file = LogFile(
+        dialect,
+        path,
+        queue=stretch.place.queue,
+        size=stretch.file.end,
+        identity=stretch.file.inode,
+        segment=stretch.file.segment,
+    )
+    context = SplitContext(
+        log=stretch.log,
+        file=stretch.file.path,
+        segment=stretch.file.segment,
+        queue=stretch.place.queue,
+        partitions=stretch.place.partitions,
+    )
+    whole = Piece(context, file, stretch.begin, stretch.file.end, anchor=stretch.begin)
+    index = index_of(whole) if stretch.length > piece_bytes else None
+    if index is not None:
+        whole = yield from _by_index(whole, index, piece_bytes)
+    if whole.end - whole.begin <= piece_bytes:
+        yield whole
+        return
+    with closing(filesystem_of(path).open(path)) as opened:
+        steps = walk(dialect, opened, stretch.file.end, closed=False)
+        (_, first_end), *others = steps.pieces(whole.begin, whole.end, piece_bytes)
+    yield replace(whole, end=first_end)
+    for begin, end in others:
+        yield replace(whole, begin=begin, end=end, anchor=begin, proof=None)
+
+
+def _by_index(whole: Piece, index: Index, piece_bytes: int) -> Generator[Piece, None, Piece]:
+    """Pieces as far as marks cut them; what is left."""
+    while whole.end - whole.begin > piece_bytes:
+        mark = index.mark_before(whole.begin + piece_bytes)
+        if mark is None or mark.offset <= whole.begin:
+            break
+        yield replace(whole, end=mark.offset)
+        proof = anchor_for(whole.file, index, mark.offset)
+        anchor = 0 if proof is None else proof.offset
+        whole = replace(whole, begin=mark.offset, anchor=anchor, proof=proof)
+    return whole
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """One file, as of now: ``size`` bytes, of which more may come unless it is ``closed``."""
+    """One file, as of now: ``size`` bytes, of which more may come unless it is ``closed``.
+
+        [header][entry][entry][#### damage ####][entry][torn
+                                                       ^ reach of an open file
+                                                             ^ reach of a closed one
+
+    A batch ends between two entries. What follows in an *open* file may be on its way: a torn
+    entry, or zeros that a file system or a mapping has put there. It waits. In a *closed* file
+    nothing is on its way, so the rest is read with it, and is damage there, as for the batch
+    source.
+
+    Damage is part of the batch in which it is met, and goes as far as the rule for damaged logs
+    says (journeyman.logs.damage) of what is there; if nothing follows it, up to the end of that,
+    since what is appended later begins with an entry again.
+
+    In a sealed stretch a batch ends behind a seal that fits; what has no seal yet is on its way. A
+    bad block that a good one follows is damage, and part of the batch.
+
+    Otherwise only lengths are followed. What is inside an entry, and whether its checksum fits, is
+    found out by whoever decodes the stretch. Bytes are read, never mapped: a writer may cut a file
+    under us.
+    """
 
     codec: Codec[Any]
     hop: Callable[[Buffer, int, int], int]
@@ -242,170 +405,3 @@ def walk(dialect: str, file: BinaryIO, size: int, *, closed: bool) -> Walk:
     from journeyman.formats.ztick import CODEC as ZTICK_CODEC
 
     return Walk(ZTICK_CODEC, ztick_hop, file, size, closed, seals_of(dialect))
-
-
-MIN_PIECE_BYTES = 4 * 1024 * 1024
-MAX_PIECE_BYTES = 128 * 1024 * 1024
-
-
-def partitions_of(found: Iterable[BatchStretch], options: SourceOptions) -> list[LogPartition]:
-    """Partitions of about the same size, in order."""
-    all_stretches = list(found)
-    piece_bytes = _piece_bytes(sum(each.length for each in all_stretches), options)
-    partitions: list[list[Piece]] = []
-    room = 0
-    for stretch in all_stretches:
-        for piece in _pieces(stretch, options.dialect, piece_bytes):
-            if not partitions or 2 * room < piece.end - piece.begin:
-                partitions.append([])
-                room = piece_bytes
-            partitions[-1].append(piece)
-            room -= piece.end - piece.begin
-    return [LogPartition(pieces) for pieces in partitions]
-
-
-def _piece_bytes(total: int, options: SourceOptions) -> int:
-    if options.split_bytes is not None:
-        return options.split_bytes
-    cores = options.min_partitions or os.cpu_count() or 1
-    return max(MIN_PIECE_BYTES, min(MAX_PIECE_BYTES, -(-total // cores)))
-
-
-def _pieces(stretch: BatchStretch, dialect: str, piece_bytes: int) -> Iterator[Piece]:
-    path = opened_path(stretch.file)
-    if path is None:
-        raise LogError(
-            stretch.file.path,
-            f"bytes {stretch.begin} to {stretch.file.end} belong to a batch that is not finished, "
-            "but the file was removed or replaced, and no link was made on it; begin a new "
-            "checkpoint, and set holdFiles=true",
-        )
-    file = LogFile(
-        dialect,
-        path,
-        queue=stretch.place.queue,
-        size=stretch.file.end,
-        identity=stretch.file.inode,
-        segment=stretch.file.segment,
-    )
-    context = SplitContext(
-        log=stretch.log,
-        file=stretch.file.path,
-        segment=stretch.file.segment,
-        queue=stretch.place.queue,
-        partitions=stretch.place.partitions,
-    )
-    whole = Piece(context, file, stretch.begin, stretch.file.end, anchor=stretch.begin)
-    index = index_of(whole) if stretch.length > piece_bytes else None
-    if index is not None:
-        whole = yield from _by_index(whole, index, piece_bytes)
-    if whole.end - whole.begin <= piece_bytes:
-        yield whole
-        return
-    with closing(filesystem_of(path).open(path)) as opened:
-        steps = walk(dialect, opened, stretch.file.end, closed=False)
-        (_, first_end), *others = steps.pieces(whole.begin, whole.end, piece_bytes)
-    yield replace(whole, end=first_end)
-    for begin, end in others:
-        yield replace(whole, begin=begin, end=end, anchor=begin, proof=None)
-
-
-def _by_index(whole: Piece, index: Index, piece_bytes: int) -> Generator[Piece, None, Piece]:
-    """Pieces as far as marks cut them; what is left."""
-    while whole.end - whole.begin > piece_bytes:
-        mark = index.mark_before(whole.begin + piece_bytes)
-        if mark is None or mark.offset <= whole.begin:
-            break
-        yield replace(whole, end=mark.offset)
-        proof = anchor_for(whole.file, index, mark.offset)
-        anchor = 0 if proof is None else proof.offset
-        whole = replace(whole, begin=mark.offset, anchor=anchor, proof=proof)
-    return whole
-
-
-@dataclass(slots=True)
-class Allowance:
-    """What is left of the limits of one batch; None is no limit."""
-
-    max_bytes: int | None = None
-    max_files: int | None = None
-    is_untouched: bool = True
-
-    @property
-    def is_used_up(self) -> bool:
-        return self.max_bytes == 0 or self.max_files == 0
-
-    def take(self, length: int) -> None:
-        self.is_untouched = False
-        if self.max_bytes is not None:
-            self.max_bytes = max(0, self.max_bytes - length)
-        if self.max_files is not None:
-            self.max_files -= 1
-
-
-def advanced(
-    dialect: str, offset: StreamOffset, allowance: Allowance, ceiling: StreamOffset | None = None
-) -> StreamOffset:
-    """``offset`` moved on over whole entries; the same if there are none.
-
-    ``ceiling``: no file is read further than it is there, which is an end of entries.
-    """
-    logs = dict(offset.logs)
-    for name in _in_turn(sorted(logs), offset.turn):
-        caps = None if ceiling is None else {f.segment: f.end for f in ceiling.logs[name].files}
-        logs[name] = _log_advanced(dialect, logs[name], allowance, caps)
-    turn = offset.turn if allowance.is_untouched else offset.turn + 1
-    return replace(offset, logs=logs, turn=turn)
-
-
-def _in_turn(names: list[str], turn: int) -> Iterator[str]:
-    first = turn % len(names) if names else 0
-    yield from names[first:]
-    yield from names[:first]
-
-
-def _log_advanced(
-    dialect: str, place: LogPlace, allowance: Allowance, caps: dict[int, int] | None
-) -> LogPlace:
-    for file in place.files:
-        if file.finished:
-            continue
-        if allowance.is_used_up:
-            break
-        moved = _file_advanced(
-            dialect, file, allowance, None if caps is None else caps[file.segment]
-        )
-        if moved.end > file.end:
-            allowance.take(moved.end - file.end)
-            place = with_file(place, moved)
-        if not moved.finished:
-            break
-    return place
-
-
-def _file_advanced(
-    dialect: str, file: FilePlace, allowance: Allowance, cap: int | None
-) -> FilePlace:
-    path = opened_path(file)
-    if path is None:
-        raise LogError(
-            file.path,
-            f"is no longer the file that was read up to byte {file.end}: removed or replaced, and "
-            "no link was made on it; begin a new checkpoint, or set holdFiles=true",
-        )
-    filesystem = filesystem_of(path)
-    with closing(filesystem.open(path)) as opened:
-        found = filesystem.find(path)
-        size = file.end if found is None else found.size
-        size = size if file.final is None else file.final
-        size = size if cap is None else min(size, cap)
-        room = allowance.max_bytes
-        if cap is not None and size == cap and (room is None or cap - file.end <= room):
-            end = cap  # found by a walk before
-        else:
-            is_closed = file.final is not None and size == file.final
-            steps = walk(dialect, opened, size, closed=is_closed)
-            end = steps.reach(file.end, room, must_move=allowance.is_untouched)
-        if end == file.end:
-            return file
-        return replace(file, end=end, mark=fingerprint(opened, end))

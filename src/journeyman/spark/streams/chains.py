@@ -15,7 +15,7 @@ What can be wrong is told apart:
 
     lost history     a file was compacted, cleaned or retired before it was read, or files that the
                      stream never saw may have been: ``onLostHistory`` decides
-    replaced by us   the log was compacted or cleaned offline: a note (logs.replaced_files) says
+    replaced by us   the log was compacted or cleaned offline: a note (logs/publication.py) says
                      which file took the place of the known one, and from where on it is new
     replaced         by anybody else: lost history too
     changed          a file that was read in part was cut or written over: always an error

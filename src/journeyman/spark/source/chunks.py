@@ -1,4 +1,9 @@
-"""The index of a file, made by the task that reads all of it anyway (journeyman.logs.indexes).
+"""Bytes -> chunks, by the decoders of each dialect; and the index of a file, noted from its chunks.
+
+The decoders bring numba with them, which takes a while to import; that happens when the first byte
+is decoded, in the tasks, and never for the planning of small logs.
+
+The index of a file (journeyman.logs.indexes) is made by the task that reads all of it anyway:
 
     chunks of a whole file --noted on the way--> written beside it, if that directory is ours
 
@@ -12,31 +17,28 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from journeyman.columnar.chunks import Chunk
 from journeyman.disk import RealDisk
+from journeyman.formats.framing import Buffer, Codec
 from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
-from journeyman.logs.indexes import (
-    IndexDraft,
-    is_worth_an_index,
-    remove_index,
-    try_to_save,
-)
-from journeyman.spark.source.decoding import raw_numbers
-from journeyman.spark.source.options import KESTREL, LEDGER, WORKQ, ZTICK
+from journeyman.logs.indexes import IndexDraft, is_worth_an_index, remove_index, try_to_save
+from journeyman.spark.source.options import KESTREL, KEYSPACE, LEDGER, WORKQ, ZTICK
 from journeyman.spark.source.splits import Piece, index_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from journeyman.columnar.arrays import Column
+    from journeyman.columnar.seals import SealKernels
 
 _TEMPORARY: Final = "~spark"  # a server may write the same index
 # Where a record says its time, the unit of that, and its key.
@@ -46,6 +48,72 @@ _COLUMNS: Final = {
     KESTREL: ("add_time_ms", 1_000_000, "item_id"),
     LEDGER: ("logged_ns", 1, None),
 }
+BulkDecoder: TypeAlias = Callable[..., Chunk]  # data and offset -> chunk
+Walk: TypeAlias = Callable[[Buffer, int, int], int]
+
+
+def bulk_decoder(dialect: str, codec: Codec[Any], *, payloads: bool) -> BulkDecoder:
+    """``decode`` of the dialect in journeyman.columnar, with its settings."""
+    decode = _decoding(dialect).decode
+    if dialect == KESTREL:
+        return partial(decode, payloads=payloads, codec=codec)
+    return partial(decode, payloads=payloads)
+
+
+def no_records(dialect: str) -> Chunk:
+    """A chunk of this dialect without rows."""
+    schema = _decoding(dialect).SCHEMA
+    return Chunk(pa.RecordBatch.from_pylist([], schema=schema), 0, None)
+
+
+def walk_of(dialect: str) -> Walk | None:
+    """How to get from boundary to boundary without making rows, where there is a way."""
+    from journeyman.columnar.kernels.boundaries import WALKS
+
+    return WALKS.get(dialect)
+
+
+def seals_of(dialect: str) -> SealKernels | None:
+    """How to check seals in bulk, where a dialect has any."""
+    if dialect not in (ZTICK, KESTREL):
+        return None
+    from journeyman.columnar.seals import KERNELS
+
+    return KERNELS[dialect]
+
+
+def _decoding(dialect: str) -> Any:
+    module = "file" if dialect == KEYSPACE else "decode"
+    return import_module(f"journeyman.columnar.{dialect}.{module}")
+
+
+def shifted(chunk: Chunk, by: int) -> Chunk:
+    """The chunk with offsets counted from ``by`` bytes earlier."""
+    if by == 0:
+        return chunk
+    from journeyman.columnar.arrays import numbers
+
+    batch = chunk.batch
+    at = batch.schema.get_field_index("offset")
+    batch = batch.set_column(at, "offset", numbers(raw_numbers(batch.column(at)) + by))
+    return Chunk(batch, chunk.next_offset + by, chunk.ending)
+
+
+def before(chunk: Chunk, end: int) -> Chunk:
+    """Only the rows that begin before ``end``."""
+    offsets = raw_numbers(chunk.batch.column("offset"))
+    rows = int(np.searchsorted(offsets, end))
+    if rows == len(offsets):
+        return chunk
+    return Chunk(chunk.batch.slice(0, rows), int(offsets[rows]), chunk.ending)
+
+
+def raw_numbers(column: Column) -> npt.NDArray[Any]:
+    """The numbers of a column, without importing pandas; where it is null, what columnar put: 0."""
+    values = column.buffers()[1]
+    kind = np.dtype(column.type.to_pandas_dtype())  # in spite of its name, a type of numpy
+    raw = np.frombuffer(b"" if values is None else memoryview(values), kind)
+    return raw[column.offset : column.offset + len(column)]
 
 
 def indexed(piece: Piece, items: Iterable[Chunk | Damage]) -> Iterator[Chunk | Damage]:

@@ -1,22 +1,147 @@
-"""Two sides compared: the state of some logs here, and of others there.
+"""What an audit says: one table of findings, whatever they are about, and an account of files.
 
-    here  {job: values}      there  {job: values}      only-here   only-there   different
+    finding               severity   what it means
+    duplicate-execution   serious    something ran, or got a result, more than once
+    missed-run            serious    its time passed and it did not run
+    never-executed        serious    it was triggered, and no end is recorded
+    vanished              serious    it was there, and no record says that it ended
+    reader-ahead          serious    a reader has finished more than there is: items were lost
+    checkpoint-damaged    serious    nobody knows how far a reader has come
+    reused-id             serious    different items under one id
+    damage                serious    bytes that are no record
+    only-here only-there  serious    a comparison: the other side does not have it
+    different             serious    a comparison: both have it, not the same
+    cut-off-run           warning    a stop ended the run; what it did by then it did
+    overlapping-lease     warning    leased again while a worker still had it
+    over-limit            warning    leased more often than max-attempts allows
+    expired-unrun         warning    its time to live was over before anybody leased it
+    orphan                warning    a record about something of which no beginning is known
+    reader-behind         warning    items were erased that a reader had not been given
+    unknown-record        warning    a record of another version of the format
+    dead-bytes            info       bytes of a file that the state no longer needs
+    ended-here            info       a comparison: it has ended here, and lives on there
 
-What is compared is the final state, not the records: a compacted log equals the one it was made
-from. On each side a key counts once, in whichever of its logs it stands; positions say nothing.
-A key that is only there, but whose end is recorded here, has merely ended earlier: ``ended-here``.
+Every row names its log; ``key`` and ``position`` are null where there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+from pyspark.sql.types import StructType
 
-from journeyman.spark.audit.findings import as_findings
 from journeyman.spark.source.options import struct
+
+SERIOUS, WARNING, INFO = SEVERITIES = ("serious", "warning", "info")
+SEVERITY = {
+    "duplicate-execution": SERIOUS,
+    "missed-run": SERIOUS,
+    "never-executed": SERIOUS,
+    "vanished": SERIOUS,
+    "reader-ahead": SERIOUS,
+    "checkpoint-damaged": SERIOUS,
+    "reused-id": SERIOUS,
+    "damage": SERIOUS,
+    "only-here": SERIOUS,
+    "only-there": SERIOUS,
+    "different": SERIOUS,
+    "cut-off-run": WARNING,
+    "overlapping-lease": WARNING,
+    "over-limit": WARNING,
+    "expired-unrun": WARNING,
+    "orphan": WARNING,
+    "reader-behind": WARNING,
+    "unknown-record": WARNING,
+    "dead-bytes": INFO,
+    "ended-here": INFO,
+}
+FINDINGS = struct(
+    "finding string, severity string, dialect string, log string, key string, position bigint, "
+    "detail string"
+)
+SEGMENTS = struct(
+    "dialect string, _log string, _segment int, _file string, records bigint, "
+    "record_bytes bigint, live_bytes bigint, dead_bytes bigint, damages bigint, "
+    "damaged_bytes bigint"
+)
+_FILE = ["_log", "_segment"]
+
+
+def as_findings(
+    frame: DataFrame,
+    finding: str | Column,
+    dialect: str | Column,
+    *,
+    detail: Column,
+    key: str | Column | None = "key",
+    position: str | Column | None = "position",
+) -> DataFrame:
+    """Each row of ``frame``, which has a column _log, as a finding: a word, or a column of them."""
+    if isinstance(finding, str):
+        severity, finding = F.lit(SEVERITY[finding]), F.lit(finding)
+    else:
+        severity = by_word(finding, SEVERITY)
+    return frame.select(
+        finding.alias("finding"),
+        severity.alias("severity"),
+        (F.lit(dialect) if isinstance(dialect, str) else dialect).alias("dialect"),
+        F.col("_log").alias("log"),
+        _column(key).cast("string").alias("key"),
+        _column(position).cast("long").alias("position"),
+        detail.alias("detail"),
+    )
+
+
+def by_word(column: Column, values: Mapping[str, Column | str | int]) -> Column:
+    """For each word of a column what stands beside it here; null for any other word."""
+    return F.coalesce(
+        *(
+            F.when(column == word, value if isinstance(value, Column) else F.lit(value))
+            for word, value in values.items()
+        )
+    )
+
+
+def _column(given: str | Column | None) -> Column:
+    if given is None:
+        return F.lit(None)
+    return F.col(given) if isinstance(given, str) else given
+
+
+def together(spark: SparkSession, frames: Sequence[DataFrame], schema: StructType) -> DataFrame:
+    """All rows in one table; with no frame at all, an empty one."""
+    if not frames:
+        return spark.createDataFrame([], schema)
+    return reduce(DataFrame.unionByName, frames)
+
+
+def most_serious(findings: DataFrame, count: int) -> DataFrame:
+    """So many of them, the most serious first."""
+    return findings.orderBy(_rank(), "finding", "log", "position", "key").limit(count)
+
+
+def summary(findings: DataFrame) -> DataFrame:
+    """How many of each: finding, severity, count, logs; the most serious first."""
+    counted = findings.groupBy("finding", "severity").agg(
+        F.count("*").alias("count"), F.count_distinct("log").alias("logs")
+    )
+    return counted.orderBy(_rank(), F.desc("count"), "finding")
+
+
+def _rank() -> Column:
+    return by_word(F.col("severity"), {level: place for place, level in enumerate(SEVERITIES)})
+
+
+def moment_text(ns: Column) -> Column:
+    """Nanoseconds since 1970 as people read them, to the millisecond, in UTC."""
+    return F.concat(
+        F.date_format(F.timestamp_micros(F.floor(ns / 1000)), "yyyy-MM-dd'T'HH:mm:ss.SSS"),
+        F.lit("Z"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +193,13 @@ def compare(
     there: DataFrame,
     records_here: DataFrame | None = None,
 ) -> DataFrame:
-    """Findings: what one side has and the other has not, or not alike."""
+    """Findings: what one side has and the other has not, or not alike.
+
+    What is compared is the final state, not the records: a compacted log equals the one it was made
+    from. On each side a key counts once, in whichever of its logs it stands; positions say nothing.
+    A key that is only there, but whose end is recorded here, has merely ended earlier:
+    ``ended-here``.
+    """
     keys = [f"key_{number}" for number in range(len(compared.keys))]
     ours, theirs = _side(compared, here, "ours"), _side(compared, there, "theirs")
     joined = ours.join(theirs, keys, "full_outer")
@@ -139,7 +270,7 @@ def _detail(compared: Compared) -> Column:
             for name in compared.values
         ),
     )
-    words: Mapping[str, Column] = {
+    texts = {
         "only-here": F.lit(f"{compared.what} that the other side does not have"),
         "only-there": F.concat(
             F.lit(f"{compared.what} of "),
@@ -149,10 +280,7 @@ def _detail(compared: Compared) -> Column:
         "ended-here": F.concat(F.lit(f"{compared.what} that lives on in "), F.col("theirs.log")),
         "different": F.concat(F.lit(f"{compared.what}: "), differing),
     }
-    detail = F.lit(None).cast("string")
-    for finding, text in words.items():
-        detail = F.when(F.col("finding") == finding, text).otherwise(detail)
-    return detail
+    return by_word(F.col("finding"), texts)
 
 
 def _shown(name: str) -> Column:
@@ -161,28 +289,10 @@ def _shown(name: str) -> Column:
     return F.when(value == "", F.lit("none")).otherwise(value)
 
 
-# ----------------------------------------
-# Every file of a log: records, damage, and how many of its bytes the state still needs.
-#
-#     file   [live][dead][dead][#### damage ####][live][dead]
-#
-# A byte is live when the state needs its record: the last SET of a job or rule that exists, every
-# record of a work job that exists, an item that some reader still has to be given, the last word of
-# a reader. The same account as that of ``journeyman verify``, for logs of any size.
-#
-# One look at all records gives the totals of every file, and in the same look what is odd about
-# single records: damage, and commands of another version.
-
-SEGMENTS = struct(
-    "dialect string, _log string, _segment int, _file string, records bigint, "
-    "record_bytes bigint, live_bytes bigint, dead_bytes bigint, damages bigint, "
-    "damaged_bytes bigint"
-)
-_FILE = ["_log", "_segment"]
-
-
 def totals(records: DataFrame) -> DataFrame:
-    """One row a file that holds anything; few rows, so whoever needs it twice may keep it."""
+    """One row per file that holds anything, with what is odd about single records of it: damage,
+    and commands of another version. Few rows, so whoever needs them twice may keep them.
+    """
     is_damage = F.col("kind") == "damage"
     length = F.col("_length").cast("long")
     odd = F.struct("kind", F.col("_position").alias("position"), "_length", "_damage")
@@ -196,7 +306,12 @@ def totals(records: DataFrame) -> DataFrame:
 
 
 def segments(files: DataFrame, live: DataFrame, dialect: str) -> DataFrame:
-    """``totals`` with what is needed of each file. ``live``: _log, _segment, live_bytes."""
+    """``totals`` with what is needed of each file. ``live``: _log, _segment, live_bytes.
+
+    A byte is live when the state needs its record: the last SET of a job or rule that exists, every
+    record of a work job that exists, an item that some reader still has to be given, the last word
+    of a reader. ``journeyman verify`` counts the same.
+    """
     needed = F.coalesce(F.col("live_bytes"), F.lit(0).cast("long"))
     return files.join(live, _FILE, "left").select(
         F.lit(dialect).alias("dialect"),

@@ -1,1 +1,0 @@
-"""What is wrong with logs: findings by dialect."""

@@ -1,0 +1,308 @@
+"""A workq log cleaned on Spark: the jobs that exist, each told in the fewest records.
+
+    log --fold--> jobs --visible at a moment--> snapshots --in order of their adds--> new segments
+
+A snapshot is what journeyman.folds.workq says. For nearly all jobs it is an add, perhaps a
+start, perhaps a result, and these are copied as they stand in the log; the rest is decoded, folded
+and encoded. Nothing writes the log meanwhile, so no record is on its way that a delete would
+have to wait for: deleted and expired jobs leave nothing, and neither do records without an add.
+
+    state, attempts, fails                    records
+    new, 0, 0                                 the add
+    leased, 1, 0                              the add, the start
+    completed or failed, 0 or 1, 0            the add, the start if there was one, the result
+    anything else                             what journeyman.folds.workq makes of it
+
+The first three are copied from the log by the places that the replay has noted. So is every record
+that the last one is made from, which are then decoded: zone offsets and numbers beyond 64 bits are
+in no column.
+
+Tasks write the new segments as part files. As with the sinks, only files that a task's answer names
+count: a task that is run twice leaves others behind, which go with the staging directory.
+
+All segments change at once, by a journal (journeyman.logs.publication): old ones go and new ones,
+numbered from 1, are there, or the other way round. Whoever opens the log next finishes what a crash
+interrupted.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import secrets
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
+
+from journeyman.disk import Disk
+from journeyman.errors import FormatError, LogError
+from journeyman.folds.workq import FoldedJob, JobState, snapshot
+from journeyman.formats.workq import CODEC, HEADER
+from journeyman.logs.publication import (
+    WRITE_BYTES,
+    Publication,
+    identities,
+    journal_path,
+    note_replacement,
+    publish,
+    write_whole,
+)
+from journeyman.logs.segments import numbered_name, workq_segments
+from journeyman.spark import read
+from journeyman.spark.files import NewFile, Span, filesystem_of, read_spans
+from journeyman.spark.maintenance.holding import (
+    COMPARED,
+    Hands,
+    MaintenanceResult,
+    check_same,
+    refuse_damage,
+)
+from journeyman.spark.replay import packets, states, tables_of, visible, with_payloads
+from journeyman.spark.source.options import OFFSET_MASK, SEGMENT_SHIFT, arrow_schema, struct
+
+SEGMENT_BYTES: Final = 64 * 1024 * 1024
+_Row = dict[str, Any]
+_COLUMNS = (
+    "_position",
+    "_length",
+    "state",
+    "attempts",
+    "fails",
+    "exhausted",
+    "owed_timeouts",
+    "started_position",
+    "finished_position",
+    "result_position",
+    "result_length",
+)
+_EVENT_BYTES = 37  # of a record that is nothing but a time, a command and an id
+_STATES = {state.name.lower(): state for state in JobState}
+_PART: Final = struct("first_position bigint, number int, path string, size bigint")
+
+
+def clean_workq(spark: SparkSession, disk: Disk, hands: Hands, as_of_ns: int) -> MaintenanceResult:
+    """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
+    log = hands.log
+    if read(spark, "workq", *hands.paths, kinds="unknown", mode="DROPMALFORMED").limit(1).count():
+        raise LogError(
+            log.name, "holds commands of a newer version, and only the server keeps those it needs"
+        )
+    held = packets(spark, "workq", hands.paths).persist()
+    try:
+        records = refuse_damage(held, log.name)
+        jobs = visible(tables_of(held, "workq")["jobs"], as_of_ns).drop("queue")
+        staged = _stage(disk, hands, jobs)
+        kept = _verify(spark, hands, jobs, staged)
+    finally:
+        held.unpersist()
+    size = sum(map(disk.size, staged))
+    if size >= hands.size:
+        return MaintenanceResult("workq", log.name, False, records, records, hands.size, hands.size)
+    publish_workq(disk, log.name, staged)
+    return MaintenanceResult("workq", log.name, True, records, kept, hands.size, size)
+
+
+def _verify(spark: SparkSession, hands: Hands, jobs: DataFrame, staged: list[str]) -> int:
+    """Replay what was staged; how many records it is."""
+    held = packets(spark, "workq", staged).persist()
+    try:
+        records = refuse_damage(held, hands.log.name)
+        after = tables_of(held, "workq")["jobs"]
+        columns = COMPARED["workq", "jobs"]
+        check_same(hands.log.name, "jobs", with_payloads(jobs), with_payloads(after), columns)
+    finally:
+        held.unpersist()
+    return records
+
+
+def publish_workq(disk: Disk, directory: str, staged: list[str]) -> None:
+    """Let the staged files be the segments of the log; the caller has its locks."""
+    names = {
+        posixpath.relpath(path, directory): numbered_name(number)
+        for number, path in enumerate(staged, 1)
+    }
+    there = workq_segments(disk.list_dir(directory))
+    goes = tuple(name for name in there if name not in names.values())
+    before = identities(posixpath.join(directory, name) for name in there)
+    newest = posixpath.join(directory, numbered_name(len(staged)))
+    note_replacement(before, staged[-1], newest)
+    publish(disk, journal_path(directory), Publication(names, goes))
+
+
+def _stage(disk: Disk, hands: Hands, jobs: DataFrame) -> list[str]:
+    """The snapshots of these jobs as segments in the staging directory; their paths in order."""
+    files = {file.segment: file.path for file in hands.log.files}
+    task = partial(_write_segments, files, hands.staging)
+    ordered = jobs.repartitionByRange("_position").sortWithinPartitions("_position")
+    parts = ordered.mapInArrow(task, _PART).collect()
+    parts.sort(key=lambda part: (part["first_position"], part["number"]))
+    if parts:
+        return [part["path"] for part in parts]
+    disk.make_dirs(hands.staging)
+    empty = posixpath.join(hands.staging, "empty")
+    write_whole(disk, empty, [HEADER])
+    return [empty]
+
+
+def _write_segments(
+    files: Mapping[int, str], staging: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What a task does: its jobs as part files, each left once it is as large as a segment."""
+    first: int | None = None
+    parts = _Parts(posixpath.join(staging, f"part-{secrets.token_hex(8)}"))
+    for batch in batches:
+        if batch.num_rows:
+            first = batch.column("_position")[0].as_py() if first is None else first
+            for records in _snapshots(files, batch):
+                parts.add(records)
+    rows = [
+        {"first_position": first, "number": number, "path": path, "size": size}
+        for number, (path, size) in enumerate(parts.finish())
+    ]
+    yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(_PART))
+
+
+class _Parts:
+    """The part files of one task, one after the other."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._store = filesystem_of(name)
+        self._file: NewFile | None = None
+        self._gathered = bytearray()
+        self._written: list[tuple[str, int]] = []  # path, size
+
+    def add(self, records: bytes) -> None:
+        if self._file is None:
+            self._file = self._store.create(f"{self._name}-{len(self._written):05d}")
+            self._gathered += HEADER
+        self._gathered += records
+        if len(self._gathered) >= WRITE_BYTES:
+            self._flush(self._file)
+        if self._file.size + len(self._gathered) >= SEGMENT_BYTES:
+            self._leave(self._file)
+
+    def finish(self) -> list[tuple[str, int]]:
+        if self._file is not None:
+            self._leave(self._file)
+        return self._written
+
+    def _leave(self, file: NewFile) -> None:
+        """Close the file; the next record begins another."""
+        self._flush(file)
+        file.close()
+        self._written.append((file.path, file.size))
+        self._file = None
+
+    def _flush(self, file: NewFile) -> None:
+        file.write(bytes(self._gathered))
+        self._gathered.clear()
+
+
+def _snapshots(files: Mapping[int, str], jobs: pa.RecordBatch) -> Iterator[bytes]:
+    """The records of each job; ``files`` are those of their one log, by segment."""
+    rows = jobs.select(list(_COLUMNS)).to_pylist()
+    spans = [_spans(files, row) for row in rows]
+    found = iter(read_spans([span for each in spans for span in each.values()]))
+    for row, each in zip(rows, spans, strict=True):
+        pieces = {name: next(found) for name in each}
+        yield b"".join(pieces.values()) if _is_copied(row) else _encoded(row, pieces)
+
+
+def _spans(files: Mapping[int, str], row: _Row) -> dict[str, Span]:
+    """The records that a job is told from, in the order of a snapshot."""
+    places = {"added": (row["_position"], row["_length"])}
+    if row["started_position"] is not None:
+        places["started"] = row["started_position"], _EVENT_BYTES
+    if row["result_position"] is not None:
+        places["result"] = row["result_position"], row["result_length"]
+    if row["finished_position"] not in (None, row["result_position"]):
+        places["finished"] = row["finished_position"], _EVENT_BYTES
+    return {
+        name: Span(files[position >> SEGMENT_SHIFT], position & OFFSET_MASK, length)
+        for name, (position, length) in places.items()
+    }
+
+
+def _is_copied(row: _Row) -> bool:
+    """Whether the records of the log, as they are, are the snapshot."""
+    if row["fails"] or row["exhausted"] or row["owed_timeouts"] or row["attempts"] > 1:
+        return False
+    if row["state"] == "leased":
+        return bool(row["attempts"] == 1)
+    if row["state"] == "new":
+        return bool(row["attempts"] == 0)
+    is_finished = row["state"] in ("completed", "failed")
+    return is_finished and row["finished_position"] == row["result_position"]
+
+
+def _encoded(row: _Row, pieces: Mapping[str, bytes]) -> bytes:
+    records = {name: _decoded(data) for name, data in pieces.items()}
+    started, result = records.get("started"), records.get("result")
+    finished = records.get("finished", result)
+    job = FoldedJob(
+        records["added"],
+        _STATES[row["state"]],
+        row["attempts"],
+        row["fails"],
+        None if result is None else result.result,
+        None if started is None else started.logged,
+        None if row["finished_position"] is None or finished is None else finished.logged,
+        row["exhausted"],
+        row["owed_timeouts"],
+    )
+    if job.exhausted:
+        job.result = b""
+    return b"".join(CODEC.encode(record) for record in snapshot(job))
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        entry = CODEC.decode(data, 0)
+    except FormatError as error:
+        raise LogError("", f"a record changed while the log was cleaned: {error.reason}") from error
+    assert entry is not None
+    return entry.record
+
+
+def unneeded_segments(spark: SparkSession, hands: Hands, as_of_ns: int) -> tuple[str, ...]:
+    """Paths of segments that nothing needs any more, oldest first.
+
+        segment    1          2                3
+        records    add a      add b, delete a  delete b ...
+        a, b are over: 1 may go; then 2, whose delete of a has no add in front of it; 3 is the
+        newest
+
+    A segment goes when every job in it is over (deleted, expired or past its TTL), and no add
+    stands in front of it, in a segment that stays, of a job that it speaks of: the add goes before
+    its delete, or the job would be back. The rule is that of journeyman.logs.workq.cleaning, for
+    whole segments.
+    """
+    rows = read(spark, "workq", *hands.paths, schema="_segment int, key string, kind string")
+    living = visible(states(spark, "workq", hands.paths)["jobs"], as_of_ns).select("key")
+    needed = {
+        row["_segment"] for row in rows.join(living, "key").select("_segment").distinct().collect()
+    }
+    adds = rows.filter(F.col("kind").isin("add", "schedule")).select(
+        F.col("_segment").alias("add_segment"), "key"
+    )
+    # What a newer writer says of a job that is not known here may be an add.
+    foreign = rows.filter(F.col("kind") == "unknown").join(adds, "key", "left_anti")
+    needed |= {row["_segment"] for row in foreign.select("_segment").distinct().collect()}
+    in_segments = rows.select("_segment", "key").distinct()
+    pairs = (
+        in_segments.join(adds.distinct(), "key")
+        .filter(F.col("add_segment") < F.col("_segment"))
+        .select("_segment", "add_segment")
+        .distinct()
+        .collect()
+    )
+    goes: dict[int, str] = {}
+    for file in hands.log.files[:-1]:
+        adds_before = {row["add_segment"] for row in pairs if row["_segment"] == file.segment}
+        if file.segment not in needed and adds_before <= goes.keys():
+            goes[file.segment] = file.path
+    return tuple(goes.values())
