@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import Row
 
-from journeyman.cli.pipeline.session_options import SessionOptions, pipeline_session
+from journeyman.cli.pipeline.shared import SessionOptions, pipeline_session
 from journeyman.errors import JourneymanError, LogError, UsageError
 from journeyman.spark import read
 from journeyman.spark import session as sessions

@@ -11,8 +11,7 @@ from click.testing import CliRunner, Result
 
 from journeyman.cli import journeyman
 from journeyman.cli.pipeline import sql
-from journeyman.cli.pipeline.answers import Answer
-from journeyman.cli.pipeline.session_options import SessionOptions
+from journeyman.cli.pipeline.shared import Answer, SessionOptions
 from journeyman.spark.sql import LogTables, statements
 from tests.support.cli_commands import (
     added,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.cli.pipeline.log_paths import logs_by_dialect
+from journeyman.cli.pipeline.shared import logs_by_dialect
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats.timed_frame import Instant

@@ -12,8 +12,14 @@ import pytest
 from click.testing import CliRunner
 
 from journeyman.cli.pipeline import COMMANDS, pipeline
-from journeyman.cli.pipeline.log_paths import SMALL_BYTES, TINY_BYTES, is_small, logs_by_dialect
-from journeyman.cli.pipeline.session_options import SessionOptions, session_options
+from journeyman.cli.pipeline.shared import (
+    SMALL_BYTES,
+    TINY_BYTES,
+    SessionOptions,
+    is_small,
+    logs_by_dialect,
+    session_options,
+)
 from journeyman.errors import UsageError
 from tests.support.cli_commands import (
     added,

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from journeyman.cli.pipeline.session_options import interruptible, plainly_interruptible
+from journeyman.cli.pipeline.shared import interruptible, plainly_interruptible
 
 PATIENCE_S = 60
 

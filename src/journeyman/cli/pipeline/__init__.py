@@ -3,7 +3,7 @@ r"""``journeyman pipeline COMMAND``: what runs on Spark.
     journeyman pipeline replay | compact | clean | ingest | lake | archive
                         convert | history | audit | report | redrive | sql | prepare
 
-    argv --click--> journeyman.cli.pipeline.<command> --> journeyman.spark, DataFrame -> DataFrame
+    argv --click--> COMMANDS names its module --> journeyman.spark, DataFrame -> DataFrame
 
 A command's module is imported when it is asked for, and pyspark only when the command starts its
 session, so help costs nothing. The promises of ``journeyman.cli`` hold here too: stdout holds only
@@ -33,13 +33,16 @@ COMMANDS = {
     "ingest": ("lake:ingest", "Bring a lake up to date: history that stays, as tables."),
     "lake": ("lake:lake", "Forget keys, drop old days, join small files of a lake."),
     "archive": ("maintenance:archive", "Store whole logs as Parquet."),
-    "convert": ("convert:convert", "Convert between dialects, to Parquet and back, to a keyspace."),
+    "convert": (
+        "maintenance:convert",
+        "Convert between dialects, to Parquet and back, to a keyspace.",
+    ),
     "history": ("history:history", "Every job and attempt: waits, run times, outcome."),
-    "audit": ("audit:audit", "Duplicate and missed runs, lost jobs, orphans, dead bytes."),
-    "report": ("report:report", "One HTML file with charts."),
+    "audit": ("history:audit", "Duplicate and missed runs, lost jobs, orphans, dead bytes."),
+    "report": ("history:report", "One HTML file with charts."),
     "redrive": ("redrive:redrive", "Send failed or lost jobs to a server again."),
     "sql": ("sql:sql", "Query the logs in SQL."),
-    "prepare": ("prepare:prepare", "Make later commands of the pipeline start in half the time."),
+    "prepare": ("shared:prepare", "Make later commands of the pipeline start in half the time."),
 }
 
 # What the extra ``spark`` installs.

@@ -1,4 +1,9 @@
-"""``journeyman pipeline history``: what happened to every job, and what that adds up to."""
+"""``journeyman pipeline history``, ``audit`` and ``report``: what happened, in logs or in a lake.
+
+history   every job and attempt, or what they add up to
+audit     what is wrong with these logs, or differs from others
+report    both on one HTML page with charts, that opens anywhere
+"""
 
 from __future__ import annotations
 
@@ -7,16 +12,41 @@ from typing import TYPE_CHECKING
 import click
 
 from journeyman.cli.output import MOMENT
-from journeyman.cli.pipeline.answers import Answer, answer_options
-from journeyman.cli.pipeline.log_paths import lake_option, logs_or_lake, pipeline_dialect_option
-from journeyman.cli.pipeline.session_options import (
+from journeyman.cli.pipeline.shared import (
+    Answer,
     SessionOptions,
+    answer_options,
+    lake_option,
+    logs_or_lake,
+    pipeline_dialect_option,
     pipeline_session,
     session_options,
 )
 
 if TYPE_CHECKING:
     from journeyman.spark.session import DataFrame, SparkSession
+import os
+import posixpath
+from typing import TYPE_CHECKING
+
+from journeyman.cli.errors import FAILED
+from journeyman.cli.pipeline.shared import (
+    explain,
+    logs_by_dialect,
+)
+from journeyman.clock import SystemClock
+from journeyman.errors import UsageError
+
+if TYPE_CHECKING:
+    from journeyman.spark.session import SparkSession
+
+SHOWN_FINDINGS = 100  # as a table on the screen; files, CSV and JSON hold all of them
+DEFAULT_OUTPUT = "report.html"
+
+
+_runs_option = click.option(
+    "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
+)
 
 
 @click.command()
@@ -45,9 +75,7 @@ if TYPE_CHECKING:
 @click.option("--since", type=MOMENT, help="Only what was ready, started or ended from then on.")
 @click.option("--until", type=MOMENT, help="Only what was ready, started or ended before.")
 @click.option("--exact", is_flag=True, help="Exact percentiles; slower.")
-@click.option(
-    "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
-)
+@_runs_option
 @pipeline_dialect_option
 @session_options
 @answer_options
@@ -124,3 +152,175 @@ def _view(
     if view == "latency":
         return latency(rows, by, exact=exact).orderBy("_log", "group")
     return rows
+
+
+@click.command()
+@click.argument("logs", nargs=-1)
+@lake_option
+@click.option(
+    "--against", multiple=True, metavar="LOG", help="Compare with these logs; may be repeated."
+)
+@click.option(
+    "--as-of", type=MOMENT, help="What was due by then and has not run was missed. [default: now]"
+)
+@click.option(
+    "--grace",
+    default="1m",
+    show_default=True,
+    help="How late a run may be before it counts as missed.",
+)
+@_runs_option
+@pipeline_dialect_option
+@session_options
+@answer_options
+@click.pass_context
+def audit(
+    ctx: click.Context,
+    logs: tuple[str, ...],
+    lake: str | None,
+    against: tuple[str, ...],
+    as_of: int | None,
+    grace: str,
+    runs: str | None,
+    dialect: str | None,
+    options: SessionOptions,
+    answer: Answer,
+) -> None:
+    """Find duplicate and missed runs, lost jobs, orphans, damage and dead bytes in LOGS.
+
+    Exit code 1: something serious was found. The answer is a summary, the findings (on the
+    screen the first hundred), and an account of every file. Of a lake all records count, as far
+    back as it goes.
+    """
+    from journeyman.spark.history.summaries import parse_bucket
+
+    if lake is not None and (against or runs is not None):
+        raise UsageError("--against and --runs are for logs: leave them out with --lake")
+    found = logs_or_lake(logs, dialect, lake)
+    grace_ns = parse_bucket(grace)
+    as_of_ns = SystemClock().now_ns() if as_of is None else as_of
+    with pipeline_session(options, [*logs, *against] or [lake or ""]) as spark:
+        from journeyman.spark.audit import audit as audit_of
+        from journeyman.spark.audit import audit_of_lake
+        from journeyman.spark.findings import SERIOUS, most_serious, summary
+        from journeyman.spark.lake.storage import open_lake
+
+        if lake is not None:
+            opened = open_lake(lake)
+            result = audit_of_lake(spark, opened, as_of_ns=as_of_ns, grace_ns=grace_ns)
+        else:
+            result = audit_of(
+                spark,
+                found,
+                as_of_ns=as_of_ns,
+                grace_ns=grace_ns,
+                run_directories=[] if runs is None else [runs],
+                against=logs_by_dialect(against, dialect) if against else None,
+            )
+        counted = summary(result.findings)
+        findings = result.findings
+        if options.output is None and answer.format_ in (None, "table"):
+            findings = most_serious(findings, SHOWN_FINDINGS)
+        tables = {"summary": counted, "findings": findings, "segments": result.segments}
+        answer.give(tables, options)
+        if options.explain:
+            return
+        serious = {
+            row.finding: row["count"] for row in counted.collect() if row.severity == SERIOUS
+        }
+    if serious:
+        _say_what_is_serious(serious, options)
+        ctx.exit(FAILED)
+
+
+def _say_what_is_serious(serious: dict[str, int], options: SessionOptions) -> None:
+    if not options.quiet:
+        counts = ", ".join(f"{count} {finding}" for finding, count in serious.items())
+        where = "" if options.output is None else f"; see {posixpath.join(options.output, '')}"
+        click.echo(f"serious: {counts}{where}", err=True)
+
+
+@click.command()
+@click.argument("logs", nargs=-1)
+@lake_option
+@click.option(
+    "--title", default="Journeyman report", show_default=True, help="Heading of the page."
+)
+@click.option(
+    "--as-of", type=MOMENT, help="When jobs count as late. [default: the last time in the logs]"
+)
+@_runs_option
+@click.option("--force", is_flag=True, help="Replace the file that --output names.")
+@pipeline_dialect_option
+@session_options
+def report(
+    logs: tuple[str, ...],
+    lake: str | None,
+    title: str,
+    as_of: int | None,
+    runs: str | None,
+    force: bool,
+    dialect: str | None,
+    options: SessionOptions,
+) -> None:
+    """Write a page about LOGS or a lake: throughput, waits, depth, failures, growth, lag, audit.
+
+    One file that opens offline, report.html unless --output names another.
+    """
+    output = options.output or DEFAULT_OUTPUT
+    _check_output(output, force=force)
+    directories = [] if runs is None else [runs]
+    found = logs_or_lake(logs, dialect, lake)
+    with pipeline_session(options, logs or [lake or ""]) as spark:
+        from journeyman.spark.history.logs import attempts_of
+        from journeyman.spark.report import report as report_of_logs
+        from journeyman.spark.report.page import page
+
+        if lake is not None:
+            _write(output, _page_of_lake(spark, lake, title, as_of))
+            click.echo(output)
+            return
+        if options.explain:
+            explain({"attempts": attempts_of(spark, found, run_directories=directories)})
+            return
+        said = report_of_logs(
+            spark,
+            found,
+            made_ns=SystemClock().now_ns(),
+            title=title,
+            as_of_ns=as_of,
+            run_directories=directories,
+        )
+    _write(output, page(said))
+    click.echo(output)
+
+
+def _page_of_lake(spark: SparkSession, path: str, title: str, as_of_ns: int | None) -> str:
+    from journeyman.spark.lake.storage import open_lake
+    from journeyman.spark.report import report_of_lake
+    from journeyman.spark.report.page import page
+
+    made_ns = SystemClock().now_ns()
+    lake = open_lake(path)
+    return page(report_of_lake(spark, lake, made_ns=made_ns, title=title, as_of_ns=as_of_ns))
+
+
+def _check_output(output: str, *, force: bool) -> None:
+    if os.path.isdir(output):
+        raise UsageError(f"{output} is a directory: --output names the file to write")
+    if os.path.exists(output) and not force:
+        raise UsageError(f"{output} already exists: choose another --output, or give --force")
+
+
+def _write(output: str, text: str) -> None:
+    """All of it or nothing: a reader of the file never sees half a page."""
+    directory, name = posixpath.split(output)
+    unfinished = posixpath.join(directory, f".{name}.{os.getpid()}.tmp")
+    try:
+        with open(unfinished, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        os.replace(unfinished, output)
+    except BaseException:
+        if os.path.exists(unfinished):
+            os.remove(unfinished)
+        raise

@@ -12,9 +12,10 @@ import click
 
 from journeyman.cli.errors import warn
 from journeyman.cli.output import FiniteRange, counted
-from journeyman.cli.pipeline.log_paths import logs_by_dialect, pipeline_dialect_option
-from journeyman.cli.pipeline.session_options import (
+from journeyman.cli.pipeline.shared import (
     SessionOptions,
+    logs_by_dialect,
+    pipeline_dialect_option,
     pipeline_session,
     session_options,
 )

@@ -16,10 +16,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.output import MOMENT, FiniteRange
-from journeyman.cli.pipeline.answers import Answer, answer_options, explain
-from journeyman.cli.pipeline.log_paths import lake_option, logs_or_lake, pipeline_dialect_option
-from journeyman.cli.pipeline.session_options import (
+from journeyman.cli.pipeline.shared import (
+    Answer,
     SessionOptions,
+    answer_options,
+    explain,
+    lake_option,
+    logs_or_lake,
+    pipeline_dialect_option,
     pipeline_session,
     session_options,
 )

@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from journeyman.cli.output import Output
-from journeyman.cli.pipeline.answers import Answer, answer_options
-from journeyman.cli.pipeline.log_paths import is_small, logs_by_dialect, pipeline_dialect_option
-from journeyman.cli.pipeline.session_options import (
+from journeyman.cli.pipeline.shared import (
+    Answer,
     SessionOptions,
+    answer_options,
+    is_small,
+    logs_by_dialect,
+    pipeline_dialect_option,
     pipeline_session,
     session_options,
 )

@@ -24,11 +24,14 @@ from typing import TYPE_CHECKING
 import click
 
 from journeyman.cli.errors import sentence
-from journeyman.cli.pipeline.answers import Answer, answer_options
-from journeyman.cli.pipeline.log_paths import lake_option, logs_or_lake, pipeline_dialect_option
-from journeyman.cli.pipeline.session_options import (
+from journeyman.cli.pipeline.shared import (
+    Answer,
     SessionOptions,
+    answer_options,
     interruptible,
+    lake_option,
+    logs_or_lake,
+    pipeline_dialect_option,
     pipeline_session,
     plainly_interruptible,
     session_options,
@@ -178,8 +181,6 @@ def sql(
 
         tables = LogTables(spark, found, lake, payloads=payloads)
         if text is None:
-            from journeyman.cli.pipeline.sql import run_shell
-
             run_shell(tables, answer, options)
             return
         for statement in text:

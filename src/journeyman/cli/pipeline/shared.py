@@ -1,0 +1,474 @@
+"""What pipeline commands share: which logs are meant, the Spark session, and the answer.
+
+    @click.command()
+    @click.argument("logs", nargs=-1, required=True)
+    @session_options
+    @answer_options
+    def history(logs, options: SessionOptions, answer: Answer):
+        with pipeline_session(options, logs) as spark:
+            answer.give(frame, options)                     # one table
+            answer.give({"jobs": a, "rules": b}, options)   # several: each named, each a directory
+
+**Logs**, by dialect:
+
+    a local file or directory    looked at, as the other commands do; a directory with no log of
+                                 its own stands for all logs below it, of any dialect; so does
+                                 the data directory of a server
+    a local glob                 each of what it matches
+    anything else (s3://...)     not looked at: --dialect must say what it is
+
+With --dialect nothing is looked at: the source takes the paths as they are, with all it knows of
+globs, ``host=*`` directories and file systems.
+
+**Ctrl-C** while Spark works: its jobs are cancelled, then the command, or the statement, ends.
+
+    SIGINT --> a thread cancels all jobs, again and again --> the main thread's call fails
+           --> KeyboardInterrupt, once it is safe            (a second SIGINT: at once)
+
+pyspark's own handler cancels from the middle of whatever call it interrupts, over the connection
+which that call is using: that leaves the job running and a trace on stderr. So the signal only
+wakes a thread here, which has a connection of its own. It asks more than once because a job may
+begin between two of the calls of one command.
+
+**The answer.** ``--explain`` prints the plan of each table and runs nothing. Without ``--output`` a
+table goes to stdout; with it, Spark writes a directory of files (with several tables, one directory
+in it for each). Commands that change logs answer with one line per log (``tell``).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import posixpath
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from journeyman.cli.errors import debug_asked, sentence, warn
+from journeyman.cli.output import Output, counted, json_line
+from journeyman.disk import Disk, RealDisk
+from journeyman.errors import JourneymanError, UsageError
+from journeyman.logs.catalog import LEDGER, ZTICK, Log
+from journeyman.logs.detection import LogFinder
+
+if TYPE_CHECKING:
+    from journeyman.spark.maintenance import MaintenanceResult
+    from journeyman.spark.session import DataFrame, SparkSession
+
+
+SMALL_BYTES = 64 * 1024 * 1024
+TINY_BYTES = 8 * 1024 * 1024
+_NOT_LOGS = ("_", ".")  # as in Spark, names that begin so are not data
+_QUARANTINE = "quarantine"
+_AGAIN_S = 0.2
+pipeline_dialect_option = click.option(
+    "--dialect",
+    type=click.Choice(["ztick", "workq", "kestrel", "keyspace"]),
+    help="What kind of logs they are, instead of detecting it.",
+)
+lake_option = click.option(
+    "--lake", metavar="DIR", help="Read this lake instead of logs; see `pipeline ingest`."
+)
+
+
+def logs_or_lake(
+    paths: Sequence[str], dialect: str | None, lake: str | None, *, ledger: bool = False
+) -> dict[str, list[str]]:
+    """The paths to read, by dialect; none if a lake is to be read. Raises UsageError."""
+    if bool(paths) == (lake is not None):
+        raise UsageError("give LOGS, or a lake with --lake: one of the two")
+    return {} if lake is not None else logs_by_dialect(paths, dialect, ledger=ledger)
+
+
+def logs_by_dialect(
+    paths: Sequence[str],
+    dialect: str | None = None,
+    *,
+    ledger: bool = False,
+    unreadable: list[str] | None = None,
+) -> dict[str, list[str]]:
+    """The paths to read, by dialect. Raises UsageError when there is no log at one of them.
+
+    A ledger says more about the logs beside it; only ``ledger`` wants it for itself. What cannot
+    be looked at goes to ``unreadable``, if that is given and anything else was found.
+    """
+    if dialect is not None:
+        return {dialect: list(paths)}
+    found: dict[str, list[str]] = {}
+    disk = RealDisk()
+    errors: list[OSError] = []
+    for path in paths:
+        for log in _logs_at(disk, path, None if unreadable is None else errors):
+            if log.dialect == LEDGER and not ledger:
+                continue
+            places = found.setdefault(log.dialect, [])
+            places += [place for place in _places(log) if place not in places]
+    if errors and not found:
+        raise errors[0]
+    if unreadable is not None:
+        unreadable += [f"left out: {sentence(error)}" for error in errors]
+    if not found:
+        raise UsageError(f"only a ledger at {', '.join(paths)}: `journeyman dump` shows it")
+    return found
+
+
+def is_small(paths: Iterable[str], most_bytes: int = SMALL_BYTES) -> bool:
+    """Whether so little is to be read that starting up takes most of the time."""
+    total = 0
+    for path in paths:
+        for file in _local_files(path):
+            total += os.path.getsize(file)
+            if total > most_bytes:
+                return False
+    return total > 0
+
+
+def _logs_at(disk: Disk, path: str, errors: list[OSError] | None = None) -> Iterator[Log]:
+    """``errors`` takes what cannot be looked at; without it, that is raised."""
+    if "://" in path:
+        raise UsageError(f"{path} is not a local path: say what it holds with --dialect")
+    finder = LogFinder(disk, warn, errors)
+    nothing, known = True, len(errors or ())
+    for each in _expanded(path):
+        logs = []
+        with finder.noting():
+            logs = list(_below(disk, finder, each)) if disk.is_dir(each) else finder.find([each])
+        nothing = nothing and not logs
+        yield from logs
+    if nothing and len(errors or ()) == known:
+        raise UsageError(f"no log of any dialect at {path}: give a log, or a directory of logs")
+
+
+def _expanded(path: str) -> list[str]:
+    from journeyman.logs.catalog import expand, has_glob
+    from journeyman.spark.files import absolute, filesystem_of
+
+    if not has_glob(path) or os.path.exists(path):
+        return [path]
+    return [found.path for found in expand(filesystem_of(path), absolute(path))]
+
+
+def _below(disk: Disk, finder: LogFinder, path: str) -> Iterator[Log]:
+    """The logs of a directory, or, if it has none itself, those of the directories in it."""
+    logs = finder.find_all(path)
+    yield from logs
+    if logs:
+        return
+    for name in disk.list_dir(path):
+        inner = posixpath.join(path, name)
+        if disk.is_dir(inner) and not name.startswith(_NOT_LOGS) and name != _QUARANTINE:
+            with finder.noting():
+                yield from list(_below(disk, finder, inner))
+
+
+def _places(log: Log) -> list[str]:
+    """What the source is given: a ztick file, a directory, or single files of one."""
+    if log.dialect == ZTICK or log.whole:
+        return [log.where]
+    return [file.path for file in log.files]
+
+
+def _local_files(path: str) -> Iterator[str]:
+    if os.path.isfile(path):
+        yield path
+    for directory, _, names in os.walk(path):
+        yield from (os.path.join(directory, name) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What was asked of the session. ``output`` is where the answer goes; None means stdout."""
+
+    master: str | None = None
+    remote: str | None = None
+    conf: dict[str, str] = field(default_factory=dict)
+    output: str | None = None
+    explain: bool = False
+    quiet: bool = False
+    salvage: bool = False
+
+
+_OPTIONS = (
+    click.option("--master", metavar="URL", help="Where Spark runs. [default: local[*]]"),
+    click.option("--remote", metavar="URL", help="A Spark Connect server, sc://HOST:PORT."),
+    click.option("--conf", metavar="NAME=VALUE", multiple=True, help="A Spark setting."),
+    click.option("--output", "-o", metavar="PATH", help="Where the answer goes."),
+    click.option("--explain", is_flag=True, help="Print the plan and do not run it."),
+    click.option(
+        "--salvage", is_flag=True, help="Also accept what merely looks like a record inside damage."
+    ),
+    click.option("--quiet", "-q", is_flag=True, help="No progress and no remarks."),
+)
+
+
+def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the shared options; it gets them as one argument ``options``."""
+
+    @functools.wraps(command)
+    def gathered(
+        *args: Any,
+        master: str | None,
+        remote: str | None,
+        conf: tuple[str, ...],
+        output: str | None,
+        explain: bool,
+        quiet: bool,
+        salvage: bool,
+        **others: Any,
+    ) -> Any:
+        options = SessionOptions(master, remote, _settings(conf), output, explain, quiet, salvage)
+        return command(*args, options=options, **others)
+
+    for option in reversed(_OPTIONS):
+        gathered = option(gathered)
+    return gathered
+
+
+def _settings(pairs: tuple[str, ...]) -> dict[str, str]:
+    settings = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"{pair!r}: write NAME=VALUE", param_hint="--conf")
+        settings[name.strip()] = value
+    return settings
+
+
+@contextmanager
+def pipeline_session(
+    options: SessionOptions, logs: Sequence[str] = (), *, changes_logs: bool = False
+) -> Iterator[SparkSession]:
+    """The Spark session of a command; it ends with the command, unless it was there before.
+
+    ``logs`` are the paths that will be read: if they are small, Spark starts quicker. When all is
+    done a warning says how much of what was read is damaged; a command that ``changes_logs`` leaves
+    damaged ones alone and says so itself.
+    """
+    if changes_logs and options.salvage:
+        raise UsageError("--salvage is for reading: this command changes no damaged log")
+    from journeyman.spark.session import active_session, build_session, cancel_all, end_session
+
+    was_there = active_session() is not None
+    spark = build_session(
+        options.master,
+        options.conf,
+        remote=options.remote,
+        small=is_small(logs),
+        tiny=is_small(logs, TINY_BYTES),
+        progress=not options.quiet and sys.stderr.isatty(),
+        log_level="warn" if _is_debugging() else "fatal",
+    )
+    from journeyman.spark.source import begin_command
+
+    begin_command(spark, options.salvage)
+    try:
+        with interruptible(lambda: cancel_all(spark)):
+            yield spark
+            if not (options.quiet or options.explain or changes_logs):
+                warn_of_damage(spark)
+    finally:
+        if not was_there:
+            end_session(spark)
+
+
+def warn_of_damage(spark: SparkSession) -> None:
+    """One line about the damage in the logs that were read, if there is any."""
+    from journeyman.spark.source import measure_damage
+
+    damage = measure_damage(spark)
+    if damage.places:
+        where = damage.file if damage.files == 1 else counted(damage.files, "file")
+        warn(
+            f"{where}: {counted(damage.damaged_bytes, 'byte')} in "
+            f"{counted(damage.places, 'place')} damaged and passed over, "
+            f"at least {counted(damage.records, 'record')} lost; `journeyman verify` says which"
+        )
+
+
+def _is_debugging() -> bool:
+    context = click.get_current_context(silent=True)
+    asked = context is not None and bool(context.find_root().params.get("debug"))
+    return asked or debug_asked(())
+
+
+@click.command()
+def prepare() -> None:
+    """Make later commands of the pipeline start in half the time.
+
+    Writes an archive of the classes that Spark loads, about 190 MB in the cache directory. It takes
+    about a minute, once per Java and Spark; without it commands are only slower.
+    """
+    from journeyman.spark.session.java import SWITCH, archive_path, build_archive, prepare_launch
+
+    java = prepare_launch(on_this_machine=True)
+    expected = archive_path(java)
+    if expected is None:
+        raise UsageError(f"no archive is wanted or can be kept: unset {SWITCH}, set XDG_CACHE_HOME")
+    was_there = expected.exists()
+    archive = build_archive(java)
+    if archive is None:
+        raise JourneymanError(
+            f"{expected} could not be built: Java {java.version} took no archive; "
+            "commands work without it, only slower"
+        )
+    size_mb = archive.stat().st_size // 1_000_000
+    with Output() as output:
+        output.line(f"{archive}: {size_mb} MB, {'there already' if was_there else 'built'}")
+
+
+@contextmanager
+def interruptible(cancel: Callable[[], object]) -> Iterator[None]:
+    """Let Ctrl-C call ``cancel`` and end the block by KeyboardInterrupt."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked, ended = threading.Event(), threading.Event()
+
+    def on_signal(*_: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        threading.Thread(target=_keep_cancelling, args=(cancel, ended), daemon=True).start()
+
+    with _handler(on_signal):
+        try:
+            yield
+        except Exception:
+            if asked.is_set():
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            ended.set()
+        if asked.is_set():
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def plainly_interruptible() -> Iterator[None]:
+    """Let Ctrl-C be what it is in any Python program: KeyboardInterrupt, at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    with _handler(signal.default_int_handler):
+        yield
+
+
+@contextmanager
+def _handler(handler: Callable[..., object]) -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _keep_cancelling(cancel: Callable[[], object], ended: threading.Event) -> None:
+    cancel()
+    while not ended.wait(_AGAIN_S):
+        cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How the answer is wanted. ``format_`` None: a table on stdout, Parquet in files."""
+
+    format_: str | None = None
+    force: bool = False
+
+    def give(self, tables: DataFrame | Mapping[str, DataFrame], options: SessionOptions) -> None:
+        """Print, write or explain the tables."""
+        named = dict(tables) if isinstance(tables, Mapping) else {"": tables}
+        if options.explain:
+            explain(named)
+        elif options.output is None:
+            self._print(named)
+        else:
+            self._write(named, options.output)
+
+    def _print(self, named: Mapping[str, DataFrame]) -> None:
+        from journeyman.spark.answers import answer_lines
+
+        format_ = self.format_ or "table"
+        if format_ == "parquet":
+            raise UsageError("--format parquet is for files: give --output PATH")
+        with Output() as output:
+            for number, (name, frame) in enumerate(named.items()):
+                if name and format_ != "json":
+                    output.line(f"{'' if number == 0 else chr(10)}# {name}")
+                for line in answer_lines(frame, format_):
+                    output.line(line)
+
+    def _write(self, named: Mapping[str, DataFrame], output: str) -> None:
+        from journeyman.spark.answers import write_answer
+
+        format_ = self.format_ or "parquet"
+        if format_ == "table":
+            raise UsageError("--format table is for the screen: choose parquet, csv or json")
+        for name, frame in named.items():
+            path = posixpath.join(output, name) if name else output
+            write_answer(frame, path, format_, overwrite=self.force)
+
+
+def explain(tables: Mapping[str, DataFrame]) -> None:
+    """Print the plan of each table."""
+    from journeyman.spark.answers import plan_of
+
+    with Output() as output:
+        for name, frame in tables.items():
+            if name:
+                output.line(f"# {name}")
+            output.line(plan_of(frame))
+
+
+def answer_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--format and --force; the command gets them as one argument ``answer``."""
+
+    @functools.wraps(command)
+    def gathered(*args: Any, format_: str | None, force: bool, **others: Any) -> Any:
+        return command(*args, answer=Answer(format_, force), **others)
+
+    gathered = click.option("--force", is_flag=True, help="Replace what --output holds.")(gathered)
+    return click.option(
+        "--format",
+        "format_",
+        type=click.Choice(["table", "csv", "json", "parquet"]),
+        help="[default: table; parquet with --output]",
+    )(gathered)
+
+
+def tell(outcomes: Iterable[MaintenanceResult], *, json: bool) -> None:
+    """Print what became of each log, in JSON or words, one line each.
+
+    Exit code 0: every log was treated, or had nothing to gain; 1: at least one was left as it was
+    for a reason that its line gives.
+    """
+    failed = False
+    with Output() as output:
+        for outcome in outcomes:
+            failed = failed or outcome.error is not None
+            output.line(json_line(outcome.as_dict()) if json else _words(outcome))
+    if failed:
+        click.get_current_context().exit(1)
+
+
+def refuse_output(options: SessionOptions) -> None:
+    if options.output is not None:
+        raise UsageError("the logs are changed where they are: leave --output out")
+
+
+def _words(outcome: MaintenanceResult) -> str:
+    if outcome.error is not None:
+        return f"{outcome.log}: left as it was: {outcome.error}"
+    if not outcome.changed:
+        return f"{outcome.log}: {counted(outcome.records_before, 'record')}, nothing to gain"
+    return (
+        f"{outcome.log}: {counted(outcome.records_before, 'record')} read, "
+        f"{outcome.records_after} kept; {outcome.bytes_before} bytes read, "
+        f"{outcome.bytes_after} kept"
+    )
