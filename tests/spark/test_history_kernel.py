@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.cli.live_bytes import _WorkqAccount
+from journeyman.cli.verify import _WorkqAccount
 from journeyman.columnar.workq import attempts as at
 from journeyman.folds import Anomaly, workq
 from journeyman.formats.timed_frame import Instant

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.cli import follow as follow_module
+from journeyman.cli import dump as follow_module
 from journeyman.cli.errors import warn
 from journeyman.folds.kestrel import Reader
 from journeyman.formats import kestrel, workq, ztick

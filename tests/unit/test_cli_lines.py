@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from journeyman.cli import lines
-from journeyman.cli.lines import snippet
+from journeyman.cli import reading
 from journeyman.cli.output import counted, json_line
+from journeyman.cli.reading import snippet
 from journeyman.formats.framing import Entry
 from journeyman.formats.kestrel import ItemPut, UnknownCommand
 from journeyman.formats.ztick import (
@@ -38,12 +38,12 @@ RULES = [
 
 @pytest.mark.parametrize(("runner", "words"), RULES)
 def test_ztick_rules_are_words_in_text(runner, words):
-    assert lines.ztick_text(RuleSet("r", "p.", runner)) == f"RULE SET r p. {words}"
+    assert reading.ztick_text(RuleSet("r", "p.", runner)) == f"RULE SET r p. {words}"
 
 
 @pytest.mark.parametrize(("runner", "words"), RULES)
 def test_ztick_rules_are_objects_in_json(runner, words):
-    row = json.loads(lines.ztick_json(RuleSet("r", "p.", runner)))
+    row = json.loads(reading.ztick_json(RuleSet("r", "p.", runner)))
 
     assert list(row) == ["type", "identifier", "pattern", "runner"]
     assert row["runner"].pop("type") == words.split()[0]
@@ -57,19 +57,19 @@ def test_ztick_rules_are_objects_in_json(runner, words):
 def test_ztick_jobs_show_their_status(status):
     record = JobSet("j", -5, status)
 
-    assert lines.ztick_text(record) == f"SET j -5 {status.name.lower()}"
-    assert json.loads(lines.ztick_json(record))["status"] == status.name.lower()
+    assert reading.ztick_text(record) == f"SET j -5 {status.name.lower()}"
+    assert json.loads(reading.ztick_json(record))["status"] == status.name.lower()
 
 
 def test_ztick_removals_say_of_what():
-    assert lines.ztick_text(JobRemoved("x")) == "REMOVE x"
-    assert lines.ztick_text(RuleRemoved("x")) == "REMOVERULE x"
-    assert lines.ztick_json(JobRemoved("x")) == '{"type":"remove","identifier":"x"}'
-    assert lines.ztick_json(RuleRemoved("x")) == '{"type":"remove_rule","identifier":"x"}'
+    assert reading.ztick_text(JobRemoved("x")) == "REMOVE x"
+    assert reading.ztick_text(RuleRemoved("x")) == "REMOVERULE x"
+    assert reading.ztick_json(JobRemoved("x")) == '{"type":"remove","identifier":"x"}'
+    assert reading.ztick_json(RuleRemoved("x")) == '{"type":"remove_rule","identifier":"x"}'
 
 
 def test_ztick_json_escapes_as_the_original_does():
-    line = lines.ztick_json(JobRemoved('"\\/\n\r\t\b\f\x00\x1f\x7fé€😀'))
+    line = reading.ztick_json(JobRemoved('"\\/\n\r\t\b\f\x00\x1f\x7fé€😀'))
 
     assert line == (
         '{"type":"remove","identifier":"\\"\\\\/\\n\\r\\t\\u0008\\u000c\\u0000\\u001f\x7fé€😀"}'
@@ -88,7 +88,7 @@ def test_json_lines_stay_valid_when_a_name_is_no_text():
 def test_workq_text_says_when_a_job_is_due_only_if_it_is_scheduled():
     entry = Entry(8, 80, added(1))
 
-    line = lines.workq_text("000000001.log", entry)
+    line = reading.workq_text("000000001.log", entry)
 
     assert line.startswith("000000001.log:8 2027-01-15T08:00:00Z add 00000000-0001-4000-8000-")
     assert line.endswith(' created=2027-01-15T08:00:00Z "payload"')
@@ -96,8 +96,8 @@ def test_workq_text_says_when_a_job_is_due_only_if_it_is_scheduled():
 
 
 def test_kestrel_text_says_expiry_and_errors_only_if_there_are_any():
-    plain = lines.kestrel_text(ItemPut(1, 0, None, 0, b"x"))
-    rich = lines.kestrel_text(ItemPut(2, 1000, 61_000, 3, b"x"))
+    plain = reading.kestrel_text(ItemPut(1, 0, None, 0, b"x"))
+    rich = reading.kestrel_text(ItemPut(2, 1000, 61_000, 3, b"x"))
 
     assert plain == 'PUT 1 @ 1970-01-01T00:00:00Z "x"'
     assert rich == 'PUT 2 @ 1970-01-01T00:00:01Z expires=1970-01-01T00:01:01Z errors=3 "x"'
@@ -106,8 +106,8 @@ def test_kestrel_text_says_expiry_and_errors_only_if_there_are_any():
 def test_unknown_kestrel_commands_show_their_code():
     record = UnknownCommand(0xF3, b"\4\0\0\0" + bytes(8), b"\xff" * 4)
 
-    assert lines.kestrel_text(record) == "UNKNOWN command 15, 4 bytes of data"
-    assert lines.kestrel_fields(record) == {
+    assert reading.kestrel_text(record) == "UNKNOWN command 15, 4 bytes of data"
+    assert reading.kestrel_fields(record) == {
         "command": "UNKNOWN",
         "code": 15,
         "data_size": 4,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from journeyman.cli.lines import iso
 from journeyman.cli.output import MOMENT
+from journeyman.cli.reading import iso
 from journeyman.clock import SystemClock
 from journeyman.moments import parse_moment
 

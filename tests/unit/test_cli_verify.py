@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.cli.live_bytes import IdRuns
+from journeyman.cli.verify import IdRuns
 from journeyman.formats import kestrel, workq, ztick
 from tests.support.cli_commands import (
     NOW_NS,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from journeyman.cli.lines import ztick_json, ztick_text
+from journeyman.cli.reading import ztick_json, ztick_text
 from journeyman.formats.ztick import CODEC, FanOutRunner, RuleSet
 from journeyman.protocols.ztick.grammar import read_runner, runner_words
 from journeyman.runners.contract import RunRequest, RunResult

@@ -1,13 +1,13 @@
-"""``journeyman config --show``: the settings in effect, and where each comes from; ``token``.
-
-The answer is a configuration file: it can be read back with ``-c``. The same command is the way
-to check a file before a server is started with it: what ``serve`` would refuse is said in one line,
-exit code 2.
-
-The options by which a command takes the server's settings.
+"""``journeyman config`` and ``token``; the options by which a command takes the server's settings.
 
     -c FILE               a configuration file, TOML
     --set SECTION.KEY=V   one setting, over file and environment; as often as needed
+
+``config --show`` prints the settings in effect, and where each comes from, as a configuration file:
+it can be read back with ``-c``. The same command checks a file before a server is started with it:
+what ``serve`` would refuse is said in one line, exit code 2.
+
+``token new`` prints a section for the auth file, with a new random secret.
 """
 
 from __future__ import annotations
@@ -85,10 +85,6 @@ def config(path: str | None, settings: tuple[str, ...], show: bool, sample: bool
         with Output() as output:
             for line in written(configuration).splitlines():
                 output.line(line)
-
-
-# ----------------------------------------
-# ``journeyman token new``: a section for the auth file, with a new random secret.
 
 
 @click.group()

@@ -22,7 +22,13 @@ from journeyman.cli.output import (
     progress,
     quiet_option,
 )
-from journeyman.cli.synthetic import Plan, SyntheticBytes
+from journeyman.cli.synthetic import (
+    Plan,
+    SyntheticBytes,
+    kestrel_pieces,
+    workq_pieces,
+    ztick_pieces,
+)
 from journeyman.disk import AppendFile, Disk, RealDisk
 from journeyman.errors import UsageError
 from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK
@@ -178,15 +184,9 @@ def _check_queue(dialect: str, queue: str) -> None:
 
 def _pieces(dialect: str, path: str, plan: Plan) -> Iterator[SyntheticBytes]:
     if dialect == ZTICK:
-        from journeyman.cli.synthetic import ztick_pieces
-
         return ztick_pieces(posixpath.basename(path), plan)
     if dialect == WORKQ:
-        from journeyman.cli.synthetic import workq_pieces
-
         return workq_pieces(plan)
-    from journeyman.cli.synthetic import kestrel_pieces
-
     return kestrel_pieces(plan)
 
 

@@ -1,14 +1,4 @@
-"""Reading the entries of a log for dump: by the one rule for damaged logs, or asked for more.
-
-    all       the records that a server would load: journeyman.logs.damage says how reading goes on
-              after damage
-    salvage   also what stands alone between damages, or in a torn tail, and looks like a record
-    seals     the seals of the log too, as the records that they are for other programs
-
-Entries are made one at a time, so the size of a log does not matter. Every stretch that was passed
-over is a warning on stderr; of a ztick log in the words of ``ztick dump`` where that says the same.
-
-All files of a log, mapped at one moment: what dump and verify read.
+"""A log read for people: its files mapped at one moment, its entries, and each as a line of output.
 
 A log may be in use. A mapped file stays readable when it is renamed, rewritten or removed, so the
 only moment that matters is the one in which the files are mapped: then none of them may change
@@ -19,32 +9,62 @@ its name.
     kestrel   meanwhile, or was missing, everything is mapped again
 
 Nothing is written: a lock that is not there is not made, and one that may not be opened is done
-without.
+without. Entries are read by the one rule for damaged logs (journeyman.logs.damage), or more:
+
+    all       the records that a server would load
+    salvage   also what stands alone between damages, or in a torn tail, and looks like a record
+    seals     the seals of the log too, as the records that they are for other programs
+
+They are made one at a time, so the size of a log does not matter. Every stretch that was passed
+over is a warning on stderr; of a ztick log in the words of ``ztick dump`` where that says the same.
+
+    ztick     the text and the JSON that ``ztick dump`` prints, byte for byte; nothing is quoted
+              SET <id> <ns> <status>                      {"type":"set","identifier",...}
+              RULE SET <id> <pattern> <runner> <args>     {"type":"rule_set",...,"runner":{...}}
+    workq     000000001.log:8 2026-11-15T19:00:51.050695748Z add 0000000a-... ttr=1000 ... "ping"
+              {"segment":"000000001.log","offset":8,"length":88,"logged_ns":...,"cmd":"add",...}
+    kestrel   jobs.9:4 PUT 100 @ 2011-11-16T00:05:03.734Z "100"
+              {"file":"jobs.9","offset":4,"length":28,"command":"PUT",...,"data_b64":"MTAw"}
+    ledger    000000001.ledger:8 2026-11-17T05:00:00Z queue-paused {"queue":"mail"}
+              {"segment":"000000001.ledger","offset":8,...,"payload":{"v":1,...}}
+
+JSON holds everything that a record holds: bytes as hex or base64, times as numbers. Text shortens
+long data.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json as json_module
 import posixpath
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from journeyman.cli.errors import warn
-from journeyman.cli.output import Advance
+from journeyman.cli.output import Advance, json_line
 from journeyman.disk import ReadFile, RealDisk
 from journeyman.errors import LogError
+from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Buffer, Entry
-from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log, LogFile
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.ztick.codec import runner_word
+from journeyman.logs.catalog import KESTREL, LEDGER, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.detection import relist
 from journeyman.logs.ledger.times import FileTimes
 from journeyman.logs.sealing import is_in_flight, read_file
 from journeyman.logs.segments import READ_LOCK
-from journeyman.units import NS_PER_MS
+from journeyman.units import NS_PER_MS, NS_PER_S
 
 _TRIES = 20
 _LOCK_TIMEOUT_S = 5.0
+
+SHOWN_BYTES = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,3 +227,262 @@ def _recorded_ns(file: LogFile, record: Any) -> int:
     if file.dialect == KESTREL:
         return int(record.add_time_ms) * NS_PER_MS if hasattr(record, "add_time_ms") else 0
     return int(record.logged.unix_ns)
+
+
+def snippet(data: bytes) -> str:
+    """``"ping"``, or the beginning and the size of something long. JSON holds bytes whole."""
+    shown = repr(data[:SHOWN_BYTES])[2:-1].replace('"', '\\"')
+    rest = len(data) - SHOWN_BYTES
+    return f'"{shown}"' if rest <= 0 else f'"{shown}"... ({len(data)} bytes)'
+
+
+_WORDS: dict[type, str] = {
+    ztick.JobSet: "set",
+    ztick.RuleSet: "rule_set",
+    ztick.JobRemoved: "remove",
+    ztick.RuleRemoved: "remove_rule",
+    kestrel.ItemPut: "PUT",
+    kestrel.ReadHead: "READ_HEAD",
+    kestrel.ReadDone: "READ_DONE",
+    kestrel.UnknownCommand: "UNKNOWN",
+    workq.UnknownCommand: "unknown",
+    ledger.NewerRecord: "unknown",
+}
+_COMMANDS = {int(command): command.word for command in workq.Command}
+
+
+def kind_of(record: Any) -> str:
+    word = _WORDS.get(type(record))
+    if word is not None:
+        return word
+    return _COMMANDS[record.command] if hasattr(record, "command") else ledger.kind_of(record).name
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso(unix_ns: int) -> str:
+    """ISO 8601 in UTC, with 0, 3, 6 or 9 digits as the moment needs; beyond 9999 the number."""
+    seconds, rest_ns = divmod(unix_ns, NS_PER_S)
+    try:
+        text = (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")
+    except OverflowError:
+        return f"{unix_ns}ns"
+    fraction = f"{rest_ns:09d}"
+    while fraction.endswith("000"):
+        fraction = fraction[:-3]
+    return f"{text.rjust(19, '0')}{'.' if fraction else ''}{fraction}Z"
+
+
+def line_maker(file: LogFile, *, json: bool) -> Callable[[Entry[Any]], str]:
+    """What turns the entries of this file into lines."""
+    name = file.name
+    if file.dialect == ZTICK:
+        ztick_line = ztick_json if json else ztick_text
+        return lambda entry: ztick_line(entry.record)
+    if file.dialect == WORKQ:
+        if json:
+            return lambda entry: json_line(workq_fields(name, entry))
+        return lambda entry: workq_text(name, entry)
+    if file.dialect == LEDGER:
+        if json:
+            return lambda entry: json_line(
+                {"segment": name, "offset": entry.offset, "length": entry.length}
+                | ledger_fields(entry.record)
+            )
+        return lambda entry: f"{name}:{entry.offset} {ledger_text(entry.record)}"
+    if json:
+        return lambda entry: json_line(_place(name, entry) | kestrel_fields(entry.record))
+    return lambda entry: f"{name}:{entry.offset} {kestrel_text(entry.record)}"
+
+
+def _place(name: str, entry: Entry[Any]) -> dict[str, Any]:
+    return {"file": name, "offset": entry.offset, "length": entry.length}
+
+
+_MUST_ESCAPE = re.compile(r'[\x00-\x1f"\\]')
+_SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def ztick_text(record: ztick.Record) -> str:
+    """The line of ``dump --format ztick_text``."""
+    if isinstance(record, ztick.JobSet):
+        return f"SET {record.identifier} {record.execution_ns} {record.status.word}"
+    if isinstance(record, ztick.JobRemoved):
+        return f"REMOVE {record.identifier}"
+    if isinstance(record, ztick.RuleRemoved):
+        return f"REMOVERULE {record.identifier}"
+    from journeyman.protocols.ztick.grammar import runner_words  # three parsers, for rules alone
+
+    words = " ".join(runner_words(record.runner))
+    return f"RULE SET {record.identifier} {record.pattern} {words}"
+
+
+def ztick_json(record: ztick.Record) -> str:
+    """The line of ``dump --format json``."""
+    identifier = _quoted(record.identifier)
+    if isinstance(record, ztick.JobSet):
+        return (
+            f'{{"type":"set","identifier":{identifier},'
+            f'"execution":{record.execution_ns},"status":"{record.status.word}"}}'
+        )
+    if isinstance(record, ztick.JobRemoved):
+        return f'{{"type":"remove","identifier":{identifier}}}'
+    if isinstance(record, ztick.RuleRemoved):
+        return f'{{"type":"remove_rule","identifier":{identifier}}}'
+    assert isinstance(record, ztick.RuleSet)
+    pattern = _quoted(record.pattern)
+    runner = _object(record.runner)
+    return f'{{"type":"rule_set","identifier":{identifier},"pattern":{pattern},"runner":{runner}}}'
+
+
+def _object(runner: ztick.Runner) -> str:
+    named: list[tuple[str, str | tuple[str, ...]]] = [("type", runner_word(runner))]
+    named += [(each.name, getattr(runner, each.name)) for each in dataclasses.fields(runner)]
+    pairs = (
+        f'"{name}":{_quoted(value) if isinstance(value, str) else _array(value)}'
+        for name, value in named
+    )
+    return "{" + ",".join(pairs) + "}"
+
+
+def _array(values: tuple[str, ...]) -> str:
+    return "[" + ",".join(map(_quoted, values)) + "]"
+
+
+def _quoted(value: str) -> str:
+    return '"' + _MUST_ESCAPE.sub(_escaped, value) + '"'
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match.group()
+    return _SHORT_ESCAPES.get(char) or f"\\u{ord(char):04x}"
+
+
+def workq_fields(segment: str, entry: Entry[workq.Record]) -> dict[str, Any]:
+    """The JSON object of one record, keys in the order they are documented."""
+    record = entry.record
+    row: dict[str, Any] = {
+        "segment": segment,
+        "offset": entry.offset,
+        "length": entry.length,
+        "logged_ns": record.logged.unix_ns,
+    }
+    if isinstance(record, workq.JobAdded):
+        return row | added_fields(record)
+    if isinstance(record, workq.UnknownCommand):
+        known = {"cmd": "unknown", "code": record.command, "id": uuid_text(record.job_id)}
+        return row | known | {"body_hex": record.body.hex()}
+    row["cmd"] = record.command.word
+    row["id"] = uuid_text(record.job_id)
+    if isinstance(record, workq.JobFinished):
+        row["result_hex"] = record.result.hex()
+    if record.hidden:
+        row["hidden"] = True
+    return row
+
+
+def added_fields(record: workq.JobAdded) -> dict[str, Any]:
+    """What an add or schedule says about its job."""
+    return {
+        "cmd": record.command.word,
+        "id": uuid_text(record.job_id),
+        "name": record.name,
+        "ttr": record.ttr_ms,
+        "ttl": record.ttl_ms,
+        "priority": record.priority,
+        "max_attempts": record.max_attempts,
+        "max_fails": record.max_fails,
+        "payload_hex": record.payload.hex(),
+        "time_ns": _ns(record.time),
+        "created_ns": record.created.unix_ns,
+    }
+
+
+def workq_text(segment: str, entry: Entry[workq.Record]) -> str:
+    """One line for a person."""
+    record = entry.record
+    place = f"{segment}:{entry.offset} {iso(record.logged.unix_ns)}"
+    if isinstance(record, workq.UnknownCommand):
+        job_id = uuid_text(record.job_id)
+        return f"{place} unknown command {record.command} {job_id} {snippet(record.body)}"
+    head = f"{place} {record.command.word} {uuid_text(record.job_id)}"
+    if isinstance(record, workq.JobAdded):
+        return f"{head} {added_words(record)}"
+    if isinstance(record, workq.JobFinished):
+        head = f"{head} {snippet(record.result)}"
+    return f"{head} hidden" if record.hidden else head
+
+
+def added_words(record: workq.JobAdded) -> str:
+    """What an add or schedule says about its job, for a person."""
+    due = f" time={iso(record.time.unix_ns)}" if record.time is not None else ""
+    return (
+        f"{record.name} ttr={record.ttr_ms} ttl={record.ttl_ms} priority={record.priority} "
+        f"max-attempts={record.max_attempts} max-fails={record.max_fails}{due} "
+        f"created={iso(record.created.unix_ns)} {snippet(record.payload)}"
+    )
+
+
+def uuid_text(raw: bytes) -> str:
+    """16 bytes as people write a UUID; the class of that name takes five times as long."""
+    digits = raw.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _ns(instant: Instant | None) -> int | None:
+    return None if instant is None else instant.unix_ns
+
+
+def kestrel_fields(record: kestrel.Record) -> dict[str, Any]:
+    """What the record says, wherever it stands."""
+    if isinstance(record, kestrel.ItemPut):
+        return {
+            "command": "PUT",
+            "item_id": record.item_id,
+            "add_time_ms": record.add_time_ms,
+            "expire_time_ms": record.expire_time_ms,
+            "error_count": record.error_count,
+            "data_size": len(record.data),
+            "data_b64": b64encode(record.data).decode("ascii"),
+        }
+    if isinstance(record, kestrel.ReadHead):
+        return {"command": "READ_HEAD", "id": record.item_id}
+    if isinstance(record, kestrel.ReadDone):
+        return {"command": "READ_DONE", "ids": list(record.item_ids)}
+    code = record.command_byte >> 4
+    return {"command": "UNKNOWN", "code": code, "data_size": len(record.data)}
+
+
+def kestrel_text(record: kestrel.Record) -> str:
+    """What the record says, for a person."""
+    if isinstance(record, kestrel.ItemPut):
+        expires = ""
+        if record.expire_time_ms is not None:
+            expires = f" expires={iso(record.expire_time_ms * NS_PER_MS)}"
+        errors = f" errors={record.error_count}" if record.error_count else ""
+        added = iso(record.add_time_ms * NS_PER_MS)
+        return f"PUT {record.item_id} @ {added}{expires}{errors} {snippet(record.data)}"
+    if isinstance(record, kestrel.ReadHead):
+        return f"READ_HEAD {record.item_id}"
+    if isinstance(record, kestrel.ReadDone):
+        return " ".join(["READ_DONE", *map(str, record.item_ids)])
+    return f"UNKNOWN command {record.command_byte >> 4}, {len(record.data)} bytes of data"
+
+
+def ledger_fields(record: ledger.Record) -> dict[str, Any]:
+    """What the record says, wherever it stands."""
+    return {"logged_ns": record.logged.unix_ns, "payload": _payload(record)}
+
+
+def ledger_text(record: ledger.Record) -> str:
+    """What the record says, for a person."""
+    members = _payload(record)
+    version, kind = members.pop("v"), members.pop("kind")
+    newer = f" (version {version}, unknown)" if isinstance(record, ledger.NewerRecord) else ""
+    return f"{iso(record.logged.unix_ns)} {kind}{newer} {json_line(members)}"
+
+
+def _payload(record: ledger.Record) -> dict[str, Any]:
+    members: dict[str, Any] = json_module.loads(ledger.encode_payload(record))
+    return members

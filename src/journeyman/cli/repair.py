@@ -146,8 +146,6 @@ def repair(
 
 
 def _take_back(disk: Disk, clock: Clock, logs: list[Log], path: str, *, json: bool) -> None:
-    from journeyman.cli.repair import take_back
-
     if len(logs) != 1:
         raise UsageError("--take-back is about one log: name its queue with --queue")
     (log,) = logs

@@ -330,7 +330,6 @@ def _uuid4(random: Random) -> bytes:
 _TTR_VARINT = _varint(_TTR_MS)
 _TTL_VARINTS = {ttl_ms: _varint(ttl_ms) for ttl_ms in (_SHORT_TTL_MS, _TTL_MS)}
 
-
 _PATTERNS = ("backup.", "report.", "notify.", "deploy.", "billing.", "cleanup.")
 _PLAN_WITHIN_NS = 365 * DAY_S * NS_PER_S
 _STATUS_CHANGES = 0.5  # of the records that meet a job which is already there

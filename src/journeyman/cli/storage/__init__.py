@@ -16,10 +16,8 @@ from __future__ import annotations
 import click
 
 from journeyman.cli.config import load_settings, settings_options
-from journeyman.cli.storage.adopting import adopt
-from journeyman.cli.storage.checking import check, list_, rebuild
-from journeyman.cli.storage.exporting import export
-from journeyman.cli.storage.importing import import_
+from journeyman.cli.storage.checking import check, export, list_, rebuild
+from journeyman.cli.storage.importing import adopt, import_
 from journeyman.config import StorageSettings
 from journeyman.errors import UsageError
 
