@@ -203,8 +203,12 @@ def test_a_server_says_how_it_is(ask):
 
 def test_a_server_that_is_not_there_is_one_line_and_a_code():
     missing = run("status", "--server", NOWHERE)
-    assert missing.exit_code == 1
-    assert missing.stdout.count("unreachable: cannot connect to 127.0.0.1:1") == 3
+    assert_one_line_error(missing, 1, "cannot connect to 127.0.0.1:1: connection refused; is")
+    assert "--server" in missing.stderr
+    as_json = run("status", "--json", "--server", NOWHERE)
+    assert as_json.exit_code == 1
+    found = json.loads(as_json.stdout)
+    assert [value.partition(":")[0] for value in found.values()] == ["unreachable"] * 3
     assert run("ping", "--server", NOWHERE).exit_code == 1
     assert_one_line_error(run("queues", "ls", "--server", NOWHERE), 1, "cannot connect")
     assert_one_line_error(run("queues", "ls", "--server", "http://x"), 1, "must be journeyman://")

@@ -43,9 +43,9 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Any:
     )
     shared = SimpleNamespace(is_short_of_files=lambda: False)
     around: Any = SimpleNamespace(
-        loop=loop, messages=SimpleNamespace(warn=lambda _: None), max_connections=3, shared=shared
+        loop=loop, messages=SimpleNamespace(warn=lambda _: None), shared=shared
     )
-    connections = server._Connections(around, 30.0)
+    connections = server._Connections(around, 3, 30.0)
     connections.make = Connection
     return SimpleNamespace(open=connections, now=now, connections=connections)
 

@@ -14,6 +14,7 @@ import uvloop
 from journeyman.config import Address
 from journeyman.servers.http import port, server
 from journeyman.servers.http.port import HttpPort
+from journeyman.servers.preflight import HTTP_CONNECTIONS
 
 ANSWER = b"answered"
 ANYWHERE = Address("127.0.0.1", 0)
@@ -28,16 +29,17 @@ class Answering(asyncio.Protocol):
 class World:
     """A port whose application is built when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_connections: int = 10) -> None:
         self.asked = asyncio.Event()
         self.built: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.said: list[str] = []
         self.refusals: list[OSError] = []
         self.closed = 0
+        self.told_max_connections = 0
         around: Any = SimpleNamespace(
             loop=asyncio.get_running_loop(),
             messages=SimpleNamespace(error=self._say, warn=self._say),
-            max_connections=10,
+            max_connections=max_connections,
             access=SimpleNamespace(tls=None),
         )
         self.port = HttpPort(around, self._build)
@@ -45,7 +47,8 @@ class World:
     def _say(self, what: str, **_: Any) -> None:
         self.said.append(what)
 
-    async def _build(self) -> Any:
+    async def _build(self, max_connections: int) -> Any:
+        self.told_max_connections = max_connections
         self.asked.set()
         if self.refusals:
             raise self.refusals.pop()
@@ -91,6 +94,19 @@ def test_clients_are_answered_when_what_answers_them_is_there(run):
         assert world.closed == 1
         with pytest.raises(ConnectionError):
             await fetch(address)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("of_other_ports", [10, 10_000])
+def test_what_serves_has_the_limit_of_the_port(run, of_other_ports):
+    async def scenario() -> None:
+        world = World(of_other_ports)
+        world.built.set_result(None)
+        assert await fetch(await world.port.open(ANYWHERE, handshake_timeout_s=5)) == ANSWER
+        await world.port.close()
+        assert world.told_max_connections == world.port.max_connections
+        assert world.port.max_connections == min(of_other_ports, HTTP_CONNECTIONS)
 
     run(scenario)
 
@@ -197,7 +213,15 @@ def test_nothing_runs_while_the_assets_of_the_console_are_read(monkeypatch):
         around: Any = SimpleNamespace(loop=asyncio.get_running_loop())
         nothing: Any = None
         with pytest.raises(OSError, match="Input/output error"):
-            await server.build_http(around, nothing, nothing, ANYWHERE, timeout_s=1, body_bytes=1)
+            await server.build_http(
+                around,
+                nothing,
+                nothing,
+                ANYWHERE,
+                max_connections=1,
+                timeout_s=1,
+                body_bytes=1,
+            )
         assert begun == ["assets"]
         assert asyncio.all_tasks() == {asyncio.current_task()}
 

@@ -34,7 +34,7 @@ from journeyman.client import (
     Schedule,
     WorkQueue,
 )
-from journeyman.client.service import ServerUrl, parse_url, tls_context
+from journeyman.client.service import URL_VARIABLE, ServerUrl, parse_url, tls_context
 from journeyman.errors import JourneymanError
 from journeyman.units import NS_PER_S
 
@@ -64,13 +64,17 @@ STARTS_S = 3.0
 @server_options
 def status(server: str | None, as_json: bool) -> int:
     """Show what the server has and does, service by service."""
-    found = facts(server)
-    is_there = any("unreachable" not in str(value) for value in found.values())
+    found, errors = facts(server)
+    is_there = len(errors) < len(_SUMMARIES)
     if not is_there and stands_by(server):
         found = dict.fromkeys(_SUMMARIES, STANDBY)
         is_there = True
     if as_json:
         show([found], True)
+    elif not is_there:
+        said = str(errors[0])
+        joint = " Name" if said.endswith("?") else "; name"
+        raise JourneymanError(f"{said}{joint} another server with --server URL or ${URL_VARIABLE}")
     else:
         show([_summary(name, found) for name in _SUMMARIES], False)
     return 0 if is_there else 1
@@ -154,9 +158,10 @@ def _up_since(of: dict[str, Any]) -> str:
     return f"{started:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def facts(server: str | None) -> dict[str, Any]:
+def facts(server: str | None) -> tuple[dict[str, Any], list[ClientError]]:
     """What each service says about itself; why not, if it does not answer."""
     found: dict[str, Any] = {}
+    errors: list[ClientError] = []
     for name, read in {
         "work_queue": _work_queue,
         "schedule": _schedule,
@@ -166,7 +171,8 @@ def facts(server: str | None) -> dict[str, Any]:
             found |= {f"{name}.{key}": value for key, value in read(server)}
         except ClientError as error:
             found[name] = f"unreachable: {error}"
-    return found
+            errors.append(error)
+    return found, errors
 
 
 def all_queues(client: WorkQueue) -> list[QueueInfo]:

@@ -30,7 +30,10 @@ RETRY_S = 1.0
 class HttpPort:
     """``close`` lets requests under way end first."""
 
-    def __init__(self, around: ZtickContext, build: Callable[[], Awaitable[HttpServing]]) -> None:
+    def __init__(
+        self, around: ZtickContext, build: Callable[[int], Awaitable[HttpServing]]
+    ) -> None:
+        """``build`` is given ``max_connections``."""
         self._around = around
         self._build = build
         self.loop, self.messages = around.loop, around.messages
@@ -85,7 +88,7 @@ class HttpPort:
         """Files that are all in use become free again; until then clients wait."""
         while True:
             try:
-                return await self._build()
+                return await self._build(self.max_connections)
             except OSError as error:
                 if not is_out_of_files(error):
                     raise

@@ -55,7 +55,6 @@ from journeyman.servers.http.routes import (
 from journeyman.servers.http.sending import HttpSender
 from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
-from journeyman.servers.preflight import HTTP_CONNECTIONS
 from journeyman.servers.telemetry.metrics import BOUNDS_MS, Family, Histogram, of_queues
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.session import ZtickContext
@@ -88,6 +87,7 @@ async def build_http(
     backend: HttpBackend,
     address: Address,
     *,
+    max_connections: int,
     timeout_s: float,
     body_bytes: int,
     allowed_hosts: tuple[str, ...] = (),
@@ -98,7 +98,7 @@ async def build_http(
     sessions = Sessions(backend.clock, is_secure=around.access.tls is not None)
     gate = _Gate(around, CrossSite(address, allowed_hosts), sessions)
     app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
-    connections = _Connections(around, timeout_s)
+    connections = _Connections(around, max_connections, timeout_s)
     app.middlewares.insert(0, connections.note)
     api = Api(around.writer, backend.schedule.runs.latest)
 
@@ -321,13 +321,13 @@ class _Gate:
 class _Connections:
     """Makes the protocol of each connection, counts them, and closes those that only wait."""
 
-    def __init__(self, around: ZtickContext, timeout_s: float) -> None:
+    def __init__(self, around: ZtickContext, max_connections: int, timeout_s: float) -> None:
         self._around = around
         self._timeout_s = timeout_s
         self._since: dict[Any, float] = {}  # protocol -> since when it has had no request
         self._senders: dict[Any, HttpSender] = {}
         self._asked: set[Any] = set()  # those that had a request: without a transport they are gone
-        self._max_connections = min(HTTP_CONNECTIONS, around.max_connections)
+        self._max_connections = max_connections
         self.make: Callable[[], Any]
         self._timer: asyncio.TimerHandle | None = None  # while there are connections
 

@@ -187,7 +187,7 @@ class ZtickServer(Service):
             return
         context, started_ns = self._context, self._clock.monotonic_ns()
 
-        async def build() -> HttpServing:
+        async def build(max_connections: int) -> HttpServing:
             # In a thread: the other ports answer while these modules are read.
             await self._loop.run_in_executor(None, import_module, "journeyman.servers.http.server")
             from journeyman.servers.http.server import build_http
@@ -212,6 +212,7 @@ class ZtickServer(Service):
                 self.figures,
                 backend,
                 http.listen,
+                max_connections=max_connections,
                 timeout_s=limits.http_timeout_ms / 1000,
                 body_bytes=limits.http_body_bytes,
                 allowed_hosts=self._settings.access.allowed_hosts,
