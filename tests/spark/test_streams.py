@@ -6,6 +6,7 @@ What Spark itself adds (its checkpoint, Parquet, kill -9) is in test_streams_kil
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +264,70 @@ def test_a_replaced_log_is_read_anew_if_that_was_asked_for_and_says_what_was_los
     (lost,) = [row["_damage"] for row in rows if row["kind"] == "damage"]
     assert "another program replaced the log" in lost
     assert query.poll() == []
+
+
+def copied(directory: Path) -> None:
+    """All files as they would be on another disk: the same names and bytes, no hard links."""
+    aside = directory.with_name("aside")
+    shutil.copytree(directory, aside)  # before the others go, so that no inode is used again
+    shutil.rmtree(directory)
+    aside.rename(directory)
+
+
+def test_a_stream_goes_on_when_a_schedule_is_moved_to_another_disk(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    with open_ztick(data / "logfile") as log:
+        query = Query("ztick", data / "logfile")
+        set_jobs(log, 1, 2)
+        assert keys(query.poll()) == job_names(1, 2)
+        set_jobs(log, 3)  # not read before it moves
+    copied(data)
+    assert keys(query.poll()) == job_names(3)
+    with open_ztick(data / "logfile") as log:
+        set_jobs(log, 4)
+        assert keys(query.poll()) == job_names(4)
+        log.compact()
+        set_jobs(log, 5)
+        assert keys(query.poll()) == job_names(5)
+
+
+def test_a_stream_goes_on_when_queues_are_moved_to_another_disk(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    with open_workq(data, segment_bytes=200) as log:
+        query = Query("workq", data)
+        log.append([added(number) for number in range(1, 4)])
+        assert len(query.poll()) == 3
+        for number in range(4, 8):  # several segments that were not read
+            log.append([added(number)])
+    copied(data)
+    assert len(query.poll()) == 4
+    assert query.poll() == []
+
+
+def test_a_stream_goes_on_when_logs_are_fetched_again_and_again(tmp_path):
+    """As rsync does it: each changed file is written anew and renamed into place."""
+    there, here = tmp_path / "there", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+
+    def fetch() -> None:
+        for path in there.glob("*.log"):
+            copy = here / path.name
+            if not copy.exists() or copy.read_bytes() != path.read_bytes():
+                copy.with_suffix(".new").write_bytes(path.read_bytes())
+                copy.with_suffix(".new").rename(copy)
+
+    with open_workq(there, segment_bytes=300) as log:
+        fetch()
+        query = Query("workq", here, onLostHistory="continue")
+        for number in range(1, 20):
+            log.append([added(number)])
+            fetch()
+            (row,) = query.poll()
+            assert row["kind"] == "add"
+    assert len(held_links(here)) <= 2  # what this batch and the last one read
 
 
 @pytest.mark.parametrize("has_read_all", [True, False])

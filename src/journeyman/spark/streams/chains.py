@@ -19,6 +19,8 @@ What can be wrong is told apart:
                      which file took the place of the known one, and from where on it is new
     replaced         by anybody else: lost history too
     changed          a file that was read in part was cut or written over: always an error
+    copied           all its bytes and maybe more, under the same name but another inode: the server
+                     was moved to another disk, or logs are fetched from it; the chain goes on
 
 ztick: is the active file the next one? If the known file is still there as ``.to_compress``, yes.
 If it is gone, it was folded, and only its link is left. The log removes a file right behind the
@@ -40,7 +42,7 @@ read to the end of what links have kept of it.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -151,6 +153,36 @@ def is_same(file: FilePlace, seen: FileSeen) -> bool:
     return False
 
 
+def _where_copied(place: LogPlace, seen: LogSeen) -> LogPlace:
+    """The chain with the inodes that its files have now, where they were copied.
+
+    A server that moves to another disk, and a program that fetches logs from other machines, keep
+    bytes and names, but no inodes.
+    """
+    inodes = {None, *(file.inode for file in seen.files)}
+    by_path = {file.path: file for file in seen.files}
+    files = []
+    for file in place.files:
+        names = (file.path, file.path + ".to_compress")
+        found = [by_path[name] for name in names if name in by_path]
+        copy = next((each for each in found if _is_copy(file, each)), None)
+        is_there = file.inode in inodes or file.finished
+        if copy is None or is_there or replacement_of(file.path, file.inode or 0) is not None:
+            files.append(file)
+        else:
+            files.append(replace(file, inode=copy.inode, held=False))
+    return replace(place, files=tuple(files))
+
+
+def _is_copy(file: FilePlace, seen: FileSeen) -> bool:
+    """Whether all that was read, and all that the link on the file has, begins this one too."""
+    if not file.held or file.inode is None or _mark(seen.path, file.end) != file.mark:
+        return False
+    link = held_path(file.path, file.inode)
+    kept = filesystem_of(link).find(link)
+    return kept is None or _mark(link, kept.size) == _mark(seen.path, kept.size)
+
+
 def held_file(file: FilePlace) -> HeldFile | None:
     """What the link on a file says; None if there is none, or it is no longer that file."""
     if not file.held or file.inode is None:
@@ -208,7 +240,7 @@ class ChainKeeper:
 
     def extended(self, place: LogPlace, seen: LogSeen) -> LogPlace:
         """The chain with what has come since. Raises LogError for what is lost or replaced."""
-        place = replace(place, files=place.still_needed())
+        place = _where_copied(replace(place, files=place.still_needed()), seen)
         newest = place.newest
         if newest is None:
             fresh = replace(place, queue=seen.queue, partitions=seen.partitions)
@@ -451,6 +483,7 @@ class Watch:
     forgiving: bool = False
     hold_files: bool = True
     _needed: set[tuple[str, int]] = field(default_factory=set)  # (directory, inode)
+    _copies: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)  # new: old
     _registered_at: StreamOffset | None = None
     _registered_ns: int = 0
 
@@ -493,6 +526,7 @@ class Watch:
         """A batch is done for good: let go of all files that nothing behind ``end`` needs."""
         done = {each for place in end.logs.values() for each in _places(place)}
         self._needed -= done
+        self._needed -= {self._copies.pop(each) for each in done & self._copies.keys()}
         self.needs(end.without_finished())
         holds = Holds(end.stream, self.hold_files)
         for directory in {directory for directory, _ in done}:
@@ -504,15 +538,24 @@ class Watch:
     ) -> LogPlace:
         for _ in range(_MAX_LOOKS):
             place = keeper.extended(known, seen)
-            fresh = {file.segment for file in place.files} - {f.segment for f in known.files}
+            before = {file.segment: file.inode for file in known.files}
+            fresh = {f.segment for f in place.files if before.get(f.segment, -1) != f.inode}
             if not fresh:
                 return place
+            self._note_copies(place, before)
             place = self._held(holds, place, fresh)
             again = looked_again(keeper.dialect, seen)
             if identities(again) == identities(seen):
                 return place
             seen = again
         raise LogError(seen.name, "its files change faster than they can be looked at")
+
+    def _note_copies(self, place: LogPlace, before: Mapping[int, int | None]) -> None:
+        for file in place.files:
+            old = before.get(file.segment)
+            if old is not None and file.inode is not None and file.inode != old:
+                directory = posixpath.dirname(file.path)
+                self._copies[directory, file.inode] = directory, old
 
     def _held(self, holds: Holds, place: LogPlace, fresh: set[int]) -> LogPlace:
         """The chain with links on its new files, where links can be made."""
