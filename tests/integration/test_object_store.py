@@ -1,4 +1,4 @@
-"""Logs, backups and copies of lakes in an object store: an S3 server on loopback."""
+"""Logs and backups in an object store: an S3 server on loopback."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
-from deltalake import DeltaTable
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
@@ -19,16 +17,12 @@ from journeyman.backup import open_vault
 from journeyman.cli.backup import _Follow
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
-from journeyman.errors import UsageError
 from journeyman.folds import workq as workq_fold
 from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import workq, ztick
 from journeyman.formats.framing import Codec, iter_entries
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.spark.lake.small_files import stage_rows
-from journeyman.spark.lake.storage import change_lake, open_lake
 from tests.support.cli_commands import assert_one_line_error, run
-from tests.support.snippets import snippets_of
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "logs"
@@ -156,25 +150,3 @@ def test_a_bucket_that_is_not_there_is_an_error_in_one_line(tmp_path):
     filled(tmp_path / "data", "a")
     missing = run("backup", "s3://no-such-bucket/journeyman", "--data", tmp_path / "data")
     assert_one_line_error(missing, 1)
-
-
-def test_tables_of_a_lake_are_copied_to_a_bucket(bucket, store, tmp_path):
-    """The lines of docs/lake.md."""
-    job = {"key": "j", "log": "l", "dialect": "workq", "life": 1, "attempts": 7}
-    with change_lake(str(tmp_path / "lake"), "delta") as lake:
-        staged = [
-            stage_rows(lake, "silver/jobs", [job], "a"),
-            stage_rows(lake, "silver/attempts", [job | {"attempt": 7}], "a"),
-        ]
-        lake.commit(staged, {})
-    page = (ROOT / "docs" / "lake.md").read_text()
-    (program,) = (each.text for each in snippets_of(page) if each.title == "publish.py")
-    exec(program.replace("s3://bucket", bucket).replace('f"/lake', f'f"{tmp_path}/lake'), {})
-    there = f"{bucket}/lake/silver/attempts"
-    found = ds.dataset(there, partitioning="hive", exclude_invalid_files=True).to_table()
-    assert found["attempt"].to_pylist() == [7]
-    options = {**KEYS, "AWS_ENDPOINT_URL": store, "AWS_ALLOW_HTTP": "true"}
-    copied = DeltaTable(f"{bucket}/lake/silver/jobs", storage_options=options)
-    assert copied.to_pyarrow_table()["attempts"].to_pylist() == [7]
-    with pytest.raises(UsageError, match="ingest into a directory and copy its tables there"):
-        open_lake(f"{bucket}/lake")

@@ -12,7 +12,8 @@ import pytest
 from journeyman.columnar.tables import read_table
 from journeyman.servers.http.past import child, moments
 from journeyman.spark.files import filesystem_of
-from journeyman.spark.lake import storage
+from journeyman.spark.lake import places
+from journeyman.spark.lake.storage import open_lake
 from tests.support.cli_commands import GOLDEN, run
 
 SOURCES = {
@@ -99,13 +100,13 @@ def test_noise_is_never_a_surprise(dialect, tmp_path):
         lambda path: filesystem_of(path).read_at(path, 0, 10),
         lambda path: moments.read_from(path, 0),
         lambda path: child._tail(path, 10),
-        lambda path: storage._load(path.removesuffix(storage._STATE)),
+        lambda path: open_lake(path.removesuffix(places._STATE)),
     ],
     ids=["columnar", "spark", "past", "end of a log", "lake"],
 )
 def test_a_device_in_place_of_a_file_is_refused_before_it_is_read(tmp_path: Path, read: Any):
     """A pipe would never end; this one is at its end at once, so that the test always does."""
-    path = tmp_path / storage._STATE
+    path = tmp_path / places._STATE
     path.parent.mkdir()
     path.symlink_to("/dev/null")
     with pytest.raises(OSError, match="not a regular file"):

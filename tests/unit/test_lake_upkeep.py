@@ -13,8 +13,9 @@ from journeyman.formats.timed_frame import Instant
 from journeyman.spark.lake import small_files
 from journeyman.spark.lake.bronze import LakeSource, store_new
 from journeyman.spark.lake.layout import TABLES
+from journeyman.spark.lake.names import days_of
 from journeyman.spark.lake.small_files import stage_rows
-from journeyman.spark.lake.storage import Lake, change_lake, days_of, open_lake
+from journeyman.spark.lake.storage import Lake, change_lake, open_lake
 from journeyman.spark.lake.upkeep import forget
 from journeyman.spark.report import ENOUGH, Week, compare_weeks
 from tests.support.cli_commands import run

@@ -13,11 +13,11 @@ from __future__ import annotations
 import os
 import posixpath
 from importlib import import_module
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from journeyman.columnar.delta import open_delta
 from journeyman.disk import RealDisk, open_regular
 from journeyman.errors import LogError, UsageError
 from journeyman.formats.framing import Stop
@@ -30,9 +30,11 @@ _GOOD_ENDS = (Stop.EOF, Stop.TORN, Stop.ZERO_BYTE)
 
 def read_table(path: str, *, payloads: bool = False) -> pa.Table:
     """Everything at ``path``. ``payloads`` also reads payloads, results and data of a log."""
-    if os.path.isdir(posixpath.join(path, "_delta_log")):
-        deltalake: Any = import_module("deltalake")
-        table: pa.Table = deltalake.DeltaTable(path).to_pyarrow_table()
+    if "://" in path or os.path.isdir(posixpath.join(path, "_delta_log")):
+        opened = open_delta(path)
+        if opened is None:
+            raise UsageError(f"there is no Delta table at {path}: only these are read at a URI")
+        table: pa.Table = opened.to_pyarrow_table()
         return table
     if os.path.isdir(path) and any(name.startswith(_PARTITIONS) for name in os.listdir(path)):
         return ds.dataset(path, format="parquet", partitioning="hive").to_table()

@@ -170,6 +170,15 @@ class Remote:
             file.write(piece)
         file.close()
 
+    def sizes_below(self, directory: str) -> dict[str, int]:
+        """Bytes of every file in a directory and those in it, by path; none if it is not there."""
+        found = self._list(directory, allow_not_found=True, recursive=True)
+        return {each.path: each.size for each in found if not each.is_dir}
+
+    def arrow(self, path: str) -> tuple[Any, str]:
+        """Filesystem and path as the functions of pyarrow take them."""
+        return self._filesystem, self._inner(path)
+
     def remove(self, path: str) -> None:
         self._filesystem.delete_file(self._inner(path))
 
@@ -177,10 +186,12 @@ class Remote:
         with suppress(FileNotFoundError):
             self._filesystem.delete_dir(self._inner(path))
 
-    def _list(self, path: str, *, allow_not_found: bool) -> list[FoundFile]:
+    def _list(
+        self, path: str, *, allow_not_found: bool, recursive: bool = False
+    ) -> list[FoundFile]:
         from pyarrow.fs import FileSelector
 
-        selector = FileSelector(self._inner(path), allow_not_found=allow_not_found)
+        selector = FileSelector(self._inner(path), allow_not_found, recursive)
         infos = self._filesystem.get_file_info(selector)
         found = [each for info in infos if (each := self._found(info)) is not None]
         return sorted(found, key=lambda each: each.path)
@@ -211,7 +222,17 @@ _LOCAL = _Local()
 
 def filesystem_of(path: str) -> Filesystem:
     """The filesystem that this absolute path is on."""
-    return _LOCAL if _SCHEME.match(path) is None else remote_of(path)
+    return remote_of(path) if is_uri(path) else _LOCAL
+
+
+def is_uri(path: str) -> bool:
+    """Whether an absolute path is of a filesystem that is not local."""
+    return _SCHEME.match(path) is not None
+
+
+def arrow_path(path: str) -> tuple[Any, str]:
+    """The filesystem of an absolute path, None for a local one, and what pyarrow calls it there."""
+    return remote_of(path).arrow(path) if is_uri(path) else (None, path)
 
 
 def remote_of(uri: str) -> Remote:
@@ -230,7 +251,7 @@ def _remote(root: str) -> Remote:
 
     # With a name behind it, since not every filesystem takes its bare root.
     try:
-        filesystem, inner = fs.FileSystem.from_uri(root + "/_")
+        filesystem, inner = _from_uri(fs.FileSystem, root)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
         try:
             core: Any = import_module("fsspec.core")  # installed by those who need it
@@ -240,6 +261,15 @@ def _remote(root: str) -> Remote:
         handler: Any = fs.FSSpecHandler  # its stub calls it abstract
         filesystem = fs.PyFileSystem(handler(other))
     return Remote(filesystem, root, inner.removesuffix("/_") if inner != "_" else None)
+
+
+def _from_uri(known: Any, root: str) -> tuple[Any, str]:
+    if root.startswith("s3://"):
+        with suppress(ValueError):  # an option of newer versions: a small file is one request
+            filesystem, inner = known.from_uri(root + "/_?allow_delayed_open=true")
+            return filesystem, inner
+    filesystem, inner = known.from_uri(root + "/_")
+    return filesystem, inner
 
 
 def absolute(path: str) -> str:

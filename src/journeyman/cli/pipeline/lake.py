@@ -30,7 +30,9 @@ ACTIONS = ("tables", "forget", "retain", "optimize")
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
-@click.option("--lake", metavar="DIR", required=True, help="Where the lake is; made if missing.")
+@click.option(
+    "--lake", metavar="DIR|URI", required=True, help="Where the lake is; made if missing."
+)
 @click.option(
     "--host", metavar="NAME", help="Whose logs they are. [default: `host=` in a path, this machine]"
 )
@@ -38,7 +40,7 @@ ACTIONS = ("tables", "forget", "retain", "optimize")
     "--format",
     "format_",
     type=click.Choice(["parquet", "delta"]),
-    help="How a new lake stores tables. [default: parquet]",
+    help="How a new lake stores tables. [default: parquet; delta at a URI]",
 )
 @click.option("--payloads", is_flag=True, help="Also store payloads, results and data.")
 @click.option(
@@ -112,7 +114,7 @@ def _tell(lake: str, done: Ingested) -> None:
 @click.command()
 @click.argument("action", type=click.Choice(ACTIONS))
 @click.argument("arguments", nargs=-1)
-@click.option("--lake", metavar="DIR", required=True, help="Where the lake is.")
+@click.option("--lake", metavar="DIR|URI", required=True, help="Where the lake is.")
 @session_options
 def lake(action: str, arguments: tuple[str, ...], lake: str, options: SessionOptions) -> None:
     """Look after a lake.

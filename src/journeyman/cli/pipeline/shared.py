@@ -73,7 +73,7 @@ pipeline_dialect_option = click.option(
     help="What kind of logs they are, instead of detecting it.",
 )
 lake_option = click.option(
-    "--lake", metavar="DIR", help="Read this lake instead of logs; see `pipeline ingest`."
+    "--lake", metavar="DIR|URI", help="Read this lake instead of logs; see `pipeline ingest`."
 )
 
 

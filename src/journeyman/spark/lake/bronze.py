@@ -42,15 +42,10 @@ from journeyman.spark.files import absolute, find_logs
 from journeyman.spark.lake.columns import AnyColumn, hash_column
 from journeyman.spark.lake.folding import PLANNED_COLUMNS, ZtickPlans
 from journeyman.spark.lake.layout import HASH, TABLES, moment_of
+from journeyman.spark.lake.names import partition_values, staged_path
 from journeyman.spark.lake.parts import parts_of, read_part
-from journeyman.spark.lake.storage import (
-    STATE_VERSION,
-    Lake,
-    Staged,
-    new_file,
-    partition_values,
-    staged_path,
-)
+from journeyman.spark.lake.state import STATE_VERSION, Staged
+from journeyman.spark.lake.storage import Lake, new_file
 from journeyman.spark.lake.work import tasks_of
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
 from journeyman.spark.source.options import WORKQ, ZTICK, SourceOptions, arrow_schema
@@ -342,7 +337,7 @@ class BronzeWriter:
         whole = stamped.select(schema.names).cast(schema).unify_dictionaries()
         if table not in self._files:
             name = posixpath.join(self._place, f"{secrets.token_hex(8)}.parquet")
-            file = new_file(staged_path(self._directory, name), whole, _words(whole))
+            file = new_file(staged_path(self._directory, table, name), whole, _words(whole))
             self._files[table] = name, file
         size = PLANS_GROUP_ROWS if table == PLANS_TABLE else whole.num_rows
         self._files[table][1].write_table(whole, size)

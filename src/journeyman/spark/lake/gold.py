@@ -53,10 +53,12 @@ from journeyman.spark.lake.columns import (
 )
 from journeyman.spark.lake.folding import FAILURES
 from journeyman.spark.lake.layout import COUNTS, DAY_NS, HOUR_NS, PERCENTILES, TABLES
+from journeyman.spark.lake.names import days_of, partition_values
 from journeyman.spark.lake.parts import Part, dealt, parts_on, read_part
 from journeyman.spark.lake.silver import KEYED, RUNS, SilverChange, by_group
-from journeyman.spark.lake.storage import Lake, StagedFiles, days_of, partition_values
-from journeyman.spark.lake.work import HANDS, Groups, Packet, spread, tasks_of
+from journeyman.spark.lake.state import StagedFiles
+from journeyman.spark.lake.storage import Lake
+from journeyman.spark.lake.work import HANDS, Groups, Packet, at_once, spread, tasks_of
 from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_S
 
@@ -98,8 +100,10 @@ def stage_gold(spark: SparkSession, lake: Lake, change: SilverChange) -> list[St
     parts = [
         part
         for table, moments in MOMENTS.items()
-        for path in change.paths_after(lake, table)
-        for part in parts_on(table, path, moments, wanted)
+        for found in at_once(
+            partial(parts_on, table, moments, wanted), change.paths_after(lake, table)
+        )
+        for part in found
     ]
     rows = sum(part.rows for part in parts)
     session = None if rows <= SMALL_ROWS else spark

@@ -7,13 +7,12 @@ PartitionWriter  rows of any tables, each to the file of its date and host
 
 from __future__ import annotations
 
-import os
 import posixpath
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from journeyman.columnar.kernels.key_table import Hashes
+from journeyman.spark.files import arrow_path
 from journeyman.spark.lake.columns import (
     Bools,
     Ints,
@@ -31,8 +31,11 @@ from journeyman.spark.lake.columns import (
     taken,
     text_of,
 )
+from journeyman.spark.lake.footers import footer
 from journeyman.spark.lake.layout import DAY_NS, HASH, TABLES
-from journeyman.spark.lake.storage import name_of, new_file, partition_values, staged_path
+from journeyman.spark.lake.names import name_of, partition_values, staged_path
+from journeyman.spark.lake.storage import Lake, new_file
+from journeyman.spark.lake.work import at_once
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
 
 _MOST_WAITING_ROWS: Final = 250_000
@@ -71,6 +74,14 @@ def parts_of(table: str, path: str, *, of_keys: bool = False) -> list[Part]:
         known = None if place is None else _range(group.column(place).statistics)
         parts.append(Part(table, path, at, group.num_rows, of_keys, *(known or ())))
     return parts
+
+
+def parts_in(lake: Lake, table: str, files: Iterable[str], *, of_keys: bool = False) -> list[Part]:
+    """The parts of these files of a table."""
+    base = lake.table_path(table)
+    paths = [posixpath.join(base, name) for name in files]
+    found = at_once(lambda path: parts_of(table, path, of_keys=of_keys), paths)
+    return list(chain.from_iterable(found))
 
 
 _LEFT_OUT_BY: Final = {
@@ -171,18 +182,19 @@ def _read(part: Part, columns: Sequence[str]) -> pa.Table:
     chunks = map(group.column, range(known.num_columns))
     coded = {c.path_in_schema for c in chunks if c.has_dictionary_page and _is_text(c)}
     words = [name for name in names if name in coded]
-    with pq.ParquetFile(part.path, metadata=known, read_dictionary=words) as file:
+    filesystem, path = arrow_path(part.path)
+    with pq.ParquetFile(
+        path,
+        metadata=known,
+        read_dictionary=words,
+        pre_buffer=filesystem is not None,  # neighbouring columns in one request
+        filesystem=filesystem,
+    ) as file:
         return file.read_row_group(part.group, names, use_threads=False)
 
 
 def _is_text(chunk: pq.ColumnChunkMetaData) -> bool:
     return bool(chunk.physical_type == "BYTE_ARRAY")
-
-
-@lru_cache(maxsize=1024)
-def footer(path: str) -> pq.FileMetaData:
-    """What stands at the end of a file; files of a lake never change."""
-    return pq.read_metadata(path)
 
 
 def with_place(rows: pa.Table, part: Part) -> pa.Table:
@@ -199,7 +211,7 @@ def with_place(rows: pa.Table, part: Part) -> pa.Table:
 class PartitionWriter:
     """Rows of tables that are partitioned by date and host, into files below ``directory``.
 
-        directory/silver/jobs/rows/date=2026-11-17/host=a/....parquet
+        directory/rows/silver;jobs;date=2026-11-17;host=a;....parquet
 
     A file for each partition that got rows; ``finish`` says which.
     """
@@ -224,8 +236,7 @@ class PartitionWriter:
     def finish(self) -> list[tuple[str, str]]:
         """Tables, and names of files below their directories."""
         self._write_all()
-        for _, writer in self._files.values():
-            writer.close()
+        at_once(lambda file: file[1].close(), self._files.values())
         return [(table, name) for (table, _), (name, _) in self._files.items()]
 
     def _write_all(self) -> None:
@@ -241,8 +252,7 @@ class PartitionWriter:
 
     def _open(self, table: str, place: str, rows: pa.Table) -> tuple[str, pq.ParquetWriter]:
         name = posixpath.join(place, f"{secrets.token_hex(8)}.parquet")
-        path = staged_path(posixpath.join(self._directory, table), name)
-        os.makedirs(posixpath.dirname(path), exist_ok=True)
+        path = staged_path(self._directory, table, name)
         words = self._words.get(table) or repeating_columns(rows)
         self._words[table] = words
         return name, new_file(path, rows, words)
@@ -265,7 +275,7 @@ def by_place(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         yield f"date={day}/host={host}", ordered.slice(begin, end - begin)
 
 
-def parts_on(table: str, path: str, moments: Sequence[str], days: Ints) -> list[Part]:
+def parts_on(table: str, moments: Sequence[str], days: Ints, path: str) -> list[Part]:
     """Row groups of a file in which one of these moments may lie on one of these days, sorted."""
     found = footer(path)
     places = [at for at in range(found.num_columns) if found.schema.column(at).path in moments]

@@ -11,7 +11,6 @@ of Spark fold buckets of keys; of a little, this process does.
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,6 +42,7 @@ from journeyman.spark.lake.columns import (
 )
 from journeyman.spark.lake.folding import COLUMNS, KEYS, MOMENTS
 from journeyman.spark.lake.layout import BETWEEN, BRONZE_DIALECTS, DAY_NS, TABLES
+from journeyman.spark.lake.names import staged_path
 from journeyman.spark.lake.parts import (
     NO_ID,
     Part,
@@ -53,11 +53,13 @@ from journeyman.spark.lake.parts import (
     dealt,
     has_values,
     hashes_in,
+    parts_in,
     parts_of,
     read_part,
     with_place,
 )
-from journeyman.spark.lake.storage import Lake, Staged, StagedFiles, staged_path
+from journeyman.spark.lake.state import Staged, StagedFiles
+from journeyman.spark.lake.storage import Lake
 from journeyman.spark.lake.work import HANDS, Groups, Packet, spread, tasks_of
 from journeyman.spark.source.options import DAMAGE, DAMAGE_KIND, arrow_schema
 
@@ -103,7 +105,7 @@ class SilverChange:
         base = lake.table_path(table)
         paths = [posixpath.join(base, name) for name in lake.files(table) if name not in gone]
         if staged := self.staged.get(table):
-            paths += [staged_path(staged.directory, name) for name in staged.files]
+            paths += [staged_path(staged.directory, table, name) for name in staged.files]
         return paths
 
 
@@ -118,13 +120,13 @@ def change_silver(
     keys: Sequence[str] = (),
 ) -> SilverChange:
     """What these files of bronze, and these keys, change in silver. New items are counted."""
-    parts = [part for table in COLUMNS for part in _parts(lake, table, fresh.get(table, ()))]
+    parts = [part for table in COLUMNS for part in parts_in(lake, table, fresh.get(table, ()))]
     dialects = frozenset(_DIALECT[part.table] for part in parts if part.table in _DIALECT)
     if keys:
         dialects = frozenset(_DIALECT.values())
     touched = Touched(key_hashes(pa.array(keys, pa.string())))
     older = _older(lake, fresh, dialects)
-    known = _parts(lake, ITEMS, lake.files(ITEMS) if fresh.get("bronze/kestrel") else ())
+    known = parts_in(lake, ITEMS, lake.files(ITEMS) if fresh.get("bronze/kestrel") else ())
     jobs = [part for part in parts if part.table == _JOBS]
     others = [part for part in parts if part.table != _JOBS]
     session, hands = _hands(spark, sum(part.rows for part in parts) // _SCANNED)
@@ -162,15 +164,6 @@ def _hands(spark: SparkSession, rows: int) -> tuple[SparkSession | None, int]:
     if rows <= SMALL_ROWS:
         return None, HANDS
     return spark, max(tasks_of(spark), rows // _TASK_ROWS)
-
-
-def _parts(lake: Lake, table: str, files: Iterable[str], *, of_keys: bool = False) -> list[Part]:
-    base = lake.table_path(table)
-    return [
-        part
-        for name in files
-        for part in parts_of(table, posixpath.join(base, name), of_keys=of_keys)
-    ]
 
 
 class Touched:
@@ -270,9 +263,9 @@ def _older(lake: Lake, fresh: Mapping[str, Sequence[str]], dialects: frozenset[s
     for table, dialect in _DIALECT.items():
         if dialect in dialects:
             names = sorted(set(lake.files(table)) - set(fresh.get(table, ())))
-            found += _parts(lake, table, names, of_keys=True)
+            found += parts_in(lake, table, names, of_keys=True)
     for table in KEYED if dialects else ():
-        found += _parts(lake, table, lake.files(table), of_keys=True)
+        found += parts_in(lake, table, lake.files(table), of_keys=True)
     return found
 
 
@@ -515,7 +508,7 @@ def _applied(lake: Lake, directory: str, packets: Sequence[Packet]) -> SilverCha
     for table, name in writer.finish():
         files.setdefault(table, []).append(name)
     for table, names in files.items():
-        change.staged[table] = lake.staged(table, posixpath.join(directory, table), names)
+        change.staged[table] = lake.staged(table, directory, names)
     return change
 
 
@@ -530,9 +523,8 @@ def _rewrite(
     places = {place for place, _ in by_place(rows)}
     base = lake.table_path(table)
     replaced = set(gone)
-    for name in lake.files(table):
-        is_small = os.path.getsize(posixpath.join(base, name)) < _SMALL_FILE_BYTES
-        if is_small and posixpath.dirname(name) in places:
+    for name, size in lake.sizes(table).items() if places else ():
+        if size < _SMALL_FILE_BYTES and posixpath.dirname(name) in places:
             replaced.add(name)
     writer.add(table, rows)
     names = TABLES[table].inner_schema.names
@@ -547,7 +539,7 @@ def _rewrite(
 
 def stage_runs(lake: Lake, fresh: Mapping[str, Sequence[str]], change: SilverChange) -> None:
     """Rows that fresh lines of runs add to the table of runs."""
-    parts = _parts(lake, "bronze/runs", fresh.get("bronze/runs", ()))
+    parts = parts_in(lake, "bronze/runs", fresh.get("bronze/runs", ()))
     found = [
         folding.runs_of(folding.run_lines(named_logs(rows, part.host)))
         for part in parts
@@ -560,7 +552,7 @@ def stage_runs(lake: Lake, fresh: Mapping[str, Sequence[str]], change: SilverCha
         writer = PartitionWriter(directory)
         change.replaced[RUNS] = _rewrite(lake, RUNS, rows, {}, writer)
         files = [name for _, name in writer.finish()]
-        change.staged[RUNS] = lake.staged(RUNS, posixpath.join(directory, RUNS), files)
+        change.staged[RUNS] = lake.staged(RUNS, directory, files)
 
 
 def stage_damage(lake: Lake) -> list[StagedFiles]:

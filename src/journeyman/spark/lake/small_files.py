@@ -37,7 +37,9 @@ from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, decode_run, hist
 from journeyman.spark.files import absolute, filesystem_of, find_logs
 from journeyman.spark.lake.bronze import LakeSource, stream_name
 from journeyman.spark.lake.layout import BETWEEN, TABLES, moment_of
-from journeyman.spark.lake.storage import Lake, Staged, partition_values
+from journeyman.spark.lake.names import partition_values
+from journeyman.spark.lake.state import Staged
+from journeyman.spark.lake.storage import Lake, dataset_of
 from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, ZTICK, SourceOptions, arrow_schema
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -214,11 +216,12 @@ def _items_from(
     lake: Lake, host: str, log: str, first: int
 ) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
     """Ids, sizes and times of the items of a queue from an id on, some at a time."""
-    base, files = lake.table_path("silver/items"), lake.files("silver/items")
-    mine = (name for name in files if partition_values(name)["host"] == host)
-    paths = [posixpath.join(base, name) for name in mine]
+    table = "silver/items"
+    mine = [name for name in lake.files(table) if partition_values(name)["host"] == host]
+    if not mine:
+        return
     names = ["item_id", "data_size", "put_ns"]
-    found = ds.dataset(paths, arrow_schema(TABLES["silver/items"].inner_schema))
+    found = dataset_of(lake.table_path(table), table, mine)
     is_wanted = (ds.field("log") == log) & (ds.field("item_id") >= first)
     for batch in found.to_batches(columns=names, filter=is_wanted):
         if batch.num_rows:

@@ -1,39 +1,26 @@
-"""The files of a lake: a commit changes any number of tables, all at once or not at all.
+"""A lake that is open: its files are listed, read and staged, and a commit changes any number of
+tables, all at once or not at all.
 
-    stage     new files, complete and synced, in _lake/staging
-    commit    one journal (logs.publication) renames these into their tables, removes files that
-              they stand for, and replaces _lake/state.json
-
-    kill -9 before the journal is written    the old lake; what is staged is litter
-    kill -9 after it                         the new lake: the next to open it finishes this
+    stage     new files, complete and durable, which do not count yet
+    commit    these, the files that they stand for, and the state, in one step: see ``places``
 
 The state says what the files hold: up to where every log and every file of runs was read, and which
 files of bronze silver does not know yet. Since it changes in the same commit as they do, nothing is
 stored twice and nothing is passed over.
 
 A Delta lake has the same files, and a transaction log in each table (package deltalake, no Java).
-Its commit is made once the files are in place, and carries the number of the lake's commit, so that
-finishing it twice is harmless. Files that Delta no longer names stay until ``upkeep.vacuum``.
-
-One process changes a lake at a time (_lake/lock). Paths are local, or a mounted file system.
+Files that Delta no longer names stay until ``vacuum``.
 """
 
 from __future__ import annotations
 
-import calendar
-import json
-import os
 import posixpath
-import shutil
-import uuid
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from functools import partial, reduce
-from itertools import count
-from typing import Any, Final
-from urllib.parse import unquote
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,69 +28,43 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from journeyman.clock import SystemClock
-from journeyman.disk import RealDisk, open_regular
-from journeyman.errors import JourneymanError, LogLocked, UsageError
-from journeyman.logs.publication import Publication, finish, journal_path, publish, write_whole
-from journeyman.spark.files import absolute
-from journeyman.spark.lake.layout import HASH, TABLES, LakeTable
+from journeyman.errors import UsageError
+from journeyman.spark.files import arrow_path, is_uri
+from journeyman.spark.lake.delta import files_of
+from journeyman.spark.lake.layout import HASH, TABLES
+from journeyman.spark.lake.names import staged_path
+from journeyman.spark.lake.places import Place, Saved, place_of
+from journeyman.spark.lake.state import Change, LakeState, Staged
+from journeyman.spark.lake.work import tasks_of
 from journeyman.spark.source.options import DAMAGE, arrow_schema
-from journeyman.units import NS_PER_MS
-
-STATE_VERSION: Final = 3
-_OLDER_VERSION: Final = 2  # without plans; see bronze.add_plans
-_OWN: Final = "_lake"
-_STAGING: Final = f"{_OWN}/staging"
-_STATE: Final = f"{_OWN}/state.json"
-_DELTA: Final = f"{_OWN}/delta.json"  # a commit that Delta's logs do not have yet
-_APP: Final = "journeyman"
-_ROWS: Final = "rows"
-_SLASH: Final = ";"  # no host has it in its name
-_SYNCS_AT_ONCE: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class LakeState:
-    """What the files of a lake hold."""
-
-    commit: int = 0
-    format: str = "parquet"
-    version: int = STATE_VERSION
-    offsets: Mapping[str, Any] = field(default_factory=dict)  # logs -> up to where they are read
-    runs: Mapping[str, int] = field(default_factory=dict)  # file of runs -> bytes read
-    fresh: Mapping[str, Sequence[str]] = field(default_factory=dict)  # table -> files not in silver
-    readers: Mapping[str, str] = field(default_factory=dict)  # stream -> what its files looked like
-    dropped: Mapping[str, str] = field(default_factory=dict)  # table -> days before this one went
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """Files that will belong to a table: their paths below ``directory``, partitions included."""
-
-    table: str
-    directory: str
-    files: tuple[str, ...]
-
-
-# What is staged for a table, and the files it stands for.
-StagedFiles = tuple[Staged, list[str]]
 
 
 class Lake:
     """A lake that is open. ``state`` is that of the last commit."""
 
-    def __init__(self, path: str, state: LakeState) -> None:
-        self.path = path
-        self.state = state
+    def __init__(self, place: Place, saved: Saved) -> None:
+        self.path = place.path
+        self.state, self._last = saved
+        self._place = place
+        self._listed: dict[str, list[str]] = {}  # of Delta's tables, as of this commit
 
     def table_path(self, table: str) -> str:
         return posixpath.join(self.path, table)
 
     def files(self, table: str) -> list[str]:
         """The files of a table, below its directory, in order."""
-        if self.state.format == "delta":
-            return _delta_files(self.table_path(table))
-        return sorted(_parquet_files(self.table_path(table)))
+        if self.state.format != "delta":
+            return sorted(self._place.sizes(table))
+        if table not in self._listed:
+            self._listed[table] = files_of(self.path, table, self._last)
+        return list(self._listed[table])
+
+    def sizes(self, table: str) -> dict[str, int]:
+        """The files of a table and their bytes."""
+        found = self._place.sizes(table)
+        if self.state.format != "delta":
+            return found
+        return {name: found[name] for name in self.files(table)}
 
     def read(
         self, spark: SparkSession, table: str, files: Sequence[str] | None = None
@@ -113,6 +74,11 @@ class Lake:
         listed = self.files(table) if files is None else files
         if not listed:
             return spark.createDataFrame([], schema)
+        if is_uri(base):
+            # Not by Spark itself, which knows these schemes only with libraries of Java.
+            tasks = min(len(listed), 4 * tasks_of(spark))
+            numbers = spark.range(0, tasks, 1, tasks)
+            return numbers.mapInArrow(partial(_read_some, base, table, listed, tasks), schema)
         whole = files is None and self.state.format == "parquet"
         paths = [base] if whole else [posixpath.join(base, name) for name in listed]
         return spark.read.schema(schema).option("basePath", base).parquet(*paths)
@@ -125,9 +91,10 @@ class Lake:
         for values in rows.select(names).group_by(names).aggregate([]).to_pylist():
             mine = reduce(pc.and_, (pc.equal(rows[name], values[name]) for name in names))
             place = "/".join(f"{name}={values[name]}" for name in names)
-            files.append(posixpath.join(place, "0.parquet"))
-            path = staged_path(directory, files[-1])
-            pq.write_table(rows.filter(mine).drop_columns(names), path, compression="zstd")
+            files.append(posixpath.join(place, f"{secrets.token_hex(8)}.parquet"))
+            filesystem, path = arrow_path(staged_path(directory, table, files[-1]))
+            inner = rows.filter(mine).drop_columns(names)
+            pq.write_table(inner, path, compression="zstd", filesystem=filesystem)
         return self.staged(table, directory, files)
 
     def read_arrow(
@@ -139,12 +106,10 @@ class Lake:
         where: ds.Expression | None = None,
     ) -> pa.Table:
         """Rows of these files of a table, without Spark."""
-        base, schema = self.table_path(table), arrow_schema(TABLES[table].schema)
-        paths = [posixpath.join(base, name) for name in files]
-        if not paths:
+        if not files:
+            schema = arrow_schema(TABLES[table].schema)
             return schema.empty_table().select(columns or schema.names)
-        found = ds.dataset(paths, schema=schema, partitioning="hive", partition_base_dir=base)
-        return found.to_table(columns, filter=where)
+        return dataset_of(self.table_path(table), table, files).to_table(columns, filter=where)
 
     def commit(
         self,
@@ -162,11 +127,6 @@ class Lake:
         gone = {table: list(names) for table, names in removes.items()}
         self._commit(list(staged), gone, changes, keep_fresh=keep_fresh)
 
-    def size(self, table: str, files: Iterable[str]) -> int:
-        """Bytes of these files of a table."""
-        base = self.table_path(table)
-        return sum(os.path.getsize(posixpath.join(base, name)) for name in files)
-
     def _commit(
         self,
         staged: list[Staged],
@@ -176,78 +136,61 @@ class Lake:
         keep_fresh: bool,
     ) -> None:
         number = self.state.commit + 1
-        renames, added = self._named(staged, number)
+        named = self._place.named(staged, number)
+        added: dict[str, list[str]] = {}
+        for each in named:
+            added.setdefault(each.table, []).append(each.name)
         fresh = {t: list(names) for t, names in changes.pop("fresh", self.state.fresh).items()}
         for table, names in added.items():
             if table.startswith("bronze/") and not keep_fresh:
                 fresh[table] = [*fresh.get(table, []), *names]
         state = replace(self.state, commit=number, fresh=fresh, **changes)
-        directory = self.new_staging()
-        disk = RealDisk()
-        files = {_STATE: asdict(state)}
-        gone = [posixpath.join(t, name) for t, names in removes.items() for name in names]
-        if state.format == "delta":
-            files[_DELTA] = {"commit": number, "adds": added, "removes": removes}
-            gone = []
-        for name, content in files.items():
-            path = posixpath.join(directory, posixpath.basename(name))
-            write_whole(disk, path, [json.dumps(content).encode()])
-            renames[posixpath.relpath(path, self.path)] = name
-        publication = Publication(renames, tuple(gone))
-        sync_dirs = partial(_sync_places, self.path)
-        publish(disk, journal_path(self.path), publication, sync_dirs=sync_dirs)
-        self._finish_delta()
-        self.state = state
-        # Whatever is staged is part of this commit, or of none.
-        shutil.rmtree(posixpath.join(self.path, _STAGING), ignore_errors=True)
-
-    def _named(
-        self, staged: list[Staged], number: int
-    ) -> tuple[dict[str, str], dict[str, list[str]]]:
-        """Which staged file gets which name; and the new names of each table."""
-        renames: dict[str, str] = {}
-        added: dict[str, list[str]] = {}
-        ordinals = count()
-        for each in staged:
-            for file in each.files:
-                place = posixpath.dirname(file)
-                name = posixpath.join(place, f"{number:08d}-{next(ordinals)}.parquet")
-                os.makedirs(posixpath.join(self.table_path(each.table), place), exist_ok=True)
-                source = staged_path(each.directory, file)
-                renames[posixpath.relpath(source, self.path)] = posixpath.join(each.table, name)
-                added.setdefault(each.table, []).append(name)
-        return renames, added
+        self._place.commit(state, Change(number, added, removes), named)
+        self.state, self._last = state, None
+        self._listed.clear()
 
     def new_staging(self) -> str:
-        directory = posixpath.join(self.path, _STAGING, uuid.uuid4().hex)
-        os.makedirs(posixpath.join(directory, _ROWS))
-        return directory
+        """A directory for files of any tables; ``names.staged_path`` says where in it."""
+        return self._place.new_staging()
 
     def staged(self, table: str, directory: str, files: Iterable[str]) -> Staged:
         """These files, which were written to their ``staged_path`` in a directory."""
         names = tuple(sorted(files))
-        _sync_all([staged_path(directory, name) for name in names])
+        self._place.settle([staged_path(directory, table, name) for name in names])
         return Staged(table, directory, names)
 
-    def _finish_delta(self) -> None:
-        path = posixpath.join(self.path, _DELTA)
-        if os.path.exists(path):
-            with open(path, encoding="utf-8", opener=open_regular) as file:
-                pending = json.load(file)
-            for table in {*pending["adds"], *pending["removes"]}:
-                _commit_delta(
-                    self.table_path(table),
-                    TABLES[table],
-                    pending["adds"].get(table, []),
-                    pending["removes"].get(table, []),
-                    pending["commit"],
-                )
-            os.remove(path)
+    def vacuum(self) -> None:
+        """Remove files that a Delta lake does not name: replaced ones, and what a kill left. Its
+        older versions can be read no more."""
+        if self.state.format != "delta":
+            return
+        found = {table: {*self._place.sizes(table)} - {*self.files(table)} for table in TABLES}
+        if any(found.values()) and is_uri(self.path):
+            # Some may be staged by a process elsewhere, which from here on cannot commit them.
+            self.commit([], {})
+        for table, names in found.items():
+            self._place.remove(table, sorted(names))
 
 
-def staged_path(directory: str, name: str) -> str:
-    """Where a file is staged: of all partitions in one directory, which is quick to sync."""
-    return posixpath.join(directory, _ROWS, name.replace("/", _SLASH))
+def dataset_of(base: str, table: str, files: Sequence[str]) -> ds.Dataset:
+    """These files of a table, of which there are some, below its directory."""
+    filesystem, inner = arrow_path(base)
+    return ds.dataset(
+        [posixpath.join(inner, name) for name in files],
+        arrow_schema(TABLES[table].schema),
+        partitioning="hive",
+        partition_base_dir=inner,
+        filesystem=filesystem,
+    )
+
+
+def _read_some(
+    base: str, table: str, files: Sequence[str], tasks: int, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What a task does that reads every ``tasks``-th file."""
+    for batch in numbers:
+        for number in batch.column("id").to_pylist():
+            yield from dataset_of(base, table, files[number::tasks]).to_batches()
 
 
 def new_file(path: str, rows: pa.Table, words: Sequence[str]) -> pq.ParquetWriter:
@@ -266,7 +209,8 @@ def new_file(path: str, rows: pa.Table, words: Sequence[str]) -> pq.ParquetWrite
         "compression": {_leaf(each): _codec(each.type) for each in rows.schema},
         "write_statistics": [*ordered, *({DAMAGE} & {*rows.column_names})],
     }
-    return pq.ParquetWriter(path, rows.schema, store_schema=False, **options)
+    filesystem, inner = arrow_path(path)
+    return pq.ParquetWriter(inner, rows.schema, filesystem, store_schema=False, **options)
 
 
 def _is_whole(kind: pa.DataType) -> bool:
@@ -282,192 +226,29 @@ def _leaf(field: pa.Field[Any]) -> str:
     return f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
 
 
-def name_of(path: str) -> str:
-    """The name of a file below the directory of its table, from a path of it, staged or not."""
-    base = posixpath.basename(path)
-    return base.replace(_SLASH, "/") if _SLASH in base else "/".join(path.split("/")[-3:])
-
-
-def _sync_places(lake: str, places: Sequence[str]) -> None:
-    """Directories of partitions, and those above them in the lake, which may be new too."""
-    found: set[str] = set()
-    for each in places:
-        place = each
-        while place not in found and place != lake:
-            found.add(place)
-            place = posixpath.dirname(place)
-    _sync_all(sorted(found))
-
-
-def _sync_all(paths: Sequence[str]) -> None:
-    """Files and directories, many at a time: a disk has them together as quickly as one."""
-    with ThreadPoolExecutor(_SYNCS_AT_ONCE) as pool:
-        list(pool.map(_sync, paths))
-
-
-def _sync(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _parquet_files(directory: str) -> Iterator[str]:
-    for above, _, names in os.walk(directory):
-        inner = posixpath.relpath(above, directory)
-        if "_delta_log" not in inner:
-            yield from (
-                posixpath.normpath(posixpath.join(inner, name))
-                for name in names
-                if name.endswith(".parquet")
-            )
-
-
 @contextmanager
 def change_lake(path: str, format_: str | None = None) -> Iterator[Lake]:
     """A lake to change, made if there is none. Raises JourneymanError if another process does."""
-    path = _local_path(path)
-    disk = RealDisk()
-    disk.make_dirs(posixpath.join(path, _OWN))
-    try:
-        lock = disk.lock(posixpath.join(path, _OWN, "lock"))
-    except LogLocked as error:
-        raise JourneymanError(
-            f"{path}: another process is changing this lake; wait until it has ended"
-        ) from error
-    try:
-        finish(disk, journal_path(path), sync_dirs=partial(_sync_places, path))
-        shutil.rmtree(posixpath.join(path, _STAGING), ignore_errors=True)
-        known = _load(path)
-        if known is not None and format_ not in (None, known.format):
-            raise UsageError(f"{path} is a lake of format {known.format}, not {format_}")
-        lake = Lake(path, known or LakeState(format=format_ or "parquet"))
-        lake._finish_delta()
-        yield lake
-    finally:
-        lock.release()
+    place = place_of(path)
+    if format_ == "parquet" and is_uri(place.path):
+        raise UsageError(
+            f"{place.path} must be a Delta lake: an object store cannot rename files, so a log has "
+            "to say which of them count; leave --format out, or choose a directory"
+        )
+    with place.changing() as found:
+        saved = found or Saved(LakeState(format=format_ or place.default_format))
+        known = saved.state.format
+        if format_ not in (None, known):
+            raise UsageError(f"{place.path} is a lake of format {known}, not {format_}")
+        yield Lake(place, saved)
 
 
 def open_lake(path: str) -> Lake:
     """A lake to read. A commit that a crash interrupted is finished first."""
-    path = _local_path(path)
-    if _load(path) is None and not os.path.exists(journal_path(path)):
-        raise UsageError(f"there is no lake at {path}: make one with `journeyman pipeline ingest`")
-    if os.path.exists(journal_path(path)) or os.path.exists(posixpath.join(path, _DELTA)):
-        with change_lake(path):
-            pass
-    state = _load(path)
-    assert state is not None
-    return Lake(path, state)
-
-
-def _local_path(path: str) -> str:
-    """Commits rename files, which an object store cannot do in one step (ADR 17)."""
-    path = absolute(path)
-    if "://" in path:
+    place = place_of(path)
+    saved = place.read()
+    if saved is None:
         raise UsageError(
-            f"a lake is a local directory, or one on a mounted file system, not {path}: "
-            "ingest into a directory and copy its tables there (docs/lake.md)"
+            f"there is no lake at {place.path}: make one with `journeyman pipeline ingest`"
         )
-    return path
-
-
-def _load(path: str) -> LakeState | None:
-    try:
-        state = posixpath.join(path, _STATE)
-        with open(state, encoding="utf-8", opener=open_regular) as file:
-            found = json.load(file)
-    except FileNotFoundError:
-        return None
-    if found.get("version") not in (_OLDER_VERSION, STATE_VERSION):
-        raise UsageError(
-            f"{path} is a lake of version {found.get('version')}; "
-            f"this program reads {_OLDER_VERSION} and {STATE_VERSION}"
-        )
-    return LakeState(**found)
-
-
-# ----------------------------------------
-# Delta: the same files, and a log that says which of them count.
-
-
-def _delta() -> Any:
-    try:
-        import deltalake
-    except ModuleNotFoundError as error:
-        raise UsageError("a Delta lake needs a package: pip install 'journeyman[delta]'") from error
-    return deltalake
-
-
-def _delta_files(path: str) -> list[str]:
-    deltalake = _delta()
-    if not deltalake.DeltaTable.is_deltatable(path):
-        return []
-    uris = deltalake.DeltaTable(path).file_uris()
-    return sorted(posixpath.relpath(uri.removeprefix("file://"), path) for uri in uris)
-
-
-def _commit_delta(
-    path: str, kind: LakeTable, adds: Sequence[str], removes: Sequence[str], number: int
-) -> None:
-    deltalake = _delta()
-    arrow, partitions = arrow_schema(kind.schema), list(kind.partitions)
-    if deltalake.DeltaTable.is_deltatable(path):
-        table = deltalake.DeltaTable(path)
-        if (table.transaction_version(_APP) or 0) >= number:
-            return
-    else:
-        table = deltalake.DeltaTable.create(path, schema=arrow, partition_by=partitions)
-    transaction = deltalake.Transaction(_APP, number)
-    actions = [_add_action(deltalake, path, name) for name in adds]
-    actions += [_remove_action(deltalake, name) for name in removes]
-    table.create_write_transaction(
-        actions,
-        mode="append",
-        schema=deltalake.Schema.from_arrow(arrow),
-        partition_by=partitions,
-        commit_properties=deltalake.CommitProperties(app_transactions=[transaction]),
-    )
-
-
-def _add_action(deltalake: Any, path: str, name: str) -> Any:
-    whole = posixpath.join(path, name)
-    status = os.stat(whole)
-    stats = json.dumps({"numRecords": pq.read_metadata(whole).num_rows})
-    modified_ms = status.st_mtime_ns // NS_PER_MS
-    return deltalake.transaction.AddAction(
-        name, status.st_size, partition_values(name), modified_ms, True, stats
-    )
-
-
-def _remove_action(deltalake: Any, name: str) -> Any:
-    now_ms = SystemClock().now_ns() // NS_PER_MS
-    return deltalake.transaction.RemoveAction(name, True, now_ms)
-
-
-def vacuum(lake: Lake) -> None:
-    """Remove files that a Delta lake no longer names. Its older versions can be read no more."""
-    if lake.state.format == "delta":
-        for table in TABLES:
-            path = lake.table_path(table)
-            known = set(_delta_files(path))
-            for name in list(_parquet_files(path)):
-                if name not in known:
-                    os.remove(posixpath.join(path, name))
-
-
-def partition_values(file: str) -> dict[str, str]:
-    """date, or month, and host, as the path of a file says them."""
-    pairs = (part.partition("=") for part in posixpath.dirname(file).split("/"))
-    return {name: unquote(value) for name, _, value in pairs}
-
-
-def days_of(file: str) -> tuple[str, str]:
-    """The first and the last day that a file may have rows of."""
-    values = partition_values(file)
-    if "date" in values:
-        return values["date"], values["date"]
-    year, month = map(int, values["month"].split("-"))
-    _, last = calendar.monthrange(year, month)
-    return f"{values['month']}-01", f"{values['month']}-{last}"
+    return Lake(place, saved)

@@ -19,9 +19,11 @@ from journeyman.spark.lake.columns import pc
 from journeyman.spark.lake.folding import KEYS, RECORD_KEYS
 from journeyman.spark.lake.ingest import refresh
 from journeyman.spark.lake.layout import DAY_NS, TABLES
+from journeyman.spark.lake.names import days_of
 from journeyman.spark.lake.parts import PartitionWriter, may_hold, parts_of, read_part, with_place
 from journeyman.spark.lake.silver import RUNS
-from journeyman.spark.lake.storage import Lake, StagedFiles, days_of, vacuum
+from journeyman.spark.lake.state import StagedFiles
+from journeyman.spark.lake.storage import Lake
 from journeyman.spark.lake.work import Packet, spread
 
 _LEDGER: Final = "bronze/ledger"
@@ -41,10 +43,9 @@ def sizes(lake: Lake) -> list[TableSize]:
     """The tables that have files."""
     found = []
     for table in TABLES:
-        files = lake.files(table)
-        if files:
+        if files := lake.sizes(table):
             first, last = min(map(days_of, files))[0], max(map(days_of, files))[1]
-            found.append(TableSize(table, len(files), lake.size(table, files), first, last))
+            found.append(TableSize(table, len(files), sum(files.values()), first, last))
     return found
 
 
@@ -63,7 +64,7 @@ def forget(spark: SparkSession, lake: Lake, keys: Sequence[str]) -> int:
         lake.commit([staged for (staged, _), _ in left], removes, keep_fresh=True)
     # Of silver too, should an earlier call have been killed behind its first commit.
     refresh(spark, lake, keys)
-    vacuum(lake)
+    lake.vacuum()
     return sum(rows for (staged, _), rows in left if staged.table in (*RECORD_KEYS, _LEDGER))
 
 
@@ -112,7 +113,7 @@ def retain(lake: Lake, days: Mapping[str, int]) -> int:
             dropped[table] = max(dropped.get(table, ""), first.isoformat())
     if removes:
         lake.commit([], removes, dropped=dropped)
-        vacuum(lake)
+        lake.vacuum()
     return sum(map(len, removes.values()))
 
 
@@ -122,21 +123,22 @@ def optimize(spark: SparkSession, lake: Lake, tables: Sequence[str] = ()) -> int
     fewer = 0
     for table in tables or [name for name in TABLES if "date" in TABLES[name].partitions]:
         places: dict[str, list[str]] = {}
-        for name in lake.files(table):
+        bytes_of = lake.sizes(table)
+        for name in sorted(bytes_of):
             places.setdefault(posixpath.dirname(name), []).append(name)
         small = [names for names in places.values() if len(names) > 1]
         if small:
             directory = lake.new_staging()
-            rows = sum(lake.size(table, names) for names in small)
-            session = spark if rows > _SMALL_BYTES else None
+            size = sum(bytes_of[name] for names in small for name in names)
+            session = spark if size > _SMALL_BYTES else None
             join = partial(_join, lake.table_path(table), table, directory)
             made = [packet.what for packet in spread(session, small, join)]
-            staged = lake.staged(table, posixpath.join(directory, table), made)
+            staged = lake.staged(table, directory, made)
             gone = [name for names in small for name in names]
             lake.commit([staged], {table: gone}, keep_fresh=True)
             fewer += len(gone) - len(made)
     if fewer:
-        vacuum(lake)
+        lake.vacuum()
     return fewer
 
 

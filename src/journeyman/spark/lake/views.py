@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from journeyman.spark.history.columns import ATTEMPTS, expired_by, length
 from journeyman.spark.lake.parts import may_hold
 from journeyman.spark.lake.storage import Lake
+from journeyman.spark.lake.work import at_once
 from journeyman.spark.source.options import KESTREL
 
 
@@ -48,7 +49,9 @@ def files_between(
     least = -(2**63) if since_ns is None else since_ns
     most = 2**63 - 1 if until_ns is None else until_ns - 1
     base = lake.table_path(table)
-    return [name for name in lake.files(table) if may_hold(f"{base}/{name}", _TIMES, least, most)]
+    files = lake.files(table)
+    held = at_once(lambda name: may_hold(f"{base}/{name}", _TIMES, least, most), files)
+    return [name for name, is_held in zip(files, held, strict=True) if is_held]
 
 
 _TIMES = ("ready_ns", "started_ns", "ended_ns", "put_ns", "expires_ns")

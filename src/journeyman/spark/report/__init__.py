@@ -25,7 +25,8 @@ from journeyman.spark.audit import Audit, audit
 from journeyman.spark.findings import SERIOUS, SEVERITIES, WARNING
 from journeyman.spark.lake.columns import pc
 from journeyman.spark.lake.layout import moment_of
-from journeyman.spark.lake.storage import Lake, days_of
+from journeyman.spark.lake.names import days_of
+from journeyman.spark.lake.storage import Lake
 from journeyman.spark.report.charts import (
     shown,
 )

@@ -46,7 +46,7 @@ from journeyman.spark.lake.gold import (
     rows_together,
 )
 from journeyman.spark.lake.layout import LOG_DIALECTS
-from journeyman.spark.lake.parts import Part, dealt, parts_of
+from journeyman.spark.lake.parts import Part, dealt, parts_in
 from journeyman.spark.lake.silver import ITEMS, KEYED
 from journeyman.spark.lake.storage import Lake
 from journeyman.spark.lake.work import HANDS, Packet, spread, tasks_of
@@ -88,13 +88,7 @@ def measure_lake(
     spark: SparkSession, lake: Lake, heads: Heads, made_ns: int, as_of_ns: int | None
 ) -> tuple[list[Measured], int]:
     """Of each dialect, and the moment at which that was so: ``as_of_ns``, or else the last one."""
-    base = {table: lake.table_path(table) for table in _LOOK}
-    parts = [
-        part
-        for table, path in base.items()
-        for name in lake.files(table)
-        for part in parts_of(table, f"{path}/{name}")
-    ]
+    parts = [part for table in _LOOK for part in parts_in(lake, table, lake.files(table))]
     rows = sum(part.rows for part in parts)
     session = None if rows <= _SMALL_ROWS else spark
     hands = HANDS if session is None else max(tasks_of(spark), rows // _TASK_ROWS)

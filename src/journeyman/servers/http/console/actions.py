@@ -361,14 +361,14 @@ class KeptReport(NamedTuple):
 
 
 def lakes_of(places: Mapping[str, str]) -> list[str]:
-    """Directories of lakes on this machine that read these logs. Blocks."""
+    """Lakes that read these logs, in directories of this machine or at URIs. Blocks."""
     disk, found = RealDisk(), set()
     for place in places.values():
         directory = place if os.path.isdir(place) else os.path.dirname(place)
         with suppress(OSError):
             found |= set(names_of_holders(disk, directory))
     lakes = {who.removeprefix(_LAKE) for who in found if who.startswith(_LAKE)}
-    return sorted(lake for lake in lakes if os.path.isdir(lake))
+    return sorted(lake for lake in lakes if "://" in lake or os.path.isdir(lake))
 
 
 class Reports:

@@ -233,13 +233,16 @@ class PastLake:
 
     def lake_days(self, limit: int) -> list[Day]:
         """Of all queues and hosts together, the newest first; empty if nothing was ingested."""
-        if not os.path.isdir(self._path):
-            return []
         wanted = ["date", "dialect", *_COUNTS]
         table: Any
-        if os.path.isdir(os.path.join(self._path, "_delta_log")):  # not every file is part of it
-            deltalake: Any = import_module("deltalake")
-            table = deltalake.DeltaTable(self._path).to_pyarrow_table(columns=wanted)
+        if "://" in self._path or os.path.isdir(os.path.join(self._path, "_delta_log")):
+            delta: Any = import_module("journeyman.columnar.delta")
+            opened = delta.open_delta(self._path)  # not every file is part of it
+            if opened is None:
+                return []
+            table = opened.to_pyarrow_table(columns=wanted)
+        elif not os.path.isdir(self._path):
+            return []
         else:
             dataset: Any = import_module("pyarrow.dataset")
             found = dataset.dataset(self._path, format="parquet", partitioning="hive")

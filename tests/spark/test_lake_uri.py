@@ -1,0 +1,280 @@
+"""A lake in a bucket, beside one in a directory that was filled from the same logs: the same rows,
+whatever was killed in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from journeyman.columnar import read_table
+from journeyman.columnar.delta import storage_options
+from journeyman.errors import JourneymanError, UsageError
+from journeyman.servers.http.past.child import PastLake
+from journeyman.spark.files import remote_of
+from journeyman.spark.lake import delta, places, upkeep
+from journeyman.spark.lake.ingest import ingest
+from journeyman.spark.lake.layout import TABLES
+from journeyman.spark.lake.small_files import stage_rows
+from journeyman.spark.lake.storage import Lake, change_lake, open_lake
+from tests.support.cli_commands import assert_one_line_error, run
+from tests.support.object_store import object_store
+from tests.support.report_counts import count_workq
+from tests.support.spark.histories import busy_log
+from tests.support.spark.written_logs import put, write_kestrel, write_workq
+
+ROOT = Path(__file__).parents[2]
+BUCKET = "lakes"
+WHEN = {"_ingested_at", "found_at", "observed_at"}  # the lake looked: not the same in two lakes
+READERS = "silver/readers"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with object_store(BUCKET) as found, pytest.MonkeyPatch.context() as patch:
+        found["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+        for name, value in found.items():
+            patch.setenv(name, value)
+        yield found
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """Where there is no lake yet."""
+    return f"s3://{BUCKET}/{tmp_path.name}/lake"
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes do not meet on this machine, as if each was on its own."""
+    monkeypatch.setattr(places, "_lock_path", lambda _: None)
+
+
+class Killed(BaseException):
+    """What a kill looks like from inside."""
+
+
+def rows_of(lake: Lake, table: str) -> list[str]:
+    names = [name for name in TABLES[table].schema.names if name not in WHEN]
+    return sorted(map(repr, lake.read_arrow(table, lake.files(table), columns=names).to_pylist()))
+
+
+def assert_same_rows(uri: str, directory: str) -> None:
+    for table in TABLES:
+        assert rows_of(open_lake(uri), table) == rows_of(open_lake(directory), table)
+
+
+def keys_in(table: pa.Table) -> list[str]:
+    return sorted(map(str, table["key"].to_pylist()))
+
+
+def objects_below(uri: str) -> set[str]:
+    return {path for path in remote_of(uri).sizes_below(uri) if "/_" not in path.removeprefix(uri)}
+
+
+def files_that_count(uri: str) -> set[str]:
+    lake = open_lake(uri)
+    return {f"{uri}/{table}/{name}" for table in TABLES for name in lake.files(table)}
+
+
+def test_rows_are_those_of_a_lake_in_a_directory(spark, uri, tmp_path):
+    records, items = busy_log(3), [put(number, 7_000 * number) for number in range(1, 9)]
+    half, directory = len(records) // 2, str(tmp_path / "lake")
+    for parts in ([records[:half]], [records[:half], records[half:]]):
+        logs = {"workq": [write_workq(tmp_path / "workq", *parts)]}
+        logs["kestrel"] = [str(tmp_path / "kestrel")]
+        write_kestrel(tmp_path / "kestrel", "jobs", [items[: 4 * len(parts)]], {"mail": (1, ())})
+        for lake in (directory, uri):
+            assert set(ingest(spark, lake, logs, host="a").files) == {
+                "bronze/workq",
+                "bronze/kestrel",
+            }
+        assert_same_rows(uri, directory)
+    assert ingest(spark, uri, logs, host="a").files == {}
+    # Others read it by its own logs.
+    found = DeltaTable(f"{uri}/silver/jobs", storage_options=storage_options()).to_pyarrow_table()
+    assert keys_in(found) == keys_in(read_table(f"{directory}/silver/jobs")) != []
+    assert read_table(f"{uri}/silver/attempts").num_rows == len(count_workq(records).tries)
+    assert PastLake(uri).lake_days(100) == PastLake(directory).lake_days(100) != []
+
+
+def kill_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(places.ObjectStore, "commit", killed_here)
+
+
+def kill_after_the_commit(patch: pytest.MonkeyPatch) -> None:
+    apply_within_a_commit(patch, killed_here)
+
+
+def kill_when_some_tables_have_it(patch: pytest.MonkeyPatch) -> None:
+    def apply_to_some(lake: str, table: str, change: Any) -> None:
+        if table > "gold/l":
+            raise Killed
+        real(lake, table, change)
+
+    real = delta._apply_to
+    apply_within_a_commit(patch, apply_to_some)
+
+
+def apply_within_a_commit(patch: pytest.MonkeyPatch, apply_to: Callable[..., None]) -> None:
+    """How a commit changes a table, once it is decided; not how the next one finishes it."""
+    real = places.ObjectStore.commit
+
+    def commit(*args: Any) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(delta, "_apply_to", apply_to)
+            real(*args)
+
+    patch.setattr(places.ObjectStore, "commit", commit)
+
+
+def killed_here(*_: object) -> None:
+    raise Killed
+
+
+@pytest.mark.parametrize(
+    "kill", [kill_before_the_commit, kill_after_the_commit, kill_when_some_tables_have_it]
+)
+def test_an_ingest_that_is_killed_is_made_good_by_the_next(spark, uri, tmp_path, kill):
+    records = busy_log(4, jobs=20)
+    logs = {"workq": [write_workq(tmp_path / "workq", records)]}
+    directory = str(tmp_path / "lake")
+    ingest(spark, directory, logs, host="a")
+    with pytest.MonkeyPatch.context() as patch:
+        kill(patch)
+        with pytest.raises(Killed):
+            ingest(spark, uri, logs, host="a")
+        if kill is not kill_before_the_commit:  # the next one begins where this was, with silver
+            with suppress(Killed):
+                ingest(spark, uri, logs, host="a")
+    if kill is not kill_before_the_commit:
+        # A reader sees what is decided, and leaves the tables as they are.
+        before = remote_of(uri).sizes_below(uri)
+        assert_same_rows(uri, directory)
+        assert remote_of(uri).sizes_below(uri) == before
+    ingest(spark, uri, logs, host="a")
+    assert_same_rows(uri, directory)
+    bronze = read_table(f"{uri}/bronze/workq").sort_by("_position")
+    assert bronze["logged_ns"].to_pylist() == [record.logged.unix_ns for record in records]
+    with change_lake(uri) as lake:
+        lake.vacuum()
+    assert objects_below(uri) == files_that_count(uri) != set()
+
+
+def staged(lake: Lake, head: int) -> Any:
+    return stage_rows(lake, READERS, [{"head": head}], "a")
+
+
+def heads(uri: str) -> list[str]:
+    lake = open_lake(uri)
+    return sorted(map(str, lake.read_arrow(READERS, lake.files(READERS))["head"].to_pylist()))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_of_two_that_change_a_lake_the_first_to_commit_wins(uri):
+    with change_lake(uri) as mine:
+        late = staged(mine, 1)
+        with change_lake(uri) as other:
+            other.commit([staged(other, 2)], {})
+        with pytest.raises(JourneymanError, match="another process has changed this lake"):
+            mine.commit([late], {})
+    assert heads(uri) == ["2"]
+    with change_lake(uri) as lake:
+        lake.commit([staged(lake, 3)], {})
+    assert heads(uri) == ["2", "3"]
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_files_that_are_removed_under_one_who_staged_them_are_never_committed(uri):
+    with change_lake(uri) as mine:
+        late = staged(mine, 1)
+        with change_lake(uri) as other:
+            other.vacuum()
+        assert objects_below(uri) == set()
+        with pytest.raises(JourneymanError, match="another process has changed this lake"):
+            mine.commit([late], {})
+
+
+def test_a_second_process_on_this_machine_is_refused_at_once(uri):
+    with (
+        change_lake(uri),
+        pytest.raises(JourneymanError, match="another process is changing this lake"),
+        change_lake(uri),
+    ):
+        pass
+
+
+def test_what_cannot_be_a_lake_is_said_so(uri, tmp_path):
+    log = write_workq(tmp_path / "workq", busy_log(1, jobs=2))
+    words = ("pipeline", "ingest", log, "--lake")
+    assert_one_line_error(run(*words, uri, "--format", "parquet"), 2)
+    assert_one_line_error(run(*words, f"s3://no-such-bucket-{tmp_path.name}/lake"), 1)
+    assert_one_line_error(run(*words, "memory://lake"), 1)
+    with pytest.raises(UsageError, match="there is no lake"):
+        open_lake(uri)
+    with pytest.raises(UsageError, match="no Delta table"):
+        read_table(f"{uri}/silver/jobs")
+
+
+def test_a_lake_is_looked_after(spark, uri, tmp_path):
+    records = busy_log(5, jobs=12)
+    half = len(records) // 2
+    for parts in ([records[:half]], [records[:half], records[half:]]):
+        logs = {"workq": [write_workq(tmp_path / "workq", *parts)]}
+        ingest(spark, uri, logs, host="a")
+    victim = records[0].job_id
+    with change_lake(uri) as lake:
+        gone = upkeep.forget(spark, lake, [str(UUID(bytes=victim))])
+        assert gone == sum(record.job_id == victim for record in records)
+        assert upkeep.optimize(spark, lake) > 0
+    assert objects_below(uri) == files_that_count(uri)
+    kept = [record for record in records if record.job_id != victim]
+    assert read_table(f"{uri}/bronze/workq").num_rows == len(kept)
+    assert read_table(f"{uri}/silver/attempts").num_rows == len(count_workq(kept).tries)
+    with change_lake(uri) as lake:
+        assert upkeep.retain(lake, {"silver/attempts": 1}) > 0
+    assert read_table(f"{uri}/silver/attempts").num_rows == 0
+    assert objects_below(uri) == files_that_count(uri) != set()
+
+
+def test_commands_take_a_uri_and_tasks_of_spark_write_there(environment, uri, tmp_path):
+    records = busy_log(6)
+    log, page = write_workq(tmp_path / "workq", records), tmp_path / "report.html"
+    counts = "SELECT sum(started) AS n FROM throughput_daily"
+    lake = ("--lake", uri)
+    commands = [
+        ["ingest", log, *lake, "--host", "a", "--master", "local[2]"],
+        ["sql", *lake, "-e", counts, "--format", "json"],
+        ["history", *lake, "--format", "json"],
+        ["report", *lake, "--output", str(page)],
+        ["audit", *lake],
+        ["redrive", *lake],
+        ["lake", "tables", *lake],
+    ]
+    program = [sys.executable, "-m", "tests.support.spark.lake_program", *map(json.dumps, commands)]
+    done = subprocess.run(
+        program,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    tries = count_workq(records).tries
+    assert "new records of workq" in said[0]
+    assert json.loads(said[1]) == {"n": sum(each.started is not None for each in tries)}
+    assert len(said[2].splitlines()) == len(tries)
+    assert uri in page.read_text()
+    assert "silver/attempts" in said[6]
