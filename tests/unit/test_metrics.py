@@ -57,16 +57,16 @@ from journeyman.protocols.ztick.commands import (
     Stat,
 )
 from journeyman.protocols.ztick.replies import Metrics
-from journeyman.servers.http.server import text_of
-from journeyman.servers.kestrel.metrics import KestrelMetrics
-from journeyman.servers.process import LogHolders
-from journeyman.servers.telemetry.metrics import (
+from journeyman.servers.core.metrics import (
     BOUNDS_MS,
     Family,
     Histogram,
     MeasuredDisk,
     Point,
 )
+from journeyman.servers.http.server import text_of
+from journeyman.servers.kestrel.metrics import KestrelMetrics
+from journeyman.servers.process import LogHolders
 from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.writer import Request, ZtickOwner, ZtickWriter

@@ -10,7 +10,7 @@ from journeyman.cli.reading import ztick_json, ztick_text
 from journeyman.formats.ztick import CODEC, FanOutRunner, RuleSet
 from journeyman.protocols.ztick.grammar import read_runner, runner_words
 from journeyman.runners.contract import RunRequest, RunResult
-from journeyman.runners.queues import JournalRunner
+from journeyman.runners.runner_set import JournalRunner
 
 RULE = RuleSet("mail.rule", "mail.", FanOutRunner("due:mail"))
 

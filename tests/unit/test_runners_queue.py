@@ -12,7 +12,7 @@ from journeyman.protocols.workq.commands import Add
 from journeyman.protocols.workq.readers import is_version_4
 from journeyman.protocols.ztick.grammar import queue_job, read_runner, runner_words, work_id
 from journeyman.runners.contract import RunRequest, RunResult
-from journeyman.runners.queues import QueueRunner
+from journeyman.runners.runner_set import QueueRunner
 
 NS = 1_711_612_800_000_000_000
 

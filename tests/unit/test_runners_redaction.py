@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.runners import redact
-from journeyman.runners.contract import BoundedOutput, failed, shown
-from journeyman.runners.network import redact_bytes
+from journeyman.runners.contract import BoundedOutput, failed, redact_bytes, shown
 
 SECRET = "QXZ-JKV7"  # no two letters of it occur in any other text here
 

@@ -12,9 +12,9 @@ from journeyman.engines.ztick.messages import DONE, JobNotFound, TriggerDue
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import Shell
 from journeyman.protocols.ztick.commands import Get, Set
+from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.telemetry.metrics import Family
-from journeyman.servers.telemetry.telemetry import (
+from journeyman.servers.telemetry import (
     MAX_SPANS_A_SECOND,
     MAX_WAITING_SPANS,
     RateLimit,

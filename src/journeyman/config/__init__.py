@@ -3,7 +3,6 @@
     settings.py         the table: section, key, kind, default, limit, meaning; the frozen result
     queue_settings.py   its sections about queues, and the tables inside [kestrel]
     kinds.py            kinds of values: what is allowed, reading, writing; host:port
-    data_directory.py   the data directory, and what is where in it
     loading.py          defaults < file < environment < command line; checks; show, sample
     tokens.py           the auth file
 

@@ -15,6 +15,11 @@ output, not a server that stops.
 The libraries of the network runners take longer to import than all the rest of a server, and few
 servers have rules for them. So each is imported with the first rule for it (``prepare``), or at its
 first run, in a thread: the loop goes on.
+
+The runners of this server's own queues are here too:
+
+    queue <name> [-flag=value]...   the due job becomes a job of the work queue
+    journal <queue>                 its id is put on a fan-out queue
 """
 
 from __future__ import annotations
@@ -22,17 +27,20 @@ from __future__ import annotations
 import asyncio
 import importlib
 import traceback
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from journeyman.config import Settings
 from journeyman.formats import ztick
+from journeyman.formats.ztick import FanOutRunner, WorkQueueRunner
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.formats.ztick.codec import runner_word
+from journeyman.protocols.kestrel.parser import is_queue_name
+from journeyman.protocols.workq.commands import Add
+from journeyman.protocols.ztick.grammar import queue_job
 from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed
 from journeyman.runners.programs import AwfRunner, DirectRunner, Programs, ShellRunner
-from journeyman.runners.queues import AddsWork, JournalRunner, PutsItems, QueueRunner
 
 # Module and class of the runners that are imported at their first run.
 _NETWORK_RUNNERS: dict[type[RunnerRecord], tuple[str, str]] = {
@@ -40,6 +48,58 @@ _NETWORK_RUNNERS: dict[type[RunnerRecord], tuple[str, str]] = {
     ztick.Amqp: ("journeyman.runners.amqp", "AmqpRunner"),
     ztick.Redis: ("journeyman.runners.redis", "RedisRunner"),
 }
+
+AddsWork: TypeAlias = Callable[[Add], Awaitable[str]]  # why it could not be added, or nothing
+# queue and item -> why it could not be put, or nothing
+PutsItems: TypeAlias = Callable[[str, bytes], Awaitable[str]]
+
+
+class QueueRunner:
+    """A due job becomes a job of the work queue, recorded as durably as its policy says.
+
+    The job has an id made of the scheduled job's id and time. If the work queue has that id
+    already, an earlier run has added it and could not be noted: this one has succeeded too.
+    """
+
+    def __init__(self, add: AddsWork | None) -> None:
+        """``add`` None: no work queue is served."""
+        self._add = add
+
+    async def run(self, request: RunRequest[WorkQueueRunner]) -> RunResult:
+        if self._add is None:
+            return failed("no work queue is served: workq.enabled is false")
+        job = queue_job(request.runner, request.job_id, request.execution_ns)
+        if isinstance(job, str):
+            return failed(job)
+        reason = await self._add(job)
+        return failed(reason) if reason else RunResult(True)
+
+    async def close(self) -> None:
+        """Runs share nothing."""
+
+
+class JournalRunner:
+    """The id of a due job becomes an item of a fan-out queue, as durable as kestrel.sync says.
+
+    Every reader of the queue gets it. A run that is repeated, because the server stopped before its
+    end could be noted, puts the id again: readers see it at least once.
+    """
+
+    def __init__(self, put: PutsItems | None) -> None:
+        """``put`` None: no fan-out queues are served."""
+        self._put = put
+
+    async def run(self, request: RunRequest[FanOutRunner]) -> RunResult:
+        if self._put is None:
+            return failed("no fan-out queues are served: kestrel.enabled is false")
+        queue = request.runner.queue
+        if not is_queue_name(queue):  # a log may hold unchecked rules
+            return failed("the rule names no queue that could exist")
+        reason = await self._put(queue, request.job_id.encode())
+        return failed(reason) if reason else RunResult(True)
+
+    async def close(self) -> None:
+        """Runs share nothing."""
 
 
 class RunnerSet:

@@ -14,6 +14,7 @@ Each service has these in a folder of its own; what they have in common is in co
     core/shared.py        what all share: the budget of unsent bytes, turns for long work, timers
     core/listener.py      a port, and TLS on it
     core/access.py        tokens, and delays for guessers
+    core/metrics.py       figures with names, and those about the disk
     core/ledger.py        what the logs cannot hold
     core/store.py         the store, and standing by until it is free
     core/server_log.py    lines on stderr; what systemd hears
@@ -27,7 +28,7 @@ Each service has these in a folder of its own; what they have in common is in co
       persistence.py      how the log is loaded and looked after
 
     http/                 the HTTP port: all services over HTTP, and the console
-    telemetry/            figures with names; spans and figures over OTLP
+    telemetry.py          spans and figures for a collector; over OTLP: otlp.py
     process.py            the services put together; event loop, signals, exit code
     preflight.py          what is checked and prepared before anything is opened
 """

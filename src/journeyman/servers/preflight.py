@@ -41,7 +41,7 @@ from journeyman.servers.core.ledger import is_ledger_on_disk
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import delay_to_second
 from journeyman.servers.core.store import holds_schedule, holds_work, is_store_used
-from journeyman.servers.telemetry.telemetry import check_telemetry
+from journeyman.servers.telemetry import check_telemetry
 from journeyman.storage.contract import EngineOptions, expanded
 from journeyman.storage.opening import check_engine, check_path
 

@@ -40,10 +40,18 @@ from journeyman.errors import JourneymanError
 from journeyman.logs.holders import Holders, LetGo
 from journeyman.runners import RunnerSet
 from journeyman.runners.contract import AnyRunner
-from journeyman.runners.queues import AddsWork, PutsItems
+from journeyman.runners.runner_set import AddsWork, PutsItems
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.bulk_child import dismiss
 from journeyman.servers.core.ledger import Ledger, open_ledger
+from journeyman.servers.core.metrics import (
+    Family,
+    MeasuredDisk,
+    Point,
+    counter,
+    gauge,
+    places_of,
+)
 from journeyman.servers.core.server_log import LineThread, ServerLog, ServiceManager
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
@@ -56,14 +64,6 @@ from journeyman.servers.preflight import (
     notes,
     prepare_data_directory,
     watch_connections,
-)
-from journeyman.servers.telemetry.metrics import (
-    Family,
-    MeasuredDisk,
-    Point,
-    counter,
-    gauge,
-    places_of,
 )
 from journeyman.servers.workq.service import WorkqServer
 from journeyman.servers.ztick.service import ZtickServer

@@ -39,7 +39,7 @@ from journeyman.clock import Clock
 from journeyman.config import LogLevel, MessageFormat
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.sealing import is_in_flight
-from journeyman.runners.network import redact
+from journeyman.runners.contract import redact
 from journeyman.units import NS_PER_S, NS_PER_US, US_PER_S
 
 MAX_WAITING_LINES = 10_000

@@ -36,6 +36,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from journeyman.config import ALL_NAMESPACES, Address, Token
+from journeyman.servers.core.metrics import BOUNDS_MS, Family, Histogram, of_queues
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.http.api import Api, add_routes
 from journeyman.servers.http.console.drawing import Sessions, all_assets, is_console
@@ -55,7 +56,6 @@ from journeyman.servers.http.routes import (
 from journeyman.servers.http.sending import HttpSender
 from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
-from journeyman.servers.telemetry.metrics import BOUNDS_MS, Family, Histogram, of_queues
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.session import ZtickContext
 

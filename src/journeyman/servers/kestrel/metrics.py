@@ -43,7 +43,7 @@ from journeyman.protocols.kestrel.replies import (
     ServerLines,
     Verdict,
 )
-from journeyman.servers.telemetry.metrics import (
+from journeyman.servers.core.metrics import (
     Family,
     Labels,
     Point,

@@ -31,6 +31,7 @@ from journeyman.protocols.kestrel.commands import Put
 from journeyman.protocols.kestrel.replies import NOT_STORED, STORED, ServerError
 from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.core.internal_call import NotDone
+from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
 from journeyman.servers.core.shared import delay_to_second
@@ -38,7 +39,6 @@ from journeyman.servers.kestrel.metrics import KestrelInquiries, KestrelMetrics
 from journeyman.servers.kestrel.persistence import KestrelLogs
 from journeyman.servers.kestrel.session import KestrelContext, KestrelSession
 from journeyman.servers.kestrel.writer import KestrelWriter
-from journeyman.servers.telemetry.metrics import Family
 from journeyman.units import NS_PER_MS
 
 ITEM_OVERHEAD_BYTES = 4 + 33  # the magic of a segment, and the longest head of an entry

@@ -17,7 +17,7 @@ from journeyman.engines.workq.messages import QueueFigures, WorkqStats
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.replies import JobMissing, WaitTimedOut
-from journeyman.servers.telemetry.metrics import (
+from journeyman.servers.core.metrics import (
     CommandCounts,
     Family,
     Point,

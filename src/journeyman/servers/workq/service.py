@@ -41,10 +41,10 @@ from journeyman.protocols.workq.replies import id_text
 from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.core.ledger import unused_ledger_beside
+from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
 from journeyman.servers.core.store import holds_schedule
-from journeyman.servers.telemetry.metrics import Family
 from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.workq.persistence import (
     Keeping,

@@ -35,7 +35,7 @@ from journeyman.protocols.ztick.commands import SetMany
 from journeyman.protocols.ztick.grammar import TIMETABLE_COMMANDS
 from journeyman.protocols.ztick.replies import Metrics as StatFigures
 from journeyman.servers.core.group_commit import Requests
-from journeyman.servers.telemetry.metrics import (
+from journeyman.servers.core.metrics import (
     CommandCounts,
     Family,
     Histogram,

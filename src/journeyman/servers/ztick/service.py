@@ -48,12 +48,12 @@ from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.replies import Metrics
 from journeyman.runners.contract import AnyRunner
 from journeyman.servers.core.group_commit import Requests
+from journeyman.servers.core.metrics import Family, FiguredDisk
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import Service, ServiceContext
 from journeyman.servers.core.store import ScheduleRecorder, UnreadableTold
 from journeyman.servers.http.port import HttpPort
-from journeyman.servers.telemetry.metrics import Family, FiguredDisk
-from journeyman.servers.telemetry.telemetry import Telemetry
+from journeyman.servers.telemetry import Telemetry
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.persistence import (
     CompactionWatch,

@@ -23,7 +23,7 @@ from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import FanOutRunner, Shell, WorkQueueRunner
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.contract import Runner, RunRequest, RunResult
-from journeyman.runners.queues import AddsWork, JournalRunner, PutsItems, QueueRunner
+from journeyman.runners.runner_set import AddsWork, JournalRunner, PutsItems, QueueRunner
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.ledger import open_ledger
 from journeyman.servers.core.server_log import ServerLog

@@ -48,10 +48,9 @@ from journeyman.servers.http.routes import (
 )
 from journeyman.servers.http.sending import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.all_routes import VersionOne
+from journeyman.servers.http.v1.all_routes import ServerRoutes, VersionOne
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
 from journeyman.servers.http.v1.log import RecordWatch
-from journeyman.servers.http.v1.server import ServerRoutes
 from journeyman.servers.http.v1.work import QueueRates
 from journeyman.units import NS_PER_S
 

@@ -1,7 +1,12 @@
-"""All routes of version 1, and the document that describes them, which is made from them."""
+"""All routes of version 1, the document that describes them, and those about the server itself.
+
+The server's own: health, figures, settings, tokens, live events.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import platform
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +17,27 @@ import msgspec
 from aiohttp import web
 
 from journeyman import __version__
-from journeyman.servers.http.routes import PROBLEM, Problem, Route, Routes
+from journeyman.config import all_settings
+from journeyman.protocols.ztick.commands import Stat
+from journeyman.servers.core.internal_call import NotDone
+from journeyman.servers.http.routes import (
+    PROBLEM,
+    ApiError,
+    Problem,
+    Route,
+    RouteCall,
+    Routes,
+    time_text,
+)
+from journeyman.servers.http.sending import FIGURES_S, Channel, event_bytes, stream_events
+from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
 from journeyman.servers.http.v1.fan_out import FanOutRoutes
 from journeyman.servers.http.v1.log import LogRoutes
 from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.servers.http.v1.schedule import ScheduleRoutes, TimetableRoutes
-from journeyman.servers.http.v1.server import ServerRoutes
 from journeyman.servers.http.v1.work import WorkRoutes
+from journeyman.units import NS_PER_MS, NS_PER_S
 
 V1_DOCUMENT_PATH = "/v1/openapi.json"
 
@@ -40,6 +58,8 @@ _ERRORS = {
 _ALWAYS = (400, 401, 403, 405, 408, 421, 503)
 _WITH_BODY = (413, 415)
 _REF = "#/components/schemas/{name}"
+
+_SECRETS = frozenset({"storage.path"})  # it may be a database's address, with a password in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,3 +222,154 @@ def _responses(route: Route, schema_of: dict[Any, Any]) -> dict[str, Any]:
 def _name_of(route: Route) -> str:
     words = re.findall(r"\w+", route.path.removeprefix("/v1/"))
     return "_".join((route.method.lower(), *words))
+
+
+class ServerRoutes:
+    def __init__(self, backend: HttpBackend) -> None:
+        self._backend = backend
+        self._before: tuple[float, dict[str, int]] = (float("-inf"), {})
+        self._rates: dict[str, float] = {}
+        self.figures_live = Channel(self._next_figures, FIGURES_S)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("GET", "/v1/health", self.health, "Whether the server runs", values.Health,
+                  is_public=True),
+            Route("GET", "/v1/ready", self.ready, "Whether every service takes commands",
+                  values.Readiness, errors=(503,)),
+            Route("GET", "/v1/figures", self.figures, "The figures of the overview",
+                  values.Figures, for_all=True),  # they count what belongs to others
+            Route("GET", "/v1/events", self.events, "The figures, once a second", str,
+                  media_type="text/event-stream", for_all=True),
+            Route("GET", "/v1/settings", self.settings, "Settings in effect, with their origin",
+                  values.SettingsSeen, for_all=True),
+            Route("GET", "/v1/tokens", self.tokens, "Tokens, without their secrets",
+                  values.TokensSeen, for_all=True),
+        ]  # fmt: skip
+
+    async def health(self, call: RouteCall) -> values.Health:  # noqa: ARG002 - as every handler
+        return values.Health("ok")
+
+    async def ready(self, call: RouteCall) -> values.Readiness:  # noqa: ARG002 - as every handler
+        backend = self._backend
+        states = {
+            name: "off" if service is None else _state_of(service)
+            for name, service in (
+                ("schedule", backend.schedule),
+                ("work", backend.work),
+                ("fan-out", backend.fan_out),
+            )
+        }
+        is_ready = all(state in ("off", "ok") for state in states.values())
+        if not is_ready:
+            said = ", ".join(f"{name}: {state}" for name, state in states.items())
+            raise ApiError(503, said, "not_ready")
+        return values.Readiness(is_ready, states)
+
+    async def settings(self, call: RouteCall) -> values.SettingsSeen:  # noqa: ARG002
+        settings, origins = self._backend.settings, self._backend.origins
+        found = []
+        for setting in all_settings():
+            value = setting.value_in(settings)
+            text = None if value is None else setting.kind.write(value)
+            if setting.name in _SECRETS and text is not None and "://" in text:
+                text = "(an address that may hold a password)"
+            origin = origins.get(setting.name, "default")
+            found.append(values.SettingSeen(setting.name, text, origin, setting.meaning))
+        return values.SettingsSeen(found)
+
+    async def tokens(self, call: RouteCall) -> values.TokensSeen:  # noqa: ARG002
+        tokens = self._backend.access.tokens
+        seen = [
+            values.TokenSeen(each.name, each.namespace, each.may_write, sorted(each.runners))
+            for each in (() if tokens is None else tokens)
+        ]
+        return values.TokensSeen(tokens is not None, seen)
+
+    async def figures(self, call: RouteCall) -> values.Figures:  # noqa: ARG002
+        return await self.measure()
+
+    async def events(self, call: RouteCall) -> web.StreamResponse:
+        return await stream_events(call.request, [self.figures_live])
+
+    # -- figures --
+
+    async def measure(self) -> values.Figures:
+        """From the engines and the disk, as they are now; rates are since the last measure."""
+        backend = self._backend
+        stats = await backend.schedule.writer.ask(Stat(b""))
+        if isinstance(stats, NotDone):
+            raise ApiError(503, stats.reason)
+        schedule = {name: getattr(stats, name) for name in _SCHEDULE_FIGURES}
+        work = fan_out = None
+        counts = {"schedule": backend.schedule.writer.commands, "runs": _runs(backend)}
+        connections = len(backend.schedule.around.sessions)
+        if backend.work is not None:
+            work = backend.work.figures.stats()._asdict()
+            counts["work"] = backend.work.writer.commands
+            connections += len(backend.work.around.sessions)
+        if backend.fan_out is not None:
+            fan_out = backend.fan_out.figures.stats()._asdict()
+            counts["fan_out"] = backend.fan_out.writer.commands
+            connections += len(backend.fan_out.around.sessions)
+        now_ns = backend.clock.now_ns()
+        return values.Figures(
+            time_text(now_ns),
+            (backend.clock.monotonic_ns() - backend.started_ns) / NS_PER_S,
+            f"{__version__}, Python {platform.python_version()}",
+            connections,
+            schedule,
+            work,
+            fan_out,
+            await self._disk(),
+            self._rates_of(counts),
+            {
+                name: values.SyncSeen(
+                    time_text(each.ended_ns), str(each.ended_ns), each.took_ns / NS_PER_MS
+                )
+                for name, each in backend.disk.last_syncs.copy().items()
+            },
+        )
+
+    async def _disk(self) -> dict[str, dict[str, float]]:
+        disk = self._backend.disk
+        if not disk.samples:
+            disk.samples = await asyncio.to_thread(disk.sample)
+        return {
+            name: {"log_bytes": each.log_bytes, "free_bytes": each.free_bytes}
+            for name, each in disk.samples.items()
+        }
+
+    def _rates_of(self, counts: dict[str, int]) -> dict[str, float]:
+        now = self._backend.clock.monotonic_ns() / NS_PER_S
+        then, before = self._before
+        if now - then >= FIGURES_S / 2:
+            self._rates = {
+                name: max(0.0, (count - before.get(name, count)) / (now - then))
+                for name, count in counts.items()
+            }
+            self._before = (now, counts)
+        return self._rates
+
+    async def _next_figures(self) -> bytes | None:
+        try:
+            measured = await self.measure()
+        except ApiError:
+            return None  # the server is stopping
+        return event_bytes("figures", msgspec.json.encode(measured))
+
+
+_SCHEDULE_FIGURES = (
+    *("jobs_total", "jobs_planned", "jobs_triggered", "jobs_executed", "jobs_failed"),
+    *("rules_total", "executions_pending", "executions_inflight"),
+)
+
+
+def _runs(backend: HttpBackend) -> int:
+    return backend.schedule.runs.succeeded + backend.schedule.runs.failed
+
+
+def _state_of(service: Any) -> str:
+    if service.writer.failure is not None:
+        return "stopped"
+    return "cannot write its log" if service.is_in_trouble else "ok"

@@ -39,8 +39,8 @@ from journeyman.servers.workq.store import completed_jobs, merged, shows_complet
 
 if TYPE_CHECKING:
     from journeyman.servers.core.ledger import Ledger
+    from journeyman.servers.core.metrics import FiguredDisk
     from journeyman.servers.kestrel.service import KestrelServer
-    from journeyman.servers.telemetry.metrics import FiguredDisk
     from journeyman.servers.workq.service import WorkqServer
     from journeyman.servers.ztick.service import ZtickServer
 from journeyman.errors import JourneymanError

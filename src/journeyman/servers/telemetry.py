@@ -32,14 +32,14 @@ from journeyman.errors import UsageError
 from journeyman.formats.ztick import Runner
 from journeyman.formats.ztick.codec import runner_word
 from journeyman.protocols.ztick.replies import Metrics as StatFigures
+from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.telemetry.metrics import Family
 from journeyman.servers.ztick.metrics import COMMAND_WORDS, ServerMetrics, outcome_word
 from journeyman.servers.ztick.runs import EndedRun
 from journeyman.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from journeyman.servers.telemetry.otlp import OtlpExporter
+    from journeyman.servers.otlp import OtlpExporter
 
 MAX_SPANS_A_SECOND = 100  # of commands, and as many of runs
 MAX_WAITING_SPANS = 4_096
@@ -219,7 +219,7 @@ def check_telemetry(settings: TelemetrySettings) -> type[OtlpExporter]:
             "such as http://127.0.0.1:4318"
         )
     try:
-        from journeyman.servers.telemetry.otlp import OtlpExporter
+        from journeyman.servers.otlp import OtlpExporter
     except ImportError as error:
         raise UsageError(
             f"telemetry.enabled = true: {error.name} is not installed; "
