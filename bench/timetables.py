@@ -33,7 +33,7 @@ from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.formats.ztick import Record
-from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ledger import LedgerLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import SetTimetable
 from journeyman.protocols.ztick.grammar import read_timetable

@@ -21,7 +21,7 @@ from journeyman.disk import RealDisk
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import SETTLE_LIMIT
 from journeyman.engines.workq.messages import WorkqDue
-from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ledger import LedgerLog
 from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,

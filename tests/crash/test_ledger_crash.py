@@ -12,7 +12,7 @@ from journeyman.config import LogLevel, WorkqSettings
 from journeyman.formats.ledger import QueuePaused, QueueResumed, Record
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import JobSet, Status
-from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ledger import LedgerLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog

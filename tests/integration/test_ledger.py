@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from journeyman.client import Schedule, WorkQueue
-from journeyman.logs.ledger.times import FLUSH_NS
+from journeyman.logs.ledger import FLUSH_NS
 from tests.support.cli_commands import rows, run
 from tests.support.servers.workq_process import WorkqProcess
 

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import example, given
 
 from journeyman.engines.workq.job import Spec, entry_of, opened
-from journeyman.engines.workq.stored import waiting_job
+from journeyman.engines.workq.loading import read_waiting_job
 from journeyman.errors import InvalidData
 from journeyman.folds.keyspace import Defaults, record_of_workq, workq_and_timeout
 from journeyman.folds.workq import FoldedJob
@@ -62,7 +62,7 @@ def in_one_step(raw: bytes) -> Spec | None:
         asked.append(name)
         return NUMBER
 
-    job = waiting_job(ID.bytes, str(ID).encode(), raw, number_of)
+    job = read_waiting_job(ID.bytes, str(ID).encode(), raw, number_of)
     assert len(asked) == (job is not None)
     return None if job is None else job.spec
 

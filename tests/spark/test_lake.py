@@ -33,7 +33,7 @@ from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.timed_frame import Instant
 from journeyman.logs.holders import Holders
-from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ledger import LedgerLog
 from journeyman.logs.recovery import inspect_file
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog

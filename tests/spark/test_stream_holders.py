@@ -20,7 +20,7 @@ from journeyman.formats.timed_frame import Instant
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders, LetGo, Place, register, unregister
 from journeyman.logs.kestrel.log import KestrelLog
-from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ledger import LedgerLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.units import DAY_MS, NS_PER_MS

@@ -21,7 +21,7 @@ from journeyman.disk import RealDisk
 from journeyman.formats.ledger import QueuePaused
 from journeyman.formats.timed_frame import Instant
 from journeyman.logs.holders import Holders
-from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ledger import LedgerLog
 from tests.support.effort import cases
 from tests.support.spark.stream_driver import (
     Query,

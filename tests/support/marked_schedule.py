@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from journeyman.disk import Disk
 from journeyman.formats.ztick import JobSet, Status
-from journeyman.logs.ledger.log import LedgerLog
-from journeyman.logs.ledger.times import MarkWriter
+from journeyman.logs.ledger import LedgerLog, MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.testing import ManualClock
 

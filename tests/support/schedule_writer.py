@@ -12,7 +12,7 @@ from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.messages import Reply, StartRun
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import Record
-from journeyman.logs.ledger.times import MarkWriter
+from journeyman.logs.ledger import MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Set, SetRule
 from journeyman.servers.core.ledger import Ledger

@@ -27,7 +27,7 @@ from journeyman.formats.ledger import CODEC as LEDGER_CODEC
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ledger import UnparsedRecord, UnparsingLedger
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleSet, Shell, Status
-from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ledger import LedgerLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import (
     GetTimetable,

@@ -31,7 +31,7 @@ from journeyman.formats.seals import SealKind, make_seal
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobEvent
 from journeyman.logs.damage import Damage
-from journeyman.logs.ledger.times import Head, Mark, encode_marks
+from journeyman.logs.ledger import FileHead, TimeMark, encode_marks
 from journeyman.logs.sealing import read_file
 from journeyman.units import NS_PER_S
 from tests.support.cli_commands import run
@@ -60,9 +60,9 @@ class World:
             entry = ztick.CODEC.encode(ztick.JobSet(f"job.{second}", second, ztick.Status.PLANNED))
             self._append("schedule.log", b"", entry)
             path = self.directory / "schedule.log"
-            mark = Mark(path.stat().st_size, second * NS_PER_S)
+            mark = TimeMark(path.stat().st_size, second * NS_PER_S)
             head = path.read_bytes()[:10]
-            marks = encode_marks(Head(10, google_crc32c.value(head)), [mark])
+            marks = encode_marks(FileHead(10, google_crc32c.value(head)), [mark])
             noted: list[ledger.Record] = [
                 marks,
                 QueuePaused(Instant(second * NS_PER_S), f"q{second}"),

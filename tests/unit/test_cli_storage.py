@@ -38,7 +38,7 @@ from journeyman.formats.ledger import QueueLimitsSet, TimesMarked, TimetableSet
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobEvent, JobFinished, Record, pack_max_fails
 from journeyman.formats.ztick import RuleSet, Shell
-from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ledger import LedgerLog
 from journeyman.logs.sealing import read_whole
 from journeyman.storage import RemoveJob, Storage, Upsert
 from journeyman.storage.folded import folded_ledger, folded_schedule

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from journeyman.columnar import chunks
+from journeyman.columnar import chunks, kernels
 from journeyman.columnar.arrays import as_bytes
 from journeyman.columnar.chunks import ending_at, make_fields
-from journeyman.columnar.kernels import byte_access, jit
+from journeyman.columnar.kernels import byte_access
 from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.columnar.kestrel import decode
 from journeyman.columnar.keyspace import decode as keyspace
@@ -289,7 +289,7 @@ def test_kernel_works_where_nothing_may_be_cached(monkeypatch):
     def double(value: int) -> int:
         return 2 * value
 
-    doubled = jit.kernel(double)
+    doubled = kernels.kernel(double)
     assert isinstance(doubled, numba.core.dispatcher.Dispatcher)
     assert doubled(21) == 42
 

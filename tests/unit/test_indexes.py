@@ -24,7 +24,7 @@ from journeyman.logs import indexes
 from journeyman.logs.damage import HELD_BYTES, Damage
 from journeyman.logs.indexes import Index, IndexDraft, index_path, load_index
 from journeyman.logs.kestrel.log import KestrelLog
-from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs.ledger import LedgerLog
 from journeyman.logs.sealing import read_file, sealed
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog, compact_offline

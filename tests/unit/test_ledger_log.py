@@ -18,8 +18,8 @@ from journeyman.formats.ledger import (
     TimetableSet,
 )
 from journeyman.formats.timed_frame import Instant
-from journeyman.logs.ledger import log as module
-from journeyman.logs.ledger.log import LedgerLog
+from journeyman.logs import ledger as module
+from journeyman.logs.ledger import LedgerLog
 from journeyman.logs.segments import LEDGER_LOCK
 from journeyman.testing import ManualClock, SimulatedDisk
 

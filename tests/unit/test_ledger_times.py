@@ -13,15 +13,15 @@ from journeyman.errors import LogFull
 from journeyman.formats.ledger import CODEC, TimesMarked
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import JobSet, Status
+from journeyman.logs import ledger as module
 from journeyman.logs.catalog import load_order
-from journeyman.logs.ledger import times as module
-from journeyman.logs.ledger.log import LedgerLog
-from journeyman.logs.ledger.times import (
+from journeyman.logs.ledger import (
     FLUSH_NS,
+    FileHead,
     FileTimes,
-    Head,
-    Mark,
+    LedgerLog,
     MarkWriter,
+    TimeMark,
     decode_marks,
     encode_marks,
     times_of,
@@ -212,10 +212,10 @@ def test_marks_that_cannot_be_written_are_kept_and_bounded(monkeypatch: pytest.M
 def test_marks_beyond_a_cut_do_not_count():
     disk, clock = SimulatedDisk(), ManualClock()
     disk.plant("f", b"x" * 300)
-    head = Head.of(disk, "f")
+    head = FileHead.of(disk, "f")
     with LedgerLog.open(disk, clock, "ledger") as ledger:
-        ledger.append([encode_marks(head, [Mark(100, 1), Mark(200, 2)])])
-        ledger.append([encode_marks(head, [Mark(150, 3), Mark(300, 4)])])
+        ledger.append([encode_marks(head, [TimeMark(100, 1), TimeMark(200, 2)])])
+        ledger.append([encode_marks(head, [TimeMark(150, 3), TimeMark(300, 4)])])
     times = times_of(disk, "ledger", ["f"])["f"]
     assert [times.time_ns(at) for at in (0, 99, 100, 149, 150, 299, 300)] == [
         *(1, 1, 3, 3, 4, 4),
@@ -226,19 +226,19 @@ def test_marks_beyond_a_cut_do_not_count():
 def test_marks_beyond_64_bits_are_left_out():
     disk, clock, most = SimulatedDisk(), ManualClock(), 2**63 - 1
     disk.plant("f", b"x" * 300)
-    head = Head.of(disk, "f")
+    head = FileHead.of(disk, "f")
     marks = ((10, 1), (most, most))  # differences: the second is out of reach
     with LedgerLog.open(disk, clock, "ledger") as ledger:
         ledger.append([TimesMarked(Instant(0), head.size, head.crc, marks)])
     assert times_of(disk, "ledger", ["f"])["f"] == FileTimes((10,), (1,))
 
 
-MARKS = st.lists(st.builds(Mark, st.integers(0, 10**6), st.integers(0, 2 * 10**18)), min_size=1)
+MARKS = st.lists(st.builds(TimeMark, st.integers(0, 10**6), st.integers(0, 2 * 10**18)), min_size=1)
 
 
 @given(MARKS)
-def test_marks_survive_the_codec(marks: list[Mark]):
-    record = encode_marks(Head(7, 2**32 - 1), marks)
+def test_marks_survive_the_codec(marks: list[TimeMark]):
+    record = encode_marks(FileHead(7, 2**32 - 1), marks)
     entry = CODEC.decode(CODEC.encode(record), 0)
     assert entry is not None
     assert isinstance(entry.record, TimesMarked)

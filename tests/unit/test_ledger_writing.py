@@ -18,8 +18,7 @@ from journeyman.engines.ztick.messages import ZtickOutcome
 from journeyman.errors import LogFull, LogPoisoned
 from journeyman.formats.ledger import ActionAudited, QueuePaused, QueueResumed
 from journeyman.formats.timed_frame import Instant
-from journeyman.logs.ledger.log import LedgerLog, peek_records
-from journeyman.logs.ledger.times import FLUSH_NS
+from journeyman.logs.ledger import FLUSH_NS, LedgerLog, peek_records
 from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,

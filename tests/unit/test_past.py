@@ -11,7 +11,7 @@ import pytest
 
 from journeyman.columnar.workq import decode
 from journeyman.formats import ztick
-from journeyman.logs.ledger.times import FileTimes
+from journeyman.logs.ledger import FileTimes
 from journeyman.logs.sealing import read_file
 from journeyman.servers.http.past import child, schedule
 from journeyman.servers.http.past.child import Past

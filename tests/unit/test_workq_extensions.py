@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from journeyman.engines.workq import adding, dependencies, extensions, key_rates, lifecycle
+from journeyman.engines.workq import adding, extensions, lifecycle, queues
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import PARENT_BYTES
-from journeyman.engines.workq.key_rates import KeyRates
 from journeyman.engines.workq.messages import WorkqDue
+from journeyman.engines.workq.queues import KeyRates
 from journeyman.folds import ledger as ledger_fold
 from journeyman.formats.ledger import (
     JobOptionsRemoved,
@@ -216,7 +216,7 @@ def test_rate_of_a_key_counts_leases_from_before_a_restart_and_no_longer_than_it
 
 
 def test_leases_of_keys_are_forgotten_when_they_do_not_count_or_are_too_many(monkeypatch):
-    monkeypatch.setattr(key_rates, "MAX_STARTS", 4)
+    monkeypatch.setattr(queues, "MAX_STARTS", 4)
     rates = KeyRates(2, per_ms=1000)
     undone = [rates.note_start(key, at * MS) for at, key in enumerate("aabbc", 1)]
     assert list(rates.starts) == ["b", "c"]  # five are too many
@@ -609,7 +609,7 @@ def test_a_parent_is_not_forgotten_in_the_batch_that_adds_its_last_child(story: 
 def test_a_job_that_cannot_wait_replaces_none(
     story: Story, monkeypatch: pytest.MonkeyPatch, parent: int, complaint: Complaint
 ):
-    monkeypatch.setattr(dependencies, "MAX_CHILDREN", 0)
+    monkeypatch.setattr(adding, "MAX_CHILDREN", 0)
     story.add(1)
     story.add(2)
     story.decide(Complete(job_id(1), b"kept"))
@@ -662,7 +662,7 @@ def test_one_decision_adds_few_bytes_however_large_the_children_are(story: Story
 def test_one_decision_does_few_steps_however_many_parents_end(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ):
-    for module in (lifecycle, dependencies, adding):
+    for module in (lifecycle, adding):
         monkeypatch.setattr(module, "STEP_LIMIT", 40)
     parents, each = range(1, 11), 20
     for parent in parents:
@@ -734,7 +734,7 @@ def test_requeued_job_keeps_its_key_across_a_restart(story: Story):
 
 
 def test_growth_is_bounded(story: Story, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("journeyman.engines.workq.dependencies.MAX_CHILDREN_OF_ONE", 2)
+    monkeypatch.setattr("journeyman.engines.workq.adding.MAX_CHILDREN_OF_ONE", 2)
     monkeypatch.setattr("journeyman.engines.workq.engine.MAX_LIMITED_QUEUES", 1)
     story.add(1)
     for number in (2, 3):
@@ -828,9 +828,7 @@ def test_parents_count_for_the_room_of_jobs_that_wait(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ):
     """A thousand for each of a hundred thousand children would be gigabytes."""
-    monkeypatch.setattr(
-        "journeyman.engines.workq.dependencies.MAX_CHILDREN_BYTES", 100 * PARENT_BYTES
-    )
+    monkeypatch.setattr("journeyman.engines.workq.adding.MAX_CHILDREN_BYTES", 100 * PARENT_BYTES)
     parents = tuple(range(1, 41))
     for number in parents:
         story.add(number)

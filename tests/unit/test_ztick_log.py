@@ -24,8 +24,14 @@ from journeyman.formats.ztick import (
 from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.recovery import RecoveryReport
-from journeyman.logs.ztick.compaction import RETRY_S, CompactionReport, Compactor, merge
-from journeyman.logs.ztick.log import ZtickLog, compact_offline
+from journeyman.logs.ztick.log import (
+    RETRY_S,
+    CompactionReport,
+    Compactor,
+    ZtickLog,
+    compact_offline,
+    merge,
+)
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.unsealed import scan_records, without_seals
 

@@ -38,7 +38,7 @@ from journeyman.disk import RealDisk
 from journeyman.formats import kestrel, ledger, workq
 from journeyman.formats.framing import Codec
 from journeyman.logs.damage import Damage
-from journeyman.logs.ledger.times import times_of
+from journeyman.logs.ledger import times_of
 from journeyman.logs.sealing import read_file
 from journeyman.logs.segments import kestrel_number, ledger_sequence, workq_sequence
 from journeyman.units import NS_PER_MS, NS_PER_S

@@ -124,7 +124,7 @@ def _compact_one(
 def _compact_ledger(
     disk: Disk, clock: Clock, log: Log, holders: Holders
 ) -> tuple[dict[str, Any], str]:
-    from journeyman.logs.ledger.log import LedgerLog
+    from journeyman.logs.ledger import LedgerLog
 
     with LedgerLog.open(disk, clock, log.where, holders=holders) as ledger:
         before = ledger.size
@@ -137,8 +137,7 @@ def _compact_ledger(
 def _compact_ztick(
     disk: Disk, clock: Clock, log: Log, holders: Holders
 ) -> tuple[dict[str, Any], str]:
-    from journeyman.logs.ztick.compaction import CompactionReport
-    from journeyman.logs.ztick.log import compact_offline
+    from journeyman.logs.ztick.log import CompactionReport, compact_offline
 
     done = compact_offline(disk, log.where, now_ns=clock.now_ns(), holders=holders)
     report = done or CompactionReport(0, 0, 0, 0)

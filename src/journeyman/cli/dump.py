@@ -57,7 +57,7 @@ from journeyman.formats.kestrel import ItemPut
 from journeyman.formats.seals import SealFormat, fits, next_proven, seal_after
 from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.detection import LogFinder, relist, ztick_files
-from journeyman.logs.ledger.times import FileTimes, ledger_beside, times_of
+from journeyman.logs.ledger import FileTimes, ledger_beside, times_of
 
 POLL_S = 0.2
 _READ_BYTES = 1024 * 1024

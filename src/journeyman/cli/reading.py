@@ -56,7 +56,7 @@ from journeyman.formats.ztick.codec import runner_word
 from journeyman.logs.catalog import KESTREL, LEDGER, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.detection import relist
-from journeyman.logs.ledger.times import FileTimes
+from journeyman.logs.ledger import FileTimes
 from journeyman.logs.sealing import is_in_flight, read_file
 from journeyman.logs.segments import READ_LOCK
 from journeyman.units import NS_PER_MS, NS_PER_S

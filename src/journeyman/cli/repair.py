@@ -182,7 +182,7 @@ def _recover(disk: Disk, clock: Clock, log: Log) -> RecoveryReport:
         with WorkqLog.open(disk, clock, log.where) as workq:
             return workq.recovery
     if log.dialect == LEDGER:
-        from journeyman.logs.ledger.log import LedgerLog
+        from journeyman.logs.ledger import LedgerLog
 
         with LedgerLog.open(disk, clock, log.where) as ledger:
             return ledger.recovery

@@ -1,4 +1,4 @@
-"""What the decoders of this room answer with, and the rules they share.
+"""What the decoders of this layer answer with, and the rules they share.
 
     bytes --decode--> Chunk(batch, next_offset, ending)      ending None: go on at next_offset
 

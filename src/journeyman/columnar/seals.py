@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from journeyman.columnar.arrays import as_bytes
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import (
     Bytes,
     big_u32,
@@ -23,7 +24,6 @@ from journeyman.columnar.kernels.byte_access import (
     little_u32,
     u8,
 )
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.formats import kestrel as kestrel_codec
 from journeyman.formats.framing import Buffer, Codec

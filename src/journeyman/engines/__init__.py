@@ -8,17 +8,17 @@ All three engines have one shape. ``decide`` looks the command up in a table of 
 takes the state, adds records and effects to it, and returns a reply, which is a value: a protocol
 makes bytes of it. A dialect's folder has
 
-    engine.py     the way in: the table, ``decide``, ``next_due_ns``, batches; the decisions, but
-                  for those of workq
+    engine.py     the way in: the table, ``decide``, ``next_due_ns``, batches; what is decided in
+                  one step for speed
     state.py      what all decisions share (ztick: in engine.py)
     messages.py   what goes in besides the commands of clients, and what comes out
     loading.py    a log -> an engine (kestrel: ``KestrelEngine.load``, one queue at a time)
 
-    ztick/        jobs.py all jobs and which is due next; rules.py which rule a job runs by
+    ztick/        engine.py has the decisions, but for those about timetables; jobs.py all jobs and
+                  which is due next; rules.py which rule a job runs by
     workq/        adding.py, lifecycle.py, views.py the decisions; job.py a job and its transitions;
                   queues.py queues and who waits
-    kestrel/      whole_queues.py flush, delete, checkpoint; queue.py a queue, its readers
-                  and their settings
+    kestrel/      decisions.py the decisions; queue.py a queue, its readers and their settings
 
     sorted_set.py, sharded_dict.py   what they are made of
 """

@@ -274,7 +274,7 @@ class LeaseForgotten:
 @_kind("times-marked", family="times")
 @value
 class TimesMarked:
-    """When records of the schedule's log were written; logs/ledger/times.py reads it.
+    """When records of the schedule's log were written; logs/ledger.py reads it.
 
     ``marks`` are (end, time): all bytes of the file before ``end`` were in it at ``time``, in ns
     since 1970. Each number is the difference to that of the pair before; the first pair is whole.

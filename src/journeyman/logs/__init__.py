@@ -10,9 +10,10 @@
 
 and on these, for each dialect a log that is opened, appended to and made smaller:
 
-    ztick/log.py     ztick/compaction.py                             one file, and a compacted one
-    workq/log.py     workq/cleaning.py                               numbered segments
-    kestrel/log.py   kestrel/checkpoints.py, kestrel/segments.py     segments and readers
+    ztick/log.py     one file, and a compacted one      ztick/run_history.py   the history of runs
+    workq/log.py     numbered segments                  workq/cleaning.py      makes them fewer
+    kestrel/log.py   a queue                            kestrel/segments.py, kestrel/checkpoints.py
+    ledger.py        numbered segments
 
 Everything here takes its Disk and Clock as arguments, and the modules above also their Codec.
 docs/logs.md has the files, the locks, and what a crash leaves at every step.

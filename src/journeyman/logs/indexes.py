@@ -16,7 +16,7 @@ as far as the index goes; a file with damage gets no index.
     written by       when
     fan-out queues   with the checkpoints (logs/kestrel/segments.py)
     work queue       segments are read to be cleaned (logs/workq/cleaning.py)
-    schedule         a compaction has ended (logs/ztick/compaction.py)
+    schedule         a compaction has ended (logs/ztick/log.py)
     ledger           the same
     Spark            a task has read all of a file (spark/source/chunks.py)
 

@@ -63,8 +63,7 @@ from journeyman.formats.ztick import JobSet, RuleSet, Status
 from journeyman.logs.catalog import DIALECTS, KESTREL, LEDGER, WORKQ, ZTICK, Log, load_order
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.detection import LogFinder
-from journeyman.logs.ledger.log import peek
-from journeyman.logs.ledger.times import ledger_beside
+from journeyman.logs.ledger import ledger_beside, peek
 from journeyman.logs.sealing import read_file
 from journeyman.logs.segments import ZtickNames
 from journeyman.logs.workq.log import peek_pauses

@@ -16,8 +16,8 @@ from typing import Final
 
 from journeyman.columnar.arrays import as_bytes
 from journeyman.columnar.chunks import checked_offset, make_fields
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Bytes, little_i32, u8
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.seals import is_kestrel_seal
 from journeyman.columnar.workq import scan
 from journeyman.columnar.ztick.decode import plain_end

@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from journeyman.columnar.kernels.jit import kernel
+from journeyman.columnar.kernels import kernel
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -231,7 +231,7 @@ def uvarint_bytes(value: int) -> int:
 
 @kernel
 def put_uvarint(data: Bytes, at: int, value: int) -> int:
-    """The shortest form, as formats.varint writes it, of a number that is not negative."""
+    """The shortest form, as formats.timed_frame writes it, of a number that is not negative."""
     while value >= 0x80:
         data[at] = np.uint8(value & 0x7F | 0x80)
         value >>= 7

@@ -23,8 +23,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Bytes, Ints, any_i64, u8
-from journeyman.columnar.kernels.jit import kernel
 
 # ----------------------------------------
 # Keys, for the kernels that look them up: their hash, their first bytes, whether two are equal.

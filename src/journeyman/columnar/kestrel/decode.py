@@ -48,8 +48,8 @@ from journeyman.columnar.chunks import (
     make_fields,
     refused,
 )
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Bytes, Ints, little_i32, little_i64, u8
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.seals import is_kestrel_seal
 from journeyman.formats.framing import Buffer, Codec, Ending
 from journeyman.formats.kestrel import (

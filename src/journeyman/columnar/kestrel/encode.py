@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Bools
-from journeyman.columnar.inputs import NO_CODE, Inputs, Lists, Spans
+from journeyman.columnar.arrays import NO_CODE, Bools, Inputs, Lists, Spans
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import (
     Bytes,
     Ints,
@@ -29,7 +29,6 @@ from journeyman.columnar.kernels.byte_access import (
     put_little_64,
     put_u8,
 )
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.formats.kestrel import (
     EXPIRING_PUT_BYTE,
     MAX_DATA_BYTES,

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from journeyman.columnar.arrays import Bools, Column, as_bytes, binary, gather, is_ascii, numbers
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Bytes, Ints, big_i64, u8
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.formats.keyspace import keys
 
 QUEUE, JOB, QUEUE_TIME, STATUS, STATUS_FIFO, COUNTER = range(6)

@@ -1,11 +1,11 @@
-"""Arrow -> the keyspace file in bulk: the way back of columnar.keyspace_file.
+"""Arrow -> the keyspace file in bulk: the way back of columnar.keyspace.file.
 
     u32 key length | u32 value length | key | value | u32 CRC-32C          big endian
 
 One row is one entry, from its columns ``raw_key`` and ``value``; others are left alone. The header
 of a file is not written here. Keys must ascend strictly within a batch; across batches and files
 whoever writes them looks at the first and last key of each. A value of null was not read, and is
-refused. Agrees with the codec in formats.keyspace_file byte for byte.
+refused. Agrees with the codec in formats.keyspace.file byte for byte.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.inputs import Inputs
+from journeyman.columnar.arrays import Inputs
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Bytes, Ints, copy_span, put_big_32
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.formats.keyspace.file import CRC_BYTES, LENGTHS_BYTES
 from journeyman.formats.keyspace.keys import MAX_KEY_BYTES

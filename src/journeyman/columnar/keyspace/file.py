@@ -28,8 +28,8 @@ from journeyman.columnar.chunks import (
     make_fields,
     refused,
 )
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Bytes, Ints, big_u32
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.columnar.keyspace import decode as keyspace
 from journeyman.formats.framing import Buffer, Ending

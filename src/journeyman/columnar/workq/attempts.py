@@ -28,7 +28,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from journeyman.columnar.kernels.jit import kernel
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.workq import fold
 
 Ints: TypeAlias = npt.NDArray[np.int64]

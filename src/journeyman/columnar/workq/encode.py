@@ -19,8 +19,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Bools
-from journeyman.columnar.inputs import NO_CODE, Inputs, Spans
+from journeyman.columnar.arrays import NO_CODE, Bools, Inputs, Spans
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import (
     Bytes,
     Ints,
@@ -32,7 +32,6 @@ from journeyman.columnar.kernels.byte_access import (
     put_uvarint,
     uvarint_bytes,
 )
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.formats.timed_frame import MAX_RECORD_BYTES
 from journeyman.formats.workq import (

@@ -39,8 +39,8 @@ from journeyman.columnar.arrays import (
     text_in,
     valid_in,
 )
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Ints
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import KeyTable
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
 from journeyman.folds import workq

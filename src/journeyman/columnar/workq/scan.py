@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Bytes, Ints, big_i64, big_u32, u8
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.formats.timed_frame import MAX_RECORD_BYTES
 from journeyman.formats.workq import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT, MAX_PAYLOAD_BYTES

@@ -46,6 +46,7 @@ from journeyman.columnar.chunks import (
     make_fields,
     refused,
 )
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import (
     Bytes,
     Ints,
@@ -55,7 +56,6 @@ from journeyman.columnar.kernels.byte_access import (
     big_u32,
     u8,
 )
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.seals import ZTICK_SEAL_BYTES, is_ztick_seal
 from journeyman.errors import FormatError
 from journeyman.formats.framing import Buffer, Ending

@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Bools, Column, as_bytes
-from journeyman.columnar.inputs import NO_CODE, Inputs, Spans
+from journeyman.columnar.arrays import NO_CODE, Bools, Column, Inputs, Spans, as_bytes
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import (
     Bytes,
     Ints,
@@ -26,7 +26,6 @@ from journeyman.columnar.kernels.byte_access import (
     put_big_64,
     put_u8,
 )
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.errors import EncodeError
 from journeyman.formats.ztick import CODEC, RuleSet, Runner, Status
 from journeyman.formats.ztick.codec import RUNNER_CLASSES, RUNNER_WORDS

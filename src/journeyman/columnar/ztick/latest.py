@@ -33,6 +33,7 @@ from journeyman.columnar.arrays import (
     text_in,
 )
 from journeyman.columnar.chunks import checked_offset
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import (
     Bytes,
     Ints,
@@ -42,7 +43,6 @@ from journeyman.columnar.kernels.byte_access import (
     prefetch,
     u8,
 )
-from journeyman.columnar.kernels.jit import kernel
 from journeyman.columnar.kernels.key_table import (
     INLINE_BYTES,
     Hashes,

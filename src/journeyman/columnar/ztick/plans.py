@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Ints
-from journeyman.columnar.kernels.jit import kernel
 
 # What a plan holds; ``latest`` orders records, and ``last_ns`` is that of the last one.
 PLAN_COLUMNS: Final = ("log", "key", "ready_ns", "latest", "position", "created_ns", "last_ns")

@@ -1,4 +1,4 @@
-"""How jobs come: add, schedule, run, and requeue of a dead one.
+"""How jobs come: add, schedule, run, requeue of a dead one, and jobs that wait for other jobs.
 
     add, schedule   JobAdded; ready now or at its time, until TTL after its creation or its time
     run             nothing is written; ready now, its client waits for the result
@@ -9,15 +9,42 @@
                     completed one makes room only some time after it was added; with "different"
                     one of the same payload makes none
     -key            options in the ledger as well
-    -after          dependencies.py
 
 The log has no record that brings a failed job back, and none may be written that the original
 refuses. Delete and add are two that it knows.
+
+A job that waits for others is a *child*. It is no job yet; extensions.py has its record.
+
+    add -after=A,B            A, B unfinished, or children themselves   the child waits
+                              all have completed                        an ordinary add
+                              one has failed                            added, and failed at once
+                              one does not exist                        refused: Unknown parent
+    the last parent ends      completed                                 an ordinary add
+    a parent fails, is gone   added, and failed at once: it is dead, and can be requeued; so is
+                              what waits for it in turn
+    with -even-failed=1       added when all have ended, however they did
+
+Children that a decision settles are added in that decision, up to SETTLE_LIMIT and STEP_LIMIT;
+``WorkqDue`` goes on, at once. A start settles all children again, from what has become of their
+parents.
 """
 
 from __future__ import annotations
 
-from journeyman.engines.workq.extensions import STEP_LIMIT, JobOptions, options_body
+from journeyman.engines.workq.extensions import (
+    MAX_CHILDREN,
+    MAX_CHILDREN_BYTES,
+    MAX_CHILDREN_OF_ONE,
+    SETTLE_LIMIT,
+    STEP_BYTES,
+    STEP_LIMIT,
+    Child,
+    JobOptions,
+    LoadedExtensions,
+    ParentMark,
+    child_body,
+    options_body,
+)
 from journeyman.engines.workq.job import (
     COMPLETED,
     EXHAUSTED,
@@ -30,6 +57,7 @@ from journeyman.engines.workq.job import (
     Entry,
     fields_of,
     job_id_of,
+    life_of,
     opened,
     pack,
     payload_bytes_of,
@@ -39,7 +67,7 @@ from journeyman.engines.workq.lifecycle import expire, give_up_run, match
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.queues import Waiter
 from journeyman.engines.workq.state import WorkqState
-from journeyman.formats.ledger import JobOptionsSet
+from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet, ParentForgotten
 from journeyman.formats.timed_frame import Instant, to_unix_ns
 from journeyman.formats.workq import (
     Command,
@@ -54,13 +82,22 @@ from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
     Complaint,
+    Delete,
     RefusedLine,
     Requeue,
     RequeueAll,
     Run,
     ScheduleJob,
 )
-from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, Reply, Requeued, id_text
+from journeyman.protocols.workq.replies import (
+    DONE,
+    NOT_FOUND,
+    TIMED_OUT,
+    Finished,
+    Reply,
+    Requeued,
+    id_text,
+)
 from journeyman.units import NS_PER_MS
 
 _ADD, _SCHEDULE = Command.ADD, Command.SCHEDULE  # to look a member up takes its time
@@ -81,6 +118,8 @@ def add(state: WorkqState, command: Add, _client: Client) -> Reply:
         refused = refusal(state, job_id, payload, options)
         if refused is not None:
             return refused
+        if options is not None and options.after:
+            return _add_child(state, command)
         make_room(state, job_id)
         key = "" if options is None else options.key
     elif state.jobs.get(job_id) is not None and not _is_free(state, job_id):
@@ -173,7 +212,7 @@ def requeue_all(state: WorkqState, command: RequeueAll, _client: Client) -> Repl
 
 def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
     """A power cut may leave the delete in the log without the add. So the ledger has the job first,
-    as one that waits for nothing (dependencies.py): a start that does not find it adds it."""
+    as one that waits for nothing (a child): a start that does not find it adds it."""
     fields = fields_of(opened(entry)[0])
     extensions, name = state.extensions, state.queues.by_number[fields.queue].name
     job = Add(
@@ -223,7 +262,7 @@ def refusal(
     extensions = state.extensions
     if job_id in extensions.children:
         return _DUPLICATE
-    if options is not None and options.key and not extensions.is_allowed:
+    if options is not None and (options.key or options.after) and not extensions.is_allowed:
         return _NO_LEDGER
     if _is_free(state, job_id):
         return None
@@ -324,3 +363,166 @@ def enqueue(
         state.records.append(JobFinished(created, job_id, Command.FAIL, failed_with))
     elif queue.waiters.size:
         match(state, queue)
+
+
+_UNKNOWN_PARENT = RefusedLine(Complaint.NO_PARENT)
+_TOO_MANY = RefusedLine(Complaint.TOO_MANY_CHILDREN)
+_GONE = -1
+
+
+def _add_child(state: WorkqState, job: Add) -> Reply:
+    """A job that may have its id: see ``refusal``."""
+    child = _child_of(state, job)
+    if child is None:
+        return _UNKNOWN_PARENT
+    extensions = state.extensions
+    if child.is_settled:
+        make_room(state, job.job_id)
+        _settle(state, child)
+        return DONE
+    if (
+        len(extensions.children) >= MAX_CHILDREN
+        or extensions.child_bytes + child.size > MAX_CHILDREN_BYTES
+        or any(
+            len(extensions.children_of.get(parent, ())) >= MAX_CHILDREN_OF_ONE
+            for parent in child.parents
+        )
+    ):
+        return _TOO_MANY
+    make_room(state, job.job_id)
+    state.queues.use(job.name)
+    extensions.add_child(child)
+    extensions.drop(extensions.forgetting, job.job_id)
+    extensions.drop(extensions.lingering, job.job_id)
+    state.ledger.append(JobOptionsSet(state.instant, id_text(job.job_id), child_body(job)))
+    if extensions.in_store:  # a start does not look for parents that have completed
+        for parent in [each for each in child.parents if each not in child.left]:
+            if _stage_of(state, parent) == COMPLETED:
+                state.mark_parent(parent, succeeded=True)
+    return DONE
+
+
+def delete_child(state: WorkqState, command: Delete, _client: Client) -> Reply:
+    job_id = command.job_id
+    state.extensions.drop_child(job_id, state.now_ns)
+    state.ledger.append(JobOptionsRemoved(state.instant, id_text(job_id)))
+    state.tell(job_id, NOT_FOUND)
+    state.note_end(job_id, FAILED, is_gone=True)
+    return DONE
+
+
+def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
+    """Add, or fail, children that wait no longer; how many they were."""
+    extensions, done = state.extensions, 0
+    most = extensions.steps + STEP_LIMIT
+    while extensions.settling and done < limit and extensions.steps < most:
+        job_id = next(iter(extensions.settling))
+        extensions.drop(extensions.settling, job_id)
+        child = extensions.children.get(job_id)
+        if child is not None and child.is_settled:
+            extensions.steps += len(child.job.payload) // STEP_BYTES
+            extensions.drop_child(job_id, state.now_ns)
+            if extensions.in_store:
+                _settle(state, child)
+                if job_id not in extensions.options:
+                    state.forget_now(job_id)
+            else:
+                extensions.added_now[job_id] = child.job
+                _settle(state, child)
+                extensions.put(extensions.settled, job_id, None)
+                if job_id not in extensions.options:
+                    extensions.forget(job_id, state.now_ns)
+            done += 1
+    return done
+
+
+def load_children(state: WorkqState, loaded: LoadedExtensions, completed: set[bytes]) -> None:
+    """The children of a ledger; ``completed`` are parents that expired after they completed."""
+    extensions, children = state.extensions, loaded.children
+    waiting = {job_id: job for job_id, job in children.items() if state.jobs.get(job_id) is None}
+    for job_id in children.keys() - waiting.keys():
+        extensions.settled[job_id] = None
+        if job_id not in extensions.options:  # it was added, and has no key
+            extensions.forget(job_id, state.now_ns)
+    for job in waiting.values():
+        state.queues.use(job.name)
+        extensions.add_child(Child.of(job))
+    stages = {parent: _stage_of(state, parent) for parent in extensions.children_of}
+    stages |= dict.fromkeys(completed & stages.keys(), COMPLETED)
+    undone = {parent for parent, mark in loaded.marked.items() if _is_undone(state, parent, mark)}
+    for job_id in waiting:
+        child, ended = extensions.children[job_id], loaded.ended.get(job_id, {})
+        for parent in child.parents:
+            if parent in ended and parent not in undone:
+                child = child.without(parent, succeeded=ended[parent].succeeded)
+            elif stages[parent] not in UNFINISHED:
+                child = child.without(parent, succeeded=stages[parent] == COMPLETED)
+        extensions.put(extensions.children, job_id, child)
+        if child.is_settled:
+            extensions.put(extensions.settling, job_id, None)
+    for parent in loaded.marked:
+        if parent in undone:  # before it ends in another way
+            state.unsaid.append(ParentForgotten(state.instant, id_text(parent)))
+        elif parent in extensions.children_of:
+            extensions.marked[parent] = loaded.marked[parent].succeeded
+        else:
+            extensions.forget_parent(parent, state.now_ns)
+    for parent in completed & extensions.children_of.keys() - loaded.marked.keys():
+        state.mark_parent(parent, succeeded=True)  # the log may be cleaned of them
+    state.unsaid, state.ledger = state.unsaid + state.ledger, []
+
+
+def _is_undone(state: WorkqState, parent: bytes, mark: ParentMark) -> bool:
+    """Whether the log has the job that the ledger says has ended: the log counts."""
+    entry = state.jobs.get(parent)
+    return mark.life != 0 and life_of(entry) == mark.life
+
+
+def _child_of(state: WorkqState, job: Add) -> Child | None:
+    assert job.options is not None
+    child = Child.of(job)
+    for parent in job.options.after:
+        stage = _stage_of(state, parent)
+        if stage == _GONE or parent == job.job_id:  # which makes room for it
+            return None
+        if stage not in UNFINISHED:
+            child = child.without(parent, succeeded=stage == COMPLETED)
+    return child
+
+
+def _stage_of(state: WorkqState, job_id: bytes) -> int:
+    if job_id in state.extensions.children:
+        return UNFINISHED[0]
+    entry = state.find(job_id)
+    if entry is not None:
+        return opened(entry)[1]
+    _, expires_ns = state.extensions.elsewhere.get(job_id, ("", 0))
+    return COMPLETED if expires_ns > state.now_ns else _GONE
+
+
+def _settle(state: WorkqState, child: Child) -> None:
+    """It waits no longer: an ordinary add; and a failure at once, if a parent has failed."""
+    job, extensions = child.job, state.extensions
+    why = f"parent {id_text(child.failed)} failed or is gone".encode() if child.failed else None
+    key = "" if job.options is None else job.options.key
+    if key and job.job_id in extensions.added_now:
+        extensions.put(extensions.options, job.job_id, JobOptions(key))  # the ledger has it
+    elif key:
+        state.set_options(job.job_id, JobOptions(key))
+    enqueue(
+        state,
+        job.job_id,
+        job.name,
+        job.ttr_ms,
+        job.ttl_ms,
+        job.priority,
+        job.max_attempts,
+        pack_max_fails(job.max_fails, job.retry_delay_ms),
+        None,
+        job.payload,
+        key,
+        why,
+    )
+    if why is not None:
+        state.tell(job.job_id, Finished(job.job_id, False, why))
+        state.note_end(job.job_id, FAILED)

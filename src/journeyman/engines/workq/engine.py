@@ -28,8 +28,19 @@
   queue is paused. Of the clients that wait for a queue the longest waiting one is served first.
 - Pauses are not in the log: they leave in ``take_ledger``, and in ``PauseChanged`` for who keeps
   them elsewhere; they come back in ``WorkqLoader.finish``.
-  The delay before a retry is (formats.workq); it begins with the timeout-attempt's time.
+- The delay before a retry is in the log (formats.workq); it begins with the timeout-attempt's time.
 - Time is an argument, chance a seed: the same commands at the same times give the same outcomes.
+
+Commands of the usual kind are decided in one step, and their records encoded at once:
+
+    add        a new id, into a queue that is in use and that no client waits for
+    lease      of one queue without limits that has a ready job; for a worker without a name
+    complete   of a leased job that no client waits for
+
+``usual_at`` does what the decisions do, or leaves the command to them; the decisions are the law
+(tests/property/test_workq_engine.py). It is for jobs that have nothing in the ledger: no job has
+options, no worker a name, none waits for another. Nothing may be expired, held back or limited, so
+there is nothing to be done but the command itself.
 """
 
 from __future__ import annotations
@@ -39,7 +50,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from journeyman.engines.workq import adding, dependencies, fast_path, lifecycle, views
+from journeyman.engines.workq import adding, lifecycle, views
 from journeyman.engines.workq.browsing import (
     LEASED_NOW,
     BrowseJobs,
@@ -55,7 +66,24 @@ from journeyman.engines.workq.browsing import (
     seen_child,
 )
 from journeyman.engines.workq.extensions import MAX_LIMITED_QUEUES, limits_body
-from journeyman.engines.workq.job import entry_of, is_run, job_of, opened, queue_of, spec_of
+from journeyman.engines.workq.job import (
+    COMPLETED,
+    HAS_KEY,
+    IS_RUN,
+    LEASED,
+    begin_lease,
+    entry_of,
+    flags_of,
+    is_run,
+    job_of,
+    keep_result,
+    lease_fields_of,
+    opened,
+    pack,
+    queue_of,
+    shown_payload_of,
+    spec_of,
+)
 from journeyman.engines.workq.messages import (
     DUE_LIMIT,
     Client,
@@ -75,8 +103,101 @@ from journeyman.formats.ledger import (
     QueueResumed,
 )
 from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.formats.timed_frame import UTC_OFFSET_MIN, cached_moment_bytes, moment_bytes
+from journeyman.formats.workq import (
+    Command,
+    encode_add,
+    encode_event,
+    encode_finished,
+    pack_max_fails,
+)
 from journeyman.protocols.workq import commands as ask
-from journeyman.protocols.workq.replies import DONE, NOT_FOUND, JobMissing, Reply
+from journeyman.protocols.workq.commands import NO_LIMITS, Add, Complete, Lease
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, JobMissing, Leased, Reply
+from journeyman.units import NS_PER_MS
+
+_START, _COMPLETE = int(Command.START_ATTEMPT), int(Command.COMPLETE)
+_UNUSUAL = IS_RUN | HAS_KEY
+_leased = tuple.__new__  # a third of the time of Leased(...)
+
+Encoded: TypeAlias = list[Any]  # records of a batch, of which some are bytes
+
+
+def _decide_usual(state: WorkqState, records: Encoded, command: Any) -> Reply | None:
+    """The reply, and its record is in ``records``; None: nothing was done, it is not usual."""
+    usual = _USUAL.get(type(command))
+    if usual is None or not state.extensions.is_idle:
+        return None
+    return usual(state, command, records)
+
+
+def _is_calm(state: WorkqState) -> bool:
+    """Whether no job at all has expired."""
+    return state.now_ns < state.jobs.calm_until_ns or state.now_ns < state.jobs.look_for_calm()
+
+
+def _add_usual(state: WorkqState, command: Add, records: Encoded) -> Reply | None:
+    job_id, name, ttr_ms, ttl_ms, payload, priority, attempts, fails, delay_ms, options = command
+    queue = state.queues.get(name)
+    if options is not None or queue is None or not queue.is_used or queue.waiters.size:
+        return None
+    if state.jobs.get(job_id) is not None:
+        return None
+    if delay_ms:
+        fails = pack_max_fails(fails, delay_ms)
+    now_ns = state.now_ns = state.now_ns + 1
+    moment = moment_bytes(now_ns, UTC_OFFSET_MIN)  # of its own
+    records.append(
+        encode_add(moment, job_id, payload, name, ttr_ms, ttl_ms, priority, attempts, fails)
+    )
+    spec = pack(
+        job_id, queue.number, ttr_ms, ttl_ms, priority, attempts, fails, now_ns, None, 0, payload
+    )
+    state.jobs.add_ready(job_id, spec, queue, now_ns + ttl_ms * NS_PER_MS)
+    return DONE
+
+
+def _lease_usual(state: WorkqState, command: Lease, records: Encoded) -> Reply | None:
+    if len(command.names) > 1 or command.max_jobs or command.worker or not _is_calm(state):
+        return None
+    queue = state.queues.get(command.names[0])
+    if queue is None or not queue.ready.size or queue.paused or queue.limits is not NO_LIMITS:
+        return None
+    spec = queue.ready.first()
+    job_id, _, ttr_ms = lease_fields_of(spec)
+    entry = state.jobs.get(job_id)
+    if entry is None or flags_of(spec) & _UNUSUAL or queue.held_size:
+        return None
+    now_ns = state.now_ns
+    records.append(encode_event(cached_moment_bytes(now_ns, UTC_OFFSET_MIN), _START, job_id))
+    state.jobs.lease_ready(job_id, entry, begin_lease(entry, ttr_ms, now_ns), queue)
+    return _leased(Leased, (job_id, queue.name, ttr_ms, shown_payload_of(spec)))
+
+
+def _complete_usual(state: WorkqState, command: Complete, records: Encoded) -> Reply | None:
+    job_id, result = command.job_id, command.result
+    entry = state.jobs.get(job_id)
+    if not isinstance(entry, tuple) or entry[1] != LEASED or flags_of(entry[0]) & _UNUSUAL:
+        return None
+    queue = state.queues.by_number[queue_of(entry[0])]
+    if queue.held_size or queue.limits is not NO_LIMITS or state.waiting.awaits(job_id):
+        return None
+    if (command.attempt and command.attempt != entry[2]) or not _is_calm(state):
+        return None
+    now_ns = state.now_ns
+    records.append(
+        encode_finished(cached_moment_bytes(now_ns, UTC_OFFSET_MIN), _COMPLETE, job_id, result)
+    )
+    state.jobs.end_lease(job_id, entry, keep_result(entry, COMPLETED, now_ns, result), queue)
+    return DONE
+
+
+_USUAL: dict[type, Callable[[WorkqState, Any, Encoded], Reply | None]] = {
+    Add: _add_usual,
+    Lease: _lease_usual,
+    Complete: _complete_usual,
+}
+
 
 _NO_LEDGER = ask.RefusedLine(ask.Complaint.NO_LEDGER)
 _TOO_MANY_LIMITS = ask.RefusedLine(ask.Complaint.TOO_MANY_LIMITS)
@@ -127,19 +248,9 @@ def _set_limits(state: WorkqState, command: ask.SetLimits, _client: Client) -> R
     return DONE
 
 
-def _add(state: WorkqState, command: ask.Add, client: Client) -> Reply:
-    options = command.options
-    if options is None or not options.after:
-        return adding.add(state, command, client)
-    if not state.extensions.is_allowed:
-        return _NO_LEDGER
-    refused = adding.refusal(state, command.job_id, command.payload, options)
-    return refused or dependencies.add_child(state, command)
-
-
 def _delete(state: WorkqState, command: ask.Delete, client: Client) -> Reply:
     if command.job_id in state.extensions.children:
-        return dependencies.delete_child(state, command, client)
+        return adding.delete_child(state, command, client)
     return lifecycle.delete(state, command, client)
 
 
@@ -161,7 +272,7 @@ def _see(state: WorkqState, command: SeeJob, _client: Client) -> SeenJob | JobMi
 
 
 _DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Any]] = {
-    ask.Add: _add,
+    ask.Add: adding.add,
     ask.ScheduleJob: adding.schedule,
     ask.Run: adding.run,
     ask.Requeue: adding.requeue,
@@ -217,7 +328,7 @@ class WorkqEngine:
         state.begin(now_ns)
         reply = _DECISIONS[type(command)](state, command, client)
         if state.extensions.settling:
-            dependencies.settle(state)
+            adding.settle(state)
         if state.leaving:
             state.mark_leaving()
         if state.jobs.freed:
@@ -233,9 +344,9 @@ class WorkqEngine:
 
     def usual_at(self, now_ns: int, records: list[Any]) -> Callable[[Any], Reply | None]:
         """What decides commands of the usual kind of clients, now: None, and nothing was done, if
-        one is not. Their records are appended to ``records``, encoded. See fast_path.py."""
+        one is not. Their records are appended to ``records``, encoded."""
         self._state.begin(now_ns)
-        return partial(fast_path.decide_usual, self._state, records)
+        return partial(_decide_usual, self._state, records)
 
     def next_due_ns(self) -> int | None:
         """When to decide ``WorkqDue`` next; None: not before another command."""

@@ -38,8 +38,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
-from journeyman.engines.workq.key_rates import KeyRates
-from journeyman.engines.workq.queues import CountedLease, JobQueue
+from journeyman.engines.workq.queues import CountedLease, JobQueue, KeyRates
 from journeyman.formats.ledger import (
     Body,
     JobOptionsSet,

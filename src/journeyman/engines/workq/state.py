@@ -46,9 +46,8 @@ from journeyman.engines.workq.job import (
     queue_of,
     spec_of,
 )
-from journeyman.engines.workq.key_rates import MAX_STARTS
 from journeyman.engines.workq.messages import Effect, WorkqAnswer
-from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
+from journeyman.engines.workq.queues import MAX_STARTS, JobQueue, Queues, Waiter, Waiting
 from journeyman.formats.ledger import (
     JobOptionsRemoved,
     JobOptionsSet,
@@ -374,7 +373,7 @@ class WorkqState:
         self.extensions = Extensions()
         self.starved: set[JobQueue] = set()  # see lifecycle.py
         self.gated: set[JobQueue] = set()  # the rate had no room for a lease
-        self.key_gated: set[JobQueue] = set()  # the rates of keys had none; see key_rates.py
+        self.key_gated: set[JobQueue] = set()  # the rates of keys had none; see queues.KeyRates
         self.loosened: set[JobQueue] = set()  # limits have changed: jobs drain back
         self.records: list[Record] = []
         self.ledger: list[LedgerRecord] = []

@@ -45,8 +45,8 @@ from journeyman.logs.appender import Appender, SyncPolicy, in_blocks
 from journeyman.logs.holders import Holders, ask
 from journeyman.logs.indexes import remove_index
 from journeyman.logs.kestrel.checkpoints import Checkpoints
-from journeyman.logs.kestrel.reading import ItemReader
 from journeyman.logs.kestrel.segments import (
+    ItemReader,
     Segment,
     SegmentCatalog,
     recover_segments,

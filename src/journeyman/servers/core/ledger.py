@@ -32,8 +32,7 @@ from journeyman.engines.ztick.timetables import TimetableLoader
 from journeyman.errors import JourneymanError
 from journeyman.formats.ledger import ActionAudited, Record, TimesMarked
 from journeyman.logs.holders import Holders
-from journeyman.logs.ledger.log import LedgerLog
-from journeyman.logs.ledger.times import Head, heads_of
+from journeyman.logs.ledger import FileHead, LedgerLog, heads_of
 from journeyman.logs.segments import ledger_segments, names_in
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.servers.core.store import StoredLedger, UnreadableTold, holds_schedule
@@ -169,7 +168,7 @@ class Ledger:
 
     def _keeping(self) -> Callable[[Record], bool]:
         oldest_ns = self._clock.now_ns() - self._audit_ns if self._audit_ns else None
-        heads: dict[int, set[Head]] = {}
+        heads: dict[int, set[FileHead]] = {}
 
         def keeps(record: Record) -> bool:
             if isinstance(record, ActionAudited):
@@ -178,7 +177,7 @@ class Ledger:
                 size = record.head_bytes
                 if size not in heads:
                     heads[size] = heads_of(self._disk, self._timed_files, size)
-                return Head(size, record.head_crc) in heads[size]
+                return FileHead(size, record.head_crc) in heads[size]
             return True
 
         return keeps

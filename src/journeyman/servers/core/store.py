@@ -44,7 +44,7 @@ from journeyman.folds import ledger as ledger_fold
 from journeyman.formats.ledger import KINDS, is_state
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ztick import Record
-from journeyman.logs.ledger.log import Absorbing
+from journeyman.logs.ledger import Absorbing
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.server_log import ServerLog, ServiceManager
 from journeyman.storage import Operation, PutEntries, Storage

@@ -27,8 +27,7 @@ from typing import Any, NamedTuple, Protocol
 
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
-from journeyman.engines.kestrel.engine import KestrelEngine
-from journeyman.engines.kestrel.fast_path import KINDS
+from journeyman.engines.kestrel.engine import KINDS, KestrelEngine
 from journeyman.engines.kestrel.messages import (
     Append,
     Effect,

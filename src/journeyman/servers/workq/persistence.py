@@ -49,7 +49,7 @@ from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders
-from journeyman.logs.ledger.log import peek
+from journeyman.logs.ledger import peek
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import (

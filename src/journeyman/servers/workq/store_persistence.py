@@ -16,7 +16,7 @@ A start loads the jobs that are there, not what happened to them, by the index o
     completed                       none: they stay in the store until a command names one
 
 So it costs what waits, and what is dead; no log is read, and what was done long ago or a minute ago
-costs nothing. Waiting jobs of the usual form become specs in one step (engines/workq/stored.py),
+costs nothing. Waiting jobs of the usual form become specs in one step (engines/workq/loading.py),
 all others through the decoder and the fold. What the ledger of the store says of them comes with
 them (engines/workq/extensions.py).
 
@@ -39,9 +39,8 @@ from journeyman.config import Settings
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import FAMILIES, JobOptions, LoadedExtensions
 from journeyman.engines.workq.job import Spec, entry_of, moment_key
-from journeyman.engines.workq.loading import JobAssembly
+from journeyman.engines.workq.loading import JobAssembly, WaitingJob, read_waiting_job
 from journeyman.engines.workq.messages import WorkqStats
-from journeyman.engines.workq.stored import WaitingJob, waiting_job
 from journeyman.errors import (
     InvalidData,
     JourneymanError,
@@ -393,7 +392,7 @@ class _Loading:
             job = None
             if raw is not None:
                 uuid_text, key = key_of_id(job_id)[len(JOBS) :], options_of(job_id, none).key
-                job = waiting_job(job_id, uuid_text, raw, number_of, key)
+                job = read_waiting_job(job_id, uuid_text, raw, number_of, key)
             if job is not None and job.created_ns + job.ttl_ms * NS_PER_MS > self._now_ns:
                 waiting.append((job_id, job))
             else:

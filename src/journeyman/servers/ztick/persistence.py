@@ -33,8 +33,7 @@ from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders
 from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.segments import ZtickNames
-from journeyman.logs.ztick.compaction import CompactionStatus, Compactor
-from journeyman.logs.ztick.log import ZtickLog
+from journeyman.logs.ztick.log import CompactionStatus, Compactor, ZtickLog
 from journeyman.servers.core.bulk_child import BULK_BYTES, ZTICK_READER, BulkFailed, can_use, read
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import delay_to_second

@@ -42,9 +42,8 @@ from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.catalog import load_order
-from journeyman.logs.ledger.times import MarkWriter
-from journeyman.logs.ztick.compaction import Compactor
-from journeyman.logs.ztick.log import ZtickLog
+from journeyman.logs.ledger import MarkWriter
+from journeyman.logs.ztick.log import Compactor, ZtickLog
 from journeyman.protocols.ztick.replies import Metrics
 from journeyman.runners.contract import AnyRunner
 from journeyman.servers.core.group_commit import Requests

@@ -34,7 +34,7 @@ from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Record
 from journeyman.logs.appender import in_blocks
-from journeyman.logs.ledger.times import FLUSH_NS, MarkWriter
+from journeyman.logs.ledger import FLUSH_NS, MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import LINE_LIMIT_BYTES
 from journeyman.protocols.ztick.commands import (

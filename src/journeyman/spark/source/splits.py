@@ -42,7 +42,7 @@ from journeyman.formats.framing import Buffer
 from journeyman.logs.catalog import Log, LogFile
 from journeyman.logs.damage import HELD_BYTES
 from journeyman.logs.indexes import MARK_BYTES, Index, Mark, has_key, load_index
-from journeyman.logs.ledger.times import FileTimes, ledger_beside, times_of
+from journeyman.logs.ledger import FileTimes, ledger_beside, times_of
 from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.options import KEYSPACE, ZTICK, AsOfPosition, SourceOptions
 

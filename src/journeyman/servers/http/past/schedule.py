@@ -25,8 +25,7 @@ from journeyman.folds import ztick as fold
 from journeyman.formats import ztick
 from journeyman.formats.ledger import is_state, kind_of
 from journeyman.logs.catalog import load_order
-from journeyman.logs.ledger.log import peek_records
-from journeyman.logs.ledger.times import FileTimes, times_of
+from journeyman.logs.ledger import FileTimes, peek_records, times_of
 from journeyman.logs.sealing import read_file
 from journeyman.servers.http.past.moments import KEPT_MOMENTS, Damaged
 

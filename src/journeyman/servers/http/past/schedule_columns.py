@@ -15,7 +15,7 @@ from journeyman.columnar.seals import is_proven
 from journeyman.columnar.ztick import decode as columnar
 from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, Status
-from journeyman.logs.ledger.times import FileTimes
+from journeyman.logs.ledger import FileTimes
 from journeyman.servers.http.past.moments import Damaged
 
 _JOB_SET, _JOB_REMOVED = 0, 2

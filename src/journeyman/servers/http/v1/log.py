@@ -17,7 +17,7 @@ from journeyman.config import Persistence, WorkqPersistence
 from journeyman.disk import FollowedDisk
 from journeyman.engines.kestrel.messages import AddReader, Append, EraseQueue, RemoveReader
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.logs.ledger.times import times_of
+from journeyman.logs.ledger import times_of
 from journeyman.logs.segments import kestrel_queues
 from journeyman.protocols.workq.replies import id_text
 from journeyman.protocols.ztick.grammar import runner_words

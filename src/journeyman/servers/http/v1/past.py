@@ -29,7 +29,7 @@ from journeyman.engines.workq.extensions import read_limits
 from journeyman.engines.ztick.timetables import body_of, read_body
 from journeyman.formats import workq, ztick
 from journeyman.formats.workq import JobAdded, delay_ms_of, max_fails_of
-from journeyman.logs.ledger.times import times_of
+from journeyman.logs.ledger import times_of
 from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.protocols.workq.replies import id_text
 from journeyman.servers.http import records

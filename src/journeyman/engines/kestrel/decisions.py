@@ -1,0 +1,532 @@
+"""What each command does to the fan-out queues: functions over the state, looked up by engine.py.
+
+    put --> window --> take --> open --> confirm --> finished
+                        |        |
+                        |        +-- abort, or the client goes --> returned: first to be taken
+                        +-- too old --> finished, and put into another queue if so set
+
+    flush       a reader has read everything but what is open: that is still to be confirmed
+    delete      of a queue: its journal goes; of a reader: its place is forgotten
+    checkpoint  how far the readers have come that have moved since the last one
+
+Every change begins with ``touch``, so that its batch can be undone. A client that waits for a
+reader that goes hears END. Limits, and what happens to items that are too old or fail too often:
+queue.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from journeyman.engines.kestrel.messages import (
+    Append,
+    Client,
+    EraseQueue,
+    Fetch,
+    Fetched,
+    KestrelAnswer,
+    KestrelDue,
+    KestrelGone,
+    RemoveReader,
+    SaveCheckpoint,
+    StopServer,
+    StopWaiting,
+)
+from journeyman.engines.kestrel.queue import FanReader, ItemQueue, NotHere
+from journeyman.engines.kestrel.state import KestrelState, Wait
+from journeyman.folds.kestrel import DEFAULT_READER
+from journeyman.formats.kestrel import ItemPut
+from journeyman.protocols.kestrel import commands as ask
+from journeyman.protocols.kestrel.commands import Key
+from journeyman.protocols.kestrel.replies import (
+    DELETED,
+    END,
+    ERROR,
+    ERROR_AND_CLOSE,
+    FLUSHED_ALL,
+    FORBIDDEN,
+    GOODBYE,
+    NOT_STORED,
+    STORED,
+    Count,
+    ItemFound,
+    Reply,
+    ServerError,
+)
+from journeyman.units import MS_PER_S, NS_PER_MS
+
+LATEST_MS = 2**63 - 1  # the journal knows no later moment
+ERASING_COSTS = 50  # as much as so many items
+RELATIVE_BELOW = 1_000_000  # an expiry below this is seconds from now
+
+# -- what clients ask for --
+_SHUTDOWN_OFF = ServerError("shutdown by clients is switched off")
+
+
+def put(state: KestrelState, command: ask.Put, _: Client) -> Reply:
+    queue = state.queue_for(command.queue)
+    if isinstance(queue, ServerError):
+        return queue
+    most_bytes = queue.settings.max_item_bytes
+    if most_bytes is not None and len(command.data) > most_bytes:
+        return NOT_STORED
+    if len(command.data) > state.settings.max_item_bytes:
+        return NOT_STORED
+    if queue.is_limited and any(reader.is_full for reader in queue.readers.values()):
+        return NOT_STORED
+    now_ms = state.now_ns // NS_PER_MS
+    _append(state, queue, command.data, now_ms, _expiry_ms(command.expiry, now_ms), 0)
+    return STORED
+
+
+def get(state: KestrelState, command: ask.GetItem, client: Client) -> Reply | None:
+    key = command.key
+    if command.abort:
+        return _abort_oldest(state, key, client)
+    if command.close:
+        known = state.known_reader(key)
+        if known is not None and state.opened(client, key):
+            _confirm_oldest(state, known[1], key, client, 1)
+        if not command.open:
+            return END
+    if not state.gives_items:
+        return FORBIDDEN
+    found = state.reader_for(key)
+    if isinstance(found, ServerError):
+        return found
+    queue, reader = found
+    opened = len(state.opened(client, key))
+    if opened and not (command.open or command.peek):
+        return ERROR_AND_CLOSE
+    if command.open and opened >= reader.settings.max_open:
+        return ERROR_AND_CLOSE
+    reply = _item_or_wait(state, queue, reader, command, client)
+    if reply is END:
+        state.counts.misses += 1
+    return reply
+
+
+def _abort_oldest(state: KestrelState, key: Key, client: Client) -> Reply:
+    """The oldest that this client has open goes back; nothing is made for it."""
+    if state.opened(client, key):
+        found = state.known_reader(key)
+        assert found is not None  # a reader that is taken away takes what is open with it
+        state.touch_client(client)
+        _give_back(state, found[1], state.take_opened(client, key))
+        serve_waiting(state, *found)
+    return END
+
+
+def monitor(state: KestrelState, command: ask.Monitor, client: Client) -> Reply | None:
+    if not state.gives_items:
+        return FORBIDDEN
+    found = state.reader_for(command.key)
+    if isinstance(found, ServerError):
+        return found
+    queue, reader = found
+    most = reader.settings.max_open if command.max_items is None else command.max_items
+    over_ns = state.now_ns + command.wait_ms * NS_PER_MS
+    wait = Wait(client, command.key, over_ns, command.wait_ms <= 0, True, False, most)
+    if _monitor_is_full(state, reader, wait):
+        return END
+    state.touch(reader)
+    state.begin_wait(queue, reader, wait)
+    serve_waiting(state, queue, reader)
+    return None
+
+
+def confirm(state: KestrelState, command: ask.Confirm, client: Client) -> Reply:
+    found = state.known_reader(command.key)
+    opened = len(state.opened(client, command.key))
+    if found is None or not 0 < command.items <= opened:
+        return ERROR
+    _confirm_oldest(state, found[1], command.key, client, command.items)
+    return END
+
+
+def client_gone(state: KestrelState, command: KestrelGone, _: Client) -> None:
+    client = command.client
+    wait = state.waits.of(client)
+    if wait is not None:
+        waited = state.known_reader(wait.key)
+        assert waited is not None  # a reader that is taken away ends its waits
+        state.end_wait(*waited, wait, None)
+    if client not in state.open:
+        return
+    state.touch_client(client)
+    for key, items in state.open.pop(client).items():
+        found = state.known_reader(key)
+        assert found is not None  # and takes what is open with it
+        for item in items:
+            _give_back(state, found[1], item)
+        serve_waiting(state, *found)
+
+
+def take_fetched(state: KestrelState, command: Fetched, _: Client) -> None:
+    name, of_reader, after, serial = command.fetch
+    found = state.known_reader(Key(name, of_reader))
+    if found is None or found[1].serial != serial:
+        return
+    queue, reader = found
+    state.touch(reader)
+    if reader.add_fetched(after, command.items):
+        if reader.settings.drops_oldest:
+            _drop_surplus(state, queue, reader)
+        serve_waiting(state, queue, reader)
+
+
+# -- what becomes of items --
+
+
+def _append(
+    state: KestrelState,
+    queue: ItemQueue,
+    data: bytes,
+    add_ms: int,
+    expire_ms: int | None,
+    errors: int,
+) -> None:
+    state.touch(queue)
+    state.grown.add(queue)
+    state.counts.puts += 1
+    item = ItemPut(queue.next_id, add_ms, expire_ms, errors, data)
+    state.records.append(Append(queue.name, item))
+    queue.add(item)
+    if queue.is_limited:
+        for reader in queue.readers.values():
+            if reader.settings.drops_oldest:
+                _drop_surplus(state, queue, reader)
+    if queue.waiting:
+        for reader in tuple(queue.waiting):
+            serve_waiting(state, queue, reader)
+
+
+def _drop_surplus(state: KestrelState, queue: ItemQueue, reader: FanReader) -> None:
+    while reader.is_over_limit:
+        state.touch(reader)
+        item = reader.take()
+        if not isinstance(item, ItemPut):
+            _fetch(state, queue, reader)  # the rest goes when it is here
+            return
+        reader.finish(item)
+        reader.tally.discarded += 1
+
+
+def _take_live(
+    state: KestrelState, queue: ItemQueue, reader: FanReader
+) -> ItemPut | NotHere | None:
+    """The next item that is not too old; those that are, are dealt with."""
+    now_ms = state.now_ns // NS_PER_MS
+    while True:
+        item = reader.take()
+        if not isinstance(item, ItemPut) or not reader.is_expired(item, now_ms):
+            if reader.next_id < queue.window_start or reader.buffer:
+                _fetch(state, queue, reader)
+            return item
+        _expire(state, reader, item)
+
+
+def _sweep(state: KestrelState, reader: FanReader, limit: int | None) -> int:
+    """Deal with what is too old at the front, as far as it is in memory; how many."""
+    now_ms = state.now_ns // NS_PER_MS
+    swept = 0
+    while limit is None or swept < limit:
+        state.touch(reader)
+        item = reader.take()
+        if not isinstance(item, ItemPut):
+            break
+        if not reader.is_expired(item, now_ms):
+            reader.put_back(item)
+            break
+        _expire(state, reader, item)
+        swept += 1
+    return swept
+
+
+def _expire(state: KestrelState, reader: FanReader, item: ItemPut) -> None:
+    reader.finish(item)
+    reader.tally.expired += 1
+    _move(state, reader.settings.expire_to, item, state.now_ns // NS_PER_MS)
+
+
+def _move(state: KestrelState, target: str | None, item: ItemPut, add_ms: int) -> bool:
+    """To another queue, without an expiry, or to none; False: that queue cannot be made."""
+    if target is None:
+        return True
+    queue = state.queue_for(target)
+    if isinstance(queue, ServerError):
+        return False
+    _append(state, queue, item.data, add_ms, None, item.error_count)
+    return True
+
+
+def _fetch(state: KestrelState, queue: ItemQueue, reader: FanReader) -> None:
+    after = reader.wants()
+    if after is not None:
+        state.effects.append(Fetch(queue.name, reader.name, after, reader.serial))
+
+
+def _item_or_wait(
+    state: KestrelState, queue: ItemQueue, reader: FanReader, command: ask.GetItem, client: Client
+) -> Reply | None:
+    state.touch(reader)
+    key, wait_ms, opens, _, _, peeks = command
+    if not reader.waiters:
+        item = _take_live(state, queue, reader)
+        if isinstance(item, ItemPut):
+            return _hand_out(state, reader, client, key, opens, peeks, item)
+        if wait_ms <= 0 and item is None and reader.fetching is None:
+            return END
+    elif wait_ms <= 0 and reader.fetching is None:
+        return END
+    over_ns = state.now_ns + wait_ms * NS_PER_MS
+    state.begin_wait(queue, reader, Wait(client, key, over_ns, wait_ms <= 0, opens, peeks))
+    return None
+
+
+def _hand_out(
+    state: KestrelState,
+    reader: FanReader,
+    client: Client,
+    key: Key,
+    opens: bool,
+    peeks: bool,
+    item: ItemPut,
+) -> ItemFound:
+    state.counts.hits += 1
+    reader.tally.age_ms = max(0, state.now_ns // NS_PER_MS - item.add_time_ms)
+    if peeks:
+        reader.put_back(item)
+    elif opens:
+        state.touch_client(client)
+        reader.open(item)
+        reader.tally.opened += 1
+        state.open_of(client, key).append(item)
+    else:
+        reader.finish(item)
+    return ItemFound(key, item.data)
+
+
+def serve_waiting(state: KestrelState, queue: ItemQueue, reader: FanReader) -> None:
+    """Give what is there to the waiting clients, in their order."""
+    state.touch(reader)
+    while reader.waiters:
+        item = _take_live(state, queue, reader)
+        if not isinstance(item, ItemPut):
+            if item is None and reader.fetching is None:
+                state.end_waits_that_are_over(queue, reader)
+            return
+        if not reader.waiters:  # dealing with what was too old has served them meanwhile
+            reader.put_back(item)
+            return
+        _serve_first(state, queue, reader, item)
+
+
+def _serve_first(state: KestrelState, queue: ItemQueue, reader: FanReader, item: ItemPut) -> None:
+    wait = next(iter(reader.waiters))
+    reply = _hand_out(state, reader, wait.client, wait.key, wait.opens, wait.peeks, item)
+    if wait.left is None:
+        state.end_wait(queue, reader, wait, reply)
+        return
+    state.effects.append(KestrelAnswer(wait.client, reply, final=False))
+    state.waits.note_served(wait, len(item.data))
+    if _monitor_is_full(state, reader, wait):
+        state.end_wait(queue, reader, wait, END)
+    else:
+        reader.waiters.move_to_end(wait)  # the next item is for the next in line
+
+
+def _monitor_is_full(state: KestrelState, reader: FanReader, wait: Wait) -> bool:
+    assert wait.left is not None
+    opened = len(state.opened(wait.client, wait.key))
+    is_out = wait.left <= 0 or wait.bytes_left <= 0
+    return is_out or opened >= reader.settings.max_open
+
+
+def _confirm_oldest(
+    state: KestrelState, reader: FanReader, key: Key, client: Client, count: int
+) -> None:
+    state.touch(reader)
+    state.touch_client(client)
+    for _ in range(count):
+        item = state.take_opened(client, key)
+        reader.no_longer_open(item)
+        reader.finish(item)
+
+
+def _give_back(state: KestrelState, reader: FanReader, item: ItemPut) -> None:
+    """An abort is an error of the item; too many, and it goes elsewhere."""
+    state.touch(reader)
+    reader.no_longer_open(item)
+    reader.tally.given_back += 1
+    item = replace(item, error_count=item.error_count + 1)
+    limit, target = reader.settings.max_errors, reader.settings.errors_to
+    goes = limit is not None and item.error_count >= limit
+    if goes and _move(state, target, item, item.add_time_ms):
+        reader.finish(item)
+    else:
+        reader.returned.append(item)
+
+
+def _expiry_ms(expiry: int, now_ms: int) -> int | None:
+    """When an item is too old; None: never."""
+    if expiry == 0:
+        return None
+    when_ms = now_ms + expiry * MS_PER_S if expiry < RELATIVE_BELOW else expiry * MS_PER_S
+    return min(max(when_ms, 0), LATEST_MS)
+
+
+# -- what time brings --
+
+
+def due(state: KestrelState, command: KestrelDue, _: Client) -> None:
+    for _number in range(command.limit):
+        wait = state.waits.take_over(state.now_ns)
+        if wait is None:
+            break
+        _end_if_nothing_comes(state, wait)
+    if state.sweep_due_ns is not None and state.sweep_due_ns <= state.now_ns:
+        _sweep_some(state, command.limit)
+
+
+def stop_waiting(state: KestrelState, command: StopWaiting, *_: object) -> None:
+    wait = state.waits.of(command.client)
+    if wait is not None:
+        state.waits.hurry(wait)
+        _end_if_nothing_comes(state, wait)
+
+
+def _end_if_nothing_comes(state: KestrelState, wait: Wait) -> None:
+    """A wait whose time is over; what is on its way from the disk is still waited for."""
+    found = state.known_reader(wait.key)
+    assert found is not None  # a reader that is taken away ends its waits
+    if found[1].fetching is None:
+        state.end_wait(*found, wait, END)
+
+
+def _sweep_some(state: KestrelState, limit: int) -> None:
+    """A part of all readers at a time, so that no other command waits long."""
+    if not state.to_sweep:
+        state.to_sweep = [
+            Key(queue.name, name)
+            for queue in state.queues.values()
+            if queue.may_expire or queue.settings.max_age_ms is not None
+            for name in queue.readers
+        ]
+    swept_any = bool(state.to_sweep)  # else the next write starts again
+    while state.to_sweep and limit > 0:
+        found = state.known_reader(state.to_sweep.pop())
+        limit -= 1
+        if found is None:
+            continue
+        queue, reader = found
+        most = reader.settings.max_expire_sweep
+        limit -= _sweep(state, reader, limit if most is None else min(limit, most))
+        if queue.is_too_old(state.now_ns // NS_PER_MS):
+            erase(state, queue)
+            state.counts.queues_expired += 1
+            limit -= ERASING_COSTS
+    if not state.to_sweep:
+        interval_ns = state.settings.sweep_interval_ms * NS_PER_MS
+        state.sweep_due_ns = state.now_ns + interval_ns if swept_any else None
+
+
+def flush_expired(state: KestrelState, command: ask.FlushExpired, _: Client) -> Reply:
+    queue = state.queues.get(command.key.queue)
+    return Count(0 if queue is None else _expire_now(state, queue, command.key))
+
+
+def flush_all_expired(state: KestrelState, _: object, __: Client) -> Reply:
+    queues = list(state.queues.values())  # expired items may go to a new one
+    return Count(sum(_expire_now(state, queue, Key(queue.name)) for queue in queues))
+
+
+def _expire_now(state: KestrelState, queue: ItemQueue, key: Key) -> int:
+    readers = readers_meant(queue, key)
+    return sum(_sweep(state, reader, reader.settings.max_expire_sweep) for reader in readers)
+
+
+def flush(state: KestrelState, command: ask.Flush, *_: object) -> Reply:
+    queue = state.queues.get(command.key.queue)
+    if queue is not None:
+        for reader in readers_meant(queue, command.key):
+            _flush_reader(state, queue, reader)
+    return END
+
+
+def flush_all(state: KestrelState, *_: object) -> Reply:
+    for queue in state.queues.values():
+        for reader in queue.readers.values():
+            _flush_reader(state, queue, reader)
+    return FLUSHED_ALL
+
+
+def _flush_reader(state: KestrelState, queue: ItemQueue, reader: FanReader) -> None:
+    """All but what is open: that is still to be confirmed, or comes back."""
+    state.touch(queue)
+    state.touch(reader)
+    key = Key(queue.name, reader.name)
+    opened = [item for client in state.clients_with_open(key) for item in state.opened(client, key)]
+    reader.finish_all_but(opened)
+    queue.flushes += 1
+    state.end_waits_that_are_over(queue, reader)
+
+
+def delete(state: KestrelState, command: ask.DeleteQueue, *_: object) -> Reply:
+    key = command.key
+    queue = state.queues.get(key.queue)
+    if queue is None:
+        return DELETED
+    if key.reader == DEFAULT_READER:
+        erase(state, queue)
+    elif key.reader in queue.readers:
+        state.touch(queue)
+        _let_go(state, queue, queue.readers[key.reader])
+        queue.remove_reader(key.reader)
+        state.records.append(RemoveReader(*key))
+    return DELETED
+
+
+def erase(state: KestrelState, queue: ItemQueue) -> None:
+    state.touch_queues()
+    for reader in queue.readers.values():
+        _let_go(state, queue, reader)
+    del state.queues[queue.name]
+    state.counts.queues_deleted += 1
+    state.records.append(EraseQueue(queue.name))
+
+
+def _let_go(state: KestrelState, queue: ItemQueue, reader: FanReader) -> None:
+    """No client waits for this reader any more, and nothing of it is open."""
+    for wait in list(reader.waiters):
+        state.end_wait(queue, reader, wait, END)
+    key = Key(queue.name, reader.name)
+    for client in state.clients_with_open(key):
+        state.touch_client(client)
+        while state.opened(client, key):
+            state.take_opened(client, key)
+
+
+def readers_meant(queue: ItemQueue, key: Key) -> list[FanReader]:
+    """One, if it is named; all of a queue that is."""
+    if key.reader == DEFAULT_READER:
+        return list(queue.readers.values())
+    reader = queue.readers.get(key.reader)
+    return [reader] if reader is not None else []
+
+
+def checkpoint(state: KestrelState, *_: object) -> None:
+    for queue in state.queues.values():
+        for reader in queue.readers.values():
+            if reader.changed:
+                state.touch(reader)
+                reader.changed = False
+                saved = SaveCheckpoint(queue.name, reader.name, reader.serial, reader.place())
+                state.effects.append(saved)
+
+
+def shut_down(state: KestrelState, *_: object) -> Reply:
+    if not state.settings.shutdown_allowed:
+        return _SHUTDOWN_OFF
+    state.effects.append(StopServer())
+    return GOODBYE

@@ -1,1 +1,0 @@
-"""The ledger on disk: numbered segments, compacted by a snapshot of their fold."""
