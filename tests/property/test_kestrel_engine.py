@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from journeyman.engines.kestrel.engine import KINDS, KestrelEngine
+from journeyman.engines.kestrel.bulk import KINDS
+from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import (
     AddReader,
     Append,

@@ -18,7 +18,7 @@ makes bytes of it. A dialect's folder has
                   which is due next; rules.py which rule a job runs by
     workq/        adding.py, lifecycle.py, views.py the decisions; job.py a job and its transitions;
                   queues.py queues and who waits
-    kestrel/      decisions.py the decisions; queue.py a queue, its readers and their settings
+    kestrel/      engine.py and bulk.py the decisions; queue.py a queue, its readers and settings
 
     sorted_set.py, sharded_dict.py   what they are made of
 """

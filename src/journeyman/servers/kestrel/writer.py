@@ -27,7 +27,8 @@ from typing import Any, NamedTuple, Protocol
 
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
-from journeyman.engines.kestrel.engine import KINDS, KestrelEngine
+from journeyman.engines.kestrel.bulk import KINDS
+from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import (
     Append,
     Effect,
