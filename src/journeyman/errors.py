@@ -13,7 +13,7 @@
     ├── LogError               a log on disk; carries its path
     │   ├── LogLocked          another process writes this log
     │   ├── LogPoisoned        a sync failed; nothing more may be written
-    │   ├── LogFull            no room on the disk; the append was undone
+    │   ├── LogFull            the disk is full; the append was undone
     │   ├── LogUnavailable     where it is kept cannot be reached; nothing was written
     │   └── LogClosed          the log was closed
     ├── StorageError           a store of job records; carries where it is

@@ -366,8 +366,8 @@ def test_the_past_is_shown_compared_and_sent_again(visitor, api):
     page = visitor.open("/console/time")
     page.get_by_label("Queue", exact=True).fill("act.past")
     page.get_by_label("Compared with").fill("2020-01-01T00:00:00Z")
-    visitor.click("Go there")
-    expect(page.get_by_text("have another state")).to_be_visible()
+    visitor.click("Show this time")
+    expect(page.get_by_text("changed their state")).to_be_visible()
     expect(page.get_by_text("Timeout long ago")).to_be_visible()
     visitor.click("Send these again…")
     expect(page.locator(".targets li")).to_have_count(1)  # previewed
@@ -385,7 +385,7 @@ def test_the_slider_goes_to_a_moment_and_every_link_stays_there(visitor, api):
     page.keyboard.press("Home")  # the first moment of the log
     moment = page.locator("#at").input_value()
     assert moment.endswith("Z")
-    visitor.click("Go there")
+    visitor.click("Show this time")
     expect(page.locator(".banner.at")).to_contain_text(moment)
     for name in ("Overview", "Jobs", "Queues"):
         with page.expect_navigation():
@@ -542,7 +542,7 @@ def test_a_form_without_its_code_is_refused(visitor, api):
     page.evaluate("document.querySelector('form.confirm [name=code]').value = 'made up'")
     with page.expect_navigation():
         page.locator("form.confirm button").click()
-    expect(page.locator("h1")).to_contain_text("not from this console")
+    expect(page.locator("h1")).to_contain_text("this form has expired")
     assert api.job(job_id)["state"] == "dead"
     visitor.complaints = [each for each in visitor.complaints if "403" not in each]
 

@@ -113,7 +113,7 @@ def test_work_jobs_that_are_no_schedule_are_listed_as_a_whole(spark, tmp_path):
             (1, "it is ready at once, not scheduled"),
             (3, "it is leased"),
             (4, "it is completed"),
-            (5, "its time to live is over"),
+            (5, "its TTL has ended"),
         )
     }
     payloads = [row["value"] for row in losses if row["field"] == "payload"]

@@ -283,7 +283,7 @@ def test_buckets_are_read_and_chosen():
     assert parse_bucket("250 ms") == 250_000_000
     assert parse_bucket("36h") == 36 * 60 * MINUTE_NS
     for text in ("", "0s", "1", "m", "-1s", "1.5h", "1w"):
-        with pytest.raises(UsageError, match="length of time such as"):
+        with pytest.raises(UsageError, match="duration such as"):
             parse_bucket(text)
     assert bucket_for(0, 200) == 10**6
     assert bucket_for(3600 * SECOND_NS, 300) == 15 * SECOND_NS

@@ -416,7 +416,7 @@ def test_every_figure_of_a_work_queue(world, page):
         "Attempts:": (count(sum(each.started is not None for each in tries)), "leases"),
         "Succeeded:": (count(done), ""),
         "Failed:": (count(failed), share(failed, done)),
-        "Expired:": (count(counted(tries, "expired")), "not finished within their time to live"),
+        "Expired:": (count(counted(tries, "expired")), "not finished within their TTL"),
         "Open:": (
             count(waiting + leased),
             f"{count(waiting)} waiting, {count(leased)} running at the end",
@@ -562,7 +562,7 @@ def test_every_figure_of_fan_out_queues(world):
         "Items put:": (count(items), "by the highest id of each queue"),
         "Stored:": (count(len(tries)), "in segments that still exist"),
         "Waiting:": (count(counted(tries, "waiting")), "for at least one reader"),
-        "Expired:": (count(counted(tries, "expired")), "before every reader had them"),
+        "Expired:": (count(counted(tries, "expired")), "before every reader got them"),
         "Lag:": (count(sum(behind.values())), "items, summed over all readers"),
         "Items put": {"put": axis.count(each.created for each in tries)},
         "Backlog": {

@@ -274,7 +274,7 @@ def test_follow_refuses_what_it_cannot_ship_in_parts(world, tmp_path):
     assert (refused.exit_code, "use one of them" in refused.stderr) == (2, True)
     (world.directory / "store").mkdir()
     refused = run("backup", tmp_path / "vault", "--data", world.directory, "--follow")
-    assert (refused.exit_code, "copied whole: use --every" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "copied as a whole: use --every" in refused.stderr) == (2, True)
 
 
 def test_restore_says_as_of_when_it_is(world, tmp_path):

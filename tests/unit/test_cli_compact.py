@@ -74,7 +74,7 @@ def test_compacting_a_damaged_ztick_log_puts_the_damage_aside(tmp_path):
     result = run("compact", log)
 
     assert result.exit_code == 0
-    assert "put aside in quarantine/" in result.stderr
+    assert "quarantined in quarantine/" in result.stderr
     assert result.stdout == f"{log}: 1 record read, 1 kept; 17 bytes read, 17 kept\n"
     assert len(list((tmp_path / "quarantine").iterdir())) == 1
     assert run("compact", log).stderr == ""

@@ -237,7 +237,7 @@ def test_a_work_queue_goes_in_and_comes_out_again(opened, place, tmp_path, monke
     losses = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.exit_code == 0
     assert [(row["key"], row["reason"]) for row in losses] == [
-        (job_id(9).hex(), "its time to live is over")
+        (job_id(9).hex(), "its TTL has ended")
     ]
     with opened() as storage:
         counts = {c.status: c.count for c in storage.queue_status_counts("work")}

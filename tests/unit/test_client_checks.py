@@ -163,9 +163,9 @@ CLIENTS: list[Any] = [
     [
         (
             ("queue.internal:9922",),
-            r"has the port in it: give them apart, \w+\('queue.internal',",
+            r"contains the port: give them separately, \w+\('queue.internal',",
         ),
-        (("[::1]:9922",), r"has the port in it: give them apart, \w+\('::1', 9922\)"),
+        (("[::1]:9922",), r"contains the port: give them separately, \w+\('::1', 9922\)"),
         (("",), r"host must not be empty"),
         (("http://queue.internal",), r"not a URL \(http://...\): use \w+.from_url"),
         ((5,), r"host must be a str"),

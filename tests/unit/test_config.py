@@ -473,8 +473,8 @@ def test_what_ztick_takes_for_toml_is_read_as_ztick_reads_it(loaded):
         "c.toml:1: stray is in no section; ignored",
         "c.toml:4: neither a section nor key = value; skipped",
         "c.toml:5: neither a section nor key = value; skipped",
-        "c.toml:10: log.level is given again; line 3 does not count",
-        "c.toml:12: database.framerate is given again; line 7 does not count",
+        "c.toml:10: log.level is repeated; line 3 is ignored",
+        "c.toml:12: database.framerate is repeated; line 7 is ignored",
     ]
 
 
@@ -757,7 +757,7 @@ def test_the_last_of_two_equal_keys_counts():
         ),
         (
             "[token.a]\nsecret = hush\nnamespace = n\n[token.a]\nsecret = b\nnamespace = m\n",
-            "t:4: token.a is there twice; first on line 1",
+            "t:4: token.a appears twice; first on line 1",
         ),
     ],
 )

@@ -134,7 +134,7 @@ def test_the_command_line_gives_tables_in_one_line(loads: Loads):
         ),
         (
             '\n[kestrel.queue."a/b"]\nmax_items = 1\n',
-            "c.toml:2: kestrel.queue.a/b = {'max_items': 1}: expected another name",
+            "c.toml:2: kestrel.queue.a/b = {'max_items': 1}: invalid name",
         ),
         (
             "[kestrel]\nqueue = 5\n",

@@ -69,7 +69,7 @@ def test_what_is_no_connect_server_is_a_wrong_command_line(remote):
 FULL = "Caused by: java.io.IOException: No space left on device"
 SHUFFLING = "\n\tat org.apache.spark.storage.DiskBlockObjectWriter.flush(Some.scala:1)"
 WRITING = "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out.\n"
-OF_SPARK = "no space left on a disk that Spark uses: "
+OF_SPARK = "a disk that Spark uses is full: "
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def read_manifest(vault: Vault, name: str) -> Manifest:
         if body["format"] != FORMAT:
             raise LogError(where, f"format {body['format']}: a newer version made this backup")
         if digest != _digest(body):
-            raise LogError(where, "the manifest is damaged: its digest does not fit")
+            raise LogError(where, "the manifest is damaged: its digest does not match")
         del body["format"]
         files = tuple(
             StoredFile(

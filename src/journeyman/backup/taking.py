@@ -189,7 +189,9 @@ def _cut(
             if _is_same(before, _list_files(directory, is_wanted), unchanged):
                 closing.push(opened.pop_all())
                 return _Cut(held, unchanged, exact)
-    raise LogError(directory, "its files are replaced all the time; try again when it is calmer")
+    raise LogError(
+        directory, "its files keep being replaced; try again when the server is less busy"
+    )
 
 
 def _list_files(directory: str, is_wanted: Callable[[str], bool]) -> Listing:

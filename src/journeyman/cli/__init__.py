@@ -41,10 +41,10 @@ COMMANDS = {
     "add": ("server.queues:add", "Add a job to QUEUE and print its id."),
     "backup": ("backup:backup", "Back up a data directory, while the server runs."),
     "clean": ("compact:clean", "Drop records of expired and deleted jobs from a workq log."),
-    "compact": ("compact:compact", "Make the log at PATH as small as its state allows."),
-    "completion": (":completion", "Print the completion script of a shell."),
-    "config": ("config:config", "Check the configuration, and show the settings in effect."),
-    "doctor": ("doctor:doctor", "Examine the settings, the machine and the data directory."),
+    "compact": ("compact:compact", "Shrink the log at PATH."),
+    "completion": (":completion", "Print a shell completion script."),
+    "config": ("config:config", "Check the configuration and show the settings in effect."),
+    "doctor": ("doctor:doctor", "Check settings, machine and data directory."),
     "dump": ("dump:dump", "Print the records of the logs at PATH, one per line."),
     "fan-out": ("server.queues:fan_out", "List fan-out queues."),
     "generate": ("generate:generate", "Write a realistic log of DIALECT to PATH."),
@@ -54,25 +54,25 @@ COMMANDS = {
     ),
     "jobs": ("server.queues:jobs", "List, show, requeue and remove jobs of the work queue."),
     "ping": ("server.status:ping", "Check that the server answers."),
-    "pipeline": ("pipeline:pipeline", "Replay, shrink, convert, examine and query logs on Spark."),
+    "pipeline": ("pipeline:pipeline", "Replay, shrink, convert, audit and query logs on Spark."),
     "queues": ("server.queues:queues", "List, pause, resume and limit queues of the work queue."),
     "repair": ("repair:repair", "Repair the log at PATH."),
     "restore": ("backup:restore_command", "Restore a backup into a new data directory."),
     "result": ("server.queues:result", "Print the result of a job."),
     "rules": ("server.schedule:rules", "List, add and remove rules of the schedule."),
     "serve": ("serve:serve", "Run the schedule, the work queue and the fan-out queues."),
-    "status": ("server.status:status", "Show what the server has and does, service by service."),
+    "status": ("server.status:status", "Show the state of each service."),
     "storage": ("storage:storage", "Check, rebuild, list, import and export the store."),
     "tail": ("server.status:tail", "Print records as they become durable, until Ctrl-C."),
     "timetable": (
         "server.schedule:timetable",
-        "Run something every night, every 15 minutes, on the 1st.",
+        "Add and manage recurring jobs.",
     ),
-    "token": ("config:token", "Make tokens for the auth file of a server."),
-    "top": ("server.status:top", "Show the queues again and again, until Ctrl-C."),
+    "token": ("config:token", "Create tokens for a server's auth file."),
+    "top": ("server.status:top", "Show the queues repeatedly, until Ctrl-C."),
     "verify": ("verify:verify", "Check the log at PATH."),
     "worker": ("worker:worker", "Run the jobs of an app until SIGTERM."),
-    "workq-server": ("serve:workq_server", "Run the work queue alone, with the flags of workq."),
+    "workq-server": ("serve:workq_server", "Run only the work queue, with workq's flags."),
 }
 
 
@@ -148,7 +148,7 @@ def journeyman(
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of a shell.
+    """Print a shell completion script.
 
     For bash: journeyman completion bash > ~/.local/share/bash-completion/completions/journeyman
     """

@@ -62,10 +62,10 @@ data_option = click.option("--data", type=click.Path(), metavar="DIR", help="Dat
 @click.option(
     "--follow",
     is_flag=True,
-    help="Ship what is new, every second or --every; keeps the newest 3600, or --keep.",
+    help="Back up changes every second, or --every; keep the newest 3600, or --keep.",
 )
-@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep the newest N only.")
-@click.option("--full", is_flag=True, help="Read also files that have not changed.")
+@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Keep only the newest N.")
+@click.option("--full", is_flag=True, help="Also read files that have not changed.")
 @click.option("--list", "list_", is_flag=True, help="List the backups in TARGET.")
 @click.option("--check", is_flag=True, help="Check every byte of the backups in TARGET.")
 @click.pass_context
@@ -97,9 +97,9 @@ def backup(
     directory = _data_directory(load_settings(path, settings, _given(data)).settings)
     if follow:
         if full:
-            raise UsageError("--follow ships what is new, --full everything: use one of them")
+            raise UsageError("--follow and --full cannot be combined: use one of them")
         if os.path.isdir(os.path.join(directory, STORE_DIRECTORY)):
-            raise UsageError(f"{directory} has a store, which is copied whole: use --every")
+            raise UsageError(f"{directory} has a store, which is copied as a whole: use --every")
         _Follow(vault, directory, every or FOLLOW_S, keep or FOLLOW_KEPT).run()
 
     def once() -> None:
@@ -207,7 +207,7 @@ def _data_directory(settings: Settings) -> str:
 @click.command("restore")
 @click.argument("target")
 @click.option("--data", type=click.Path(), required=True, metavar="DIR", help="New directory.")
-@click.option("--at", type=MOMENT, help="As of this moment, if the backups allow it.")
+@click.option("--at", type=MOMENT, help="Restore the state at this time, if the backups allow it.")
 @click.pass_context
 def restore_command(ctx: click.Context, target: str, data: str, at: int | None) -> None:
     """Restore a backup from TARGET into a new data directory, and verify every log in it.

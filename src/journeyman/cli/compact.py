@@ -60,7 +60,7 @@ def compact(
     json_: bool,
     quiet: bool,
 ) -> None:
-    """Make the log at PATH as small as its state allows.
+    """Shrink the log at PATH.
 
     A ztick log becomes one file without replaced or removed entries. A kestrel queue loses the
     segments that every reader has passed. A ledger keeps the last record of each key. What a stream
@@ -83,7 +83,7 @@ def compact(
             row, words = _compact_one(disk, clock, log, archive, holders)
         _warn_of_held(disk, holders)
         if _quarantined(disk, log) != before and not quiet:
-            warn(f"{log.where}: damage was put aside in {QUARANTINE}/ first")
+            warn(f"{log.where}: damage was quarantined in {QUARANTINE}/ first")
         if log.dialect == ZTICK:
             _warn_of_new_runners(disk, log.where)
         with Output() as output:
@@ -243,7 +243,7 @@ def clean(
         WorkqLog.open(disk, clock, log.where, holders=holders) as workq,
     ):
         if not workq.recovery.clean and not quiet:
-            warn(f"{log.where}: damage was put aside in quarantine/ first")
+            warn(f"{log.where}: damage was quarantined in quarantine/ first")
         report = workq.clean(as_of, thorough=force)
     _warn_of_held(disk, holders)
     with Output() as output:

@@ -64,7 +64,7 @@ def load_settings(
 @click.option("--show", is_flag=True, help="Print every setting with its value and its origin.")
 @click.option("--sample", is_flag=True, help="Print a file with every setting and its meaning.")
 def config(path: str | None, settings: tuple[str, ...], show: bool, sample: bool) -> None:
-    """Check the configuration, and show the settings in effect.
+    """Check the configuration and show the settings in effect.
 
     Without --show nothing is printed when all is well.
     """
@@ -89,14 +89,16 @@ def config(path: str | None, settings: tuple[str, ...], show: bool, sample: bool
 
 @click.group()
 def token() -> None:
-    """Make tokens for the auth file of a server."""
+    """Create tokens for a server's auth file."""
 
 
 @token.command()
 @click.argument("name")
 @click.option("--namespace", default="*", show_default=True, metavar="PREFIX",
-              help="What it may touch: names that begin with this; * is everything.")  # fmt: skip
-@click.option("--runners", metavar="NAMES", help="What its rules may run, like 'http queue'.")
+              help="Names it may use: those that begin with this; * is all.")  # fmt: skip
+@click.option(
+    "--runners", metavar="NAMES", help="Runners that its rules may use, like 'http queue'."
+)
 def new(name: str, namespace: str, runners: str | None) -> None:
     """Print a token called NAME, to be appended to the auth file."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):

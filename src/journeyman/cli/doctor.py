@@ -80,7 +80,7 @@ def doctor(
     verify_all: bool,
     as_json: bool,
 ) -> None:
-    """Examine the settings, the machine and the data directory. Exit code 1 if something is bad."""
+    """Check settings, machine and data directory. Exit code 1 if something is bad."""
     found = [*_look_at_install(), *_look_at_all(path, settings, data, verify_all)]
     with Output() as output:
         for finding in found:

@@ -68,12 +68,12 @@ _READ_BYTES = 1024 * 1024
 @dialect_option
 @click.option("--queue", help="kestrel: only this queue of a directory.")
 @format_options
-@click.option("--compact", is_flag=True, help="Print the state that the records add up to.")
-@click.option("--follow", is_flag=True, help="Keep printing what is appended, until stopped.")
+@click.option("--compact", is_flag=True, help="Print the state instead of the records.")
+@click.option("--follow", is_flag=True, help="Keep printing new records until stopped.")
 @click.option(
     "--as-of",
     type=MOMENT,
-    help="Only what was recorded up to this time: ISO 8601, nanoseconds or `now`.",
+    help="Only records up to this time: ISO 8601, nanoseconds or `now`.",
 )
 @click.option(
     "--ledger",
@@ -82,7 +82,7 @@ _READ_BYTES = 1024 * 1024
     help="ztick: the ledger that --as-of takes times from. [default: ledger/ beside the log]",
 )
 @click.option(
-    "--salvage", is_flag=True, help="Also show what merely looks like a record inside damage."
+    "--salvage", is_flag=True, help="Also show bytes inside damage that only look like a record."
 )
 @click.option("--seals", is_flag=True, help="Also show the seals.")
 @quiet_option

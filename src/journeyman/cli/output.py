@@ -33,7 +33,7 @@ else:
 dialect_option = click.option(
     "--dialect",
     type=click.Choice(SERVER_DIALECTS),
-    help="What kind of log it is, instead of detecting it.",
+    help="Dialect of the log, instead of detecting it.",
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,7 +54,7 @@ def format_options(command: F) -> F:
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="Text for people, JSON for programs.",
+        help="Text or JSON.",
     )(command)
 
 
@@ -122,7 +122,7 @@ drop_as_of_option = click.option(
     type=MOMENT,
     default="now",
     show_default=True,
-    help="Drop what has expired at this time: ISO 8601, nanoseconds or `now`.",
+    help="Drop jobs that have expired by this time: ISO 8601, nanoseconds or `now`.",
 )
 
 
@@ -130,7 +130,7 @@ def check_drop_as_of(as_of_ns: int, *, force: bool) -> None:
     if as_of_ns > SystemClock().now_ns() and not force:
         raise UsageError(
             "--as-of is in the future, so jobs that still exist would be dropped: "
-            "give --force if that is meant"
+            "give --force to do this"
         )
 
 

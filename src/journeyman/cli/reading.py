@@ -87,7 +87,7 @@ def map_log(disk: RealDisk, log: Log, *, compacted: bool = False) -> MappedLog:
             views = _views(disk, current)
             if views is not None and relist(disk, log, compacted=compacted) == current:
                 return MappedLog(current, views)
-    raise LogError(log.where, "its files change all the time; try again")
+    raise LogError(log.where, "its files keep changing; try again")
 
 
 def _views(disk: RealDisk, log: Log) -> dict[str, memoryview] | None:

@@ -147,7 +147,7 @@ def repair(
 
 def _take_back(disk: Disk, clock: Clock, logs: list[Log], path: str, *, json: bool) -> None:
     if len(logs) != 1:
-        raise UsageError("--take-back is about one log: name its queue with --queue")
+        raise UsageError("--take-back works on one log: name its queue with --queue")
     (log,) = logs
     if log.dialect in (WORKQ, LEDGER):
         raise UsageError(

@@ -84,7 +84,7 @@ def _original_flags(command: Any) -> Any:
 def workq_server(
     path: str | None, settings: tuple[str, ...], data: str | None, **flags: str | None
 ) -> int:
-    """Run the work queue alone, with the flags of the original workq-server."""
+    """Run only the work queue, with the flags of the original workq-server."""
     if flags["cmdlog_sync"] in ("os", "always") and flags["cmdlog_sync_int"] == "0":
         flags["cmdlog_sync_int"] = None  # the original wants to hear so
     given = {"data.directory": data, **{f"workq.{name}": value for name, value in flags.items()}}
@@ -151,7 +151,7 @@ class _Serve(click.Command):
     metavar="HOST:PORT|off",
     help="Address of the HTTP API and the console: http.listen; or off.",
 )
-@click.option("--level", metavar="LEVEL", help="How much is logged on stderr: log.level.")
+@click.option("--level", metavar="LEVEL", help="Level of the messages on stderr: log.level.")
 def serve(
     path: str | None,
     settings: tuple[str, ...],

@@ -25,7 +25,7 @@ _LEVELS = ["debug", "info", "warning", "error"]
     "queues",
     multiple=True,
     metavar="NAME[:WEIGHT]",
-    help="Queue to work on; repeat it for more. [default: those of the app's tasks]",
+    help="Queue to serve; may be repeated. [default: those of the app's tasks]",
 )
 @click.option(
     "-c", "--concurrency", type=click.IntRange(1, 10_000), default=8, show_default=True,
@@ -36,10 +36,10 @@ _LEVELS = ["debug", "info", "warning", "error"]
 @click.option("--asyncio", "kind", flag_value="asyncio",
               help="Run sync functions on the event loop too: they must not block.")  # fmt: skip
 @click.option("--processes", type=click.IntRange(1, 1_000), default=1, show_default=True,
-              help="Worker processes; one that dies is started again.")  # fmt: skip
+              help="Worker processes; one that dies is restarted.")  # fmt: skip
 @click.option("--burst", is_flag=True,
-              help="Stop when no job is ready, or no server is there for 10 s.")  # fmt: skip
-@click.option("--reload", "reload_", is_flag=True, help="Start again when a source file changes.")
+              help="Stop when no job is ready, or no server answers for 10 s.")  # fmt: skip
+@click.option("--reload", "reload_", is_flag=True, help="Restart when a source file changes.")
 @click.option("--grace", type=FiniteRange(0, 86_400), default=60.0, show_default=True,
               metavar="SECONDS", help="How long running jobs may take after SIGTERM.")  # fmt: skip
 @click.option("--name", default="", help="Name of this worker. [default: HOST-PID]")
@@ -75,7 +75,9 @@ def worker(
     from journeyman.tasks.worker.program import load_app, run_worker, supervise
 
     if processes > 1 and metrics:
-        raise UsageError("--metrics is of one process: start several workers, each with its port")
+        raise UsageError(
+            "--metrics works with one process: start several workers, each with its own port"
+        )
     if processes > 1 or reload_:
         command = one_process(sys.argv[0], sys.argv[1:])
         where = Path.cwd() if reload_ else None

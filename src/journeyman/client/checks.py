@@ -95,7 +95,7 @@ def zoned(value: object, what: str = "time") -> datetime:
     if not isinstance(value, datetime):
         raise InvalidRequest(f"{what} must be a datetime with a time zone, not {shown(value)}")
     if value.tzinfo is None or value.utcoffset() is None:
-        raise InvalidRequest(f"{what}: {value} has no time zone: say which, for example UTC")
+        raise InvalidRequest(f"{what}: {value} has no time zone: give one, for example UTC")
     return value
 
 
@@ -112,7 +112,7 @@ def address(client: str, host: object, port: object) -> tuple[str, int]:
         )
     if both := _HOST_AND_PORT.fullmatch(name):
         apart = f"{client}({both['host'].strip('[]')!r}, {both['port']})"
-        raise InvalidRequest(f"host {name!r} has the port in it: give them apart, {apart}")
+        raise InvalidRequest(f"host {name!r} contains the port: give them separately, {apart}")
     return name, whole(port, "port", 1, MAX_PORT)
 
 

@@ -110,7 +110,7 @@ class Link:
             unread = len(self._buffer) - self._at
             if unread > _MAX_LINE_BYTES:
                 self.drop()
-                raise BadAnswer(f"{self.where} sends a line without end")
+                raise BadAnswer(f"{self.where} sent an endless line")
             yield RECEIVE
             searched = max(self._at, self._at + unread - len(ending) + 1)
         line = self.line_here(ending)

@@ -168,7 +168,7 @@ def _read_lines(text: str, file: str) -> FileValues:
         keys = sections[each.section]
         if (earlier := keys.get(each.key)) is not None:
             name = f"{each.section}.{each.key}"
-            notes.append(f"{place}: {name} is given again; line {earlier.line} does not count")
+            notes.append(f"{place}: {name} is repeated; line {earlier.line} is ignored")
         keys[each.key] = FoundValue(_value(each, place), each.number)
         lines[each.section, each.key] = each.number
     return FileValues(_nested(sections), headings, lines, tuple(notes))

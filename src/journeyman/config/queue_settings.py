@@ -157,7 +157,7 @@ def _each(
     found: dict[str, T] = {}
     for name, table in _items(value):
         if not is_name(name):
-            raise WrongKey((name,), table, "expected another name: this one cannot be")
+            raise WrongKey((name,), table, "invalid name")
         try:
             found[name] = read(name, table)
         except WrongKey as error:

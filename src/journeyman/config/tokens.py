@@ -183,7 +183,7 @@ def _read_sections(text: str, file: str, notes: list[str]) -> list[_Section]:
                 continue
             if name in sections:
                 first = sections[name].line
-                raise UsageError(f"{place}: token.{name} is there twice; first on line {first}")
+                raise UsageError(f"{place}: token.{name} appears twice; first on line {first}")
             current = sections[name] = _Section(number, name, {})
             continue
         key, equals, value = (part.strip() for part in line.partition("="))

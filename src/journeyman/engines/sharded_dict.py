@@ -134,7 +134,7 @@ class Snapshot(Generic[K, V]):
 
     def __next__(self) -> dict[K, V]:
         if self._is_given_up:
-            raise SnapshotGivenUp("the list was fetched too slowly while much of it changed")
+            raise SnapshotGivenUp("the list was read too slowly while many of its jobs changed")
         number = self._next
         if number == SHARDS:
             raise StopIteration

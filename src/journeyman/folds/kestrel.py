@@ -236,7 +236,7 @@ def _span(edges: tuple[int, ...], readers: Mapping[str, Reader | None]) -> tuple
 def _placed(reader: Reader, first: int, tail: int, name: str, notes: Notes) -> Reader:
     if reader.head > tail:
         detail = (
-            f"head {reader.head} is beyond the newest item, {tail}, and is not believed: "
+            f"head {reader.head} is beyond the newest item, {tail}, and is not trusted: "
             f"the reader starts at the oldest item, {first}"
         )
         _note(notes, AnomalyKind.CHECKPOINT_AHEAD, name, detail)

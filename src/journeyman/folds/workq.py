@@ -339,7 +339,7 @@ def _time_out(job: FoldedJob, record: JobEvent, notes: Notes) -> FoldedJob:
     if job.state == _LEASED:
         if _is_owed(job, record):
             job.owed_timeouts -= 1
-            _note(notes, AnomalyKind.LATE_TIMEOUT, record, "of a lease before the present one")
+            _note(notes, AnomalyKind.LATE_TIMEOUT, record, "of an earlier lease")
             return job
         job.owed_timeouts = 0
         if 0 < job.added.max_attempts <= job.attempts:

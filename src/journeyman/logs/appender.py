@@ -229,7 +229,7 @@ class Appender:
         if isinstance(error, JourneymanError):
             return error
         if is_full(error):
-            return LogFull(self._where, "no room on the disk; the append was undone")
+            return LogFull(self._where, "the disk is full; the append was undone")
         return LogError(
             self._where, f"write failed, the append was undone: {error.strerror or error}"
         )

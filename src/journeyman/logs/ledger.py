@@ -326,7 +326,7 @@ def _views(disk: Disk, directory: str) -> list[memoryview]:
             views = [disk.view(path) for path in paths]
             if change is not None or paths == _segments(disk, directory):
                 return views
-    raise LogError(directory, "its files change all the time; try again")
+    raise LogError(directory, "its files keep changing; try again")
 
 
 def _segments(disk: Disk, directory: str) -> list[str]:

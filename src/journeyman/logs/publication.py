@@ -76,7 +76,7 @@ def write_whole(disk: Disk, temporary: str, pieces: Iterable[Buffer]) -> int:
         with suppress(OSError):  # the first error is the one to raise
             disk.remove(temporary)
         if is_full(error):
-            raise LogFull(temporary, "no room to write the file; nothing was changed") from error
+            raise LogFull(temporary, "the disk is full; nothing was changed") from error
         raise
     return size
 

@@ -255,7 +255,7 @@ def recover_entries(
             _rewrite(disk, path, rewritten, b"" if survey.header_is_good else codec.header, good)
     except OSError as error:
         if is_full(error):
-            raise LogFull(path, "no room to put damaged bytes aside") from error
+            raise LogFull(path, "the disk is full: damaged bytes cannot be quarantined") from error
         raise
     return survey.report(quarantined)
 

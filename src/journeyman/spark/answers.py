@@ -54,7 +54,7 @@ def write_answer(frame: DataFrame, path: str, format_: str, *, overwrite: bool =
         if error.getCondition() != "PATH_ALREADY_EXISTS":
             raise
         raise UsageError(
-            f"{path} is there already: choose another --output, or give --force"
+            f"{path} already exists: choose another --output, or give --force"
         ) from None
 
 

@@ -67,7 +67,7 @@ _FINDINGS = {
     "start-over-limit": ("over-limit", "leased beyond max-attempts"),
     "replaced": ("vanished", "unfinished, and its id was used again: no end is recorded"),
     "orphan": ("orphan", "a record of a job that was never added"),
-    "expired-unrun": ("expired-unrun", "its time to live was over before it was leased"),
+    "expired-unrun": ("expired-unrun", "its TTL ended before it was leased"),
     "overdue": ("missed-run", "scheduled, due, and never leased"),
 }
 Logs = Mapping[str, Sequence[str]]  # paths by dialect
@@ -380,7 +380,7 @@ def _holes(ids: DataFrame) -> DataFrame:
     counted = ids.withColumns({"between": between, "inside": inside})
     missing = counted.where(F.col("between") + F.col("inside") > 0)
     detail = F.format_string(
-        "ids missing: %d before %d, %d behind it in %s",
+        "ids missing: %d before %d, %d after it in %s",
         F.col("between"),
         F.col("least"),
         F.col("inside"),

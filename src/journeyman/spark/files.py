@@ -342,7 +342,7 @@ class Window:
         while filled < len(view):
             count = cast("io.RawIOBase", self._file).readinto(view[filled:])
             if not count:
-                reason = f"has become shorter while it was read: {begin + filled} of {self.size}"
+                reason = f"was truncated while it was read: {begin + filled} of {self.size}"
                 raise LogError(self._path, f"{reason} bytes are left; load it again")
             filled += count
 
@@ -459,4 +459,4 @@ def _bytes_of_run(file: BinaryIO, run: Span) -> bytes:
 
 def changed(path: str) -> LogError:
     """What a place holds that is read again is not what a replay read there."""
-    return LogError(path, "was changed while the log was replayed; ask again")
+    return LogError(path, "was changed during the replay; try again")

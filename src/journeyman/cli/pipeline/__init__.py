@@ -30,7 +30,7 @@ COMMANDS = {
     ),
     "compact": ("maintenance:compact", "Shrink ztick logs and kestrel queues."),
     "clean": ("maintenance:clean", "Drop expired and deleted jobs from workq logs."),
-    "ingest": ("lake:ingest", "Bring a lake up to date: history that stays, as tables."),
+    "ingest": ("lake:ingest", "Add new records to a lake: tables that keep all history."),
     "lake": ("lake:lake", "Forget keys, drop old days, join small files of a lake."),
     "archive": ("maintenance:archive", "Store whole logs as Parquet."),
     "convert": (

@@ -57,7 +57,7 @@ _runs_option = click.option(
     type=click.Choice(["attempts", "depth", "lag", "throughput", "latency"]),
     default="attempts",
     show_default=True,
-    help="Rows, or what they add up to.",
+    help="Rows, or statistics of them.",
 )
 @click.option(
     "--by",
@@ -72,8 +72,14 @@ _runs_option = click.option(
     type=MOMENT,
     help="Jobs whose TTL has ended by then are expired; nothing later is shown.",
 )
-@click.option("--since", type=MOMENT, help="Only what was ready, started or ended from then on.")
-@click.option("--until", type=MOMENT, help="Only what was ready, started or ended before.")
+@click.option(
+    "--since",
+    type=MOMENT,
+    help="Only rows that were ready, started or ended at or after this time.",
+)
+@click.option(
+    "--until", type=MOMENT, help="Only rows that were ready, started or ended before this time."
+)
 @click.option("--exact", is_flag=True, help="Exact percentiles; slower.")
 @_runs_option
 @pipeline_dialect_option
@@ -161,7 +167,7 @@ def _view(
     "--against", multiple=True, metavar="LOG", help="Compare with these logs; may be repeated."
 )
 @click.option(
-    "--as-of", type=MOMENT, help="What was due by then and has not run was missed. [default: now]"
+    "--as-of", type=MOMENT, help="Jobs due by then that have not run are missed. [default: now]"
 )
 @click.option(
     "--grace",

@@ -30,23 +30,21 @@ ACTIONS = ("tables", "forget", "retain", "optimize")
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
+@click.option("--lake", metavar="DIR|URI", required=True, help="The lake; created if missing.")
 @click.option(
-    "--lake", metavar="DIR|URI", required=True, help="Where the lake is; made if missing."
-)
-@click.option(
-    "--host", metavar="NAME", help="Whose logs they are. [default: `host=` in a path, this machine]"
+    "--host", metavar="NAME", help="Host of the logs. [default: `host=` in a path, this machine]"
 )
 @click.option(
     "--format",
     "format_",
     type=click.Choice(["parquet", "delta"]),
-    help="How a new lake stores tables. [default: parquet; delta at a URI]",
+    help="Table format of a new lake. [default: parquet; delta at a URI]",
 )
 @click.option("--payloads", is_flag=True, help="Also store payloads, results and data.")
 @click.option(
     "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
 )
-@click.option("--follow", is_flag=True, help="Go on until interrupted.")
+@click.option("--follow", is_flag=True, help="Continue until interrupted.")
 @click.option(
     "--every",
     type=FiniteRange(0, 86_400),
@@ -114,7 +112,7 @@ def _tell(lake: str, done: Ingested) -> None:
 @click.command()
 @click.argument("action", type=click.Choice(ACTIONS))
 @click.argument("arguments", nargs=-1)
-@click.option("--lake", metavar="DIR|URI", required=True, help="Where the lake is.")
+@click.option("--lake", metavar="DIR|URI", required=True, help="The lake.")
 @session_options
 def lake(action: str, arguments: tuple[str, ...], lake: str, options: SessionOptions) -> None:
     """Look after a lake.

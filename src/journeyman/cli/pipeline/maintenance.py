@@ -130,7 +130,7 @@ def clean(
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
-@click.option("--remove", is_flag=True, help="Then remove segments that the log does not need.")
+@click.option("--remove", is_flag=True, help="Then remove segments that are no longer needed.")
 @pipeline_dialect_option
 @format_options
 @session_options
@@ -169,17 +169,17 @@ def archive(
     "target",
     type=click.Choice(TARGETS),
     required=True,
-    help="What to make of them; `log`: what --to parquet was made from.",
+    help="Target format; `log` restores a log from --to parquet.",
 )
 @click.option("--name", help="workq: the queue of all jobs. [default: the rule's, or the queue's]")
-@click.option("--ttr-ms", type=int, default=60_000, show_default=True, help="workq: of each job.")
+@click.option(
+    "--ttr-ms", type=int, default=60_000, show_default=True, help="workq: TTR of each job."
+)
 @click.option(
     "--ttl-ms", type=int, default=2_592_000_000, show_default=True, help="workq: likewise."
 )
-@click.option(
-    "--losses", metavar="DIR", help="Where to write the list of what is not carried over."
-)
-@click.option("--force", is_flag=True, help="Replace what --output holds.")
+@click.option("--losses", metavar="DIR", help="Where to list what cannot be carried over.")
+@click.option("--force", is_flag=True, help="Replace the contents of --output.")
 @pipeline_dialect_option
 @session_options
 def convert(

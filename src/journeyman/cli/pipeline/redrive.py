@@ -55,7 +55,7 @@ class _Wanted:
     def check(self) -> None:
         if self.yes and (self.to is None or self.record is None):
             raise UsageError(
-                "--yes sends: say where with --to, and where that is kept with --record"
+                "--yes needs --to, the server, and --record, the record of what was sent"
             )
 
     def server(self, dialect: str) -> dict[str, str]:
@@ -134,7 +134,7 @@ def redrive(
         else:
             answer.give(jobs, options)
             if not options.quiet:
-                click.echo("nothing was sent: that takes --to, --record and --yes", err=True)
+                click.echo("nothing was sent: sending needs --to, --record and --yes", err=True)
 
 
 def _send(asked: _Wanted, dialect: str, jobs: Any) -> Redriven:

@@ -67,9 +67,9 @@ class _Asked:
 @click.option(
     "--as-of",
     metavar="TIME|FILE:OFFSET",
-    help="The state then: of records written up to TIME, or that begin before OFFSET of FILE.",
+    help="The state at TIME, or before OFFSET of FILE.",
 )
-@click.option("--payloads", is_flag=True, help="With payloads, results and data.")
+@click.option("--payloads", is_flag=True, help="Include payloads, results and data.")
 @click.option(
     "--limit",
     type=click.IntRange(0),

@@ -70,7 +70,7 @@ _AGAIN_S = 0.2
 pipeline_dialect_option = click.option(
     "--dialect",
     type=click.Choice(["ztick", "workq", "kestrel", "keyspace"]),
-    help="What kind of logs they are, instead of detecting it.",
+    help="Dialect of the logs, instead of detecting it.",
 )
 lake_option = click.option(
     "--lake", metavar="DIR|URI", help="Read this lake instead of logs; see `pipeline ingest`."
@@ -198,10 +198,12 @@ _OPTIONS = (
     click.option("--master", metavar="URL", help="Where Spark runs. [default: local[*]]"),
     click.option("--remote", metavar="URL", help="A Spark Connect server, sc://HOST:PORT."),
     click.option("--conf", metavar="NAME=VALUE", multiple=True, help="A Spark setting."),
-    click.option("--output", "-o", metavar="PATH", help="Where the answer goes."),
-    click.option("--explain", is_flag=True, help="Print the plan and do not run it."),
+    click.option("--output", "-o", metavar="PATH", help="Where the result goes."),
+    click.option("--explain", is_flag=True, help="Print the plan without running it."),
     click.option(
-        "--salvage", is_flag=True, help="Also accept what merely looks like a record inside damage."
+        "--salvage",
+        is_flag=True,
+        help="Also accept bytes inside damage that only look like a record.",
     ),
     click.option("--quiet", "-q", is_flag=True, help="No progress and no remarks."),
 )
@@ -286,7 +288,7 @@ def warn_of_damage(spark: SparkSession) -> None:
         where = damage.file if damage.files == 1 else counted(damage.files, "file")
         warn(
             f"{where}: {counted(damage.damaged_bytes, 'byte')} in "
-            f"{counted(damage.places, 'place')} damaged and passed over, "
+            f"{counted(damage.places, 'place')} damaged and skipped, "
             f"at least {counted(damage.records, 'record')} lost; `journeyman verify` says which"
         )
 
@@ -309,7 +311,9 @@ def prepare() -> None:
     java = prepare_launch(on_this_machine=True)
     expected = archive_path(java)
     if expected is None:
-        raise UsageError(f"no archive is wanted or can be kept: unset {SWITCH}, set XDG_CACHE_HOME")
+        raise UsageError(
+            f"archives are turned off or cannot be stored: unset {SWITCH}, or set XDG_CACHE_HOME"
+        )
     was_there = expected.exists()
     archive = build_archive(java)
     if archive is None:
@@ -433,7 +437,9 @@ def answer_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def gathered(*args: Any, format_: str | None, force: bool, **others: Any) -> Any:
         return command(*args, answer=Answer(format_, force), **others)
 
-    gathered = click.option("--force", is_flag=True, help="Replace what --output holds.")(gathered)
+    gathered = click.option("--force", is_flag=True, help="Replace the contents of --output.")(
+        gathered
+    )
     return click.option(
         "--format",
         "format_",

@@ -148,7 +148,7 @@ def _completion(names: list[str]) -> Iterator[None]:
 @click.command()
 @click.argument("logs", nargs=-1)
 @lake_option
-@click.option("--execute", "-e", metavar="QUERY", help="Run this, and do not start a shell.")
+@click.option("--execute", "-e", metavar="QUERY", help="Run this statement instead of a shell.")
 @click.option("--payloads", is_flag=True, help="Fill the columns payload, result, data and value.")
 @pipeline_dialect_option
 @answer_options

@@ -70,10 +70,10 @@ def resume(server: str | None, names: tuple[str, ...]) -> None:
 @queues.command()
 @server_option
 @click.argument("name", metavar="QUEUE")
-@click.option("--rate", default="", metavar="N/TIME", help="Starts in a time: 10/m, 1/30s.")
+@click.option("--rate", default="", metavar="N/TIME", help="Starts per time: 10/m, 1/30s.")
 @click.option("--concurrency", type=click.IntRange(0), default=0, metavar="N",
               help="Jobs that run at once.")  # fmt: skip
-@click.option("--key-rate", default="", metavar="N/TIME", help="Starts of each key in a time.")
+@click.option("--key-rate", default="", metavar="N/TIME", help="Starts per time of each key.")
 @click.option("--key-concurrency", type=click.IntRange(0), default=0, metavar="N",
               help="Jobs of one key that run at once.")  # fmt: skip
 def limit(server: str | None, name: str, **limits: Any) -> None:
@@ -113,12 +113,14 @@ def _fan_out_row(name: str, stats: dict[str, str]) -> dict[str, Any]:
 @click.argument("payload", required=False)
 @click.option("--task", metavar="NAME", help="Call this task of an app; see --args and --kwargs.")
 @click.option("--args", "args", metavar="JSON", default="[]", help="Its arguments, an array.")
-@click.option("--kwargs", "kwargs", metavar="JSON", default="{}", help="Named ones, an object.")
-@click.option("--id", "job_id", metavar="UUID", help="Its id; one that exists adds nothing.")
+@click.option(
+    "--kwargs", "kwargs", metavar="JSON", default="{}", help="Its named arguments, an object."
+)
+@click.option("--id", "job_id", metavar="UUID", help="Its id; if it exists, nothing is added.")
 @click.option("--at", metavar="TIME", help="Start at this time, or in 30s, 5m, 2h, 1d.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher first.")
 @click.option("--retries", type=click.IntRange(0, 254), default=0, show_default=True,
-              help="How often to try again after a failure.")  # fmt: skip
+              help="How often to retry after a failure.")  # fmt: skip
 @click.option("--lease", type=FiniteRange(0.001), default=DEFAULT_LEASE_S, show_default=True,
               metavar="SECONDS", help="How long a worker may be silent.")  # fmt: skip
 @click.option("--ttl", type=FiniteRange(0.001), default=DEFAULT_TTL_S, show_default=True,
@@ -158,7 +160,7 @@ def add(
 @server_options
 @click.argument("job_id", metavar="ID")
 @click.option("--wait", type=FiniteRange(0, 86_400), default=0.0, metavar="SECONDS",
-              help="Wait for the end of the job.")  # fmt: skip
+              help="How long to wait for the job to end.")  # fmt: skip
 def result(server: str | None, as_json: bool, job_id: str, wait: float) -> int:
     """Print the result of a job. Exit code 1 if it failed or is not done."""
     with connected(WorkQueue, server) as client:
@@ -184,7 +186,7 @@ def jobs() -> None:
 @server_options
 @click.argument("queue", required=False)
 @click.option("--state", type=click.Choice(LISTED),
-              help="Scheduled ones wait for a time or a retry.")  # fmt: skip
+              help="Only these; scheduled jobs wait for a time or a retry.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most.")
 def list_jobs(
     server: str | None, as_json: bool, queue: str | None, state: str | None, limit: int
@@ -249,7 +251,7 @@ def requeue(server: str | None, ids: tuple[str, ...], queue: str | None) -> None
 @server_option
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--queue", metavar="QUEUE", help="All jobs of this queue that are in --state.")
-@click.option("--state", type=click.Choice(IN_ORDER), help="Of the jobs of --queue.")
+@click.option("--state", type=click.Choice(IN_ORDER), help="With --queue: only jobs in this state.")
 def remove_jobs(
     server: str | None, ids: tuple[str, ...], queue: str | None, state: str | None
 ) -> None:

@@ -39,15 +39,15 @@ _FIELDS = (
     ("tz", "ZONE", "Time zone, an IANA name. [default: UTC]"),
     ("anchor", "TIME", "--every counts from here. [default: 1970-01-01]"),
     ("from", "TIME", "No occurrence before this time."),
-    ("until", "TIME", "No occurrence from this time on."),
+    ("until", "TIME", "No occurrence at or after this time."),
     ("calendar", "|".join(CALENDAR), "All days, or Monday to Friday. [default: all]"),
     ("exclude", "DAY,...", "Days without an occurrence: 2026-12-24, or 12-25 of every year."),
-    ("jitter", "DURATION", "A delay of up to so long for each occurrence."),
+    ("jitter", "DURATION", "Spread occurrences by up to this time."),
     ("catch-up", "|".join(CATCH_UP), "What to do about missed occurrences. [default: once]"),
-    ("catch-up-limit", "N", "At most the last N of them. [default: 100]"),
-    ("grace", "DURATION", "How late an occurrence may be before it is missed. [default: 1m]"),
-    ("overlap", "|".join(OVERLAP), "While the run before goes on. [default: skip]"),
-    ("retries", "N", "How often a failed run is tried again. [default: 0]"),
+    ("catch-up-limit", "N", "Catch up at most the last N. [default: 100]"),
+    ("grace", "DURATION", "How late an occurrence may start before it is missed. [default: 1m]"),
+    ("overlap", "|".join(OVERLAP), "What to do while the previous run goes on. [default: skip]"),
+    ("retries", "N", "How often to retry a failed run. [default: 0]"),
     ("backoff", "FIRST,FACTOR,LONGEST", "Delays of the retries. [default: 10s,2,1h]"),
 )
 
@@ -73,7 +73,7 @@ def _fields(options: dict[str, str | None], runner: tuple[str, ...]) -> dict[str
 
 @click.group()
 def timetable() -> None:
-    """Run something every night, every 15 minutes, on the last Friday of the month."""
+    """Add and manage recurring jobs: every night, every 15 minutes, on the last Friday."""
 
 
 @timetable.command("add", context_settings={"ignore_unknown_options": True})

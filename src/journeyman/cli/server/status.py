@@ -63,7 +63,7 @@ STARTS_S = 3.0
 @click.command()
 @server_options
 def status(server: str | None, as_json: bool) -> int:
-    """Show what the server has and does, service by service."""
+    """Show the state of each service."""
     found, errors = facts(server)
     is_there = len(errors) < len(_SUMMARIES)
     if not is_there and stands_by(server):
@@ -83,10 +83,10 @@ def status(server: str | None, as_json: bool) -> int:
 @click.command()
 @server_options
 @click.option("--interval", type=FiniteRange(0.1, 86_400), default=2.0, show_default=True,
-              metavar="SECONDS", help="Time between two looks.")  # fmt: skip
-@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N looks.")
+              metavar="SECONDS", help="Time between updates.")  # fmt: skip
+@click.option("--count", type=click.IntRange(1), metavar="N", help="Stop after N updates.")
 def top(server: str | None, as_json: bool, interval: float, count: int | None) -> None:
-    """Show the queues again and again, until Ctrl-C."""
+    """Show the queues repeatedly, until Ctrl-C."""
     looks = 0
     while True:
         rows = [row for row in queue_rows(server) if any(map(row.get, COUNTS)) or not looks]
@@ -103,7 +103,7 @@ def top(server: str | None, as_json: bool, interval: float, count: int | None) -
 @server_options
 @click.argument("services", nargs=-1, type=click.Choice(list(SERVICES)))
 @click.option("--wait", type=FiniteRange(0, 86_400), default=0.0, metavar="SECONDS",
-              help="Wait so long for a server that starts.")  # fmt: skip
+              help="How long to wait for a server that is starting.")  # fmt: skip
 def ping(server: str | None, as_json: bool, services: tuple[str, ...], wait: float) -> int:
     """Check that the server answers; by default on all three ports.
 

@@ -207,7 +207,7 @@ def list_(
 ) -> None:
     """Count jobs, or list those of a status. Stop the server first, or ask it over HTTP."""
     if status is None and (after is not None or number is not None):
-        raise UsageError("a page is one of a status: give --status as well")
+        raise UsageError("pages need a status: give --status as well")
     if number is not None and queue is None:
         raise UsageError("pages have numbers within a queue: give --queue as well, or --after")
     try:
@@ -303,7 +303,7 @@ def export(
         _remove(partial)
         if isinstance(error, BrokenPipeError) and not os.path.lexists(path):
             forget_stdout()
-            reason = "stdout was closed before everything was said: nothing was exported"
+            reason = "stdout was closed before all losses were listed: nothing was exported"
             raise click.ClickException(reason) from None
         raise
     if not quiet:
@@ -368,9 +368,9 @@ class _Export:
             for record in self._jobs():
                 job, timed_out_ns = workq_and_timeout(record, self._defaults)
                 if workq.visible(job, now_ns) is None:
-                    self._lost(record, "its time to live is over")
+                    self._lost(record, "its TTL has ended")
                 elif not _NAME.fullmatch(record.queue):
-                    self._lost(record, "a queue name that the work queue does not take")
+                    self._lost(record, "a queue name that the work queue does not accept")
                 elif len(job.added.payload) > MAX_PAYLOAD_BYTES:
                     self._lost(record, "larger than 1 MiB")
                 else:

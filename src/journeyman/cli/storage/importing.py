@@ -96,7 +96,7 @@ class ImportLoss:
 @click.option(
     "--dialect",
     type=click.Choice([*DIALECTS, KEYSPACE]),
-    help="What kind of log it is, instead of detecting it.",
+    help="Dialect of the log, instead of detecting it.",
 )
 @click.option("--queue", help="kestrel: only this queue of a directory.")
 @quiet_option
@@ -220,9 +220,7 @@ def _schedule(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) 
     rules = _Rules(schedule.rules.values())
     if part[0] == 0:
         for rule in schedule.rules.values():
-            yield ImportLoss(
-                rule.identifier, "a store runs nothing by itself: workers do", "runner"
-            )
+            yield ImportLoss(rule.identifier, "a store runs nothing itself: workers do", "runner")
     for job in schedule.jobs.values():
         if job.status in (Status.EXECUTED, Status.FAILED):
             yield ImportLoss(job.identifier, f"it has run: {job.status.word}")
@@ -299,7 +297,7 @@ def _work(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> I
             yield _storable(record_of_workq(job, now_ns, timeouts_ns.get(key, 0)))
         else:
             is_job = isinstance(state, workq.FoldedJob)
-            reason = "its time to live is over" if is_job else "its add is not in the log"
+            reason = "its TTL has ended" if is_job else "its add is not in the log"
             yield ImportLoss(key.hex(), reason)
 
 
@@ -331,7 +329,7 @@ def _items(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> 
             if is_consumed(item_id):
                 yield ImportLoss(key, "every reader has finished it")
             elif put.expire_time_ms is not None and put.expire_time_ms * NS_PER_MS <= now_ns:
-                yield ImportLoss(key, "its time to live is over")
+                yield ImportLoss(key, "its TTL has ended")
             else:
                 uuid = id_of(f"{where}/{item_id}" + (f"/{ordinal}" if ordinal else ""))
                 added_ns = put.add_time_ms * NS_PER_MS

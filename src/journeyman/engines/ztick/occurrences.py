@@ -58,7 +58,7 @@ MAX_TAKEN = 100  # so many occurrences in a row may have run already; then one r
 
 MISSED = "missed: it was due while the server was not running, or much too late"
 SUPERSEDED = "missed: a later occurrence was due as well"
-OVERLAP = "skipped: the run before is still under way"
+OVERLAP = "skipped: the previous run has not ended"
 
 
 # -- from status to status ---------------------------------------------------------------------

@@ -335,7 +335,7 @@ class Cleaner:
         try:
             change(*arguments)
         except OSError as error:
-            reason = "the disk did not confirm a change; no more is cleaned until a restart"
+            reason = "a sync failed; cleaning stops until a restart"
             self._doubt = LogError(path, reason)
             raise self._doubt from error
 

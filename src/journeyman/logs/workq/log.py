@@ -324,7 +324,7 @@ def peek_pauses(disk: Disk, directory: str) -> frozenset[str]:
         return frozenset()
     title, *names = disk.read_bytes(path).split(b"\n")
     if title != _PAUSES_TITLE or names.pop(-1) != b"":
-        raise LogError(path, "not a list of paused queues; remove it, and all queues go on")
+        raise LogError(path, "not a list of paused queues; remove it to resume all queues")
     return frozenset(name.decode(errors="replace") for name in names)
 
 

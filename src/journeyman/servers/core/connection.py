@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
             self._refuse_connection("too many are open")
             return
         if around.shared.is_short_of_files(transport.get_extra_info("socket")):
-            self._refuse_connection("the file descriptors that are left are for the logs")
+            self._refuse_connection("the remaining file descriptors are reserved for logs")
             return
         around.sessions.add(self)
         self._budget.add(self)

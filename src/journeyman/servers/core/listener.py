@@ -385,7 +385,7 @@ def cannot_listen(address: Address, error: OSError) -> OSError:
     """The error with the address where others have a file name."""
     reason = f"cannot listen: {error.strerror or error}"
     if isinstance(error, socket.gaierror):
-        reason = "cannot listen: the host is not known"
+        reason = "cannot listen: unknown host"
     elif error.errno == errno.EADDRINUSE:
         reason = "cannot listen: another process has this address; stop it or choose another"
     return OSError(error.errno or errno.EIO, reason, str(address))

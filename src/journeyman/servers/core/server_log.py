@@ -174,7 +174,7 @@ def tell_recovery(
         unsealed = [damage for damage in file.damages if is_in_flight(damage)]
         if file.damage_count > len(unsealed):
             messages.warn(
-                "the log was damaged; what could be read was read",
+                "the log was damaged; all intact records were read",
                 file=file.file,
                 places=file.damage_count - len(unsealed),
                 records=file.records,

@@ -92,7 +92,7 @@ def _check_fetch(request: web.Request) -> None:
         and request.headers.get("Sec-Fetch-Dest") == "document"
     )
     if site not in ("none", "same-origin") and not is_link:
-        raise ApiError(403, "a page of another site may link here, and nothing else")
+        raise ApiError(403, "pages of other sites may only link here")
 
 
 def _check_type(request: web.Request, allowed: str) -> None:

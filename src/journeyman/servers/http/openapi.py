@@ -100,9 +100,11 @@ class _Operation:
 _PAGE = ("offset", "limit")
 _NUMBERS = frozenset(_PAGE)
 _OPERATIONS = (
-    _Operation("GET", "/health", "Whether the server runs", _object(status=_TEXT), is_public=True),
+    _Operation(
+        "GET", "/health", "Whether the server is running", _object(status=_TEXT), is_public=True
+    ),
     _Operation("GET", OPENAPI_PATH, "This document", _OBJECT, is_public=True),
-    _Operation("GET", "/metrics", "Figures, as Prometheus reads them", _TEXT, is_text=True),
+    _Operation("GET", "/metrics", "Metrics for Prometheus", _TEXT, is_text=True),
     _Operation("GET", "/jobs", "Jobs", _array(_named("Job")), query=("prefix",)),
     _Operation("GET", "/jobs/{id}", "A job", _named("Job"), errors=(400, 401, 403, 404)),
     _Operation("PUT", "/jobs/{id}", "Plan a job", _named("Job"), _named("JobRequest")),
@@ -137,7 +139,7 @@ _OPERATIONS = (
     _Operation(
         "POST",
         "/work-jobs/{id}/requeue",
-        "Put a dead job back",
+        "Queue a dead job again",
         errors=(401, 403, 404, 409, 503),
     ),
     _Operation("GET", "/fan-out", "Fan-out queues", _array(_named("FanOutQueue")), query=_PAGE),
@@ -147,7 +149,7 @@ _OPERATIONS = (
     _Operation(
         "GET",
         "/stored-jobs",
-        "Jobs of the store, a page at a time",
+        "Jobs in the store, in pages",
         _OBJECT,
         query=("queue", "status", "limit", "after"),
     ),
@@ -158,7 +160,7 @@ _OPERATIONS = (
         _array(_OBJECT),
         query=("queue",),
     ),
-    _Operation("GET", "/stored-jobs/{id}", "A job of the store", _OBJECT, errors=(401, 403, 404)),
+    _Operation("GET", "/stored-jobs/{id}", "A job in the store", _OBJECT, errors=(401, 403, 404)),
 )
 
 

@@ -87,9 +87,9 @@ Nanoseconds = Annotated[
 Moment = Annotated[
     str | int, Meta(description="RFC 3339, or nanoseconds since 1970 as a number or a string")
 ]
-Cursor = Annotated[str, Meta(max_length=4096, description="`next` of the page before")]
+Cursor = Annotated[str, Meta(max_length=4096, description="`next` of the previous page")]
 Text = Annotated[str, Meta(max_length=1024)]
-At = Annotated[Text, Meta(description="show the state at this moment, read from the log")]
+At = Annotated[Text, Meta(description="show the state at this time, read from the log")]
 
 
 class Problem(msgspec.Struct):
@@ -479,5 +479,5 @@ def read_cursor(text: str, is_right: Callable[[bytes], bool] = bool) -> bytes | 
     except (ValueError, UnicodeEncodeError):
         key = b""
     if not key or not is_right(key):
-        raise ApiError(400, "cursor: give the `next` of the page before", "invalid_cursor")
+        raise ApiError(400, "cursor: give the `next` of the previous page", "invalid_cursor")
     return key

@@ -340,7 +340,7 @@ class _Connections:
             return _Refusal()
         if self._around.shared.is_short_of_files():
             self._around.messages.warn(
-                "HTTP connection refused: the file descriptors that are left are for the logs"
+                "HTTP connection refused: the remaining file descriptors are reserved for logs"
             )
             return _Refusal()
         protocol = self.make()

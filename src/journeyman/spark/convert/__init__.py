@@ -12,7 +12,7 @@ is in neither does not exist.
 
     _log     key        field     value    reason
     /a/log   job.17     (all)     null     it has run: executed
-    /a/log   mail       runner    shell …  a work queue runs nothing by itself: workers do
+    /a/log   mail       runner    shell …  a work queue runs nothing itself: workers do
 
 What the protocol of the work queue would refuse is not written: a queue name that it does not take,
 a payload over 1 MiB, a job whose time to live is over.
@@ -189,7 +189,7 @@ def schedule_to_queue(
         "_reason",
         F.when(F.col("_again") > 1, F.lit("another log has a job of this identifier"))
         .when(F.col("status").isin("executed", "failed"), F.concat(F.lit("it has run: "), "status"))
-        .when(~expires, F.lit("due so long ago that its time to live is over")),
+        .when(~expires, F.lit("due so long ago that its TTL has ended")),
     )
     carried = jobs.filter(F.col("_reason").isNull())
     rows = carried.select(
@@ -213,7 +213,7 @@ def schedule_to_queue(
         "its run was under way; it is due again",
         is_carried & (F.col("status") != "planned"),
     )
-    no_runner = Loss("runner", runner, "a work queue runs nothing by itself: workers do")
+    no_runner = Loss("runner", runner, "a work queue runs nothing itself: workers do")
     losses = [
         losses_of(jobs, key, [whole(F.col("_reason")), under_way]),
         losses_of(tables["rules"], key, [no_runner]),
@@ -273,7 +273,7 @@ def queue_to_schedule(tables: dict[str, DataFrame], as_of_ns: int) -> tuple[Data
         .withColumn("_again", F.row_number().over(Window.partitionBy("key").orderBy("_log")))
         .withColumn(
             "_reason",
-            F.when(F.col("expires_ns") <= as_of_ns, F.lit("its time to live is over"))
+            F.when(F.col("expires_ns") <= as_of_ns, F.lit("its TTL has ended"))
             .when(F.col("_again") > 1, F.lit("another log has a job of this id"))
             .when(F.col("state") != "new", F.concat(F.lit("it is "), "state"))
             .when(F.col("time_ns").isNull(), F.lit("it is ready at once, not scheduled")),
@@ -323,7 +323,7 @@ def journal_to_queue(
             "_reason",
             F.when(F.col("data_size") > MAX_PAYLOAD_BYTES, F.lit("larger than 1 MiB")).when(
                 (F.col("_ttl_ms") < 1) | (F.col("add_time_ms") + F.col("_ttl_ms") <= now_ms),
-                F.lit("its time to live is over"),
+                F.lit("its TTL has ended"),
             ),
         )
     )
@@ -358,7 +358,7 @@ def journal_to_queue(
         Loss(
             "expire_time_ms",
             F.col("expire_time_ms"),
-            "a time to live is 30 days at most",
+            "a TTL is 30 days at most",
             is_carried & (F.col("_wanted_ttl_ms") > F.col("_ttl_ms")),
         ),
     ]
@@ -393,7 +393,7 @@ def queue_state_to_keyspace(
         .otherwise(F.lit("waiting"))
     )
     jobs = jobs.withColumn("status", status).withColumn(
-        "_reason", F.when(F.col("expires_ns") <= as_of_ns, F.lit("its time to live is over"))
+        "_reason", F.when(F.col("expires_ns") <= as_of_ns, F.lit("its TTL has ended"))
     )
     has_result = F.coalesce(F.col("result_size"), F.lit(0)) > 0
     losses = [

@@ -208,7 +208,7 @@ def parquet_to_log(spark: SparkSession, source: str, target: str) -> str:
     dialect, files = _manifest(absolute(source).rstrip("/"))
     path, disk = absolute(target).rstrip("/"), LocalDisk()
     if disk.exists(path):
-        raise UsageError(f"{path} is there already: give a path that is not")
+        raise UsageError(f"{path} already exists: give another path")
     directory = posixpath.dirname(path)
     disk.make_dirs(directory)
     staging = posixpath.join(directory, staging_name(SystemClock().now_ns()))
@@ -326,7 +326,9 @@ def _assembled(
         if size < file.size <= size + file.zeros:
             size = _padded(disk, path, file.size)
         if size != file.size:
-            raise LogError(file.path, f"came out as {size} bytes, not {file.size}; nothing is kept")
+            raise LogError(
+                file.path, f"would have {size} bytes, not {file.size}; nothing was written"
+            )
         built[file.name] = path
     return built
 

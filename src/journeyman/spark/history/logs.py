@@ -46,7 +46,7 @@ def records_of(
 ) -> DataFrame:
     """The records of these logs, narrowed to what history and audit look at."""
     if dialect not in _COLUMNS:
-        raise UsageError(f"{dialect} keeps no history: give logs of {', '.join(_COLUMNS)}")
+        raise UsageError(f"{dialect} has no history: give logs of {', '.join(_COLUMNS)}")
     wanted = {*_COLUMNS[dialect], *more_columns}
     full = with_extras(base_schema(dialect), (), CORRUPT_RECORD)
     fields = [field for field in full if field.name in wanted]

@@ -33,7 +33,7 @@ def parse_bucket(text: str) -> int:
     """Nanoseconds. Raises UsageError."""
     match = _BUCKET.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"a bucket is a length of time such as 10s, 1m or 1h, not {text!r}")
+        raise UsageError(f"a bucket is a duration such as 10s, 1m or 1h, not {text!r}")
     return int(match[1]) * _UNITS_NS[match[2]]
 
 

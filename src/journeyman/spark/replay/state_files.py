@@ -249,4 +249,4 @@ def _put_in_place(made: Path, place: Path, aside: Path, *, overwrite: bool) -> N
 
 def _refuse_existing(place: Path) -> None:
     if place.exists():
-        raise UsageError(f"{place} is there already: choose another --output, or give --force")
+        raise UsageError(f"{place} already exists: choose another --output, or give --force")

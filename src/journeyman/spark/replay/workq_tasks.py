@@ -208,7 +208,7 @@ def _reread(group: PacketGroup, events: pa.RecordBatch, positions: Sequence[int]
     records = read_records(CODEC, spans)
     for record, each, span in zip(records, known, spans, strict=True):
         if (record.job_id, record.command) != (each["job_id"], each["kind"]):
-            raise LogError(span.file, "was changed while the log was replayed; ask again")
+            raise LogError(span.file, "was changed during the replay; try again")
     return records
 
 

@@ -108,7 +108,7 @@ def report_of_lake(
     said, severity = verdict(None, measured)
     worse, section = compare_weeks(_weeks(lake, moment_ns))
     if worse:
-        said = f"Worse than the week before: {', '.join(worse)}. {said}"
+        said = f"Worse than in the previous week: {', '.join(worse)}. {said}"
         severity = "warning" if severity == "good" else severity
     sections = [section, *(section_of(found) for found in measured), _damage(lake)]
     return Report(title, made_ns, [lake.path], said or "No failures.", severity, sections)
@@ -257,10 +257,10 @@ def compare_weeks(found: dict[str, tuple[Week, Week]]) -> tuple[list[str], Secti
     names = ("Started", "Failed", "Wait p95", "Run p95")
     columns = ["Queue", *(f"{name}, before" for name in names), *names, "Worse"]
     marks = ["warning" if reasons[name] else "info" for name in listed]
-    note = "The seven days up to the last event, and the seven before them."
+    note = "The seven days up to the last event, and the seven days before."
     table = Table("By queue", note, columns, rows, frozenset(range(1, 9)), marks)
     worse = [f"{name} ({', '.join(reasons[name])})" for name in order if reasons[name]]
-    intro = "What changed since the week before."
+    intro = "Changes since the previous week."
     return worse, Section("Week on week", intro, parts=[table] if rows else [])
 
 
@@ -339,4 +339,4 @@ def _damage(lake: Lake) -> Section:
     shown_rows = Table(
         "Damage", "The latest first.", ["Log", "Offset", "What"], rows, frozenset({1})
     )
-    return Section("Damage", "Places of the logs that could not be read.", parts=[shown_rows])
+    return Section("Damage", "Parts of the logs that could not be read.", parts=[shown_rows])

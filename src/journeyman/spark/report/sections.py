@@ -73,7 +73,7 @@ def _tiles(measured: Measured) -> list[Tile]:
         Tile("Failed", _count(measured.failed), share),
     ]
     if outcomes.get("expired"):
-        note = "not finished within their time to live"
+        note = "not finished within their TTL"
         tiles.append(Tile("Expired", _count(outcomes["expired"]), note))
     open_ = f"{_count(waiting)} waiting, {_count(running)} running at the end"
     tiles.append(Tile("Open", _count(waiting + running), open_))
@@ -108,7 +108,7 @@ def _item_tiles(measured: Measured) -> list[Tile]:
         Tile("Waiting", _count(outcomes.get("waiting", 0)), "for at least one reader"),
     ]
     if outcomes.get("expired"):
-        tiles.append(Tile("Expired", _count(outcomes["expired"]), "before every reader had them"))
+        tiles.append(Tile("Expired", _count(outcomes["expired"]), "before every reader got them"))
     tiles.append(Tile("Lag", _count(measured.items_behind), "items, summed over all readers"))
     return tiles
 
@@ -228,9 +228,7 @@ def _depth(measured: Measured) -> list[Chart]:
     depth = measured.depth
     if measured.dialect == "kestrel":
         series = [Series("waiting", depth["ready"], "blue")]
-        note = (
-            "Items that still wait, by the time they were put. Journals do not record deliveries."
-        )
+        note = "Waiting items, by the time they were put. Journals do not record deliveries."
         return [_chart(measured, "Backlog", note, series)]
     waiting = "due, not started" if measured.dialect == "ztick" else "ready"
     series = [
@@ -241,7 +239,7 @@ def _depth(measured: Measured) -> list[Chart]:
     charts = [_chart(measured, "Depth", note, series)]
     if any(depth["scheduled"]):
         ahead = [Series("scheduled", depth["scheduled"], "grey")]
-        note = "Jobs added for a later time that had not come yet."
+        note = "Jobs that are scheduled for later."
         charts.append(_chart(measured, "Scheduled ahead", note, ahead))
     return charts
 

@@ -356,7 +356,7 @@ def in_one_sentence(error: BaseException) -> JourneymanError | None:
         return _our_own(*found[-1])
     if isinstance(error, Py4JNetworkError):
         return JourneymanError(
-            "the Java that runs Spark is gone, perhaps for lack of memory: "
+            "Spark's Java process ended, perhaps for lack of memory: "
             "try --conf spark.driver.memory=8g"
         )
     if "No space left on device" in text or "[Errno 28]" in text:
@@ -383,11 +383,9 @@ def _full_disk(text: str) -> str:
     """
     written = _WRITTEN.search(text)
     if _SHUFFLED.search(text) or not (written or "rrno 28]" in text):
-        return (
-            "no space left on a disk that Spark uses: make room, or set --conf spark.local.dir=DIR"
-        )
+        return "a disk that Spark uses is full: free some space, or set --conf spark.local.dir=DIR"
     where = f" at {written[1].rstrip('.')}" if written else ""
-    return f"no space left for the output{where}: make room there, or choose another --output"
+    return f"no space left for the output{where}: free some space there, or choose another --output"
 
 
 def _our_own(kind: str, said: str) -> JourneymanError:

@@ -187,7 +187,9 @@ def make_directory(write: Write, names: Mapping[str, str]) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        raise LogError(directory, "came into being while it was written: write again") from error
+        raise LogError(
+            directory, "was created by another process during the write: write again"
+        ) from error
 
 
 def place_files(

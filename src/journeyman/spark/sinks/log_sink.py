@@ -224,7 +224,7 @@ def _order(dialect: str, given: str | None, columns: Sequence[str]) -> tuple[str
     if POSITION in columns:
         return (POSITION,)
     raise UsageError(
-        f"a {dialect} log is in order: say by which columns with orderBy, and sort by them"
+        f"a {dialect} log is ordered: name the columns with orderBy, and sort by them"
         " (journeyman.spark.write does both)"
     )
 

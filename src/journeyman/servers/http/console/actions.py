@@ -267,7 +267,7 @@ class Actions:
 
     async def _dead_then(self, call: RouteCall, action: Action, limit: int) -> values.WorkJobs:
         if not action.fields.get("at"):
-            raise ApiError(400, "at: of which moment?", "invalid_time")
+            raise ApiError(400, "at: missing time", "invalid_time")
         query = values.WorkJobsQuery(
             at=action.fields.get("at", ""), state="dead", queue=action.fields.get("queue", ""),
             error=action.fields.get("error", ""), limit=limit,

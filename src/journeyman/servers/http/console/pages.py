@@ -401,7 +401,7 @@ class Console:
         session: Session | None = request.get("session")
         code = str(form.get("code", ""))
         if session is None or not self._sessions.is_signed(session, code):
-            raise ApiError(403, "this form is not from this console; open the page again", "csrf")
+            raise ApiError(403, "this form has expired; open the page again", "csrf")
         return {name: form.getall(name) if name == "id" else str(form[name]) for name in set(form)}
 
 

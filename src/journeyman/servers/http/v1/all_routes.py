@@ -233,7 +233,7 @@ class ServerRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("GET", "/v1/health", self.health, "Whether the server runs", values.Health,
+            Route("GET", "/v1/health", self.health, "Whether the server is running", values.Health,
                   is_public=True),
             Route("GET", "/v1/ready", self.ready, "Whether every service takes commands",
                   values.Readiness, errors=(503,)),
