@@ -249,6 +249,6 @@ def open_lake(path: str) -> Lake:
     saved = place.read()
     if saved is None:
         raise UsageError(
-            f"there is no lake at {place.path}: make one with `journeyman pipeline ingest`"
+            f"there is no lake at {place.path}: create one with `journeyman pipeline ingest`"
         )
     return Lake(place, saved)
