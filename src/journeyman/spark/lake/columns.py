@@ -220,6 +220,17 @@ def begins_of(columns: Sequence[npt.NDArray[Any]]) -> Ints:
     return np.flatnonzero(differs)
 
 
+def different(values: Ints) -> tuple[Ints, Ints]:
+    """The different ones of these numbers, none negative, in order; and which of them each is."""
+    most = int(values.max()) if len(values) else 0
+    if most > 2 * len(values) + 1_000_000:
+        found, places = np.unique(values, return_inverse=True)
+        return found, places
+    is_there = np.zeros(most + 1, np.bool_)
+    is_there[values] = True  # a table of so few takes less time than to sort
+    return np.flatnonzero(is_there), (np.cumsum(is_there) - 1)[values]
+
+
 def unless_empty(column: AnyColumn) -> AnyColumn:
     text = text_of(column)
     return pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)

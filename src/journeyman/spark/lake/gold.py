@@ -37,6 +37,7 @@ from journeyman.spark.lake.columns import (
     begins_of,
     coded,
     constant,
+    different,
     filled,
     first_known,
     first_words,
@@ -337,27 +338,19 @@ def _chosen(columns: Mapping[str, AnyColumn], mask: Bools) -> pa.Table:
 def _summed(who: tuple[Ints, pa.Table], events: Sequence[Event]) -> pa.Table:
     """How often each thing happened in each hour: the columns of ``who``, day, hour, what, n."""
     codes, words = who
-    parts = [
-        pa.table({"who": codes[mask], "hour": ns[mask] // HOUR_NS}).append_column(
-            "what", pa.repeat(pa.scalar(at, pa.int64()), int(mask.sum()))
-        )
-        for at, (_, mask, ns, _) in enumerate(events)
-    ]
-    counted = (
-        pa.concat_tables(parts).group_by(["who", "hour", "what"]).aggregate([([], "count_all")])
-    )
-    what = counted["what"].to_numpy()
-    sums = counted["count_all"].to_numpy() * np.array([by for *_, by in events])[what]
-    rows = words.take(counted["who"])
-    return pa.table(
-        {
+    found = []
+    for what, mask, ns, by in events:
+        groups, hours, mine = _numbered(codes[mask], ns[mask] // HOUR_NS)
+        rows = taken(words, mine)
+        columns = {
             **{name: rows[name] for name in words.column_names},
-            "day": counted["hour"].to_numpy() // _HOURS_A_DAY,
-            "hour": counted["hour"],
-            "what": pa.array([name for name, *_ in events]).take(counted["what"]),
-            "n": sums,
+            "day": pa.array(hours // _HOURS_A_DAY),
+            "hour": pa.array(hours),
+            "what": pa.array([what] * len(hours), pa.string()),
+            "n": pa.array(by * np.bincount(groups, minlength=len(hours))),
         }
-    )
+        found.append(pa.table(columns))
+    return pa.concat_tables(found)
 
 
 def _coded(who: Mapping[str, AnyColumn]) -> tuple[Ints, pa.Table]:
@@ -366,9 +359,12 @@ def _coded(who: Mapping[str, AnyColumn]) -> tuple[Ints, pa.Table]:
     columns = {name: coded(column) for name, column in who.items()}
     for column in columns.values():
         found = found * max(1, len(column.dictionary)) + column.indices.to_numpy()
-    _, places, found = np.unique(found, return_index=True, return_inverse=True)
-    rows = {name: text_of(column.take(pa.array(places))) for name, column in columns.items()}
-    return found, pa.table(rows)
+    rows, found = different(found)
+    words = {}
+    for name, column in reversed(columns.items()):
+        words[name] = column.dictionary.take(pa.array(rows % max(1, len(column.dictionary))))
+        rows = rows // max(1, len(column.dictionary))
+    return found, pa.table(words).select(list(columns))
 
 
 def _failed_rows(columns: Mapping[str, AnyColumn], told: AttemptColumns) -> pa.Table:
@@ -493,7 +489,7 @@ def _numbered(codes: Ints, time: Ints) -> tuple[Ints, Ints, Ints]:
     """The group of each row, and of each group the time and the code."""
     first = int(time.min()) if len(time) else 0
     span = int(time.max()) - first + 1 if len(time) else 1
-    pairs, groups = np.unique(codes * span + (time - first), return_inverse=True)
+    pairs, groups = different(codes * span + (time - first))
     return groups, pairs % span + first, pairs // span
 
 

@@ -25,11 +25,11 @@ from journeyman.spark.lake.columns import (
     Bools,
     Ints,
     begins_of,
+    coded,
     hash_column,
     key_hashes,
     shaped,
     taken,
-    text_of,
 )
 from journeyman.spark.lake.footers import footer
 from journeyman.spark.lake.layout import DAY_NS, HASH, TABLES
@@ -120,7 +120,7 @@ class Wanted:
     """Hashes of the keys that are wanted."""
 
     def __init__(self, hashes: Hashes) -> None:
-        self._hashes = np.unique(hashes)
+        self._hashes = np.sort(hashes)
         self._signed = np.sort(self._hashes.view(np.int64))
         self._coarse = np.zeros(1 << _COARSE_BITS, np.bool_)
         self._coarse[self._fine(self._hashes)] = True
@@ -180,8 +180,8 @@ def _read(part: Part, columns: Sequence[str]) -> pa.Table:
     kept = known.schema.to_arrow_schema().names
     names = [name for name in columns if name in kept]
     chunks = map(group.column, range(known.num_columns))
-    coded = {c.path_in_schema for c in chunks if c.has_dictionary_page and _is_text(c)}
-    words = [name for name in names if name in coded]
+    in_words = {c.path_in_schema for c in chunks if c.has_dictionary_page and _is_text(c)}
+    words = [name for name in names if name in in_words]
     filesystem, path = arrow_path(part.path)
     with pq.ParquetFile(
         path,
@@ -224,10 +224,13 @@ class PartitionWriter:
         self._words: dict[str, list[str]] = {}  # by table: columns whose values come again
 
     def add(self, table: str, rows: pa.Table) -> None:
-        for place, mine in by_place(rows):
+        order, places = placed(rows)
+        inner = rows.drop_columns(["date", "host"])
+        ordered = inner if order is None else taken(inner, order)
+        for place, begin, end in places:
             waiting = self._waiting.setdefault((table, place), [])
-            waiting.append(mine.drop_columns(["date", "host"]))
-            self._waiting_rows += mine.num_rows
+            waiting.append(ordered.slice(begin, end - begin))
+            self._waiting_rows += end - begin
             if sum(each.num_rows for each in waiting) >= ROW_GROUP_ROWS // 2:
                 self._write(table, place)
         if self._waiting_rows > _MOST_WAITING_ROWS:
@@ -258,21 +261,21 @@ class PartitionWriter:
         return name, new_file(path, rows, words)
 
 
-def by_place(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each partition, in their order."""
-    if rows.num_rows == 0:
-        return
+def placed(rows: pa.Table) -> tuple[Ints | None, list[tuple[str, int, int]]]:
+    """The order by partition, None if rows have it; and of each, where it begins and ends in it."""
     days = rows["date"].cast(pa.int32()).to_numpy()
-    hosts = text_of(rows["host"]).dictionary_encode()
+    hosts = coded(rows["host"])
     codes = hosts.indices.to_numpy()
     order = np.lexsort((codes, days))
-    begins = begins_of([days[order], codes[order]])
+    days, codes = days[order], codes[order]
+    begins = begins_of([days, codes])
+    names = [
+        f"date={np.datetime64(int(days[at]), 'D')}/host={hosts.dictionary[int(codes[at])].as_py()}"
+        for at in begins
+    ]
     is_sorted = bool((order[1:] > order[:-1]).all())
-    ordered = rows if is_sorted else taken(rows, order)
-    for begin, end in zip(begins, [*begins[1:], rows.num_rows], strict=True):
-        day = np.datetime64(int(days[order[begin]]), "D")
-        host = hosts.dictionary[int(codes[order[begin]])].as_py()
-        yield f"date={day}/host={host}", ordered.slice(begin, end - begin)
+    places = list(zip(names, begins, [*begins[1:], len(order)], strict=False))
+    return None if is_sorted else order, places
 
 
 def parts_on(table: str, moments: Sequence[str], days: Ints, path: str) -> list[Part]:

@@ -49,12 +49,12 @@ from journeyman.spark.lake.parts import (
     PartitionWriter,
     Wanted,
     alone,
-    by_place,
     dealt,
     has_values,
     hashes_in,
     parts_in,
     parts_of,
+    placed,
     read_part,
     with_place,
 )
@@ -238,12 +238,13 @@ def units_of(parts: Iterable[Part]) -> Iterator[list[Part]]:
 
 def _with_touched(spark: SparkSession, parts: Sequence[Part], touched: Touched) -> list[Part]:
     """Those of these parts that hold touched keys, which ``touched`` is told of."""
+    if not parts:
+        return []
     wanted = Wanted(touched.all)
     maybe = [part for part in parts if wanted.may_be_in(part)]
     session, hands = _hands(spark, sum(part.rows for part in maybe) // _SCANNED)
     found = spread(session, dealt(maybe, hands), partial(search, wanted))
-    for _, _, rows in found:
-        touched.meet(rows[_KEYS].to_numpy())
+    touched.meet(np.concatenate([_NO_HASHES, *(rows[_KEYS].to_numpy() for _, _, rows in found)]))
     places = {(path, group) for group, path, _ in found}
     return [part for part in maybe if (part.path, part.group) in places]
 
@@ -373,10 +374,10 @@ def _old_rows(
     names = TABLES[part.table].inner_schema.names
     for rows, numbers in read_part(part, names, "key", wanted):
         mine = is_one_of(rows["dialect"], dialects)
-        placed = with_place(where(rows, mine), part)
-        placed = placed.append_column("_row", pa.array(numbers[mine]))
-        placed = placed.append_column("_file", pa.repeat(part.name, placed.num_rows))
-        yield from _by_bucket(_OLD + part.table, placed, key_hashes(placed["key"]), groups)
+        old = with_place(where(rows, mine), part)
+        old = old.append_column("_row", pa.array(numbers[mine]))
+        old = old.append_column("_file", pa.repeat(part.name, old.num_rows))
+        yield from _by_bucket(_OLD + part.table, old, key_hashes(old["key"]), groups)
 
 
 def _known_items(part: Part, first_ids: Mapping[str, int], groups: int) -> Iterator[Packet]:
@@ -387,8 +388,8 @@ def _known_items(part: Part, first_ids: Mapping[str, int], groups: int) -> Itera
         least = np.array([first_ids.get(name, NO_ID) for name in names], np.int64)
         mask = rows["item_id"].to_numpy() >= least[logs.indices.to_numpy()]
         if mask.any():
-            placed = with_place(rows.filter(pa.array(mask)), part)
-            yield from _by_bucket(_OLD + ITEMS, placed, _item_hashes(placed), groups)
+            known = with_place(rows.filter(pa.array(mask)), part)
+            yield from _by_bucket(_OLD + ITEMS, known, _item_hashes(known), groups)
 
 
 def _item_hashes(items: pa.Table) -> Hashes:
@@ -520,7 +521,7 @@ def _rewrite(
     writer: PartitionWriter,
 ) -> list[str]:
     """New rows, and what stays of files that lose some; small files are joined with new rows."""
-    places = {place for place, _ in by_place(rows)}
+    places = {place for place, _, _ in placed(rows)[1]}
     base = lake.table_path(table)
     replaced = set(gone)
     for name, size in lake.sizes(table).items() if places else ():

@@ -20,8 +20,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk, open_regular
@@ -36,10 +34,12 @@ from journeyman.logs.sealing import read_file
 from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, decode_run, history_files
 from journeyman.spark.files import absolute, filesystem_of, find_logs
 from journeyman.spark.lake.bronze import LakeSource, stream_name
+from journeyman.spark.lake.columns import filled, is_one_of
 from journeyman.spark.lake.layout import BETWEEN, TABLES, moment_of
 from journeyman.spark.lake.names import partition_values
+from journeyman.spark.lake.parts import parts_in, read_part
 from journeyman.spark.lake.state import Staged
-from journeyman.spark.lake.storage import Lake, dataset_of
+from journeyman.spark.lake.storage import Lake
 from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, ZTICK, SourceOptions, arrow_schema
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -216,19 +216,16 @@ def _items_from(
     lake: Lake, host: str, log: str, first: int
 ) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
     """Ids, sizes and times of the items of a queue from an id on, some at a time."""
-    table = "silver/items"
+    table, columns = "silver/items", ("log", "item_id", "data_size", "put_ns")
     mine = [name for name in lake.files(table) if partition_values(name)["host"] == host]
-    if not mine:
-        return
-    names = ["item_id", "data_size", "put_ns"]
-    found = dataset_of(lake.table_path(table), table, mine)
-    is_wanted = (ds.field("log") == log) & (ds.field("item_id") >= first)
-    for batch in found.to_batches(columns=names, filter=is_wanted):
-        if batch.num_rows:
-            # Not by way of floats, which nulls would become: times have more digits than these.
-            filled = (pc.fill_null(batch[name], pa.scalar(0)) for name in names)
-            ids, sizes, puts = (np.asarray(column, np.int64) for column in filled)
-            yield ids, sizes, puts
+    for part in parts_in(lake, table, mine):
+        for rows, _ in read_part(part, columns) if part.greatest >= first else ():
+            ids, sizes, puts = (filled(rows[name], 0).astype(np.int64) for name in columns[1:])
+            is_wanted = is_one_of(rows["log"], [log]) & (ids >= first)
+            if is_wanted.all():
+                yield ids, sizes, puts
+            elif is_wanted.any():
+                yield ids[is_wanted], sizes[is_wanted], puts[is_wanted]
 
 
 def _now() -> datetime:
