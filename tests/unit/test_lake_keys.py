@@ -45,7 +45,7 @@ def no_hashes(keys: Any) -> Any:
 @pytest.fixture(params=["hashes", "few hashes", "no hashes"])
 def small_units(request, monkeypatch):
     monkeypatch.setattr(bronze, "_in_groups", few_at_a_time)
-    monkeypatch.setattr(silver, "_UNIT_ROWS", UNIT_ROWS)
+    monkeypatch.setattr(parts, "_UNIT_ROWS", UNIT_ROWS)
     if request.param == "few hashes":
         monkeypatch.setattr(columns, "hashes_of", few_hashes(hashes_of))
     if request.param == "no hashes":
@@ -104,7 +104,7 @@ def test_most_jobs_of_one_unit_do_not_travel(monkeypatch, tmp_path):
     directory = tmp_path / "workq"
     directory.mkdir()
     monkeypatch.setattr(bronze, "_in_groups", few_at_a_time)
-    monkeypatch.setattr(silver, "_UNIT_ROWS", UNIT_ROWS)
+    monkeypatch.setattr(parts, "_UNIT_ROWS", UNIT_ROWS)
     routed: list[str] = []
     real = silver._by_bucket
 

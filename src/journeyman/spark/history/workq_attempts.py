@@ -35,6 +35,8 @@ from journeyman.spark.history.columns import (
 from journeyman.spark.lake.columns import (
     Bools,
     Ints,
+    coded,
+    constant,
     filled,
     first_known,
     key_hashes,
@@ -135,7 +137,7 @@ def narrow(rows: pa.Table) -> pa.Table:
         {
             **{name: others[name] for name in others.column_names},
             "key": text_of(rows["key"]),
-            "name": text_of(rows["name"]),
+            "name": coded(rows["name"]),
             "command": pa.array(command),
             "expires_ns": pa.array(_expiry(begins, ns_in(rows["ttl_ms"])), mask=~is_add),
             "identity": pa.array(_same_adds(rows, command), mask=~is_add),
@@ -183,7 +185,7 @@ def attempt_table(followed: Followed) -> pa.Table:
     return pa.table(
         {
             "_log": records["_log"].take(began),
-            "dialect": pa.repeat("workq", rows.shape[1]),
+            "dialect": constant("workq", rows.shape[1]),
             "key": records["key"].take(began),
             "queue": records["name"].take(adds),
             "life": pa.array(rows[at.LIFE]),
@@ -194,7 +196,9 @@ def attempt_table(followed: Followed) -> pa.Table:
             "ready_ns": ns_column(rows[at.READY_NS]),
             "started_ns": ns_column(rows[at.STARTED_NS]),
             "ended_ns": ns_column(rows[at.ENDED_NS]),
-            "outcome": pa.array(at.OUTCOMES).take(pa.array(rows[at.OUTCOME])),
+            "outcome": pa.DictionaryArray.from_arrays(
+                rows[at.OUTCOME].astype(np.int32), pa.array(at.OUTCOMES)
+            ),
             "retried": pa.array(rows[at.RETRIED] == 1),
             "exhausted": pa.array(rows[at.EXHAUSTED] == 1),
             "expires_ns": records["expires_ns"].take(adds),

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from journeyman.columnar.arrays import binary, text_in
-from journeyman.columnar.kernels.key_table import Hashes, KeyTable, hashes_of
+from journeyman.columnar.kernels.key_table import Hashes, KeyTable
 from journeyman.columnar.workq.attempts import NO_TIME
 from journeyman.columnar.ztick.plans import PLAN_COLUMNS, PlanTable
 from journeyman.logs.segments import COMPACTED_SUFFIX
@@ -41,6 +41,7 @@ from journeyman.spark.lake.columns import (
     hash_column,
     hosts_and_logs,
     is_one_of,
+    key_hashes,
     length_ns,
     mixed,
     moment_pairs,
@@ -277,7 +278,7 @@ def jobs_of(attempts: pa.Table) -> pa.Table:
 
 def _jobs_in_order(attempts: pa.Table, lives: Ints) -> tuple[Ints, Ints]:
     """The rows job by job, as they came; and where in that order another job begins."""
-    codes = [text_of(attempts[name]).dictionary_encode().indices.to_numpy() for name in _JOB[:3]]
+    codes = [coded(attempts[name]).indices.to_numpy() for name in _JOB[:3]]
     codes += [KeyTable().numbers_of(*text_in(text_of(attempts["key"]))), lives]
     ready = ns_in(attempts["ready_ns"])
     ready = np.where(ready == NO_TIME, 0, ready)
@@ -361,8 +362,8 @@ def without_repeats(items: pa.Table, known: pa.Table) -> pa.Table:
     names = list(same)
     both = pa.concat_tables([known.select(names), items.select(names)])
     codes = [
-        text_of(both[name]).dictionary_encode().indices.fill_null(-1).to_numpy()
-        if pa.types.is_string(both.schema.field(name).type)
+        coded(both[name]).indices.fill_null(-1).to_numpy()
+        if pa.types.is_dictionary(both.schema.field(name).type)
         else ns_in(both[name])
         for name in names
     ]
@@ -379,9 +380,8 @@ def row_prints(rows: pa.Table) -> Hashes:
     """A number for each row, the same for equal rows and, but for a chance in 2**64, only those."""
     words = []
     for column in rows.columns:
-        if pa.types.is_string(column.type):
-            text = text_of(column)
-            words.append(hashes_of(*text_in(text.fill_null("\0"))))
+        if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
+            words.append(key_hashes(column))
         elif pa.types.is_floating(column.type):
             continue  # durations, which follow from the moments
         else:

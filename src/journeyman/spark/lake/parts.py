@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Final
 
 import numpy as np
@@ -39,6 +39,7 @@ from journeyman.spark.lake.work import at_once
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
 
 _MOST_WAITING_ROWS: Final = 250_000
+_UNIT_ROWS: Final = 600_000
 _COARSE_BITS: Final = 20
 NO_ID: Final = 2**63 - 1
 
@@ -114,6 +115,18 @@ def dealt(parts: Sequence[Part], hands: int) -> list[list[Part]]:
         found[-1].append(part)
         rows += part.rows
     return [each for each in found if each]
+
+
+def units_of(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """Parts of one file that follow one another, as many as a task folds at once."""
+    for _, each in groupby(parts, key=lambda part: part.path):
+        unit: list[Part] = []
+        for part in each:
+            if unit and sum(one.rows for one in unit) + part.rows > _UNIT_ROWS:
+                yield unit
+                unit = []
+            unit.append(part)
+        yield unit
 
 
 class Wanted:
@@ -247,7 +260,7 @@ class PartitionWriter:
             self._write(table, place)
 
     def _write(self, table: str, place: str) -> None:
-        rows = pa.concat_tables(self._waiting.pop((table, place)))
+        rows = pa.concat_tables(self._waiting.pop((table, place))).unify_dictionaries()
         self._waiting_rows -= rows.num_rows
         if (table, place) not in self._files:
             self._files[table, place] = self._open(table, place, rows)

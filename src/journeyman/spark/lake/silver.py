@@ -1,7 +1,8 @@
 """Bronze -> silver: the folds of history, run again for the keys that have new records.
 
     fresh files of bronze --> keys touched
-    all records of these keys, and their rows as they are --by key--> fold --> rows as they must be
+    jobs whose records are all in one unit of these --> fold --> new rows
+    all records of other keys, and their rows as they are --by key--> fold --> rows as they must be
     what differs: new rows are written, and files with rows that go are written again without them
 
 The rows are those of ``journeyman.spark.attempts`` over the whole logs, had nothing ever been
@@ -15,7 +16,6 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +36,7 @@ from journeyman.spark.lake.columns import (
     named_logs,
     ns_in,
     pc,
+    schema_of,
     taken,
     text_of,
     where,
@@ -56,6 +57,7 @@ from journeyman.spark.lake.parts import (
     parts_of,
     placed,
     read_part,
+    units_of,
     with_place,
 )
 from journeyman.spark.lake.state import Staged, StagedFiles
@@ -73,7 +75,6 @@ SMALL_ROWS: Final = 1_500_000  # folded here: a job of Spark takes longer to beg
 _SCANNED: Final = 16  # rows that are only looked at cost as much as one that is folded
 _TASK_ROWS: Final = 20_000_000
 _GROUP_ROWS: Final = 300_000
-_UNIT_ROWS: Final = 1_000_000  # whose jobs are folded on their own
 _GROUPS_A_TASK: Final = 8
 _UNITS_A_TASK: Final = 2  # rows of one table take longer than those of another
 _WRITTEN: Final = pa.schema([("table", pa.string()), ("file", pa.string())])
@@ -222,18 +223,6 @@ def touched_by(parts: Sequence[Part]) -> Iterator[Packet]:
                 named = named.set_column(0, "_log", text_of(named["_log"]))
                 least = named.group_by("_log").aggregate([("item_id", "min")])
                 yield Packet(0, ITEMS, least.select(["_log", "item_id_min"]))
-
-
-def units_of(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Parts of one file that follow one another, as many as a task folds at once."""
-    for _, each in groupby(parts, key=lambda part: part.path):
-        unit: list[Part] = []
-        for part in each:
-            if unit and sum(one.rows for one in unit) + part.rows > _UNIT_ROWS:
-                yield unit
-                unit = []
-            unit.append(part)
-        yield unit
 
 
 def _with_touched(spark: SparkSession, parts: Sequence[Part], touched: Touched) -> list[Part]:
@@ -457,7 +446,7 @@ def _changed(rows: pa.Table, old: pa.Table | None) -> tuple[pa.Table, pa.Table]:
 
 
 def _nothing(table: str) -> pa.Table:
-    return arrow_schema(TABLES[table].schema).empty_table()
+    return schema_of(table).empty_table()
 
 
 def _no_plans() -> pa.Table:
