@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from journeyman.servers.http.console.drawing import MAX_COMPRESSED_BYTES, all_assets
 from journeyman.tasks.envelope import Envelope, Failure, JsonCodec
@@ -24,10 +24,10 @@ from tests.support.console import (
     HOSTILE,
     HOSTILE_PAYLOAD,
     Api,
+    Visits,
     Watched,
     chromium,
     filled_server,
-    visit,
 )
 from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 
@@ -58,14 +58,14 @@ def api(server: ScheduleProcess) -> Api:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser() -> Iterator[Visits]:
     with chromium() as running:
         yield running
 
 
 @pytest.fixture
-def visitor(browser: Browser, api: Api) -> Iterator[Watched]:
-    with visit(browser, api.address) as page:
+def visitor(browser: Visits, api: Api) -> Iterator[Watched]:
+    with browser.visit(api.address) as page:
         yield page
         assert page.complaints == []
 
@@ -82,7 +82,7 @@ def dead_job(api: Api, queue: str, reason: str = "it failed", payload: str = "p"
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_whole_accessible_and_quiet(browser, api, name):
     for dark, phone in ((False, False), (True, True)):
-        with visit(browser, api.address, dark=dark, phone=phone) as visitor:
+        with browser.visit(api.address, dark=dark, phone=phone) as visitor:
             page = visitor.open(PAGES[name].format(now=quote(api.now())))
             expect(page.get_by_role("heading", level=1)).to_be_visible()
             expect(page.locator("nav [aria-current=page]")).to_have_count(1)
@@ -98,7 +98,7 @@ def test_a_page_is_whole_accessible_and_quiet(browser, api, name):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_can_be_read_without_scripts(browser, api, name):
-    with visit(browser, api.address, script=False) as visitor:
+    with browser.visit(api.address, script=False) as visitor:
         page = visitor.open(PAGES[name].format(now=quote(api.now())))
         assert page.locator("main").inner_text().strip()
 
@@ -457,7 +457,7 @@ def test_tokens_log_in_and_see_what_is_theirs(browser, tmp_path):
         api = Api(server.http_port, "sk_admin")
         job_id = dead_job(api, "other.mail")
         api.add("team.mail", "ours")
-        with visit(browser, api.address) as visitor:
+        with browser.visit(api.address) as visitor:
             page = visitor.page
             page.goto(api.address + "/console/queues")
             assert "/console/login" in page.url
@@ -522,7 +522,7 @@ def test_a_page_of_another_origin_changes_nothing(browser, api):
     elsewhere = HTTPServer(("127.0.0.1", 0), Elsewhere)
     threading.Thread(target=elsewhere.serve_forever, daemon=True).start()
     try:
-        with visit(browser, api.address) as visitor:
+        with browser.visit(api.address) as visitor:
             visitor.open("/")  # the browser has a session of the console
             visitor.page.goto(f"http://localhost:{elsewhere.server_port}/")
             visitor.page.wait_for_function("document.title === 'tried'")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 
@@ -104,9 +104,10 @@ def fill(server: ScheduleProcess, api: Api) -> None:
 class Watched:
     """A page whose console errors, CSP violations and failed scripts are noted."""
 
-    def __init__(self, page: Page, address: str) -> None:
+    address = ""  # of the server that is visited
+
+    def __init__(self, page: Page) -> None:
         self.page = page
-        self.address = address
         self.complaints: list[str] = []
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))
@@ -159,30 +160,55 @@ def filled_server(directory: Path) -> Iterator[ScheduleProcess]:
         yield running
 
 
+class Visits:
+    """A browser whose pages are used again: to make one costs more than most visits.
+
+    A visit that ends well leaves nothing behind; a page in which one failed is given up.
+    """
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._pages: dict[bool, Watched] = {}  # by whether scripts run
+
+    @contextmanager
+    def visit(
+        self, address: str, *, dark: bool = False, phone: bool = False, script: bool = True
+    ) -> Iterator[Watched]:
+        watched = self._pages.pop(script, None) or self._new_page(script)
+        page = watched.page
+        watched.address, watched.complaints = address, []
+        try:
+            width, height = (390, 844) if phone else (1280, 900)
+            page.set_viewport_size({"width": width, "height": height})
+            page.emulate_media(color_scheme="dark" if dark else "light", reduced_motion="reduce")
+            yield watched
+            self._clean(page, address)
+        except BaseException:
+            page.context.close()
+            raise
+        self._pages[script] = watched
+
+    def _new_page(self, script: bool) -> Watched:
+        context = self._browser.new_context(java_script_enabled=script)
+        context.set_default_timeout(PATIENCE_MS)
+        return Watched(context.new_page())
+
+    def _clean(self, page: Page, address: str) -> None:
+        page.goto("about:blank")
+        for other in page.context.pages:
+            if other is not page:
+                other.close()
+        page.context.clear_cookies()
+        protocol = page.context.new_cdp_session(page)
+        protocol.send("Storage.clearDataForOrigin", {"origin": address, "storageTypes": "all"})
+        protocol.detach()
+
+
 @contextmanager
-def chromium() -> Iterator[Browser]:
-    playwright: Playwright
+def chromium() -> Iterator[Visits]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
         try:
-            yield browser
+            yield Visits(browser)
         finally:
             browser.close()
-
-
-@contextmanager
-def visit(
-    browser: Browser, address: str, *, dark: bool = False, phone: bool = False, script: bool = True
-) -> Iterator[Watched]:
-    size = {"width": 390, "height": 844} if phone else {"width": 1280, "height": 900}
-    context: BrowserContext = browser.new_context(
-        viewport=size,  # type: ignore[arg-type]
-        color_scheme="dark" if dark else "light",
-        java_script_enabled=script,
-        reduced_motion="reduce",
-    )
-    context.set_default_timeout(PATIENCE_MS)
-    try:
-        yield Watched(context.new_page(), address)
-    finally:
-        context.close()
