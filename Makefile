@@ -20,7 +20,7 @@ export HYPOTHESIS_PROFILE ?= gate
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services demo test kernels core spark quick check site lock format bench fuzz proof clean
+.PHONY: help setup services demo test kernels core simulation spark quick check site lock format bench fuzz proof clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -52,14 +52,19 @@ demo: $(PRODUCT) ## Server, jobs, kill -9; logs damaged and repaired; the pipeli
 
 # Side by side, the longest first: each waits where another computes. Spark's tests share two sessions.
 test: ## Lint, types, import rules, and all tests
-	@$(MAKE) --no-print-directory --jobs=4 spark core check
+	@$(MAKE) --no-print-directory --jobs=4 spark core simulation check
 
 # First, in one process: it compiles the kernels, and all tests, which others then find on the disk.
 kernels: $(STAMP)
 	$(BIN)/python -m pytest -q -m kernels
 
 core: $(STAMP) services kernels
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "not kernels"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark --ignore $(SIMULATION) -m "not kernels"
+
+# A minute of one core, and it needs no kernels: it fills the core that they leave idle.
+SIMULATION := tests/crash/test_simulation.py
+simulation: $(STAMP)
+	$(BIN)/python -m pytest -q $(SIMULATION)
 
 spark: $(STAMP) kernels
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/spark -m "not kernels"

@@ -54,6 +54,7 @@ def moments(name: str, directory: Path) -> list[int]:
     return [latest_ns + 1, latest_ns + 86_400 * 10**9]
 
 
+@pytest.mark.kernels
 @pytest.mark.parametrize("name", LOGS)
 def test_both_ways_of_loading_agree_with_the_fold(tmp_path, monkeypatch, name):
     if name != IN_A_PROCESS:

@@ -99,6 +99,7 @@ def is_subsequence(found: list[object], of: list[object]) -> bool:
     return all(any(record == other for other in rest) for record in found)
 
 
+@pytest.mark.kernels
 @each_log
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_whole_log_gives_its_records_and_no_seal(twins: Twins, dialect: Dialect, shape, tmp_path):

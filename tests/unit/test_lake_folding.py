@@ -20,6 +20,7 @@ from tests.support.report_counts import percentile
 ROWS = 70_000
 
 
+@pytest.mark.kernels
 def test_the_last_plan_of_a_job_stands_and_those_before_it_are_replanned():
     chance = Random(1)
     jobs = [f"job.{chance.randrange(3000)}" for _ in range(ROWS)]
