@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
+from types import UnionType
 from typing import Any
 
 PACKAGES = ("journeyman", "journeyman.client", "journeyman.spark", "journeyman.testing")
@@ -42,13 +43,15 @@ def _entry(name: str, value: Any) -> Iterator[str]:
     yield f"### `{name}`\n"
     if isinstance(value, str):
         yield "A string.\n"
+    elif isinstance(value, UnionType):
+        yield "One of " + ", ".join(f"`{each.__name__}`" for each in value.__args__) + ".\n"
     elif is_class and issubclass(value, Enum):
         yield f"{_text(value)} " + ", ".join(f"`{each.name}`" for each in value) + "\n"
     elif is_class and issubclass(value, BaseException):
         yield f"{_text(value)} A `{value.__base__.__name__}`.\n"
     else:
-        signature = _signature(name, value)
-        yield f"`{signature}`\n\n{_text(value)}\n" if signature else f"{_text(value)}\n"
+        signature, text = _signature(name, value), _text(value)
+        yield "\n\n".join(filter(None, (signature and f"`{signature}`", text))) + "\n"
         if is_class and name.startswith("Async"):
             yield f"The calls of `{name.removeprefix('Async')}`, to be awaited.\n"
         elif is_class and (members := sorted(_members(value))):
@@ -107,9 +110,12 @@ def _plain(annotation: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    """The first paragraphs of a docstring, up to code."""
+    """The first paragraphs of a docstring, up to code; dataclasses may have none of their own."""
     paragraphs: list[str] = []
-    for paragraph in (inspect.getdoc(value) or "").split("\n\n"):
+    written = inspect.getdoc(value) or ""
+    if written.startswith(f"{getattr(value, '__name__', '')}("):
+        return ""
+    for paragraph in written.split("\n\n"):
         if paragraph.startswith("    "):
             break
         paragraphs.append(" ".join(paragraph.split()))

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 
 class JourneymanError(Exception):
-    """Base of all errors raised on purpose by this package."""
+    """Base class of all errors that this package raises on purpose."""
 
 
 class FormatError(JourneymanError):

@@ -21,19 +21,19 @@ from journeyman.errors import JourneymanError
 
 
 class ClientError(JourneymanError):
-    """Base of what the clients raise."""
+    """Base class of the errors that clients raise."""
 
 
 class InvalidRequest(ClientError):
-    """Nothing was sent: the server would misread it, or certainly refuse it."""
+    """Nothing was sent, because the server would misread or refuse it."""
 
 
 class ConnectionFailed(ClientError):
-    """The connection broke before the answer came."""
+    """The connection broke before the reply arrived."""
 
 
 class CannotConnect(ConnectionFailed):
-    """There is no connection, so nothing was sent."""
+    """The client could not connect, so nothing was sent."""
 
 
 class TimedOut(ConnectionFailed):
@@ -45,7 +45,7 @@ class AnswerLost(ConnectionFailed):
 
 
 class Refused(ClientError):
-    """The server said no, and has done nothing."""
+    """The server refused the command and did nothing."""
 
     def __init__(self, code: str, reason: str = "") -> None:
         super().__init__(code, reason)
@@ -61,8 +61,8 @@ class AccessDenied(Refused):
 
 
 class NotFound(Refused):
-    """There is no such job, rule or queue."""
+    """The job, rule or queue does not exist."""
 
 
 class BadAnswer(ClientError):
-    """An answer that no such server gives."""
+    """A reply that this kind of server never sends."""

@@ -116,7 +116,7 @@ class ServiceClient(ABC):
 
 @dataclass(frozen=True, slots=True)
 class ServerUrl:
-    """A parsed URL. ``ports`` has those that it names, by service."""
+    """A parsed URL. ``ports`` has the ports that it names, by service."""
 
     host: str
     token: str | None = field(default=None, repr=False)

@@ -26,7 +26,7 @@ __all__ = ["attempts", "read", "register", "send", "states", "write"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make all formats known to this session. Repeating it does no harm."""
+    """Register all formats in this session. It can be called again."""
     from journeyman.spark.source import register_formats
 
     register_formats(spark)

@@ -48,12 +48,12 @@ class Middleware(Protocol):
     """Runs around every job of an app."""
 
     async def around(self, job: CurrentJob, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Await ``call`` and return its value; what it raises is the outcome of the attempt."""
+        """Await ``call`` and return its value; an exception fails the attempt."""
         ...
 
 
 class App:
-    """See the module."""
+    """The tasks, timetables and hooks of an application."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class App:
         name: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> Any:
-        """Make a function a task. ``name`` is by default module and name of the function."""
+        """Make a function a task. ``name`` defaults to module and name of the function."""
         maker = TaskMaker(self, name, self._defaults.with_(options))
         return maker if function is None else maker(function)
 
@@ -134,7 +134,7 @@ class App:
         name: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> CronMaker:
-        """Run a function without arguments again and again, ``interval`` apart: whole seconds."""
+        """Run a function without arguments every ``interval``, in whole seconds."""
         fields = {
             "every": _whole_seconds("interval", interval),
             "catch_up": catch_up,
@@ -143,7 +143,7 @@ class App:
         return CronMaker(self, name, self._defaults.with_(options), fields, overlap)
 
     def limits(self) -> dict[str, QueueLimits]:
-        """What its tasks ask of their queues. Raises UsageError if two of them disagree."""
+        """The limits that its tasks set on queues. Raises UsageError if two of them disagree."""
         options = {name: task.defaults for name, task in self.tasks.items()}
         options |= {name: each.options() for name, each in self.recurring.items()}
         return limits_by_queue(options)
@@ -151,7 +151,7 @@ class App:
     def add_task(
         self, function: Callable[P, Any], name: str | None, options: Options
     ) -> Task[P, Any, Any]:
-        """What the decorators do. Raises UsageError if the name is taken."""
+        """Add a task, as the decorators do. Raises UsageError if the name is taken."""
         full = name if name is not None else _name_of(function)
         if self.name:
             full = f"{self.name}.{full}"
@@ -164,7 +164,7 @@ class App:
     # -- hooks -------------------------------------------------------------------------------------
 
     def on_failure(self, hook: H) -> H:
-        """Call this, in the worker, when a job has failed and will not be tried again."""
+        """Call this in the worker when a job has failed for good."""
         self.failure_hooks.append(hook)
         return hook
 
@@ -173,13 +173,13 @@ class App:
         self.middleware.append(middleware)
 
     def within(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
-        """Enter a new one of these contexts around every function, in the thread that runs it."""
+        """Enter a new context around every function, in the thread that runs it."""
         self.contexts.append(context)
 
     # -- jobs --------------------------------------------------------------------------------------
 
     def job(self, job_id: str | UUID) -> Job[Any]:
-        """A job that was sent before, by its id. Raises InvalidRequest if that is none."""
+        """A job that was sent before, by its id. Raises InvalidRequest if the id is invalid."""
         return Job(self.broker, self.codec, as_id(job_id))
 
     @property
@@ -198,13 +198,13 @@ class App:
     def replace_broker(
         self, broker: Broker | None, now: Callable[[], datetime]
     ) -> tuple[Broker | None, Callable[[], datetime]]:
-        """For tests: another place for jobs, with its own time. What was there before."""
+        """For tests: replace the broker and its clock. Returns the previous ones."""
         before = self._broker, self.now
         self._broker, self.now = broker, now
         return before
 
     def use_server(self, url: str) -> None:
-        """Another server than the one given to the constructor."""
+        """Use another server than the one given to the constructor."""
         self._url = url
         self._broker = None
 
@@ -214,7 +214,7 @@ class App:
             self._broker.close()
 
     async def aclose(self) -> None:
-        """``close``, also of the connections of asyncio."""
+        """Like ``close``, including asyncio connections."""
         if self._broker is not None:
             await self._broker.aclose()
 

@@ -38,10 +38,10 @@ class UnreadableJob(JourneymanError):
 
 
 class Codec(Protocol):
-    """How values become JSON-like values and back: the plug for types that JSON lacks."""
+    """Converts values to bytes and back; replace it to support other types."""
 
     def dumps(self, value: Any) -> bytes:
-        """Raises TypeError or ValueError for what it cannot write."""
+        """Raises TypeError or ValueError for values it cannot write."""
         ...
 
     def loads(self, data: bytes) -> Any: ...
@@ -233,7 +233,7 @@ def written(codec: Codec, value: Any, what: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed, in words: exceptions do not travel."""
+    """Why an attempt failed, as text, because exceptions cannot be sent."""
 
     error: str
     message: str

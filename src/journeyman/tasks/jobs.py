@@ -46,7 +46,7 @@ class LeaseLost(JourneymanError):
 
 
 class Job(Generic[T]):
-    """A job that was sent. Hold on to its ``id`` to ask later: ``app.job(id)``."""
+    """A job that was sent. Keep its ``id`` to find it later with ``app.job(id)``."""
 
     __slots__ = ("_broker", "_codec", "_ids", "is_new", "task")
 
@@ -68,7 +68,7 @@ class Job(Generic[T]):
         return str(self._ids[-1])
 
     def result(self, timeout: Seconds | None = None) -> T:
-        """Wait for the end. Raises JobFailed, TimeoutError, NotFound (deleted or expired)."""
+        """Wait for the result. Raises JobFailed, TimeoutError, NotFound (deleted or expired)."""
         end = _deadline(timeout)
         for job_id in self._ids:
             while True:
@@ -127,7 +127,7 @@ class Job(Generic[T]):
         return True
 
     def delete(self) -> bool:
-        """Remove the job in any state, of a chain the first. Whether there was such a job."""
+        """Delete the job in any state; for a chain, the first. Returns whether it existed."""
         return self._broker.delete(self._ids[0])
 
     def _value(self, job_id: UUID, ending: JobEnding) -> T:
@@ -176,7 +176,7 @@ def _deadline(timeout: Seconds | None) -> float | None:
 
 @dataclass(slots=True)
 class CurrentJob:
-    """The job that runs here. Outside of a worker: one without an id that does nothing."""
+    """The current job. Outside a worker: one without an id that does nothing."""
 
     id: str = ""
     task: str = ""
@@ -189,21 +189,21 @@ class CurrentJob:
     is_lost: bool = False
 
     def heartbeat(self) -> None:
-        """Renew the lease now; the worker does so by itself too. Raises LeaseLost."""
+        """Renew the lease now, in addition to the worker's renewals. Raises LeaseLost."""
         if self.is_lost:
             raise LeaseLost(f"job {self.id} is no longer leased to this worker")
         if self.touch is not None:
             self.touch()
 
     def log(self, message: str, **fields: Any) -> None:
-        """One line in the worker's log, with the id of the job."""
+        """Write one line to the worker's log, with the id of the job."""
         extra = "".join(f" {name}={value}" for name, value in fields.items())
         logger.info("%s %s: %s%s", self.task or "job", self.id or "-", message, extra)
 
 
 @dataclass(frozen=True, slots=True)
 class FailedJob:
-    """What ``on_failure`` gets: a job that failed and will not be tried again."""
+    """The argument of ``on_failure``: a job that failed for good."""
 
     id: str
     task: str
@@ -219,7 +219,7 @@ _CURRENT: ContextVar[CurrentJob] = ContextVar("journeyman_job")
 
 
 def job() -> CurrentJob:
-    """The job that runs here."""
+    """The current job."""
     return _CURRENT.get(None) or CurrentJob()
 
 

@@ -60,7 +60,7 @@ class Backoff:
             raise UsageError(f"{self}: max must be from 0 to {MAX_DELAY_S:.0f} seconds (a day)")
 
     def delay_s(self, failures: int, chance: float) -> float:
-        """After so many failures; ``chance`` is a random number from 0 to 1."""
+        """The delay after this many failures; ``chance`` is a random number from 0 to 1."""
         growth = min(failures - 1, 64)  # further growth changes nothing but overflows
         plain = min(self.first * self.factor**growth, self.max)
         return min(plain * (1 + self.jitter * (2 * chance - 1)), MAX_DELAY_S)

@@ -44,7 +44,7 @@ class Retry(JourneymanError):
 
 
 class GiveUp(JourneymanError):
-    """Raise it in a task that cannot succeed: the job is dead at once, with its retries left."""
+    """Raise it in a task that cannot succeed: the job is dead at once, without retries."""
 
 
 class JobTimeout(JourneymanError):

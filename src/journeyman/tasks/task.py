@@ -45,7 +45,7 @@ OTHER_NAMES = {"delay", "apply_async", "enqueue", "schedule", "kiq", "defer", "s
 
 @dataclass(slots=True)
 class Call(Generic[T]):
-    """A call that was not sent yet."""
+    """A call that has not been sent yet."""
 
     task: AnyTask
     args: tuple[Any, ...]
@@ -60,12 +60,12 @@ class Call(Generic[T]):
     def then(
         self, task: Task[Concatenate[T, Q], Any, U], *args: Q.args, **kwargs: Q.kwargs
     ) -> Call[U]:
-        """Then call this task with the result as its first argument, and these after it."""
+        """Then call this task with the result as its first argument, followed by these."""
         following: Call[Any] = Call(task, args, kwargs, task.defaults)
         return replace(self, followers=(*self.followers, following))  # type: ignore[return-value]
 
     def send(self) -> Job[T]:
-        """Add the job; of a chain the first, and the Job is that of the last."""
+        """Add the job. For a chain, add the first job and return the last."""
         order = self.order()
         return self.job_of(order, is_new=self.app.broker.add(order))
 
@@ -79,7 +79,7 @@ class Call(Generic[T]):
         return self.task.app
 
     def order(self) -> Order:
-        """What goes to the broker. Raises TypeError, UsageError."""
+        """The order for the broker. Raises TypeError, UsageError."""
         task, options = self.task, self.options
         first: tuple[Any, ...] = ([],) if self.gather else ()
         bound = task.bind((*first, *self.args), self.kwargs)
@@ -134,7 +134,7 @@ class Call(Generic[T]):
         return when
 
     def job_of(self, order: Order, *, is_new: bool = True) -> Job[T]:
-        """The job that this order makes."""
+        """The job created by this order."""
         app = self.app
         ids = [order.job_id]
         for _ in self.followers:
@@ -144,7 +144,7 @@ class Call(Generic[T]):
 
 
 class Task(Generic[P, R, T]):
-    """See the module. Made by ``app.task``."""
+    """A function that can be sent to a worker. Created by ``app.task``."""
 
     def __init__(self, app: App, function: Callable[P, R], name: str, options: Options) -> None:
         self.app = app
@@ -171,7 +171,7 @@ class Task(Generic[P, R, T]):
         return Call(self, args, kwargs, self._options)
 
     def at(self, when: datetime | timedelta) -> Sender[P, T]:
-        """Start at this time, or after this time from now."""
+        """Start at this time, or after this delay."""
         return Sender(self, self._options, when)
 
     def options(self, **options: Unpack[JobOptions]) -> Sender[P, T]:
@@ -184,7 +184,7 @@ class Task(Generic[P, R, T]):
         return self._options
 
     def bind(self, args: Iterable[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
-        """The arguments by name. Raises TypeError if they do not fit the function."""
+        """The arguments by name. Raises TypeError if the function does not accept them."""
         try:
             return self._signature.bind(*args, **kwargs)
         except TypeError as error:

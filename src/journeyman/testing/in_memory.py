@@ -94,7 +94,7 @@ class SentJob:
 
 
 class InMemory:
-    """See the module. Replaces the broker of the app until ``close`` (or the end of ``with``)."""
+    """Runs an app without a server. Replaces its broker until ``close`` or the end of ``with``."""
 
     def __init__(self, app: App, *, now: datetime = START, seed: int = 0) -> None:
         self._app = app
@@ -135,7 +135,7 @@ class InMemory:
 
     @property
     def jobs(self) -> list[SentJob]:
-        """Every job that was sent, in that order."""
+        """Every job that was sent, in order."""
         return [self._sent(job_id, order) for job_id, order in self._orders.items()]
 
     def sent(self, task: AnyTask | str) -> list[SentJob]:
@@ -144,7 +144,7 @@ class InMemory:
         return [job for job in self.jobs if job.task == name]
 
     def run_all(self, *, check: bool = True) -> int:
-        """Run all ready jobs, and those they send; how many attempts that took."""
+        """Run all ready jobs and those they send; returns the number of attempts."""
         return _run_here(self.arun_all(check=check))
 
     async def arun_all(self, *, check: bool = True) -> int:
@@ -181,7 +181,7 @@ class InMemory:
         return attempts
 
     def assert_sent(self, task: AnyTask | str, *args: Any, **kwargs: Any) -> SentJob:
-        """A job of this task was sent, with these arguments if some are given; the last one."""
+        """Assert that a job of this task, with these arguments if any, was sent; return it."""
         found = self.sent(task)
         if args or kwargs:
             found = [job for job in found if job.args == args and dict(job.kwargs) == kwargs]
@@ -305,7 +305,7 @@ class InMemory:
             self._engine.take_ledger()
 
     def lease_or_none(self) -> Delivery | None:
-        """Take a job, like a worker that dies then: it comes again after its lease."""
+        """Lease a job like a worker that then dies: it comes again after its lease."""
         if not self._names:
             return None
         leased = self._decide(Lease(tuple(self._names), 0, max_jobs=1))

@@ -72,7 +72,7 @@ class ManualClock:
         self.advance(seconds)
 
     def advance(self, seconds: float) -> None:
-        """Let time go by."""
+        """Advance both clocks."""
         self.advance_ns(round(seconds * NS_PER_S))
 
     def advance_ns(self, elapsed_ns: int) -> None:
@@ -82,12 +82,12 @@ class ManualClock:
         self._monotonic_ns += elapsed_ns
 
     def step_wall(self, by_ns: int) -> None:
-        """Set the wall clock forward or back; monotonic time does not notice."""
+        """Set the wall clock forward or back; monotonic time is unaffected."""
         self._now_ns += by_ns
 
 
 class PowerCut(BaseException):
-    """The power was cut. Nothing on this disk works any more; see ``after_crash``."""
+    """The power was cut. The disk no longer works; see ``after_crash``."""
 
 
 @dataclass(slots=True)

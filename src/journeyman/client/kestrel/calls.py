@@ -74,7 +74,7 @@ def put(queue: str, data: bytes, *, expiry_s: int = 0) -> Call[bool]:
 
 
 def get(queue: str, *, reader: str = "", wait_ms: int = 0) -> Call[bytes | None]:
-    """Take the next item for good; None if none arrives within ``wait_ms``."""
+    """Take and confirm the next item; None if none arrives within ``wait_ms``."""
     return _get(_key(queue, reader), "", wait_ms)
 
 
@@ -84,7 +84,7 @@ def open(queue: str, *, reader: str = "", wait_ms: int = 0) -> Call[bytes | None
 
 
 def confirm_and_open(queue: str, *, reader: str = "", wait_ms: int = 0) -> Call[bytes | None]:
-    """Confirm the oldest open item, if there is one, and open the next, in one exchange."""
+    """Confirm the oldest open item, if any, and open the next one, in one exchange."""
     return _get(_key(queue, reader), "/close/open", wait_ms)
 
 
@@ -102,13 +102,13 @@ def peek(queue: str, *, reader: str = "", wait_ms: int = 0) -> Call[bytes | None
 
 
 def confirm(queue: str, *, reader: str = "", count: int = 1) -> Call[None]:
-    """The oldest open items are done. Raises Refused if fewer are open; then none is done."""
+    """Confirm the oldest open items. Raises Refused, confirming none, if fewer are open."""
     number = checks.whole(count, "count", 1, _MAX_COUNT)
     return once(f"confirm {_key(queue, reader)} {number}\r\n".encode(), _read_done)
 
 
 def abort(queue: str, *, reader: str = "") -> Call[None]:
-    """The oldest open item returns to the front of the queue, if there is one."""
+    """Return the oldest open item, if any, to the front of the queue."""
     return once(f"get {_key(queue, reader)}/abort\r\n".encode(), _read_done)
 
 
@@ -126,7 +126,7 @@ def flush_all() -> Call[None]:
 
 
 def flush_expired(queue: str, *, reader: str = "") -> Call[int]:
-    """Handle expired items at the front now; how many."""
+    """Handle expired items at the front now; returns how many."""
     return once(f"flush_expired {_key(queue, reader)}\r\n".encode(), _read_number)
 
 
@@ -141,12 +141,12 @@ def delete(queue: str, *, reader: str = "") -> Call[None]:
 
 
 def stats() -> Call[dict[str, str]]:
-    """All figures: those of the server, and ``queue_<key>_<name>``."""
+    """All statistics: those of the server, and ``queue_<key>_<name>``."""
     return twice(b"stats\r\n", _read_stats)
 
 
 def dump_stats(*queues: str) -> Call[dict[str, dict[str, str]]]:
-    """The figures of these queues, or of all, by key and name."""
+    """The statistics of these queues, or of all, by key and name."""
     words = " ".join(["dump_stats", *(str(_key(queue)) for queue in queues)])
     return twice(f"{words}\r\n".encode(), _read_dump)
 
@@ -167,7 +167,7 @@ def status() -> Call[str]:
 
 
 def set_status(status: str) -> Call[None]:
-    """Change what the server allows, until its next start."""
+    """Set the status of the server until its next start."""
     if checks.text(status, "status").upper() not in _STATES:
         raise InvalidRequest(f"status must be one of {', '.join(_STATES)}, not {status!r}")
     return twice(f"status {status.upper()}\r\n".encode(), _read_done)

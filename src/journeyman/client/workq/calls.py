@@ -86,7 +86,7 @@ class NewJob:
     unless_same: bool = False
 
     def request(self) -> bytes:
-        """The bytes that add it. Raises InvalidRequest."""
+        """The command that adds it. Raises InvalidRequest."""
         words = [
             "add" if self.time is None else "schedule",
             str(as_id(self.job_id)),
@@ -266,7 +266,7 @@ def run(
     ttr_ms: int = DEFAULT_TTR_MS,
     priority: int = 0,
 ) -> Call[Result | None]:
-    """Add a job that is not recorded, and wait: its result, or None if none arrives in time."""
+    """Run a job that is not recorded; returns its result, or None if none arrives in time."""
     payload = lines.checked_data(payload, "payload")
     words = [
         "run",
@@ -290,7 +290,7 @@ def result(job_id: JobId, *, wait_ms: int = 0) -> Call[Result | None]:
 
 
 def results(job_ids: Sequence[JobId]) -> Call[list[Result | None]]:
-    """How each of these jobs ended; None if it has not, or is not there. Many in one request."""
+    """How each of these jobs ended, or None; many in one request."""
     requests = [lines.line("result", str(as_id(each)), _wait(0)) for each in job_ids]
 
     def read(link: Link, _place: int, _may_be_there: bool) -> Conversation[Result | None]:
@@ -311,7 +311,7 @@ def results(job_ids: Sequence[JobId]) -> Call[list[Result | None]]:
 
 
 def delete(job_id: JobId) -> Call[bool]:
-    """Delete a job in any state; whether there was one."""
+    """Delete a job in any state; returns whether it existed."""
     ask = once(lines.line("delete", str(as_id(job_id))), lines.read_done)
 
     def converse(link: Link) -> Conversation[bool]:

@@ -37,7 +37,7 @@ _DENIED = ("Authentication required", "Insufficient namespace scope")
 
 
 class WorkJobState(IntEnum):
-    """Where a job stands; the numbers are those of the protocol."""
+    """State of a job; the numbers are those of the protocol."""
 
     NEW = 0
     COMPLETED = 1
@@ -90,7 +90,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """All that ``inspect`` tells of a job. ``time`` is when a scheduled one is due."""
+    """The result of ``inspect`` for a job. ``time`` is when a scheduled job is due."""
 
     job_id: UUID
     name: str

@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as the server has it."""
+    """A job of the schedule."""
 
     identifier: str
     status: Status
@@ -78,7 +78,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What runs jobs whose identifier begins with the pattern."""
+    """Runs jobs whose identifier begins with the pattern."""
 
     identifier: str
     pattern: str
@@ -86,7 +86,7 @@ class Rule:
 
 
 def set(identifier: str, when: Moment) -> Call[None]:
-    """Plan a job, or plan it again whatever its status was."""
+    """Plan a job, or plan it again, whatever its status."""
     return _ask(["SET", _identifier(identifier), str(checks.moment(when))], _nothing)
 
 
@@ -104,12 +104,12 @@ def query(prefix: str = "") -> Call[list[Job]]:
 
 
 def remove(identifier: str) -> Call[bool]:
-    """Whether there was such a job."""
+    """Remove the job; returns whether it existed."""
     return _removed(["REMOVE", _identifier(identifier)])
 
 
 def set_rule(identifier: str, pattern: str, runner: Runner) -> Call[None]:
-    """Make a rule, or replace it."""
+    """Create or replace a rule."""
     expected = 'a runner, for example Shell("echo hello") of journeyman.client'
     checks.one_of(runner, get_args(Runner), "runner", expected)
     named = [_identifier(identifier), checks.text(pattern, "pattern")]
@@ -122,7 +122,7 @@ def rules() -> Call[list[Rule]]:
 
 
 def remove_rule(identifier: str) -> Call[bool]:
-    """Whether there was such a rule."""
+    """Remove the rule; returns whether it existed."""
     return _removed(["REMOVERULE", _identifier(identifier)])
 
 
@@ -194,12 +194,12 @@ def resume_timetable(identifier: str) -> Call[None]:
 
 
 def remove_timetable(identifier: str) -> Call[bool]:
-    """Whether there was such a timetable."""
+    """Remove the timetable; returns whether it existed."""
     return _removed(["TIMETABLE", "REMOVE", _identifier(identifier)])
 
 
 def run_timetable(identifier: str) -> Call[str]:
-    """Run it now, once; the id of the job. Raises NotFound; not repeated if the reply is lost."""
+    """Run it once now; returns the id of the job. Raises NotFound; never sent twice."""
     return _exchange(["TIMETABLE", "RUN", _identifier(identifier)], lambda _, row: row[0])
 
 

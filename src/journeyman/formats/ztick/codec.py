@@ -229,7 +229,7 @@ def runner_word(runner: Runner) -> str:
 
 
 class Status(IntEnum):
-    """Where a job stands; the values are the bytes in the log."""
+    """Status of a job; the values are the bytes in the log."""
 
     PLANNED = 0
     TRIGGERED = 1
