@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from pyspark import SparkContext, java_gateway
 
 from journeyman.errors import UsageError
+from journeyman.spark import session
 from journeyman.spark.session import java
 from journeyman.spark.session.java import Java, find_java, java_home
 
@@ -151,3 +155,19 @@ def test_without_a_cache_directory_a_temporary_one_does(tmp_path, monkeypatch):
 
     assert os.access(home / "bin" / "java", os.X_OK)
     assert not home.is_relative_to(tmp_path)
+
+
+def test_java_that_is_being_started_when_an_interrupt_comes_is_ended(monkeypatch):
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start() -> None:
+        with session._ended_if_interrupted():
+            waits = [sys.executable, "-c", "import time; time.sleep(600)"]
+            started.append(java_gateway.Popen(waits))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert started[0].returncode == -signal.SIGKILL
+    assert java_gateway.Popen is subprocess.Popen

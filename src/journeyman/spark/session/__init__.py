@@ -31,11 +31,12 @@ import logging
 import os
 import re
 import socket
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 import pyspark
 from py4j.protocol import (  # type: ignore[import-untyped]
@@ -43,6 +44,7 @@ from py4j.protocol import (  # type: ignore[import-untyped]
     Py4JJavaError,
     Py4JNetworkError,
 )
+from pyspark import SparkContext, java_gateway
 from pyspark.errors import AnalysisException, PySparkException, PySparkImportError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
@@ -174,7 +176,32 @@ def build_session(
     else:
         wanted = cluster_java_options(java, wanted, log_level=log_level)
     settings[_JAVA_OPTIONS] = wanted
-    return _with(settings).getOrCreate()
+    with _ended_if_interrupted():
+        return _with(settings).getOrCreate()
+
+
+@contextmanager
+def _ended_if_interrupted() -> Iterator[None]:
+    """Around the start of Java. Interrupted meanwhile, pyspark leaves it alone, and it would run
+    for ever: it can no longer say where it listens, and nobody has its stdin to close."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def popen(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(*args, **options))
+        return started[-1]
+
+    before = java_gateway.Popen
+    java_gateway.Popen = popen  # type: ignore[assignment]
+    try:
+        yield
+    except BaseException:
+        if SparkContext._gateway is None:
+            for process in started:
+                process.kill()
+                process.wait()
+        raise
+    finally:
+        java_gateway.Popen = before
 
 
 def active_session() -> SparkSession | None:
