@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkContext, java_gateway
@@ -159,15 +160,16 @@ def test_without_a_cache_directory_a_temporary_one_does(tmp_path, monkeypatch):
 
 def test_java_that_is_being_started_when_an_interrupt_comes_is_ended(monkeypatch):
     monkeypatch.setattr(SparkContext, "_gateway", None)
+    starter: Any = java_gateway
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> None:
         with session._ended_if_interrupted():
             waits = [sys.executable, "-c", "import time; time.sleep(600)"]
-            started.append(java_gateway.Popen(waits))
+            started.append(starter.Popen(waits))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         start()
     assert started[0].returncode == -signal.SIGKILL
-    assert java_gateway.Popen is subprocess.Popen
+    assert starter.Popen is subprocess.Popen

@@ -190,8 +190,8 @@ def _ended_if_interrupted() -> Iterator[None]:
         started.append(subprocess.Popen(*args, **options))
         return started[-1]
 
-    before = java_gateway.Popen
-    java_gateway.Popen = popen  # type: ignore[assignment]
+    starter: Any = java_gateway
+    before, starter.Popen = starter.Popen, popen
     try:
         yield
     except BaseException:
@@ -201,7 +201,7 @@ def _ended_if_interrupted() -> Iterator[None]:
                 process.wait()
         raise
     finally:
-        java_gateway.Popen = before
+        starter.Popen = before
 
 
 def active_session() -> SparkSession | None:
