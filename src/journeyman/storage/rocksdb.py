@@ -1,25 +1,25 @@
-"""The engine ``rocksdb``, the default: a log-structured store, by the library rocksdict.
+"""The engine ``rocksdb``, the default: a log-structured store, through the library rocksdict.
 
-Writes go to its own log, which is synced once a commit, and are sorted later, in the background; so
-many small keys in no order cost little, and take little room (docs/adr/0008-storage-engines.md).
-One process opens a store at a time.
+Writes go to its own log, which is synced once per commit, and are sorted later in the background,
+so many small keys in random order cost little time and space (docs/adr/0008-storage-engines.md).
+Only one process can open a store at a time.
 
-Write and sync are two calls: while the library does both in one, no other thread of the process
-runs, and a server would answer nothing until the disk does. New views wait for the sync (snapshots
-of the library would not: their iterators see what is written later), so all show what is durable.
+Write and sync are two calls: if the library did both in one, no other thread of the process could
+run, and the server would not answer until the disk does. New views wait for the sync (the library's
+snapshots would not: their iterators see later writes), so all views show only durable data.
 
-    cache_capacity         the cache of blocks; 64 MiB if it is not set
-    mode low_space         all levels compressed (zstd), half the buffers for writes
-    mode high_throughput   nothing compressed on the upper levels, four times the buffers
+    cache_capacity         size of the block cache; 64 MiB if not set
+    mode low_space         all levels compressed (zstd), half the write buffers
+    mode high_throughput   upper levels not compressed, four times the write buffers
 
-Keys that were removed stay as marks until they are sorted away; scans step over them. Files with
-many of them are sorted first.
+Removed keys remain as tombstones until they are compacted; scans step over them. Files with many of
+them are compacted first.
 
-A full disk: the commit is refused with StorageFull, and reads still work, unless it was the sync
-that found no room, or the log has all of it: then it may be there, and it is a StorageError. The
-library does not recover by itself from every such error, so the database is opened again, at the
-next turn, once there is room for what its log holds. Started on a full disk it is opened for
-reading only, which writes nothing, until then.
+Full disk: the commit is refused with StorageFull, and reads still work. But if the sync found no
+space, or the log already has the whole commit, its outcome is unknown: StorageError. The library
+does not recover from every such error, so the database is opened again, at the next turn, once
+there is enough free space for the contents of its log. If it is started on a full disk, it is
+opened read-only, which writes nothing, until then.
 """
 
 from __future__ import annotations

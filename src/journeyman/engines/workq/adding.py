@@ -1,32 +1,31 @@
-"""How jobs come: add, schedule, run, requeue of a dead one, and jobs that wait for other jobs.
+"""Adding jobs: add, schedule, run, requeue of a dead job, and jobs that wait for other jobs.
 
     add, schedule   JobAdded; ready now or at its time, until TTL after its creation or its time
     run             nothing is written; ready now, its client waits for the result
-    requeue         delete and JobAdded in one step: a new life of a failed job under its old id,
-                    with no attempts or fails counted, a TTL from now on, and ready at once; the
-                    ledger has the job before, should a power cut come between the two
-    -replace        the same for an add whose id is that of a finished job; with -unique-for a
-                    completed one makes room only some time after it was added; with "different"
-                    one of the same payload makes none
-    -key            options in the ledger as well
+    requeue         delete and JobAdded in one step: a failed job starts over under its old id,
+                    without attempts or fails, with a full TTL, ready at once; the ledger has the
+                    job first, in case a power cut comes between the two
+    -replace        the same for an add with the id of a finished job; with -unique-for a completed
+                    job is replaced only some time after it was added; with "different" a job with
+                    the same payload is not replaced
+    -key            also options in the ledger
 
-The log has no record that brings a failed job back, and none may be written that the original
-refuses. Delete and add are two that it knows.
+The log has no record that restarts a failed job, and the original must accept every record. It
+accepts delete and add.
 
-A job that waits for others is a *child*. It is no job yet; extensions.py has its record.
+A job that waits for others is a *child*, not a job yet; extensions.py has its record.
 
     add -after=A,B            A, B unfinished, or children themselves   the child waits
                               all have completed                        an ordinary add
                               one has failed                            added, and failed at once
                               one does not exist                        refused: Unknown parent
     the last parent ends      completed                                 an ordinary add
-    a parent fails, is gone   added, and failed at once: it is dead, and can be requeued; so is
-                              what waits for it in turn
-    with -even-failed=1       added when all have ended, however they did
+    a parent fails, is gone   added, and failed at once: it is dead, and can be requeued; so are
+                              the jobs that wait for it
+    with -even-failed=1       added when all have ended, in any way
 
-Children that a decision settles are added in that decision, up to SETTLE_LIMIT and STEP_LIMIT;
-``WorkqDue`` goes on, at once. A start settles all children again, from what has become of their
-parents.
+Children settled by a decision are added in that decision, up to SETTLE_LIMIT and STEP_LIMIT;
+``WorkqDue`` continues at once. A start settles all children again, by the states of their parents.
 """
 
 from __future__ import annotations

@@ -1,31 +1,32 @@
-"""What the command log has no record for, and the ledger keeps: limits, options, jobs that wait.
+"""What the command log has no record for, and the ledger stores: limits, options, waiting jobs.
 
-    limits of a queue      queue-limits-set          rate and concurrency, also of each key
-    options of a job       job-options-set           its key; a delay of its own before a retry;
-                                                     that its lease was touched
-    a job that waits for   job-options-set           the whole job, and the ids of its parents: a
-    others (a child)                                 child; the engine adds it when they have ended
-    who has leased it      nowhere                   shown by inspect, forgotten at a restart
+    limits of a queue      queue-limits-set          rate and concurrency, also per key
+    options of a job       job-options-set           its key; the delay of one retry; that its lease
+                                                     was touched
+    a job that waits for   job-options-set           the whole job and the ids of its parents; the
+    others (a child)                                 engine adds it when they have ended
+    the worker's name      nowhere                   shown by inspect, forgotten at a restart
 
 The ledger is written before the command log. So a crash can leave options of a job that was never
 added; they are ignored. For the same reason a child's record is not removed in the batch that adds
-the child, or it could be lost: it is *forgotten* later, and at a start a child whose id is that of
-a job has been added already. Options of jobs that are completed or gone are forgotten in the same
-way, many at a time, so that no completion waits for the ledger; at once if another job gets the id.
-Where keys have a rate, keys *linger* for the time of the rate: a start counts the leases by them.
+the child, or a crash could lose it: it is *forgotten* later, and at a start a child whose id is
+that of a job counts as added. Options of completed and removed jobs are forgotten in the same way,
+many at a time, so that no completion waits for the ledger; at once if another job gets the id. If
+keys have a rate, keys *linger* for the time of the rate, because a start counts leases by them.
 
-A parent that ends takes itself out of its children. If it is gone while some go on waiting, a start
-could not tell what became of it: ``parent-outcome`` says so, once for all of them. A power cut may
-leave that and take what ended the parent: it counts only if the log does not have this parent.
+A parent that ends is removed from its children. If it is gone while some children still wait, a
+start could not find out how it ended: ``parent-outcome`` records this once for all of them. A power
+cut can leave that record and undo the end of the parent, so it counts only if the log does not have
+this parent.
 
-Where jobs are in the store (``in_store``) the ledger is there too, and both change in one commit.
-So options and children are forgotten with what ends them. There is no log to tell what has been: a
-lease that rates count is a record (``lease-counted``) for as long as it counts, and a parent that
-completes is marked at once.
+If jobs are in the store (``in_store``), so is the ledger, and both change in one commit. So options
+and children are forgotten together with the job. There is no log of past events: a lease that rates
+count is a record (``lease-counted``) for as long as it counts, and a parent that completes is
+recorded at once.
 
-A delay is known by the time of the timeout-attempt that it follows (``failed_ns``): options that
-outlived a later attempt say nothing. ``touched`` is the number of the attempt whose lease a worker
-has touched; at a start such a lease has its full TTR once more.
+A delay belongs to the timeout-attempt with the time ``failed_ns``: options from before a later
+attempt are ignored. ``touched`` is the number of the attempt whose lease was touched; at a start
+such a lease has its full TTR again.
 
 All tables change through ``put`` and ``drop``, so that a batch can be undone.
 """

@@ -1,39 +1,39 @@
-"""What happens to a job once it is there: it is leased, finished, tried again, or ended.
+"""The life of a job after it was added: leased, finished, retried or ended.
 
-    lease            a job is ready: leased at once, from a queue chosen by chance among those that
-                     have one; within a queue the first
-                     none is: the client waits, with its number in each of the queues
+    lease            a job is ready: leased at once, the first of a queue chosen at random among
+                     those with a ready job
+                     none is ready: the client waits, with its number in each of the queues
     match            a job became ready: it goes to the client that has waited longest for its queue
-    complete, fail   the result is kept until the TTL, and all clients that wait for it get it now
+    complete, fail   the result is kept until the TTL ends, and all waiting clients get it now
     fail, retried    back to the queue, at once or after a delay; no client is answered
-    result           answered at once, or when the job is finished or ended
-    delete, expire   the job is not there any more
-    touch            the lease ends later: no record, but the ledger knows of the first one
-    due              what the time brings, in this order:
-                     TTLs that are over                     expire
-                     TTRs that are over                     timeout-attempt; pending, or failed
-                     scheduled jobs, delays before a retry  no record: being due is not a fact
-                     waits that are over                    no record
-                     rates that have room again,            no record
+    result           answered at once, or when the job finishes or ends
+    delete, expire   the job no longer exists
+    touch            the lease ends later: no record, but the ledger has the first touch
+    due              events whose time has come, in this order:
+                     TTLs that ended                        expire
+                     TTRs that ended                        timeout-attempt; pending, or failed
+                     scheduled jobs, retry delays           no record: being due is not a fact
+                     waits that ended                       no record
+                     rates that allow a start again,        no record
                      of queues and of keys
                      options to be forgotten                in the ledger
 
-After every decision a queue has ready jobs or clients that wait, not both. There are three
-exceptions. A paused queue gives nothing out. So does one whose limits have no room: when a lease
-ends its queue is looked at again, and when the rate has room ``WorkqDue`` does it. And a queue
-whose first jobs have all expired, or are held back by their key, is *starved*: only so many of them
-are cleared away at a time, and ``WorkqDue`` goes on with it, at once.
+After every decision a queue has ready jobs or waiting clients, not both, with three exceptions. A
+paused queue leases nothing. Nor does a queue at its limits: it is checked again when one of its
+leases ends, or by ``WorkqDue`` when the rate allows. And a queue whose first jobs have all expired,
+or are held back by their key, is *starved*: only some of them are removed at a time, and
+``WorkqDue`` continues at once.
 
-Neither complete nor fail asks for a lease; both are taken once. A fail is retried if max-fails
-allows another one and max-attempts another attempt; that is written as the fail and a
-timeout-attempt of the same moment (folds.workq).
+Neither complete nor fail needs a lease; both are accepted once. A fail is retried if max-fails
+allows another failure and max-attempts another attempt; that is written as the fail and a
+timeout-attempt with the same time (folds.workq).
 
-Each step of ``due`` takes what is first in one of the orders. A million jobs may expire at one
-moment: a step ends after so many, and the next ``WorkqDue`` goes on, with the commands of clients
-in between. No kind of step starves another.
+Each step of ``due`` takes the first entry of one of the orders. A million jobs may expire at once,
+so a step ends after a limited number, and the next ``WorkqDue`` continues, with the commands of
+clients in between. No kind of step starves another.
 
-A client that waits for a job that goes hears NOT_FOUND; the client of a run that is given up hears
-TIMED_OUT. Nothing is written of ``run`` jobs, and nothing is left of one that is finished.
+A client that waits for a job that is deleted or expires gets NOT_FOUND; the client of a run that is
+given up gets TIMED_OUT. ``run`` jobs are never written, and leave nothing when they finish.
 """
 
 from __future__ import annotations

@@ -1,24 +1,23 @@
-"""A log -> a WorkqEngine, as it was when the log ended and is now.
+"""Builds a WorkqEngine from a log: its state at the end of the log, as of now.
 
-    WorkqLoader.add(record)       one record after another: each is folded, whatever it is
-    BulkLoader.add_...            the same for millions of rows, without making a record of each
+    WorkqLoader.add(record)       folds one record after another
+    BulkLoader.add_...            the same for millions of rows, without an object per record
     finish                        -> WorkqEngine
 
-The fold (journeyman.folds.workq) says where a job stands. What is added here is the time:
+The fold (journeyman.folds.workq) gives the state of a job. The loader adds the time:
 
-    TTL over                 the job is not there. No expire is written: it was over for everyone
+    TTL ended                the job does not exist; no expire is written
     new, with a time ahead   scheduled
     pending, with a delay    scheduled until the delay is over, counted from its timeout-attempt
     leased                   until the end of its TTR, counted from its start-attempt. If that is
                              past, the first WorkqDue ends the attempt, and a timeout is written
 
-and what the ledger says (extensions.py): keys, delays of single retries, leases that were touched,
-jobs that wait for others, limits of queues. The rates of queues count the start-attempts of the
-log, those of keys the ones of ids whose key the ledger has. Ids that the ledger knows are left to
-the fold.
+and the data of the ledger (extensions.py): keys, delays of single retries, touched leases, waiting
+jobs, limits of queues. The rates of queues count the start-attempts of the log; rates of keys count
+those of ids whose key is in the ledger. Ids that are in the ledger are left to the fold.
 
-So TTLs and leases go on through a restart with what was left of them. Orphans are dropped: when
-the log is at its end, no add of theirs can come.
+So TTLs and leases continue through a restart with their remaining time. Orphans are dropped,
+because no add can follow at the end of the log.
 
 A BulkLoader applies the usual life of a job by the engine's own transitions (job.py): add, start,
 timeout, start, complete, expire. For all else (a second add, a start while leased, a record without

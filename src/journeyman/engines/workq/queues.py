@@ -1,42 +1,39 @@
-"""The queues, one for each name that is in use.
+"""The queues, one for each name in use, and the clients that wait.
 
-    ready       jobs to lease, in their order
-    scheduled   jobs that are due later, or whose delay before a retry is not over
-    dead        failed jobs, until their TTL
+    ready       jobs to lease, in order
+    scheduled   jobs that are due later, or wait for their retry delay
+    dead        failed jobs, until their TTL ends
     waiters     numbers of the clients that wait for a job, longest first
-
-    held        ready jobs whose key has as many jobs leased as it may; see limits below
+    held        ready jobs whose key is at its limit
 
 **Limits** (protocols.workq.commands.Limits): ``starts`` are the times of the last leases, as many
-as the rate allows; ``leased`` counts the leases, ``key_leased`` those of each key, and
-``key_rates`` has the starts of each key, ``counted`` are those of all that the ledger has
-(``WorkqState.count_lease``). A ready job that is found while its key has no room moves
-from ``ready`` to ``held``. Whenever a job of the key leaves ``ready`` or ends its lease, or the
-rate of the key has room again, the first that is held goes back. So while jobs of a key are held,
-one of them is in ``ready`` or the key has no room: none is forgotten. Where a job stands is no
-state: it need not be undone. When limits change, all that was held drains back, a few at a time.
+as the rate allows; ``leased`` counts leases, ``key_leased`` leases per key; ``key_rates`` has the
+starts per key, and ``counted`` the leases that the ledger has (``WorkqState.count_lease``). A ready
+job whose key is at its limit moves from ``ready`` to ``held``. When a job of the key leaves
+``ready`` or ends its lease, or the key's rate allows another start, the first held job returns. So
+while jobs of a key are held, one of them is in ``ready`` or the key is at its limit: none is
+forgotten. Which of the two lists a job is in is not part of the state, so it need not be undone.
+When limits change, all held jobs return, a few at a time.
 
-A queue is made by the first add, schedule, run or pause of its name, and stays. One that was made
-by a lease which waits, and never had a job, is released with the last client that waits for it, and
-its number is given to another. Specs know a queue by its number. A paused queue takes jobs in,
-gives none out.
+The first add, schedule, run or pause creates a queue, permanently. A queue created by a waiting
+lease that never had a job is released with its last waiting client, and its number is reused. Specs
+refer to a queue by its number. A paused queue accepts jobs but leases none.
 
 **Rates of keys**: ``KeyRates`` has the times of the last leases of each key, as many as the rate
-allows, or more if it allowed more when they began. The key that was leased last stands last; those
-whose leases are too long ago to count stand first, and are forgotten. A *gate* is when a key of
-which jobs are held back has room again: then one of them is looked at. What counts is state, and
-can be undone. Gates are not: one too many does no harm, since the job is held back again if its key
-has no room, and holding a job back sets one.
+allows, or more if it allowed more when they began. The key leased last comes last; keys whose
+leases no longer count come first, and are forgotten. A *gate* is the time at which a key with held
+jobs may start another one: then one of them is checked. The times are state and can be undone.
+Gates are not: an extra gate does no harm, because the job is held again if its key is at its limit,
+and holding a job sets a gate.
 
 Who waits, for what, and until when:
 
-    lease    for a job of some queues         its number stands in ``waiters`` of each of them
-    result   for a job to be finished         found by the job's id
-    run      for its own job to be finished   the same
+    lease    for a job of some queues         its number is in ``waiters`` of each of them
+    result   for a job to finish              found by the job's id
+    run      for its own job to finish        found by the job's id
 
-A client waits for one thing at a time. Waits are numbered in the order in which they began,
-and a number is never given twice: a client that comes back because a batch is undone has its old
-place.
+A client waits for one thing at a time. Waits are numbered in the order in which they began, and
+numbers are never reused: a client that waits again because a batch was undone keeps its place.
 """
 
 from __future__ import annotations

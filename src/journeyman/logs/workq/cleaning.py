@@ -5,10 +5,9 @@
     000000003.log       active: read, never touched
     000000001.log.rw    the new segment 1, not yet finished
 
-Which records may go is described below. A segment is rewritten only when it is due: when the
-mean of the moments from which its records may go has come, so that about half of it goes at once
-and no segment is written again and again for a few records. A segment of which nothing is left
-goes as soon as that is seen.
+The rules below decide which records can be dropped. A segment is rewritten only when it is due: at
+the mean of the times from which its records can be dropped. So about half of it is dropped at once,
+and no segment is rewritten repeatedly for a few records. An empty segment is removed at once.
 
     a record                           may go
     whose add is in the same segment   when its job is over: at its TTL, or soon after its delete
@@ -21,34 +20,33 @@ goes as soon as that is seen.
       or: remove NNN.log, sync directory      no segment; gaps in the numbers are fine
     3 the next segment
 
-A step is durable before the next is decided upon, so what is in the log is always what the rules
-below were asked about. As all of the log is read, segments without an index get theirs.
+Each step is durable before the next is decided, so the rules below always apply to the actual log.
+As the whole log is read, segments without an index get one.
 
-What a whole log says of each job id decides which records may go:
+All records of a job id in the whole log decide which can be dropped:
 
     place       1          2      3       4          5          6      7
     record      add a1     start  delete  add a2     complete   ...
     trace       adds (1, 4)               fresh 4    expires, ended of what began at 4
 
-A record may go when the state that anyone can still see stays the same without it, at every
-moment from ``as_of_ns`` on, in every state that a crash can leave on the way. Two facts carry
-this:
+A record can be dropped if, from ``as_of_ns`` on, no reader sees a difference, in any state that a
+crash can leave meanwhile. This follows from two facts:
 
  - A *fresh* add, one created after every record of its id before it was logged, is a new start: no
    record before it has a say, be it there or not. (The fold takes such records for stale.) Any
    other add may take over orphans, or be the same add once more; then all of it stays together.
  - An id whose adds have all expired shows nothing, whichever of its records are left.
 
-So a record may go when both hold:
+So a record can be dropped when both hold:
 
     1. no add of its id stands before it         (an add goes before what follows it)
     2. it stands before the last fresh add,
        or the id is over: it has no add; or one, fresh and ended by a delete or expire;
        or all adds from the last fresh one on have expired
 
-The first makes the order safe: while an add is in the log, so is all that follows it, above all
-its delete. What remains of an add that went is an orphan, which the fold sets aside and
-the original ignores; and the original never meets a second add of a job whose delete was dropped.
+The first makes the order safe: while an add is in the log, so are all later records of its id,
+above all its delete. Records left behind by a dropped add are orphans, which the fold sets aside
+and the original ignores; and the original never sees a second add of a job whose delete was dropped.
 """
 
 from __future__ import annotations

@@ -10,16 +10,16 @@ Guessing secrets takes time: attempts of one address are checked one after anoth
     time before the next check, s   0    0.1  0.2  0.4  0.8  up to MAX_DELAY_S
 
 An attempt waits until its address may try again. Only then is the secret checked, and the answer
-follows at once, whether it is right or wrong: how long an answer takes says nothing about the
-secret. Attempts of all ports and connections wait in one line for each address, so that many
-connections guess no faster than one: at most ten secrets a second, and fewer the longer it goes on.
-A right secret ends the delays. A client that went away is not checked.
+follows at once, whether it is right or wrong, so that its timing reveals nothing about the secret.
+Attempts of all ports and connections share one queue per address, so that many connections guess no
+faster than one: at most ten secrets per second, and fewer as failures continue. A correct secret
+ends the delays. A client that disconnected is not checked.
 
-The table is bounded: when it is full, the address that failed longest ago is forgotten first. So
-are the lines: an attempt for which there is no room is answered as a wrong one, without a check.
-An IPv6 client owns a whole /64, so that counts as one address.
+The table is bounded: when it is full, the address that failed longest ago is forgotten first. The
+queues are bounded too: beyond the limit an attempt is refused without a check. An IPv6 client owns
+a whole /64, which counts as one address.
 
-Whether a secret is right is journeyman.config.Tokens' to say, which compares keyed digests.
+journeyman.config.Tokens checks secrets, by comparing keyed digests.
 """
 
 from __future__ import annotations

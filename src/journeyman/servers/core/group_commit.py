@@ -4,32 +4,33 @@
                  ^ the next ones gather meanwhile                                 |
     clients <-- answers, in order -------------------- effects are carried out <--+
 
-- No client is answered, and nothing is started, before its records are durable. Reads pass
-  through the same queue, so they never show what could still be lost.
-- A batch is written in the writer's thread, or on the event loop (``Wait``): there if nothing is
-  waited for but the sync of what is appended, and the last writes were all quick. Another thread
-  costs more than a quick sync does. A disk that begins to stall stops the loop once. The loop
-  does not wait for a thread that is writing to the ledger or to the log.
-- When the thread has made a batch durable, slowly, its answers leave before the next one is taken,
-  which then has what these clients ask next. Else two halves of the clients would take turns, and
-  each sync would serve one of them. After a quick write the disk does not wait for the network.
-- A batch that could not be written (no room) is taken back whole: the engine is as before. A client
-  that wanted to change something gets an error, reads are decided again, and what the server itself
-  had to say is said again a little later.
-- What belongs in the ledger is written there first, and taken back if the log cannot be written.
-  It is synced before the log is written, unless the log is synced later itself (``_is_urgent``). In
-  the store both are one commit. A batch without such records does not touch the ledger.
-- A sync that failed is final: all waiting clients are dropped, ``on_failure`` stops the server.
-- What waits is bounded, in commands and in bytes; so is a batch.
+- No client is answered, and no run is started, before its records are durable. Reads pass through
+  the same queue, so they never show what could still be lost.
+- A batch is written on the event loop if it only waits for the sync of an append and the last
+  writes were all quick, because handing over to a thread costs more than a quick sync (``Wait``).
+  Otherwise the writer's thread writes it. A disk that begins to stall blocks the loop once. The
+  loop never waits for a thread that writes to the ledger or the log.
+- After a slow write in the thread, its answers leave before the next batch is taken, which then
+  includes the next commands of these clients. Otherwise two halves of the clients would alternate,
+  and each sync would serve one half. After a quick write the next batch does not wait for the
+  network.
+- A batch that could not be written (disk full) is undone completely. A client that wanted to change
+  something gets an error, reads are decided again, and the server's own commands are repeated a
+  little later.
+- Ledger records are written first, and undone if the log cannot be written. They are synced before
+  the log is written, unless the log itself is synced later (``_is_urgent``). In the store both are
+  one commit. A batch without such records does not touch the ledger.
+- A failed sync is final: all waiting clients are dropped, and ``on_failure`` stops the server.
+- Waiting commands are bounded, in number and in bytes; so is a batch.
 
     submit         commands of a client, weighed
-    submit_due     what the time has brought comes before whatever else waits, once
-    leave          a client has left: this too comes first, so that it gets nothing any more
-    run_between    an errand for the writer's thread between two batches: an interval sync
+    submit_due     due events come before everything else that waits, once
+    leave          a client has disconnected: this also comes first, so that it gets nothing more
+    run_between    work for the writer's thread between two batches: an interval sync
     ask            a command from inside the process: HTTP, or a rule of the schedule
 
-This is the same for all services. How a command is decided, what is done with the outcome and what
-a client hears when its batch was taken back is each dialect's own: its writer.py.
+All services share this. Each dialect's writer.py decides commands, handles their outcomes, and
+words the reply for an undone batch.
 """
 
 from __future__ import annotations

@@ -5,24 +5,24 @@
                  +--counted--> UnsentBudget, with one limit for all (``total_unsent_bytes``)
 
     below the limit    nothing happens
-    at the limit       tight: a connection that has anything unsent takes on no more commands, and
-                       large replies wait; small replies of clients that read go on
+    at the limit       tight: a connection with unsent bytes accepts no more commands, and
+                       large replies wait; small replies to clients that read continue
     stays there        clients that read nothing for GRACE_S are closed, the largest first; if
                        there are none, after SLOW_S those that read least
 
 So clients that read always get through: they wait at most until those that do not are closed.
 
-Counting is cheap. Writes are added up, and only when the sum could have reached the limit are all
-transports asked what they really hold. Large replies are made when there is room for them, not
-before (see connection.py), so the limit is passed by one part of a reply at most.
+Counting is cheap: writes are added up, and only when the sum could have reached the limit are all
+transports asked for their real size. Large replies are produced only when the budget allows (see
+connection.py), so the limit is exceeded by at most one part of a reply.
 
     lists asked for --ask--> Slices: o o o o --one slice in a turn of the loop--> asks again, last
 
-Each slice takes a millisecond or two. Many lists at once take longer, each of them, but no client
-that wants something else waits for more than one slice at a time.
+Each slice takes a millisecond or two. Many simultaneous lists slow each other down, but no other
+client waits for more than one slice at a time.
 
-Timers that are not urgent ring together (``delay_to_second``): an idle server wakes up every other
-second, whatever its parts watch, and not once for each of them.
+Timers that are not urgent fire together (``delay_to_second``), so that an idle server wakes up only
+every other second.
 """
 
 from __future__ import annotations

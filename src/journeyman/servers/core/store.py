@@ -1,29 +1,29 @@
 """The store of a server process: opened once, for all services that keep their state in it.
 
-    start    opened, and this process alone: another server on the same store is an error, or, with
-             storage.standby, what this one waits for
-    serving  each service writes through the same group commit; what it loads is its own prefix
+    start    opened for this process only: another server on the same store is an error, or, with
+             storage.standby, this server waits for it
+    serving  each service writes through the same group commit, and loads its own prefix
     stop     closed after all services and the ledger
 
-A store that cannot be opened is a matter of the settings: one line, exit code 2.
+A store that cannot be opened is a settings error: one line, exit code 2.
 
-Standing by, a server waits until the store is its own:
+A standby waits until it can take the store:
 
-    start --> is another server on the store?
-                no   it is taken, the services load and open their ports: active
-                yes  standing by; a few times a second it tries again
+    start --> does another server use the store?
+                no   take it, load the services and open their ports: active
+                yes  stand by; try again a few times per second
                      ports of the protocols   closed
                      HTTP                     /health: 200 {"status":"standby"}; all else: 503
-    the other one ends, is killed, or its host is gone --> active
+    the other server ends, is killed, or its host is lost --> active
 
-The lock is that of the database, held by the session that writes, and with it goes the epoch that
-fences off the one before (storage/postgres.py). What that one acknowledged is committed, so it is
-loaded. Only postgres can do this: the state must not be on the host that is gone.
+The database's lock is held by the session that writes. Taking it raises the epoch, which fences off
+the previous server (storage/postgres.py). Everything that server acknowledged is committed, so it
+is loaded. Only postgres can do this, because the state must not be on the lost host.
 
-An active server that was frozen, or cut off from the database for a while, may have been succeeded.
-It cannot write; once a second it looks whether it still is the active one, and stops if not.
+An active server that was frozen, or cut off from the database, may have been replaced. It cannot
+write; it checks once per second whether it is still the active one, and stops if not.
 
-A database that does not answer is waited for as well. SIGTERM and SIGINT end the wait, exit 0.
+The server also waits for a database that does not answer. SIGTERM and SIGINT end the wait, exit 0.
 """
 
 from __future__ import annotations

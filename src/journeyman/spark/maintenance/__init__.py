@@ -1,22 +1,22 @@
-"""Logs made smaller, offline, on Spark: the counterparts of what the server does to its own.
+"""Shrinking logs offline on Spark, as the server does with its own logs.
 
-    compact   ztick    the last record of every job and rule, all in the one file
-              kestrel  items that every reader has finished go
-    clean     workq    deleted and expired jobs go, the others are told in the fewest records
-    archive   all      every record to Parquet; then segments that nothing needs may go
+    compact   ztick    the last record of every job and rule, in one file
+              kestrel  drops items that every reader has finished
+    clean     workq    drops deleted and expired jobs; the others get as few records as possible
+    archive   all      every record to Parquet; then unneeded segments may be removed
 
-All of them do the same five things, for each log by itself:
+All of them take the same five steps, separately for each log:
 
-    hold      the locks of the log, from the first look to the last: nothing is appended meanwhile
-    fold      the state, by journeyman.spark.replay; damage is a reason to stop
-    stage     the new files, in a hidden directory beside the old ones
-    verify    fold what was staged; any difference from the state before: nothing is published
-    publish   by renames that leave, at every step, a log of this state
+    hold      take the locks of the log for the whole time, so that nothing is appended
+    fold      compute the state with journeyman.spark.replay; stop if there is damage
+    stage     write the new files to a hidden directory beside the old ones
+    verify    fold the staged files; if the state differs, publish nothing
+    publish   by renames that leave, at every step, a log with this state
 
-Spark runs the jobs of several threads side by side, so a few logs are worked on together: with many
-small ones the time is that of planning, not of reading. Each log has its own locks, staging and
-outcome: one that is in use or damaged does not keep the others waiting. Local file systems only: a
-lock on an object store holds nobody off.
+Spark runs the jobs of several threads side by side, so a few logs are processed together: with many
+small ones, planning takes longer than reading. Each log has its own locks, staging and outcome, so
+one that is in use or damaged does not delay the others. Only local file systems are supported,
+because object stores have no locks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ztick logs and kestrel queues compacted on Spark. What is sealed stays so.
+"""Compacts ztick logs and kestrel queues on Spark. Sealed logs stay sealed.
 
 **ztick**: the last record of every job and rule, in log order, in one file.
 
@@ -6,7 +6,7 @@
 
 ``C``, ``T`` and ``A`` are ``.compressed``, ``.to_compress`` and the active file. Publishing:
 
-    step                                       a crash behind it leaves, which folds as
+    step                                       a crash after it leaves, which folds as
     only A there: rename N to A                N         the state
     1 rename N to .compressed                  N, T, A   the same: T and A set each key to what
     2 remove .to_compress                      N, A      it is once more
@@ -18,24 +18,24 @@ original reads. It is written without a row of it passing through Spark's own fo
     packets --by key--> merged: what is left --cut at positions--> packets of ranges
             --by range--> joined, sorted, encoded --> part files --> one log, in log order
 
-Where the ranges begin is known beforehand, by the bytes of the log: no task has to look at the data
-first, as a sort by Spark would. A range is what one task holds in memory: what is left of so many
-bytes of log. Part files, messages and commit are those of the sink (journeyman.spark.sinks).
+The ranges are known in advance from the size of the log, so no task has to sample the data, as a
+sort by Spark would. One task holds one range in memory. Part files, messages and commit are those
+of the sink (journeyman.spark.sinks).
 
-**kestrel**: what every reader has finished goes from the beginning of a queue.
+**kestrel**: items at the beginning of a queue that every reader has finished are removed.
 
     ids         1..2      3..4      5..6      7
     segments    jobs.10   jobs.20   jobs.30   jobs.40
     heads                    a: 5      b: 6              items up to 5 are finished for all
-    result      goes      goes      jobs.30': 6          the segment at the border written anew
+    result      removed   removed   jobs.30': 6          the segment at the border is rewritten
 
-As in journeyman.logs.kestrel.segments the newest item always stays, and with it the knowledge of
-which ids were given out; without a reader's checkpoint nothing goes. Items finished out of order
-stay too: the original's readers stop for ever at a gap in the ids.
+As in journeyman.logs.kestrel.segments the newest item always stays, as a record of the used ids;
+without a reader's checkpoint nothing is removed. Items finished out of order stay too, because the
+original's readers stop for ever at a gap in the ids.
 
-What is verified is a copy of the queue made of hard links, with the new segment among them.
-Publishing is one durable step a file, oldest first; each leaves a queue with the same items to
-deliver:
+The verification reads a copy of the queue made of hard links, including the new segment.
+Publishing is one durable step per file, oldest first; each step leaves a queue with the same items
+to deliver:
 
     1 remove a finished segment      ... one by one
     2 rename the new segment over the one at the border

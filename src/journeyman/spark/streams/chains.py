@@ -1,4 +1,4 @@
-"""Which files of a log come next, behind those that a stream knows.
+"""Which files of a log follow those that a stream knows.
 
     ztick     compressed --> to_compress --> active      at first; then every new active file
               active is renamed to .to_compress, folded into .compressed, removed
@@ -11,32 +11,32 @@ fingerprint, wherever compaction has put it, and appends what follows it. The fi
 size final, when another has taken its place: a log syncs and leaves a file before it begins the
 next.
 
-What can be wrong is told apart:
+Possible problems:
 
     lost history     a file was compacted, cleaned or retired before it was read, or files that the
                      stream never saw may have been: ``onLostHistory`` decides
     replaced by us   the log was compacted or cleaned offline: a note (logs/publication.py) says
                      which file took the place of the known one, and from where on it is new
-    replaced         by anybody else: lost history too
+    replaced         by another program: lost history too
     changed          a file that was read in part was cut or written over: always an error
     copied           all its bytes and maybe more, under the same name but another inode: the server
-                     was moved to another disk, or logs are fetched from it; the chain goes on
+                     was moved to another disk, or its logs are copied here; the chain continues
 
 ztick: is the active file the next one? If the known file is still there as ``.to_compress``, yes.
-If it is gone, it was folded, and only its link is left. The log removes a file right behind the
-renaming of the ``.compressed`` that it went into. If ``.compressed`` is older than that removal,
-it was the last one folded, and what is there now follows. If it is younger, another file was
-folded since, and nobody can say what was in it. (Times of files go in ticks of a few milliseconds;
-two compactions within one are not told apart.)
+If it is gone, it was folded, and only its link is left. The log removes a file right after it
+renames the ``.compressed`` that contains it. If ``.compressed`` is older than that removal, no
+other file was folded since, and the active file follows. If it is younger, another file was
+folded, and its records are unknown. (File times have ticks of a few milliseconds; two compactions within one
+look like one.)
 
-A listing is not a moment: while it is taken, a log rotates and is compacted.
+A listing is not atomic: a log can rotate and be compacted meanwhile.
 
     offset --survey--> chains extended --hold new files--> looked at again --> offset
 
-So what a chain was extended by is looked at again after links were made on it. If the names still
-stand for the same files, they did so all the while (a linked file's inode is given to no other),
-and the chain holds every file once. If not, it is all done again. A log that is gone altogether is
-read to the end of what links have kept of it.
+So new files of a chain are checked again after they were linked. If the names still refer to the
+same files, they did so all the time (the inode of a linked file is not reused), and the chain has
+every file once. If not, the survey is repeated. If the whole log is gone, the stream reads what its
+links have kept.
 """
 
 from __future__ import annotations
