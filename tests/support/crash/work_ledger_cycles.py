@@ -40,11 +40,9 @@ DRAINED_S = 1.0  # longer than the longest TTR of a job that may be leased in th
 
 # Jobs that live for a day put cleaning off for hours; here every segment is cleaned every time.
 THOROUGH = """
-from journeyman import cli
 from journeyman.logs.workq.log import WorkqLog
 clean = WorkqLog.clean
 WorkqLog.clean = lambda self, as_of_ns, *, thorough: clean(self, as_of_ns, thorough=True)
-cli.main()
 """
 
 
@@ -155,7 +153,7 @@ class WorkCycles(KillLoop[WorkTally, WorkqProcess]):
         self._life += 1
         process = WorkqProcess(
             self.directory,
-            program=THOROUGH,
+            patch=THOROUGH,
             in_store=self._in_store,
             settings={
                 "workq.cmdlog_sync": POLICIES[self._life % len(POLICIES)],

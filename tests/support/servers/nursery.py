@@ -48,15 +48,16 @@ _ADOPTION = threading.Lock()  # one start at a time
 
 
 def start_journeyman(
-    words: Sequence[str], directory: Path, environment: Mapping[str, str]
+    words: Sequence[str], directory: Path, environment: Mapping[str, str], patch: str = ""
 ) -> subprocess.Popen[str]:
-    """``python -m journeyman WORDS``; its stderr is a pipe."""
+    """``python -m journeyman WORDS``, after what ``patch`` does; its stderr is a pipe."""
     if sys.platform != "linux" or _is_for_a_start(environment):
-        command = [sys.executable, "-m", "journeyman", *words]
+        program = f"{patch}\nfrom journeyman import cli\ncli.main()"
+        command = [sys.executable, *(["-c", program] if patch else ["-m", "journeyman"]), *words]
         return subprocess.Popen(
             command, cwd=directory, stderr=subprocess.PIPE, text=True, env=environment
         )
-    return _nursery(_modules_of(words)).start(words, directory, environment)
+    return _nursery(_modules_of(words)).start(words, directory, environment, patch)
 
 
 def _is_for_a_start(environment: Mapping[str, str]) -> bool:
@@ -114,10 +115,11 @@ class Nursery:
         self._process.wait()
 
     def start(
-        self, words: Sequence[str], directory: Path, environment: Mapping[str, str]
+        self, words: Sequence[str], directory: Path, environment: Mapping[str, str], patch: str
     ) -> Forked:
         order = {
             "words": list(words),
+            "patch": patch,
             "directory": str(directory),
             "environment": dict(environment),
             "limits": {name: resource.getrlimit(getattr(resource, name)) for name in LIMITS},
@@ -206,6 +208,7 @@ def _become(order: dict[str, Any]) -> None:
         resource.setrlimit(getattr(resource, name), tuple(limits))
     sys.path[0] = order["directory"]
     sys.argv = ["journeyman", *order["words"]]
+    exec(order["patch"], {})
     runpy.run_module("journeyman", run_name="__main__", alter_sys=True)
 
 

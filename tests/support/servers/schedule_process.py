@@ -48,12 +48,15 @@ class ScheduleProcess:
         *,
         config: str = "",
         program: str = "",
+        patch: str = "",
         settings: Mapping[str, object] | None = None,
         **more_settings: object,
     ) -> None:
-        """``program``: Python that does as `-m journeyman` does, after changing something."""
+        """What is changed in the server: ``program`` is Python that does so, then does as
+        `-m journeyman` does; ``patch`` does so in a server that has imported everything."""
         self.directory = directory
         self._program = program
+        self._patch = patch
         self.lines: list[str] = []
         self.port = 0
         self.http_port = 0
@@ -109,7 +112,7 @@ class ScheduleProcess:
     def _start(self, words: list[str]) -> subprocess.Popen[str]:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("JOURNEYMAN_")}
         if not self._program:
-            return start_journeyman(words, self.directory, environment)
+            return start_journeyman(words, self.directory, environment, self._patch)
         return subprocess.Popen(
             [sys.executable, "-c", self._program, *words],
             cwd=self.directory,

@@ -30,6 +30,7 @@ class WorkqProcess(ScheduleProcess):
         memory: bool = False,
         in_store: bool = False,
         program: str = "",
+        patch: str = "",
         **more_settings: object,
     ) -> None:
         own: dict[str, object] = {
@@ -44,7 +45,8 @@ class WorkqProcess(ScheduleProcess):
         else:
             own |= {"workq.cmdlog_path": "cmdlog", "workq.cmdlog_sync": "interval"}
         more = {name.replace("__", "."): value for name, value in more_settings.items()}
-        super().__init__(directory, program=program, settings={**own, **(settings or {}), **more})
+        given = {**own, **(settings or {}), **more}
+        super().__init__(directory, program=program, patch=patch, settings=given)
         self.workq_port = 0
 
     @property
