@@ -46,7 +46,8 @@ So a record can be dropped when both hold:
 
 The first makes the order safe: while an add is in the log, so are all later records of its id,
 above all its delete. Records left behind by a dropped add are orphans, which the fold sets aside
-and the original ignores; and the original never sees a second add of a job whose delete was dropped.
+and the original ignores; and the original never sees a second add of a job whose delete was
+dropped.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ Possible problems:
 ztick: is the active file the next one? If the known file is still there as ``.to_compress``, yes.
 If it is gone, it was folded, and only its link is left. The log removes a file right after it
 renames the ``.compressed`` that contains it. If ``.compressed`` is older than that removal, no
-other file was folded since, and the active file follows. If it is younger, another file was
-folded, and its records are unknown. (File times have ticks of a few milliseconds; two compactions within one
-look like one.)
+other file was folded since, and the active file follows. If it is younger, another file was folded,
+and its records are unknown. (File times have ticks of a few milliseconds; two compactions within
+one look like one.)
 
 A listing is not atomic: a log can rotate and be compacted meanwhile.
 
