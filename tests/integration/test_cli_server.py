@@ -222,7 +222,7 @@ def test_a_server_that_is_not_there_is_one_line_and_a_code():
         (("add", "q", "--task", "t", "--args", "{}"), "--args must be a JSON array"),
         (("add", "q", "--task", "t", "--args", "["), "must be JSON"),
         (("add", "q", "x", "--at", "soon"), "not a time: 'soon'"),
-        (("token", "new", "a b"), "a token's name is of"),
+        (("token", "new", "a b"), "a token's name has only"),
     ],
 )
 def test_wrong_uses_are_refused_in_one_line(words, complaint):

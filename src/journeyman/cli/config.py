@@ -102,7 +102,7 @@ def token() -> None:
 def new(name: str, namespace: str, runners: str | None) -> None:
     """Print a token called NAME, to be appended to the auth file."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise UsageError(f"a token's name is of A-Z a-z 0-9 _ -, not {name!r}")
+        raise UsageError(f"a token's name has only A-Z a-z 0-9 _ and -, not {name!r}")
     click.echo(f"[token.{name}]")
     click.echo(f'secret = "sk_{name}_{secrets.token_hex(24)}"')
     click.echo(f'namespace = "{namespace}"')

@@ -209,7 +209,7 @@ def list_(
     if status is None and (after is not None or number is not None):
         raise UsageError("pages need a status: give --status as well")
     if number is not None and queue is None:
-        raise UsageError("pages have numbers within a queue: give --queue as well, or --after")
+        raise UsageError("--page needs --queue; without a queue use --after CURSOR")
     try:
         status_bytes(status or "any")
         queue_bytes("any" if queue is None else queue)

@@ -548,6 +548,8 @@ class Connection(asyncio.Protocol):
 
     def _too_late(self) -> None:
         self._timer = None
-        self._around.messages.info("no authentication in time: closing", client=self._peer)
+        self._around.messages.info(
+            "client did not authenticate in time: closing", client=self._peer
+        )
         self._closing = True
         self._transport.abort()

@@ -164,7 +164,7 @@ class Ledger:
         try:
             self._log.compact(self._keeping())
         except (OSError, JourneymanError) as error:
-            self._messages.warn("the ledger was not compacted; it is whole", reason=error)
+            self._messages.warn("the ledger could not be compacted; nothing is lost", reason=error)
 
     def _keeping(self) -> Callable[[Record], bool]:
         oldest_ns = self._clock.now_ns() - self._audit_ns if self._audit_ns else None
@@ -198,7 +198,8 @@ def open_ledger(
         unused = next(filter(None, (unused_ledger_beside(settings, log) for log in logs)), "")
         if unused and ledger_segments(names_in(disk, unused)):
             messages.warn(
-                "the ledger is off: its timetables, limits and waiting jobs have no effect",
+                "the ledger is off: its timetables, limits and waiting jobs are ignored; "
+                "set ledger.enabled = true to use them",
                 ledger=unused,
             )
         return None

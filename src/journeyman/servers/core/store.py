@@ -281,7 +281,7 @@ class _StandBy:
             await self._wait_until_active()
         if self._is_active:
             waited_ms = (self._clock.monotonic_ns() - begin_ns) // NS_PER_MS
-            self._messages.info("active: the store is this server's", waited_ms=waited_ms)
+            self._messages.info("active: this server has the store now", waited_ms=waited_ms)
             return self._storage
         self._messages.info("stopped while standing by")
         if self._storage is not None:

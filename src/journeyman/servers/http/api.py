@@ -114,13 +114,13 @@ class Api:
         execution_ns = _execution(body.get("execution"))
         _check(JobSet(identifier, execution_ns, Status.PLANNED))
         await self.ask(request, Set(_NO_ID, identifier, execution_ns))
-        return _json(_job(identifier, Status.PLANNED, execution_ns))
+        return json_response(_job(identifier, Status.PLANNED, execution_ns))
 
     async def get_job(self, request: web.Request) -> web.Response:
         identifier = _identifier(request)
         state = await self.ask(request, Get(_NO_ID, identifier))
         assert isinstance(state, ScheduledJobState)
-        return _json(_job(identifier, state.status, state.execution_ns))
+        return json_response(_job(identifier, state.status, state.execution_ns))
 
     async def delete_job(self, request: web.Request) -> web.Response:
         await self.ask(request, Remove(_NO_ID, _identifier(request)))
@@ -152,13 +152,13 @@ class Api:
         rule = RuleSet(identifier, pattern, runner)
         _check(rule)
         await self.ask(request, SetRule(_NO_ID, identifier, pattern, runner))
-        return _json(_rule(rule))
+        return json_response(_rule(rule))
 
     async def get_rule(self, request: web.Request) -> web.Response:
         identifier = _identifier(request)
         for rule in await self._rules(request):
             if rule.identifier == identifier:
-                return _json(_rule(rule))
+                return json_response(_rule(rule))
         raise ApiError(404, f"rule {json.dumps(identifier)} does not exist")
 
     async def delete_rule(self, request: web.Request) -> web.Response:
@@ -168,12 +168,12 @@ class Api:
     async def list_rules(self, request: web.Request) -> web.Response:
         prefix = request.query.get("prefix", "")
         rules = await self._rules(request)
-        return _json([_rule(rule) for rule in rules if rule.identifier.startswith(prefix)])
+        return json_response([_rule(rule) for rule in rules if rule.identifier.startswith(prefix)])
 
     async def list_runs(self, request: web.Request) -> web.Response:
         namespace, prefix = request["namespace"], request.query.get("prefix", "")
         scope = "" if namespace == ALL_NAMESPACES else namespace
-        return _json(
+        return json_response(
             [
                 _run(run)
                 for run in self._latest_runs()
@@ -308,5 +308,5 @@ def _dumps(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _json(value: Any) -> web.Response:
-    return web.Response(text=_dumps(value), content_type="application/json")
+def json_response(value: Any, status: int = 200) -> web.Response:
+    return web.Response(text=_dumps(value), status=status, content_type="application/json")

@@ -73,8 +73,13 @@ _LISTS: dict[str, Callable[[str, int, int], ask.Command]] = {
 }
 _STATES = ("new", "completed", "failed", "pending", "leased")
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+T = TypeVar("T")
 
-MAX_LISTED = 100
+MAX_STORED_LISTED: Final = 1000
+STORED_LISTED: Final = 50
+READERS: Final = 2  # threads that read the store
+STATUSES: Final = ("new", "waiting", "delayed", "active", "completed", "failed")
+MAX_LISTED = 100  # fan-out queues
 MAX_OFFSET = 2**31 - 1
 
 
@@ -134,7 +139,7 @@ class _WorkApi:
         return web.Response(status=204)
 
     async def _ask(self, request: web.Request, command: ask.Command) -> Reply:
-        all_namespaces(request)
+        check_all_namespaces(request)
         reply: Reply | NotDone = await self._writer.ask(command)
         if isinstance(reply, NotDone):
             raise ApiError(503, f"internal: {reply.reason}")
@@ -145,8 +150,8 @@ class _WorkApi:
         return reply
 
 
-def all_namespaces(request: web.Request) -> None:
-    """Queues know no namespaces."""
+def check_all_namespaces(request: web.Request) -> None:
+    """Refuse tokens of one: queues know no namespaces."""
     if request["namespace"] != ALL_NAMESPACES:
         raise ApiError(403, "insufficient namespace scope")
 
@@ -221,14 +226,6 @@ def _dumps(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-MAX_STORED_LISTED: Final = 1000
-STORED_LISTED: Final = 50
-READERS: Final = 2
-STATUSES: Final = ("new", "waiting", "delayed", "active", "completed", "failed")
-
-T = TypeVar("T")
-
-
 def add_history_routes(app: web.Application, storage: Storage) -> None:
     api = _HistoryApi(storage)
     app.router.add_route("GET", "/stored-jobs", api.jobs)
@@ -246,7 +243,7 @@ class _HistoryApi:
         self._threads.shutdown(wait=True)
 
     async def jobs(self, request: web.Request) -> web.Response:
-        all_namespaces(request)
+        check_all_namespaces(request)
         status = request.query.get("status", "")
         if status not in STATUSES:
             raise ApiError(400, f"status must be one of {', '.join(STATUSES)}")
@@ -268,7 +265,7 @@ class _HistoryApi:
         return json_answer({"jobs": shown, "next": page.next_cursor, "unreadable": unreadable})
 
     async def counts(self, request: web.Request) -> web.Response:
-        all_namespaces(request)
+        check_all_namespaces(request)
         queue = query_name(request, "queue")
         counts = await self._read(lambda: self._storage.queue_status_counts(queue))
         return json_answer(
@@ -276,7 +273,7 @@ class _HistoryApi:
         )
 
     async def job(self, request: web.Request) -> web.Response:
-        all_namespaces(request)
+        check_all_namespaces(request)
         job_uuid = UUID(bytes=path_id(request))
         record = await self._read(lambda: self._storage.get_job(job_uuid))
         if record is None:
@@ -339,8 +336,7 @@ def add_fan_out_routes(app: web.Application, writer: KestrelWriter) -> None:
 
 
 async def _reply(request: web.Request, writer: KestrelWriter, asked: Described) -> web.Response:
-    if request["namespace"] != ALL_NAMESPACES:
-        raise ApiError(403, "insufficient namespace scope")
+    check_all_namespaces(request)
     reply = await writer.ask(asked)
     if isinstance(reply, NotDone):
         raise ApiError(503, f"internal: {reply.reason}")

@@ -22,7 +22,6 @@ has waited longest without a request makes room.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
@@ -38,7 +37,7 @@ from prometheus_client.registry import Collector
 from journeyman.config import ALL_NAMESPACES, Address, Token
 from journeyman.servers.core.metrics import BOUNDS_MS, Family, Histogram, of_queues
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.http.api import Api, add_routes
+from journeyman.servers.http.api import Api, add_routes, json_response
 from journeyman.servers.http.console.drawing import Sessions, all_assets, is_console
 from journeyman.servers.http.console.pages import PUBLIC, Console
 from journeyman.servers.http.console.shown import link
@@ -154,12 +153,7 @@ def _closing(console: Console) -> Callable[[web.Application], Awaitable[None]]:
 
 
 async def _health(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
-    return answer({"status": "ok"})
-
-
-def answer(value: Any, status: int = 200) -> web.Response:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return web.Response(text=text, status=status, content_type="application/json")
+    return json_response({"status": "ok"})
 
 
 def _is_old_change(request: web.Request) -> bool:
@@ -173,7 +167,7 @@ def _is_old_change(request: web.Request) -> bool:
 def _refusal(request: web.Request, error: ApiError) -> web.Response:
     if request.path.startswith(f"{VERSION_1}/"):
         return problem(error.status, error.code, error.message)
-    return answer({"error": error.message}, error.status)
+    return json_response({"error": error.message}, error.status)
 
 
 def _logger(messages: ServerLog) -> logging.Logger:

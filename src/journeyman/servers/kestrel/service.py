@@ -282,7 +282,7 @@ class KestrelServer(Service):
         if error is not None:
             # The journals are whole: after a crash a little more is delivered again.
             if self._save_trouble != said:  # once, not every second
-                self._messages.warn("checkpoints could not be written", reason=error)
+                self._messages.warn("checkpoints could not be written; trying again", reason=error)
             self._to_save = self._being_saved | self._to_save  # with the next ones
             if self._checkpoint_timer is None:
                 self._plan_checkpoint()

@@ -504,7 +504,10 @@ class _Pauses:
         try:
             states = peek(self._around.disk, self._around.unused_ledger)
         except LogError as error:
-            self._around.messages.warn("the pauses in the ledger are not known", reason=error)
+            self._around.messages.warn(
+                "the ledger cannot be read: queues that were paused are not paused now",
+                reason=error,
+            )
             return frozenset()
         return frozenset(key for family, key in states if family == "queue-pause")
 
@@ -531,7 +534,9 @@ def extensions_of(
     extensions = LoadedExtensions(in_store=in_store)
     unread = sum(not extensions.add(each) for each in records)
     if unread:
-        messages.warn(f"{unread} entries of the ledger for the work queue make no sense")
+        messages.warn(
+            f"{unread} entries of the ledger for the work queue cannot be read and are skipped"
+        )
     return extensions
 
 

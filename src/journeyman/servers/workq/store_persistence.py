@@ -228,7 +228,11 @@ class StoreUpkeep:
         try:
             has_more = self._recorder.promote(self._around.clock.now_ns())
         except JourneymanError as error:
-            self._around.messages.warn("the store cannot be written: due jobs", reason=error)
+            self._around.messages.warn(
+                "the store cannot be written: jobs that are due still count as delayed there; "
+                "trying again",
+                reason=error,
+            )
             return
         if has_more:
             self._later(self._writer.run_between, self._promote)
@@ -237,7 +241,10 @@ class StoreUpkeep:
         try:
             swept = self._retention.step(self._around.clock.now_ns())
         except JourneymanError as error:
-            self._around.messages.warn("finished jobs could not be removed", reason=error)
+            self._around.messages.warn(
+                "finished jobs could not be removed from the store; trying again in a minute",
+                reason=error,
+            )
             self._later(self._end_sweep, False)
             return
         self._removed += swept.removed

@@ -267,7 +267,7 @@ class FanOutRoutes:
         reply = await self._backend.ask_fan_out(call, Confirm(opened.key, 1), opened.client)
         self._leave(opened.client)
         if reply is not END:
-            raise ApiError(404, "the item is open no longer", "read_not_found")
+            raise ApiError(404, "the item is no longer open", "read_not_found")
 
     async def abort(self, call: RouteCall) -> None:
         opened = self._take(call)

@@ -212,7 +212,11 @@ class PastRoutes:
         asked = (read_moment(query.at, "at"), prefix, after, query.limit + 1)
         found = await self._ask_ledger("ledger_timetables", *asked)
         if found is None:
-            raise ApiError(422, "there is no ledger: timetables of then are not known", "no_times")
+            raise ApiError(
+                422,
+                "past timetables need the ledger: set data.directory, or ledger.path",
+                "no_times",
+            )
         return found[: query.limit], len(found) > query.limit
 
     def firings(self, fields: dict[str, Any], at: str, count: int) -> list[Any]:
@@ -337,7 +341,7 @@ class TimeMachine:
     async def ask(self, directory: str, kind: str, *arguments: Any) -> Any:
         """What ``past.child.Past`` answers. ApiError if it cannot."""
         if self._waiting >= MOST_WAITING:
-            raise ApiError(503, "too many ask for the past; try again")
+            raise ApiError(503, "too many requests for past states; try again")
         self._waiting += 1
         try:
             async with self._asking:
