@@ -1,4 +1,4 @@
-r"""The command line: ``journeyman COMMAND``, one module a command.
+r"""The command line: ``journeyman COMMAND``. The table COMMANDS says in which module each one is.
 
     journeyman serve | worker | status | top | ping | add | result | jobs | queues | rules | fan-out
                timetable | tail | token | completion

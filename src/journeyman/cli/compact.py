@@ -22,6 +22,7 @@ from journeyman.cli.output import (
     drop_as_of_option,
     format_options,
     json_line,
+    queue_option,
     quiet_option,
     working,
 )
@@ -42,7 +43,7 @@ _SHOWN_RULES = 10
 @click.command()
 @click.argument("path", type=click.Path())
 @dialect_option
-@click.option("--queue", help="kestrel: only this queue of a directory.")
+@queue_option
 @click.option(
     "--archive",
     type=click.Path(),

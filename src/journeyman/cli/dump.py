@@ -45,6 +45,7 @@ from journeyman.cli.output import (
     format_options,
     json_line,
     progress,
+    queue_option,
     quiet_option,
 )
 from journeyman.cli.reading import LogReading, iso, line_maker, map_log, snippet
@@ -66,7 +67,7 @@ _READ_BYTES = 1024 * 1024
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
 @dialect_option
-@click.option("--queue", help="kestrel: only this queue of a directory.")
+@queue_option
 @format_options
 @click.option("--compact", is_flag=True, help="Print the state instead of the records.")
 @click.option("--follow", is_flag=True, help="Keep printing new records until stopped.")

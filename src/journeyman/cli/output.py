@@ -35,6 +35,7 @@ dialect_option = click.option(
     type=click.Choice(SERVER_DIALECTS),
     help="Dialect of the log, instead of detecting it.",
 )
+queue_option = click.option("--queue", help="kestrel: only this queue of a directory.")
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -26,6 +26,7 @@ from journeyman.cli.output import (
     format_options,
     json_line,
     progress,
+    queue_option,
     quiet_option,
     working,
 )
@@ -86,7 +87,7 @@ def _records(codec: Codec[Any], data: bytes) -> list[Any]:
 @click.command()
 @click.argument("path", type=click.Path())
 @dialect_option
-@click.option("--queue", help="kestrel: only this queue of a directory.")
+@queue_option
 @click.option("--dry-run", is_flag=True, help="Only report what would be done.")
 @click.option(
     "--take-back",

@@ -38,6 +38,7 @@ from journeyman.cli.output import (
     format_options,
     json_line,
     progress,
+    queue_option,
     quiet_option,
 )
 from journeyman.cli.reading import MappedLog, is_end, kind_of, map_log, uuid_text
@@ -56,6 +57,7 @@ _UUID_BYTES = 16
 _ADVANCE_BYTES = 256 * 1024
 
 Reread: TypeAlias = Callable[[], Iterator[Any]]
+_SHOWN_DAMAGES = 20  # of a file, in text; JSON lists more
 
 
 @dataclass(slots=True)
@@ -224,13 +226,10 @@ def _inspect_file(
     return report
 
 
-_SHOWN_DAMAGES = 20  # of a file, in text; JSON lists more
-
-
 @click.command()
 @click.argument("path", type=click.Path())
 @dialect_option
-@click.option("--queue", help="kestrel: only this queue of a directory.")
+@queue_option
 @click.option(
     "--as-of",
     type=MOMENT,

@@ -49,6 +49,11 @@ HIDDEN = "***"
 _SEPARATOR = b"://"
 _HIDDEN = HIDDEN.encode()
 _WORD = re.compile(rb"\S+")
+MAX_REASON_CHARS = 500
+MAX_SHOWN_CHARS = 100
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+Record_co = TypeVar("Record_co", bound=RunnerRecord, covariant=True)
+Record_contra = TypeVar("Record_contra", bound=RunnerRecord, contravariant=True)
 
 
 def redact(text: str) -> str:
@@ -132,15 +137,6 @@ class BoundedOutput:
             return redact_bytes(head + tail)
         head, tail = redact_cut(head, tail)
         return head + b"\n[... %d bytes left out ...]\n" % self._dropped_bytes + tail
-
-
-MAX_REASON_CHARS = 500
-MAX_SHOWN_CHARS = 100
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-
-Record_co = TypeVar("Record_co", bound=RunnerRecord, covariant=True)
-Record_contra = TypeVar("Record_contra", bound=RunnerRecord, contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,9 @@ _DEFAULT_VHOST = "/"
 _HOST_AND_PORT = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]+(?:%[^\]]*)?\]|[^:@\[\]]+)(?::(?P<port>.*))?"
 )
+MAX_CHAIN = 10
+_ERRNO_IN_TEXT = re.compile(r"\[Errno (\d+)\]")
+_CLOSED = (ConnectionResetError, BrokenPipeError, ConnectionAbortedError, EOFError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +158,6 @@ def _number(text: str, name: str, low: int, high: int) -> int:
     if not (text.isascii() and text.isdigit() and len(digits) <= 5 and low <= int(digits) <= high):
         raise _BadAddressError(f"the {name} in the address is not a number from {low} to {high}")
     return int(digits)
-
-
-MAX_CHAIN = 10
-
-_ERRNO_IN_TEXT = re.compile(r"\[Errno (\d+)\]")
-_CLOSED = (ConnectionResetError, BrokenPipeError, ConnectionAbortedError, EOFError)
 
 
 def why(error: BaseException) -> str:

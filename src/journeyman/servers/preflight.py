@@ -45,6 +45,19 @@ from journeyman.servers.telemetry import check_telemetry
 from journeyman.storage.contract import EngineOptions, expanded
 from journeyman.storage.opening import check_engine, check_path
 
+# Where earlier versions kept things by default, by the setting that says where they are now.
+_FORMER_PLACES = {
+    "database.logfile_path": ("logfile", "--log logfile"),
+    "kestrel.queue_path": ("queues", "--queue-path queues"),
+}
+FILES_OF_OUR_OWN = 64  # logs, listeners, pipes
+FILES_OF_A_RUN = 4
+FILES_OF_A_QUEUE = 2  # its lock and the segment that is written
+HTTP_CONNECTIONS = 512  # at most, and no more than another port takes
+FEWEST_CONNECTIONS = 16
+WATCH_S = 5.0
+NEAR, WELL_BELOW = 0.9, 0.8  # of the connections a port takes: say so; may be said again
+
 
 def check(configuration: Configuration) -> Access:
     """What the ports need to know; UsageError, in one line, for what cannot be served."""
@@ -127,13 +140,6 @@ def _check_addresses(configuration: Configuration) -> None:
         taken[address] = name
 
 
-# Where earlier versions kept things by default, by the setting that says where they are now.
-_FORMER_PLACES = {
-    "database.logfile_path": ("logfile", "--log logfile"),
-    "kestrel.queue_path": ("queues", "--queue-path queues"),
-}
-
-
 def prepare_data_directory(configuration: Configuration, disk: Disk, messages: ServerLog) -> None:
     """Make it if it is needed; warn of data that an earlier version kept elsewhere. LogError."""
     settings = configuration.settings
@@ -185,16 +191,6 @@ def _name_the_former_place(name: str, path: str, disk: Disk, messages: ServerLog
             f"./{former} is there and is not read: an earlier version kept its data there; "
             f"start with {option} to use it, or move it to {path}"
         )
-
-
-FILES_OF_OUR_OWN = 64  # logs, listeners, pipes
-FILES_OF_A_RUN = 4
-FILES_OF_A_QUEUE = 2  # its lock and the segment that is written
-HTTP_CONNECTIONS = 512  # at most, and no more than another port takes
-FEWEST_CONNECTIONS = 16
-
-WATCH_S = 5.0
-NEAR, WELL_BELOW = 0.9, 0.8  # of the connections a port takes: say so; may be said again
 
 
 def fit_to_open_files(configuration: Configuration, messages: ServerLog) -> Configuration:

@@ -31,6 +31,7 @@ from journeyman.cli.output import (
     counted,
     drop_as_of_option,
     format_options,
+    queue_option,
 )
 from journeyman.cli.pipeline.shared import (
     SessionOptions,
@@ -53,7 +54,7 @@ TARGETS = ("ztick", "workq", "keyspace", "parquet", "log")
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
-@click.option("--queue", help="kestrel: only this queue of a directory.")
+@queue_option
 @pipeline_dialect_option
 @format_options
 @session_options

@@ -78,7 +78,7 @@ from journeyman.logs.segments import check_queue_name
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.storage import Page, Storage
 from journeyman.storage.checking import check as problems_of
-from journeyman.storage.checking import rebuild as make_anew
+from journeyman.storage.checking import rebuild as rebuild_store
 from journeyman.storage.checking import shown
 from journeyman.storage.contract import Backend, EngineOptions, expanded
 from journeyman.storage.facade import SCHEMA_KEY
@@ -151,7 +151,7 @@ def rebuild(ctx: click.Context, quiet: bool) -> None:
         be_alone(backend)
         jobs = backend.stats().entries_about or 0
         with progress("rebuilding", jobs // 6, quiet=quiet, worth=100_000) as advance:
-            done = make_anew(backend, advance)
+            done = rebuild_store(backend, advance)
     finally:
         backend.close()
     unread = f"; {done.unreadable} cannot be read and are in no index" if done.unreadable else ""

@@ -34,7 +34,15 @@ from zlib import crc32
 import click
 
 from journeyman.cli.errors import warn
-from journeyman.cli.output import Advance, Output, counted, json_line, progress, quiet_option
+from journeyman.cli.output import (
+    Advance,
+    Output,
+    counted,
+    json_line,
+    progress,
+    queue_option,
+    quiet_option,
+)
 from journeyman.cli.reading import LogReading, map_log
 from journeyman.cli.storage.checking import be_alone
 from journeyman.clock import SystemClock
@@ -98,7 +106,7 @@ class ImportLoss:
     type=click.Choice([*DIALECTS, KEYSPACE]),
     help="Dialect of the log, instead of detecting it.",
 )
-@click.option("--queue", help="kestrel: only this queue of a directory.")
+@queue_option
 @quiet_option
 @click.pass_context
 def import_(

@@ -1,1 +1,1 @@
-"""What all services share: connections, group commit, listening, access, the server log."""
+"""What all services share: connections, group commit, ports, access, ledger, store, messages."""

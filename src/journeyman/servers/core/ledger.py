@@ -35,7 +35,7 @@ from journeyman.logs.holders import Holders
 from journeyman.logs.ledger import FileHead, LedgerLog, heads_of
 from journeyman.logs.segments import ledger_segments, names_in
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
-from journeyman.servers.core.store import StoredLedger, UnreadableTold, holds_schedule
+from journeyman.servers.core.store import StoredLedger, UnreadableReport, holds_schedule
 from journeyman.storage import Storage
 from journeyman.storage.folded import FoldedRecords
 from journeyman.units import DAY_MS, NS_PER_MS, NS_PER_S
@@ -206,7 +206,7 @@ def open_ledger(
     timetables = TimetableLoader()
     log: LedgerLog | StoredLedger
     if store is not None and holds_schedule(settings):
-        told = UnreadableTold(messages)
+        told = UnreadableReport(messages)
         log = StoredLedger(store, timetables, told.tell_key)
         told.sum_up()
         path = store.path

@@ -36,6 +36,7 @@ from journeyman.errors import UsageError
 from journeyman.servers.core.server_log import ServerLog, address_of
 
 _READ_BYTES = 64 * 1024
+BACKLOG = 1024  # connections the system keeps for us while we are busy
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
@@ -264,9 +265,6 @@ class TlsAdapter(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-BACKLOG = 1024  # connections the system keeps for us while we are busy
 
 
 class Port(Protocol):

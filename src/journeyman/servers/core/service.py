@@ -43,6 +43,12 @@ from journeyman.units import NS_PER_S
 RECHECK_S = 1.0
 SPARE_PART = 32  # of the times a second
 ROUNDING_S = 0.0005  # by which uvloop is late or early: it knows whole milliseconds
+SET_BACK_S = 60  # clocks are set back by a little all the time
+ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
+FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
+LOOKS = 8  # at an idle connection within its timeout: it is closed at most one part of LOOKS late
+_CLOSING_LOOK_S = 0.005
+_Context = TypeVar("_Context", bound=PortContext)
 
 
 class Ticker:
@@ -133,13 +139,6 @@ class Ticker:
             self._timer = None
 
 
-SET_BACK_S = 60  # clocks are set back by a little all the time
-ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
-FRAMERATE = 1000  # how often a second, at most, it is looked at what the time has brought
-LOOKS = 8  # at an idle connection within its timeout: it is closed at most one part of LOOKS late
-_CLOSING_LOOK_S = 0.005
-
-
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
     """What the process gives to each of its services."""
@@ -156,9 +155,6 @@ class ServiceContext:
     origins: Mapping[str, str] = field(default_factory=dict)  # of the settings, by name
     holders: Holders | None = None  # of the logs of all of them
     store: Storage | None = None  # if a service keeps its state in it
-
-
-_Context = TypeVar("_Context", bound=PortContext)
 
 
 class Service(ABC):

@@ -112,7 +112,7 @@ def as_log_errors() -> Iterator[None]:
         raise errors.LogPoisoned(error.place, error.reason) from error
 
 
-class UnreadableTold:
+class UnreadableReport:
     """Reports records that cannot be read: some by name, the others by their number."""
 
     def __init__(self, messages: ServerLog) -> None:

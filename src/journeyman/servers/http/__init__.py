@@ -1,1 +1,1 @@
-"""The HTTP port: routes, cross-site checks, OpenAPI."""
+"""The HTTP port: how requests come in, routes with and without a version, the console."""

@@ -58,6 +58,10 @@ from journeyman.servers.core.group_commit import QUICK_BYTES, RETRY_S, Wait
 
 THREADS = 2
 QUICK_JOURNALS = 4  # each is synced for itself; for more of them the event loop does not wait
+FETCH_ITEMS = 512
+_FOR_NOW = (errno.EMFILE, errno.ENFILE)  # no file can be opened: a matter of the moment
+FETCH_BYTES = 256 * 1024
+ITEM_HEAD_BYTES = 25  # of one that does not expire
 
 
 class ItemFetcher:
@@ -100,12 +104,6 @@ class ItemFetcher:
             self._loop.call_later(RETRY_S, self.fetch, fetch)
         else:
             self._on_failure(error)
-
-
-FETCH_ITEMS = 512
-_FOR_NOW = (errno.EMFILE, errno.ENFILE)  # no file can be opened: a matter of the moment
-FETCH_BYTES = 256 * 1024
-ITEM_HEAD_BYTES = 25  # of one that does not expire
 
 
 class LogSize(NamedTuple):

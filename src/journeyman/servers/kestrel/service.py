@@ -42,6 +42,7 @@ from journeyman.servers.kestrel.writer import KestrelWriter
 from journeyman.units import NS_PER_MS
 
 ITEM_OVERHEAD_BYTES = 4 + 33  # the magic of a segment, and the longest head of an entry
+SHOWN_OLD_JOURNALS = 5
 
 
 def queue_settings(settings: Settings) -> KestrelOptions:
@@ -90,9 +91,6 @@ def _reader_settings(given: Mapping[str, Any]) -> ReaderSettings:
     values = {key: given[key] for key in READER_KEYS if key in given}
     lifted = {key: None for key, value in values.items() if value in (0, "") and value is not False}
     return ReaderSettings(**{**values, **lifted})
-
-
-SHOWN_OLD_JOURNALS = 5
 
 
 class KestrelServer(Service):

@@ -25,6 +25,12 @@ from journeyman.servers.kestrel.writer import item_bytes
 
 _OUTSIDE = ask.RefusedRequest("the queue is outside the namespace of the token")
 _FOR_ALL = ask.RefusedRequest("this is for tokens of all namespaces")
+SHARED_BYTES = 16 * 1024  # an item this large is not copied before it is sent
+LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
+READ_AHEAD_BYTES = 64 * 1024
+_STORED = reply_bytes(STORED)
+MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
+_TOO_MUCH = ask.RefusedRequest("too many large items are on their way", hangup=True)
 
 
 def in_scope(event: ask.Event, prefix: str) -> ask.Event:
@@ -46,15 +52,6 @@ def in_scope(event: ask.Event, prefix: str) -> ask.Event:
     if isinstance(event, ask.Version | ask.RefusedRequest | ask.HangUp | Foreign):
         return event
     return event if event == ask.ServerStatus(None) else _FOR_ALL
-
-
-SHARED_BYTES = 16 * 1024  # an item this large is not copied before it is sent
-LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
-READ_AHEAD_BYTES = 64 * 1024
-_STORED = reply_bytes(STORED)
-MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
-
-_TOO_MUCH = ask.RefusedRequest("too many large items are on their way", hangup=True)
 
 
 @dataclass(slots=True)

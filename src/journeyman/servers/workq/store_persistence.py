@@ -61,7 +61,7 @@ from journeyman.formats.keyspace.keys import JOBS, QueueTimeKey
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.servers.core.shared import delay_to_second
-from journeyman.servers.core.store import UnreadableTold
+from journeyman.servers.core.store import UnreadableReport
 from journeyman.servers.workq.persistence import PersistenceContext, extensions_of, tell_loaded
 from journeyman.servers.workq.store import CompletedJobs, Look, StoreRecorder, ended, life_ms_of
 from journeyman.servers.workq.writer import WorkqWriter
@@ -101,7 +101,7 @@ class StoreKeeping:
         self._around = around
         self._upkeep: StoreUpkeep | None = None
         self.storage = around.store
-        told = UnreadableTold(around.messages)
+        told = UnreadableReport(around.messages)
         begin_ns = around.clock.monotonic_ns()
         ledger, kept = _ledger_in(around, told.tell_key)
         loaded = load_store(

@@ -44,6 +44,8 @@ RETENTION_JOBS = 200  # removed at a look: a thousand a second, 86 million a day
 
 _FILE, _JOBS, _RULES, _REPORT = range(4)  # the kinds of pieces: see bulk.py
 _OF_ZTICK = ZtickNames("logfile")
+LOOK_S = 0.25  # while a compaction runs
+IDLE_LOOK_S = 2.0  # of both watches, while there is nothing to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,6 @@ def tell_of_ztick_files(disk: Disk, path: str, messages: ServerLog) -> None:
                     f"is called; if it belongs to {path}, stop the server and move it to "
                     f"{where_it_is_read}"
                 )
-
-
-LOOK_S = 0.25  # while a compaction runs
-IDLE_LOOK_S = 2.0  # of both watches, while there is nothing to do
 
 
 class CompactionWatch:

@@ -60,6 +60,11 @@ REMEMBERED_RUNS = 1_000
 STARTS_A_TURN = 4
 NO_RULE = "no rule matches"  # the reason of a job that failed without a run
 MOST_LINES = 20  # warnings of jobs that were due together; further ones are counted in one
+MAX_WAITING_RUNS = 50_000
+MAX_RUNS_A_WRITE = 1_000
+GATHER_S = 0.1
+STOP_LIMIT_S = 2.0
+REMEMBERED_BYTES = 8 * 1024 * 1024  # looked at, at most, for the runs of the process before
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,12 +255,6 @@ def _facts(effect: StartRun, result: RunResult, duration_ns: int) -> dict[str, o
         "duration_ms": f"{duration_ns / NS_PER_MS:.3f}",
     }
 
-
-MAX_WAITING_RUNS = 50_000
-MAX_RUNS_A_WRITE = 1_000
-GATHER_S = 0.1
-STOP_LIMIT_S = 2.0
-REMEMBERED_BYTES = 8 * 1024 * 1024  # looked at, at most, for the runs of the process before
 
 # How a run began, if it did, and how it ended; None if the server's stop cut it off.
 _Run: TypeAlias = tuple[StartRun | None, EndedRun | None, int, int]

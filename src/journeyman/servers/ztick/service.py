@@ -50,7 +50,7 @@ from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.core.metrics import Family, FiguredDisk
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import Service, ServiceContext
-from journeyman.servers.core.store import ScheduleRecorder, UnreadableTold
+from journeyman.servers.core.store import ScheduleRecorder, UnreadableReport
 from journeyman.servers.http.port import HttpPort
 from journeyman.servers.telemetry import Telemetry
 from journeyman.servers.ztick.metrics import ServerMetrics
@@ -269,7 +269,7 @@ class ZtickServer(Service):
         self.refusal = "the store cannot be written: commands are refused"
         self.recovery = "the store can be written again"
         begin_ns, loader = self._clock.monotonic_ns(), ZtickLoader()
-        told = UnreadableTold(self._messages)
+        told = UnreadableReport(self._messages)
         self._stored = folded_schedule(store)
         loaded = self._stored.load(loader.add, told.tell_key)
         log = self._settings.database.logfile_path

@@ -366,7 +366,7 @@ class Console:
         form = await self._signed(request)
         check_may_write(request["token"])
         action = self._actions.read(form)
-        # Whoever leaves the page now has confirmed it all the same.
+        # A client that leaves the page now has confirmed it all the same.
         said = await to_the_end(self._actions.carry_out(asked(request), action))
         session: Session = request["session"]
         session.said = said[:MAX_SAID]
