@@ -23,7 +23,7 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs import publication
 from journeyman.logs.kestrel.checkpoints import Checkpoints
 from journeyman.logs.ztick.run_history import RunLine, encode_run
-from journeyman.spark.lake import places
+from journeyman.spark.lake import delta, places
 from journeyman.spark.lake.bronze import LakeSource, _together, store_new
 from journeyman.spark.lake.ingest import LogsLeftOut, _one_round, refresh
 from journeyman.spark.lake.layout import TABLES
@@ -176,6 +176,24 @@ def test_what_is_not_a_lake_is_said_so(tmp_path):
     with change_lake(f"file://{tmp_path}") as lake:
         lake.commit([], {})
     assert open_lake(str(tmp_path)).path == str(tmp_path)
+
+
+def test_a_delta_table_may_be_changed_by_another_program_meanwhile(tmp_path, monkeypatch):
+    real = delta._commit
+    met: list[deltalake.DeltaTable] = []
+
+    def commit_late(*args: Any) -> None:
+        if not met:
+            met.append(deltalake.DeltaTable(str(tmp_path / TABLE)))
+            met[0].alter.set_table_properties({"delta.logRetentionDuration": "interval 60 days"})
+        real(*args)
+
+    with change_lake(str(tmp_path), "delta") as lake:
+        lake.commit([lake.stage_arrow(rows("a", 1, 2), TABLE)], {})
+        monkeypatch.setattr(delta, "_commit", commit_late)
+        change(lake)
+        assert heads(lake) == [3, 4]
+    assert len(met) == 1
 
 
 def test_delta_keeps_replaced_files_until_they_are_vacuumed(tmp_path):

@@ -2,6 +2,7 @@
 
     from journeyman.columnar import read_table
     read_table("/lake/silver/attempts").to_pandas()
+    read_table("s3://bucket/lake/silver/attempts").to_pandas()
 
 A log's rows are its records in log order, with the columns of columnar.md, and the path of their
 file as ``_file``. The whole table is in memory. A damaged log is refused: Spark reads past damage,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_MS
 
 _APP: Final = "journeyman"
+_TRIES: Final = 8
 
 
 def files_of(lake: str, table: str, last: Change | None) -> list[str]:
@@ -49,18 +51,17 @@ def apply_change(lake: str, change: Change) -> None:
 
 def _apply_to(lake: str, table: str, change: Change) -> None:
     path, kind = posixpath.join(lake, table), TABLES[table]
-    opened = open_delta(path)
-    if _version(opened) >= change.commit:
-        return
-    actions = at_once(partial(_add_action, path), change.adds.get(table, ()))
-    actions += [_remove_action(name) for name in change.removes.get(table, ())]
-    try:
-        with errors_of_delta(path):
+    for _ in range(_TRIES):
+        opened = open_delta(path)
+        if _version(opened) >= change.commit:
+            return
+        actions = at_once(partial(_add_action, path), change.adds.get(table, ()))
+        actions += [_remove_action(name) for name in change.removes.get(table, ())]
+        # Another process may commit to the table: other work on it, or to finish this very change.
+        with suppress(import_deltalake().exceptions.CommitFailedError), errors_of_delta(path):
             _commit(opened or _create(path, kind), kind, actions, change.commit)
-    except import_deltalake().exceptions.CommitFailedError:
-        # Another process that opened the lake may have been quicker to finish the same commit.
-        if _version(open_delta(path)) < change.commit:
-            raise
+            return
+    raise LogError(path, "other processes keep changing this table; run the command again")
 
 
 def _version(opened: Any | None) -> int:

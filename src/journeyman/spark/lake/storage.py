@@ -64,7 +64,7 @@ class Lake:
         found = self._place.sizes(table)
         if self.state.format != "delta":
             return found
-        return {name: found[name] for name in self.files(table)}
+        return {name: found[name] for name in self.files(table) if name in found}
 
     def read(
         self, spark: SparkSession, table: str, files: Sequence[str] | None = None
