@@ -84,7 +84,7 @@ def backup(
 ) -> None:
     """Back up a data directory to TARGET, a directory or a URI, while the server runs.
 
-    The first backup stores everything, later ones what is new. Everything that was acknowledged
+    The first backup stores everything, later ones only new data. Everything that was acknowledged
     before the command started is in the backup.
     """
     vault = open_vault(target)
@@ -214,7 +214,7 @@ def restore_command(ctx: click.Context, target: str, data: str, at: int | None) 
 
     Exit code 0: every byte is as it was stored, and the logs are clean. Exit code 1: a part of the
     backup is missing or damaged, and nothing was restored; or a log was damaged when the backup was
-    taken, and it was restored as it was.
+    taken, and was restored unchanged.
     """
     vault = open_vault(target)
     if at is None:

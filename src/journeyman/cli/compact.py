@@ -64,8 +64,8 @@ def compact(
     """Shrink the log at PATH.
 
     A ztick log becomes one file without replaced or removed entries. A kestrel queue loses the
-    segments that every reader has passed. A ledger keeps the last record of each key. What a stream
-    or a lake has not read yet stays.
+    segments that every reader has passed. A ledger keeps the last record of each key. Records that
+    a stream or a lake has not read yet are kept.
     """
     disk, clock = RealDisk(), SystemClock()
     logs = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)

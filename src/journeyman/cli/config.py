@@ -66,7 +66,7 @@ def load_settings(
 def config(path: str | None, settings: tuple[str, ...], show: bool, sample: bool) -> None:
     """Check the configuration and show the settings in effect.
 
-    Without --show nothing is printed when all is well.
+    Without --show, valid settings print nothing.
     """
     if sample:
         from journeyman.config import sample as written_sample
@@ -100,7 +100,7 @@ def token() -> None:
     "--runners", metavar="NAMES", help="Runners that its rules may use, like 'http queue'."
 )
 def new(name: str, namespace: str, runners: str | None) -> None:
-    """Print a token called NAME, to be appended to the auth file."""
+    """Print a token called NAME; append it to the auth file."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise UsageError(f"a token's name has only A-Z a-z 0-9 _ and -, not {name!r}")
     click.echo(f"[token.{name}]")

@@ -111,8 +111,9 @@ def repair(
 ) -> None:
     """Repair the log at PATH. Damaged bytes are kept in quarantine/ beside it.
 
-    With --take-back FILE, the records in FILE are appended to the log as its newest ones: what was
-    set aside after a crash because it was never acknowledged. FILE is renamed to FILE.taken-back.
+    With --take-back FILE, the records in FILE are appended to the log as its newest ones: records
+    quarantined after a crash because they were never acknowledged. FILE is renamed to
+    FILE.taken-back.
 
     Exit code 0: the log is clean now; 1: it is not (with --dry-run: there is damage).
     """

@@ -169,7 +169,7 @@ def serve(
 ) -> int:
     """Run the schedule, the work queue and the fan-out queues, each on its own port.
 
-    Everything is kept in one data directory, ./journeyman-data unless --data names another. With a
+    All data is in one data directory, ./journeyman-data unless --data names another. With a
     configuration file, HTTP, the work queue and the fan-out queues are served only if it has a
     section [http], [workq] or [kestrel], or an option here asks for them.
     """

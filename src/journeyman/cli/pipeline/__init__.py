@@ -116,6 +116,6 @@ def _tell_submit_script(ctx: click.Context, _option: click.Parameter, is_asked: 
 )
 @click.pass_context
 def pipeline(ctx: click.Context) -> None:
-    """Replay, shrink, convert, examine and query logs of any size on Spark."""
+    """Replay, shrink, convert, audit and query logs of any size on Spark."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

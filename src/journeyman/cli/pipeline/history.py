@@ -194,9 +194,8 @@ def audit(
 ) -> None:
     """Find duplicate and missed runs, lost jobs, orphans, damage and dead bytes in LOGS.
 
-    Exit code 1: something serious was found. The answer is a summary, the findings (on the
-    screen the first hundred), and an account of every file. Of a lake all records count, as far
-    back as it goes.
+    Exit code 1: something serious was found. The result is a summary, the findings (on the screen
+    the first hundred), and an account of every file. For a lake, all of its records are checked.
     """
     from journeyman.spark.history.summaries import parse_bucket
 

@@ -66,9 +66,9 @@ def ingest(
     dialect: str | None,
     options: SessionOptions,
 ) -> None:
-    """Bring the lake up to date with LOGS: every new record, once, whatever was killed meanwhile.
+    """Add every new record of LOGS to the lake exactly once, even after a crash.
 
-    Then the tables that the new records touch. docs/lake.md lists the tables.
+    Then update the tables that the new records affect. docs/lake.md lists the tables.
     """
     if options.output is not None or options.explain:
         raise UsageError("ingest writes to the lake: leave --output and --explain out")
@@ -115,7 +115,7 @@ def _tell(lake: str, done: Ingested) -> None:
 @click.option("--lake", metavar="DIR|URI", required=True, help="The lake.")
 @session_options
 def lake(action: str, arguments: tuple[str, ...], lake: str, options: SessionOptions) -> None:
-    """Look after a lake.
+    """Maintain a lake.
 
     ACTION is tables, forget KEY..., retain TABLE=DAYS..., or optimize [TABLE...].
     """

@@ -66,7 +66,7 @@ def compact(
     json_: bool,
     options: SessionOptions,
 ) -> None:
-    """Make the logs at LOGS as small as their state allows.
+    """Shrink the logs at LOGS.
 
     The result is replayed and compared with the state before, and only then replaces the log. A log
     in use, or a damaged one, is left unchanged and reported; the others are compacted.

@@ -51,7 +51,7 @@ def list_queues(server: str | None, as_json: bool) -> None:
 @server_option
 @click.argument("names", nargs=-1, required=True, metavar="QUEUE...")
 def pause(server: str | None, names: tuple[str, ...]) -> None:
-    """Give out no jobs of these queues until they are resumed."""
+    """Lease no jobs from these queues until they are resumed."""
     with connected(WorkQueue, server) as client:
         for name in names:
             client.pause(name)
@@ -61,7 +61,7 @@ def pause(server: str | None, names: tuple[str, ...]) -> None:
 @server_option
 @click.argument("names", nargs=-1, required=True, metavar="QUEUE...")
 def resume(server: str | None, names: tuple[str, ...]) -> None:
-    """Give out jobs of these queues again."""
+    """Lease jobs from these queues again."""
     with connected(WorkQueue, server) as client:
         for name in names:
             client.resume(name)
@@ -77,7 +77,7 @@ def resume(server: str | None, names: tuple[str, ...]) -> None:
 @click.option("--key-concurrency", type=click.IntRange(0), default=0, metavar="N",
               help="Jobs of one key that run at once.")  # fmt: skip
 def limit(server: str | None, name: str, **limits: Any) -> None:
-    """Set the limits of a queue, instead of those it has; without options: no limits."""
+    """Replace the limits of a queue; without options, remove them."""
     with connected(WorkQueue, server) as client:
         client.limit(name, **limits)
 
@@ -191,8 +191,8 @@ def jobs() -> None:
 def list_jobs(
     server: str | None, as_json: bool, queue: str | None, state: str | None, limit: int
 ) -> None:
-    """List jobs, the newest first; those of QUEUE in a state ready, scheduled or dead in the order
-    in which the queue has them."""
+    """List jobs, the newest first; those of QUEUE in a state ready, scheduled or dead in queue
+    order."""
     if queue is not None and state in IN_ORDER:
         with connected(WorkQueue, server) as client:
             found = [_row(job) for job in _listed(client, queue, state, limit)]
@@ -211,7 +211,7 @@ def list_jobs(
 @server_options
 @click.argument("job_id", metavar="ID")
 def show_job(server: str | None, as_json: bool, job_id: str) -> None:
-    """Show all about a job, with its result."""
+    """Show a job with its payload and result."""
     with connected(WorkQueue, server) as client:
         found = client.inspect_job(job_id)
         if found is None:
@@ -234,7 +234,7 @@ def show_job(server: str | None, as_json: bool, job_id: str) -> None:
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--queue", metavar="QUEUE", help="All dead jobs of this queue.")
 def requeue(server: str | None, ids: tuple[str, ...], queue: str | None) -> None:
-    """Give dead jobs a new life."""
+    """Requeue dead jobs."""
     if bool(ids) == bool(queue):
         raise UsageError("name the jobs, or all dead ones of a queue with --queue QUEUE")
     count = 0

@@ -116,7 +116,7 @@ def _short(text: str) -> str:
 @server_options
 @click.argument("name")
 def show_timetable(server: str | None, as_json: bool, name: str) -> None:
-    """Show a timetable and where it stands."""
+    """Show a timetable and its state."""
     with connected(Schedule, server) as schedule:
         found = schedule.timetable(name)
     if found is None:
@@ -138,7 +138,7 @@ def _unknown(name: str) -> JourneymanError:
 @server_option
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def pause_timetables(server: str | None, names: tuple[str, ...]) -> None:
-    """Run no further occurrences until it is resumed."""
+    """Run no further occurrences until the timetable is resumed."""
     with connected(Schedule, server) as schedule:
         for name in names:
             schedule.pause_timetable(name)
@@ -148,7 +148,7 @@ def pause_timetables(server: str | None, names: tuple[str, ...]) -> None:
 @server_option
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def resume_timetables(server: str | None, names: tuple[str, ...]) -> None:
-    """Continue with the next occurrence; what was missed meanwhile is not caught up."""
+    """Continue with the next occurrence; missed ones are not caught up."""
     with connected(Schedule, server) as schedule:
         for name in names:
             schedule.resume_timetable(name)
@@ -158,7 +158,7 @@ def resume_timetables(server: str | None, names: tuple[str, ...]) -> None:
 @server_option
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def remove_timetables(server: str | None, names: tuple[str, ...]) -> None:
-    """Remove timetables and the occurrences that are planned."""
+    """Remove timetables and their planned occurrences."""
     with connected(Schedule, server) as schedule:
         for name in names:
             if not schedule.remove_timetable(name):
@@ -169,7 +169,7 @@ def remove_timetables(server: str | None, names: tuple[str, ...]) -> None:
 @server_options
 @click.argument("name")
 def run_timetable(server: str | None, as_json: bool, name: str) -> None:
-    """Run it now, once. Prints the id of the job."""
+    """Run a timetable once now and print the id of the job."""
     with connected(Schedule, server) as schedule:
         job = schedule.run_timetable(name)
     if as_json:
@@ -190,7 +190,7 @@ def next_firings(
 ) -> None:
     """Show the next occurrences of a timetable, or of one that is given here by options.
 
-    Warns of those that daylight saving time moves, doubles or drops.
+    Warns about those that daylight saving time moves, doubles or drops.
     """
     if name is None:
         fields = _fields(options, ())
@@ -265,7 +265,7 @@ def list_rules(server: str | None, as_json: bool) -> None:
 @click.argument("pattern")
 @click.argument("runner", nargs=-1, required=True, type=click.UNPROCESSED, metavar="RUNNER ARG...")
 def add_rule(server: str | None, rule: str, pattern: str, runner: tuple[str, ...]) -> None:
-    """Run jobs whose id begins with PATTERN by RUNNER; replaces a rule of this name."""
+    """Add or replace a rule: RUNNER runs jobs whose id begins with PATTERN."""
     read = read_runner(runner)
     if isinstance(read, str):
         raise UsageError(read)

@@ -118,7 +118,7 @@ def import_(
 ) -> None:
     """Import the jobs of LOGS into the store. Existing jobs are replaced.
 
-    What is not carried over is listed on stdout, one JSON line each.
+    Prints one JSON line for each job or field that cannot be carried over.
     """
     disk, now_ns = RealDisk(), SystemClock().now_ns()
     stores = [path for path in logs if dialect == KEYSPACE or _is_keyspace(path)]
