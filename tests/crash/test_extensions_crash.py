@@ -45,7 +45,7 @@ from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
 from journeyman.servers.workq.store_persistence import StoreKeeping
 from journeyman.storage import Storage
 from journeyman.testing import ManualClock, SimulatedDisk
-from journeyman.testing.simulation.store import SimulatedStore
+from journeyman.testing.simulation.machine import SimulatedStore
 from tests.support.cli_commands import run
 from tests.support.crash.cuts import crashes
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from journeyman.backup import Memory, open_vault, restore, restore_at, take
-from journeyman.backup.moments import MARKS_NS
+from journeyman.backup.restoring import MARKS_NS
 from journeyman.client import KestrelClient, Schedule, WorkQueue
 from journeyman.clock import SystemClock
 from tests.support.servers.schedule_process import ScheduleProcess

@@ -21,14 +21,14 @@ from journeyman.backup import (
     take,
     taking,
 )
-from journeyman.backup.manifest import Manifest, StoredFile, read_manifest
 from journeyman.backup.restoring import choose
+from journeyman.backup.vault import Manifest, StoredFile, read_manifest
 from journeyman.clock import SystemClock
 from journeyman.errors import LogError, UsageError
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
-from journeyman.storage.copying import copy_store
+from journeyman.storage.opening import copy_store
 from tests.support.cli_commands import run
 
 CLOCK = SystemClock()

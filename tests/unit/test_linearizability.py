@@ -8,12 +8,13 @@ import pytest
 
 from journeyman.testing.simulation import UNKNOWN, NotLinearizable, Operation, check
 from journeyman.testing.simulation.checks import check_deliveries, check_occurrences, check_order
-from journeyman.testing.simulation.history import NEVER, History
-from journeyman.testing.simulation.models import (
+from journeyman.testing.simulation.history import (
     DUPLICATE,
+    NEVER,
     NOT_FOUND,
     OK,
     REFUSED,
+    History,
     scheduled_job,
     work_job,
 )

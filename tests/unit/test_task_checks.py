@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from journeyman.testing.simulation import UNKNOWN, NotLinearizable, Operation, check
+from journeyman.testing.simulation.checks import check_tasks
 from journeyman.testing.simulation.clients import Notes
-from journeyman.testing.simulation.history import History
-from journeyman.testing.simulation.models import (
+from journeyman.testing.simulation.history import (
     LEASED_AGAIN,
     NOT_DEAD,
     NOT_FOUND,
     NOT_LEASED,
     OK,
+    History,
     failed_parent,
     work_job,
 )
-from journeyman.testing.simulation.task_checks import check_tasks
-from journeyman.testing.simulation.task_clients import LIMITS
+from journeyman.testing.simulation.work_clients import LIMITS
 
 ADD = ("add", 2, 100)
 

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from journeyman.tasks import gathering
-from journeyman.tasks.gathering import LANES, MAX_JOBS, Gathering
+from journeyman.tasks import server as server_module
+from journeyman.tasks.server import LANES, MAX_JOBS, Gathering
 
 LIMIT_S = 60
 
@@ -118,7 +118,7 @@ def test_interrupted_thread_leaves_and_the_others_go_on(has_turn: bool):
     gathered._turns = LANES  # all on their way
 
     class Interrupted:
-        def __init__(self, waiting: gathering._Waiting[int, int]) -> None:
+        def __init__(self, waiting: server_module._Waiting[int, int]) -> None:
             self.waiting = waiting
 
         def acquire(self) -> None:
@@ -130,7 +130,7 @@ def test_interrupted_thread_leaves_and_the_others_go_on(has_turn: bool):
         def release(self) -> None:
             pass
 
-    waiting: gathering._Waiting[int, int] = gathering._Waiting(1)
+    waiting: server_module._Waiting[int, int] = server_module._Waiting(1)
     waiting.woken = Interrupted(waiting)  # type: ignore[assignment]
     gathered._waiting.append(waiting)
     with pytest.raises(KeyboardInterrupt):

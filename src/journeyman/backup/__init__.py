@@ -3,11 +3,9 @@
     data directory --taking--> chunks + one manifest --vault--> a directory or an object store
     data directory <-restoring-- every chunk checked <--+
 
-    vault.py      where backups are kept: a directory, or any URI that fsspec opens
-    manifest.py   one backup: its files, and the chunks they are made of
+    vault.py      where backups are kept, and what one is: files, and the chunks they are made of
     taking.py     the moment of a backup, and what is copied
-    restoring.py  a backup into an empty directory; checking; removing old ones
-    moments.py    the directory as of any moment between two backups
+    restoring.py  a backup, or any moment between two, into an empty directory; checking; removing
 
 A file is stored as chunks, each under the name of its SHA-256. So a backup stores
 only what the backups before it have not stored, and every byte can be checked. A backup exists as
@@ -19,11 +17,15 @@ What a backup holds: docs/backup.md.
 
 from __future__ import annotations
 
-from journeyman.backup.manifest import Manifest, list_backups
-from journeyman.backup.moments import RestoredMoment, restore_at
-from journeyman.backup.restoring import check_backups, keep_newest, restore
+from journeyman.backup.restoring import (
+    RestoredMoment,
+    check_backups,
+    keep_newest,
+    restore,
+    restore_at,
+)
 from journeyman.backup.taking import Memory, Taken, is_changed, take
-from journeyman.backup.vault import Vault, open_vault
+from journeyman.backup.vault import Manifest, Vault, list_backups, open_vault
 
 __all__ = [
     "Manifest",

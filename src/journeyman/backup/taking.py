@@ -12,7 +12,7 @@ before the queues; a checkpoint speaks of items, so it is looked at before them;
 written before the records that it belongs to, so it is looked at last. Either way a restored
 directory is one that kill -9 could have left.
 
-A store is a database: it is copied by its own engine (journeyman.storage.copying), after the logs
+A store is a database: it is copied by its own engine (journeyman.storage.opening), after the logs
 and before the ledger. Locks are left out. Everything else in the directory is part of the backup.
 
 Of a file that grew, what is new becomes a chunk of its own; small ones at the end are joined when
@@ -32,13 +32,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from journeyman import __version__
-from journeyman.backup.manifest import Manifest, StoredFile, list_backups, read_manifest
-from journeyman.backup.vault import Vault
+from journeyman.backup.vault import Manifest, StoredFile, Vault, list_backups, read_manifest
 from journeyman.clock import Clock
 from journeyman.data_directory import LEDGER_DIRECTORY, SCHEDULE_LOG, STORE_DIRECTORY
 from journeyman.disk import ReadFile, is_out_of_files
 from journeyman.errors import LogError, UsageError
-from journeyman.storage.copying import copy_store
+from journeyman.storage.opening import copy_store
 from journeyman.units import MIB
 
 CHUNKS = "chunks"

@@ -33,7 +33,7 @@ from journeyman.backup import (
     restore_at,
     take,
 )
-from journeyman.backup.manifest import read_manifest
+from journeyman.backup.vault import read_manifest
 from journeyman.cli.config import load_settings, settings_options
 from journeyman.cli.errors import DAMAGED, warn
 from journeyman.cli.output import MOMENT, FiniteRange, Output, counted

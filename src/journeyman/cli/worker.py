@@ -87,7 +87,7 @@ def worker(
         found.use_server(server)
     on_outcome = None
     if metrics:
-        from journeyman.tasks.worker.metrics import serve_metrics
+        from journeyman.tasks.worker.program import serve_metrics
 
         on_outcome = serve_metrics(metrics)
     shares = [QueueShare.parse(text) for text in queues]

@@ -7,7 +7,7 @@
     pages.py         listings by cursor and by number, and how a number finds its place
     checking.py      do the indexes follow from the records? and making them again
     contract.py      what an engine must do: views, turns, scans; its options, paths and lock
-    opening.py       engines by name
+    opening.py       engines by name; copying a store
     rocksdb.py, sqlite.py, postgres.py, memory.py      the engines
 
 docs/storage.md is the page about it.

@@ -36,8 +36,7 @@ from journeyman.tasks.options import (
     limits_by_queue,
     seconds,
 )
-from journeyman.tasks.recurring import CatchUp, Overlap, Recurring
-from journeyman.tasks.task import AnyTask, Task
+from journeyman.tasks.task import AnyTask, CatchUp, Overlap, Recurring, Task
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -127,7 +127,7 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
     if task is None:
         name = envelope.task[:_SHOWN_NAME]
         said = f"unknown task {name!r}: is its module imported by this worker's app?"
-        if delivery.job_id == str(stable_id(envelope.task)):  # as recurring.py makes them
+        if delivery.job_id == str(stable_id(envelope.task)):  # as Recurring makes them
             said += f" If it was removed: journeyman timetable rm {name}"
         last = envelope.task.rpartition(".")[2]
         for known in [each for each in app.tasks if each.rpartition(".")[2] == last][:1]:

@@ -8,26 +8,49 @@
     send_mail.call("a@b.c", "hi").then(note).send()           a chain of two jobs
 
 Arguments are checked against the signature before anything is sent, by mypy and at run time.
+
+A task can recur (``Recurring``): a timetable of the server adds a job of it at each of its times.
+
+    @app.cron("0 2 * * *", tz="Europe/Berlin", catch_up="once", overlap="skip")
+
+A worker sets the timetables of its app when it starts; the server keeps them, plans them and adds
+the jobs, so one firing is one job however many workers there are, and it fires without any. The
+expression is checked where it is written. For the schedule a firing is over when its job is added,
+so its ``overlap`` holds for adding alone, and the work queue sees to the rest: ``skip`` gives all
+firings one id, which is free again when the job is finished; ``queue`` gives them one key, of which
+one job runs at a time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+)
 from uuid import UUID, uuid4
 
+from journeyman.client import WorkQueueRunner
 from journeyman.errors import UsageError
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Envelope
 from journeyman.tasks.jobs import Job
 from journeyman.tasks.options import JobOptions, Options, check_job_options, filled, key_name
-from journeyman.tasks.tracing import current_trace
+from journeyman.timetables import Timetable
 
 if TYPE_CHECKING:
     from journeyman.tasks.app import App
@@ -90,7 +113,7 @@ class Call(Generic[T]):
         then = tuple([call.as_json() for call in self.followers])
         gather = tuple(map(str, self.gather))
         envelope = Envelope(
-            task.name, self.args, self.kwargs, current_trace(), then, gather, self.even_failed
+            task.name, self.args, self.kwargs, _current_trace(), then, gather, self.even_failed
         )
         if is_unique:
             envelope.send_id = token_hex(8)
@@ -230,6 +253,21 @@ class Sender(Generic[P, T]):
         return Sender(self._task, self._options.with_(options), self._when)
 
 
+def _current_trace() -> Mapping[str, str]:
+    """The trace of the sender in W3C form, ``{"traceparent": "00-..."}``, for the envelope.
+
+    Empty without OpenTelemetry or outside of any span. OpenTelemetry is never imported for this:
+    a process that has a span has imported it.
+    """
+    if "opentelemetry.trace" not in sys.modules:
+        return {}
+    from opentelemetry import propagate
+
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return carrier
+
+
 def stable_id(*parts: str | bytes) -> UUID:
     """The same id for the same parts, shaped like a random UUID, which the work queue asks for."""
     digest = hashlib.sha256()
@@ -242,3 +280,55 @@ def stable_id(*parts: str | bytes) -> UUID:
 def next_id(job_id: UUID) -> UUID:
     """Of the job that follows this one in a chain: always the same, so it is added once."""
     return stable_id(job_id.bytes, b"then")
+
+
+CatchUp: TypeAlias = Literal["none", "once", "all"]
+Overlap: TypeAlias = Literal["allow", "skip", "queue"]
+
+
+@dataclass(frozen=True)
+class Recurring:
+    """A task and the fields of its timetable, as docs/timetables.md names them."""
+
+    task: AnyTask
+    fields: Mapping[str, str]
+    overlap: Overlap = "skip"
+
+    @property
+    def timetable(self) -> Timetable:
+        """Raises TimetableError that names the field that is wrong."""
+        return Timetable.read(self.fields)
+
+    def options(self) -> Options:
+        """Of the task, with the limit that ``queue`` needs."""
+        options = self.task.defaults
+        if self.overlap != "queue":
+            return options
+        return replace(options, key=options.key or self.task.name, concurrency=1)
+
+    def runner(self) -> WorkQueueRunner:
+        """What the server does at each firing: add this job."""
+        options = self.task.defaults
+        flags: dict[str, object] = {
+            "payload": Envelope(self.task.name).encode(self.task.app.codec).decode(),
+            "ttr": options.lease_ms,
+            "ttl": options.ttl_ms,
+            "priority": options.priority,
+            "max-attempts": options.max_attempts,
+            "max-fails": options.max_fails,
+        }
+        if self.overlap == "skip":  # one id for all: it is added if the last one is finished
+            flags |= {"id": stable_id(self.task.name), "replace": "finished"}
+        elif self.overlap == "queue":
+            flags["key"] = key_name(self.task.name)
+        words = tuple(f"-{name}={value}" for name, value in flags.items())
+        return WorkQueueRunner(options.queue, words)
+
+    def order(self, at: datetime) -> Order:
+        """The job of one firing, for an app in memory."""
+        task, options = self.task, self.task.defaults
+        payload = Envelope(task.name).encode(task.app.codec)
+        if self.overlap == "skip":
+            return Order(stable_id(task.name), payload, replace(options, unique="args"))
+        key = key_name(task.name) if self.overlap == "queue" else ""
+        return Order(stable_id(task.name, at.isoformat()), payload, options, limit_key=key)

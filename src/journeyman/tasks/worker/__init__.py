@@ -1,10 +1,9 @@
 """The worker of an app: ``journeyman worker MODULE:APP``, or ``Worker`` in a program of your own.
 
 worker.py      leases, runs, reports
-link.py        a pipelined connection
-reports.py     what has to reach the server
+link.py        its connections, and the reports on them
 threads.py     where sync functions run
-program.py     finding the app, signals, several processes, reloading
+program.py     finding the app, signals, several processes, reloading, metrics
 """
 
 from journeyman.tasks.worker.worker import QueueShare, Worker

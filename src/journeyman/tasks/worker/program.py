@@ -1,10 +1,14 @@
-"""The program around a Worker: finding the app, signals, several processes, reloading.
+"""The program around a Worker: finding the app, signals, several processes, reloading, metrics.
 
 load_app("shop.tasks:app")        the module is imported from the current directory
 run_worker(worker)                until SIGTERM or SIGINT; a second one ends it at once
 supervise(command, 4)             four processes of it; one that dies is started again
 supervise(command, 1, reload=...) started again when a source file changes
 supervise(command, 4, burst=True) each runs once
+serve_metrics("9100")             for Prometheus:
+
+journeyman_worker_jobs_total{task, queue, outcome}     outcome: done, retry, failed
+journeyman_worker_job_seconds{task}                    how long attempts took
 """
 
 from __future__ import annotations
@@ -18,11 +22,12 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from journeyman.errors import UsageError
 from journeyman.tasks.app import App
+from journeyman.tasks.running import Again, Outcome, Prepared, TaskDone
 from journeyman.tasks.worker.worker import Worker
 
 logger = logging.getLogger("journeyman.worker")
@@ -160,3 +165,40 @@ def _sources(root: Path) -> Iterator[tuple[str, int]]:
                     yield path, os.stat(path).st_mtime_ns
                 except FileNotFoundError:
                     continue
+
+
+MAX_PORT = 65535
+UNKNOWN = "?"  # names that no task has: anyone can send one, and each label is kept for ever
+
+
+def serve_metrics(where: str) -> Callable[[Prepared, Outcome, float], None]:
+    """Listen on ``[HOST:]PORT``; what to call for every outcome."""
+    try:
+        from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+    except ModuleNotFoundError:
+        raise UsageError("--metrics needs: pip install prometheus-client") from None
+    host, _, port = where.rpartition(":")
+    if not (port.isascii() and port.isdecimal() and int(port) <= MAX_PORT):
+        raise UsageError(f"not a port: {where!r}; write for example 9100 or 0.0.0.0:9100")
+    registry = CollectorRegistry()
+    jobs = Counter(
+        "journeyman_worker_jobs", "Attempts by outcome", ["task", "queue", "outcome"],
+        registry=registry,
+    )  # fmt: skip
+    took = Histogram(
+        "journeyman_worker_job_seconds", "Time of an attempt", ["task"], registry=registry
+    )
+    try:
+        start_http_server(int(port), host or "127.0.0.1", registry=registry)
+    except OSError as error:
+        raise UsageError(f"cannot serve metrics on {where}: {error.strerror or error}") from None
+
+    def count(prepared: Prepared, outcome: Outcome, took_s: float) -> None:
+        kind = "retry" if isinstance(outcome, Again) else "failed"
+        if isinstance(outcome, TaskDone):
+            kind = "done"
+        name = UNKNOWN if prepared.task is None else prepared.name
+        jobs.labels(name, prepared.delivery.queue, kind).inc()
+        took.labels(name).observe(took_s)
+
+    return count

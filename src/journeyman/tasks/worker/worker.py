@@ -55,8 +55,7 @@ from journeyman.tasks.running import (
     tell_failure,
 )
 from journeyman.tasks.server import ServerBroker
-from journeyman.tasks.worker.link import LinkRefused, NothingReady, WorkerLink
-from journeyman.tasks.worker.reports import AGAIN_S, Reports
+from journeyman.tasks.worker.link import AGAIN_S, LinkRefused, NothingReady, Reports, WorkerLink
 from journeyman.tasks.worker.threads import ThreadPool, Work
 
 logger = logging.getLogger("journeyman.worker")

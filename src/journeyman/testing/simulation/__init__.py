@@ -4,20 +4,25 @@
 
     Story      one seed: settings, processes, troubles, ends of the server, checks     scenario.py
       Machine  the real services, engines, logs and ledger of a server                 machine.py
-        on     SimulatedDisk, SimulatedThreads, Loop, ManualClock          threads.py, world.py
-      Process  clients, workers, readers, an operator; their Wires     clients.py, network.py,
-                                                       work_clients.py, task_clients.py
-      History  what was asked and answered --> linearizable? durable? in order?
-                               history.py, linearizability.py, models.py, checks.py, task_checks.py
+        on     SimulatedDisk, SimulatedThreads, Loop, ManualClock                      world.py
+      Process  clients, workers, readers, an operator; their Wires          clients.py,
+                                                                 work_clients.py, network.py
+      History  what was asked and answered --> linearizable?                           history.py
+                                               durable? in order?                      checks.py
 
 What is simulated is what the server is given: time, disk, threads, connections and programs. All
-the rest is the code that runs in production, on logs or on a store (store.py), HTTP included. What
+the rest is the code that runs in production, on logs or on a store, HTTP included. What
 it does not show: two threads that take turns inside of one piece of work, TLS, the engines of
 stores, and real kernels. tests/crash has kills of real processes.
 """
 
-from journeyman.testing.simulation.history import UNKNOWN, History, Operation
-from journeyman.testing.simulation.linearizability import NotLinearizable, check
+from journeyman.testing.simulation.history import (
+    UNKNOWN,
+    History,
+    NotLinearizable,
+    Operation,
+    check,
+)
 from journeyman.testing.simulation.scenario import (
     SimulationFailed,
     SimulationPlan,

@@ -21,6 +21,7 @@ from journeyman.testing.simulation.checks import (
     check_occurrences,
     check_order,
     check_registers,
+    check_tasks,
     tell,
 )
 from journeyman.testing.simulation.clients import (
@@ -37,16 +38,15 @@ from journeyman.testing.simulation.clients import (
     Starter,
     Ways,
 )
-from journeyman.testing.simulation.history import NEVER, UNKNOWN, Operation
-from journeyman.testing.simulation.models import OK
-from journeyman.testing.simulation.task_checks import check_tasks
-from journeyman.testing.simulation.task_clients import (
+from journeyman.testing.simulation.history import NEVER, OK, UNKNOWN, Operation
+from journeyman.testing.simulation.work_clients import (
     TASK_QUEUES,
     Foreman,
+    Producer,
+    QueueWorker,
     TaskProducer,
     TaskWorker,
 )
-from journeyman.testing.simulation.work_clients import Producer, QueueWorker
 
 COUNTS: Mapping[type[Process], int] = {
     Planner: 3,

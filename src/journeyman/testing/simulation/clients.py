@@ -4,7 +4,7 @@
     Starter      sets jobs that are due soon, under rules that run a program or feed the queues
     Producer     adds jobs to the work queue, deletes some, asks for results       work_clients.py
     QueueWorker  leases jobs; completes, fails or forgets them                     work_clients.py
-    Task...      the same with all extensions: limits, delays, parents...          task_clients.py
+    Task...      the same with all extensions: limits, delays, parents...          work_clients.py
     Publisher    puts items on fan-out queues
     FanOutReader opens items and confirms them, sometimes only after it has lost its connection
     Operator     looks at everything
@@ -25,8 +25,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from journeyman.testing.simulation.history import History, Operation
-from journeyman.testing.simulation.models import NOT_FOUND, OK, REFUSED
+from journeyman.testing.simulation.history import NOT_FOUND, OK, REFUSED, History, Operation
 from journeyman.testing.simulation.network import ConnectionCut
 from journeyman.units import NS_PER_MS, NS_PER_S
 

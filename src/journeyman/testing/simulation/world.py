@@ -10,6 +10,13 @@ process that dies takes its steps along: whatever was still to happen in it neve
 All chance comes from ``World.random``, or from ``World.fork`` for parts whose number of draws must
 not disturb others. ``note`` feeds a hash of all that can be seen from outside; two runs of a seed
 are the same if their hashes are.
+
+Threads of a simulated server are steps as well (``SimulatedThreads``):
+
+    submit --after a delay by chance--> the work is done, here and now --> its future has a result
+
+One piece of work is one step, so threads take turns between pieces of work, never inside of them;
+power may be cut at every operation of the disk inside. A pool of N threads has N such lines.
 """
 
 from __future__ import annotations
@@ -21,13 +28,14 @@ import random
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextvars import Context
 from hashlib import blake2b
 from inspect import iscoroutine
 from typing import Any, TypeVar
 
 from journeyman.testing.simulated_disk import ManualClock
+from journeyman.threads import PoolWorker, Worker
 from journeyman.units import NS_PER_S
 
 T = TypeVar("T")
@@ -245,3 +253,81 @@ def _close(work: Any) -> None:
 
 def _raise(context: dict[str, Any]) -> None:
     raise context.get("exception") or AssertionError(context.get("message"))
+
+
+class SimulatedThreads:
+    """Threads of the process whose loop this is. ``delay_s`` says how long the next step takes."""
+
+    def __init__(
+        self, loop: Loop, chance: random.Random, delay_s: Callable[[random.Random], float]
+    ) -> None:
+        self._loop = loop
+        self._chance = chance
+        self._delay_s = delay_s
+
+    def worker(self, name: str) -> Worker:
+        return PoolWorker(self.pool(1, name))
+
+    def pool(self, workers: int, name: str) -> Executor:  # noqa: ARG002 - as of the machine
+        return _Pool(self._later, workers)
+
+    def start(self, target: Callable[[], None], name: str, *, daemon: bool) -> _Started:  # noqa: ARG002
+        return _Started(self._later, target)
+
+    def _later(self, step: Callable[[], None]) -> None:
+        self._loop.call_later(self._delay_s(self._chance), step)
+
+
+class _Pool(Executor):
+    def __init__(self, later: Callable[[Callable[[], None]], None], workers: int) -> None:
+        self._later = later
+        self._idle = workers
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._waiting.append((future, lambda: fn(*args, **kwargs)))
+        if self._idle:
+            self._idle -= 1
+            self._later(self._step)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+        """Do what waits: a real pool does so too."""
+        while self._waiting:
+            self._do_one()
+
+    def _step(self) -> None:
+        if self._waiting:
+            self._do_one()
+        if self._waiting:
+            self._later(self._step)
+        else:
+            self._idle += 1
+
+    def _do_one(self) -> None:
+        future, work = self._waiting.popleft()
+        if not future.set_running_or_notify_cancel():
+            return  # the one who waited for it has left
+        try:
+            result = work()
+        except Exception as error:  # noqa: BLE001 - as a real pool does
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+
+class _Started:
+    def __init__(
+        self, later: Callable[[Callable[[], None]], None], target: Callable[[], None]
+    ) -> None:
+        self._target: Callable[[], None] | None = target
+        later(self.join)
+
+    def is_alive(self) -> bool:
+        return self._target is not None
+
+    def join(self) -> None:
+        target, self._target = self._target, None
+        if target is not None:
+            target()
