@@ -12,7 +12,7 @@ from journeyman.protocols.workq.commands import (
     Complete,
     Event,
     Fail,
-    Hangup,
+    HangUp,
     RefusedLine,
     Run,
     ScheduleJob,
@@ -47,7 +47,7 @@ def check(data: bytes) -> None:
     third = len(data) // 3
     assert fed([data[:third], data[third : 2 * third], data[2 * third :]]) == (events, closed, kept)
     assert kept <= len(data)
-    endings = [event for event in events if isinstance(event, Hangup | Foreign)]
+    endings = [event for event in events if isinstance(event, HangUp | Foreign)]
     assert endings == (events[-1:] if closed else [])
     for event in events:
         check_event(event)

@@ -25,7 +25,7 @@ from journeyman.protocols.workq.commands import (
     Complete,
     Event,
     Fail,
-    Hangup,
+    HangUp,
     InspectServer,
     Lease,
     RefusedLine,
@@ -96,7 +96,7 @@ def test_events_are_the_same_however_the_bytes_are_cut(data: st.DataObject, stre
 def test_no_more_is_kept_than_was_fed_and_nothing_after_a_hangup(stream: bytes):
     events, parser = of_pieces([stream])
     assert parser.kept_bytes <= len(stream)
-    endings = [event for event in events if isinstance(event, Hangup | Foreign)]
+    endings = [event for event in events if isinstance(event, HangUp | Foreign)]
     assert endings == (events[-1:] if parser.closed else [])
     if parser.closed:
         assert parser.kept_bytes == 0

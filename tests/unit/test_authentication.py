@@ -6,7 +6,7 @@ import pytest
 
 from journeyman.protocols import HTTP, Auth, AuthRequired, kestrel, workq
 from journeyman.protocols.kestrel.commands import Version
-from journeyman.protocols.workq.commands import Complaint, Hangup, InspectServer, RefusedLine
+from journeyman.protocols.workq.commands import Complaint, HangUp, InspectServer, RefusedLine
 
 SIZES = [1, 3, 10_000]
 
@@ -38,8 +38,8 @@ def test_a_secret_may_be_the_first_line_of_the_work_queue(size, required):
         (b"\r\n", AuthRequired()),
         (b"AUTH x\r\n", AuthRequired()),
         (b"auth\r\n", AuthRequired()),
-        (b"auth x\n", Hangup()),
-        (b"auth " + b"x" * 5000, Hangup()),
+        (b"auth x\n", HangUp()),
+        (b"auth " + b"x" * 5000, HangUp()),
         (b"POST / HTTP/1.1\r\n", HTTP),
         (b"GET /" + b"x" * 5000, HTTP),
     ],

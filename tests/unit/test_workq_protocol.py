@@ -18,7 +18,7 @@ from journeyman.protocols.workq.commands import (
     Delete,
     Event,
     Fail,
-    Hangup,
+    HangUp,
     InspectDeadJobs,
     InspectJob,
     InspectJobs,
@@ -273,8 +273,8 @@ def test_payload_of_another_size_is_answered_at_once(command: str, expected: Com
     # One byte short: the next line begins behind its end. One or more over: nothing is certain.
     assert events(line + b"ping\r\n") == [RefusedLine(expected)]
     assert events(line + b"ping\r\ninspect server\r\n") == [RefusedLine(expected), InspectServer()]
-    assert events(line + b"ping-x") == [RefusedLine(expected), Hangup()]
-    assert events(line + b"ping-\n") == [RefusedLine(expected), Hangup()]
+    assert events(line + b"ping-x") == [RefusedLine(expected), HangUp()]
+    assert events(line + b"ping-\n") == [RefusedLine(expected), HangUp()]
     assert events(line + b"ping-\r") == []
 
 
@@ -359,7 +359,7 @@ def test_flags_that_are_wrong_beside_an_oversized_payload_are_complained_about_o
 @pytest.mark.parametrize("sent", [b"inspect server\n", b"\n", b"x\r \n"])
 def test_line_feed_without_a_carriage_return_hangs_up(sent: bytes):
     parser = WorkqParser()
-    assert parser.feed(sent + b"inspect server\r\n") == [Hangup()]
+    assert parser.feed(sent + b"inspect server\r\n") == [HangUp()]
     assert parser.closed
     assert parser.feed(b"inspect server\r\n") == []
     assert parser.kept_bytes == 0
@@ -382,27 +382,27 @@ class Mismatch:
 def test_payload_of_another_size_than_said_is_refused_and_hangs_up(case: Mismatch):
     parser = WorkqParser()
     found = parser.feed(case.line.encode() + b"\r\nabcdelete " + TEXT.encode() + b"\r\n")
-    assert found == [RefusedLine(case.complaint), Hangup()]
+    assert found == [RefusedLine(case.complaint), HangUp()]
     assert parser.closed
 
 
 def test_oversized_payload_without_its_end_hangs_up():
     size = MAX_PAYLOAD_BYTES + 1
     found = events(b"add %b q 1 1 %d\r\n" % (TEXT.encode(), size) + b"x" * (size + 2))
-    assert found == [RefusedLine(Complaint.PAYLOAD_SIZE), Hangup()]
+    assert found == [RefusedLine(Complaint.PAYLOAD_SIZE), HangUp()]
 
 
 def test_longest_line_is_read_and_a_longer_one_hangs_up():
     longest = b"x" * (LINE_LIMIT_BYTES - 2) + b"\r\n"
     assert events(longest) == [RefusedLine(Complaint.UNKNOWN_COMMAND)]
-    assert events(b"x" + longest) == [Hangup()]
+    assert events(b"x" + longest) == [HangUp()]
     parser = WorkqParser()
     assert parser.feed(b"x" * (LINE_LIMIT_BYTES - 1)) == []
-    assert parser.feed(b"x") == [Hangup()]
+    assert parser.feed(b"x") == [HangUp()]
 
 
 def test_what_came_before_a_hangup_is_still_given():
-    assert events(b"inspect server\r\n\n") == [InspectServer(), Hangup()]
+    assert events(b"inspect server\r\n\n") == [InspectServer(), HangUp()]
 
 
 def test_carriage_return_and_line_feed_may_come_apart_anywhere():

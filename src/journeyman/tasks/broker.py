@@ -1,7 +1,7 @@
 """Where an app puts its jobs: the interface, with two implementations.
 
     ServerBroker (server.py)                      a Journeyman server, over its work queue port
-    EngineBroker (journeyman.testing.InMemory)    the engine of the work queue in this process
+    InMemory (journeyman.testing)                 the engine of the work queue in this process
 
     task --Order--> broker.add --> True, or False: an unfinished job has this id already
     job  --id-----> broker.ending --> Ending, or None if it does not end within the wait

@@ -19,15 +19,12 @@ r"""The kestrel protocol (memcache text), server side: a machine that is fed byt
 - No bytes raise. Items are binary: what they hold is never looked at.
 - Between feeds at most one unfinished line or item is kept. Oversized items are not kept.
 
+Refused is a ``RefusedRequest``. Words that a command does not know are ignored, as the original
+does; so there is no ``noreply``: every command is answered. Where the original drops the connection
+without a word (an invalid number, a name that cannot be a file), the client gets an error and may
+go on.
+
 The contract, with every reply: docs/protocols/kestrel.md.
-
-Readers of the kestrel protocol: the words of a line -> a command, or Refused.
-
-``words[0]`` is the command. Words that a command does not know are ignored, as the original does;
-so there is no ``noreply``: every command is answered.
-
-Where the original drops the connection without a word (a number that is none, a name that cannot
-be a file), the client gets an error and may go on.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What a line of the workq protocol can ask for, as values.
 
     add ID NAME TTR TTL SIZE [flags]  + payload              Add
-    schedule ID NAME TTR TTL TIME SIZE [flags]  + payload    Schedule
+    schedule ID NAME TTR TTL TIME SIZE [flags]  + payload    ScheduleJob
     run ID NAME TTR WAIT SIZE [-priority=N]  + payload       Run
-    result ID WAIT                                           Result
+    result ID WAIT                                           AwaitResult
     lease NAME... WAIT                                       Lease
     complete ID SIZE  + result                               Complete
     fail ID SIZE  + result                                   Fail
@@ -28,7 +28,7 @@
     limit NAME [-rate=] [-concurrency=] [-key-rate=] [-key-concurrency=]  SetLimits
 
 Three more things can come out of a connection: ``RefusedLine`` (it only has to be answered),
-``Hangup`` (close without an answer; what was asked before it is still answered) and ``Foreign``
+``HangUp`` (close without an answer; what was asked before it is still answered) and ``Foreign``
 (the same, because the client speaks HTTP). With tokens, anything but ``Auth`` in the
 first line is ``AuthRequired``.
 
@@ -364,8 +364,8 @@ class RefusedLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Hangup:
+class HangUp:
     """The bytes no longer make sense as lines: close, and read nothing more."""
 
 
-Event: TypeAlias = Command | RefusedLine | Hangup | Foreign | Auth | AuthRequired
+Event: TypeAlias = Command | RefusedLine | HangUp | Foreign | Auth | AuthRequired

@@ -13,9 +13,11 @@ r"""The workq protocol, server side: a connection as a machine that is fed bytes
         |        | --------------------> | discard | ----------------------------------> line
         +--------+                       +---------+
              | LF without CR, a line over      | no CR LF after the bytes
-             | the limit: -> Hangup;           | -> Refused (payload), Hangup; but if CR LF
+             | the limit: -> HangUp;           | -> Refused (payload), HangUp; but if CR LF
              | a line of HTTP: -> Foreign      |    ends one byte early: -> Refused, line
              +----------------> closed <-------+
+
+Refused is a ``RefusedLine``.
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
 - No bytes raise. Whatever is wrong with a command, its payload is passed over if its SIZE can be
@@ -121,7 +123,7 @@ LINE_END = b"\r\n"
 AUTH_LINE_LIMIT_BYTES = 4096  # before the client is known
 
 _AUTH = b"auth "
-_HANGUP = commands.Hangup()
+_HANGUP = commands.HangUp()
 _UNKNOWN = commands.RefusedLine(commands.Complaint.UNKNOWN_COMMAND)
 _BAD_ARGS = commands.RefusedLine(commands.Complaint.ARGS)
 _BAD_FLAGS = commands.RefusedLine(commands.Complaint.FLAGS)
@@ -203,7 +205,7 @@ class WorkqParser:
         self._buffer = bytearray()
         self._pending: _Pending | None = None
         self._discard = 0
-        self.closed = False  # nothing more will come: after Hangup
+        self.closed = False  # nothing more will come: after HangUp
 
     @property
     def kept_bytes(self) -> int:

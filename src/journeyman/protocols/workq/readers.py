@@ -1,11 +1,11 @@
-"""Readers of the workq protocol: the words, flags and payload of a command -> itself, or Refused.
+"""Readers of the workq protocol: words, flags and payload of a command -> itself, or RefusedLine.
 
 ``words[0]`` is the command and their number has been checked; ``flags`` have keys and values. A
 command that is only a line takes no flags. The checks stand in the order in which the original
 complains: first what each field is, then whether it is in range. Unknown flags are passed over,
 but only so many may be there.
 
-The fields of a workq line: bytes -> values. What is not such a value is None.
+The fields of a line, bytes -> values; what is not such a value is None:
 
     id        at least 32 characters: urn:uuid: or { or nothing, then hex groups of 8-4-4-4-12, each
               after a dash or not, in any case; what follows is not looked at

@@ -3,7 +3,7 @@
     +OK                                          DONE
     -TIMEOUT                                     TIMED_OUT
     -NOT-FOUND                                   NOT_FOUND
-    -CLIENT-ERROR text                           Refused (also what an engine refuses)
+    -CLIENT-ERROR text                           RefusedLine (also what an engine refuses)
     -SERVER-ERROR text                           READ_ONLY
     +OK 1 / ID NAME TTR SIZE / payload           Leased
     +OK 1 / ID 1|0 SIZE / result                 Finished

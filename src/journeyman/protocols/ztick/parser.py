@@ -13,10 +13,10 @@
              HTTP, TLS               ^ +--------+   feeds give nothing more
              -> Foreign  ------------+
 
-It is not a session: whether a secret is right, what a client may access, timeouts and the effect of
-a command are decided elsewhere. After ``Auth`` the machine continues as if the secret were right,
-so that commands sent with it are not lost; a session that refuses the secret closes the connection
-and drops the later events.
+Refused is a ``RefusedCommand``. This is not a session: whether a secret is right, what a client may
+access, timeouts and the effect of a command are decided elsewhere. After ``Auth`` the machine
+continues as if the secret were right, so that commands sent with it are not lost; a session that
+refuses the secret closes the connection and drops the later events.
 
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
 - AUTH without authentication is ``AuthNotNeeded``; after a successful AUTH it gives no event.

@@ -24,7 +24,7 @@ from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq.commands import (
     AwaitResult,
     Event,
-    Hangup,
+    HangUp,
     InspectDeadJobs,
     InspectJob,
     InspectJobs,
@@ -82,7 +82,7 @@ class WorkqSession(Connection):
     welcome = _OK
     secret_is_wrong = b"-CLIENT-ERROR Authentication failed\r\n"
     secret_is_missing = b"-CLIENT-ERROR Authentication required\r\n"
-    last_event = Hangup
+    last_event = HangUp
     why_last = "not the workq protocol"
 
     def __init__(self, around: WorkqContext) -> None:
