@@ -259,6 +259,9 @@ def test_health_check_of_a_server_with_tokens_needs_none(tmp_path):
         for token, code in (("", 0), ("right@", 0), ("wrong@", 1)):
             found = run("ping", *services, "--server", f"journeyman://{token}{place}")
             assert found.exit_code == code, found.output
+        refused = run("status", "--server", f"journeyman://wrong@{place}&fan_out=1")
+        assert_one_line_error(refused, 1)
+        assert "--server" not in refused.stderr  # it is the right server, and the wrong token
         assert server.stop() == 0
         # Gone is not refused.
         assert run("ping", *services, "--server", f"journeyman://{place}").exit_code == 1

@@ -38,7 +38,7 @@ GC_THRESHOLD = 500_000  # new objects between two looks for cycles
 
 # command name -> where it is below this package, and its line in --help, which imports none
 COMMANDS = {
-    "add": ("server.queues:add", "Add a job to QUEUE and print its id."),
+    "add": ("server.jobs:add", "Add a job to QUEUE and print its id."),
     "backup": ("backup:backup", "Back up a data directory, while the server runs."),
     "clean": ("compact:clean", "Drop records of expired and deleted jobs from a workq log."),
     "compact": ("compact:compact", "Shrink the log at PATH."),
@@ -52,13 +52,13 @@ COMMANDS = {
         "import_kestrel:import_kestrel",
         "Import the journals of kestrel 1.x or 2.x.",
     ),
-    "jobs": ("server.queues:jobs", "List, show, requeue and remove jobs of the work queue."),
+    "jobs": ("server.jobs:jobs", "List, show, requeue and remove jobs of the work queue."),
     "ping": ("server.status:ping", "Check that the server answers."),
     "pipeline": ("pipeline:pipeline", "Replay, shrink, convert, audit and query logs on Spark."),
     "queues": ("server.queues:queues", "List, pause, resume and limit queues of the work queue."),
     "repair": ("repair:repair", "Repair the log at PATH."),
     "restore": ("backup:restore_command", "Restore a backup into a new data directory."),
-    "result": ("server.queues:result", "Print the result of a job."),
+    "result": ("server.jobs:result", "Print the result of a job."),
     "rules": ("server.schedule:rules", "List, add and remove rules of the schedule."),
     "serve": ("serve:serve", "Run the schedule, the work queue and the fan-out queues."),
     "status": ("server.status:status", "Show the state of each service."),

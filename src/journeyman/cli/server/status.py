@@ -28,6 +28,7 @@ from journeyman.cli.server.connection import (
 )
 from journeyman.client import (
     AccessDenied,
+    CannotConnect,
     ClientError,
     KestrelClient,
     QueueInfo,
@@ -72,12 +73,18 @@ def status(server: str | None, as_json: bool) -> int:
     if as_json:
         show([found], True)
     elif not is_there:
-        said = str(errors[0])
-        joint = " Name" if said.endswith("?") else "; name"
-        raise JourneymanError(f"{said}{joint} another server with --server URL or ${URL_VARIABLE}")
+        raise _with_advice(errors[0])
     else:
         show([_summary(name, found) for name in _SUMMARIES], False)
     return 0 if is_there else 1
+
+
+def _with_advice(error: ClientError) -> JourneymanError:
+    if not isinstance(error, CannotConnect):  # it is there, and says what is wrong
+        return error
+    said = str(error)
+    joint = " Name" if said.endswith("?") else "; name"
+    return JourneymanError(f"{said}{joint} another server with --server URL or ${URL_VARIABLE}")
 
 
 @click.command()
