@@ -42,7 +42,7 @@ class Worker(Protocol):
 
 
 class Threads(Protocol):
-    """What starts threads."""
+    """Starts threads."""
 
     def worker(self, name: str) -> Worker: ...
 

@@ -418,7 +418,7 @@ class _Layers:
 
 
 def _check_together(settings: Settings, origins: Mapping[str, str]) -> None:
-    """What involves more than one value."""
+    """Check settings that depend on each other."""
     controller, telemetry, shell = settings.controller, settings.telemetry, settings.shell
     for given, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
         value = getattr(controller, given)

@@ -45,7 +45,7 @@ _LONG_MS = 3650 * 24 * 60 * 60 * 1000  # ten years
 
 
 class WrongKey(ValueError):
-    """What is wrong with a value is inside it: ``path`` leads there."""
+    """A nested value is invalid; ``path`` leads to it."""
 
     def __init__(self, path: tuple[str, ...], value: object, problem: str) -> None:
         super().__init__(problem)
@@ -90,7 +90,7 @@ _READER = "reader"
 
 @dataclass(frozen=True, slots=True)
 class KestrelQueueSettings:
-    """What the table of a queue says, and the tables of readers in it. Only what was given."""
+    """The table of a queue and those of its readers, with only the given keys."""
 
     queue: str = ""
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -228,7 +228,7 @@ class WorkqPersistence(StrEnum):
 
 
 class StorageEngine(StrEnum):
-    """What keeps the keys of the store."""
+    """The database that holds the keys of the store."""
 
     ROCKSDB = "rocksdb"
     SQLITE = "sqlite"
@@ -237,7 +237,7 @@ class StorageEngine(StrEnum):
 
 
 class StorageMode(StrEnum):
-    """What an engine is to spare: room on the disk, or time."""
+    """Whether an engine optimises for disk space or for speed."""
 
     LOW_SPACE = "low_space"
     HIGH_THROUGHPUT = "high_throughput"

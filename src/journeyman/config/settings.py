@@ -79,14 +79,14 @@ class Persistence(StrEnum):
 
 
 class Interrupted(StrEnum):
-    """What becomes of a job whose run was cut off because the server stopped."""
+    """What to do with a job whose run was interrupted by a stop of the server."""
 
     RUN = "run"
     FAIL = "fail"
 
 
 class Overdue(StrEnum):
-    """What becomes of a planned job whose time came while no server ran."""
+    """What to do with a planned job that came due while no server ran."""
 
     RUN = "run"
     SKIP = "skip"

@@ -50,7 +50,7 @@ _DIGEST_KEY = secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)  # of this proce
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What a client may do once its secret was right."""
+    """The permissions of a client that gave the right secret."""
 
     name: str
     namespace: str

@@ -76,7 +76,7 @@ class Codec(Protocol[R]):
 
     @property
     def header(self) -> bytes:
-        """What a file begins with; empty when the format has no header."""
+        """The first bytes of a file; empty if the format has no header."""
         ...
 
     @property

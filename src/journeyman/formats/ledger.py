@@ -211,7 +211,7 @@ class QueueLimitsRemoved:
 @_kind("job-options-set", family="job-options", key="job")
 @value
 class JobOptionsSet:
-    """What a job of the work queue has beyond its add: delay, concurrency key, parents."""
+    """Options of a work queue job beyond its add: delay, concurrency key, parents."""
 
     logged: Instant
     job: str  # the id, as the protocol writes it

@@ -297,7 +297,7 @@ def _begins_proven(data: Buffer, offset: int) -> bool:
 
 
 class FramedCodec:
-    """What all codecs of framed records share (framing.Codec): all but the payload."""
+    """Base of all codecs of framed records (framing.Codec): everything but the payload."""
 
     header: bytes
     has_checksum = True

@@ -346,7 +346,7 @@ def _not_of_queues(names: list[str], queues: list[str]) -> list[str]:
 
 
 def _old_journal_words(what: str, directory: str) -> str:
-    """What is said of journals that only ``import-kestrel`` reads."""
+    """The message about journals that only ``import-kestrel`` reads."""
     return (
         f"{what}: journal of kestrel 1.x or 2.x, not read here: "
         f"`journeyman import-kestrel {directory}` imports it"

@@ -74,7 +74,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What is known of the first ``size`` bytes of a file; ``own`` is for its dialect alone."""
+    """A summary of the first ``size`` bytes of a file; ``own`` is for its dialect."""
 
     size: int
     records: int

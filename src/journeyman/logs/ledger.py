@@ -206,7 +206,7 @@ class LedgerLog:
         self.size += len(data)
 
     def sync(self) -> None:
-        """What was appended without a sync. LogPoisoned: it is not durable, and never will be."""
+        """Sync what was appended without a sync. Raises LogPoisoned if that fails."""
         self.appender.sync()
 
     @property
@@ -341,7 +341,7 @@ MOST_WAITING = 4096  # marks that could not be written; then every second one is
 
 
 class FileHead(NamedTuple):
-    """What a file is known by: the CRC of its first bytes, and how many these are."""
+    """Identifies a file: the CRC of its first bytes, and how many these are."""
 
     size: int
     crc: int
@@ -471,7 +471,7 @@ class MarkWriter:
         return bool(self._records or (self._marks and self._head is not None))
 
     def note(self) -> None:
-        """What the log holds now was there now."""
+        """Mark the present size of the log with the present time."""
         self._appender.look(self._see)
 
     @property

@@ -112,7 +112,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What changes in a directory: staged file -> name, and names that go. All are relative."""
+    """Changes of a directory: staged file -> name, and names to remove. All are relative."""
 
     renames: Mapping[str, str]
     removes: tuple[str, ...] = ()

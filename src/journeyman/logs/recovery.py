@@ -138,7 +138,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What was found in one file, and what became of it."""
+    """What recovery found in one file, and what it did."""
 
     file: str
     size: int  # as found
@@ -171,7 +171,7 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What was found in all files of a log."""
+    """What recovery found in all files of a log."""
 
     files: tuple[FileReport, ...] = ()
 
@@ -266,7 +266,7 @@ def inspect_file(
     path: str,
     each: Callable[[Entry[R]], object] | None = None,
 ) -> FileReport:
-    """What recovery would find. Changes nothing."""
+    """Report what recovery would find, without changing anything."""
     data = disk.view(path)
     survey = _Survey(path, len(data), header_bytes=len(codec.header))
     for item in read_file(codec, data, file=path):
@@ -281,7 +281,7 @@ def inspect_file(
 
 @dataclass(slots=True)
 class _Survey:
-    """What is known of a file, gathered in file order."""
+    """Facts about a file, gathered in file order."""
 
     path: str
     size: int
@@ -358,7 +358,7 @@ def _cut(disk: Disk, path: str, size: int) -> None:
 
 
 def _good_stretches(codec: Codec[R], data: Buffer) -> Iterator[Buffer]:
-    """What the repaired file holds, in chunks. Read again rather than remembered."""
+    """The contents of the repaired file, in chunks; read again rather than kept in memory."""
     is_seal = _seal_test(codec, data)
     begin = 0
     shift = 0

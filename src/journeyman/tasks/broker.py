@@ -54,7 +54,7 @@ def state_word(state: int, after: int, due: datetime | None, now: datetime) -> s
 
 
 class Broker(Protocol):
-    """What an app needs. The a-methods are the same for asyncio."""
+    """The interface that an app needs. The a-methods are the same for asyncio."""
 
     def add(self, order: Order) -> bool: ...
 

@@ -166,7 +166,7 @@ def _values(jobs: Sequence[Job[T]], endings: Sequence[JobEnding | None]) -> list
 
 
 def value_of(codec: Codec, ending: JobEnding) -> Any:
-    """What a job that succeeded returned."""
+    """The value returned by a job that succeeded."""
     return codec.loads(ending.result) if ending.result else None
 
 

@@ -183,7 +183,7 @@ class Rate:
 
 
 class QueueLimits(NamedTuple):
-    """What the tasks of a queue ask of it together; limits belong to queues."""
+    """The limits that all tasks of a queue set on it; limits belong to queues."""
 
     rate: Rate | None = None
     concurrency: int = 0

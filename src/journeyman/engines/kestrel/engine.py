@@ -579,7 +579,7 @@ class KestrelEngine:
         return self._state.stats()
 
     def take_ledger(self) -> list[LedgerRecord]:
-        """What was decided since the last call and belongs in the ledger, for the same batch."""
+        """The ledger records decided since the last call, for the same batch."""
         return []  # items have nothing that their journals do not hold
 
     # -- batches ---------------------------------------------------------------------------------

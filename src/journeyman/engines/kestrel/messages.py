@@ -137,7 +137,7 @@ Effect: TypeAlias = KestrelAnswer | Fetch | SaveCheckpoint | StopServer
 
 @dataclass(slots=True)
 class Counts:
-    """What has happened since the start."""
+    """Counters since the start."""
 
     puts: int = 0  # of all queues, also of deleted ones
     hits: int = 0  # gets that were given an item

@@ -428,7 +428,7 @@ class WorkqEngine:
         return self._state.extensions.steps
 
     def take_ledger(self) -> list[LedgerRecord]:
-        """What was decided since the last call and belongs in the ledger, for the same batch."""
+        """The ledger records decided since the last call, for the same batch."""
         ledger = self._state.ledger
         if ledger:
             self._state.ledger = []

@@ -126,7 +126,7 @@ class ParentMark(NamedTuple):
 
 @dataclass(slots=True)
 class LoadedExtensions:
-    """What a ledger says, for the loaders."""
+    """The entries of a ledger, for the loaders."""
 
     in_store: bool = False  # it is in the store, with the jobs
     leases: list[LeaseCounted] = field(default_factory=list)

@@ -181,7 +181,7 @@ def _payload_at(spec: Spec) -> int:
 
 
 def key_of(spec: Spec) -> str:
-    """What jobs that share a limit have in common; "": nothing."""
+    """The key that a job shares with others for limits; "" if it has none."""
     if not spec[_FLAGS_AT] & HAS_KEY:
         return ""
     return spec[_key_at(spec) + 1 : _payload_at(spec)].decode()
@@ -192,7 +192,7 @@ def has_key(spec: Spec) -> bool:
 
 
 def key_and_payload_of(spec: Spec) -> bytes:
-    """What is searched for a text."""
+    """The bytes that a text search looks at."""
     return spec[_key_at(spec) :]
 
 

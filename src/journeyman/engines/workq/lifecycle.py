@@ -482,7 +482,7 @@ def _open_keys(state: WorkqState, limit: int) -> int:
 
 
 def _forget_options(state: WorkqState) -> None:
-    """What the ledger need not have any more, many at a time."""
+    """Remove options that the ledger no longer needs, many at a time."""
     extensions = state.extensions
     state.say_unsaid()
     for job_id, until_ns in list(islice(extensions.lingering.items(), FORGET_LIMIT)):

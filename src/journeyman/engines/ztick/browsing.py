@@ -83,7 +83,7 @@ class StillSorting:
 
 
 def narrowed(prefix: str, scope: str) -> str | None:
-    """What names begin with that begin with both; None: none can."""
+    """The common prefix of names that begin with both; None if no name can."""
     longer, shorter = sorted((prefix, scope), key=len, reverse=True)
     return longer if longer.startswith(shorter) else None
 

@@ -179,7 +179,7 @@ class RunQueue:
 
 
 class ZtickState:
-    """What all decisions share: the parts, the moment, and the outcome so far."""
+    """The state that all decisions share: the parts, the time, and the outcome so far."""
 
     __slots__ = (
         "_rules_before",
@@ -553,7 +553,7 @@ class ZtickEngine:
         return _count(self._state)
 
     def take_ledger(self) -> list[LedgerRecord]:
-        """What was decided since the last call and belongs in the ledger, for the same batch."""
+        """The ledger records decided since the last call, for the same batch."""
         ledger = self._state.ledger
         if ledger:
             self._state.ledger = []

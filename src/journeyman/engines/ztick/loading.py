@@ -116,7 +116,7 @@ class ZtickLoader:
 
 
 def notes(resumed: Resumed) -> tuple[str, ...]:
-    """What is worth telling about the interrupted jobs: nothing, or a line or two."""
+    """Messages about interrupted jobs: none, or a line or two."""
     told = (("run again", resumed.run_again), ("have failed", resumed.failed))
     return tuple(
         f"jobs that the last stop had cut off {fate} ({len(names)}): {_shown(names)}"

@@ -129,7 +129,7 @@ class RuleListing:
 
 @dataclass(frozen=True, slots=True)
 class ZtickStats:
-    """What the engine knows of STAT; the server knows the rest."""
+    """The part of STAT that the engine knows; the server adds the rest."""
 
     jobs_total: int
     jobs_planned: int

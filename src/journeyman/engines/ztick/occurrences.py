@@ -213,7 +213,7 @@ def remove_planned(state: ZtickState, identifier: str) -> None:
 
 
 def first_after_now(state: ZtickState, row: TimetableRow, read: Read) -> int | None:
-    """What a new, changed or resumed timetable begins with. Never one that is done."""
+    """The first occurrence of a new, changed or resumed timetable; never one that is done."""
     now_s = state.now_ns // NS_PER_S
     return _after(state, read, now_s if row.done is None else max(now_s, row.done.at_s))
 

@@ -190,7 +190,7 @@ def _page_timetables(state: ZtickState, command: PageTimetables, prefix: str) ->
 
 
 def _slices(shards: Iterator[dict[str, Row]], prefix: str) -> Iterator[list[TimetableView]]:
-    """What is planned is shown by its nominal time: jobs are not looked up for a long list."""
+    """Planned occurrences show their nominal time: a long list looks up no jobs."""
     for shard in shards:
         rows = [(name, row) for name, row in shard.items() if name.startswith(prefix)]
         if rows:

@@ -100,7 +100,7 @@ class TimetableRow(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What the fields of a timetable mean."""
+    """The decoded fields of a timetable."""
 
     timetable: Timetable
     occurrences: Occurrences
@@ -172,7 +172,7 @@ class TimetableBook:
         self.changes: list[_Change] = []  # since the batch began, which sets it
 
     def adopt(self, rows: ShardedDict[str, Row], orphans: dict[str, Occurrence | None]) -> None:
-        """What the ledger has. ``Resume`` checks it against the jobs."""
+        """Load the entries of the ledger. ``Resume`` checks them against the jobs."""
         self._rows = rows
         self._orphans = orphans
         self._names = SortedSet(sorted(name for name, _ in rows.items()))
@@ -304,7 +304,7 @@ class TimetableBook:
         self._set(self._retries, job_identifier, attempt or None)
 
     def take_orphans(self) -> dict[str, Occurrence | None]:
-        """What timetables that were removed had planned, by their names. They are given once."""
+        """The planned jobs of removed timetables, by name; returned once."""
         orphans, self._orphans = self._orphans, {}
         return orphans
 
@@ -411,7 +411,7 @@ class TimetableLoader:
         self._rows.shard_of(name)[name] = head + row[_HEAD.size :]
 
     def fill(self, book: TimetableBook) -> None:
-        """What was removed but still has a plan: its job may be in the log yet."""
+        """Fill the book; removed timetables with a plan may still have a job in the log."""
         gone = [name for name, row in self._rows.items() if len(row) == _HEAD.size]
         orphans: dict[str, Occurrence | None] = {}
         for name in gone:

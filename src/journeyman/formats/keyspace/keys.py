@@ -329,13 +329,13 @@ _LENGTH = Struct(">H")
 
 @lru_cache(4096)
 def listing_prefix(queue: str, status: str) -> bytes:
-    """What all keys of the jobs of a queue and status begin with; a place follows."""
+    """The common prefix of the keys of a queue and status; a place follows."""
     return LISTINGS + _listed_name(queue, status)
 
 
 @lru_cache(4096)
 def rank_prefix(queue: str, status: str, level: int) -> bytes:
-    """What all ranks of a level begin with; a place, or nothing, follows."""
+    """The common prefix of all ranks of a level; a place, or nothing, follows."""
     return RANKS + bytes([level]) + _listed_name(queue, status)
 
 

@@ -412,7 +412,7 @@ def match_written(text: str) -> re.Match[str] | None:
 
 
 class Glance(NamedTuple):
-    """What indexes need to know of a job, and its record with another status."""
+    """The fields of a job that indexes need, and its record with another status."""
 
     uuid_text: str
     queue: str

@@ -224,7 +224,7 @@ RUNNER_WORDS = tuple(_WORDS.values())
 
 
 def runner_word(runner: Runner) -> str:
-    """What commands, settings, metrics and tables call this runner."""
+    """The name of this runner in commands, settings, metrics and tables."""
     return _WORDS[type(runner)]
 
 
