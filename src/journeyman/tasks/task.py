@@ -307,7 +307,7 @@ class Recurring:
         return replace(options, key=options.key or self.task.name, concurrency=1)
 
     def runner(self) -> WorkQueueRunner:
-        """What the server does at each firing: add this job."""
+        """The runner of each occurrence: it adds this job."""
         options = self.task.defaults
         flags: dict[str, object] = {
             "payload": Envelope(self.task.name).encode(self.task.app.codec).decode(),
