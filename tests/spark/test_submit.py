@@ -81,8 +81,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     path = f"{python.parent}:{tools}"
     assert shutil.which("java", path=path) is None
     variables = {"PATH": path, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
-    # Wherever it is installed the kernels are compiled anew: for three records, without optimizing.
-    return Environment(home, {**variables, SWITCH: "off", "NUMBA_OPT": "0"})
+    return Environment(home, {**variables, SWITCH: "off"})
 
 
 @pytest.fixture
