@@ -26,7 +26,7 @@ from journeyman.spark.lake.small_files import store_readers
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake
 from journeyman.spark.lake.upkeep import retain
 from journeyman.spark.report import report_of_lake
-from journeyman.spark.report.lake_counts import _KEPT_LENGTHS, _Ranks
+from journeyman.spark.report.lake_counts import _KEPT_LENGTHS, _counted, _Ranks
 from journeyman.spark.report.page import Bars, Table
 
 SHARES = (0.5, 0.9, 0.99, 0.999)
@@ -245,3 +245,11 @@ def test_changes_of_depth_cannot_be_dropped(tmp_path):
         pytest.raises(UsageError, match="depth_hourly adds all of it up"),
     ):
         retain(lake, {"gold/depth_changes": 30})
+
+
+def test_moments_are_counted_from_the_earliest_to_the_latest_there_can_be():
+    bucket_ns = 2**62
+    times_ns = [-(2**63), -bucket_ns, 0, bucket_ns]
+    moments = np.array([-(2**63) + 1, -1, 0, 5, 2**63 - 1])
+    counted = _counted(moments, moments != 5, times_ns, bucket_ns, 2**63 - 1)
+    assert counted.tolist() == [1, 1, 1, 1]

@@ -299,7 +299,10 @@ def _counted(ns: Ints, mask: Bools, times_ns: Sequence[int], bucket_ns: int, las
     """How many of these are in each bucket, up to the last moment."""
     first, end = times_ns[0], times_ns[-1] + bucket_ns
     mine = ns[mask & (ns >= first) & (ns < end) & (ns <= last_ns)]
-    return np.bincount((mine - first) // bucket_ns, minlength=len(times_ns)).astype(np.int64)
+    # Without a sign: from the earliest to the latest moment is more than int64 holds.
+    since = mine.astype(np.uint64) - np.uint64(first % 2**64)
+    buckets = (since // np.uint64(bucket_ns)).astype(np.int64)
+    return np.bincount(buckets, minlength=len(times_ns)).astype(np.int64)
 
 
 def _rank(
