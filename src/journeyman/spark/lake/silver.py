@@ -16,6 +16,7 @@ import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -62,7 +63,7 @@ from journeyman.spark.lake.parts import (
 )
 from journeyman.spark.lake.state import Staged, StagedFiles
 from journeyman.spark.lake.storage import Lake
-from journeyman.spark.lake.work import HANDS, Groups, Packet, spread, tasks_of
+from journeyman.spark.lake.work import HANDS, Groups, Packet, at_once, spread, tasks_of
 from journeyman.spark.source.options import DAMAGE, DAMAGE_KIND, arrow_schema
 
 KEYED: Final = ("silver/attempts", "silver/jobs", "silver/timetable_firings")
@@ -143,20 +144,25 @@ def change_silver(
         rest += [replace(part, of_keys=True) for part in jobs]
     wanted, directory = Wanted(touched.wanted), lake.new_staging()
     writer = partial(Written, directory, count_items)
-    session, hands = _hands(spark, sum(part.rows for part in (*jobs, *once)))
-    lone = [*mine, *dealt([part for part in others if part in once], hands)]
-    packets = spread(session, lone, partial(fold_lone, wanted, partial(writer, session is None)))
-    size = sum(part.rows // (_SCANNED if part.of_keys else 1) for part in rest)
-    session, hands = _hands(spark, size)
-    groups = (
-        1 if session is None else _power_of_two(max(_GROUPS_A_TASK * hands, size // _GROUP_ROWS))
-    )
-    packets += spread(
-        session,
-        dealt(rest, _UNITS_A_TASK * hands),
-        partial(take_parts, wanted, dialects, touched.first_ids, groups),
-        partial(fold_groups, partial(writer, session is None)),
-    )
+
+    def alone_in_units() -> list[Packet]:
+        session, hands = _hands(spark, sum(part.rows for part in (*jobs, *once)))
+        units = [*mine, *dealt([part for part in others if part in once], hands)]
+        return spread(session, units, partial(fold_lone, wanted, partial(writer, session is None)))
+
+    def by_key() -> list[Packet]:
+        size = sum(part.rows // (_SCANNED if part.of_keys else 1) for part in rest)
+        session, hands = _hands(spark, size)
+        most = max(_GROUPS_A_TASK * hands, size // _GROUP_ROWS)
+        groups = 1 if session is None else _power_of_two(most)
+        return spread(
+            session,
+            dealt(rest, _UNITS_A_TASK * hands),
+            partial(take_parts, wanted, dialects, touched.first_ids, groups),
+            partial(fold_groups, partial(writer, session is None)),
+        )
+
+    packets = list(chain(*at_once(lambda fold: fold(), (alone_in_units, by_key))))
     return _applied(lake, directory, packets)
 
 
