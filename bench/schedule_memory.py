@@ -40,8 +40,8 @@ from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import RunFinished, StartRun, TriggerDue
 from journeyman.formats.ztick import CODEC, JobSet, Shell, Status
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
-from journeyman.protocols.ztick import ZtickParser
 from journeyman.protocols.ztick.commands import Query, Remove, Set, SetRule
+from journeyman.protocols.ztick.parser import ZtickParser
 from journeyman.protocols.ztick.replies import ok
 
 MILLION = 1_000_000

@@ -6,7 +6,6 @@ import sys
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols import Foreign
-from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, KestrelParser
 from journeyman.protocols.kestrel.commands import (
     MAX_WAIT_MS,
     Event,
@@ -18,7 +17,12 @@ from journeyman.protocols.kestrel.commands import (
     PutTooLarge,
     RefusedRequest,
 )
-from journeyman.protocols.kestrel.parser import is_queue_name, is_reader_name
+from journeyman.protocols.kestrel.parser import (
+    LINE_LIMIT_BYTES,
+    KestrelParser,
+    is_queue_name,
+    is_reader_name,
+)
 from tests.fuzz.runner import run
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from journeyman.protocols import Foreign
-from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq.commands import (
     MAX_PAYLOAD_BYTES,
     Add,
@@ -17,6 +16,7 @@ from journeyman.protocols.workq.commands import (
     Run,
     ScheduleJob,
 )
+from journeyman.protocols.workq.parser import WorkqParser
 from journeyman.protocols.workq.replies import reply_bytes
 from tests.fuzz.runner import run
 

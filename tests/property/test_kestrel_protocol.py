@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, KestrelParser
 from journeyman.protocols.kestrel.commands import Put
+from journeyman.protocols.kestrel.parser import LINE_LIMIT_BYTES, KestrelParser
 
 LINES = st.sampled_from(
     [

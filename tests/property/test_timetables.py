@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from journeyman.errors import TimetableError
-from journeyman.protocols.ztick import ZtickParser
 from journeyman.protocols.ztick.commands import SetTimetable
 from journeyman.protocols.ztick.grammar import (
     TIMETABLE_COMMANDS,
@@ -18,6 +17,7 @@ from journeyman.protocols.ztick.grammar import (
     read_timetable,
     words_of,
 )
+from journeyman.protocols.ztick.parser import ZtickParser
 from journeyman.protocols.ztick.replies import join
 from journeyman.timetables import Timetable, occurrences_of
 from journeyman.timetables.timetable import FIELDS

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.protocols import Foreign
-from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq import parser as workq_parser
 from journeyman.protocols.workq.commands import (
     MAX_COUNT,
@@ -32,6 +31,7 @@ from journeyman.protocols.workq.commands import (
     Run,
     ScheduleJob,
 )
+from journeyman.protocols.workq.parser import WorkqParser
 from journeyman.protocols.workq.readers import NO_TIME_NS
 from journeyman.protocols.workq.replies import Finished, Leased, id_text, reply_bytes
 

@@ -23,7 +23,7 @@ from journeyman.formats.ztick import (
     WorkQueueRunner,
 )
 from journeyman.protocols import Auth, AuthRequired, Foreign, foreign
-from journeyman.protocols.ztick import LINE_LIMIT_BYTES, ZtickParser, replies
+from journeyman.protocols.ztick import replies
 from journeyman.protocols.ztick.commands import (
     Event,
     Get,
@@ -38,10 +38,12 @@ from journeyman.protocols.ztick.commands import (
 )
 from journeyman.protocols.ztick.grammar import read_runner, rule_line, runner_words
 from journeyman.protocols.ztick.parser import (
+    LINE_LIMIT_BYTES,
     MAX_NS,
     MAX_ROWS,
     MIN_NS,
     LineBuffer,
+    ZtickParser,
     feed_sets,
     read_timestamp,
     tokenize,

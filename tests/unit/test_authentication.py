@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from journeyman.protocols import HTTP, Auth, AuthRequired, kestrel, workq
+from journeyman.protocols import HTTP, Auth, AuthRequired
 from journeyman.protocols.kestrel.commands import Version
+from journeyman.protocols.kestrel.parser import KestrelParser
 from journeyman.protocols.workq.commands import Complaint, HangUp, InspectServer, RefusedLine
+from journeyman.protocols.workq.parser import WorkqParser
 
 SIZES = [1, 3, 10_000]
 
 
-def fed(parser: workq.WorkqParser | kestrel.KestrelParser, data: bytes, size: int) -> list[object]:
+def fed(parser: WorkqParser | KestrelParser, data: bytes, size: int) -> list[object]:
     return [
         event for at in range(0, len(data), size) for event in parser.feed(data[at : at + size])
     ]
@@ -20,7 +22,7 @@ def fed(parser: workq.WorkqParser | kestrel.KestrelParser, data: bytes, size: in
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("required", [True, False])
 def test_a_secret_may_be_the_first_line_of_the_work_queue(size, required):
-    parser = workq.WorkqParser(auth_required=required)
+    parser = WorkqParser(auth_required=required)
     data = b"auth a secret \r\ninspect server\r\nauth again\r\n"
     assert fed(parser, data, size) == [
         Auth(b"a secret "),
@@ -45,7 +47,7 @@ def test_a_secret_may_be_the_first_line_of_the_work_queue(size, required):
     ],
 )
 def test_anything_else_first_ends_the_connection_to_the_work_queue(data, event, size):
-    parser = workq.WorkqParser(auth_required=True)
+    parser = WorkqParser(auth_required=True)
     assert fed(parser, data + b"auth x\r\ninspect server\r\n", size) == [event]
     assert parser.closed
     assert parser.kept_bytes == 0
@@ -54,21 +56,21 @@ def test_anything_else_first_ends_the_connection_to_the_work_queue(data, event, 
 @pytest.mark.parametrize("size", SIZES)
 def test_without_tokens_the_first_line_of_the_work_queue_is_any_command(size):
     for first in (b"a", b"au", b"auth", b"inspect server"):
-        events = fed(workq.WorkqParser(), first + b"\r\ninspect server\r\n", size)
+        events = fed(WorkqParser(), first + b"\r\ninspect server\r\n", size)
         assert events[-1] == InspectServer()
         assert len(events) == 2
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_secret_comes_to_the_fan_out_queues_as_an_item(size):
-    parser = kestrel.KestrelParser(auth_required=True)
+    parser = KestrelParser(auth_required=True)
     data = b"SET k 0 0 13\r\nuser a secret\r\n"
     assert fed(parser, data, size) == [Auth(b"a secret")]
     assert parser.feed(b"version\r\n") == [Version()]
 
 
 def test_nothing_behind_the_secret_is_read_before_it_is_known_to_be_right():
-    parser = kestrel.KestrelParser(auth_required=True)
+    parser = KestrelParser(auth_required=True)
     assert parser.feed(b"set k 0 0 3\r\nu x\r\nversion\r\nvers") == [Auth(b"x")]
     assert parser.take_rest() == b"version\r\nvers"
     assert parser.take_rest() == b""
@@ -91,6 +93,6 @@ def test_nothing_behind_the_secret_is_read_before_it_is_known_to_be_right():
     ],
 )
 def test_anything_else_first_is_no_secret_for_the_fan_out_queues(data, event, size):
-    parser = kestrel.KestrelParser(auth_required=True)
+    parser = KestrelParser(auth_required=True)
     assert fed(parser, data, size) == [event]
     assert parser.kept_bytes == 0

@@ -6,11 +6,14 @@ from itertools import product
 
 import pytest
 
-from journeyman.protocols import HTTP, TLS, Auth, AuthRequired, foreign, kestrel, workq, ztick
+from journeyman.protocols import HTTP, TLS, Auth, AuthRequired, foreign
 from journeyman.protocols.kestrel.commands import DeleteQueue, GetItem, Key
+from journeyman.protocols.kestrel.parser import KestrelParser
 from journeyman.protocols.workq.commands import Complaint, InspectServer, RefusedLine
+from journeyman.protocols.workq.parser import WorkqParser
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.commands import Set, Stat
+from journeyman.protocols.ztick.parser import ZtickParser
 
 METHODS = ["GET", "POST", "PUT", "OPTIONS", "HEAD", "DELETE", "PATCH", "CONNECT", "TRACE"]
 HEADERS = [
@@ -58,10 +61,10 @@ ATTACK = {
 }
 
 
-def parser_of(protocol: str) -> ztick.ZtickParser | workq.WorkqParser | kestrel.KestrelParser:
+def parser_of(protocol: str) -> ZtickParser | WorkqParser | KestrelParser:
     if protocol == "ztick":
-        return ztick.ZtickParser()
-    return workq.WorkqParser() if protocol == "workq" else kestrel.KestrelParser()
+        return ZtickParser()
+    return WorkqParser() if protocol == "workq" else KestrelParser()
 
 
 @pytest.mark.parametrize("protocol", ATTACK)
@@ -92,7 +95,7 @@ def test_a_request_line_that_never_ends_is_http(protocol):
 
 
 def test_an_overlong_request_line_with_its_end_is_http():
-    parser = ztick.ZtickParser()
+    parser = ZtickParser()
     assert parser.feed(b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nx SET j 0\n") == [HTTP]
 
 
@@ -108,7 +111,7 @@ def test_a_tls_handshake_ends_the_connection(protocol):
 @pytest.mark.parametrize("cut", [0, 1, 2, 7])
 def test_a_quote_in_a_tls_handshake_does_not_hide_it(auth_required, cut):
     """A third of all handshakes have a quote among their random bytes: no line would end."""
-    parser = ztick.ZtickParser(auth_required=auth_required)
+    parser = ZtickParser(auth_required=auth_required)
     hello = b'\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"random\n\x00\x16'
     assert parser.feed(hello[:cut]) + parser.feed(hello[cut:]) == [TLS]
     assert parser.closed
@@ -116,16 +119,16 @@ def test_a_quote_in_a_tls_handshake_does_not_hide_it(auth_required, cut):
 
 
 def test_a_quote_in_the_request_line_hides_nothing():
-    parser = ztick.ZtickParser()
+    parser = ZtickParser()
     data = b'POST /" HTTP/1.1\r\nHost: a\r\n\r\n" \nx SET p.1 0\n'
     assert parser.feed(data) == [HTTP]
 
 
 def test_before_auth_http_is_told_from_a_missing_secret():
-    assert ztick.ZtickParser(auth_required=True).feed(b"POST / HTTP/1.1\r\nAUTH x\n") == [HTTP]
-    assert ztick.ZtickParser(auth_required=True).feed(b"Host:x\nAUTH x\n") == [HTTP]
-    assert ztick.ZtickParser(auth_required=True).feed(b"r1 STAT\n") == [AuthRequired()]
-    assert ztick.ZtickParser(auth_required=True).feed(b"AUTH HTTP/1.1\n") == [Auth(b"HTTP/1.1")]
+    assert ZtickParser(auth_required=True).feed(b"POST / HTTP/1.1\r\nAUTH x\n") == [HTTP]
+    assert ZtickParser(auth_required=True).feed(b"Host:x\nAUTH x\n") == [HTTP]
+    assert ZtickParser(auth_required=True).feed(b"r1 STAT\n") == [AuthRequired()]
+    assert ZtickParser(auth_required=True).feed(b"AUTH HTTP/1.1\n") == [Auth(b"HTTP/1.1")]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +143,7 @@ def test_before_auth_http_is_told_from_a_missing_secret():
     ],
 )
 def test_commands_of_the_schedule_are_not_taken_for_http(line, command):
-    assert ztick.ZtickParser().feed(line + b"\n") == [command]
+    assert ZtickParser().feed(line + b"\n") == [command]
 
 
 @pytest.mark.parametrize(
@@ -155,11 +158,11 @@ def test_commands_of_the_schedule_are_not_taken_for_http(line, command):
     ],
 )
 def test_commands_of_the_fan_out_queues_are_not_taken_for_http(line, command):
-    assert kestrel.KestrelParser().feed(line + b"\r\n") == [command]
+    assert KestrelParser().feed(line + b"\r\n") == [command]
 
 
 def test_commands_and_payloads_of_the_work_queue_are_not_taken_for_http():
-    parser = workq.WorkqParser()
+    parser = WorkqParser()
     body = b"POST / HTTP/1.1\r\nHost: a\r\n\r\n"
     line = b"add 6ba7b810-9dad-41d1-80b4-00c04fd430c8 q 1000 1000 %d\r\n" % len(body)
     (added,) = parser.feed(line + body + b"\r\n")
@@ -172,7 +175,7 @@ def test_commands_and_payloads_of_the_work_queue_are_not_taken_for_http():
 
 def test_items_of_the_fan_out_queues_may_hold_http():
     body = b"POST / HTTP/1.1\r\nHost: a\r\n"
-    (put,) = kestrel.KestrelParser().feed(b"set q 0 0 %d\r\n%b\r\n" % (len(body), body))
+    (put,) = KestrelParser().feed(b"set q 0 0 %d\r\n%b\r\n" % (len(body), body))
     assert put.data == body  # type: ignore[union-attr]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.protocols.kestrel import LINE_LIMIT_BYTES, KestrelParser, replies
+from journeyman.protocols.kestrel import replies
 from journeyman.protocols.kestrel.commands import (
     MAX_WAIT_MS,
     Confirm,
@@ -28,6 +28,7 @@ from journeyman.protocols.kestrel.commands import (
     Shutdown,
     Version,
 )
+from journeyman.protocols.kestrel.parser import LINE_LIMIT_BYTES, KestrelParser
 
 JOBS = Key("jobs")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
@@ -19,6 +18,7 @@ from journeyman.protocols.workq.commands import (
     SetLimits,
     Touch,
 )
+from journeyman.protocols.workq.parser import WorkqParser
 
 ID = "00000000-0000-4000-8000-000000000001"
 OTHER = "00000000-0000-4000-8000-000000000002"

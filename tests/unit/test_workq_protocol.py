@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from journeyman.protocols.workq import LINE_LIMIT_BYTES, WorkqParser
 from journeyman.protocols.workq.commands import (
     MAX_PAYLOAD_BYTES,
     Add,
@@ -35,6 +34,7 @@ from journeyman.protocols.workq.commands import (
     Run,
     ScheduleJob,
 )
+from journeyman.protocols.workq.parser import LINE_LIMIT_BYTES, WorkqParser
 from journeyman.protocols.workq.replies import (
     DONE,
     NOT_FOUND,

@@ -6,7 +6,7 @@ import pytest
 
 from journeyman.formats.ztick import Amqp, Awf, Direct, Http, Redis, Shell, Status
 from journeyman.protocols import Auth, AuthRequired
-from journeyman.protocols.ztick import LINE_LIMIT_BYTES, ZtickParser, replies
+from journeyman.protocols.ztick import replies
 from journeyman.protocols.ztick.commands import (
     AuthNotNeeded,
     ErrorCode,
@@ -23,7 +23,7 @@ from journeyman.protocols.ztick.commands import (
     TooLong,
 )
 from journeyman.protocols.ztick.grammar import rule_line
-from journeyman.protocols.ztick.parser import LineBuffer, tokenize
+from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES, LineBuffer, ZtickParser, tokenize
 from journeyman.protocols.ztick.replies import Metrics, quote
 
 

@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from journeyman.protocols import Foreign
-from journeyman.protocols.kestrel import KestrelParser
 from journeyman.protocols.kestrel import commands as ask
+from journeyman.protocols.kestrel.parser import KestrelParser
 from journeyman.protocols.kestrel.replies import STORED, ItemFound, Reply, Verdict, reply_bytes
 from journeyman.servers.core.connection import Connection, PortContext
 from journeyman.servers.kestrel.writer import item_bytes

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from journeyman.protocols.workq import WorkqParser
 from journeyman.protocols.workq.commands import (
     AwaitResult,
     Event,
@@ -32,6 +31,7 @@ from journeyman.protocols.workq.commands import (
     InspectQueues,
     InspectScheduledJobs,
 )
+from journeyman.protocols.workq.parser import WorkqParser
 from journeyman.protocols.workq.replies import (
     DONE,
     READ_ONLY,

@@ -38,7 +38,7 @@ from journeyman.engines.ztick.messages import (
     TimetableView,
     ZtickStats,
 )
-from journeyman.protocols.ztick import ZtickParser, commands, replies
+from journeyman.protocols.ztick import commands, replies
 from journeyman.protocols.ztick.commands import (
     BackfillTimetable,
     ListTimetables,
@@ -48,7 +48,7 @@ from journeyman.protocols.ztick.commands import (
     SetTimetable,
 )
 from journeyman.protocols.ztick.grammar import NOTHING, rule_line, words_of
-from journeyman.protocols.ztick.parser import feed_sets
+from journeyman.protocols.ztick.parser import ZtickParser, feed_sets
 from journeyman.protocols.ztick.replies import line, timetable_not_found
 from journeyman.servers.core.connection import Answer, Connection, PortContext
 

@@ -36,7 +36,6 @@ from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Record
 from journeyman.logs.appender import in_blocks
 from journeyman.logs.ledger import FLUSH_NS, MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.protocols.ztick import LINE_LIMIT_BYTES
 from journeyman.protocols.ztick.commands import (
     SETTLED,
     BackfillTimetable,
@@ -53,6 +52,7 @@ from journeyman.protocols.ztick.commands import (
     SetTimetable,
     Settled,
 )
+from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES
 from journeyman.servers.core.group_commit import (
     MAX_BATCH,
     MAX_BATCH_BYTES,
