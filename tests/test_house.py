@@ -154,6 +154,18 @@ def test_core_starts_without_the_heavy_libraries():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_a_server_starts_without_what_few_servers_use():
+    """Each is imported for the first client, rule or setting that asks for it."""
+    rare = ["aiohttp", "aiormq", "jinja2", "msgspec", "opentelemetry", "prometheus_client"]
+    rare += ["redis", "sqlite3", "rocksdict", "psycopg", "numpy", "pyarrow", "journeyman.tasks"]
+    code = (
+        "import sys, journeyman.cli.serve, journeyman.servers.process\n"
+        f"print(*[name for name in {rare!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.split() == []
+
+
 def test_decisions_are_numbered_without_gaps():
     numbers = [int(p.name[:4]) for p in sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))]
     assert numbers == list(range(1, len(numbers) + 1))

@@ -7,7 +7,7 @@
     memory     nowhere                 none                     no
 
 An option that an engine has nothing for is refused instead of ignored. Libraries are imported when
-their engine is asked for.
+their engine is asked for: a server without a store has none of them.
 
 A store that a server may be using is copied for a backup. Copies are plain stores: the engine opens
 them as they are.
@@ -21,8 +21,6 @@ them as they are.
 from __future__ import annotations
 
 import os
-import sqlite3
-import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from importlib.util import find_spec
@@ -33,7 +31,6 @@ from journeyman.disk import RealDisk
 from journeyman.errors import StorageError, UsageError
 from journeyman.storage.contract import Backend, EngineOptions
 from journeyman.storage.memory import MemoryBackend
-from journeyman.storage.sqlite import FILE_NAME as SQLITE_FILE
 
 _NO_OPTIONS: Final = {
     StorageEngine.POSTGRES: "it is the server's: see its shared_buffers and synchronous_commit",
@@ -130,6 +127,8 @@ _ATTEMPTS = 20  # the first process may remove a file that we are about to open
 
 def copy_store(source: str, target: str) -> None:
     """``target`` is made, and is empty if ``source`` holds no store. StorageError."""
+    from journeyman.storage.sqlite import FILE_NAME as SQLITE_FILE
+
     RealDisk().make_dirs(target)
     if os.path.exists(os.path.join(source, SQLITE_FILE)):
         _copy_sqlite(os.path.join(source, SQLITE_FILE), os.path.join(target, SQLITE_FILE))
@@ -138,6 +137,8 @@ def copy_store(source: str, target: str) -> None:
 
 
 def _copy_sqlite(source: str, target: str) -> None:
+    import sqlite3
+
     try:
         with (
             closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as original,
@@ -149,6 +150,8 @@ def _copy_sqlite(source: str, target: str) -> None:
 
 
 def _copy_rocksdb(source: str, target: str) -> None:
+    import tempfile
+
     from rocksdict import AccessType, Options, Rdict, WriteBatch
 
     for attempt in range(_ATTEMPTS):
