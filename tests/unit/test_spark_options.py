@@ -84,11 +84,11 @@ def test_a_malformed_value_is_an_error_that_names_the_option(name, text):
 
 
 def test_an_unknown_option_names_the_nearest_known_one():
-    with pytest.raises(UsageError, match=r"no option splitByte; did you mean splitBytes\?"):
+    with pytest.raises(UsageError, match=r"no option 'splitByte': did you mean splitBytes\?"):
         parse(splitByte="1")
     with pytest.raises(UsageError, match=r"did you mean pathGlobFilter\?"):
         parse(pathGlobFilters="*")
-    with pytest.raises(UsageError, match=r"no option xyzzy; there are mode, "):
+    with pytest.raises(UsageError, match=r"no option 'xyzzy': there are path, paths, mode, "):
         parse(xyzzy="1")
 
 
@@ -119,9 +119,9 @@ def test_options_that_contradict_each_other_are_refused():
         parse("workq", queue="jobs")
     with pytest.raises(UsageError, match="name is taken"):
         parse("workq", columnNameOfCorruptRecord="name")
-    with pytest.raises(UsageError, match="no option seams"):
+    with pytest.raises(UsageError, match="no option 'seams'"):
         parse("workq", seams="true")
-    with pytest.raises(UsageError, match="no option pushFilters"):
+    with pytest.raises(UsageError, match="no option 'pushFilters'"):
         parse("workq", pushFilters="true")
 
 

@@ -25,7 +25,6 @@ nobody knows is an error:
 
 from __future__ import annotations
 
-import difflib
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -46,22 +45,23 @@ from journeyman.spark.sinks.commit import LocalDisk, Write, remove_staging, remo
 from journeyman.spark.sinks.dialects import COMMITS, abort_remotely, commit_remotely
 from journeyman.spark.sinks.parts import POSITION, PartsWritten, in_order, write_parts
 from journeyman.spark.source import register_formats
+from journeyman.spark.source.options import (
+    OptionTable,
+    any_text,
+    flag_option,
+    number_from,
+    parse_options,
+)
 
 MODES = ("append", "overwrite")
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _DEFAULT_READER_WORD: Final = "default"
 _RAW_KEY: Final = "raw_key"
 _MIN_SEGMENT_BYTES: Final = 1024
-_SEGMENT_BYTES: Final = {
+_DEFAULT_SEGMENT_BYTES: Final = {
     "workq": 64 * 1024 * 1024,
     "kestrel": 16 * 1024 * 1024,
     "keyspace": 256 * 1024 * 1024,
-}
-_KNOWN: Final = {
-    "ztick": ("path", "orderBy", "seals"),
-    "workq": ("path", "orderBy", "segmentBytes"),
-    "kestrel": ("path", "orderBy", "segmentBytes", "queue", "readers", "seals"),
-    "keyspace": ("path", "segmentBytes"),
 }
 
 
@@ -186,41 +186,27 @@ class SinkOptions:
         """``columns`` are those of the rows. Raises UsageError."""
         if dialect == "ledger":
             raise UsageError("a ledger can be read, not written: the server writes it")
-        values = {name.lower(): value for name, value in given.items()}
-        known = {name.lower() for name in _KNOWN[dialect]}
-        for name in given:
-            if name.lower() not in known:
-                raise UsageError(_unknown(dialect, name))
+        values = parse_options(f"writing {dialect}", given, _OPTIONS[dialect])
         if not values.get("path"):
             raise UsageError(f"write.format({dialect!r}) needs a path: save(PATH)")
-        queue = values.get("queue")
-        if queue is not None:
-            check_queue_name(queue)
-        return cls(
-            dialect,
-            absolute(values["path"]).rstrip("/"),
-            _order(dialect, values.get("orderby"), columns),
-            _segment_bytes(dialect, values.get("segmentbytes")),
-            queue,
-            _readers(values.get("readers")),
-            _seals(values.get("seals", "true")),
-        )
+        values["path"] = absolute(values["path"]).rstrip("/")
+        values["order_by"] = _order(dialect, values.get("order_by", ()), columns)
+        values.setdefault("segment_bytes", _DEFAULT_SEGMENT_BYTES.get(dialect, 0))
+        return cls(dialect, **values)
 
     @property
     def is_remote(self) -> bool:
         return "://" in self.path
 
 
-def _order(dialect: str, given: str | None, columns: Sequence[str]) -> tuple[str, ...]:
+def _order(dialect: str, names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
     if dialect == "keyspace":
         return (_RAW_KEY,)
-    if given is not None:
-        names = tuple(name.strip() for name in given.split(",") if name.strip())
-        for name in names:
-            if name not in columns:
-                raise UsageError(f"orderBy: no column {name!r}; there are {', '.join(columns)}")
-        if names:
-            return names
+    for name in names:
+        if name not in columns:
+            raise UsageError(f"orderBy: no column {name!r}; there are {', '.join(columns)}")
+    if names:
+        return tuple(names)
     if POSITION in columns:
         return (POSITION,)
     raise UsageError(
@@ -229,16 +215,17 @@ def _order(dialect: str, given: str | None, columns: Sequence[str]) -> tuple[str
     )
 
 
-def _segment_bytes(dialect: str, given: str | None) -> int:
-    if given is None:
-        return _SEGMENT_BYTES.get(dialect, 0)
-    if not given.isascii() or not given.isdecimal() or int(given) < _MIN_SEGMENT_BYTES:
-        raise UsageError(f"segmentBytes is a number from {_MIN_SEGMENT_BYTES} on, not {given!r}")
-    return int(given)
+def _words(_: str, text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _readers(given: str | None) -> tuple[str, ...]:
-    words = [word.strip() for word in (given or "").split(",") if word.strip()]
+def _queue(_: str, text: str) -> str:
+    check_queue_name(text)
+    return text
+
+
+def _readers(name: str, text: str) -> tuple[str, ...]:
+    words = _words(name, text)
     readers = tuple("" if word == _DEFAULT_READER_WORD else word for word in words)
     for reader in readers:
         check_reader_name(reader)
@@ -247,15 +234,17 @@ def _readers(given: str | None) -> tuple[str, ...]:
     return readers
 
 
-def _seals(given: str) -> bool:
-    if given.lower() not in ("true", "false"):
-        raise UsageError(f"seals is true or false, not {given!r}")
-    return given.lower() == "true"
+_PATH = ("path", "path", any_text)
+_ORDER_BY = ("orderBy", "order_by", _words)
+_SEGMENT_BYTES = ("segmentBytes", "segment_bytes", number_from(_MIN_SEGMENT_BYTES))
+_QUEUE = ("queue", "queue", _queue)
+_READERS = ("readers", "readers", _readers)
+_SEALS = ("seals", "seals", flag_option)
 
 
-def _unknown(dialect: str, name: str) -> str:
-    known = _KNOWN[dialect]
-    near = difflib.get_close_matches(name.lower(), [each.lower() for each in known], 1)
-    meant = next((each for each in known if near and each.lower() == near[0]), None)
-    hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
-    return f"writing {dialect} has no option {name!r}: {hint}"
+_OPTIONS: Final[Mapping[str, OptionTable]] = {
+    "ztick": (_PATH, _ORDER_BY, _SEALS),
+    "workq": (_PATH, _ORDER_BY, _SEGMENT_BYTES),
+    "kestrel": (_PATH, _ORDER_BY, _SEGMENT_BYTES, _QUEUE, _READERS, _SEALS),
+    "keyspace": (_PATH, _SEGMENT_BYTES),
+}

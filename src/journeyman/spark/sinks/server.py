@@ -32,12 +32,10 @@ A name that nobody knows is an error.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -52,6 +50,14 @@ from pyspark.sql.datasource import (
 )
 
 from journeyman.errors import JourneymanError, UsageError
+from journeyman.spark.source.options import (
+    OptionTable,
+    any_text,
+    flag_option,
+    number_from,
+    one_of,
+    parse_options,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +67,6 @@ if TYPE_CHECKING:
     from journeyman.spark.sinks.sending import Sent
 
 DOORS: Final = ("ztick", "workq")
-_ON_REFUSAL: Final = ("fail", "skip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +90,11 @@ class ServerOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> ServerOptions:
         """Raises UsageError."""
-        values: dict[str, Any] = {}
-        address: str | None = None
-        for name, text in given.items():
-            low = name.lower()
-            if low == "address":
-                address = text
-            elif low in _PARSERS:
-                field_name, parse = _PARSERS[low]
-                values[field_name] = parse(name, text)
-            else:
-                raise UsageError(_unknown(name))
+        values = parse_options("format('journeyman')", given, _OPTIONS)
         door = values.pop("door", None)
         if door is None:
             raise UsageError("format('journeyman') needs the option door: ztick or workq")
-        host, port = parse_address(address, _default_port(door))
+        host, port = parse_address(values.pop("address", None), _default_port(door))
         values.setdefault("run_id", str(uuid4()))
         options = cls(door, host, port, **values)
         if options.rate_limit is not None and options.tasks is None:
@@ -132,18 +127,6 @@ def parse_address(text: str | None, default_port: int) -> tuple[str, int]:
     return host, int(port)
 
 
-def _one_of(words: tuple[str, ...], name: str, text: str) -> str:
-    if text.lower() not in words:
-        raise UsageError(f"{name} is {' or '.join(words)}, not {text!r}")
-    return text.lower()
-
-
-def _number_from(low: int, name: str, text: str) -> int:
-    if not text.isdecimal() or int(text) < low:
-        raise UsageError(f"{name} is a number from {low} on, not {text!r}")
-    return int(text)
-
-
 def _rate(name: str, text: str) -> float:
     try:
         rate = float(text)
@@ -154,48 +137,20 @@ def _rate(name: str, text: str) -> float:
     return rate
 
 
-def _flag(name: str, text: str) -> bool:
-    return _one_of(("true", "false"), name, text) == "true"
-
-
-def _text(_: str, text: str) -> str:
-    return text
-
-
-_PARSERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
-    "door": ("door", partial(_one_of, DOORS)),
-    "token": ("token", _text),
-    "tls": ("tls", _flag),
-    "tlsca": ("tls_ca", _text),
-    "batchsize": ("batch_size", partial(_number_from, 1)),
-    "ratelimit": ("rate_limit", _rate),
-    "tasks": ("tasks", partial(_number_from, 1)),
-    "maxretries": ("max_retries", partial(_number_from, 0)),
-    "refused": ("refused", partial(_one_of, _ON_REFUSAL)),
-    "report": ("report", _text),
-    "runid": ("run_id", _text),
-}
-_SPELLING: Final = (
-    "door",
-    "address",
-    "token",
-    "tls",
-    "tlsCa",
-    "batchSize",
-    "rateLimit",
-    "tasks",
-    "maxRetries",
-    "refused",
-    "report",
-    "runId",
+_OPTIONS: Final[OptionTable] = (
+    ("door", "door", one_of(*DOORS)),
+    ("address", "address", any_text),
+    ("token", "token", any_text),
+    ("tls", "tls", flag_option),
+    ("tlsCa", "tls_ca", any_text),
+    ("batchSize", "batch_size", number_from(1)),
+    ("rateLimit", "rate_limit", _rate),
+    ("tasks", "tasks", number_from(1)),
+    ("maxRetries", "max_retries", number_from(0)),
+    ("refused", "refused", one_of("fail", "skip")),
+    ("report", "report", any_text),
+    ("runId", "run_id", any_text),
 )
-
-
-def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name.lower(), [each.lower() for each in _SPELLING], 1)
-    meant = next((each for each in _SPELLING if near and each.lower() == near[0]), None)
-    hint = f"did you mean {meant}?" if meant else f"there are {', '.join(_SPELLING)}"
-    return f"format('journeyman') has no option {name!r}: {hint}"
 
 
 class JobsRefused(JourneymanError):
@@ -226,7 +181,7 @@ class ServerSink(DataSource):
         from journeyman.spark.sinks.server import ServerOptions, ServerStreamWriter
 
         # Spark hands over options of its own, such as the checkpoint's place.
-        known = {name.lower() for name in _SPELLING}
+        known = {name.lower() for name, _, _ in _OPTIONS}
         given = {name: text for name, text in self.options.items() if name.lower() in known}
         options = ServerOptions.parse(given)
         check_columns(options.door, schema.fieldNames())

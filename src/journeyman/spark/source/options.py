@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -224,6 +224,10 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
+Parser = Callable[[str, str], object]  # name and text of an option -> its value
+OptionTable = Sequence[tuple[str, str, Parser]]  # its name, the field that holds it, its parser
+
+
 @dataclass(frozen=True, slots=True)
 class AsOfPosition:
     """Records of one log that begin before ``offset`` of ``file``."""
@@ -269,19 +273,16 @@ class SourceOptions:
     @classmethod
     def parse(cls, dialect: str, given: Mapping[str, str]) -> SourceOptions:
         """Raises UsageError for what is unknown, malformed or contradictory."""
-        given = own_options(given)
-        values: dict[str, Any] = {"paths": _paths(given)}
-        for name, text in given.items():
-            low = name.lower()
-            if low in ("path", "paths"):
-                continue
-            if low not in _PARSERS:
-                raise UsageError(_unknown(dialect, name))
-            field, parse = _PARSERS[low]
-            values[field] = parse(name, text)
+        values = parse_options(dialect, own_options(given), _OPTIONS)
+        paths = [*values.pop("paths", ()), *([values.pop("path")] if "path" in values else ())]
+        if not paths or not all(paths):
+            raise UsageError(
+                "no path to read: give load() a file, a directory or a glob; a table whose columns "
+                "were listed by CREATE TABLE keeps no options: list none, or add WITH (path '...')"
+            )
         as_of = values.pop("as_of", None)
         field = "as_of_position" if isinstance(as_of, AsOfPosition) else "as_of_ns"
-        options = cls(dialect, **values, **{field: as_of})
+        options = cls(dialect, tuple(paths), **values, **{field: as_of})
         options._check()
         return options
 
@@ -327,6 +328,21 @@ class SourceOptions:
             raise UsageError(f"columnNameOfCorruptRecord: {self.corrupt_record} is taken")
 
 
+def parse_options(who: str, given: Mapping[str, str], table: OptionTable) -> dict[str, Any]:
+    """The values by field. Raises UsageError for a name that is not in the table."""
+    known = {name.lower(): (name, field, parse) for name, field, parse in table}
+    values = {}
+    for name, text in given.items():
+        if name.lower() not in known:
+            near = difflib.get_close_matches(name.lower(), known, 1, 0.5)
+            names = ", ".join(each for each, _, _ in table)
+            hint = f"did you mean {known[near[0]][0]}?" if near else f"there are {names}"
+            raise UsageError(f"{who} has no option {name!r}: {hint}")
+        _, field, parse = known[name.lower()]
+        values[field] = parse(name, text)
+    return values
+
+
 def own_options(given: Mapping[str, str]) -> dict[str, str]:
     """What of these is for a source, if Spark hands over all that it knows of a table.
 
@@ -346,55 +362,30 @@ def own_options(given: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
-def _unknown(dialect: str, name: str) -> str:
-    known = [*_SPELLINGS.values(), "path", "paths"]
-    near = difflib.get_close_matches(name.lower(), [each.lower() for each in known], 1, 0.5)
-    spelt = {each.lower(): each for each in known}
-    meant = f"; did you mean {spelt[near[0]]}?" if near else f"; there are {', '.join(known)}"
-    return f"{dialect} has no option {name}{meant}"
+def any_text(_: str, text: str) -> str:
+    return text
 
 
-def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
-    """``path`` as one string, and ``paths`` as Spark hands on several: a JSON list."""
-    by_low = {name.lower(): text for name, text in given.items()}
-    paths: list[str] = []
-    if "paths" in by_low:
-        try:
-            listed = json.loads(by_low["paths"])
-        except ValueError:
-            listed = None
-        if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
-            raise UsageError(f"paths is a JSON list of strings, not {by_low['paths']!r}")
-        paths += listed
-    if "path" in by_low:
-        paths.append(by_low["path"])
-    if not paths or not all(paths):
-        raise UsageError(
-            "no path to read: give load() a file, a directory or a glob; a table whose columns "
-            "were listed by CREATE TABLE keeps no options: list none, or add WITH (path '...')"
-        )
-    return tuple(paths)
-
-
-_Parser = Callable[[str, str], object]  # name and text of an option -> its value
-
-
-def _text(name: str, text: str) -> str:
+def text_option(name: str, text: str) -> str:
     if not text:
         raise UsageError(f"{name} is empty")
     return text
 
 
-def _flag(name: str, text: str) -> bool:
+def flag_option(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise UsageError(f"{name} is true or false, not {text!r}")
     return text.lower() == "true"
 
 
-def _count(name: str, text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise UsageError(f"{name} is a whole number from 1 on, not {text!r}")
-    return int(text)
+def number_from(low: int) -> Parser:
+    def parse(name: str, text: str) -> int:
+        digits = text.strip()
+        if not digits.isascii() or not digits.isdecimal() or int(digits) < low:
+            raise UsageError(f"{name} is a number from {low} on, not {text!r}")
+        return int(digits)
+
+    return parse
 
 
 def _size(name: str, text: str) -> int:
@@ -428,13 +419,13 @@ def _as_of(name: str, text: str) -> int | AsOfPosition:
         ) from None
 
 
-def _one_of(*choices: str) -> _Parser:
+def one_of(*choices: str) -> Parser:
     """One of these words, in the case in which they are written here."""
 
     def parse(name: str, text: str) -> str:
         found = [choice for choice in choices if choice.lower() == text.lower()]
         if not found:
-            raise UsageError(f"{name} is one of {', '.join(choices)}, not {text!r}")
+            raise UsageError(f"{name} is {' or '.join(choices)}, not {text!r}")
         return found[0]
 
     return parse
@@ -447,34 +438,45 @@ def _words(name: str, text: str) -> frozenset[str]:
     return words
 
 
-_OPTIONS: Final[tuple[tuple[str, str, _Parser], ...]] = (
-    ("mode", "mode", _one_of(*MODES)),
-    ("columnNameOfCorruptRecord", "corrupt_record", _text),
-    ("pathGlobFilter", "path_glob_filter", _text),
-    ("recursiveFileLookup", "recursive", _flag),
+def _listed_paths(name: str, text: str) -> list[str]:
+    """Several paths, as Spark hands them on: a JSON list."""
+    try:
+        listed = json.loads(text)
+    except ValueError:
+        listed = None
+    if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+        raise UsageError(f"{name} is a JSON list of strings, not {text!r}")
+    return listed
+
+
+_OPTIONS: Final[OptionTable] = (
+    ("path", "path", any_text),
+    ("paths", "paths", _listed_paths),
+    ("mode", "mode", one_of(*MODES)),
+    ("columnNameOfCorruptRecord", "corrupt_record", text_option),
+    ("pathGlobFilter", "path_glob_filter", text_option),
+    ("recursiveFileLookup", "recursive", flag_option),
     ("modifiedAfter", "modified_after_ns", _moment),
     ("modifiedBefore", "modified_before_ns", _moment),
-    ("ignoreMissingFiles", "ignore_missing_files", _flag),
-    ("maxFilesPerTrigger", "max_files_per_trigger", _count),
+    ("ignoreMissingFiles", "ignore_missing_files", flag_option),
+    ("maxFilesPerTrigger", "max_files_per_trigger", number_from(1)),
     ("maxBytesPerTrigger", "max_bytes_per_trigger", _size),
     ("asOf", "as_of", _as_of),
     ("kinds", "kinds", _words),
-    ("key", "key", _text),
+    ("key", "key", text_option),
     ("startTime", "start_ns", _moment),
     ("endTime", "end_ns", _moment),
-    ("payloads", "payloads", _flag),
-    ("queue", "queue", _text),
+    ("payloads", "payloads", flag_option),
+    ("queue", "queue", text_option),
     ("splitBytes", "split_bytes", _size),
-    ("minPartitions", "min_partitions", _count),
-    ("reduce", "reduce", _text),
-    ("salvage", "salvage", _flag),
-    ("damageOnly", "damage_only", _flag),
-    ("ledger", "ledger", _text),
+    ("minPartitions", "min_partitions", number_from(1)),
+    ("reduce", "reduce", text_option),
+    ("salvage", "salvage", flag_option),
+    ("damageOnly", "damage_only", flag_option),
+    ("ledger", "ledger", text_option),
     # For streams; a batch read leaves them alone, as it does the two limits of a trigger.
-    ("startingOffsets", "starting_offsets", _one_of("earliest", "latest")),
-    ("onLostHistory", "on_lost_history", _one_of("fail", "continue")),
-    ("holdFiles", "hold_files", _flag),
-    ("holder", "holder", _text),
+    ("startingOffsets", "starting_offsets", one_of("earliest", "latest")),
+    ("onLostHistory", "on_lost_history", one_of("fail", "continue")),
+    ("holdFiles", "hold_files", flag_option),
+    ("holder", "holder", text_option),
 )
-_PARSERS: Final = {name.lower(): (field, parse) for name, field, parse in _OPTIONS}
-_SPELLINGS: Final = {name.lower(): name for name, _, _ in _OPTIONS}
