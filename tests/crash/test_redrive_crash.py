@@ -18,7 +18,7 @@ from journeyman.spark.redrive import (
     read_done,
     redrive_rows,
 )
-from journeyman.spark.sinks.sending import ZtickDoor
+from journeyman.spark.sinks.sending import ZtickSender
 from journeyman.spark.sinks.server import ServerOptions
 from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
 from tests.support.crash.cuts import Crash, crashes
@@ -35,7 +35,7 @@ WORK_ROWS: list[dict[str, Any]] = [
 
 
 class Server:
-    """What both doors reach: it remembers every job that it took, and runs ztick jobs at once."""
+    """What both senders reach: it remembers every job that it took, and runs ztick jobs at once."""
 
     def __init__(self) -> None:
         self.jobs = {row["identifier"]: row["execution_ns"] for row in ROWS}
@@ -46,7 +46,7 @@ class Server:
         return None if planned is None else Job(identifier, Status.EXECUTED, planned)
 
 
-class FakeZtickDoor(ZtickDoor):
+class FakeZtickSender(ZtickSender):
     def __init__(self, server: Server) -> None:
         self._server = server
         self.client: Any = server
@@ -61,7 +61,7 @@ class FakeZtickDoor(ZtickDoor):
         pass
 
 
-class FakeWorkqDoor:
+class FakeWorkqSender:
     def __init__(self, server: Server) -> None:
         self._server = server
 
@@ -88,10 +88,10 @@ class World:
     def run(self) -> Redriven:
         options = ServerOptions.parse({"door": self.dialect, "batchSize": "2"})
         is_ztick = self.dialect == "ztick"
-        door = FakeZtickDoor(self.server) if is_ztick else FakeWorkqDoor(self.server)
+        sender = FakeZtickSender(self.server) if is_ztick else FakeWorkqSender(self.server)
         with RedriveLedger(self.disk, RECORD) as ledger:
             rows = ROWS if is_ztick else WORK_ROWS
-            return redrive_rows(rows, options, ledger, ManualClock(), at_ns=None, door=door)
+            return redrive_rows(rows, options, ledger, ManualClock(), at_ns=None, sender=sender)
 
 
 def continued(crash: Crash[World]) -> World:
@@ -145,15 +145,15 @@ def test_a_job_that_somebody_else_planned_meanwhile_is_left_alone():
 def test_a_new_time_is_never_the_old_one():
     world = World("ztick")
     options = ServerOptions.parse({"door": "ztick"})
-    door = FakeZtickDoor(world.server)
+    sender = FakeZtickSender(world.server)
     with RedriveLedger(world.disk, RECORD) as ledger:
-        redrive_rows(ROWS, options, ledger, ManualClock(), at_ns=OLD_NS + 2, door=door)
+        redrive_rows(ROWS, options, ledger, ManualClock(), at_ns=OLD_NS + 2, sender=sender)
         assert ledger.intended[SentMark("job.2", OLD_NS + 2)] == str(OLD_NS + 3)
         assert ledger.intended[SentMark("job.3", OLD_NS + 3)] == str(OLD_NS + 2)
 
 
 def test_what_is_refused_is_told_and_may_go_the_next_time():
-    class Refusing(FakeZtickDoor):
+    class Refusing(FakeZtickSender):
         def send(self, jobs: list[tuple[str, int]]) -> Iterator[tuple[str, Refused | None]]:
             for name, _ in jobs:
                 yield name, Refused("invalid_args", "no") if name == "job.1" else None
@@ -161,8 +161,8 @@ def test_what_is_refused_is_told_and_may_go_the_next_time():
     world = World("ztick")
     options = ServerOptions.parse({"door": "ztick"})
     with RedriveLedger(world.disk, RECORD) as ledger:
-        door = Refusing(world.server)
-        outcome = redrive_rows(ROWS, options, ledger, ManualClock(), at_ns=None, door=door)
+        sender = Refusing(world.server)
+        outcome = redrive_rows(ROWS, options, ledger, ManualClock(), at_ns=None, sender=sender)
         assert (outcome.sent, outcome.refused) == (4, 1)
         assert outcome.first_refused == [("job.1", "invalid_args: no")]
     assert len(read_done(world.disk, RECORD)) == 4

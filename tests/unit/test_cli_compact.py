@@ -13,7 +13,7 @@ from journeyman.formats import workq, ztick
 from journeyman.logs.holders import Place, register
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.spark.maintenance.holding import held, logs_at, refuse_unread
+from journeyman.spark.maintenance.holding import hold_log, logs_at, refuse_unread
 from journeyman.spark.sinks.commit import LocalDisk
 from tests.support.cli_commands import (
     CLOCK,
@@ -273,9 +273,9 @@ def assert_waits(result, directory: Path) -> None:
 
 def refused_by_the_pipeline(dialect: str, path: Path) -> bool:
     (log,) = logs_at(dialect, (str(path),))
-    with held(LocalDisk(), CLOCK, dialect, log) as hands:
+    with hold_log(LocalDisk(), CLOCK, dialect, log) as held:
         try:
-            refuse_unread(DISK, CLOCK, hands)
+            refuse_unread(DISK, CLOCK, held)
         except LogError as error:
             return "lake /lake has not read all of it: let it read first" in str(error)
     return False

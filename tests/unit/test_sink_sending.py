@@ -19,9 +19,9 @@ OK = b"+OK\r\n"
 DUPLICATE = b"-CLIENT-ERROR Duplicate job\r\n"
 
 
-def options(peer: ScriptedPeer | None, door: str, **more: Any) -> ServerOptions:
+def options(peer: ScriptedPeer | None, dialect: str, **more: Any) -> ServerOptions:
     port = 1 if peer is None else peer.port
-    given = {"door": door, "address": f"127.0.0.1:{port}", "runId": "run"}
+    given = {"door": dialect, "address": f"127.0.0.1:{port}", "runId": "run"}
     return ServerOptions.parse(given | {name: str(value) for name, value in more.items()})
 
 
@@ -165,13 +165,13 @@ def test_addresses(text, address):
 
 
 @pytest.mark.parametrize(
-    ("door", "columns", "words"),
+    ("dialect", "columns", "words"),
     [
         ("ztick", ["identifier"], "need the column execution_ns"),
         ("workq", ["job_id"], "need the column name"),
         ("workq", ["name"], "job_key from which ids are made"),
     ],
 )
-def test_columns_are_checked(door, columns, words):
+def test_columns_are_checked(dialect, columns, words):
     with pytest.raises(UsageError, match=words):
-        check_columns(door, columns)
+        check_columns(dialect, columns)

@@ -52,12 +52,22 @@ from journeyman.spark.history.ztick_attempts import STATUSES, attempts_of, group
 from journeyman.spark.lake.storage import Lake
 from journeyman.spark.lake.views import lag_in, records_in
 from journeyman.spark.replay import states
-from journeyman.spark.source.options import DAMAGE, KESTREL, SEGMENT_SHIFT, WORKQ, ZTICK
+from journeyman.spark.source.options import (
+    DAMAGE,
+    KESTREL,
+    SEGMENT_SHIFT,
+    WORKQ,
+    ZTICK,
+    arrow_schema,
+    struct,
+)
 
 GRACE_NS = 60 * 1_000_000_000
 _FILE = ["_log", "_segment"]
 _PLAN = ["_log", "key", "ready_ns"]
-_WALKED = "_log string, what string, key string, position long, ns long, segment int, bytes long"
+_WALKED = struct(
+    "_log string, what string, key string, position bigint, ns bigint, segment int, bytes bigint"
+)
 _BYTES = "bytes"  # the rows that are no anomaly
 # anomaly -> finding, and what it says
 _FINDINGS = {
@@ -312,19 +322,10 @@ def _needed(followed: Followed, as_of_ns: int) -> pa.RecordBatch:
     live = np.flatnonzero((owner >= 0) & (_times(followed, "expires_ns")[owner] > as_of_ns))
     records = followed.records.select(["_log", "_segment", "_length"]).take(live)
     sums = records.group_by(["_log", "_segment"]).aggregate([("_length", "sum")])
-    nothing = pa.nulls(sums.num_rows)
-    table = pa.table(
-        {
-            "_log": sums["_log"],
-            "what": pa.array([_BYTES] * sums.num_rows, pa.string()),
-            "key": nothing.cast(pa.string()),
-            "position": nothing.cast(pa.int64()),
-            "ns": nothing.cast(pa.int64()),
-            "segment": sums["_segment"].cast(pa.int32()),
-            "bytes": sums["_length_sum"].cast(pa.int64()),
-        }
+    what = pa.array([_BYTES] * sums.num_rows, pa.string())
+    return _walked_rows(
+        _log=sums["_log"], what=what, segment=sums["_segment"], bytes=sums["_length_sum"]
     )
-    return _one_batch(table)
 
 
 def _times(followed: Followed, name: str) -> at.Ints:
@@ -336,24 +337,22 @@ def _times(followed: Followed, name: str) -> at.Ints:
 def _batch(followed: Followed, places: at.Ints, words: Words, times: at.Ints) -> pa.RecordBatch:
     """One row a record at ``places``: what is odd about it, and when that was."""
     records: Any = followed.records
-    nothing = pa.nulls(len(places))
-    table = pa.table(
-        {
-            "_log": records["_log"].take(places),
-            "what": pa.array(words, pa.string()),
-            "key": records["key"].take(places),
-            "position": records["_position"].take(places),
-            "ns": pa.array(times, pa.int64()),
-            "segment": nothing.cast(pa.int32()),
-            "bytes": nothing.cast(pa.int64()),
-        }
+    return _walked_rows(
+        _log=records["_log"].take(places),
+        what=pa.array(words, pa.string()),
+        key=records["key"].take(places),
+        position=records["_position"].take(places),
+        ns=pa.array(times, pa.int64()),
     )
-    return _one_batch(table)
 
 
-def _one_batch(table: pa.Table) -> pa.RecordBatch:
+def _walked_rows(**columns: Any) -> pa.RecordBatch:
+    """A batch of these columns; the others are null."""
+    shape = arrow_schema(_WALKED)
+    nothing = pa.nulls(len(columns["_log"]))
+    table = pa.table({name: columns.get(name, nothing) for name in shape.names}).cast(shape)
     batches = table.combine_chunks().to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=shape)
 
 
 def ids_of_segments(items: DataFrame) -> DataFrame:

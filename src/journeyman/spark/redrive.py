@@ -58,12 +58,12 @@ from journeyman.spark.lake.storage import Lake
 from journeyman.spark.replay import states, with_payloads
 from journeyman.spark.sinks.sending import (
     MAX_SHOWN,
-    Door,
+    JobSender,
     Pace,
-    ZtickDoor,
+    ZtickSender,
     is_there_already,
     job_uuid,
-    open_door,
+    open_sender,
     put_all,
     workq_job,
 )
@@ -190,7 +190,7 @@ def redrive(
     The rows are fetched batch by batch. Raises ConnectionFailed when the server stays away; what
     was sent until then is in the record.
     """
-    if options.door == "workq" and "_file" in jobs.columns:
+    if options.dialect == "workq" and "_file" in jobs.columns:
         jobs = with_payloads(jobs)
     rows = (row.asDict() for row in jobs.toLocalIterator(prefetchPartitions=True))
     return redrive_rows(rows, options, ledger, clock, at_ns=at_ns)
@@ -203,10 +203,10 @@ def redrive_rows(
     clock: Clock,
     *,
     at_ns: int | None,
-    door: Door | None = None,
+    sender: JobSender | None = None,
 ) -> Redriven:
     """The same for rows that are at hand."""
-    work = _Redrive(options, ledger, clock, at_ns, door or open_door(options))
+    work = _Redrive(options, ledger, clock, at_ns, sender or open_sender(options))
     pace = Pace(options, clock)
     size = min(pace.batch, _BATCH_ROWS)
     try:
@@ -215,7 +215,7 @@ def redrive_rows(
             work.send(batch)
             pace.keep(len(batch))
     finally:
-        work.door.close()
+        work.sender.close()
     return work.outcome
 
 
@@ -226,14 +226,14 @@ class _Redrive:
         ledger: RedriveLedger,
         clock: Clock,
         at_ns: int | None,
-        door: Door,
+        sender: JobSender,
     ) -> None:
         self._options = options
         self._ledger = ledger
         self._clock = clock
         self._at_ns = at_ns
-        self._key, self._ns = _KEYS[options.door]
-        self.door = door
+        self._key, self._ns = _KEYS[options.dialect]
+        self.sender = sender
         self.outcome = Redriven()
 
     def send(self, batch: list[dict[str, Any]]) -> None:
@@ -262,7 +262,7 @@ class _Redrive:
             else:
                 jobs.append(job)
                 sending.append(mark)
-        outcomes = put_all(self._options, self.door, jobs, self._clock)
+        outcomes = put_all(self._options, self.sender, jobs, self._clock)
         for mark, (_, refusal) in zip(sending, outcomes, strict=True):
             if refusal is None:
                 self.outcome.sent += 1
@@ -277,7 +277,7 @@ class _Redrive:
         return SentMark(row[self._key], row[self._ns])
 
     def _becomes(self, mark: SentMark) -> str:
-        if self._options.door == "workq":
+        if self._options.dialect == "workq":
             return str(job_uuid(self._ledger.run_id, mark.key))
         planned = self._clock.now_ns() if self._at_ns is None else self._at_ns
         if planned == mark.ns:
@@ -286,16 +286,16 @@ class _Redrive:
 
     def _job(self, mark: SentMark, row: dict[str, Any]) -> Any:
         becomes = self._ledger.intended[mark]
-        if self._options.door == "ztick":
+        if self._options.dialect == "ztick":
             return mark.key, int(becomes)
         changed = {"job_id": UUID(becomes).bytes, "time_ns": self._at_ns}
         return workq_job(self._options, row | changed)
 
     def _is_settled(self, mark: SentMark) -> bool:
         """Whether a job that was meant to go before is not to be sent now."""
-        if not isinstance(self.door, ZtickDoor):
+        if not isinstance(self.sender, ZtickSender):
             return False  # the id settles it
-        found = self.door.client.get(mark.key)
+        found = self.sender.client.get(mark.key)
         if found is None or found.execution_ns == mark.ns:
             return False
         if found.execution_ns == int(self._ledger.intended[mark]):

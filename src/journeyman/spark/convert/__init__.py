@@ -38,6 +38,7 @@ from journeyman.formats.keyspace.values import JobRecord, encode_value, index_en
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 from journeyman.spark import write
 from journeyman.spark.replay import packets, tables_of, waiting
+from journeyman.spark.source.options import arrow_schema, struct
 from journeyman.units import NS_PER_MS
 
 WHOLE: Final = "(all)"  # not a field: nothing of it is carried over
@@ -52,11 +53,7 @@ _LOST_IN_SCHEDULE: Final = ("name", "ttr_ms", "ttl_ms", "priority", "max_attempt
 _NOT_IN_SCHEDULE: Final = "a schedule has no place for it"
 _LOST_IN_KEYSPACE: Final = ("ttr_ms", "ttl_ms", "priority", "max_fails")
 _NOT_IN_KEYSPACE: Final = "a job record has no member for it"
-_ENTRY: Final = "raw_key binary, value binary"
-_ENTRY_COLUMNS: Final[list[tuple[str, pa.DataType]]] = [
-    ("raw_key", pa.binary()),
-    ("value", pa.binary()),
-]
+_ENTRY: Final = struct("raw_key binary, value binary")
 Tables = dict[str, DataFrame]
 
 
@@ -486,7 +483,7 @@ def _record(row: dict[str, Any]) -> JobRecord:
 def _batch(entries: list[tuple[bytes, bytes]]) -> pa.RecordBatch:
     keys, values = zip(*entries, strict=True) if entries else ((), ())
     arrays = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(_ENTRY_COLUMNS))
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(_ENTRY))
 
 
 def _schedule_to_keyspace(tables: Tables, settings: JobDefaults) -> tuple[DataFrame, DataFrame]:

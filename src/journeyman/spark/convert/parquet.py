@@ -49,6 +49,7 @@ from journeyman.spark.files import Span, absolute, filesystem_of, read_spans, st
 from journeyman.spark.maintenance.holding import logs_at, refuse_damage
 from journeyman.spark.replay import packets
 from journeyman.spark.sinks.commit import LocalDisk, remove_staging
+from journeyman.spark.source.options import arrow_schema, struct
 
 MANIFEST: Final = "_log.json"
 RAW: Final = "_raw"
@@ -57,7 +58,7 @@ _STRETCH: Final = 1024  # rows that are compared, and kept raw, together
 _SEALS: Final[dict[str, SealFormat]] = {"ztick": ZTICK_SEALS, "kestrel": KESTREL_SEALS}
 _SEALS_AT_A_TIME: Final = 16
 _ZEROS_AT_A_TIME: Final = 1024 * 1024
-_ANSWER: Final = "file string, first_position long, path string, size long"
+_ANSWER: Final = struct("file string, first_position bigint, path string, size bigint")
 
 
 def log_to_parquet(
@@ -252,7 +253,7 @@ def _write_parts(
                 rows.append(
                     {"file": file, "first_position": first, "path": path, "size": part.size}
                 )
-        yield pa.RecordBatch.from_pylist(rows, schema=_answer_schema())
+        yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(_ANSWER))
 
     frame = spark.read.parquet(source)
     ordered = frame.repartitionByRange("_file", "_position")
@@ -261,16 +262,6 @@ def _write_parts(
     for row in sorted(answers, key=lambda each: each["first_position"]):
         parts.setdefault(row["file"], []).append(row["path"])
     return parts
-
-
-def _answer_schema() -> pa.Schema:
-    columns: list[tuple[str, pa.DataType]] = [
-        ("file", pa.string()),
-        ("first_position", pa.int64()),
-        ("path", pa.string()),
-        ("size", pa.int64()),
-    ]
-    return pa.schema(columns)
 
 
 def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -46,10 +46,10 @@ from journeyman.spark.maintenance.compaction import (
     retirement,
 )
 from journeyman.spark.maintenance.holding import (
-    Hands,
+    HeldLog,
     MaintenanceResult,
     check_same,
-    held,
+    hold_log,
     logs_at,
     refuse_damage,
     refuse_unread,
@@ -70,7 +70,7 @@ __all__ = [
 ]
 
 AT_ONCE: Final = 4
-Treatment = Callable[[SinkDisk, Hands], MaintenanceResult]
+Treatment = Callable[[SinkDisk, HeldLog], MaintenanceResult]
 
 
 def compact(
@@ -81,7 +81,7 @@ def compact(
         raise UsageError("a workq log is cleaned, not compacted: use `clean`")
     treat = compact_ztick if dialect == "ztick" else compact_kestrel
     logs = logs_at(dialect, tuple(paths), queue)
-    return each_log(spark, dialect, logs, lambda disk, hands: treat(spark, disk, hands))
+    return each_log(spark, dialect, logs, lambda disk, held: treat(spark, disk, held))
 
 
 def compaction_plans(
@@ -102,9 +102,7 @@ def clean(
     """Clean workq logs as of a moment, now unless told otherwise."""
     moment = SystemClock().now_ns() if as_of_ns is None else as_of_ns
     logs = logs_at("workq", tuple(paths))
-    return each_log(
-        spark, "workq", logs, lambda disk, hands: clean_workq(spark, disk, hands, moment)
-    )
+    return each_log(spark, "workq", logs, lambda disk, held: clean_workq(spark, disk, held, moment))
 
 
 def archive(
@@ -129,11 +127,11 @@ def archive(
     now_ns = SystemClock().now_ns()
     place = absolute(output).rstrip("/")
 
-    def treat(disk: Disk, hands: Hands) -> MaintenanceResult:
-        records = _archive_one(spark, disk, hands, place, now_ns)
-        went = _remove(spark, disk, hands, now_ns) if remove else ()
-        left = hands.size - sum(file.size for file in hands.log.files if file.path in went)
-        return MaintenanceResult(dialect, hands.log.name, True, records, records, hands.size, left)
+    def treat(disk: Disk, held: HeldLog) -> MaintenanceResult:
+        records = _archive_one(spark, disk, held, place, now_ns)
+        went = _remove(spark, disk, held, now_ns) if remove else ()
+        left = held.size - sum(file.size for file in held.log.files if file.path in went)
+        return MaintenanceResult(dialect, held.log.name, True, records, records, held.size, left)
 
     return each_log(spark, dialect, logs_at(dialect, tuple(paths)), treat, drops=remove)
 
@@ -161,10 +159,10 @@ def each_log(
 
     def one(log: Log) -> MaintenanceResult:
         try:
-            with held(place, time, dialect, log) as hands:
+            with hold_log(place, time, dialect, log) as held:
                 if drops:
-                    refuse_unread(place, time, hands)
-                return treat(place, hands)
+                    refuse_unread(place, time, held)
+                return treat(place, held)
         except (JourneymanError, OSError) as error:
             return MaintenanceResult(dialect, log.name, error=str(error))
         except Exception as error:
@@ -184,18 +182,18 @@ def _activate(spark: SparkSession) -> None:
     spark.createDataFrame([], "nothing int")
 
 
-def _archive_one(spark: SparkSession, disk: Disk, hands: Hands, output: str, now_ns: int) -> int:
-    count = refuse_damage(packets(spark, hands.dialect, hands.paths), hands.log.name)
-    rows = archived_rows(spark, hands.dialect, hands.paths)
+def _archive_one(spark: SparkSession, disk: Disk, held: HeldLog, output: str, now_ns: int) -> int:
+    count = refuse_damage(packets(spark, held.dialect, held.paths), held.log.name)
+    rows = archived_rows(spark, held.dialect, held.paths)
     moment = datetime.fromtimestamp(now_ns // NS_PER_S, UTC).strftime("%Y%m%dT%H%M%SZ")
-    digest = f"{zlib.crc32(hands.log.name.encode()):08x}"  # logs of one name, of different hosts
-    final = posixpath.join(output, f"run={moment}-{posixpath.basename(hands.log.name)}-{digest}")
+    digest = f"{zlib.crc32(held.log.name.encode()):08x}"  # logs of one name, of different hosts
+    final = posixpath.join(output, f"run={moment}-{posixpath.basename(held.log.name)}-{digest}")
     is_local = "://" not in output
     written = posixpath.join(output, f"_{posixpath.basename(final)}") if is_local else final
     rows.write.partitionBy("log", "day").parquet(written)
     back = spark.read.parquet(written)
     columns = [name for name in rows.columns if name not in ("log", "day")]
-    check_same(hands.log.name, "record", rows, back, columns)
+    check_same(held.log.name, "record", rows, back, columns)
     if is_local:
         make_durable(disk, written)
         disk.rename(written, final)
@@ -218,12 +216,12 @@ def make_durable(disk: Disk, directory: str) -> None:
     disk.sync_dir(directory)
 
 
-def _remove(spark: SparkSession, disk: Disk, hands: Hands, now_ns: int) -> tuple[str, ...]:
+def _remove(spark: SparkSession, disk: Disk, held: HeldLog, now_ns: int) -> tuple[str, ...]:
     goes: tuple[str, ...] = ()
-    if hands.dialect == "workq":
-        goes = unneeded_segments(spark, hands, now_ns)
-    elif hands.dialect == "kestrel":
-        plan = retirement(tables_of(packets(spark, "kestrel", hands.paths), "kestrel"))
+    if held.dialect == "workq":
+        goes = unneeded_segments(spark, held, now_ns)
+    elif held.dialect == "kestrel":
+        plan = retirement(tables_of(packets(spark, "kestrel", held.paths), "kestrel"))
         goes = () if plan is None else plan.goes
     for path in goes:
         remove_durably(disk, path)

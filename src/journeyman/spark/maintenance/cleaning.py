@@ -55,7 +55,7 @@ from journeyman.spark import read
 from journeyman.spark.files import NewFile, Span, filesystem_of, read_spans
 from journeyman.spark.maintenance.holding import (
     COMPARED,
-    Hands,
+    HeldLog,
     MaintenanceResult,
     check_same,
     refuse_damage,
@@ -83,38 +83,38 @@ _STATES = {state.name.lower(): state for state in JobState}
 _PART: Final = struct("first_position bigint, number int, path string, size bigint")
 
 
-def clean_workq(spark: SparkSession, disk: Disk, hands: Hands, as_of_ns: int) -> MaintenanceResult:
+def clean_workq(spark: SparkSession, disk: Disk, held: HeldLog, as_of_ns: int) -> MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
-    log = hands.log
-    if read(spark, "workq", *hands.paths, kinds="unknown", mode="DROPMALFORMED").limit(1).count():
+    log = held.log
+    if read(spark, "workq", *held.paths, kinds="unknown", mode="DROPMALFORMED").limit(1).count():
         raise LogError(
             log.name, "holds commands of a newer version, and only the server keeps those it needs"
         )
-    held = packets(spark, "workq", hands.paths).persist()
+    packed = packets(spark, "workq", held.paths).persist()
     try:
-        records = refuse_damage(held, log.name)
-        jobs = visible(tables_of(held, "workq")["jobs"], as_of_ns).drop("queue")
-        staged = _stage(disk, hands, jobs)
-        kept = _verify(spark, hands, jobs, staged)
+        records = refuse_damage(packed, log.name)
+        jobs = visible(tables_of(packed, "workq")["jobs"], as_of_ns).drop("queue")
+        staged = _stage(disk, held, jobs)
+        kept = _verify(spark, held, jobs, staged)
     finally:
-        held.unpersist()
+        packed.unpersist()
     size = sum(map(disk.size, staged))
-    if size >= hands.size:
-        return MaintenanceResult("workq", log.name, False, records, records, hands.size, hands.size)
+    if size >= held.size:
+        return MaintenanceResult("workq", log.name, False, records, records, held.size, held.size)
     publish_workq(disk, log.name, staged)
-    return MaintenanceResult("workq", log.name, True, records, kept, hands.size, size)
+    return MaintenanceResult("workq", log.name, True, records, kept, held.size, size)
 
 
-def _verify(spark: SparkSession, hands: Hands, jobs: DataFrame, staged: list[str]) -> int:
+def _verify(spark: SparkSession, held: HeldLog, jobs: DataFrame, staged: list[str]) -> int:
     """Replay what was staged; how many records it is."""
-    held = packets(spark, "workq", staged).persist()
+    packed = packets(spark, "workq", staged).persist()
     try:
-        records = refuse_damage(held, hands.log.name)
-        after = tables_of(held, "workq")["jobs"]
+        records = refuse_damage(packed, held.log.name)
+        after = tables_of(packed, "workq")["jobs"]
         columns = COMPARED["workq", "jobs"]
-        check_same(hands.log.name, "jobs", with_payloads(jobs), with_payloads(after), columns)
+        check_same(held.log.name, "jobs", with_payloads(jobs), with_payloads(after), columns)
     finally:
-        held.unpersist()
+        packed.unpersist()
     return records
 
 
@@ -132,17 +132,17 @@ def publish_workq(disk: Disk, directory: str, staged: list[str]) -> None:
     publish(disk, journal_path(directory), Publication(names, goes))
 
 
-def _stage(disk: Disk, hands: Hands, jobs: DataFrame) -> list[str]:
+def _stage(disk: Disk, held: HeldLog, jobs: DataFrame) -> list[str]:
     """The snapshots of these jobs as segments in the staging directory; their paths in order."""
-    files = {file.segment: file.path for file in hands.log.files}
-    task = partial(_write_segments, files, hands.staging)
+    files = {file.segment: file.path for file in held.log.files}
+    task = partial(_write_segments, files, held.staging)
     ordered = jobs.repartitionByRange("_position").sortWithinPartitions("_position")
     parts = ordered.mapInArrow(task, _PART).collect()
     parts.sort(key=lambda part: (part["first_position"], part["number"]))
     if parts:
         return [part["path"] for part in parts]
-    disk.make_dirs(hands.staging)
-    empty = posixpath.join(hands.staging, "empty")
+    disk.make_dirs(held.staging)
+    empty = posixpath.join(held.staging, "empty")
     write_whole(disk, empty, [HEADER])
     return [empty]
 
@@ -268,7 +268,7 @@ def _decoded(data: bytes) -> Any:
     return entry.record
 
 
-def unneeded_segments(spark: SparkSession, hands: Hands, as_of_ns: int) -> tuple[str, ...]:
+def unneeded_segments(spark: SparkSession, held: HeldLog, as_of_ns: int) -> tuple[str, ...]:
     """Paths of segments that nothing needs any more, oldest first.
 
         segment    1          2                3
@@ -281,8 +281,8 @@ def unneeded_segments(spark: SparkSession, hands: Hands, as_of_ns: int) -> tuple
     its delete, or the job would be back. The rule is that of journeyman.logs.workq.cleaning, for
     whole segments.
     """
-    rows = read(spark, "workq", *hands.paths, schema="_segment int, key string, kind string")
-    living = visible(states(spark, "workq", hands.paths)["jobs"], as_of_ns).select("key")
+    rows = read(spark, "workq", *held.paths, schema="_segment int, key string, kind string")
+    living = visible(states(spark, "workq", held.paths)["jobs"], as_of_ns).select("key")
     needed = {
         row["_segment"] for row in rows.join(living, "key").select("_segment").distinct().collect()
     }
@@ -301,7 +301,7 @@ def unneeded_segments(spark: SparkSession, hands: Hands, as_of_ns: int) -> tuple
         .collect()
     )
     goes: dict[int, str] = {}
-    for file in hands.log.files[:-1]:
+    for file in held.log.files[:-1]:
         adds_before = {row["add_segment"] for row in pairs if row["_segment"] == file.segment}
         if file.segment not in needed and adds_before <= goes.keys():
             goes[file.segment] = file.path

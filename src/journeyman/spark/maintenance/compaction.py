@@ -57,7 +57,6 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
-from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from journeyman.disk import Disk
 from journeyman.errors import LogError
@@ -69,7 +68,7 @@ from journeyman.logs.segments import ZtickNames, kestrel_segments
 from journeyman.spark import read, write
 from journeyman.spark.maintenance.holding import (
     COMPARED,
-    Hands,
+    HeldLog,
     MaintenanceResult,
     check_same,
     is_sealed,
@@ -79,7 +78,7 @@ from journeyman.spark.replay import aligned, groups_of, packets, states, tables_
 from journeyman.spark.replay.state_files import route_packets
 from journeyman.spark.sinks.log_sink import LogWriter, SinkOptions, new_writer
 from journeyman.spark.sinks.parts import write_parts
-from journeyman.spark.source.options import SEGMENT_SHIFT, arrow_schema
+from journeyman.spark.source.options import SEGMENT_SHIFT, arrow_schema, struct
 from journeyman.spark.source.packets import unpack
 
 _NO_LIMIT: Final = 2**40  # bytes of the segment at the border, which is one file before and after
@@ -99,29 +98,27 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
     ("runner_args", pa.list_(pa.string())),
 ]
 ROWS: Final = pa.schema(_COLUMNS)
-_RANGED: Final = StructType(
-    [StructField("range", IntegerType()), StructField("rows", BinaryType())]
-)
-_MESSAGES: Final = StructType([StructField("message", BinaryType())])
+_RANGED: Final = struct("range int, rows binary")
+_MESSAGES: Final = struct("message binary")
 
 
-def compact_ztick(spark: SparkSession, disk: Disk, hands: Hands) -> MaintenanceResult:
+def compact_ztick(spark: SparkSession, disk: Disk, held: HeldLog) -> MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
-    held = packets(spark, "ztick", hands.paths).persist()
+    packed = packets(spark, "ztick", held.paths).persist()
     try:
-        records = refuse_damage(held, hands.log.name)
-        tables = tables_of(held, "ztick")
-        staged = posixpath.join(hands.staging, "log")
-        write_compacted(held, hands.log, staged, seals=is_sealed(disk, ZTICK_SEALS, hands.log))
+        records = refuse_damage(packed, held.log.name)
+        tables = tables_of(packed, "ztick")
+        staged = posixpath.join(held.staging, "log")
+        write_compacted(packed, held.log, staged, seals=is_sealed(disk, ZTICK_SEALS, held.log))
         after = states(spark, "ztick", staged)
         for name, table in tables.items():
-            check_same(hands.log.name, name, table, after[name], COMPARED["ztick", name])
+            check_same(held.log.name, name, table, after[name], COMPARED["ztick", name])
         kept = sum(table.count() for table in after.values())
     finally:
-        held.unpersist()
+        packed.unpersist()
     size = disk.size(staged)
-    publish_ztick(disk, hands.log.name, staged)
-    return MaintenanceResult("ztick", hands.log.name, True, records, kept, hands.size, size)
+    publish_ztick(disk, held.log.name, staged)
+    return MaintenanceResult("ztick", held.log.name, True, records, kept, held.size, size)
 
 
 def publish_ztick(disk: Disk, path: str, staged: str) -> None:
@@ -253,25 +250,25 @@ class Retirement:
     border: str | None = None
 
 
-def compact_kestrel(spark: SparkSession, disk: Disk, hands: Hands) -> MaintenanceResult:
+def compact_kestrel(spark: SparkSession, disk: Disk, held: HeldLog) -> MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
-    log = hands.log
-    held = packets(spark, "kestrel", hands.paths).persist()
+    log = held.log
+    packed = packets(spark, "kestrel", held.paths).persist()
     try:
-        records = refuse_damage(held, log.name)
-        tables = tables_of(held, "kestrel")
+        records = refuse_damage(packed, log.name)
+        tables = tables_of(packed, "kestrel")
         plan = retirement(tables)
         if plan is None or not (plan.goes or plan.border):
             return MaintenanceResult(
-                "kestrel", log.name, False, records, records, hands.size, hands.size
+                "kestrel", log.name, False, records, records, held.size, held.size
             )
-        staged = _stage_queue(spark, hands, plan, seals=is_sealed(disk, KESTREL_SEALS, log))
-        kept = _verify_queue(spark, hands, plan, tables)
+        staged = _stage_queue(spark, held, plan, seals=is_sealed(disk, KESTREL_SEALS, log))
+        kept = _verify_queue(spark, held, plan, tables)
     finally:
-        held.unpersist()
+        packed.unpersist()
     publish_kestrel(disk, plan, staged)
     sizes = [disk.size(f.path) for f in log.files if f.reader is None and f.path not in plan.goes]
-    return MaintenanceResult("kestrel", log.name, True, records, kept, hands.size, sum(sizes))
+    return MaintenanceResult("kestrel", log.name, True, records, kept, held.size, sum(sizes))
 
 
 def retirement(tables: dict[str, DataFrame]) -> Retirement | None:
@@ -296,20 +293,22 @@ def retirement(tables: dict[str, DataFrame]) -> Retirement | None:
     return Retirement(floor, done, None if border is None else border["_file"])
 
 
-def _stage_queue(spark: SparkSession, hands: Hands, plan: Retirement, *, seals: bool) -> str | None:
+def _stage_queue(
+    spark: SparkSession, held: HeldLog, plan: Retirement, *, seals: bool
+) -> str | None:
     """A copy of the queue as it is to be, by links; the path of the new segment in it."""
-    os.makedirs(hands.staging)
-    for file in hands.log.files:
+    os.makedirs(held.staging)
+    for file in held.log.files:
         if file.path not in (*plan.goes, plan.border):
-            os.link(file.path, posixpath.join(hands.staging, posixpath.basename(file.path)))
+            os.link(file.path, posixpath.join(held.staging, posixpath.basename(file.path)))
     if plan.border is None:
         return None
     if read(spark, "kestrel", plan.border, kinds="UNKNOWN").limit(1).count():
         raise LogError(plan.border, "holds commands that are not known, which cannot be rewritten")
     rows = read(spark, "kestrel", plan.border, payloads=True).filter(F.col("item_id") > plan.floor)
-    queue = posixpath.basename(hands.log.name)
-    built = posixpath.join(hands.staging, "built")
-    staged = posixpath.join(hands.staging, posixpath.basename(plan.border))
+    queue = posixpath.basename(held.log.name)
+    built = posixpath.join(held.staging, "built")
+    staged = posixpath.join(held.staging, posixpath.basename(plan.border))
     try:
         options = {"queue": queue, "segmentBytes": _NO_LIMIT, "seals": seals}
         write(rows, "kestrel", built, partitions=1, **options)
@@ -321,19 +320,19 @@ def _stage_queue(spark: SparkSession, hands: Hands, plan: Retirement, *, seals: 
 
 
 def _verify_queue(
-    spark: SparkSession, hands: Hands, plan: Retirement, tables: dict[str, DataFrame]
+    spark: SparkSession, held: HeldLog, plan: Retirement, tables: dict[str, DataFrame]
 ) -> int:
     """Replay the copy; how many records it is."""
-    queue = posixpath.basename(hands.log.name)
-    held = packets(spark, "kestrel", hands.staging, queue=queue).persist()
+    queue = posixpath.basename(held.log.name)
+    packed = packets(spark, "kestrel", held.staging, queue=queue).persist()
     try:
-        records = refuse_damage(held, hands.log.name)
-        after = tables_of(held, "kestrel", payloads=True)
+        records = refuse_damage(packed, held.log.name)
+        after = tables_of(packed, "kestrel", payloads=True)
         left = with_payloads(tables["items"].filter(F.col("item_id") > plan.floor))
         for name, before in (("items", left), ("readers", tables["readers"])):
-            check_same(hands.log.name, name, before, after[name], COMPARED["kestrel", name])
+            check_same(held.log.name, name, before, after[name], COMPARED["kestrel", name])
     finally:
-        held.unpersist()
+        packed.unpersist()
     return records
 
 

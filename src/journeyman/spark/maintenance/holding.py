@@ -1,8 +1,8 @@
-"""A log in our hands: its locks held, its files settled, a place beside it for new ones.
+"""A log that is held: its locks held, its files settled, a place beside it for new ones.
 
-    with held(disk, clock, "workq", log) as hands:
-        hands.log         the log as it is now, files in reading order
-        hands.staging     a hidden directory, gone when this ends
+    with hold_log(disk, clock, "workq", log) as held:
+        held.log         the log as it is now, files in reading order
+        held.staging     a hidden directory, gone when this ends
 
 The locks are those that the servers take, so neither ours nor an original can write meanwhile. What
 a crash has left is put right first: a publication that was decided on is finished, and a last entry
@@ -78,7 +78,7 @@ COMPARED: Final[Mapping[tuple[str, str], Sequence[str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class HeldLog:
     """A log that nobody else writes. ``paths`` is what to read to read all of it."""
 
     dialect: str
@@ -123,7 +123,7 @@ def logs_at(dialect: str, paths: tuple[str, ...], queue: str | None = None) -> l
 
 
 @contextmanager
-def held(disk: SinkDisk, clock: Clock, dialect: str, log: Log) -> Iterator[Hands]:
+def hold_log(disk: SinkDisk, clock: Clock, dialect: str, log: Log) -> Iterator[HeldLog]:
     """Hold a log. Raises LogLocked when it is in use."""
     directory = directory_of(dialect, log)
     with locked(disk, log.name, _locks(dialect, log)):
@@ -134,7 +134,7 @@ def held(disk: SinkDisk, clock: Clock, dialect: str, log: Log) -> Iterator[Hands
         remove_stale(disk, directory, clock.now_ns())
         staging = posixpath.join(directory, staging_name(clock.now_ns()))
         try:
-            yield Hands(dialect, log, _paths(dialect, log), staging)
+            yield HeldLog(dialect, log, _paths(dialect, log), staging)
         finally:
             # Once a publication is decided on, its files are needed until it is finished.
             if not disk.exists(journal_path(directory)):
@@ -224,19 +224,19 @@ def refuse_damage(packets: DataFrame, log: str) -> int:
     return counts["records"] or 0
 
 
-def refuse_unread(disk: Disk, clock: Clock, hands: Hands) -> None:
+def refuse_unread(disk: Disk, clock: Clock, held: HeldLog) -> None:
     """Raises LogError when a stream or a lake has not read all of the log, within the limits."""
-    names = ZtickNames(hands.log.name) if hands.dialect == ZTICK else None
-    files = [each.path for each in hands.log.files if each.reader is None]
-    log, active = hands.log.queue or "", None
+    names = ZtickNames(held.log.name) if held.dialect == ZTICK else None
+    files = [each.path for each in held.log.files if each.reader is None]
+    log, active = held.log.queue or "", None
     if names is not None:
         files = [path for path in files if path != names.compressed]
         log, active = posixpath.basename(names.active), ""
-    if ask(Holders(disk, clock), hands.directory, log, files, active).count < len(files):
-        who = ", ".join(names_of_holders(disk, hands.directory))
-        where = posixpath.join(hands.directory, HELD_DIRECTORY)
+    if ask(Holders(disk, clock), held.directory, log, files, active).count < len(files):
+        who = ", ".join(names_of_holders(disk, held.directory))
+        where = posixpath.join(held.directory, HELD_DIRECTORY)
         raise LogError(
-            hands.log.name,
+            held.log.name,
             f"{who} has not read all of it: let it read first, or remove its file in {where}",
         )
 

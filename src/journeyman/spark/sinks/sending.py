@@ -71,13 +71,13 @@ def is_there_already(refusal: Refused) -> bool:
     return refusal.reason == workq_lines.DUPLICATE_JOB
 
 
-def check_columns(door: str, columns: Iterable[str]) -> None:
+def check_columns(dialect: str, columns: Iterable[str]) -> None:
     """Raises UsageError when jobs cannot be made of such rows."""
     there = set(columns)
-    needed = {"identifier", "execution_ns"} if door == "ztick" else {"name"}
+    needed = {"identifier", "execution_ns"} if dialect == "ztick" else {"name"}
     if missing := sorted(needed - there):
-        raise UsageError(f"jobs for {door} need the column {', '.join(missing)}")
-    if door == "workq" and not there & {"job_id", "job_key"}:
+        raise UsageError(f"jobs for {dialect} need the column {', '.join(missing)}")
+    if dialect == "workq" and not there & {"job_id", "job_key"}:
         raise UsageError(
             "jobs for workq need the column job_id, or job_key from which ids are made:"
             " without it a task that is repeated would add them twice"
@@ -92,8 +92,8 @@ def job_uuid(run_id: str, job_key: str) -> UUID:
 
 def send_rows(options: ServerOptions, rows: Iterable[Row], clock: Clock) -> Sent:
     """Put a job for each row. Raises ConnectionFailed when the server stays away."""
-    check = _ztick_job if options.door == "ztick" else workq_job
-    door = open_door(options)
+    check = _ztick_job if options.dialect == "ztick" else workq_job
+    sender = open_sender(options)
     sent = Sent()
     pace = Pace(options, clock)
     try:
@@ -106,16 +106,16 @@ def send_rows(options: ServerOptions, rows: Iterable[Row], clock: Clock) -> Sent
                     sent.note(_named(row), made)
                 else:
                     jobs.append(made)
-            for name, refusal in put_all(options, door, jobs, clock):
+            for name, refusal in put_all(options, sender, jobs, clock):
                 sent.note(name, refusal)
             pace.keep(len(some))
     finally:
-        door.close()
+        sender.close()
     return sent
 
 
 def put_all(
-    options: ServerOptions, door: Door, jobs: list[Any], clock: Clock
+    options: ServerOptions, sender: JobSender, jobs: list[Any], clock: Clock
 ) -> Iterator[tuple[str, Refused | None]]:
     """Each job in order with its refusal, or None, however often the connection breaks.
 
@@ -125,7 +125,7 @@ def put_all(
     failures, pause_s = 0, _FIRST_PAUSE_S
     while done < len(jobs):
         try:
-            for outcome in door.send(jobs[done:]):
+            for outcome in sender.send(jobs[done:]):
                 done += 1
                 failures, pause_s = 0, _FIRST_PAUSE_S
                 yield outcome
@@ -137,7 +137,7 @@ def put_all(
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
-class Door(Protocol):
+class JobSender(Protocol):
     """A connection to a server that takes jobs."""
 
     def send(self, jobs: list[Any]) -> Iterator[tuple[str, Refused | None]]:
@@ -147,11 +147,11 @@ class Door(Protocol):
     def close(self) -> None: ...
 
 
-def open_door(options: ServerOptions) -> Door:
-    return ZtickDoor(options) if options.door == "ztick" else _WorkqDoor(options)
+def open_sender(options: ServerOptions) -> JobSender:
+    return ZtickSender(options) if options.dialect == "ztick" else _WorkqSender(options)
 
 
-class ZtickDoor:
+class ZtickSender:
     """Jobs are (identifier, execution_ns)."""
 
     def __init__(self, options: ServerOptions) -> None:
@@ -166,7 +166,7 @@ class ZtickDoor:
         self.client.close()
 
 
-class _WorkqDoor:
+class _WorkqSender:
     """Jobs are NewJob."""
 
     def __init__(self, options: ServerOptions) -> None:

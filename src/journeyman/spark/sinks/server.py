@@ -14,7 +14,7 @@ Spark imports this module in every session, to see which formats there are. So i
 a client only where a port or a connection is needed. The options:
 
     door         ztick or workq: which of the server's protocols
-    address      HOST:PORT; by default 127.0.0.1 and the port of the door
+    address      HOST:PORT; by default 127.0.0.1 and the port of that service
     token        the secret of a token
     tls          true: speak TLS, trusting what the system trusts; tlsCa: trusting this file
     batchSize    jobs on the way at a time, for each task (500)
@@ -66,14 +66,12 @@ if TYPE_CHECKING:
 
     from journeyman.spark.sinks.sending import Sent
 
-DOORS: Final = ("ztick", "workq")
-
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
     """Checked and with defaults. Pickled with every task; ``run_id`` is the same in all."""
 
-    door: str
+    dialect: str
     host: str
     port: int
     token: str | None = field(default=None, repr=False)
@@ -91,12 +89,12 @@ class ServerOptions:
     def parse(cls, given: Mapping[str, str]) -> ServerOptions:
         """Raises UsageError."""
         values = parse_options("format('journeyman')", given, _OPTIONS)
-        door = values.pop("door", None)
-        if door is None:
+        dialect = values.pop("dialect", None)
+        if dialect is None:
             raise UsageError("format('journeyman') needs the option door: ztick or workq")
-        host, port = parse_address(values.pop("address", None), _default_port(door))
+        host, port = parse_address(values.pop("address", None), _default_port(dialect))
         values.setdefault("run_id", str(uuid4()))
-        options = cls(door, host, port, **values)
+        options = cls(dialect, host, port, **values)
         if options.rate_limit is not None and options.tasks is None:
             raise UsageError(
                 "rateLimit is over all tasks: say with tasks how many there are at most,"
@@ -109,8 +107,8 @@ class ServerOptions:
         return f"{self.host}:{self.port}"
 
 
-def _default_port(door: str) -> int:
-    port: int = import_module(f"journeyman.client.{door}").DEFAULT_PORT
+def _default_port(dialect: str) -> int:
+    port: int = import_module(f"journeyman.client.{dialect}").DEFAULT_PORT
     return port
 
 
@@ -138,7 +136,7 @@ def _rate(name: str, text: str) -> float:
 
 
 _OPTIONS: Final[OptionTable] = (
-    ("door", "door", one_of(*DOORS)),
+    ("door", "dialect", one_of("ztick", "workq")),
     ("address", "address", any_text),
     ("token", "token", any_text),
     ("tls", "tls", flag_option),
@@ -171,7 +169,7 @@ class ServerSink(DataSource):
         from journeyman.spark.sinks.server import ServerOptions
 
         options = ServerOptions.parse(self.options)
-        check_columns(options.door, schema.fieldNames())
+        check_columns(options.dialect, schema.fieldNames())
         return ServerWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
@@ -184,7 +182,7 @@ class ServerSink(DataSource):
         known = {name.lower() for name, _, _ in _OPTIONS}
         given = {name: text for name, text in self.options.items() if name.lower() in known}
         options = ServerOptions.parse(given)
-        check_columns(options.door, schema.fieldNames())
+        check_columns(options.dialect, schema.fieldNames())
         named = {"job_id", "identifier"} & set(schema.fieldNames())
         if not named and "runid" not in {name.lower() for name in given}:
             raise UsageError("a stream of jobs by job_key needs the option runId: any fixed text")
@@ -242,7 +240,7 @@ class ServerStreamWriter(DataSourceStreamArrowWriter):
         self._writer.commit(messages)
 
 
-def send(frame: DataFrame, door: str, address: str, *, tasks: int = 1, **options: Any) -> None:
+def send(frame: DataFrame, dialect: str, address: str, *, tasks: int = 1, **options: Any) -> None:
     """Put the jobs of a DataFrame onto a server by at most ``tasks`` tasks; options as above.
 
     One task with batches is as fast as most servers; more of them help where the network is slow.
@@ -252,8 +250,8 @@ def send(frame: DataFrame, door: str, address: str, *, tasks: int = 1, **options
     from journeyman.spark.source import SERVER_FORMAT, register_formats
 
     given = {name: str(value) for name, value in options.items() if value is not None}
-    given |= {"door": door, "address": address, "tasks": str(tasks)}
-    check_columns(ServerOptions.parse(given).door, frame.columns)
+    given |= {"door": dialect, "address": address, "tasks": str(tasks)}
+    check_columns(ServerOptions.parse(given).dialect, frame.columns)
     register_formats(frame.sparkSession, SERVER_FORMAT)
     frame.coalesce(tasks).write.format(SERVER_FORMAT).mode("append").options(**given).save()
 
