@@ -229,9 +229,6 @@ def _description(chart: Chart) -> str:
     return f"{moment(chart.times_ns[0])} to {moment(last)} UTC: {'; '.join(ranges)}."
 
 
-# -- scales and axes -----------------------------------------------------------------------------
-
-
 def _vertical(chart: Chart) -> tuple[dict[float, str], _Scale]:
     """The ticks with their texts, and where a value is drawn."""
     values = [value for series in chart.series for value in series.values if value is not None]
@@ -281,9 +278,6 @@ def _moments(chart: Chart) -> Iterator[str]:
         text = escape(tick_moment(tick, step_ns))
         place = f'x="{x:.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}"'
         yield f'<text class="tick" {place}>{text}</text>'
-
-
-# -- series --------------------------------------------------------------------------------------
 
 
 def _lines(chart: Chart, y: _Scale, step: float) -> Iterator[str]:
@@ -358,9 +352,6 @@ def _strips(chart: Chart, step: float) -> Iterator[str]:
             f'height="{_BOTTOM}"><title>{escape(bucket_name(chart, at))}\n{escape(values)}'
             "</title></rect>"
         )
-
-
-# -- rows ----------------------------------------------------------------------------------------
 
 
 def bars_svg(bars: Bars) -> str:

@@ -55,9 +55,6 @@ def _span(measured: Measured) -> str:
     return f"From {moment(measured.first_ns)} to {moment(measured.last_ns)}."
 
 
-# -- tiles ---------------------------------------------------------------------------------------
-
-
 def _tiles(measured: Measured) -> list[Tile]:
     if measured.dialect == "kestrel":
         return _item_tiles(measured)
@@ -120,9 +117,6 @@ def _count(number: int) -> str:
 def _percentile_tile(name: str, overall: dict[str, int | None], what: str) -> Tile:
     note = f"median; 99 %: {shown(overall.get(f'{what}_p99_ns'), 'ns')}"
     return Tile(name, shown(overall.get(f"{what}_p50_ns"), "ns"), note)
-
-
-# -- charts --------------------------------------------------------------------------------------
 
 
 def _charts_over_time(measured: Measured) -> list[Chart]:
@@ -270,9 +264,6 @@ def _due(measured: Measured) -> list[Chart]:
     series = [Series("planned for", measured.due, "blue")]
     times, bucket_ns = measured.due_times_ns, measured.due_bucket_ns
     return [Chart("Plans", note, times, bucket_ns, series, kind="bars")]
-
-
-# -- bars and tables -----------------------------------------------------------------------------
 
 
 def _lag(measured: Measured) -> list[Bars]:
