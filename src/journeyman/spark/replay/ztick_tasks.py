@@ -120,7 +120,7 @@ _JOB, _RULE = 0, 1  # the kinds of records that set something
 
 
 def last_jobs(group: PacketGroup) -> pa.RecordBatch:
-    """The last records of the jobs that there are, as columnar.latest has them."""
+    """The last records of the jobs that there are, as columnar.ztick.latest has them."""
     batches = [unpack(each.packet, LAST_OF_JOBS) for each in group.packets]
     latest = LatestJobs(max(batch.num_rows for batch in batches))
     for batch in batches:
