@@ -304,7 +304,7 @@ def test_a_log_in_use_is_refused_and_left_alone(spark, tmp_path):
 @pytest.mark.parametrize(
     ("dialect", "options", "words"),
     [
-        ("ztick", {}, "a ztick log is in order: say by which columns with orderBy"),
+        ("ztick", {}, "a ztick log is ordered: name the columns with orderBy"),
         ("ztick", {"orderBy": "when"}, "orderBy: no column 'when'"),
         ("ztick", {"orderby": "kind", "segmentBytes": 2048}, "writing ztick has no option"),
         ("workq", {"orderBy": "kind", "segmentByte": 2048}, "did you mean segmentBytes"),
