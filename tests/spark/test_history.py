@@ -13,7 +13,7 @@ from journeyman.folds import workq as fold
 from journeyman.formats import ztick
 from journeyman.spark import read
 from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
-from journeyman.spark.history.columns import ATTEMPTS, grouped_by
+from journeyman.spark.history.columns import ATTEMPTS, EVERY_ROW, RowFilter, grouped_by
 from journeyman.spark.history.summaries import (
     STATES,
     bucket_for,
@@ -237,6 +237,24 @@ def test_throughput_counts_what_happened_in_each_bucket(busy: DataFrame):
         "print": (2, 1, 0, 0, 0, 1),
         "": (0, 1, 1, 0, 0, 0),
     }
+
+
+def test_rows_and_buckets_are_chosen_by_time_and_condition(busy: DataFrame):
+    """A row counts if one of its moments lies in the time asked for, the end not included."""
+    chosen = RowFilter(ns(62), ns(81), "queue = 'mail'")
+    assert [row[1:5] for row in attempt_rows(chosen.rows(busy))] == [
+        (1, 1, 1, 0),
+        (1, 1, 2, 62),
+        (3, 1, 1, 80),
+    ]
+    assert attempt_rows(EVERY_ROW.rows(busy)) == attempt_rows(busy)
+    counted = chosen.buckets(throughput(chosen.rows(busy), SECOND_NS), SECOND_NS)
+    begins = [row.bucket_ns - ns(0) for row in counted.sort("bucket_ns").collect()]
+    assert begins == [62 * SECOND_NS, 70 * SECOND_NS, 75 * SECOND_NS, 80 * SECOND_NS]
+    # Job 4 begins to run; that job 2 came and went before counts in the sums.
+    late = RowFilter(since_ns=ns(101), condition="queue = 'print'")
+    deep = late.buckets(depth(late.of_condition(busy), SECOND_NS), SECOND_NS).collect()
+    assert [(row.ready, row.running) for row in deep] == [(0, 1)]
 
 
 def test_percentiles_of_waits_and_runs(spark, tmp_path):

@@ -46,6 +46,8 @@ def test_failed_jobs_are_shown_then_sent_once(spark, tmp_path):
     ]
     assert len(shown.splitlines()) == 5
     assert "nothing was sent" in remark
+    _, some, _ = invoke(str(log), "--format", "csv", "--since", "3", "--until", "9")
+    assert [line.count("job.3") + line.count("job.6") for line in some.splitlines()[1:]] == [1, 1]
     code, _, complaint = invoke(str(log), "--yes")
     assert code == 2
     assert "--record" in complaint

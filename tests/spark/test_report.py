@@ -172,5 +172,12 @@ def test_the_commands_print_write_and_exit_as_they_should(spark, tmp_path):
     assert wrong.exit_code == 1
     assert '"finding":"missed-run"' in wrong.stdout
     assert "serious: 1 missed-run" in wrong.stderr
+    none = ask("audit", bad, "--as-of", str(ns(1000)), "--where", "severity = 'info'")
+    assert (none.exit_code, "missed-run" in none.stdout) == (0, False)
+    elsewhere = ask("history", good, "--where", "queue = 'elsewhere'", "--format", "csv")
+    assert len(elsewhere.stdout.splitlines()) == 1
+    nowhere = ask("history", good, "--where", "no such column = 1")
+    assert (nowhere.exit_code, len(nowhere.stderr.splitlines())) == (2, 1)
+    assert ask("report", good, "--since", str(ns(4)), "-o", str(tmp_path / "p")).exit_code == 0
     assert ask("history", good, "--bucket", "soon").exit_code == 2
     assert ask("history", good, "--view", "lag").exit_code == 2

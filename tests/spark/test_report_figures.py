@@ -18,6 +18,7 @@ import pytest
 
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.ztick import run_history
+from journeyman.spark.history.columns import RowFilter
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import depth, throughput
 from journeyman.spark.lake.ingest import ingest
@@ -366,15 +367,18 @@ def lake(spark, world, tmp_path_factory) -> Lake:
     return open_lake(path)
 
 
-@pytest.fixture(scope="module", params=["logs", "lake", "lake counted by tasks"])
+@pytest.fixture(scope="module", params=["logs", "lake", "counted by tasks", "chosen rows"])
 def page(request, spark, world) -> Page:
     if request.param == "logs":
         return Page(world.found)
     of_lake, as_of_ns = request.getfixturevalue("lake"), world.as_of_ns
     with pytest.MonkeyPatch.context() as patch:
-        if request.param != "lake":
+        if request.param == "counted by tasks":
             patch.setattr(lake_counts, "_SMALL_ROWS", -1)
-        found = report_of_lake(spark, of_lake, made_ns=MADE_NS, title="t", as_of_ns=as_of_ns)
+        chosen = RowFilter(condition="true" if request.param == "chosen rows" else None)
+        found = report_of_lake(
+            spark, of_lake, made_ns=MADE_NS, title="t", as_of_ns=as_of_ns, chosen=chosen
+        )
     return Page(found, is_of_lake=True)
 
 
@@ -675,3 +679,32 @@ def test_views_of_history_count_what_the_page_counts(world, spark):
         known = [each for each in tries if each.is_known]
         assert row.ready == counted(known, "waiting", "planned")
         assert row.running == counted(known, "leased", "triggered")
+
+
+def test_a_report_of_chosen_rows_counts_these_alone(world, spark, lake):
+    """By time and by condition, of logs and of a lake."""
+    since_ns, until_ns = ns(500), ns(900)
+    queue = QUEUES[1]
+    chosen = RowFilter(since_ns, until_ns, f"queue = '{queue}'")
+    mine = [
+        each
+        for each in world.work.tries
+        if each.group == queue
+        and any(
+            moment is not None and since_ns <= moment < until_ns
+            for moment in (each.ready, each.started, each.ended)
+        )
+    ]
+    assert 0 < len(mine) < len(world.work.tries) // 4
+    done = counted(mine, "completed")
+    failed = counted(mine, "failed", "timed-out")
+    as_of_ns = world.as_of_ns
+    logs = {"workq": world.logs["workq"]}
+    for found in (
+        report(spark, logs, made_ns=MADE_NS, as_of_ns=as_of_ns, chosen=chosen),
+        report_of_lake(spark, lake, made_ns=MADE_NS, title="t", as_of_ns=as_of_ns, chosen=chosen),
+    ):
+        (section,) = [each for each in found.sections if each.title == "Work queue"]
+        shown_figures = figures(section)
+        assert shown_figures["Failed:"] == (count(failed), share(failed, done))
+        assert [row[0] for row in shown_figures["Busiest queues"]] == [queue]

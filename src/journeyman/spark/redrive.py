@@ -113,9 +113,13 @@ def selection(
     *,
     done: Sequence[SentMark] = (),
     limit: int | None = None,
+    since_ns: int | None = None,
+    until_ns: int | None = None,
     **options: Any,
 ) -> DataFrame:
     """The jobs that would go, oldest record first; without payloads.
+
+    ``since_ns`` and ``until_ns`` bound when a job was planned for (ztick) or created (workq).
 
     Of a job that several logs have, the one planned or created last goes. ``options`` are those of
     the source.
@@ -123,6 +127,7 @@ def selection(
     _check(dialect)
     jobs = states(spark, dialect, paths, **options)["jobs"]
     chosen = jobs.where(condition or DEFAULT_CONDITIONS[dialect])
+    chosen = _between(chosen, dialect, since_ns, until_ns)
     return _newest(spark, dialect, chosen, "_position", done, limit)
 
 
@@ -134,6 +139,8 @@ def selection_of_lake(
     *,
     done: Sequence[SentMark] = (),
     limit: int | None = None,
+    since_ns: int | None = None,
+    until_ns: int | None = None,
 ) -> DataFrame:
     """The same from the table ``jobs`` of a lake; with payloads, as far as it has them."""
     _check(dialect)
@@ -148,7 +155,16 @@ def selection_of_lake(
         adds = adds.withColumnRenamed("_log", "log").select(*same, *_OF_ADDS)
         jobs = jobs.join(adds.dropDuplicates(same), same)
     chosen = jobs.where(condition or LAKE_CONDITION).withColumn("_log", log)
+    chosen = _between(chosen, dialect, since_ns, until_ns)
     return _newest(spark, dialect, chosen, _KEYS[dialect][1], done, limit)
+
+
+def _between(
+    jobs: DataFrame, dialect: str, since_ns: int | None, until_ns: int | None
+) -> DataFrame:
+    ns = F.col(_KEYS[dialect][1])
+    chosen = jobs if since_ns is None else jobs.where(ns >= since_ns)
+    return chosen if until_ns is None else chosen.where(ns < until_ns)
 
 
 def _check(dialect: str) -> None:

@@ -7,38 +7,33 @@ report    both on one HTML page with charts, that opens anywhere
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import posixpath
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from journeyman.cli.errors import FAILED
 from journeyman.cli.output import MOMENT
 from journeyman.cli.pipeline.shared import (
     Answer,
     SessionOptions,
     answer_options,
+    explain,
     lake_option,
+    logs_by_dialect,
     logs_or_lake,
     pipeline_dialect_option,
     pipeline_session,
     session_options,
 )
-
-if TYPE_CHECKING:
-    from journeyman.spark.session import DataFrame, SparkSession
-import os
-import posixpath
-from typing import TYPE_CHECKING
-
-from journeyman.cli.errors import FAILED
-from journeyman.cli.pipeline.shared import (
-    explain,
-    logs_by_dialect,
-)
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
-    from journeyman.spark.session import SparkSession
+    from journeyman.spark.history.columns import RowFilter
+    from journeyman.spark.session import DataFrame, SparkSession
 
 SHOWN_FINDINGS = 100  # as a table on the screen; files, CSV and JSON hold all of them
 DEFAULT_OUTPUT = "report.html"
@@ -47,6 +42,20 @@ DEFAULT_OUTPUT = "report.html"
 _runs_option = click.option(
     "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
 )
+
+
+def _range_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--since``, ``--until`` and ``--where``: which rows of attempts count."""
+    moments = "that were ready, started or ended"
+    for option in (
+        click.option(
+            "--where", "condition", metavar="SQL", help="Only rows that meet this condition."
+        ),
+        click.option("--until", type=MOMENT, help=f"Only rows {moments} before this time."),
+        click.option("--since", type=MOMENT, help=f"Only rows {moments} at or after this time."),
+    ):
+        command = option(command)
+    return command
 
 
 @click.command()
@@ -72,14 +81,7 @@ _runs_option = click.option(
     type=MOMENT,
     help="Jobs whose TTL has ended by then are expired; nothing later is shown.",
 )
-@click.option(
-    "--since",
-    type=MOMENT,
-    help="Only rows that were ready, started or ended at or after this time.",
-)
-@click.option(
-    "--until", type=MOMENT, help="Only rows that were ready, started or ended before this time."
-)
+@_range_options
 @click.option("--exact", is_flag=True, help="Exact percentiles; slower.")
 @_runs_option
 @pipeline_dialect_option
@@ -94,6 +96,7 @@ def history(
     as_of: int | None,
     since: int | None,
     until: int | None,
+    condition: str | None,
     exact: bool,
     runs: str | None,
     dialect: str | None,
@@ -104,7 +107,7 @@ def history(
 
     Logs of several dialects, and of several servers, may be given together; or a lake.
     """
-    from journeyman.spark.history.columns import between
+    from journeyman.spark.history.columns import RowFilter
     from journeyman.spark.history.summaries import parse_bucket
 
     bucket_ns = parse_bucket(bucket)
@@ -114,8 +117,11 @@ def history(
             frame = _lag(spark, found, lake)
         else:
             directories = [] if runs is None else [runs]
-            rows = _rows(spark, found, lake, as_of, directories, since, until)
-            frame = _view(between(rows, since, until), view, by, bucket_ns, as_of, exact)
+            chosen = RowFilter(since, until, condition)
+            # The depth of a queue counts jobs that have waited since before.
+            begin = None if view == "depth" else since
+            rows = _rows(spark, found, lake, as_of, directories, begin, until)
+            frame = _view(rows, chosen, view, by, bucket_ns, as_of, exact)
         answer.give(frame, options)
 
 
@@ -147,14 +153,23 @@ def _rows(
 
 
 def _view(
-    rows: DataFrame, view: str, by: str, bucket_ns: int, as_of_ns: int | None, exact: bool
+    attempts: DataFrame,
+    chosen: RowFilter,
+    view: str,
+    by: str,
+    bucket_ns: int,
+    as_of_ns: int | None,
+    exact: bool,
 ) -> DataFrame:
     from journeyman.spark.history.summaries import depth, latency, throughput
 
     if view == "depth":
-        return depth(rows, bucket_ns, by, as_of_ns).orderBy("_log", "group", "time")
+        counted = depth(chosen.of_condition(attempts), bucket_ns, by, as_of_ns)
+        return chosen.buckets(counted, bucket_ns).orderBy("_log", "group", "time")
+    rows = chosen.rows(attempts)
     if view == "throughput":
-        return throughput(rows, bucket_ns, by, as_of_ns).orderBy("_log", "group", "time")
+        counted = throughput(rows, bucket_ns, by, as_of_ns)
+        return chosen.buckets(counted, bucket_ns).orderBy("_log", "group", "time")
     if view == "latency":
         return latency(rows, by, exact=exact).orderBy("_log", "group")
     return rows
@@ -175,6 +190,7 @@ def _view(
     show_default=True,
     help="How late a run may be before it counts as missed.",
 )
+@click.option("--where", "condition", metavar="SQL", help="Only findings that meet this condition.")
 @_runs_option
 @pipeline_dialect_option
 @session_options
@@ -187,6 +203,7 @@ def audit(
     against: tuple[str, ...],
     as_of: int | None,
     grace: str,
+    condition: str | None,
     runs: str | None,
     dialect: str | None,
     options: SessionOptions,
@@ -222,8 +239,8 @@ def audit(
                 run_directories=[] if runs is None else [runs],
                 against=logs_by_dialect(against, dialect) if against else None,
             )
-        counted = summary(result.findings)
-        findings = result.findings
+        findings = result.findings if condition is None else result.findings.where(condition)
+        counted = summary(findings)
         if options.output is None and answer.format_ in (None, "table"):
             findings = most_serious(findings, SHOWN_FINDINGS)
         tables = {"summary": counted, "findings": findings, "segments": result.segments}
@@ -254,6 +271,7 @@ def _say_what_is_serious(serious: dict[str, int], options: SessionOptions) -> No
 @click.option(
     "--as-of", type=MOMENT, help="When jobs count as late. [default: the last time in the logs]"
 )
+@_range_options
 @_runs_option
 @click.option("--force", is_flag=True, help="Replace the file that --output names.")
 @pipeline_dialect_option
@@ -263,6 +281,9 @@ def report(
     lake: str | None,
     title: str,
     as_of: int | None,
+    since: int | None,
+    until: int | None,
+    condition: str | None,
     runs: str | None,
     force: bool,
     dialect: str | None,
@@ -277,16 +298,19 @@ def report(
     directories = [] if runs is None else [runs]
     found = logs_or_lake(logs, dialect, lake)
     with pipeline_session(options, logs or [lake or ""]) as spark:
+        from journeyman.spark.history.columns import RowFilter
         from journeyman.spark.history.logs import attempts_of
         from journeyman.spark.report import report as report_of_logs
         from journeyman.spark.report.page import page
 
+        chosen = RowFilter(since, until, condition)
         if lake is not None:
-            _write(output, _page_of_lake(spark, lake, title, as_of))
+            _write(output, _page_of_lake(spark, lake, title, as_of, chosen))
             click.echo(output)
             return
         if options.explain:
-            explain({"attempts": attempts_of(spark, found, run_directories=directories)})
+            rows = attempts_of(spark, found, run_directories=directories)
+            explain({"attempts": chosen.rows(rows)})
             return
         said = report_of_logs(
             spark,
@@ -295,19 +319,23 @@ def report(
             title=title,
             as_of_ns=as_of,
             run_directories=directories,
+            chosen=chosen,
         )
     _write(output, page(said))
     click.echo(output)
 
 
-def _page_of_lake(spark: SparkSession, path: str, title: str, as_of_ns: int | None) -> str:
+def _page_of_lake(
+    spark: SparkSession, path: str, title: str, as_of_ns: int | None, chosen: RowFilter
+) -> str:
     from journeyman.spark.lake.storage import open_lake
     from journeyman.spark.report import report_of_lake
     from journeyman.spark.report.page import page
 
-    made_ns = SystemClock().now_ns()
-    lake = open_lake(path)
-    return page(report_of_lake(spark, lake, made_ns=made_ns, title=title, as_of_ns=as_of_ns))
+    made_ns, lake = SystemClock().now_ns(), open_lake(path)
+    return page(
+        report_of_lake(spark, lake, made_ns=made_ns, title=title, as_of_ns=as_of_ns, chosen=chosen)
+    )
 
 
 def _check_output(output: str, *, force: bool) -> None:

@@ -43,6 +43,8 @@ class _Wanted:
     """What was asked for, besides the session."""
 
     condition: str | None
+    since: int | None
+    until: int | None
     to: str | None
     record: str | None
     yes: bool
@@ -76,6 +78,10 @@ class _Wanted:
 @click.argument("logs", nargs=-1)
 @lake_option
 @click.option("--where", "condition", metavar="SQL", help="Which jobs. [default: failed ones]")
+@click.option(
+    "--since", type=MOMENT, help="Only jobs planned for (ztick) or created (workq) then or later."
+)
+@click.option("--until", type=MOMENT, help="Only jobs planned for or created before this time.")
 @click.option("--to", metavar="HOST:PORT", help="The server.")
 @click.option("--record", metavar="FILE", help="The record of what was sent.")
 @click.option("--yes", is_flag=True, help="Send; without it, only show what would be sent.")
@@ -122,7 +128,12 @@ def redrive(
             raise UsageError(f"one dialect at a time, not {kinds}: choose with --dialect")
         ((kind, paths),) = found.items()
         done = read_done(RealDisk(), asked.record) if asked.record is not None else []
-        which: dict[str, Any] = {"done": done, "limit": asked.limit}
+        which: dict[str, Any] = {
+            "done": done,
+            "limit": asked.limit,
+            "since_ns": asked.since,
+            "until_ns": asked.until,
+        }
         if opened is None:
             jobs = selection(spark, kind, paths, asked.condition, **which)
         else:

@@ -17,6 +17,7 @@ throughput, latency, a report) is written once. What a log does not tell is null
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -154,14 +155,50 @@ def expired_by(rows: DataFrame, as_of_ns: int) -> DataFrame:
     )
 
 
-def between(rows: DataFrame, since_ns: int | None, until_ns: int | None) -> DataFrame:
-    """Rows that were ready, started or ended from ``since_ns`` on and before ``until_ns``."""
-    if since_ns is None and until_ns is None:
-        return rows
-    least = -(2**63) if since_ns is None else since_ns
-    most = 2**63 - 1 if until_ns is None else until_ns - 1
-    moments = (F.col(name).between(least, most) for name in ("ready_ns", "started_ns", "ended_ns"))
-    return rows.where(reduce(Column.__or__, moments))  # bare, so that Parquet is filtered by it
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """The rows of attempts that are asked for: by time, and by a condition in SQL."""
+
+    since_ns: int | None = None
+    until_ns: int | None = None
+    condition: str | None = None
+
+    def __bool__(self) -> bool:
+        return self != RowFilter()
+
+    def rows(self, attempts: DataFrame) -> DataFrame:
+        """Rows that meet the condition and were ready, started or ended in this time."""
+        chosen = self.of_condition(attempts)
+        if self.since_ns is None and self.until_ns is None:
+            return chosen
+        moments = (
+            F.col(name).between(self._least, self._most)
+            for name in ("ready_ns", "started_ns", "ended_ns")
+        )
+        return chosen.where(
+            reduce(Column.__or__, moments)
+        )  # bare, so that Parquet is filtered by it
+
+    def of_condition(self, attempts: DataFrame) -> DataFrame:
+        """Rows of any time that meet the condition."""
+        return attempts if self.condition is None else attempts.where(self.condition)
+
+    def buckets(self, counted: DataFrame, length_ns: int) -> DataFrame:
+        """Buckets that overlap this time: a row that ends in it may have begun long before."""
+        begin = F.col("bucket_ns")
+        least = max(self._least, -(2**63) + length_ns)
+        return counted.where((begin > F.lit(least - length_ns)) & (begin <= F.lit(self._most)))
+
+    @property
+    def _least(self) -> int:
+        return -(2**63) if self.since_ns is None else self.since_ns
+
+    @property
+    def _most(self) -> int:
+        return 2**63 - 1 if self.until_ns is None else self.until_ns - 1
+
+
+EVERY_ROW = RowFilter()
 
 
 def grouped_by(by: str) -> Column:

@@ -23,16 +23,26 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.audit import Audit, audit
 from journeyman.spark.findings import SERIOUS, SEVERITIES, WARNING
+from journeyman.spark.history.columns import EVERY_ROW, RowFilter
 from journeyman.spark.lake.columns import pc
-from journeyman.spark.lake.layout import moment_of
+from journeyman.spark.lake.layout import LOG_DIALECTS, moment_of
 from journeyman.spark.lake.names import days_of
 from journeyman.spark.lake.storage import Lake
+from journeyman.spark.lake.views import history_of
 from journeyman.spark.report.charts import (
     shown,
 )
 from journeyman.spark.report.lake_counts import measure_lake
 from journeyman.spark.report.page import Bars, Report, Section, Table, Tile
-from journeyman.spark.report.queries import TOP, Lag, Measured, Stored, measure, open_logs
+from journeyman.spark.report.queries import (
+    TOP,
+    Lag,
+    Measured,
+    Stored,
+    measure,
+    open_lake_rows,
+    open_logs,
+)
 from journeyman.spark.report.sections import TITLES, section_of
 from journeyman.spark.source.options import KESTREL
 from journeyman.units import NS_PER_S
@@ -68,13 +78,16 @@ def report(
     title: str = "Journeyman report",
     as_of_ns: int | None = None,
     run_directories: Sequence[str] = (),
+    chosen: RowFilter = EVERY_ROW,
 ) -> Report:
     """What the page says. Jobs are late or expired as of ``as_of_ns``.
 
     The default is the last moment recorded in the logs, so that an old log is judged by its own
-    time.
+    time. The audit and the account of files are of whole logs, whatever rows are chosen.
     """
-    opened = [open_logs(spark, dialect, paths, run_directories) for dialect, paths in logs.items()]
+    opened = [
+        open_logs(spark, dialect, paths, run_directories, chosen) for dialect, paths in logs.items()
+    ]
     try:
         if as_of_ns is None:
             known = [each.last_ns for each in opened if each.last_ns is not None]
@@ -97,11 +110,20 @@ def report(
 
 
 def report_of_lake(
-    spark: SparkSession, lake: Lake, *, made_ns: int, title: str, as_of_ns: int | None = None
+    spark: SparkSession,
+    lake: Lake,
+    *,
+    made_ns: int,
+    title: str,
+    as_of_ns: int | None = None,
+    chosen: RowFilter = EVERY_ROW,
 ) -> Report:
-    """What the page says of a lake."""
+    """What the page says of a lake. The weeks that it compares are those of all rows."""
     readers = _last_seen(lake)
-    measured, moment_ns = measure_lake(spark, lake, _heads(readers), made_ns, as_of_ns)
+    if chosen:
+        measured, moment_ns = _measure_chosen(spark, lake, chosen, made_ns, as_of_ns)
+    else:
+        measured, moment_ns = measure_lake(spark, lake, _heads(readers), made_ns, as_of_ns)
     for found in measured:
         if found.dialect == KESTREL:
             _measure_readers(found, readers)
@@ -112,6 +134,22 @@ def report_of_lake(
         severity = "warning" if severity == "good" else severity
     sections = [section, *(section_of(found) for found in measured), _damage(lake)]
     return Report(title, made_ns, [lake.path], said or "No failures.", severity, sections)
+
+
+def _measure_chosen(
+    spark: SparkSession, lake: Lake, chosen: RowFilter, made_ns: int, as_of_ns: int | None
+) -> tuple[list[Measured], int]:
+    """Some rows of a lake, with DataFrames: a condition is any that Spark understands."""
+    history = history_of(spark, lake, None, chosen.since_ns, chosen.until_ns)
+    opened = [open_lake_rows(chosen.rows(history), dialect) for dialect in LOG_DIALECTS]
+    try:
+        known = [each.last_ns for each in opened if each.last_ns is not None]
+        moment_ns = max(known, default=made_ns) if as_of_ns is None else as_of_ns
+        measured = [measure(each, moment_ns) for each in opened]
+    finally:
+        for each in opened:
+            each.close()
+    return [each for each in measured if each.rows], moment_ns
 
 
 def verdict(found: Sequence[_Found] | None, measured: Sequence[Measured]) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.history import kestrel_attempts
-from journeyman.spark.history.columns import expired_by, grouped_by
+from journeyman.spark.history.columns import EVERY_ROW, RowFilter, expired_by, grouped_by
 from journeyman.spark.history.logs import attempts_of, journal_of, records_of
 from journeyman.spark.history.summaries import (
     COUNTS,
@@ -148,7 +148,11 @@ class Opened:
 
 
 def open_logs(
-    spark: SparkSession, dialect: str, paths: Sequence[str], run_directories: Sequence[str] = ()
+    spark: SparkSession,
+    dialect: str,
+    paths: Sequence[str],
+    run_directories: Sequence[str] = (),
+    chosen: RowFilter = EVERY_ROW,
 ) -> Opened:
     """Read the logs of one dialect, and find their last moment."""
     journal = journal_of(spark, paths) if dialect == KESTREL else None
@@ -156,9 +160,23 @@ def open_logs(
         rows = kestrel_attempts.attempts(*journal)
     else:
         rows = attempts_of(spark, {dialect: paths}, run_directories=run_directories)
+    written = None if chosen else _written(spark, dialect, paths)
+    return _opened(dialect, chosen.rows(rows), written, journal)
+
+
+def open_lake_rows(history: DataFrame, dialect: str) -> Opened:
+    """Rows of one dialect among those of a lake, as ``views.history_of`` gives them."""
+    return _opened(dialect, history.where(F.col("dialect") == dialect), None, None)
+
+
+def _opened(
+    dialect: str,
+    attempts: DataFrame,
+    written: DataFrame | None,
+    journal: tuple[DataFrame, DataFrame] | None,
+) -> Opened:
     # All logs as one: the page shows their sum.
-    rows = rows.select(*_KEPT).withColumn("_log", F.lit("")).persist()
-    written = _written(spark, dialect, paths)
+    rows = attempts.select(*_KEPT).withColumn("_log", F.lit("")).persist()
     if written is not None:
         written = written.persist()
     return Opened(dialect, rows, written, journal, _span(rows, written)[1])
