@@ -219,7 +219,7 @@ def test_tables_in_a_catalog(spark, tmp_path):
             assert spark.table(f"t_{dialect.name}").exceptAll(frame).count() == 0
         finally:
             spark.sql(f"DROP TABLE t_{dialect.name}")
-    with pytest.raises(Exception, match="no option kindz; did you mean kinds"):
+    with pytest.raises(Exception, match="no option 'kindz': did you mean kinds"):
         spark.sql(f"CREATE TABLE t USING ztick OPTIONS (kindz 'set') LOCATION '{paths['ztick']}'")
 
 

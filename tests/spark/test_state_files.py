@@ -97,7 +97,7 @@ def test_what_is_there_stays_unless_told_otherwise(spark, tmp_path):
         return [row["identifier"] for row in spark.read.parquet(targets["jobs"]).collect()]
 
     assert write("first") == ["first"]
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="already exists"):
         write("second")
     assert [r["identifier"] for r in spark.read.parquet(targets["jobs"]).collect()] == ["first"]
     assert write("third", overwrite=True) == ["third"]
@@ -166,13 +166,13 @@ def test_the_command_writes_files_and_tells_of_damage(spark, logs, tmp_path):
     log = logs / "ztick" / "host=b" / "logfile"
     done = run("pipeline", "replay", log, "--output", tmp_path / "state")
     assert done.exit_code == 0, done.output
-    assert "in 1 place damaged and passed over" in done.stderr
+    assert "in 1 place damaged and skipped" in done.stderr
     expected = replay.states(spark, "ztick", str(log))
     for name, frame in expected.items():
         assert rows_of(spark.read.parquet(str(tmp_path / "state" / name))) == rows_of(frame)
     again = run("pipeline", "replay", log, "--output", tmp_path / "state")
     assert again.exit_code == 2
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 @pytest.mark.usefixtures("spark")

@@ -70,7 +70,7 @@ def write_states(
 ) -> Written:
     """All tables of the packets' state, each into the directory that ``targets`` names for it.
 
-    UsageError if one is there already and ``overwrite`` was not said.
+    UsageError if one exists already and ``overwrite`` was not said.
     """
     # Absolute: the tasks may run elsewhere.
     places = {name: Path(path).absolute() for name, path in targets.items()}
