@@ -28,7 +28,7 @@ class StartedThread(Protocol):
     def join(self) -> None: ...
 
 
-class Worker(Protocol):
+class WorkerThread(Protocol):
     """One thread that is handed one thing after another."""
 
     @property
@@ -44,7 +44,7 @@ class Worker(Protocol):
 class Threads(Protocol):
     """Starts threads."""
 
-    def worker(self, name: str) -> Worker: ...
+    def worker(self, name: str) -> WorkerThread: ...
 
     def pool(self, workers: int, name: str) -> Executor: ...
 
@@ -93,7 +93,7 @@ class PoolWorker:
 class SystemThreads:
     """Those of the machine."""
 
-    def worker(self, name: str) -> Worker:
+    def worker(self, name: str) -> WorkerThread:
         return OneThread(name)
 
     def pool(self, workers: int, name: str) -> Executor:
@@ -109,7 +109,7 @@ _threads: ContextVar[Threads] = ContextVar("threads")
 _of_the_system = SystemThreads()
 
 
-def worker(name: str) -> Worker:
+def worker(name: str) -> WorkerThread:
     """A thread that is handed one thing after another."""
     return _threads.get(_of_the_system).worker(name)
 

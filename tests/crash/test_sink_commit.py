@@ -24,7 +24,7 @@ from journeyman.spark.files import staging_name
 from journeyman.spark.sinks.commit import STALE_AFTER_S, Write, remove_staging, remove_stale
 from journeyman.spark.sinks.dialects import COMMITS
 from journeyman.spark.sinks.log_sink import SinkOptions
-from journeyman.spark.sinks.parts import Part, PartsWritten, StagedStream
+from journeyman.spark.sinks.parts import PartFile, PartsWritten, StagedStream
 from journeyman.testing import ManualClock
 from tests.support.crash.cuts import Crash, crashes
 from tests.support.spark.sink_disk import SimulatedSinkDisk
@@ -80,14 +80,14 @@ class Case:
         self.commit(job)
         remove_staging(disk, staging)
 
-    def _part(self, disk: SimulatedSinkDisk, path: str, numbers: range) -> Part:
+    def _part(self, disk: SimulatedSinkDisk, path: str, numbers: range) -> PartFile:
         disk.make_dirs(posixpath.dirname(path))
         content = self.codec.header + entry_bytes(self.codec, list(map(self.record, numbers)))
         file = disk.open_append(path)
         file.write(content)
         file.sync()
         file.close()
-        return Part(self.stream, path, len(content))
+        return PartFile(self.stream, path, len(content))
 
     def records(self, *ranges: range) -> list[Any]:
         return [self.record(number) for numbers in ranges for number in numbers]

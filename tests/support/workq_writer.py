@@ -13,7 +13,7 @@ from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.workq import CODEC, Command, NewerCommand, Record
 from journeyman.protocols.workq.commands import Add
 from journeyman.protocols.workq.replies import Leased, Reply
-from journeyman.servers.core.group_commit import Wait
+from journeyman.servers.core.group_commit import WriteWait
 from journeyman.servers.workq.store import CompletedJobs, StoreRecorder
 from journeyman.servers.workq.store_persistence import load_store
 from journeyman.servers.workq.writer import LogRecorder, WorkqWriter
@@ -44,7 +44,7 @@ class Journal:
         self.paused: list[frozenset[str]] = []
         self.errors: list[BaseException] = []
         self.threads: list[str] = []
-        self.wait = Wait.MORE
+        self.wait = WriteWait.MORE
         self.keeps_pauses = True
         self.gate = threading.Event()
         self.gate.set()

@@ -10,7 +10,7 @@ import pytest
 
 from journeyman.disk import RealDisk
 from journeyman.logs.holders import register
-from journeyman.servers.http.console.actions import MOST_KEPT, Reports, lakes_of
+from journeyman.servers.http.console.actions import MOST_KEPT, ReportRuns, lakes_of
 from journeyman.servers.http.routes import ApiError
 
 POLICY = "default-src 'none'; style-src 'sha256-a+/b='"
@@ -21,10 +21,10 @@ FAILS = "import sys; sys.exit('no such log')"
 
 @pytest.fixture(autouse=True)
 def spark_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reports, "can_make", True)
+    monkeypatch.setattr(ReportRuns, "can_make", True)
 
 
-def made(reports: Reports, log: str, moment: str = "2026-11-17T07:00:00.5Z") -> str:
+def made(reports: ReportRuns, log: str, moment: str = "2026-11-17T07:00:00.5Z") -> str:
     async def make() -> str:
         name = reports.begin({"work": log, "gone": "/nowhere"}, moment)
         with pytest.raises(ApiError, match="being made"):
@@ -38,7 +38,7 @@ def made(reports: Reports, log: str, moment: str = "2026-11-17T07:00:00.5Z") -> 
 
 
 def test_a_report_is_made_kept_and_served_in_a_sandbox(tmp_path: Path):
-    reports = Reports(str(tmp_path / "cache"), (sys.executable, "-c", WRITES))
+    reports = ReportRuns(str(tmp_path / "cache"), (sys.executable, "-c", WRITES))
     name = made(reports, str(tmp_path))
     assert (name, reports.error) == ("report-20261117T070000Z.html", "")
     assert [each.name for each in reports.kept()] == [name]
@@ -50,15 +50,15 @@ def test_a_report_is_made_kept_and_served_in_a_sandbox(tmp_path: Path):
 def test_without_spark_the_answer_is_how_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(Reports, "can_make", False)
+    monkeypatch.setattr(ReportRuns, "can_make", False)
     with pytest.raises(ApiError, match=r"pip install 'journeyman\[spark\]'"):
-        Reports(str(tmp_path)).begin({}, "2026-11-17T07:00:00Z")
+        ReportRuns(str(tmp_path)).begin({}, "2026-11-17T07:00:00Z")
 
 
 def test_the_oldest_reports_go(tmp_path: Path):
     for minute in range(10, 10 + MOST_KEPT + 2):
         (tmp_path / f"report-20261116T00{minute}00Z.html").write_text("old")
-    reports = Reports(str(tmp_path), (sys.executable, "-c", WRITES))
+    reports = ReportRuns(str(tmp_path), (sys.executable, "-c", WRITES))
     name = made(reports, str(tmp_path))
     kept = [each.name for each in reports.kept()]
     assert (len(kept), kept[0]) == (MOST_KEPT, name)
@@ -67,7 +67,7 @@ def test_the_oldest_reports_go(tmp_path: Path):
 
 
 def test_a_report_that_fails_says_why(tmp_path: Path):
-    reports = Reports(str(tmp_path / "cache"), (sys.executable, "-c", FAILS))
+    reports = ReportRuns(str(tmp_path / "cache"), (sys.executable, "-c", FAILS))
     made(reports, str(tmp_path))
     assert (reports.error, reports.kept()) == ("no such log", [])
 
@@ -80,7 +80,7 @@ def test_a_lake_that_reads_the_logs_is_found_by_what_it_left_beside_them(tmp_pat
         register(RealDisk(), str(log), str(number), who, 1, {})
     places = {"work": str(log)}
     assert lakes_of(places) == [str(lake)]
-    reports = Reports(str(tmp_path / "cache"), (sys.executable, "-c", WRITES))
+    reports = ReportRuns(str(tmp_path / "cache"), (sys.executable, "-c", WRITES))
 
     async def make() -> None:
         with pytest.raises(ApiError, match="no lake"):
@@ -97,4 +97,4 @@ def test_a_lake_that_reads_the_logs_is_found_by_what_it_left_beside_them(tmp_pat
 @pytest.mark.parametrize("name", ["../ledger", "report-20261117T070000Z.html", "x.html"])
 def test_only_reports_are_read(tmp_path: Path, name: str):
     with pytest.raises(ApiError, match="no such report"):
-        Reports(str(tmp_path)).read(name)
+        ReportRuns(str(tmp_path)).read(name)

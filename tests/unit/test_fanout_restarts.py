@@ -13,7 +13,7 @@ from journeyman.engines.kestrel.queue import KestrelOptions
 from journeyman.errors import LogError, LogPoisoned
 from journeyman.formats.kestrel import READER, SEALS, WRITER, ItemPut
 from journeyman.logs.publication import journal_path
-from journeyman.servers.core.group_commit import QUICK_BYTES, Wait
+from journeyman.servers.core.group_commit import QUICK_BYTES, WriteWait
 from journeyman.servers.kestrel.persistence import QUICK_JOURNALS
 from journeyman.testing import SimulatedDisk
 from tests.support.fanout_world import SPOOL, FanOutWorld
@@ -418,11 +418,11 @@ def test_event_loop_waits_for_the_sync_of_a_few_short_journals():
     for queue in queues:
         world.put(queue, b"first")
 
-    def wait_of(data: bytes, queues: list[str]) -> Wait:
+    def wait_of(data: bytes, queues: list[str]) -> WriteWait:
         item = ItemPut(2, 0, None, 0, data)
         return world.journals.wait_of([Append(queue, item) for queue in queues])
 
-    assert wait_of(b"second", queues[1:]) is Wait.SYNC
-    assert wait_of(b"second", queues) is Wait.MORE
-    assert wait_of(bytes(QUICK_BYTES), queues[:1]) is Wait.MORE
-    assert wait_of(b"first", ["new"]) is Wait.MORE
+    assert wait_of(b"second", queues[1:]) is WriteWait.SYNC
+    assert wait_of(b"second", queues) is WriteWait.MORE
+    assert wait_of(bytes(QUICK_BYTES), queues[:1]) is WriteWait.MORE
+    assert wait_of(b"first", ["new"]) is WriteWait.MORE

@@ -8,12 +8,12 @@ from functools import partial
 
 import pytest
 
-from journeyman.threads import OneThread, PoolWorker, Worker
+from journeyman.threads import OneThread, PoolWorker, WorkerThread
 
 
 @pytest.mark.parametrize("make", [OneThread, lambda _: PoolWorker(ThreadPoolExecutor(1))])
 def test_a_worker_does_one_thing_after_another_and_says_what_was_raised(make):
-    worker: Worker = make("journeyman-test")
+    worker: WorkerThread = make("journeyman-test")
     did: list[object] = []
     broken = ValueError("no")
 

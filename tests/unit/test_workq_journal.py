@@ -13,7 +13,7 @@ from journeyman.config import WorkqSync
 from journeyman.errors import LogError, LogFull, LogPoisoned
 from journeyman.formats.workq import Record
 from journeyman.logs.workq.log import WorkqLog, prepare_pauses, put_pauses_in_place, read_pauses
-from journeyman.servers.core.group_commit import Wait
+from journeyman.servers.core.group_commit import WriteWait
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import Cleaning, IntervalSync
 from journeyman.servers.workq.writer import LogRecorder, policy_of
@@ -53,13 +53,13 @@ def test_always_is_durable_when_write_returns():
     bench = Bench()
     bench.journal.write([added(1), started(1)])
     assert bench.after_crash() == [added(1), started(1)]
-    assert bench.journal.wait is Wait.SYNC
+    assert bench.journal.wait is WriteWait.SYNC
 
 
 @pytest.mark.parametrize("sync", [WorkqSync.INTERVAL, WorkqSync.OS])
 def test_other_policies_wait_for_nothing_and_are_durable_after_sync(sync: WorkqSync):
     bench = Bench(sync)
-    assert bench.journal.wait is Wait.NOTHING
+    assert bench.journal.wait is WriteWait.NOTHING
     unsynced = [bench.journal.is_unsynced]
     bench.journal.write([added(1)])
     unsynced.append(bench.journal.is_unsynced)
@@ -71,7 +71,7 @@ def test_other_policies_wait_for_nothing_and_are_durable_after_sync(sync: WorkqS
 
 
 def fill_segment(bench: Bench) -> None:
-    while bench.journal.wait is Wait.NOTHING:
+    while bench.journal.wait is WriteWait.NOTHING:
         bench.journal.write([added(1)])
 
 
@@ -81,7 +81,7 @@ def test_full_segment_is_left_in_the_thread():
     size = bench.disk.size(path_of(1))
     assert size >= SEGMENT_BYTES
     bench.journal.write([added(2)])
-    assert bench.journal.wait is Wait.NOTHING
+    assert bench.journal.wait is WriteWait.NOTHING
     assert bench.disk.size(path_of(1)) == size
     assert bench.disk.exists(path_of(2))
 
@@ -90,7 +90,7 @@ def test_full_segment_is_left_in_the_thread():
 def test_log_that_another_thread_is_at_is_waited_for(sync: WorkqSync):
     bench = Bench(sync)
     bench.journal.is_shared = True
-    assert bench.journal.wait is Wait.MORE
+    assert bench.journal.wait is WriteWait.MORE
 
 
 def test_journal_of_a_full_segment_knows_it_from_the_start():
@@ -99,7 +99,7 @@ def test_journal_of_a_full_segment_knows_it_from_the_start():
     again = LogRecorder(
         bench.log, bench.disk, DIRECTORY, sync=WorkqSync.OS, segment_bytes=SEGMENT_BYTES
     )
-    assert again.wait is Wait.MORE
+    assert again.wait is WriteWait.MORE
 
 
 # -- pauses ---------------------------------------------------------------------------------------

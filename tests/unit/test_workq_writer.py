@@ -38,7 +38,7 @@ from journeyman.protocols.workq.replies import (
     QueueList,
 )
 from journeyman.servers.core import group_commit
-from journeyman.servers.core.group_commit import QUICK_BYTES, QUICK_IN_A_ROW, QUICK_NS, Wait
+from journeyman.servers.core.group_commit import QUICK_BYTES, QUICK_IN_A_ROW, QUICK_NS, WriteWait
 from journeyman.servers.workq import writer
 from journeyman.servers.workq.writer import WorkqWriter
 from tests.support.workq_writer import FAILED, Bench, Caller, add, job_id, leased, run
@@ -115,9 +115,9 @@ def test_in_memory_nothing_is_written():
 def test_quick_journal_is_written_without_a_thread():
     async def test() -> None:
         bench, client = Bench(), Caller()
-        bench.journal.wait = Wait.NOTHING
+        bench.journal.wait = WriteWait.NOTHING
         assert await bench.ask(client, add(1)) == [DONE]
-        bench.journal.wait = Wait.MORE
+        bench.journal.wait = WriteWait.MORE
         assert await bench.ask(client, add(2)) == [DONE]
         here, there = bench.journal.threads
         assert here == threading.current_thread().name
@@ -129,7 +129,7 @@ def test_quick_journal_is_written_without_a_thread():
 def test_a_sync_is_waited_for_on_the_loop_after_many_that_were_quick():
     async def test() -> None:
         bench, client = Bench(), Caller()
-        bench.journal.wait = Wait.SYNC
+        bench.journal.wait = WriteWait.SYNC
 
         async def add_some(first: int, count: int) -> list[bool]:
             """Whether each was written on the loop."""
@@ -146,7 +146,7 @@ def test_a_sync_is_waited_for_on_the_loop_after_many_that_were_quick():
         bench.journal.errors = [full()]
         assert await bench.ask(client, add(300)) == [FAILED]
         assert await add_some(400, 2) == [False, False]
-        bench.journal.wait = Wait.MORE
+        bench.journal.wait = WriteWait.MORE
         assert await add_some(500, QUICK_IN_A_ROW + 1) == [False] * (QUICK_IN_A_ROW + 1)
 
     run(test)
@@ -155,7 +155,7 @@ def test_a_sync_is_waited_for_on_the_loop_after_many_that_were_quick():
 def test_loop_does_not_wait_for_the_sync_of_a_large_batch():
     async def test() -> None:
         bench, client = Bench(), Caller()
-        bench.journal.wait = Wait.SYNC
+        bench.journal.wait = WriteWait.SYNC
         for number in range(QUICK_IN_A_ROW):
             assert await bench.ask(client, add(number)) == [DONE]
         for number, size in enumerate((QUICK_BYTES, QUICK_BYTES + 1), QUICK_IN_A_ROW):
@@ -174,7 +174,7 @@ def with_options(number: int, options: AddOptions, payload: bytes = b"") -> Add:
 def test_loop_does_not_wait_for_the_sync_of_a_large_job_that_a_short_command_adds():
     async def test() -> None:
         bench, client = Bench(), Caller()
-        bench.journal.wait = Wait.SYNC
+        bench.journal.wait = WriteWait.SYNC
         large = with_options(1, AddOptions(after=(job_id(0),)), bytes(QUICK_BYTES + 1024))
         assert await bench.ask(client, add(0), large) == [DONE, DONE]
         for number in range(2, QUICK_IN_A_ROW + 3):
@@ -193,7 +193,7 @@ def test_loop_does_not_wait_for_the_sync_of_what_is_requeued(requeue: Requeue | 
 
     async def test() -> None:
         bench, client = Bench(), Caller()
-        bench.journal.wait = Wait.SYNC
+        bench.journal.wait = WriteWait.SYNC
         assert await bench.ask(client, add(0, payload=bytes(QUICK_BYTES + 1))) == [DONE]
         assert await bench.ask(client, Fail(job_id(0), b"")) == [DONE]
         for number in range(1, QUICK_IN_A_ROW + 1):
@@ -290,8 +290,8 @@ def full() -> LogFull:
     return LogFull("cmdlog", "no room")
 
 
-@pytest.mark.parametrize("wait", [Wait.MORE, Wait.NOTHING])
-def test_changes_are_refused_while_the_disk_is_full_and_reads_are_answered(wait: Wait):
+@pytest.mark.parametrize("wait", [WriteWait.MORE, WriteWait.NOTHING])
+def test_changes_are_refused_while_the_disk_is_full_and_reads_are_answered(wait: WriteWait):
     async def test() -> None:
         bench, client = Bench(), Caller()
         bench.journal.wait = wait
@@ -311,8 +311,8 @@ def test_changes_are_refused_while_the_disk_is_full_and_reads_are_answered(wait:
     run(test)
 
 
-@pytest.mark.parametrize("wait", [Wait.MORE, Wait.NOTHING])
-def test_who_waits_goes_on_waiting_when_the_lease_cannot_be_recorded(wait: Wait):
+@pytest.mark.parametrize("wait", [WriteWait.MORE, WriteWait.NOTHING])
+def test_who_waits_goes_on_waiting_when_the_lease_cannot_be_recorded(wait: WriteWait):
     async def test() -> None:
         bench, worker, client = Bench(), Caller(), Caller()
         bench.journal.wait = wait
@@ -375,7 +375,7 @@ def test_run_needs_no_record_and_goes_on_while_the_disk_is_full():
 def test_paused_queues_are_saved_before_the_reply_leaves():
     async def test() -> None:
         bench, client, worker = Bench(), Caller(), Caller()
-        bench.journal.wait = Wait.NOTHING
+        bench.journal.wait = WriteWait.NOTHING
         told = await bench.ask(client, PauseQueue("q"), PauseQueue("r"), add(1), PauseQueue("q"))
         assert told == [DONE, DONE, DONE, DONE]
         assert bench.journal.paused == [frozenset({"q", "r"})]
@@ -470,9 +470,9 @@ def test_failed_errand_is_final():
     run(test)
 
 
-@pytest.mark.parametrize("wait", [Wait.MORE, Wait.NOTHING])
+@pytest.mark.parametrize("wait", [WriteWait.MORE, WriteWait.NOTHING])
 @pytest.mark.parametrize("error", [LogPoisoned("cmdlog", "a sync failed"), RuntimeError("a bug")])
-def test_failed_sync_drops_everyone_and_is_final(wait: Wait, error: Exception):
+def test_failed_sync_drops_everyone_and_is_final(wait: WriteWait, error: Exception):
     async def test() -> None:
         bench, client, late = Bench(), Caller(), Caller()
         bench.journal.wait = wait

@@ -32,7 +32,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import google_crc32c
@@ -40,6 +40,7 @@ import google_crc32c
 from journeyman.disk import Disk
 from journeyman.errors import LogError
 from journeyman.formats.framing import Buffer
+from journeyman.logs.catalog import ReadsAt
 from journeyman.logs.publication import put_in_place, write_whole
 
 INDEX_DIRECTORY = ".index"
@@ -53,10 +54,6 @@ _TEMPORARY = ".new"
 _INT64 = 2**63
 
 Key = str | int
-
-
-class ReadsAt(Protocol):
-    def read_at(self, path: str, offset: int, length: int) -> bytes: ...
 
 
 class Mark(NamedTuple):

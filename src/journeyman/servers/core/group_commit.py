@@ -84,7 +84,7 @@ class WriterOwner(Protocol):
         ...
 
 
-class Wait(Enum):
+class WriteWait(Enum):
     """What writing a batch waits for."""
 
     NOTHING = "nothing"  # the operating system takes it
@@ -253,9 +253,9 @@ class GroupCommit(ABC):
         """Whether ``_write`` writes the ledger's records too: both are in the store."""
         return False
 
-    def _wait_of(self, batch: Batch) -> Wait:  # noqa: ARG002 - some look
+    def _wait_of(self, batch: Batch) -> WriteWait:  # noqa: ARG002 - some look
         """What writing this batch, but for the ledger, waits for."""
-        return Wait.MORE
+        return WriteWait.MORE
 
     def _prepare(self, requests: Requests) -> Callable[[], None] | None:  # noqa: ARG002 - some do
         """What the writer's thread has to read before these can be decided; None: nothing."""
@@ -410,9 +410,9 @@ class GroupCommit(ABC):
 
     def _is_for_the_loop(self, batch: Batch) -> bool:
         wait = self._wait_of(batch)
-        if wait is Wait.NOTHING:
+        if wait is WriteWait.NOTHING:
             return not batch.ledger
-        if wait is Wait.MORE or self._quick_in_a_row < QUICK_IN_A_ROW:
+        if wait is WriteWait.MORE or self._quick_in_a_row < QUICK_IN_A_ROW:
             return False
         return self._ledger is None or not batch.ledger or self._ledger.hold_now()
 

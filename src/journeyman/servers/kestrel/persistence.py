@@ -54,7 +54,7 @@ from journeyman.logs.kestrel.log import (
     remove_stale_locks,
 )
 from journeyman.logs.segments import kestrel_queues
-from journeyman.servers.core.group_commit import QUICK_BYTES, RETRY_S, Wait
+from journeyman.servers.core.group_commit import QUICK_BYTES, RETRY_S, WriteWait
 
 THREADS = 2
 QUICK_JOURNALS = 4  # each is synced for itself; for more of them the event loop does not wait
@@ -213,19 +213,19 @@ class KestrelLogs:
     def is_unsynced(self) -> bool:
         return bool(self._unsynced)
 
-    def wait_of(self, writes: Sequence[Write]) -> Wait:
+    def wait_of(self, writes: Sequence[Write]) -> WriteWait:
         """What writing these now would wait for."""
         sizes: dict[str, int] = {}
         for write in writes:
             if type(write) is not Append or write.queue not in self._logs:
-                return Wait.MORE
+                return WriteWait.MORE
             sizes[write.queue] = sizes.get(write.queue, 0) + len(write.item.data) + 64
         if not all(self._fits(queue, size) for queue, size in sizes.items()):
-            return Wait.MORE
+            return WriteWait.MORE
         if not self._waits:
-            return Wait.NOTHING
+            return WriteWait.NOTHING
         is_little = len(sizes) <= QUICK_JOURNALS and sum(sizes.values()) <= QUICK_BYTES
-        return Wait.SYNC if is_little else Wait.MORE
+        return WriteWait.SYNC if is_little else WriteWait.MORE
 
     def _fits(self, queue: str, size: int) -> bool:
         log = self._logs[queue]

@@ -43,7 +43,7 @@ from journeyman.engines.kestrel.messages import (
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import STORED, Reply, ServerError
-from journeyman.servers.core.group_commit import Batch, GroupCommit, Wait, WriterOwner
+from journeyman.servers.core.group_commit import Batch, GroupCommit, WriterOwner, WriteWait
 from journeyman.servers.core.internal_call import InternalCall, NotDone
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.kestrel.metrics import HELD
@@ -339,7 +339,7 @@ class KestrelWriter(GroupCommit):
 
     # -- writing --
 
-    def _wait_of(self, batch: Batch) -> Wait:
+    def _wait_of(self, batch: Batch) -> WriteWait:
         return self._logs.wait_of(batch.records)
 
     def _write(self, batch: Batch) -> None:

@@ -88,7 +88,7 @@ from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobAdded, Record
 from journeyman.protocols.workq.commands import Add
-from journeyman.servers.core.group_commit import Wait
+from journeyman.servers.core.group_commit import WriteWait
 from journeyman.servers.core.store import as_log_errors
 from journeyman.storage import (
     Operation,
@@ -134,7 +134,7 @@ class StoreRecorder:
     """``write`` and ``promote`` never run at the same time: the writer sees to that."""
 
     keeps_pauses: Final = True
-    wait: Final = Wait.MORE  # a commit waits for the disk, under every policy
+    wait: Final = WriteWait.MORE  # a commit waits for the disk, under every policy
 
     def __init__(
         self,

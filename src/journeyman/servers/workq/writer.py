@@ -59,8 +59,8 @@ from journeyman.servers.core.group_commit import (
     Batch,
     GroupCommit,
     Requests,
-    Wait,
     WriterOwner,
+    WriteWait,
 )
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.workq.store import CompletedJobs, StoreRecorder
@@ -182,11 +182,11 @@ class LogRecorder:
         self.is_shared = False  # another thread is at the log
 
     @property
-    def wait(self) -> Wait:
+    def wait(self) -> WriteWait:
         """What a write would wait for now."""
         if self.is_shared or self._end >= self._segment_bytes:
-            return Wait.MORE
-        return Wait.SYNC if self.waits else Wait.NOTHING
+            return WriteWait.MORE
+        return WriteWait.SYNC if self.waits else WriteWait.NOTHING
 
     def write(self, records: Sequence[Record | bytes], paused: Iterable[str] | None = None) -> None:
         """JourneymanError: nothing was written, unless it is LogPoisoned."""
@@ -264,7 +264,7 @@ class WorkqRecorder(Protocol):
     """What keeps the records: a command log, or a store."""
 
     @property
-    def wait(self) -> Wait:
+    def wait(self) -> WriteWait:
         """What a write would wait for now."""
         ...
 
@@ -439,15 +439,17 @@ class WorkqWriter(GroupCommit):
     def _durable(self, batch: Batch) -> Collection[Record]:
         return DecodedRecords(CODEC, batch.records)
 
-    def _wait_of(self, batch: Batch) -> Wait:
+    def _wait_of(self, batch: Batch) -> WriteWait:
         assert self._recorder is not None
-        wait = Wait.MORE if batch.effects else self._recorder.wait
-        if wait is not Wait.SYNC:
+        wait = WriteWait.MORE if batch.effects else self._recorder.wait
+        if wait is not WriteWait.SYNC:
             return wait
         requests = [request for _, request in batch.requests]
         is_little = self._weigh(requests) + STEP_BYTES * self._queue.steps <= QUICK_BYTES
         return (
-            Wait.SYNC if is_little and _WRITES_AGAIN.isdisjoint(map(type, requests)) else Wait.MORE
+            WriteWait.SYNC
+            if is_little and _WRITES_AGAIN.isdisjoint(map(type, requests))
+            else WriteWait.MORE
         )
 
     def _is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:

@@ -60,8 +60,8 @@ from journeyman.servers.core.group_commit import (
     Batch,
     GroupCommit,
     Recorder,
-    Wait,
     WriterOwner,
+    WriteWait,
 )
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.store import ScheduleRecorder
@@ -100,10 +100,10 @@ class ZtickRecorder:
         self._is_busy = log.appender.is_busy
         self._marks = marks
 
-    def wait_of(self, records: Sequence[Record | bytes]) -> Wait:
+    def wait_of(self, records: Sequence[Record | bytes]) -> WriteWait:
         """What writing these now would wait for."""
         is_little = sum(map(_size_of, records)) <= QUICK_BYTES
-        return Wait.SYNC if is_little and not self._is_busy() else Wait.MORE
+        return WriteWait.SYNC if is_little and not self._is_busy() else WriteWait.MORE
 
     def write(self, records: Sequence[Record | bytes]) -> None:
         # Pieces of a block, not one per record: where in the log a record stands is not needed.
@@ -258,9 +258,9 @@ class ZtickWriter(GroupCommit):
     def _has_ledger_beside(self) -> bool:
         return isinstance(self._recorder, ScheduleRecorder) and self._ledger is not None
 
-    def _wait_of(self, batch: Batch) -> Wait:
+    def _wait_of(self, batch: Batch) -> WriteWait:
         if not isinstance(self._recorder, ZtickRecorder):
-            return Wait.MORE
+            return WriteWait.MORE
         return self._recorder.wait_of(batch.records)
 
     def _write(self, batch: Batch) -> None:

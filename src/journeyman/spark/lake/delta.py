@@ -25,7 +25,7 @@ from journeyman.spark.files import filesystem_of
 from journeyman.spark.lake.footers import footer
 from journeyman.spark.lake.layout import TABLES, LakeTable
 from journeyman.spark.lake.names import name_of, partition_values
-from journeyman.spark.lake.state import Change
+from journeyman.spark.lake.state import TableChange
 from journeyman.spark.lake.work import at_once
 from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_MS
@@ -34,7 +34,7 @@ _APP: Final = "journeyman"
 _TRIES: Final = 8
 
 
-def files_of(lake: str, table: str, last: Change | None) -> list[str]:
+def files_of(lake: str, table: str, last: TableChange | None) -> list[str]:
     """The files of a table, the last change included, whether its log has it yet or not."""
     opened = open_delta(posixpath.join(lake, table))
     known = set() if opened is None else {name_of(uri) for uri in opened.file_uris()}
@@ -43,13 +43,13 @@ def files_of(lake: str, table: str, last: Change | None) -> list[str]:
     return sorted(known)
 
 
-def apply_change(lake: str, change: Change) -> None:
+def apply_change(lake: str, change: TableChange) -> None:
     """Commit a change to the logs of its tables, except to those that have it."""
     tables = sorted({*change.adds, *change.removes})
     at_once(lambda table: _apply_to(lake, table, change), tables)
 
 
-def _apply_to(lake: str, table: str, change: Change) -> None:
+def _apply_to(lake: str, table: str, change: TableChange) -> None:
     path, kind = posixpath.join(lake, table), TABLES[table]
     for _ in range(_TRIES):
         opened = open_delta(path)

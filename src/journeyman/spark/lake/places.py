@@ -44,7 +44,7 @@ from journeyman.logs.publication import Publication, finish, journal_path, publi
 from journeyman.spark.files import absolute, is_uri, remote_of
 from journeyman.spark.lake.delta import apply_change
 from journeyman.spark.lake.names import ROWS, name_of, staged_path
-from journeyman.spark.lake.state import Change, LakeState, Staged, checked_state
+from journeyman.spark.lake.state import LakeState, Staged, TableChange, checked_state
 from journeyman.spark.lake.work import at_once
 
 _OWN: Final = "_lake"
@@ -60,7 +60,7 @@ class Saved(NamedTuple):
     """The last commit of a lake; ``last`` is what tables may not have yet."""
 
     state: LakeState
-    last: Change | None = None
+    last: TableChange | None = None
 
 
 class Named(NamedTuple):
@@ -69,7 +69,7 @@ class Named(NamedTuple):
     name: str
 
 
-class Place(Protocol):
+class LakePlace(Protocol):
     path: str
     default_format: str
 
@@ -89,7 +89,7 @@ class Place(Protocol):
     def named(self, staged: Sequence[Staged], commit: int, /) -> list[Named]:
         """What staged files will be called."""
 
-    def commit(self, state: LakeState, change: Change, named: Sequence[Named], /) -> None:
+    def commit(self, state: LakeState, change: TableChange, named: Sequence[Named], /) -> None:
         """All of it happens, or nothing does. Raises JourneymanError if another process has changed
         the lake meanwhile."""
 
@@ -99,7 +99,7 @@ class Place(Protocol):
     def remove(self, table: str, names: Iterable[str]) -> None: ...
 
 
-def place_of(path: str) -> Place:
+def place_of(path: str) -> LakePlace:
     """Where the lake at a path or URI is."""
     path = absolute(path)
     return ObjectStore(path.rstrip("/")) if is_uri(path) else Directory(path)
@@ -151,7 +151,7 @@ class Directory:
             for file in each.files
         ]
 
-    def commit(self, state: LakeState, change: Change, named: Sequence[Named]) -> None:
+    def commit(self, state: LakeState, change: TableChange, named: Sequence[Named]) -> None:
         places = {each.path: posixpath.join(each.table, each.name) for each in named}
         for place in {posixpath.dirname(each) for each in places.values()}:
             os.makedirs(self._own(place), exist_ok=True)
@@ -192,7 +192,7 @@ class Directory:
     def _finish_delta(self) -> None:
         found = self._read_json(_DELTA)
         if found is not None:
-            apply_change(self.path, Change(**found))
+            apply_change(self.path, TableChange(**found))
             os.remove(self._own(_DELTA))
 
     def _read_json(self, name: str) -> Any | None:
@@ -266,7 +266,7 @@ class ObjectStore:
         if self._log is None or self._log.version() == 0:
             return None
         said = json.loads(self._log.history(1)[0][_SAID])
-        return Saved(checked_state(self.path, said["state"]), Change(**said["change"]))
+        return Saved(checked_state(self.path, said["state"]), TableChange(**said["change"]))
 
     @contextmanager
     def changing(self) -> Iterator[Saved | None]:
@@ -296,7 +296,7 @@ class ObjectStore:
             for file in each.files
         ]
 
-    def commit(self, state: LakeState, change: Change, _named: Sequence[Named], /) -> None:
+    def commit(self, state: LakeState, change: TableChange, _named: Sequence[Named], /) -> None:
         deltalake = import_deltalake()
         said = json.dumps({"state": asdict(state), "change": asdict(change)})
         try:

@@ -143,7 +143,7 @@ def change_silver(
     if len(touched.again):
         rest += [replace(part, of_keys=True) for part in jobs]
     wanted, directory = Wanted(touched.wanted), lake.new_staging()
-    writer = partial(Written, directory, count_items)
+    writer = partial(TaskOutput, directory, count_items)
 
     def alone_in_units() -> list[Packet]:
         session, hands = _hands(spark, sum(part.rows for part in (*jobs, *once)))
@@ -274,7 +274,7 @@ def _power_of_two(number: int) -> int:
 
 
 def fold_lone(
-    wanted: Wanted, new_writer: Callable[[], Written], parts: Sequence[Part]
+    wanted: Wanted, new_writer: Callable[[], TaskOutput], parts: Sequence[Part]
 ) -> Iterator[Packet]:
     """Rows of jobs whose records are in one unit alone, and of items that are in one part."""
     written = new_writer()
@@ -316,7 +316,7 @@ def take_parts(
                     yield from _by_bucket(part.table, narrow, key_hashes(narrow[key]), groups)
 
 
-class Written:
+class TaskOutput:
     """Rows that a task writes, days on which something changes, and how many items are new.
 
     What is folded ``here``, in this process, is little: ``_applied`` joins it with small files.
@@ -410,7 +410,7 @@ def by_group(what: str, rows: pa.Table, numbers: Ints, groups: int) -> Iterator[
         yield Packet(int(numbers[begin]), what, ordered.slice(begin, end - begin))
 
 
-def fold_groups(new_writer: Callable[[], Written], groups: Groups) -> Iterator[Packet]:
+def fold_groups(new_writer: Callable[[], TaskOutput], groups: Groups) -> Iterator[Packet]:
     """Rows that are new, and rows that go."""
     written = new_writer()
     for found in groups:

@@ -40,7 +40,7 @@ StagedFiles = tuple[Staged, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """What a commit changes in tables: names of files below their directories."""
 
     commit: int

@@ -33,8 +33,8 @@ from journeyman.spark.files import arrow_path, is_uri
 from journeyman.spark.lake.delta import files_of
 from journeyman.spark.lake.layout import HASH, TABLES
 from journeyman.spark.lake.names import staged_path
-from journeyman.spark.lake.places import Place, Saved, place_of
-from journeyman.spark.lake.state import Change, LakeState, Staged
+from journeyman.spark.lake.places import LakePlace, Saved, place_of
+from journeyman.spark.lake.state import LakeState, Staged, TableChange
 from journeyman.spark.lake.work import tasks_of
 from journeyman.spark.source.options import DAMAGE, arrow_schema
 
@@ -42,7 +42,7 @@ from journeyman.spark.source.options import DAMAGE, arrow_schema
 class Lake:
     """A lake that is open. ``state`` is that of the last commit."""
 
-    def __init__(self, place: Place, saved: Saved) -> None:
+    def __init__(self, place: LakePlace, saved: Saved) -> None:
         self.path = place.path
         self.state, self._last = saved
         self._place = place
@@ -145,7 +145,7 @@ class Lake:
             if table.startswith("bronze/") and not keep_fresh:
                 fresh[table] = [*fresh.get(table, []), *names]
         state = replace(self.state, commit=number, fresh=fresh, **changes)
-        self._place.commit(state, Change(number, added, removes), named)
+        self._place.commit(state, TableChange(number, added, removes), named)
         self.state, self._last = state, None
         self._listed.clear()
 

@@ -73,7 +73,7 @@ _WITH_PAYLOADS: Final = {("workq", "jobs"), ("kestrel", "items")}
 Ints = npt.NDArray[np.signedinteger[Any]]
 
 
-class Packet(NamedTuple):
+class ReplayPacket(NamedTuple):
     """One row of a group; see PACKET_SCHEMA. The fields of ``source`` stand beside the others."""
 
     packet: pa.Buffer  # empty where there is none
@@ -91,7 +91,7 @@ class PacketGroup:
     log: str
     table: str | None
     extras: tuple[Any, ...]  # the values of the partition columns
-    packets: list[Packet] = field(default_factory=list)
+    packets: list[ReplayPacket] = field(default_factory=list)
     kept: Any = None
 
     def files(self) -> dict[int, str]:
@@ -354,7 +354,7 @@ def groups_of(batches: Iterator[pa.RecordBatch], extras: tuple[str, ...]) -> Ite
                 group = PacketGroup(row["_log"], row["table"], tuple(row[name] for name in extras))
                 named = name
             packet, details = (aligned(blob[at]) for blob in blobs)
-            group.packets.append(Packet(packet, details, row))
+            group.packets.append(ReplayPacket(packet, details, row))
     if group is not None:
         yield group
 

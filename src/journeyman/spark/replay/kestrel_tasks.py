@@ -23,7 +23,7 @@ from journeyman.folds.kestrel import Reader, fold_reader, open_queue
 from journeyman.formats.kestrel import WRITER, ReadDone, ReadHead, Record
 from journeyman.logs.segments import kestrel_reader
 from journeyman.spark.files import Span, read_records
-from journeyman.spark.replay import STATE_TABLES, Packet, PacketGroup, place_columns
+from journeyman.spark.replay import STATE_TABLES, PacketGroup, ReplayPacket, place_columns
 from journeyman.spark.source.options import (
     DAMAGE_KIND,
     OFFSET_MASK,
@@ -216,7 +216,7 @@ def _checkpoints(group: PacketGroup, queue: str) -> dict[str, _Checkpoint]:
     return found
 
 
-def _checkpoint_file(each: Packet) -> str | None:
+def _checkpoint_file(each: ReplayPacket) -> str | None:
     """The file that a packet of a checkpoint, or a damage, is about; None: it is about puts."""
     file: str | None = each.row["_file"]
     if each.row["kind"] == PACKET_KIND:

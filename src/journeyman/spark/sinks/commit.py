@@ -40,7 +40,7 @@ from journeyman.formats.seals import BLOCK_BYTES, stamp_of
 from journeyman.logs.publication import Publication, publish, put_in_place, write_whole
 from journeyman.logs.recovery import recover_file
 from journeyman.logs.sealing import close_file, sealed
-from journeyman.spark.sinks.parts import Part, PartsWritten, StagedStream
+from journeyman.spark.sinks.parts import PartFile, PartsWritten, StagedStream
 from journeyman.units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Write:
         parts = (part for message in self.messages for part in message.parts)
         return list(dict.fromkeys(part.stream for part in parts))
 
-    def parts(self, stream: StagedStream) -> list[Part]:
+    def parts(self, stream: StagedStream) -> list[PartFile]:
         """The parts of a stream in order."""
         return [p for message in self.messages for p in message.parts if p.stream == stream]
 

@@ -61,7 +61,7 @@ from journeyman.spark.sinks.commit import (
     place_files,
     settle_tail,
 )
-from journeyman.spark.sinks.parts import Part, PartsWritten, StagedStream, header_of
+from journeyman.spark.sinks.parts import PartFile, PartsWritten, StagedStream, header_of
 from journeyman.units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -456,7 +456,7 @@ class _RemoteWrite:
         self._options = options
         self._path = options.path
         self._overwrite = overwrite
-        self._parts: dict[StagedStream, list[Part]] = {}
+        self._parts: dict[StagedStream, list[PartFile]] = {}
         for message in messages:
             for part in message.parts:
                 self._parts.setdefault(part.stream, []).append(part)

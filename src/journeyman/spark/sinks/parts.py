@@ -60,7 +60,7 @@ class StagedStream:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartFile:
     """A part file: in its stream, behind those of the same task with lower numbers."""
 
     stream: StagedStream
@@ -73,7 +73,7 @@ class PartsWritten(WriterCommitMessage):
     """Everything one task wrote. ``first`` and ``last`` are its rows' places in the order."""
 
     partition: int
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PartFile, ...] = ()
     records: int = 0
     first: tuple[Any, ...] | None = None
     last: tuple[Any, ...] | None = None
@@ -191,7 +191,7 @@ class _Run:
         self._limit = options.segment_bytes if is_segmented else None
         self._hop = _hop_of(options.dialect) if is_segmented else None
         self._file: NewFile | None = None
-        self._parts: list[Part] = []
+        self._parts: list[PartFile] = []
         self._rows = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -209,7 +209,7 @@ class _Run:
             if self._limit is not None and file.size >= self._limit:
                 self._close_file()
 
-    def finish(self) -> list[Part]:
+    def finish(self) -> list[PartFile]:
         self._close_file()
         return self._parts
 
@@ -225,7 +225,7 @@ class _Run:
     def _close_file(self) -> None:
         if self._file is not None:
             self._file.close()
-            self._parts.append(Part(self._stream, self._file.path, self._file.size))
+            self._parts.append(PartFile(self._stream, self._file.path, self._file.size))
             self._file = None
 
 

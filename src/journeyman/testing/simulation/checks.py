@@ -153,7 +153,7 @@ def check_deliveries(
 _ENDS = ("complete", "fail", "touch")  # of a lease; a touch may make it shorter
 
 
-class Held(NamedTuple):
+class HeldJob(NamedTuple):
     """A lease of a job, and the order at which it may have ended."""
 
     job_id: str
@@ -174,11 +174,11 @@ def check_tasks(notes: Notes, set_back: Sequence[int] = ()) -> None:
     """``set_back``: when, in orders of the history, the clock was set back: a rate counts what
     began in the last second by the clock."""
     by_job = {job_id: notes.history.of_key(f"work/{job_id}") for job_id in (*notes.tasks,)}
-    leases: dict[str, list[Held]] = {queue: [] for queue in TASK_QUEUES}
+    leases: dict[str, list[HeldJob]] = {queue: [] for queue in TASK_QUEUES}
     for job_id, operations in by_job.items():
         leases[notes.queue_of[job_id]] += _held(job_id, operations)
     for queue, limit in LIMITS.items():
-        groups: dict[str, list[Held]] = {}
+        groups: dict[str, list[HeldJob]] = {}
         for each in sorted(leases[queue], key=lambda held: held.lease.invoked_ns):
             groups.setdefault(notes.key_of[each.job_id] if limit.by_key else "", []).append(each)
         for key, its in groups.items():
@@ -188,17 +188,17 @@ def check_tasks(notes: Notes, set_back: Sequence[int] = ()) -> None:
         tell(_while_paused(notes.history.of_key(f"queue/{queue}"), leases[queue]))
 
 
-def _held(job_id: str, operations: Sequence[Operation]) -> Iterator[Held]:
+def _held(job_id: str, operations: Sequence[Operation]) -> Iterator[HeldJob]:
     ends = [
         each.invoked for each in operations if each.ask[0] in _ENDS and each.answer in (OK, UNKNOWN)
     ]
     for lease in operations:
         if lease.ask[0] == "lease":
             until = min((end for end in ends if end > lease.invoked), default=NEVER)
-            yield Held(job_id, lease, until)
+            yield HeldJob(job_id, lease, until)
 
 
-def _beyond(limit: TaskLimit, leases: Sequence[Held], set_back: Sequence[int]) -> Iterator[str]:
+def _beyond(limit: TaskLimit, leases: Sequence[HeldJob], set_back: Sequence[int]) -> Iterator[str]:
     for number, each in enumerate(leases):
         # What began long before has ended; what began at once with it counts as well.
         near = leases[max(0, number - 200) : number + 200]
@@ -240,7 +240,7 @@ def _without_parents(
                 yield f"{each}, but {parent} did not fail"
 
 
-def _while_paused(told: Sequence[Operation], leases: Sequence[Held]) -> Iterator[str]:
+def _while_paused(told: Sequence[Operation], leases: Sequence[HeldJob]) -> Iterator[str]:
     for number, pause in enumerate(told):
         if pause.ask[0] != "pause" or pause.answer != OK:
             continue

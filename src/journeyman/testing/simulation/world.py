@@ -35,7 +35,7 @@ from inspect import iscoroutine
 from typing import Any, TypeVar
 
 from journeyman.testing.simulated_disk import ManualClock
-from journeyman.threads import PoolWorker, Worker
+from journeyman.threads import PoolWorker, WorkerThread
 from journeyman.units import NS_PER_S
 
 T = TypeVar("T")
@@ -265,7 +265,7 @@ class SimulatedThreads:
         self._chance = chance
         self._delay_s = delay_s
 
-    def worker(self, name: str) -> Worker:
+    def worker(self, name: str) -> WorkerThread:
         return PoolWorker(self.pool(1, name))
 
     def pool(self, workers: int, name: str) -> Executor:  # noqa: ARG002 - as of the machine

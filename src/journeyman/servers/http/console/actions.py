@@ -79,7 +79,7 @@ class _Kind:
 
 class Actions:
     def __init__(
-        self, backend: HttpBackend, version: VersionOne, audits: Audits, reports: Reports
+        self, backend: HttpBackend, version: VersionOne, audits: Audits, reports: ReportRuns
     ) -> None:
         self._backend = backend
         self._reports = reports
@@ -371,7 +371,7 @@ def lakes_of(places: Mapping[str, str]) -> list[str]:
     return sorted(lake for lake in lakes if "://" in lake or os.path.isdir(lake))
 
 
-class Reports:
+class ReportRuns:
     def __init__(self, directory: str, command: tuple[str, ...] = COMMAND) -> None:
         self.directory = directory
         self._command = command

@@ -23,7 +23,7 @@ from yarl import URL
 from journeyman.config import Token
 from journeyman.data_directory import CACHE_DIRECTORY
 from journeyman.servers.core.shared import delay_to_second
-from journeyman.servers.http.console.actions import Actions, Reports, lakes_of
+from journeyman.servers.http.console.actions import Actions, ReportRuns, lakes_of
 from journeyman.servers.http.console.drawing import (
     HEADERS,
     PREFIX,
@@ -75,7 +75,7 @@ class Console:
         self._v1 = version
         self._sessions = sessions
         self._audits = audits
-        self._reports = Reports(_cache_of(backend))
+        self._reports = ReportRuns(_cache_of(backend))
         self._actions = Actions(backend, version, audits, self._reports)
         self.history = FigureHistory(version.server, version.work.rates)
         self.drawing = Drawing(backend.clock, sessions)
