@@ -163,7 +163,7 @@ def test_a_page_shows_what_was_then(visitor, server, api):
     assert "state dead" in page
     assert "it broke" in page
     assert "still here" in visitor.get(f"/console/work/{job_id}?at={after}")
-    assert "The job is gone" in visitor.get(f"/console/work/{job_id}")
+    assert "The job no longer exists" in visitor.get(f"/console/work/{job_id}")
     assert "it broke" in visitor.get(f"/?at={after}")
     queues = visitor.get(f"/console/queues?prefix=then.&at={after}")
     assert "state paused" in queues

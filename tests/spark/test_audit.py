@@ -241,8 +241,8 @@ def test_queues_with_holes_and_readers_that_cannot_be_right(faulty):
     )
     files = [f"{spool}/holes.{1_700_000_000_000 + number}" for number in (0, 1)]
     assert details(faulty.rows, "vanished", "kestrel") == [
-        f"ids missing: 0 before 1, 1 behind it in {files[0]}",
-        f"ids missing: 2 before 7, 0 behind it in {files[1]}",
+        f"ids missing: 0 before 1, 1 after it in {files[0]}",
+        f"ids missing: 2 before 7, 0 after it in {files[1]}",
     ]
 
 

@@ -611,7 +611,7 @@ def test_an_audit_of_a_lake_finds_what_the_logs_said(spark, world):
     assert mine == expected
     (lost,) = found.where("dialect = 'kestrel'").collect()
     assert (lost.finding, lost.key) == ("vanished", "jobs")
-    assert lost.detail.startswith("ids missing: 0 before 1, 1 behind it")
+    assert lost.detail.startswith("ids missing: 0 before 1, 1 after it")
 
 
 def test_failed_jobs_of_a_lake_can_be_sent_again(spark, world):
