@@ -175,9 +175,8 @@ class RowFilter:
             F.col(name).between(self._least, self._most)
             for name in ("ready_ns", "started_ns", "ended_ns")
         )
-        return chosen.where(
-            reduce(Column.__or__, moments)
-        )  # bare, so that Parquet is filtered by it
+        # No function around the columns, so that Parquet can be filtered by them.
+        return chosen.where(reduce(Column.__or__, moments))
 
     def of_condition(self, attempts: DataFrame) -> DataFrame:
         """Rows of any time that meet the condition."""

@@ -38,6 +38,7 @@ from journeyman.spark.report.queries import (
     TOP,
     Lag,
     Measured,
+    Opened,
     Stored,
     measure,
     open_lake_rows,
@@ -88,14 +89,7 @@ def report(
     opened = [
         open_logs(spark, dialect, paths, run_directories, chosen) for dialect, paths in logs.items()
     ]
-    try:
-        if as_of_ns is None:
-            known = [each.last_ns for each in opened if each.last_ns is not None]
-            as_of_ns = max(known, default=made_ns)
-        measured = [measure(each, as_of_ns) for each in opened]
-    finally:
-        for each in opened:
-            each.close()
+    measured, as_of_ns = _measure_all(opened, made_ns, as_of_ns)
     audited = audit(spark, logs, as_of_ns=as_of_ns, run_directories=run_directories)
     found = _findings(audited)
     sections = [section_of(each) for each in measured]
@@ -142,14 +136,21 @@ def _measure_chosen(
     """Some rows of a lake, with DataFrames: a condition is any that Spark understands."""
     history = history_of(spark, lake, None, chosen.since_ns, chosen.until_ns)
     opened = [open_lake_rows(chosen.rows(history), dialect) for dialect in LOG_DIALECTS]
+    measured, moment_ns = _measure_all(opened, made_ns, as_of_ns)
+    return [each for each in measured if each.rows], moment_ns
+
+
+def _measure_all(
+    opened: Sequence[Opened], made_ns: int, as_of_ns: int | None
+) -> tuple[list[Measured], int]:
+    """Of each, and the moment at which that was so: ``as_of_ns``, or else the last one of all."""
     try:
         known = [each.last_ns for each in opened if each.last_ns is not None]
         moment_ns = max(known, default=made_ns) if as_of_ns is None else as_of_ns
-        measured = [measure(each, moment_ns) for each in opened]
+        return [measure(each, moment_ns) for each in opened], moment_ns
     finally:
         for each in opened:
             each.close()
-    return [each for each in measured if each.rows], moment_ns
 
 
 def verdict(found: Sequence[_Found] | None, measured: Sequence[Measured]) -> tuple[str, str]:
