@@ -15,7 +15,13 @@ from journeyman import errors
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted((ROOT / "src" / "journeyman").rglob("*.py"))
-DOCS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")])
+FOLDERS_WITH_PAGES = ("docs", "bench", "examples", "tests")
+DOCS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(page for name in FOLDERS_WITH_PAGES for page in (ROOT / name).rglob("*.md")),
+    ]
+)
 MODULES = sorted(m.name for m in pkgutil.walk_packages(journeyman.__path__, "journeyman."))
 DIALECTS = {"ztick", "workq", "kestrel", "keyspace"}
 VAGUE_NAMES = {"utils", "util", "helpers", "helper", "common", "manager", "misc", "base"}
@@ -64,12 +70,40 @@ def test_error_tree_is_drawn_in_full():
     assert drawn | {"JourneymanError"} == defined
 
 
+def _headings(page: Path) -> set[str]:
+    """The anchors of a page, as the site and code hosts make them from its headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    plain = (re.sub(r"[^\w\s-]", "", line) for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE))
+    return {re.sub(r"\s+", "-", heading.strip().lower()) for heading in plain}
+
+
 def test_links_lead_somewhere():
+    dead = []
+    for path in DOCS:
+        for link in re.findall(r"\]\(([^)\s]+)[^)]*\)", path.read_text()):
+            target, _, heading = link.partition("#")
+            page = path.parent / target if target else path
+            if link.startswith(("http:", "https:")):
+                continue
+            is_there = page.exists() and (not heading or heading in _headings(page))
+            if not is_there:
+                dead.append(f"{relative(path)} links to {link}")
+    assert not dead
+
+
+def test_pages_that_are_named_exist():
+    of_the_originals = {
+        "docs/protocol-specification.md",
+        "doc/cmdlog.md",
+        "docs/reference/persistence.md",
+    }
+    names = r"(?<![\w/(.-])(?:[\w.-]+/)*[\w.-]+\.md\b"
     dead = [
-        f"{relative(path)} links to {target}"
+        f"{relative(path)} names {name}"
         for path in DOCS
-        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
-        if not target.startswith(("http:", "https:")) and not (path.parent / target).exists()
+        for name in re.findall(names, re.sub(r"\[[^]]*\]\([^)]*\)", "", path.read_text()))
+        if name not in of_the_originals
+        and not any((place / name).exists() for place in (path.parent, ROOT, ROOT / "docs"))
     ]
     assert not dead
 

@@ -6,9 +6,17 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
+
+import numba
 
 import journeyman
+from journeyman.columnar import kernels
+
+Function: TypeAlias = Callable[[], None]
 
 HASH_ONE_KEY = """
 import numpy as np
@@ -45,3 +53,38 @@ def test_kernel_is_compiled_again_when_a_module_it_calls_changes(tmp_path):
     assert text.count("int(np.int64(data[at]))") == 1
     called.write_text(text.replace("int(np.int64(data[at]))", "int(np.int64(data[at])) + 1"))
     assert hash_of_a_key(package) != before
+
+
+def test_threads_that_import_kernels_at_once_use_the_cache_directory(monkeypatch):
+    """numba reads the place of its cache from a global while it decorates; an empty one would put
+    the code into the current directory."""
+    is_second_inside, is_first_done = threading.Event(), threading.Event()
+    places: dict[str, str] = {}
+
+    def decorator(**options: bool) -> Callable[[Function], Function]:
+        def decorate(function: Function) -> Function:
+            if function is first_kernel:
+                second.start()
+                # The second thread cannot come here until the first one is done.
+                is_second_inside.wait(0.5)
+            else:
+                is_second_inside.set()
+                assert is_first_done.wait(60)
+            places[function.__name__] = numba.config.CACHE_DIR
+            return function
+
+        return decorate
+
+    def first_kernel() -> None: ...
+
+    def second_kernel() -> None: ...
+
+    second = threading.Thread(target=kernels.kernel, args=(second_kernel,))
+    monkeypatch.setattr(numba, "njit", decorator)
+    before = numba.config.CACHE_DIR
+    kernels.kernel(first_kernel)
+    is_first_done.set()
+    second.join()
+    directory = kernels._cache_directory()
+    assert places == {"first_kernel": directory, "second_kernel": directory}
+    assert before == numba.config.CACHE_DIR

@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
@@ -27,20 +28,25 @@ import numba
 
 F = TypeVar("F", bound=Callable[..., object])
 
+_place_lock = threading.Lock()
+
 
 def kernel(function: F) -> F:
     """Compile ``function`` with numba at its first call."""
     directory = _cache_directory()
     if directory is not None:
-        # numba chooses the place while it decorates; other users of numba keep their own.
-        config = cast(Any, numba.config)
-        before, config.CACHE_DIR = config.CACHE_DIR, directory
-        try:
-            return cast("F", numba.njit(cache=True, nogil=True)(function))
-        except RuntimeError:  # the directory cannot be written after all
-            pass
-        finally:
-            config.CACHE_DIR = before
+        # numba reads the place from a global while it decorates. Two threads that import kernels
+        # at once take turns: else one empties the place of the other, whose code would then be
+        # written to the current directory.
+        with _place_lock:
+            config = cast(Any, numba.config)
+            before, config.CACHE_DIR = config.CACHE_DIR, directory
+            try:
+                return cast("F", numba.njit(cache=True, nogil=True)(function))
+            except RuntimeError:  # the directory cannot be written after all
+                pass
+            finally:
+                config.CACHE_DIR = before  # other users of numba keep their own
     return cast("F", numba.njit(nogil=True)(function))
 
 
