@@ -192,15 +192,13 @@ def test_lost_checkpoint_brings_the_oldest_item_and_is_said(tmp_path, lost):
         assert [client.get("q"), client.get("q")] == [b"1", b"2"]
 
 
-def test_start_on_journals_of_kestrel_2_says_how_to_import_them(tmp_path):
+def test_start_on_journals_of_kestrel_2_says_what_it_found_and_moves_nothing(tmp_path):
     queues = tmp_path / "queues"
     shutil.copytree(OLD_JOURNALS, queues)
     (queues / "case.json").unlink()
     before = {path.name: path.read_bytes() for path in queues.iterdir()}
-    importing = [sys.executable, "-m", "journeyman", "import-kestrel", str(queues)]
     with FanOutProcess(tmp_path) as server, server.reader() as client:
-        server.wait_for_line("found 4 journals of kestrel 1.x or 2.x, which are not read")
-        server.wait_for_line(f"journeyman import-kestrel {queues}")
+        server.wait_for_line("found 4 journals of kestrel 1.x or 2.x: this server cannot read them")
         assert client.put("orders", b"x").startswith(
             "SERVER_ERROR the queue has journals of kestrel"
         )
@@ -210,13 +208,3 @@ def test_start_on_journals_of_kestrel_2_says_how_to_import_them(tmp_path):
         before.items() <= {p.name: p.read_bytes() for p in queues.iterdir() if p.is_file()}.items()
     )
     assert not (queues / "quarantine").exists()
-    done = subprocess.run(importing, capture_output=True, text=True, check=True)
-    assert "imported 1 queue" in done.stdout
-    with FanOutProcess(tmp_path) as server, server.reader() as client:
-        assert [client.get("orders+audit") for _ in range(4)] == [b"1", b"2", b"3", None]
-        assert [client.get("orders+billing") for _ in range(2)] == [b"3", None]
-        assert client.get("orders+idle") is None
-        assert client.put("orders", b"new") == "STORED"
-        for reader in ("audit", "billing", "idle"):
-            assert client.get(f"orders+{reader}") == b"new"
-        assert client.get("other") == b"x"

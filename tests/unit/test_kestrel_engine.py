@@ -561,10 +561,12 @@ def test_an_item_that_fails_too_often_stays_if_the_queue_for_errors_cannot_be_ma
     assert world.get() == b"1"
 
 
-def test_a_queue_that_waits_to_be_imported_is_not_made():
+def test_a_queue_with_journals_of_an_older_kestrel_is_not_made():
     world = World()
     world.engine.hold_off(["q"])
-    refusal = b"SERVER_ERROR the queue has journals of kestrel 1.x or 2.x: import them first\r\n"
+    refusal = (
+        b"SERVER_ERROR the queue has journals of kestrel 1.x or 2.x, which are not read here\r\n"
+    )
     assert world.put(b"1") == [refusal]
     assert [world(GetItem(Q)), world(GetItem(Key("q", "r"))), world(Monitor(Q, 0, None))] == [
         refusal

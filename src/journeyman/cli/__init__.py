@@ -2,7 +2,7 @@ r"""The command line: ``journeyman COMMAND``. The table COMMANDS says in which m
 
     journeyman serve | worker | status | top | ping | add | result | jobs | queues | rules | fan-out
                timetable | tail | token | completion
-               dump | verify | repair | compact | clean | generate | import-kestrel
+               dump | verify | repair | compact | clean | generate
                workq-server | config | doctor | backup | restore | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
@@ -48,10 +48,6 @@ COMMANDS = {
     "dump": ("dump:dump", "Print the records of the logs at PATH, one per line."),
     "fan-out": ("server.queues:fan_out", "List fan-out queues."),
     "generate": ("generate:generate", "Write a realistic log of DIALECT to PATH."),
-    "import-kestrel": (
-        "import_kestrel:import_kestrel",
-        "Import the journals of kestrel 1.x or 2.x.",
-    ),
     "jobs": ("server.jobs:jobs", "List, show, requeue and remove jobs of the work queue."),
     "ping": ("server.status:ping", "Check that the server answers."),
     "pipeline": ("pipeline:pipeline", "Replay, shrink, convert, audit and query logs on Spark."),

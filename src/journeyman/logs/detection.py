@@ -45,7 +45,7 @@ from journeyman.logs.catalog import (
     reading_order,
 )
 from journeyman.logs.indexes import INDEX_DIRECTORY
-from journeyman.logs.kestrel.kestrel2_import import find_old_journals, is_old_journal
+from journeyman.logs.kestrel.old_journals import find_old_journals, is_old_journal
 from journeyman.logs.publication import Publication, journal_path, paths_after, pending
 from journeyman.logs.segments import (
     APPEND_LOCK,
@@ -88,7 +88,7 @@ def ztick_files(disk: Disk, active: str) -> list[str]:
 
 
 class LogFinder:
-    """Looks for logs on a disk; ``warn`` is called for journals that only an import can read.
+    """Looks for logs on a disk; ``warn`` is called for journals that nothing here reads.
 
     ``errors`` takes what keeps one of several logs from being looked at; without it, that is
     raised.
@@ -178,7 +178,7 @@ class LogFinder:
         from journeyman.formats import kestrel, ledger, workq
 
         if is_old_journal(self._disk, path):
-            raise UsageError(_old_journal_words(path, posixpath.dirname(path) or "."))
+            raise UsageError(_old_journal_message(path))
         head = self._disk.read_at(path, 0, _PEEK_BYTES)
         if workq_sequence(name) is not None or head.startswith(workq.HEADER[:4]):
             return WORKQ
@@ -205,9 +205,9 @@ class LogFinder:
         if self._disk.exists(indexes) and not self._disk.is_dir(indexes):
             self._warn(f"{indexes} is not a directory and is ignored; remove it")
         if old and names == [] and queue is None:
-            raise UsageError(_old_journal_words(", ".join(old), path))
+            raise UsageError(_old_journal_message(path, *old))
         if old:
-            self._warn(_old_journal_words(", ".join(old), path))
+            self._warn(_old_journal_message(path, *old))
         if dialect is None:
             dialect = self._only_dialect(path, names)
         if dialect == WORKQ:
@@ -244,7 +244,7 @@ class LogFinder:
             if dialect in self._dialects(path, names):
                 return self._in_directory(path, dialect, None)
             if old and dialect == KESTREL:
-                self._warn(_old_journal_words(", ".join(old), path))
+                self._warn(_old_journal_message(path, *old))
         return []
 
     def _only_dialect(self, path: str, names: list[str]) -> str:
@@ -337,7 +337,7 @@ def _names_in(disk: Disk, path: str) -> tuple[list[str], list[str]]:
         if name != INDEX_DIRECTORY and not disk.is_dir(posixpath.join(path, name))
     ]
     found = find_old_journals(disk, path, names)
-    old = {name for files in found.values() for name in files.names}
+    old = {name for files in found.values() for name in files}
     return [name for name in names if name not in old], list(found)
 
 
@@ -345,12 +345,9 @@ def _not_of_queues(names: list[str], queues: list[str]) -> list[str]:
     return [name for name in names if name.partition(".")[0] not in queues]
 
 
-def _old_journal_words(what: str, directory: str) -> str:
-    """The message about journals that only ``import-kestrel`` reads."""
-    return (
-        f"{what}: journal of kestrel 1.x or 2.x, not read here: "
-        f"`journeyman import-kestrel {directory}` imports it"
-    )
+def _old_journal_message(path: str, *queues: str) -> str:
+    of_queues = f" ({', '.join(queues)})" if queues else ""
+    return f"{path}: journal of kestrel 1.x or 2.x{of_queues}: only kestrel 1.x or 2.x reads it"
 
 
 def _narrowed(logs: list[Log], path: str, dialect: str | None, queue: str | None) -> list[Log]:

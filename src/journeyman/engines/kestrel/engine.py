@@ -568,8 +568,8 @@ class KestrelEngine:
         self._state.gives_items = gives_items
 
     def hold_off(self, names: Iterable[str]) -> None:
-        """These queues cannot be made: files of an older kestrel have to be imported first."""
-        self._state.not_imported = frozenset(names)
+        """Refuse to make these queues: files of an older kestrel bear their names."""
+        self._state.held_off = frozenset(names)
 
     def changes_files(self, command: Any) -> bool:
         """Whether it would make or remove a queue or a reader, which costs more than an item."""

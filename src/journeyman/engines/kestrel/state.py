@@ -43,7 +43,7 @@ ALL_WINDOWS_BYTES = 256 * 1024 * 1024
 LEAST_WINDOW_BYTES = 64 * 1024
 
 _TOO_MANY_QUEUES = ServerError("there are too many queues")
-_NOT_IMPORTED = ServerError("the queue has journals of kestrel 1.x or 2.x: import them first")
+_HELD_OFF = ServerError("the queue has journals of kestrel 1.x or 2.x, which are not read here")
 _TOO_MANY_READERS = ServerError("the queue has too many readers")
 _NAMED_READERS = ServerError("the queue has named readers: ask for queue+reader")
 _NOTHING: deque[ItemPut] = deque()
@@ -160,7 +160,7 @@ class KestrelState:
         self.open: dict[Client, dict[Key, deque[ItemPut]]] = {}
         self.waits = Waits()
         self.counts = Counts()
-        self.not_imported: frozenset[str] = frozenset()  # queues that cannot be made before that
+        self.held_off: frozenset[str] = frozenset()  # queues that cannot be made
         self.gives_items = True  # if not, open reads can still be confirmed, closed and aborted
         self.sweep_due_ns: int | None = None
         self.to_sweep: list[Key] = []
@@ -277,8 +277,8 @@ class KestrelState:
         return queue, reader
 
     def make_queue(self, name: str) -> ItemQueue | ServerError:
-        if name in self.not_imported:
-            return _NOT_IMPORTED
+        if name in self.held_off:
+            return _HELD_OFF
         if len(self.queues) >= self.settings.max_queues:
             return _TOO_MANY_QUEUES
         self.touch_queues()

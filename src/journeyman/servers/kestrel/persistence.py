@@ -46,13 +46,13 @@ from journeyman.folds import Anomaly
 from journeyman.formats.kestrel import ItemPut
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders
-from journeyman.logs.kestrel.kestrel2_import import OldFiles, find_old_journals
 from journeyman.logs.kestrel.log import (
     DEFAULT_SEGMENT_BYTES,
     KestrelLog,
     finish_publication,
     remove_stale_locks,
 )
+from journeyman.logs.kestrel.old_journals import find_old_journals
 from journeyman.logs.segments import kestrel_queues
 from journeyman.servers.core.group_commit import QUICK_BYTES, RETRY_S, WriteWait
 
@@ -153,7 +153,7 @@ class KestrelLogs:
         self._unsynced: set[str] = set()
         # Of readers that were not loaded, by queue and name; see AddReader.
         self._serials: dict[str, dict[str, int]] = {}
-        self.old_journals: dict[str, OldFiles] = {}  # of kestrel 1.x and 2.x; they are left alone
+        self.old_journals: dict[str, list[str]] = {}  # of kestrel 1.x and 2.x, left as they are
         self._notes: list[tuple[str, Anomaly]] = []  # by queue, of those that were opened
         # Queues that have closed segments without an index, or that a holder has not read.
         self._unindexed: set[str] = set()
@@ -168,7 +168,7 @@ class KestrelLogs:
         names = self._disk.list_dir(self._directory)
         remove_stale_locks(self._disk, self._directory, names)
         self.old_journals = find_old_journals(self._disk, self._directory, names)
-        old = {name for files in self.old_journals.values() for name in files.names}
+        old = {name for files in self.old_journals.values() for name in files}
         names = [name for name in names if name not in old]
         by_queue: dict[str, list[str]] = {}  # so that not every queue looks through all names
         for name in names:

@@ -172,17 +172,19 @@ class KestrelServer(Service):
         self._plan_checkpoint()
 
     def _see_to_old_journals(self) -> None:
-        """Say which queues wait to be imported; nothing is put into them until then."""
+        """Say which queues have them; commands to these queues are refused."""
         found = self._logs.old_journals
         if not found:
             return
-        self._engine.hold_off(files.parent for files in found.values())
+        self._engine.hold_off(name.partition("+")[0] for name in found)
         listed = sorted(found)
         shown = ", ".join(listed[:SHOWN_OLD_JOURNALS])
         more = len(listed) - SHOWN_OLD_JOURNALS
         self._messages.warn(
-            f"found {len(listed)} journals of kestrel 1.x or 2.x, which are not read: stop the "
-            f"server and run `journeyman import-kestrel {os.path.abspath(self._logs.folder)}`",
+            f"found {len(listed)} journals of kestrel 1.x or 2.x: this server cannot read them, "
+            "leaves them as they are and refuses commands to their queues; empty them with the "
+            "kestrel that wrote them, or move them elsewhere",
+            folder=os.path.abspath(self._logs.folder),
             queues=shown if more <= 0 else f"{shown} and {more} more",
         )
 
