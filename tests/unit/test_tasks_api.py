@@ -279,6 +279,13 @@ def test_a_value_of_no_such_type_is_unreadable(kind):
             Envelope.decode(json.dumps(members).encode(), jm.JsonCodec())
 
 
+@pytest.mark.parametrize("text", ["*", "YQ", "YQ==*", "Y Q = =", "YWJj\n", "é"])
+def test_bytes_from_a_text_that_is_not_base64_are_unreadable(text):
+    members = {"v": 1, "task": "t", "args": [{"$type": "bytes", "value": text}], "kwargs": {}}
+    with pytest.raises(UnreadableJob):
+        Envelope.decode(json.dumps(members).encode(), jm.JsonCodec())
+
+
 @pytest.mark.parametrize(
     "items", ["x", [1, 2], [[1], [2]], [["a", 1], ["value", 2]], [[[], 1], []]]
 )
@@ -287,7 +294,9 @@ def test_a_dict_that_another_language_calls_so_is_left_as_it_is(items):
     assert jm.JsonCodec().loads(json.dumps(sent).encode()) == sent
 
 
-@pytest.mark.parametrize("version", [{"$type": "decimal", "value": "sNaN"}, "1", None, 2])
+@pytest.mark.parametrize(
+    "version", [{"$type": "decimal", "value": "sNaN"}, "1", None, 2, True, 1.0]
+)
 def test_a_version_that_this_worker_does_not_know_is_unreadable(version):
     members = {"v": version, "task": "t", "args": [], "kwargs": {}}
     with pytest.raises(UnreadableJob):

@@ -136,7 +136,7 @@ def test_jobs_may_wait_for_what_has_completed_and_is_not_in_memory():
         assert await bench.ask(client, Complete(job_id(7), b"")) == [DONE]
         assert await bench.ask(client, Lease(("q",), 0)) == [leased(8)]
         client.prefix = "shop."
-        assert await bench.ask(client, child(11, 1, name="shop.q")) == [NOT_FOUND]
+        assert await bench.ask(client, child(11, 1, name="shop.q")) == [unknown]
 
     run(test)
 

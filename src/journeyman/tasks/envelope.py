@@ -93,7 +93,12 @@ _KINDS = (
     _Kind("decimal", Decimal),
     _Kind("uuid", UUID),
     _Kind("path", PurePath, str, Path),
-    _Kind("bytes", bytes, lambda data: b64encode(data).decode(), b64decode),
+    _Kind(
+        "bytes",
+        bytes,
+        lambda data: b64encode(data).decode(),
+        lambda text: b64decode(text, validate=True),
+    ),
 )
 _READ = {kind.name: kind.read or kind.of for kind in _KINDS}
 _DICT = "dict"  # one that would be taken for one of these
@@ -173,7 +178,9 @@ class Envelope:
         """Raises UnreadableJob."""
         try:
             members = codec.loads(data)
-            version, is_known = members["v"], members["v"] == VERSION
+            version = members["v"]
+            # Python takes true for 1; other languages do not.
+            is_known = type(version) is int and version == VERSION
             found = cls(
                 _of(str, members["task"]),
                 tuple(_of(_LISTS, members["args"])),

@@ -109,6 +109,7 @@ class Complaint(StrEnum):
     TOO_MANY_LIMITS = "Too many queues have limits"  # new, of limit
     NO_LEDGER = "Not available without a ledger"  # new
     SCOPE = "Insufficient namespace scope"  # new, of a token
+    ID_TAKEN = "ID is taken"  # new, of a token: a job that it may not see has the id
 
 
 class AddOptions(NamedTuple):

@@ -42,6 +42,7 @@ from journeyman.protocols.workq.commands import (
     Add,
     AwaitResult,
     Command,
+    Complaint,
     Complete,
     Delete,
     Fail,
@@ -67,7 +68,9 @@ from journeyman.servers.workq.store import CompletedJobs, StoreRecorder
 
 REFUSALS = (commands.RefusedLine, JobMissing)
 
-_OUTSIDE = commands.RefusedLine(commands.Complaint.SCOPE)
+_OUTSIDE = commands.RefusedLine(Complaint.SCOPE)
+_ID_TAKEN = commands.RefusedLine(Complaint.ID_TAKEN)
+_NO_JOB = bytes(16)  # no job has this id: that of a new job is a UUID of version 4
 _ADDS = frozenset({commands.Add, commands.ScheduleJob})
 _OF_A_NAME = frozenset(
     {
@@ -108,8 +111,8 @@ def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
     """The request as it may be decided, or what to answer instead: one of REFUSALS.
 
     a queue by its name       outside the namespace: Insufficient namespace scope
-    a job by its id           of such a queue: not found
-    an id to be replaced      of such a queue: it is taken
+    a job by its id           of such a queue: as if there were none
+    an id to be replaced      of such a queue: it is taken, see scoped_reply
     lists of queues           show those of the namespace
     a command not known here  is refused
 
@@ -120,21 +123,39 @@ def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
         return request
     if kind in _OF_A_NAME:
         if kind in _ADDS and (options := request.options) is not None:
-            parents = map(queue.queue_of, options.after)
-            if not all(name is None or name.startswith(prefix) for name in parents):
-                return NOT_FOUND
-            name = queue.queue_of(request.job_id)
-            if name is not None and not name.startswith(prefix):
-                request = request._replace(options=options._replace(replaces_finished=False))
+            if options.after:
+                # The parent of another namespace is one that does not exist, to the last reply.
+                parents = [
+                    _NO_JOB if is_foreign(queue, each, prefix) else each for each in options.after
+                ]
+                options = options._replace(after=tuple(parents))
+            if is_foreign(queue, request.job_id, prefix):
+                options = options._replace(replaces_finished=False)
+            request = request._replace(options=options)
         return request if request.name.startswith(prefix) else _OUTSIDE
     if kind is commands.Lease:
         return request if all(name.startswith(prefix) for name in request.names) else _OUTSIDE
     if kind in _OF_AN_ID:
-        name = queue.queue_of(request.job_id)
-        return request if name is None or name.startswith(prefix) else NOT_FOUND
+        return NOT_FOUND if is_foreign(queue, request.job_id, prefix) else request
     if kind in _LISTS:
         return replace(request, prefix=prefix)
     return request if kind in _HARMLESS else _OUTSIDE
+
+
+def is_foreign(queue: WorkqEngine, job_id: bytes, prefix: str) -> bool:
+    """Whether a job of this id stands in a queue outside the namespace."""
+    name = queue.queue_of(job_id)
+    return name is not None and not name.startswith(prefix)
+
+
+def scoped_reply(queue: WorkqEngine, request: Any, reply: Any, prefix: str) -> Any:
+    """The reply as the client of a namespace gets it.
+
+    A duplicate means to clients that their job is there. If another namespace has the id, it is
+    not there: that is an error of its own.
+    """
+    is_duplicate = type(reply) is RefusedLine and reply.complaint is Complaint.DUPLICATE_JOB
+    return _ID_TAKEN if is_duplicate and is_foreign(queue, request.job_id, prefix) else reply
 
 
 def policy_of(sync: WorkqSync) -> SyncPolicy:
@@ -382,6 +403,9 @@ class WorkqWriter(GroupCommit):
                     continue
             outcome = decide(request, now_ns, client)
             records, reply, effects = outcome
+            if client is not None and client.prefix:
+                reply = scoped_reply(self._queue, request, reply, client.prefix)
+                outcome = outcome._replace(reply=reply)
             outcomes.append(reply)
             if effects or reply is None or client is None or kind is WorkqGone:
                 self._gather(batch, client, request, outcome, now_ns)
@@ -526,5 +550,6 @@ class WorkqWriter(GroupCommit):
             self._queue.undo_batch()
             return False
         self._queue.commit_batch()
-        self._gather(again, client, request, outcome, now_ns)
+        reply = scoped_reply(self._queue, request, outcome.reply, client.prefix)
+        self._gather(again, client, request, outcome._replace(reply=reply), now_ns)
         return True

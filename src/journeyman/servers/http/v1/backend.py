@@ -63,6 +63,7 @@ _CODES = {
     Complaint.NO_LEDGER: (409, "no_ledger"),
     Complaint.TOO_MANY_LIMITS: (409, "too_many_limits"),
     Complaint.SCOPE: (403, "outside_namespace"),
+    Complaint.ID_TAKEN: (409, "id_taken"),
 }
 
 MAX_CHARS = 500  # of a target, and of an outcome

@@ -171,7 +171,9 @@ class LogRoutes:
         seen = [record_seen(WORK, each) for each in found]
         names = {each.queue for each in seen if each.queue is not None}
         is_own = bool(names) and all(name.startswith(call.prefix) for name in names)
-        if call.prefix and seen and not is_own:  # also if the add, with the name, was cleaned away
+        # A job without records answers as a job of others: the log says of neither that it exists.
+        # So does one whose add, with the name of its queue, was cleaned away.
+        if call.prefix and not is_own:
             raise ApiError(404, "there is no such job", "not_found")
         return values.LogRecords(seen)
 
