@@ -47,7 +47,7 @@ BODIES: dict[str, Any] = {
     "LeaseBody": {"queues": ["other.mail"]},
     "BulkBody": {"queue": "other.mail"},
     "PausedBody": {"paused": True},
-    "QueueLimitsSeen": {"concurrency": 1},
+    "QueueLimitsBody": {"concurrency": 1},
     "PutBody": {"data": SECRET},
     "ServiceBody": {"service": "schedule"},
 }
@@ -374,3 +374,72 @@ def test_a_cursor_that_was_tampered_with_shows_nothing_of_others(server, others_
             status, told = ask(server, "GET", f"{path}?cursor={cursor}{at}", None, "sk_team")
             assert status in (200, 400), told
             assert SECRET not in json.dumps(told)
+
+
+# -- bodies --
+
+WITH_A_BODY = [route for route in ROUTES if route.body is not None]
+
+
+@pytest.mark.parametrize("route", WITH_A_BODY, ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize("body", [None, b"", b"  "], ids=["none", "empty", "spaces"])
+def test_a_body_that_is_declared_required_is_required(server, others_job, route, body):
+    status, told = ask(server, route.method, filled(route, others_job), body, "sk_admin")
+    assert (status, json.loads(told)["code"]) == (400, "invalid_body")
+
+
+@pytest.mark.parametrize("text", [r'"\ud800"', r'"\udc00x"', '"\ud800"', "[" * 100_000, '"\xff"'])
+@pytest.mark.parametrize("key", ["id", "pattern", "runner", "args", "execution", "queue", "data"])
+def test_a_body_that_is_not_text_is_refused_everywhere(server, others_job, text, key):
+    value = f"[{text}]" if key == "args" else text
+    body = f'{{"{key}": {value}}}'.encode(
+        "utf-8" if "\xff" not in text else "latin-1", "surrogatepass"
+    )
+    old = [("PUT", "/rules/r"), ("PUT", "/jobs/j"), ("PUT", "/queues/q/paused")]
+    routes = [(route.method, filled(route, others_job)) for route in WITH_A_BODY]
+    for method, path in old + routes:
+        status, told = ask(server, method, path, body, "sk_admin")
+        assert status == 400, (method, path, status, told)
+
+
+def test_a_lone_surrogate_in_a_rule_is_refused(server):
+    body = rb'{"pattern": "p\ud800", "runner": "shell", "args": ["echo \ud800"]}'
+    assert ask(server, "PUT", "/rules/r", body, "sk_admin") == (400, {"error": "invalid json"})
+
+
+def test_limits_that_are_not_named_stay(server):
+    path = "/v1/work/queues/limited/limits"
+    steps: list[tuple[dict[str, int], dict[str, int]]] = [
+        ({"rate": 10, "per_ms": 1_000}, {"rate": 10, "per_ms": 1_000}),
+        ({"concurrency": 3}, {"rate": 10, "per_ms": 1_000, "concurrency": 3}),
+        ({}, {"rate": 10, "per_ms": 1_000, "concurrency": 3}),
+        ({"rate": 0}, {"concurrency": 3}),
+        ({"concurrency": 0, "key_concurrency": 1}, {"key_concurrency": 1}),
+        ({"key_concurrency": 0}, {}),
+    ]
+    for body, limits in steps:
+        status, told = ask(server, "PUT", path, body, "sk_admin")
+        assert (status, {key: value for key, value in told["limits"].items() if value}) == (
+            200,
+            limits,
+        )
+    for half in ({"rate": 5}, {"key_per_ms": 5}, {"rate": 5, "per_ms": 0}):
+        assert ask(server, "PUT", path, half, "sk_admin")[0] == 400
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /v1/work/jobs?text=" + b"a" * 100_000 + b" HTTP/1.1\r\n" + HEAD + b"\r\n",
+        b"GET /jobs HTTP/1.1\r\n" + HEAD + b"X: " + b"a" * 100_000 + b"\r\n\r\n",
+        b"GET /jobs HTTP/1.1\r\nHo st: x\r\n\r\n",
+        b"GET /v1/work/jobs HTTP/9\r\n\r\n",
+    ],
+)
+def test_a_request_that_cannot_be_read_is_answered_as_a_problem(server, request_):
+    head, _, body = raw(server, request_).partition(b"\r\n\r\n")
+    assert b"Content-Type: application/problem+json" in head
+    told = json.loads(body)
+    assert (told["status"], told["code"]) == (400, "bad_request")
+    assert told["detail"]
+    assert len(body) < 1_000

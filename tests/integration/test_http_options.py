@@ -83,7 +83,8 @@ OVER_HTTP: dict[type, Over] = {
     workq.Requeue: Over("POST", f"{JOB}/requeue", {"job_id": "job"}),
     workq.RequeueAll: Over("POST", "/v1/work/requeue", LIST),
     workq.SetLimits: Over("PUT", f"{QUEUE}/limits", NAMED | {
-        f"limits.{each}": each for each in workq.Limits._fields}),
+        f"limits.{each}": each for each in workq.Limits._fields} | {
+        "kept": "rate"}),  # and the others: those that the body does not name
     workq.PauseQueue: Over("PUT", f"{QUEUE}/paused", NAMED),
     workq.ResumeQueue: Over("PUT", f"{QUEUE}/paused", NAMED),
     kestrel.Put: Over("POST", f"{FAN_OUT}/items", {

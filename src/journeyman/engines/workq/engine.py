@@ -229,6 +229,9 @@ def _set_limits(state: WorkqState, command: ask.SetLimits, _client: Client) -> R
     if not extensions.is_allowed:
         return _NO_LEDGER
     name, limits = command.name, command.limits
+    if command.kept and (limited := state.queues.get(name)) is not None:
+        before = limited.limits
+        limits = limits._replace(**{field: getattr(before, field) for field in command.kept})
     if limits == ask.NO_LIMITS:
         queue = state.queues.get(name)
         if queue is None or name not in extensions.limited:

@@ -313,10 +313,11 @@ class RequeueAll:
 
 @dataclass(frozen=True, slots=True)
 class SetLimits:
-    """Instead of all limits that the queue had. It need not exist yet."""
+    """Instead of all limits that the queue had but those in ``kept``. It need not exist yet."""
 
     name: str
     limits: Limits
+    kept: frozenset[str] = frozenset()  # fields of Limits
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,8 +378,11 @@ def _body(route: Route, data: bytes) -> Any:
         if data.strip() not in (b"", b"{}"):
             raise ApiError(400, "this request takes no body", "invalid_body")
         return None
+    if not data.strip():
+        # An empty one may be a client's mistake, and would set everything to its default.
+        raise ApiError(400, "a body is required; {} takes the defaults", "invalid_body")
     try:
-        return msgspec.json.decode(data or b"{}", type=route.body)
+        return msgspec.json.decode(data, type=route.body)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise ApiError(400, f"body: {error}", "invalid_body") from None
 

@@ -26,10 +26,13 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
@@ -45,6 +48,7 @@ from journeyman.servers.http.cross_site import READING, CrossSite
 from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
 from journeyman.servers.http.queues import add_fan_out_routes, add_history_routes, add_work_routes
 from journeyman.servers.http.routes import (
+    CODES,
     VERSION_1,
     VIA,
     ApiError,
@@ -130,17 +134,21 @@ async def build_http(
     vars(web_response)["SERVER_SOFTWARE"] = "Journeyman"  # versions are not for everyone
     runner = web.AppRunner(
         app,
-        access_log=None,
-        logger=_logger(around.messages),
-        keepalive_timeout=timeout_s,
         handle_signals=False,
         handler_cancellation=True,  # a client that left waits no longer: it must get no job
         shutdown_timeout=5,
-        auto_decompress=False,  # compressed bodies are refused (cross_site.py)
     )
     await runner.setup()
     assert runner.server is not None
-    connections.make = runner.server
+    connections.make = partial(
+        _Connection,
+        runner.server,
+        loop=around.loop,
+        access_log=None,
+        logger=_logger(around.messages),
+        keepalive_timeout=timeout_s,
+        auto_decompress=False,  # compressed bodies are refused (cross_site.py)
+    )
     console.history.start()
     return HttpServing(connections, runner)
 
@@ -186,11 +194,40 @@ class _Complaints(logging.Handler):
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError):
             client = record.args[0] if isinstance(record.args, tuple) and record.args else ""
-            reason = error.message.partition("\n")[0].rstrip(":")[:MAX_REASON]
-            self._messages.info("an HTTP request cannot be read", reason=reason, client=client)
+            self._messages.info(
+                "an HTTP request cannot be read", reason=_reason(error), client=client
+            )
             return
         trace = "".join(traceback.format_exception(error)) if error is not None else ""
         self._messages.error(f"HTTP: {record.getMessage()}", trace=trace)
+
+
+class _Connection(RequestHandler):
+    """A connection whose requests that cannot be read are answered in JSON as well."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        super().handle_error(request, status, exc, message)  # it logs the error
+        is_unread = isinstance(exc, HttpProcessingError)
+        reason = _reason(exc) if isinstance(exc, HttpProcessingError) else ""
+        # Of a request that cannot be read the path is not known either.
+        if is_unread or request.path.startswith(f"{VERSION_1}/"):
+            response = problem(status, CODES.get(status, "error"), reason)
+        else:
+            response = json_response({"error": HTTPStatus(status).phrase.lower()}, status)
+        response.force_close()
+        return response
+
+
+def _reason(error: HttpProcessingError) -> str:
+    return error.message.partition("\n")[0].rstrip(":")[:MAX_REASON]
 
 
 class _Gate:

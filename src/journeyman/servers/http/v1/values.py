@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from journeyman.protocols.workq.commands import (
     MAX_CONCURRENCY,
@@ -383,15 +383,31 @@ class BulkAnswer(Struct):
     refused: list[str]
 
 
-class QueueLimitsSeen(Struct, forbid_unknown_fields=True):
+Rate = Annotated[int, Meta(ge=0, le=MAX_RATE)]
+RatePeriodMs = Annotated[int, Meta(ge=0, le=MAX_RATE_PERIOD_MS)]
+Concurrency = Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)]
+
+
+class QueueLimitsSeen(Struct):
     """0: no limit. ``rate`` starts within ``per_ms``; ``key_``: of each key."""
 
-    rate: Annotated[int, Meta(ge=0, le=MAX_RATE)] = 0
-    per_ms: Annotated[int, Meta(ge=0, le=MAX_RATE_PERIOD_MS)] = 0
-    concurrency: Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)] = 0
-    key_concurrency: Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)] = 0
-    key_rate: Annotated[int, Meta(ge=0, le=MAX_RATE)] = 0
-    key_per_ms: Annotated[int, Meta(ge=0, le=MAX_RATE_PERIOD_MS)] = 0
+    rate: Rate = 0
+    per_ms: RatePeriodMs = 0
+    concurrency: Concurrency = 0
+    key_concurrency: Concurrency = 0
+    key_rate: Rate = 0
+    key_per_ms: RatePeriodMs = 0
+
+
+class QueueLimitsBody(Body):
+    """Limits that are not named stay as they are; a rate is named with its period, or is 0."""
+
+    rate: Rate | UnsetType = UNSET
+    per_ms: RatePeriodMs | UnsetType = UNSET
+    concurrency: Concurrency | UnsetType = UNSET
+    key_concurrency: Concurrency | UnsetType = UNSET
+    key_rate: Rate | UnsetType = UNSET
+    key_per_ms: RatePeriodMs | UnsetType = UNSET
 
 
 class WorkQueueSeen(Struct):

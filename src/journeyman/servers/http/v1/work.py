@@ -103,7 +103,7 @@ class WorkRoutes:
             _route("PUT", f"{queues}/{{queue}}/paused", self.pause, "Pause or resume a queue",
                    values.WorkQueueSeen, body=values.PausedBody),
             _route("PUT", f"{queues}/{{queue}}/limits", self.limit, "Limit a queue",
-                   values.WorkQueueSeen, body=values.QueueLimitsSeen, errors=(409,)),
+                   values.WorkQueueSeen, body=values.QueueLimitsBody, errors=(409,)),
         ]  # fmt: skip
 
     # -- looking --
@@ -259,12 +259,19 @@ class WorkRoutes:
 
     async def limit(self, call: RouteCall) -> values.WorkQueueSeen:
         name = read_queue(call.path["queue"])
-        body: values.QueueLimitsSeen = call.body
-        for rate, period in (("rate", "per_ms"), ("key_rate", "key_per_ms")):
-            if bool(getattr(body, rate)) != bool(getattr(body, period)):
-                raise ApiError(400, f"{rate} and {period} go together", "invalid_body")
-        limits = Limits(*(getattr(body, name) for name in Limits._fields))
-        await self._backend.ask_work(call, SetLimits(name, limits))
+        given = {
+            field: value
+            for field in Limits._fields
+            if (value := getattr(call.body, field)) is not msgspec.UNSET
+        }
+        for pair in (("rate", "per_ms"), ("key_rate", "key_per_ms")):
+            if pair[0] not in given and pair[1] not in given:
+                continue
+            rate, period = (given.setdefault(field, 0) for field in pair)
+            if bool(rate) != bool(period):
+                raise ApiError(400, f"{pair[0]} and {pair[1]} go together", "invalid_body")
+        kept = frozenset(Limits._fields) - given.keys()
+        await self._backend.ask_work(call, SetLimits(name, Limits(**given), kept))
         return await self._queue_now(call, name)
 
     async def _queue_now(self, call: RouteCall, name: str) -> values.WorkQueueSeen:
