@@ -184,7 +184,8 @@ def test_a_damaged_part_is_found_and_not_restored(data, vault, tmp_path):
 def test_a_damaged_manifest_is_refused_and_does_not_stop_the_next_backup(data, vault):
     name = take(str(data), vault, CLOCK).manifest.name
     body = json.loads(vault.read("manifests", f"{name}.json"))
-    for damaged in (b"{", json.dumps(body | {"exact": False}).encode(), b"[]"):
+    deep = b"[" * 1_000_000
+    for damaged in (b"{", json.dumps(body | {"exact": False}).encode(), b"[]", b"\xff", deep):
         vault.write("manifests", f"{name}.json", damaged)
         with pytest.raises(LogError, match="damaged"):
             read_manifest(vault, name)
@@ -196,6 +197,38 @@ def test_no_manifest_writes_outside_of_the_directory(vault, tmp_path, path):
     Manifest(1, "/", "0", True, (StoredFile(path, 0, (0, 0, 0), ()),)).write(vault)
     with pytest.raises(LogError, match="outside"):
         restore(vault, str(tmp_path / "again"))
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        StoredFile("a\0b", 0, (0, 0, 0), ()),
+        StoredFile("a", 0, (0, 0, 0), ("../../outside",)),
+        StoredFile("a", 0, (0, 0, 0), ("\0",)),
+        StoredFile("a", "0", (0, 0, 0), ()),  # type: ignore[arg-type]
+        StoredFile("a", -1, (0, 0, 0), ()),
+        StoredFile(7, 0, (0, 0, 0), ()),  # type: ignore[arg-type]
+        StoredFile("a", 0, (0, 0, 0), (7,)),  # type: ignore[arg-type]
+        StoredFile("a", 0, (0, 0, 0), ("a" * 64,), ("x",)),  # type: ignore[arg-type]
+    ],
+    ids=str,
+)
+def test_a_manifest_whose_digest_is_right_is_checked_all_the_same(vault, tmp_path, file):
+    name = "20200101T000000000000000Z"
+    Manifest(1_577_836_800_000_000_000, "/", "0", True, (file,)).write(vault)
+    with pytest.raises(LogError, match="damaged|outside"):
+        restore(vault, str(tmp_path / "again"))
+    assert [line for line in check_backups(vault) if name in line]
+
+
+def test_a_file_is_not_written_beyond_its_size(vault, tmp_path):
+    data = bytes(1000)
+    chunk = taking.chunk_name(data)
+    vault.write("chunks", chunk, data)
+    Manifest(1, "/", "0", True, (StoredFile("a", 1500, (0, 0, 0), (chunk,) * 1000),)).write(vault)
+    with pytest.raises(LogError, match="has more than 1500 bytes of it"):
+        restore(vault, str(tmp_path / "again"))
+    assert (tmp_path / "again.restoring" / "a").stat().st_size == 1000
 
 
 def test_old_backups_go_and_the_others_stay_whole(data, vault, tmp_path):

@@ -120,11 +120,15 @@ def _inside(directory: str, path: str) -> str:
 
 def _write_file(vault: Vault, file: StoredFile, path: str, disk: RealDisk) -> None:
     written = disk.open_append(path)
+    size = written.size()  # more than 0 if the manifest names a file twice
     try:
         for data in _checked_chunks(vault, file):
+            size += len(data)
+            if size > file.size:  # a hostile manifest may repeat its chunks without end
+                raise LogError(path, f"the backup has more than {file.size} bytes of it")
             written.write(data)
-        if written.size() != file.size:
-            raise LogError(path, f"the backup has {written.size()} bytes of {file.size}")
+        if size != file.size:
+            raise LogError(path, f"the backup has {size} bytes of {file.size}")
         written.sync()
     finally:
         written.close()

@@ -35,6 +35,7 @@ from journeyman.units import NS_PER_S
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
 _UNFINISHED = ".tmp"
+_CHUNK_NAME = re.compile(r"[0-9a-f]{64}")
 
 
 class Vault(Protocol):
@@ -219,16 +220,31 @@ def read_manifest(vault: Vault, name: str) -> Manifest:
         if digest != _digest(body):
             raise LogError(where, "the manifest is damaged: its digest does not match")
         del body["format"]
-        files = tuple(
-            StoredFile(
-                *(f["path"], f["size"], tuple(f["identity"])),
-                *(tuple(f["chunks"]), tuple(f.get("sizes", ()))),
-            )
-            for f in body.pop("files")
-        )
-        return Manifest(files=files, **body)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        manifest = Manifest(files=tuple(map(_stored_file, body.pop("files"))), **body)
+        if not _is_count(manifest.taken_ns):
+            raise ValueError("taken_ns is not a time")
+        return manifest
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise LogError(where, f"the manifest is damaged: {error}") from None
+
+
+def _stored_file(told: dict[str, Any]) -> StoredFile:
+    """ValueError, KeyError or TypeError: a digest proves nothing of a hostile manifest."""
+    file = StoredFile(
+        *(told["path"], told["size"], tuple(told["identity"])),
+        *(tuple(told["chunks"]), tuple(told.get("sizes", ()))),
+    )
+    if not isinstance(file.path, str) or b"\0" in os.fsencode(file.path):
+        raise ValueError("path is not a path")
+    if not all(map(_is_count, (file.size, *file.sizes))):
+        raise ValueError(f"a size of {file.path!r} is not a number of bytes")
+    if not all(isinstance(name, str) and _CHUNK_NAME.fullmatch(name) for name in file.chunks):
+        raise ValueError(f"a chunk of {file.path!r} is not named by its digest")
+    return file
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**63
 
 
 def list_backups(vault: Vault) -> list[str]:

@@ -144,7 +144,7 @@ async def build_http(
         _Connection,
         runner.server,
         loop=around.loop,
-        access_log=None,
+        access_log=None,  # type: ignore[arg-type]  # it means none, as for the runner
         logger=_logger(around.messages),
         keepalive_timeout=timeout_s,
         auto_decompress=False,  # compressed bodies are refused (cross_site.py)
