@@ -19,6 +19,7 @@ runners = "shell redis queue journal"
 [token.admin]
 secret = "sk_admin"
 namespace = "*"
+runners = "*"
 """
 
 

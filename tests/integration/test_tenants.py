@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -104,6 +105,59 @@ def test_foreign_and_unknown_ids_answer_alike(server):
 
     assert answers(foreign) == answers(unknown)
     assert [status for status, _ in answers(unknown)[:-1]] == [404] * 9
+
+
+def test_a_file_of_ztick_is_served_as_ztick_serves_it(tmp_path):
+    """No token names runners: every rule may do everything, and a warning says so."""
+    with Server(tmp_path, TOKENS, settings={"runners.deny": '["127.0.0.0/8"]'}) as server:
+        can = "WARN no token names runners.* can run programs: admin, team, other; to restrict"
+        server.wait_for_line(can)
+        server.wait_for_line("WARN runners.allow and runners.deny have no effect")
+        with server.client(secret="sk_team") as client:
+            assert client.ask("r RULE SET team.r team. shell true") == "r OK"
+        assert output_of_a_run(server, "sk_team", f"http://127.0.0.1:{server.http_port}/v1/health")
+        restricting = TOKENS.replace('"team."', '"team."\nrunners = "shell"')
+        (tmp_path / "tokens").write_text(restricting)
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for_line("SIGHUP: reloaded 3 tokens")
+        assert warnings(server) == 1
+        with server.client(secret="sk_admin") as client:
+            refused = "r ERROR auth_denied this token may not use the runner shell"
+            assert client.ask("r RULE SET r team. shell true") == refused
+        (tmp_path / "tokens").write_text(TOKENS)
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_until(lambda: warnings(server) == 2)
+
+
+def warnings(server: Server) -> int:
+    return sum("can run programs" in line for line in server.lines)
+
+
+def output_of_a_run(server: Server, secret: str, url: str) -> str:
+    """What the run of a rule of the team got from there."""
+    with server.client(secret=secret) as client:
+        assert client.ask(f"r RULE SET team.http team.http http GET {url}") == "r OK"
+        assert client.ask("r SET team.http.1 1") == "r OK"
+
+    def runs() -> list[dict[str, str]]:
+        found: Any = http(server, "sk_admin", "GET", "/v1/schedule/runs?prefix=team.http.1")[1]
+        return list(found["runs"])
+
+    server.wait_until(lambda: bool(runs()))
+    return runs()[0].get("output", "")
+
+
+def test_a_tenant_gets_no_answer_of_an_address_inside(tmp_path):
+    restricting = TOKENS.replace("namespace", 'runners = "http"\nnamespace')
+    with Server(tmp_path, restricting) as server:
+        url = f"http://127.0.0.1:{server.http_port}/v1/health"
+        assert output_of_a_run(server, "sk_team", url) == ""
+        server.wait_for_line("a run failed.*team.http.1.*the address is not public")
+    settings = {"runners.allow": '["127.0.0.1"]'}
+    (tmp_path / "allowed").mkdir()
+    with Server(tmp_path / "allowed", restricting, settings=settings) as server:
+        url = f"http://127.0.0.1:{server.http_port}/v1/health"
+        assert "ok" in output_of_a_run(server, "sk_team", url)
 
 
 def test_the_history_of_an_id_that_two_namespaces_had_is_of_neither(server):

@@ -638,7 +638,7 @@ namespace = "*" # all
 """
 
 
-NO_PROGRAMS = frozenset({"http", "amqp", "redis", "queue", "journal"})
+EVERY_RUNNER = frozenset({"shell", "direct", "awf", "http", "amqp", "redis", "queue", "journal"})
 
 
 def test_a_token_says_which_runners_it_may_use():
@@ -647,13 +647,36 @@ def test_a_token_says_which_runners_it_may_use():
         assert found is not None
         return found
 
-    assert token("namespace = n").runners == NO_PROGRAMS
-    assert token("namespace = *").runners == NO_PROGRAMS | {"shell", "direct", "awf"}
+    assert token("namespace = n").runners == EVERY_RUNNER
+    assert token("namespace = *").runners == EVERY_RUNNER
     assert token('namespace = n\nrunners = "Shell, http"').runners == {"shell", "http"}
     assert token('namespace = n\nrunners = "*"').runners == token("namespace = *").runners
     assert token('namespace = *\nrunners = ""').runners == frozenset()
     with pytest.raises(UsageError, match=r"t:1: token.a: runners: there is no 'bash'; allowed are"):
         token("namespace = n\nrunners = shell bash")
+
+
+def test_as_soon_as_one_token_names_runners_the_others_have_none():
+    other = "[token.b]\nsecret = b\nnamespace = {}\n"
+    for namespace in ("n.", "*"):
+        for named in ('runners = "http"', "runners = "):
+            text = f"[token.a]\nsecret = a\nnamespace = m.\n{named}\n"
+            tokens = parse_tokens(text + other.format(namespace), "t")
+            found = tokens.find(b"b")
+            assert found is not None
+            assert found.runners == frozenset()
+            assert tokens.names_runners
+            assert tokens.warning == ""
+
+
+def test_a_file_of_ztick_names_the_tokens_that_can_run_programs():
+    tokens = parse_tokens(TOKENS + "[token.look]\nsecret = l\nnamespace = *\naccess = read\n", "t")
+    assert not tokens.names_runners
+    assert "can run programs: deploy, admin; to restrict them, give each token" in tokens.warning
+    many = "".join(f"[token.t{n}]\nsecret = s{n}\nnamespace = n\n" for n in range(30))
+    assert parse_tokens(many, "t").warning.count("t1") == 11
+    assert " and 10 more; " in parse_tokens(many, "t").warning
+    assert parse_tokens("", "t").warning == ""
 
 
 def test_a_rule_may_only_do_what_its_token_may():
@@ -692,7 +715,7 @@ def test_a_token_is_found_by_its_secret(tmp_path):
     path.write_text(TOKENS)
     path.chmod(0o600)
     tokens = load_tokens(str(path))
-    assert tokens.find(b"sk_deploy") == Token("deploy", "deploy.", NO_PROGRAMS)
+    assert tokens.find(b"sk_deploy") == Token("deploy", "deploy.")
     assert tokens.find(b"sk_admin") == Token("admin", "*")
     assert tokens.find(b"sk_deplo") is None
     assert tokens.find(b"") is None
@@ -700,7 +723,7 @@ def test_a_token_is_found_by_its_secret(tmp_path):
 
 
 def test_a_namespace_is_a_prefix_and_a_star_is_all():
-    deploy, admin = Token("deploy", "deploy.", NO_PROGRAMS), Token("admin", "*")
+    deploy, admin = Token("deploy", "deploy."), Token("admin", "*")
     assert deploy.covers("deploy.x")
     assert not deploy.covers("deploy")
     assert not deploy.covers("billing.deploy.")
@@ -726,7 +749,7 @@ def test_a_namespace_is_a_prefix_and_a_star_is_all():
 )
 def test_secrets_as_they_may_be_written(written: str, secret: bytes):
     tokens = parse_tokens(f"[token.a]\r\nsecret = {written}\r\nnamespace = n\r\n", "t")
-    assert tokens.find(secret) == Token("a", "n", NO_PROGRAMS)
+    assert tokens.find(secret) == Token("a", "n")
 
 
 def test_the_last_of_two_equal_keys_counts():
@@ -773,7 +796,7 @@ def test_what_an_auth_file_does_not_know_is_noted_but_never_repeated():
         "[token.a]\nsecret = s\nnamespace = n\ncolour = hush\n"
     )
     tokens = parse_tokens(text, "t")
-    assert tokens.find(b"s") == Token("a", "n", NO_PROGRAMS)
+    assert tokens.find(b"s") == Token("a", "n")
     assert tokens.find(b"hush") is None
     assert tokens.notes == (
         "t:1: not a secret, namespace, runners or access; ignored",

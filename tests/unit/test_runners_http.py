@@ -17,6 +17,7 @@ from journeyman.config import Settings
 from journeyman.formats.ztick import Http
 from journeyman.runners import RunRequest, RunResult
 from journeyman.runners.http import HttpRunner
+from journeyman.runners.reach import Reach
 from tests.support.ports import free_port
 from tests.support.runner_world import Handler, in_loop, raw_server, say_nothing, settings
 
@@ -63,7 +64,8 @@ async def recorder(tls: ssl.SSLContext | None = None) -> AsyncIterator[Recorder]
 async def http_runner(
     limits: Settings | None = None, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[HttpRunner]:
-    runner = HttpRunner((limits or settings()).runners, tls)
+    runners = (limits or settings()).runners
+    runner = HttpRunner(runners, Reach(runners), tls)
     yield runner
     await runner.close()
 

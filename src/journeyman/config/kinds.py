@@ -8,6 +8,7 @@
     SecretText()      the same; shown without the password of an address
     Optional(Text())  "tokens", or none  tokens
     TextList()        ["-c"]             ["-c"], a TOML array
+    NetworkList()     ["10.0.0.0/8"]     the same, each a network or a host
     ListenAddress()   "localhost:5678"   localhost:5678
 
 Reading is strict, as ztick is: a number in quotes is not a number. What does not fit is a
@@ -30,7 +31,7 @@ import tomllib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from enum import StrEnum
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_network
 from typing import Generic, TypeVar
 
 MAX_PORT = 65_535
@@ -218,6 +219,27 @@ class TextList(ValueKind[tuple[str, ...]]):
 
     def write(self, value: tuple[str, ...]) -> str:
         return "[" + ", ".join(map(quoted, value)) + "]"
+
+
+class NetworkList(TextList):
+    allowed = 'an array of networks and hosts, such as ["10.1.0.0/16", "::1", "*.example.com"]'
+
+    def read(self, value: object) -> tuple[str, ...]:
+        entries = super().read(value)
+        for entry in entries:
+            _check_network_or_host(entry)
+        return entries
+
+
+def _check_network_or_host(entry: str) -> None:
+    """Raises ValueError with a phrase that says what is wrong."""
+    try:
+        ip_network(entry)
+    except ValueError as error:
+        if ":" in entry or "/" in entry or re.fullmatch(r"[0-9.]+", entry):
+            raise ValueError(f"not a network: {error}") from None
+        if not _NAME.fullmatch(entry.removeprefix("*.")):
+            raise ValueError(f"{entry!r} is neither a network nor a host name") from None
 
 
 class ListenAddress(ValueKind[Address]):

@@ -26,6 +26,7 @@ from journeyman.config.kinds import (
     Flag,
     Integer,
     ListenAddress,
+    NetworkList,
     Optional,
     Text,
     TextList,
@@ -269,6 +270,12 @@ class RunnerSettings:
     )
     output_bytes: int = setting(
         Integer(0, MIB, "bytes"), 4096, "how much of a run's output is kept"
+    )
+    allow: tuple[str, ...] = setting(
+        NetworkList(), (), "networks and hosts that rules of a namespace may connect to"
+    )
+    deny: tuple[str, ...] = setting(
+        NetworkList(), (), "networks and hosts that no rule may connect to"
     )
 
 

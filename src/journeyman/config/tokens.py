@@ -8,8 +8,8 @@
     access = "read"                    # look over HTTP, and nothing else; "write" is the default
 
 The namespace holds for jobs, rules and their patterns, and for the names of queues, also those that
-rules put jobs and items on. Without ``runners`` a token of all namespaces may use every runner, any
-other all but those that start programs: shell, direct and awf.
+rules put jobs and items on. A file in which no token has ``runners`` is one of ztick: all of them
+may use every runner. As soon as one token has ``runners``, a token without may use none.
 
 The file is read line by line, as ztick reads it: quotes are optional, backslashes are ordinary, the
 last of two equal keys counts; sections and keys it does not know are ignored with a note. Refused
@@ -45,6 +45,7 @@ _NEEDED = ("secret", "namespace")
 _KEYS = (*_NEEDED, "runners", "access")
 _ACCESS = {"read": False, "write": True}
 _PROGRAMS = frozenset({"shell", "direct", "awf"})
+_MOST_NAMED = 20  # tokens in a message
 _DIGEST_KEY = secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)  # of this process
 
 
@@ -75,15 +76,41 @@ class Token:
 class Tokens:
     """The tokens of an auth file, found by their secret."""
 
-    __slots__ = ("_by_digest", "notes")
+    __slots__ = ("_by_digest", "names_runners", "notes")
 
-    def __init__(self, by_secret: Mapping[bytes, Token], notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        by_secret: Mapping[bytes, Token],
+        notes: tuple[str, ...] = (),
+        *,
+        names_runners: bool = False,
+    ) -> None:
+        """``names_runners``: some of them do, so all are bound; else it is a file of ztick."""
         digests = {secret: _digest(secret) for secret in by_secret}
         self._by_digest = {
             digests[secret]: replace(token, digest=digests[secret])
             for secret, token in by_secret.items()
         }
         self.notes = notes
+        self.names_runners = names_runners
+
+    @property
+    def warning(self) -> str:
+        """A file of ztick lets every token run programs: their names, and how to restrict them."""
+        names = [token.name for token in self if token.may_write and token.runners & _PROGRAMS]
+        if self.names_runners or not names:
+            return ""
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return (
+            "no token names runners, so rules of all of them can run programs:"
+            f" {', '.join(names[:_MOST_NAMED])}{more}; to restrict them, give each token"
+            ' the runners that it may use, such as runners = "http queue"'
+        )
+
+    @property
+    def namespaces(self) -> set[str]:
+        """All but that of everything."""
+        return {token.namespace for token in self} - {ALL_NAMESPACES}
 
     def __len__(self) -> int:
         return len(self._by_digest)
@@ -138,7 +165,9 @@ def parse_tokens(text: str, file: str) -> Tokens:
     """The tokens in ``text``; ``file`` is the name that errors and notes give it."""
     notes: list[str] = []
     by_secret: dict[bytes, Token] = {}
-    for section in _read_sections(text, file, notes):
+    sections = _read_sections(text, file, notes)
+    names_runners = any("runners" in section.values for section in sections)
+    for section in sections:
         place = f"{file}:{section.line}: token.{section.name}"
         for key in _NEEDED:
             if not section.values.get(key):
@@ -148,18 +177,16 @@ def parse_tokens(text: str, file: str) -> Tokens:
         if (other := by_secret.get(secret)) is not None:
             raise UsageError(f"{place} has the same secret as token.{other.name}")
         namespace = section.values["namespace"]
-        runners = _runners(section.values.get("runners"), namespace, place)
+        runners = _runners(section.values.get("runners", "" if names_runners else "*"), place)
         access = section.values.get("access", "write")
         if access not in _ACCESS:
             raise UsageError(f"{place}: access = {access!r}: expected read or write")
         by_secret[secret] = Token(section.name, namespace, runners, _ACCESS[access])
-    return Tokens(by_secret, tuple(notes))
+    return Tokens(by_secret, tuple(notes), names_runners=names_runners)
 
 
-def _runners(words: str | None, namespace: str, place: str) -> frozenset[str]:
+def _runners(words: str, place: str) -> frozenset[str]:
     every = frozenset(RUNNER_WORDS)
-    if words is None:
-        return every if namespace == ALL_NAMESPACES else every - _PROGRAMS
     given = {word.lower() for word in re.split(r"[\s,]+", words) if word}
     if given == {ALL_NAMESPACES}:
         return every

@@ -39,6 +39,7 @@ from journeyman.config import RunnerSettings
 from journeyman.formats.ztick import Amqp
 from journeyman.runners.contract import RunRequest, RunResult, failed, seconds, shown
 from journeyman.runners.network import AmqpDsn, address, parse_amqp_dsn, why
+from journeyman.runners.reach import Gate, Reach, open_socket
 
 MAX_ROUTING_KEY_BYTES = 255
 MAX_VHOST_CHARS = 127
@@ -52,8 +53,9 @@ _VHOST_REFUSED = "Expected one of ['Connection.OpenOk']"
 
 
 class AmqpRunner:
-    def __init__(self, settings: RunnerSettings) -> None:
+    def __init__(self, settings: RunnerSettings, reach: Reach) -> None:
         self._settings = settings
+        self._reach = reach
         # What it would log is what our reasons say, with tracebacks.
         logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 
@@ -65,15 +67,17 @@ class AmqpRunner:
         problem = _bad_name(dsn.vhost, runner)
         if problem:
             return failed(problem)
-        return await self._publish(dsn, runner, request.job_id.encode())
+        transport = _Transport(dsn.host, dsn.port, self._reach.gate(request.rule, dsn.host))
+        return await self._publish(dsn, transport, runner, request.job_id.encode())
 
     async def close(self) -> None:
         """Runs share nothing."""
 
-    async def _publish(self, dsn: AmqpDsn, runner: Amqp, body: bytes) -> RunResult:
+    async def _publish(
+        self, dsn: AmqpDsn, transport: _Transport, runner: Amqp, body: bytes
+    ) -> RunResult:
         limit_ms = self._settings.network_timeout_ms
         name = f"the broker at {address(dsn.host, dsn.port)}"
-        transport = _Transport(dsn.host, dsn.port)
         doing = _CONNECTING
         try:
             connection = _connection(dsn, transport)
@@ -102,16 +106,20 @@ class AmqpRunner:
 class _Transport(aiormq.TransportFactory):
     """Opens the socket for the library, and makes sure that it is closed in the end."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, gate: Gate | None) -> None:
         self._host = host
         self._port = port
+        self._gate = gate
         self._writer: asyncio.StreamWriter | None = None
 
     async def create(
         self, url: URL, **kwargs: Any
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         del url, kwargs  # the address is known, and there is no TLS
-        reader, self._writer = await asyncio.open_connection(self._host, self._port)
+        place: dict[str, Any] = {"host": self._host, "port": self._port}
+        if self._gate is not None:
+            place = {"sock": await open_socket(self._gate, self._host, self._port)}
+        reader, self._writer = await asyncio.open_connection(**place)
         return reader, self._writer
 
     async def end(self, connection: aiormq.Connection) -> None:

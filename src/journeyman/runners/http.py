@@ -33,6 +33,7 @@ from journeyman.config import RunnerSettings
 from journeyman.formats.ztick import Http
 from journeyman.runners.contract import BoundedOutput, RunRequest, RunResult, failed, seconds, shown
 from journeyman.runners.network import address, why
+from journeyman.runners.reach import Reach, current_gate, make_socket
 
 METHODS = ("GET", "POST", "PUT", "DELETE")
 METHODS_WITH_BODY = ("POST", "PUT")
@@ -49,9 +50,12 @@ class _Target:
 
 
 class HttpRunner:
-    def __init__(self, settings: RunnerSettings, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, settings: RunnerSettings, reach: Reach, tls: ssl.SSLContext | None = None
+    ) -> None:
         """``tls`` instead of the system's certificates, where these are not the ones to trust."""
         self._settings = settings
+        self._reach = reach
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
@@ -66,7 +70,11 @@ class HttpRunner:
         if method in METHODS_WITH_BODY:
             body = _body(request.job_id, request.execution_ns)
             target.headers["Content-Type"] = "application/json"
-        return await self._exchange(method, target, body)
+        held = current_gate.set(self._reach.gate(request.rule, target.url.raw_host or ""))
+        try:
+            return await self._exchange(method, target, body)
+        finally:
+            current_gate.reset(held)
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -107,7 +115,9 @@ class HttpRunner:
             trace.on_connection_create_end.append(_note_connected)
             self._session = aiohttp.ClientSession(
                 # The caller decides how many run at once.
-                connector=aiohttp.TCPConnector(limit=0, force_close=True, ssl=self._tls or True),
+                connector=aiohttp.TCPConnector(
+                    limit=0, force_close=True, ssl=self._tls or True, socket_factory=make_socket
+                ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                 # A small answer must not unfold into a huge one.

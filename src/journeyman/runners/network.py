@@ -43,6 +43,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from journeyman.runners.reach import NotAllowed
+
 AMQP_PORT = 5672
 REDIS_PORT = 6379
 MAX_PORT = 65_535
@@ -181,6 +183,8 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _phrase(error: BaseException) -> str:
+    if isinstance(error, NotAllowed):
+        return str(error)
     if isinstance(error, socket.gaierror):
         return "the host name cannot be resolved"
     if isinstance(error, UnicodeError):

@@ -11,6 +11,9 @@ else may be sent by a rule: other commands take other arguments, or none that wo
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Mapping
+from typing import Any
 
 from redis.asyncio import Connection
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
@@ -19,13 +22,15 @@ from journeyman.config import RunnerSettings
 from journeyman.formats.ztick import Redis
 from journeyman.runners.contract import RunRequest, RunResult, failed, seconds, shown
 from journeyman.runners.network import RedisDsn, address, parse_redis_dsn, why
+from journeyman.runners.reach import Gate, Reach, open_socket
 
 COMMANDS = ("PUBLISH", "RPUSH", "LPUSH", "SET")
 
 
 class RedisRunner:
-    def __init__(self, settings: RunnerSettings) -> None:
+    def __init__(self, settings: RunnerSettings, reach: Reach) -> None:
         self._settings = settings
+        self._reach = reach
 
     async def run(self, request: RunRequest[Redis]) -> RunResult:
         runner = request.runner
@@ -34,15 +39,18 @@ class RedisRunner:
         dsn = parse_redis_dsn(runner.url)
         if isinstance(dsn, str):
             return failed(dsn)
-        return await self._send(dsn, runner.command, runner.key.encode(), request.job_id.encode())
+        connection = _Connection(dsn, self._reach.gate(request.rule, dsn.host))
+        value = request.job_id.encode()
+        return await self._send(connection, dsn, runner.command, runner.key.encode(), value)
 
     async def close(self) -> None:
         """Runs share nothing."""
 
-    async def _send(self, dsn: RedisDsn, command: str, key: bytes, value: bytes) -> RunResult:
+    async def _send(
+        self, connection: _Connection, dsn: RedisDsn, command: str, key: bytes, value: bytes
+    ) -> RunResult:
         limit_ms = self._settings.network_timeout_ms
         name = f"redis at {address(dsn.host, dsn.port)}"
-        connection = _connection(dsn)
         doing = f"connect to {name}"
         try:
             async with asyncio.timeout(limit_ms / 1000):
@@ -63,19 +71,37 @@ class RedisRunner:
         return RunResult(True)
 
 
-def _connection(dsn: RedisDsn) -> Connection:
+class _Connection(Connection):
     """Not connected yet. The run's own limit is the only one, and nothing is tried twice."""
-    return Connection(
-        host=dsn.host,
-        port=dsn.port,
-        db=dsn.db,
-        username=dsn.user,
-        password=dsn.password,
-        socket_timeout=None,
-        socket_connect_timeout=None,
-        protocol=2,
-        driver_info=None,  # no CLIENT SETINFO: it costs a round trip and may be forbidden
-    )
+
+    def __init__(self, dsn: RedisDsn, gate: Gate | None) -> None:
+        super().__init__(
+            host=dsn.host,
+            port=dsn.port,
+            db=dsn.db,
+            username=dsn.user,
+            password=dsn.password,
+            socket_timeout=None,
+            socket_connect_timeout=None,
+            protocol=2,
+            driver_info=None,  # no CLIENT SETINFO: it costs a round trip and may be forbidden
+        )
+        self._gate = gate
+        self._socket: socket.socket | None = None
+
+    async def _connect(self) -> None:
+        if self._gate is not None:
+            self._socket = await open_socket(self._gate, self.host, self.port)
+        try:
+            await super()._connect()  # type: ignore[no-untyped-call]
+        except BaseException:
+            if self._socket is not None:
+                self._socket.close()
+            raise
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        """The library hands these to ``asyncio.open_connection``."""
+        return super()._connection_arguments() if self._socket is None else {"sock": self._socket}
 
 
 def _answer(error: RedisError) -> str:

@@ -41,6 +41,7 @@ from journeyman.protocols.workq.commands import Add
 from journeyman.protocols.ztick.grammar import queue_job
 from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed
 from journeyman.runners.programs import AwfRunner, DirectRunner, Programs, ShellRunner
+from journeyman.runners.reach import Reach, Tenants
 
 # Module and class of the runners that are imported at their first run.
 _NETWORK_RUNNERS: dict[type[RunnerRecord], tuple[str, str]] = {
@@ -110,10 +111,13 @@ class RunnerSet:
         settings: Settings | None = None,
         add_work: AddsWork | None = None,
         put_item: PutsItems | None = None,
+        tenants: Tenants | None = None,
     ) -> None:
-        """``add_work`` adds to the work queue, ``put_item`` to fan-out queues, where served."""
+        """``add_work`` adds to the work queue, ``put_item`` to fan-out queues, where served;
+        ``tenants`` bind the runs of rules, if there are tokens."""
         settings = settings or Settings()
         self._settings = settings.runners
+        self._reach = Reach(settings.runners, tenants)
         self._programs = Programs(settings.runners)
         self._runners: dict[type[RunnerRecord], Runner[Any]] = {
             ztick.Shell: ShellRunner(self._programs, settings.shell),
@@ -153,7 +157,7 @@ class RunnerSet:
             module_name, class_name = _NETWORK_RUNNERS[kind]
             module = await asyncio.to_thread(importlib.import_module, module_name)
             if kind not in self._runners:  # another run may have waited for the same import
-                self._runners[kind] = getattr(module, class_name)(self._settings)
+                self._runners[kind] = getattr(module, class_name)(self._settings, self._reach)
         return self._runners[kind]
 
     async def close(self) -> None:

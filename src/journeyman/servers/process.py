@@ -206,7 +206,7 @@ async def _serve_on(
     )
     server = Assembly(
         context,
-        lambda add_work, put_item: RunnerSet(settings, add_work=add_work, put_item=put_item),
+        lambda add_work, put_item: RunnerSet(settings, add_work, put_item, access),
         more_figures=lambda: [*disk.families(), *holders.families()],
     )
 

@@ -16,6 +16,7 @@ runners = "shell"
 [token.admin]
 secret = "sk_admin"
 namespace = "*"
+runners = "*"
 """
 
 

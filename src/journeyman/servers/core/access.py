@@ -65,6 +65,7 @@ class Access:
     ) -> None:
         self.tokens = tokens
         self.tls = tls
+        self._namespaces: set[str] = set() if tokens is None else tokens.namespaces
         self.auth_timeout_s = auth_timeout_s
         self.attempts = Attempts()
 
@@ -83,13 +84,27 @@ class Access:
         return token if token is not None and token.may_write else None
 
     @property
+    def names_runners(self) -> bool:
+        """Whether tokens are bound to the runners that they name: not in a file of ztick."""
+        return self.tokens is not None and self.tokens.names_runners
+
+    def namespace_of(self, identifier: str) -> str:
+        """The narrowest namespace that covers the rule or timetable, or nothing.
+
+        A token that was removed since the start has left its rules: its namespace still counts.
+        """
+        covering = (each for each in self._namespaces if identifier.startswith(each))
+        return max(covering, key=len, default="")
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What is odd about the tokens."""
         if self.tokens is None:
             return ()
         if not len(self.tokens):
             return (*self.tokens.notes, "the auth file holds no token: no client can log in")
-        return self.tokens.notes
+        warning = self.tokens.warning
+        return (*self.tokens.notes, warning) if warning else self.tokens.notes
 
     def reload(self, settings: Settings, connections: Iterable[Admitted]) -> list[str]:
         """Read the files again; what was done. Whether they are asked for at all stays."""
@@ -102,6 +117,7 @@ class Access:
             done.append("the certificate")
         if tokens is not None:
             self.tokens = tokens
+            self._namespaces |= tokens.namespaces
             gone = [each for each in connections if each.token and each.token not in tokens]
             for connection in gone:
                 connection.drop()
