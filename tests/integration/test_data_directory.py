@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from journeyman.client import KestrelClient, Schedule, WorkQueue
+from journeyman.formats import workq
+from journeyman.formats.framing import scan
+from journeyman.formats.ztick import JobSet, Status
+from tests.support import ztick_original
+from tests.support.cli_commands import run
 from tests.support.servers.schedule_process import ScheduleProcess
+from tests.support.workq_original import replay_all
 
 FAR_NS = 4_000_000_000_000_000_000
 _ADDRESS = re.compile(r"(schedule|work queue|fan-out queues) listens? on [^\s]+:(\d+)")
@@ -65,6 +71,50 @@ def test_a_plain_start_keeps_everything_through_kill_9(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["journeyman-data"]
     inside = {path.name for path in (tmp_path / "journeyman-data").iterdir()}
     assert {"schedule.log", "workq", "kestrel"} <= inside
+    assert not any(" WARN " in line for line in server.lines)
+
+
+def test_what_a_killed_server_leaves_is_handed_to_the_originals_and_comes_back(tmp_path: Path):
+    data = tmp_path / "journeyman-data"
+    with PlainServer(tmp_path) as server:
+        ports = server.ports
+        with (
+            Schedule(port=ports["schedule"]) as schedule,
+            WorkQueue(port=ports["work queue"]) as work,
+            KestrelClient(port=ports["fan-out queues"]) as queues,
+        ):
+            schedule.set("ours", FAR_NS)
+            job_id = work.add("mail", b"to: all")
+            assert queues.get("orders", reader="billing") is None
+            assert queues.put("orders", b"one")
+            busy = run("handover", data)
+            server.stop(by=signal.SIGKILL)
+    assert busy.exit_code == 1
+    assert "stop the process that uses it" in busy.stderr
+
+    assert run("handover", data).exit_code == 0
+
+    log = data / "schedule.log"
+    assert [each.identifier for each in ztick_original.load(log.read_bytes()).values()] == ["ours"]
+    ztick_original.append(log, JobSet("theirs", FAR_NS, Status.PLANNED))
+    (segment,) = (data / "workq").glob("*.log")
+    entries, ending = scan(workq.CODEC, segment.read_bytes())
+    assert ending.clean
+    assert len(replay_all(entry.record for entry in entries)) == 1
+    with PlainServer(tmp_path) as server:
+        ports = server.ports
+        with (
+            Schedule(port=ports["schedule"]) as schedule,
+            WorkQueue(port=ports["work queue"]) as work,
+            KestrelClient(port=ports["fan-out queues"]) as queues,
+        ):
+            assert schedule.get("ours") is not None
+            assert schedule.get("theirs") is not None
+            leased = work.lease("mail", wait_ms=100)
+            assert leased is not None
+            assert leased.job_id == job_id
+            assert queues.get("orders", reader="billing") == b"one"
+        assert server.stop() == 0
     assert not any(" WARN " in line for line in server.lines)
 
 

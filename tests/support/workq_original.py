@@ -23,6 +23,7 @@ from journeyman.formats.workq import (
 )
 
 JOB_ID = bytes.fromhex("0000000a000040008000000000000001")
+MAX_ATTEMPTS = 255
 UNFINISHED = (JobState.NEW, JobState.PENDING, JobState.LEASED)
 
 
@@ -64,6 +65,7 @@ class Original:
             self.result = record.result
         elif record.command == Command.START_ATTEMPT:
             self._refuse_if(self.state not in (JobState.NEW, JobState.PENDING))
+            self._refuse_if(self.attempts >= (self.added.max_attempts or MAX_ATTEMPTS))
             self.state = JobState.LEASED
             self.attempts += 1
         elif record.command == Command.TIMEOUT_ATTEMPT:
@@ -82,6 +84,16 @@ class Original:
     def _refuse_if(refused: bool) -> None:
         if refused:
             raise ReplayError
+
+
+def replay_all(records: Iterable[Record]) -> dict[bytes, object]:
+    """The jobs of a whole log. Records of unknown jobs are ignored. Raises ReplayError."""
+    jobs: dict[bytes, Original] = {}
+    for record in records:
+        job = jobs.setdefault(record.job_id, Original())
+        if job.added is not None or isinstance(record, JobAdded | UnknownCommand):
+            job.take(record)
+    return {key: job for key, job in jobs.items() if job.added is not None}
 
 
 def history(data: st.DataObject, *, ends: bool = True) -> tuple[list[Record], Instant]:

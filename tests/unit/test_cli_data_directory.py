@@ -13,7 +13,7 @@ from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import JobAdded
-from journeyman.formats.ztick import FanOutRunner, JobSet, RuleSet, Shell, Status
+from journeyman.formats.ztick import JobSet, Status
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
@@ -105,19 +105,6 @@ def test_directory_with_a_schedule_log_alone_is_that_log(tmp_path: Path):
         schedule.append([JobSet("job", FAR_NS, Status.PLANNED)])
     assert logs_by_dialect([str(tmp_path)]) == {"ztick": [str(tmp_path / "schedule.log")]}
     assert "SET job" in run("dump", tmp_path).stdout
-
-
-def test_compact_warns_of_rules_that_ztick_does_not_know(tmp_path: Path):
-    path = tmp_path / "logfile"
-    with ZtickLog.open(DISK, CLOCK, str(path)) as log:
-        log.append(
-            [RuleSet("good", "a.", Shell("true")), RuleSet("new", "b.", FanOutRunner("orders"))]
-        )
-    result = run("compact", path)
-    assert result.exit_code == 0
-    assert "1 rule of the runners queue and journal, which ztick does not know" in result.stderr
-    assert "'new'" in result.stderr
-    assert "'good'" not in result.stderr
 
 
 # -- errors that a newcomer meets ----------------------------------------------------------------

@@ -2,7 +2,7 @@ r"""The command line: ``journeyman COMMAND``. The table COMMANDS says in which m
 
     journeyman serve | worker | status | top | ping | add | result | jobs | queues | rules | fan-out
                timetable | tail | token | completion
-               dump | verify | repair | compact | clean | generate
+               dump | verify | repair | compact | clean | handover | generate
                workq-server | config | doctor | backup | restore | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
@@ -48,6 +48,7 @@ COMMANDS = {
     "dump": ("dump:dump", "Print the records of the logs at PATH, one per line."),
     "fan-out": ("server.queues:fan_out", "List fan-out queues."),
     "generate": ("generate:generate", "Write a realistic log of DIALECT to PATH."),
+    "handover": ("handover:handover", "Prepare logs for the original program."),
     "jobs": ("server.jobs:jobs", "List, show, requeue and remove jobs of the work queue."),
     "ping": ("server.status:ping", "Check that the server answers."),
     "pipeline": ("pipeline:pipeline", "Replay, shrink, convert, audit and query logs on Spark."),

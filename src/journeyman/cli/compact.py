@@ -37,8 +37,6 @@ from journeyman.logs.segments import QUARANTINE, names_in
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import WorkqLog
 
-_SHOWN_RULES = 10
-
 
 @click.command()
 @click.argument("path", type=click.Path())
@@ -79,19 +77,17 @@ def compact(
                 warn(f"{log.where} is a workq log: use `journeyman clean {log.where}`")
             continue
         before = _quarantined(disk, log)
-        holders = _holders(disk, clock)
+        holders = holders_of(disk, clock)
         with working(f"compacting {log.title}", quiet=quiet):
             row, words = _compact_one(disk, clock, log, archive, holders)
         _warn_of_held(disk, holders)
         if _quarantined(disk, log) != before and not quiet:
             warn(f"{log.where}: damage was quarantined in {QUARANTINE}/ first")
-        if log.dialect == ZTICK:
-            _warn_of_new_runners(disk, log.where)
         with Output() as output:
             output.line(json_line(row) if as_json(format_, json_) else words)
 
 
-def _holders(disk: Disk, clock: Clock) -> Holders:
+def holders_of(disk: Disk, clock: Clock) -> Holders:
     """Streams and lakes beside the log, within the limits that a server has by default."""
     return Holders(
         disk,
@@ -157,25 +153,6 @@ def _compact_ztick(
     return row, words
 
 
-def _warn_of_new_runners(disk: Disk, path: str) -> None:
-    """ztick skips what it cannot decode: rules of runners that it does not have."""
-    from journeyman.formats.framing import iter_entries
-    from journeyman.formats.ztick import CODEC, FanOutRunner, RuleSet, WorkQueueRunner
-
-    records = (entry.record for entry in iter_entries(CODEC, disk.view(path)))
-    rules = [each for each in records if isinstance(each, RuleSet)]
-    names = [
-        rule.identifier for rule in rules if isinstance(rule.runner, WorkQueueRunner | FanOutRunner)
-    ]
-    if names:
-        shown = ", ".join(map(repr, names[:_SHOWN_RULES]))
-        more = f" and {len(names) - _SHOWN_RULES} more" if len(names) > _SHOWN_RULES else ""
-        warn(
-            f"{path}: {counted(len(names), 'rule')} of the runners queue and journal, which ztick "
-            f"does not know: it leaves them out and their jobs fail there: {shown}{more}"
-        )
-
-
 def _retain_kestrel(
     disk: Disk, clock: Clock, log: Log, archive: str | None, holders: Holders
 ) -> tuple[dict[str, Any], str]:
@@ -238,7 +215,7 @@ def clean(
             f"{path} is a {log.dialect} log, which is not cleaned: use `journeyman compact {path}`"
         )
     check_drop_as_of(as_of, force=force)
-    holders = _holders(disk, clock)
+    holders = holders_of(disk, clock)
     with (
         working(f"cleaning {log.title}", quiet=quiet),
         WorkqLog.open(disk, clock, log.where, holders=holders) as workq,

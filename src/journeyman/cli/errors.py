@@ -3,6 +3,7 @@
     exit 0    done                       (also a closed pipe: the reader has seen enough)
     exit 1    failed, or damage found    OSError, LogError, FormatError, anything unexpected
     exit 2    asked wrongly              a bad option, a setting that cannot be, UsageError
+    exit 3    to be decided first        handover: the original would not do what was promised
     exit 130  interrupted from the keyboard
 
 This is the one place where an exception of any kind ends; everywhere else an exception that is
@@ -27,6 +28,7 @@ OK = 0
 FAILED = 1
 DAMAGED = 1
 WRONG_USE = 2
+UNDECIDED = 3
 INTERRUPTED = 130  # as a shell reports a process ended by SIGINT
 
 _MEANT_AS_LISTEN = ("--port", "--host", "--bind", "--address", "--addr")

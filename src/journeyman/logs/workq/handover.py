@@ -1,0 +1,294 @@
+"""A workq log for the original, which stops at the first record that it would not accept today.
+
+    OriginalReplay   its replay, one small state per job: which job it refuses, and why
+
+A job that it refuses, and that it could have, is written again: all its records are dropped, and
+the shortest history of its state (folds.workq.snapshot) is appended. Such jobs stem from races of
+the original, from a retry in the form of earlier versions of this program, or have more attempts
+than it can count. The segments change together (see publication):
+
+    step                                            a crash before the next step leaves
+    1 write and sync NNN.log.rw for each segment    the old log; the .rw files are litter
+    2 publish: all take the names of the old ones   the old log, or the new one
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from journeyman.clock import Clock
+from journeyman.disk import Disk
+from journeyman.folds import workq as fold
+from journeyman.formats.framing import Buffer
+from journeyman.formats.ledger import JobOptionsSet
+from journeyman.formats.workq import (
+    CODEC,
+    HEADER,
+    Command,
+    JobAdded,
+    JobFinished,
+    Record,
+    UnknownCommand,
+    delay_ms_of,
+    max_fails_of,
+)
+from journeyman.logs.handover import (
+    REPAIRED,
+    REWRITTEN,
+    Facts,
+    Finding,
+    HandedOver,
+    finding,
+    keys_of,
+    unread,
+)
+from journeyman.logs.holders import Holders, ask
+from journeyman.logs.indexes import remove_index
+from journeyman.logs.publication import (
+    Publication,
+    identities,
+    journal_path,
+    note_replacement,
+    publish,
+    write_whole,
+)
+from journeyman.logs.segments import names_in, workq_segments
+from journeyman.logs.workq.cleaning import REWRITE_SUFFIX, read_segment
+from journeyman.logs.workq.log import WorkqLog, peek_pauses
+from journeyman.protocols.workq.replies import id_text
+
+MAX_ATTEMPTS = 255
+NEWER = "a record of a newer version"
+_FINISHED = (fold.JobState.COMPLETED, fold.JobState.FAILED)
+
+
+@dataclass(slots=True)
+class _Job:
+    max_attempts: int
+    max_fails: int
+    state: fold.JobState = fold.JobState.NEW
+    attempts: int = 0
+
+
+class OriginalReplay:
+    """The replay of the original, which goes on after a refusal, without the job."""
+
+    def __init__(self, now_ns: int) -> None:
+        self._now_ns = now_ns
+        self.jobs: dict[bytes, _Job] = {}
+        self.refused: dict[bytes, str] = {}
+
+    def take(self, record: Record) -> None:
+        if record.job_id in self.refused:
+            return
+        reason = self._refusal(record)
+        if reason:
+            self.refused[record.job_id] = reason
+            self.jobs.pop(record.job_id, None)
+
+    def _refusal(self, record: Record) -> str:
+        if isinstance(record, UnknownCommand):
+            return NEWER
+        if isinstance(record, JobAdded):
+            return self._add(record)
+        job = self.jobs.get(record.job_id)
+        if job is None or record.hidden:
+            return ""
+        if isinstance(record, JobFinished):
+            if job.state in _FINISHED:
+                return "Duplicate result"
+            is_complete = record.command == Command.COMPLETE
+            job.state = fold.JobState.COMPLETED if is_complete else fold.JobState.FAILED
+        elif record.command == Command.START_ATTEMPT:
+            return _start(job)
+        elif record.command == Command.TIMEOUT_ATTEMPT:
+            if job.state == fold.JobState.LEASED:
+                is_last = 0 < job.max_attempts <= job.attempts
+                job.state = fold.JobState.FAILED if is_last else fold.JobState.PENDING
+            elif job.state not in _FINISHED:
+                # It is in its queue, and a second insertion can break the links of the list.
+                return "queued twice"
+        else:
+            del self.jobs[record.job_id]
+        return ""
+
+    def _add(self, added: JobAdded) -> str:
+        if fold.expires_ns(fold.FoldedJob(added)) < self._now_ns:
+            return ""
+        if unusable := next(fold.unusable_values(added), ""):
+            return f"Invalid {unusable}"
+        if added.job_id in self.jobs:
+            return "Duplicate job"
+        self.jobs[added.job_id] = _Job(added.max_attempts, added.max_fails)
+        return ""
+
+
+def _start(job: _Job) -> str:
+    if job.state == fold.JobState.LEASED:
+        return "Job already leased"
+    if job.state in _FINISHED:
+        return "Job already processed"
+    if job.attempts >= (job.max_attempts or MAX_ATTEMPTS):
+        return "Max attempts reached"
+    job.state = fold.JobState.LEASED
+    job.attempts += 1
+    return ""
+
+
+def hand_over_workq(
+    disk: Disk,
+    clock: Clock,
+    directory: str,
+    facts: Facts,
+    holders: Holders | None,
+    *,
+    accept: bool,
+) -> HandedOver:
+    """``accept``: a job with more attempts than the original can count keeps as many as it can."""
+    replay = OriginalReplay(clock.now_ns())
+    changes: list[str] = []
+    findings: list[Finding] = []
+    with WorkqLog.open(disk, clock, directory, each=replay.take) as log:
+        if not log.recovery.clean:
+            changes.append(REPAIRED)
+        if replay.refused:
+            records = _histories(log, replay, accept=accept)
+            segments = _segments(disk, directory)
+            free = ask(holders, directory, "", segments)
+            if records and free.count < len(segments):
+                findings.append(unread(disk, directory))
+            elif records:
+                _rewrite(disk, directory, segments, records)
+                free.dropped(segments)
+                changes.append(REWRITTEN)
+                replay = OriginalReplay(clock.now_ns())
+                for segment in _segments(disk, directory):
+                    for entry in read_segment(disk, segment, None):
+                        replay.take(entry.record)
+    paused = {*keys_of(facts, "queue-pause"), *peek_pauses(disk, directory)}
+    findings += _findings(replay, facts, paused)
+    return HandedOver(tuple(changes), tuple(findings))
+
+
+def _histories(
+    log: WorkqLog, replay: OriginalReplay, *, accept: bool
+) -> dict[bytes, tuple[Record, ...]]:
+    """For each job that is refused and need not be: records that the original accepts."""
+    states: dict[bytes, fold.State] = {}
+    for entry in log.entries():
+        job_id = entry.record.job_id
+        if replay.refused.get(job_id, NEWER) != NEWER:
+            states[job_id] = fold.apply(states.get(job_id), entry.record)
+    histories = {}
+    for job_id, state in states.items():
+        job = fold.settled(state)
+        if job is not None:
+            # A timeout that is still to come would have been written by a server that has ended.
+            job = replace(job, owed_timeouts=0)
+        records = fold.snapshot(job)
+        if accept and job is not None and not _is_accepted(records):
+            records = fold.snapshot(_with_fewer_attempts(job))
+        if _is_accepted(records):
+            histories[job_id] = records
+    return histories
+
+
+def _is_accepted(records: Iterable[Record]) -> bool:
+    replay = OriginalReplay(now_ns=0)
+    for record in records:
+        replay.take(record)
+    return not replay.refused
+
+
+def _with_fewer_attempts(job: fold.FoldedJob) -> fold.FoldedJob:
+    """An unfinished job has one attempt left: at the end of the last one it fails there."""
+    limit = job.added.max_attempts or MAX_ATTEMPTS
+    if job.state not in _FINISHED:
+        limit -= 1
+    return replace(job, attempts=min(job.attempts, limit))
+
+
+def _rewrite(
+    disk: Disk, directory: str, segments: list[str], histories: dict[bytes, tuple[Record, ...]]
+) -> None:
+    before = identities(segments)
+    renames = {}
+    for segment in segments:
+        last = histories if segment == segments[-1] else {}
+        staged = segment + REWRITE_SUFFIX
+        write_whole(disk, staged, _pieces(disk, segment, histories, last))
+        note_replacement(before, staged, segment)
+        renames[posixpath.basename(staged)] = posixpath.basename(segment)
+    # The journal must not become durable before the files that it names.
+    disk.sync_dir(directory)
+    publish(disk, journal_path(directory), Publication(renames))
+    for segment in segments:
+        remove_index(disk, segment)
+
+
+def _pieces(
+    disk: Disk,
+    segment: str,
+    dropped: dict[bytes, tuple[Record, ...]],
+    appended: dict[bytes, tuple[Record, ...]],
+) -> Iterator[Buffer]:
+    yield HEADER
+    data = disk.view(segment)
+    for entry in read_segment(disk, segment, None):
+        if entry.record.job_id not in dropped:
+            yield data[entry.offset : entry.end]
+    for records in appended.values():
+        yield from map(CODEC.encode, records)
+
+
+def _segments(disk: Disk, directory: str) -> list[str]:
+    return [posixpath.join(directory, name) for name in workq_segments(names_in(disk, directory))]
+
+
+def _findings(replay: OriginalReplay, facts: Facts, paused: set[str]) -> Iterator[Finding]:
+    by_reason: dict[str, list[bytes]] = {}
+    for job_id, reason in replay.refused.items():
+        by_reason.setdefault(reason, []).append(job_id)
+    for reason, ids in sorted(by_reason.items()):
+        yield from finding(
+            "refused",
+            f"workq does not start because of jobs with the error {reason!r}",
+            map(id_text, ids),
+            refuses=True,
+        )
+    unfinished = {key: job for key, job in replay.jobs.items() if job.state not in _FINISHED}
+    yield from finding("paused", "jobs of paused queues are given out", paused)
+    yield from finding(
+        "limits",
+        "limits of queues do not hold",
+        keys_of(facts, "queue-limits"),
+    )
+    yield from finding(
+        "retries",
+        "the first fail of jobs with retries is final",
+        (id_text(key) for key, job in unfinished.items() if max_fails_of(job.max_fails) > 1),
+    )
+    options = {
+        record.job: record.body for record in facts.values() if isinstance(record, JobOptionsSet)
+    }
+    known, names = set(map(id_text, replay.jobs)), set(map(id_text, unfinished))
+    yield from finding(
+        "delays",
+        "retries of jobs are not delayed",
+        {
+            *(id_text(key) for key, job in unfinished.items() if delay_ms_of(job.max_fails)),
+            *(job for job in names & options.keys() if options[job].get("ready_ns")),
+        },
+    )
+    yield from finding(
+        "keys",
+        "jobs of one key run side by side",
+        (job for job in names & options.keys() if options[job].get("key")),
+    )
+    yield from finding(
+        "children",
+        "jobs that wait for others do not exist there",
+        (job for job, body in options.items() if body.get("after") and job not in known),
+    )
