@@ -97,7 +97,7 @@ fuzz: $(STAMP) ## A million inputs a format and to whole servers, guided by cove
 	for target in ztick workq kestrel keyspace ledger server; do \
 	  $(BIN)/python -m tests.fuzz.guided $$target -runs=1000000 || exit 1; done
 
-proof: $(STAMP) services ## MINUTES=60: simulation, kills, power cuts from traces, faults, exhaustion, fuzzing
+proof: $(STAMP) services ## MINUTES=60: planted bugs, simulation, kills, power cuts from traces, faults, exhaustion, fuzzing
 	PYTHONHASHSEED=0 $(BIN)/python scripts/proof.py --minutes $(MINUTES)
 
 clean: ## Remove what the other targets made

@@ -26,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.fuzz import fuzz_server, runner
+from tests.mutations.lane import plant_and_test, read_bugs
 from tests.support.crash.syscall_faults import Fault, run
 from tests.support.crash.traces import StraceRefused
 from tests.support.crash.whole_cycles import WholeCycles
@@ -179,9 +180,22 @@ def _fuzz(lane: Lane) -> str:
     return f"{inputs} inputs to whole servers, on every port"
 
 
+def _mutations(lane: Lane) -> str:
+    bugs = read_bugs()
+    survivors: list[str] = []
+    for number, bug in enumerate(bugs):
+        lane.goes_on(f"{number} of {len(bugs)} bugs")
+        if not plant_and_test(bug).noticed:
+            survivors.append(bug.name)
+    if survivors:
+        raise AssertionError(f"planted bugs that no test noticed: {', '.join(survivors)}")
+    return f"{len(bugs)} planted bugs, all noticed by the tests"
+
+
 # By name: part of the time, and what to do with it. Those without a part come first and take what
 # they take, some minutes each; the others share what is left.
 LANES: Mapping[str, tuple[float, Callable[[Lane], str]]] = {
+    "mutations": (0.0, _mutations),
     "traces": (0.0, _traces),
     "exhaustion": (0.0, _exhaustion),
     "system-calls": (0.1, _system_calls),

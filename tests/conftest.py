@@ -9,7 +9,7 @@ import sys
 from collections.abc import Generator
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 pytest.register_assert_rewrite("tests.support")  # before anything of it is imported
 
@@ -31,6 +31,13 @@ settings.register_profile(
 )
 settings.register_profile("deep", settings.get_profile("desk"))
 settings.register_profile("gate", settings.get_profile("desk"), derandomize=True)
+# Of a planted bug only the fact that it is noticed counts, not the smallest example.
+settings.register_profile(
+    "planted",
+    settings.get_profile("gate"),
+    phases=[Phase.explicit, Phase.generate],
+    report_multiple_bugs=False,
+)
 usual = "gate" if os.environ.get("CI") else "desk"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or usual)
 

@@ -236,6 +236,17 @@ def test_no_crash_while_cleaning_changes_what_can_be_seen(log, tick, thorough):
         assert_same(before, all_of(crash.disk), tick, crash)
 
 
+def test_a_removed_segment_stays_away_before_what_followed_it_goes():
+    """Its add is gone with it; were the add back without the delete, the job would be back."""
+    log: Log = ([added(1, 0)], [deleted(1, 60), added(3, 60)], [])
+    before = [r for records in log for r in records]
+    cuts = crashes(
+        lambda: planted(*log), lambda disk: disk, lambda disk: clean(disk, 5, True), seeds=30
+    )
+    for crash in cuts:
+        assert_same(before, all_of(crash.disk), 5, crash)
+
+
 # -- while serving ---------------------------------------------------------------------------
 
 

@@ -35,7 +35,7 @@ def open_ledger(disk: SimulatedDisk) -> LedgerLog:
 
 def paused(disk: SimulatedDisk) -> set[str]:
     with open_ledger(disk) as log:
-        assert log.recovery.lost_at_least == 0
+        assert log.recovery.lost_at_least <= 1  # the append that the power cut
         return {key for _, key in log.states}
 
 

@@ -24,6 +24,7 @@ from journeyman.backup import (
 from journeyman.backup.restoring import choose
 from journeyman.backup.vault import Manifest, StoredFile, read_manifest
 from journeyman.clock import SystemClock
+from journeyman.disk import RealAppendFile, RealDisk
 from journeyman.errors import LogError, UsageError
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import Storage
@@ -54,6 +55,26 @@ def data(tmp_path: Path) -> Path:
 def contents(directory: Path) -> dict[str, bytes]:
     files = (path for path in directory.rglob("*") if path.is_file() and path.suffix != ".lock")
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+def test_a_part_of_a_backup_is_durable_before_it_has_its_name(data, tmp_path, monkeypatch):
+    synced: set[int] = set()
+    named: list[tuple[str, bool]] = []
+    sync, rename = RealAppendFile.sync, RealDisk.rename
+
+    def watched_sync(file: RealAppendFile) -> None:
+        sync(file)
+        synced.add(os.stat(file.path).st_ino)
+
+    def watched_rename(disk: RealDisk, source: str, target: str) -> None:
+        named.append((target, os.stat(source).st_ino in synced))
+        rename(disk, source, target)
+
+    monkeypatch.setattr(RealAppendFile, "sync", watched_sync)
+    monkeypatch.setattr(RealDisk, "rename", watched_rename)
+    take(str(data), open_vault(str(tmp_path / "vault")), CLOCK)
+    assert len(named) >= 4  # the chunks of two files, and the manifest
+    assert [target for target, was_synced in named if not was_synced] == []
 
 
 def test_what_is_restored_is_what_was_there(data, vault, tmp_path):

@@ -8,14 +8,21 @@ from collections import Counter
 
 import pytest
 
-from journeyman.engines.kestrel.messages import Append, Checkpoint, SaveCheckpoint
+from journeyman.engines.kestrel.messages import (
+    AddReader,
+    Append,
+    Checkpoint,
+    RemoveReader,
+    SaveCheckpoint,
+)
 from journeyman.engines.kestrel.queue import KestrelOptions
 from journeyman.errors import LogError, LogPoisoned
+from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import READER, SEALS, WRITER, ItemPut
 from journeyman.logs.publication import journal_path
 from journeyman.servers.core.group_commit import QUICK_BYTES, WriteWait
-from journeyman.servers.kestrel.persistence import QUICK_JOURNALS
-from journeyman.testing import SimulatedDisk
+from journeyman.servers.kestrel.persistence import QUICK_JOURNALS, KestrelLogs
+from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.fanout_world import SPOOL, FanOutWorld
 
 SEGMENT_BYTES = 200_000
@@ -426,3 +433,18 @@ def test_event_loop_waits_for_the_sync_of_a_few_short_journals():
     assert wait_of(b"second", queues) is WriteWait.MORE
     assert wait_of(bytes(QUICK_BYTES), queues[:1]) is WriteWait.MORE
     assert wait_of(b"first", ["new"]) is WriteWait.MORE
+
+
+def test_a_late_checkpoint_does_not_move_a_reader_that_was_made_again():
+    disk = SimulatedDisk()
+    logs = KestrelLogs(disk, ManualClock(), SPOOL, waits_for_sync=True)
+    logs.open_all()
+    items = [Append("q", ItemPut(number, 0, None, 0, b"x")) for number in (1, 2, 3)]
+    logs.write([AddReader("q", "r", 0, False, 1), *items])
+    late = SaveCheckpoint("q", "r", 1, Reader(3))
+    logs.write([RemoveReader("q", "r"), AddReader("q", "r", 0, False, 2)])
+    before = logs._logs["q"].readers["r"]
+    logs.save([late])
+    assert logs._logs["q"].readers["r"] == before
+    logs.save([late._replace(serial=2)])
+    assert logs._logs["q"].readers["r"] == Reader(3)

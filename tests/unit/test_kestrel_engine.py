@@ -516,6 +516,19 @@ def test_turns_of_a_batch_that_is_taken_back_are_taken_back():
     assert [answer.client for answer in world.effects(KestrelAnswer)] == [1]
 
 
+def test_a_confirmation_of_a_batch_that_is_taken_back_is_not_kept():
+    world = World()
+    world.put(b"0", b"1")
+    for client in (1, 2):
+        world(GetItem(Q, open=True), client)
+    reader = world.engine.queues["q"].readers[""]
+    world.engine.begin_batch()
+    world.engine.decide(GetItem(Q, close=True), NOW, 2)
+    assert reader.place() == Reader(0, {2})
+    world.engine.undo_batch()
+    assert reader.place() == Reader(0, set())
+
+
 def test_puts_are_counted_though_their_queue_goes():
     world = World()
     world.put(b"1", b"2")

@@ -56,6 +56,30 @@ def test_always_is_durable_when_write_returns():
     assert bench.journal.wait is WriteWait.SYNC
 
 
+def test_the_ledger_is_durable_before_the_log():
+    """A record must not outlive the ledger record that belongs to it."""
+    bench = Bench(WorkqSync.INTERVAL)
+    durable_at_sync: list[list[Record]] = []
+
+    class WatchedLedger:
+        def sync(self) -> None:
+            durable_at_sync.append(bench.after_crash())
+
+    ledger = cast(Any, WatchedLedger())
+    journal = LogRecorder(
+        bench.log,
+        bench.disk,
+        DIRECTORY,
+        sync=WorkqSync.INTERVAL,
+        segment_bytes=SEGMENT_BYTES,
+        ledger=ledger,
+    )
+    journal.write([added(1)])
+    journal.sync()
+    assert durable_at_sync == [[]]
+    assert bench.after_crash() == [added(1)]
+
+
 @pytest.mark.parametrize("sync", [WorkqSync.INTERVAL, WorkqSync.OS])
 def test_other_policies_wait_for_nothing_and_are_durable_after_sync(sync: WorkqSync):
     bench = Bench(sync)

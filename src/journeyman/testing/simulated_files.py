@@ -10,7 +10,7 @@ from each other. Of what is unsynced, a crash keeps anything or nothing:
 
     data        any of the writes; the last one torn, or torn with zeros in place of the rest, or
                 any blocks of it, with zeros for the others; the length without the data (zeros)
-    names       the changes of one directory up to some point, apart from other directories
+    names       any of the changes of a directory; those of one name in their order
     rename      across directories: under the old name, the new one, or both; never under neither
 
 Advisory locks of a simulated disk: flock on files in memory. A crash forgets them all.
@@ -168,6 +168,10 @@ class Change:
         self.node = node
         self.after = after
 
+    @property
+    def names(self) -> set[str | None]:
+        return {self.removed, self.added} - {None}
+
     def apply(self, entries: dict[str, Node]) -> None:
         if self.removed is not None:
             entries.pop(self.removed, None)
@@ -206,26 +210,34 @@ Node: TypeAlias = FileNode | DirectoryNode
 
 def surviving_changes(
     directories: list[DirectoryNode], survival: Survival, rng: random.Random
-) -> dict[int, int]:
-    """How many unsynced changes of each directory (by id) a crash leaves."""
+) -> set[Change]:
+    """The unsynced changes of names that a crash leaves."""
     if survival == "lose_all_unsynced":
-        return {}
-    if survival == "keep_all_unsynced":
-        return {id(d): len(d.unsynced) for d in directories}
-    kept = {id(d): rng.randrange(len(d.unsynced) + 1) for d in directories}
-    moved = True
-    while moved:  # a name that went by a rename has come somewhere else
-        moved = False
-        for source in directories:
-            for change in source.unsynced[: kept[id(source)]]:
-                if change.after is None or change.after[1] not in change.after[0].unsynced:
-                    continue
-                target, other = change.after
-                needed = target.unsynced.index(other) + 1
-                if kept[id(target)] < needed:
-                    kept[id(target)] = needed
-                    moved = True
+        return set()
+    kept: set[Change] = set()
+    for directory in directories:
+        changes = directory.unsynced
+        if survival == "keep_all_unsynced":
+            kept.update(changes)
+        elif rng.random() < 0.5:
+            kept.update(changes[: rng.randrange(len(changes) + 1)])
+        else:
+            kept.update(change for change in changes if rng.random() < 0.5)
+    while dropped := {change for change in kept if not _may_survive(change, directories, kept)}:
+        kept -= dropped
     return kept
+
+
+def _may_survive(change: Change, directories: list[DirectoryNode], kept: set[Change]) -> bool:
+    """Whether what this change builds on survives too: the earlier changes of its names, and for a
+    name that went by a rename the name that it got."""
+    if change.after is not None:
+        directory, other = change.after
+        if other in directory.unsynced and other not in kept:
+            return False
+    own = next(directory.unsynced for directory in directories if change in directory.unsynced)
+    earlier = own[: own.index(change)]
+    return all(other in kept for other in earlier if other.names & change.names)
 
 
 def directories_under(directory: DirectoryNode) -> Iterator[DirectoryNode]:
@@ -247,14 +259,15 @@ def files_under(directory: DirectoryNode, above: str = "") -> Iterator[tuple[str
 
 def surviving_directory(
     directory: DirectoryNode,
-    kept: dict[int, int],
+    kept: set[Change],
     survival: Survival,
     rng: random.Random,
     seen: dict[int, FileNode],
 ) -> DirectoryNode:
     entries = dict(directory.durable)
-    for change in directory.unsynced[: kept.get(id(directory), 0)]:
-        change.apply(entries)
+    for change in directory.unsynced:
+        if change in kept:
+            change.apply(entries)
     after = DirectoryNode()
     for name, node in entries.items():
         survivor: Node
