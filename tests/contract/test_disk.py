@@ -1,4 +1,4 @@
-"""The disk contract, kept by the machine's file system and by the simulated one."""
+"""The disk contract, kept by the machine's file system, by PostgreSQL and by the simulated one."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import pytest
 
 from journeyman.disk import RealDisk
+from journeyman.disk.postgres import PostgresDisk
 from journeyman.testing import SimulatedDisk
 from journeyman.testing.disk_contract import DiskContract
 
@@ -19,6 +20,19 @@ class TestRealDisk(DiskContract):
     @pytest.fixture
     def root(self, tmp_path):
         return str(tmp_path)
+
+
+class TestPostgresDisk(DiskContract):
+    @pytest.fixture
+    def disk(self, data_address):
+        disk = PostgresDisk(data_address)
+        disk.make_dirs(f"{data_address}/root")
+        yield disk
+        disk.close()
+
+    @pytest.fixture
+    def root(self, data_address):
+        return f"{data_address}/root"
 
 
 class TestSimulatedDisk(DiskContract):

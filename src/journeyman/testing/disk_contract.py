@@ -131,7 +131,47 @@ class DiskContract:
         with pytest.raises(FileNotFoundError):
             disk.read_at(path, 0, 1)
 
+    def test_an_open_file_stays_the_same_whatever_its_name(
+        self, disk: Disk, root: str, path: str
+    ) -> None:
+        _write(disk, path, b"first")
+        file = disk.open_read(path)
+        assert (file.size(), file.read_at(1, 3), file.still_at(path)) == (5, b"irs", True)
+        disk.rename(path, f"{root}/elsewhere")
+        _write(disk, path, b"the next")
+        assert (file.size(), file.read_at(0, 99), file.still_at(path)) == (5, b"first", False)
+        assert file.still_at(f"{root}/elsewhere")
+        disk.remove(f"{root}/elsewhere")
+        assert file.read_at(0, 99) == b"first"
+        assert not file.still_at(f"{root}/elsewhere")
+        file.close()
+
+    def test_what_was_written_is_read_before_and_after_a_flush(self, disk: Disk, path: str) -> None:
+        file, reading = disk.open_append(path), disk.open_read(path)
+        file.write(b"one,")
+        file.sync()
+        file.write(b"two")
+        assert (reading.read_at(2, 4), reading.size()) == (b"e,tw", 7)
+        disk.flush()
+        assert (reading.read_at(2, 4), reading.size()) == (b"e,tw", 7)
+        assert (reading.read_at(7, 1), reading.read_at(99, 1)) == (b"", b"")
+        file.close()
+        reading.close()
+
     # --- names ---
+
+    def test_stat_tells_one_file_from_another(self, disk: Disk, root: str, path: str) -> None:
+        with pytest.raises(FileNotFoundError):
+            disk.stat(path)
+        _write(disk, path, b"12345")
+        first = disk.stat(path)
+        assert (first.size, first.is_dir) == (5, False)
+        _write(disk, f"{root}/other", b"12")
+        disk.rename(f"{root}/other", path)
+        assert disk.stat(path).size == 2
+        assert disk.stat(path).identity != first.identity
+        disk.make_dirs(f"{root}/sub")
+        assert disk.stat(f"{root}/sub").is_dir
 
     def test_exists_and_is_dir_tell_files_from_directories(
         self, disk: Disk, root: str, path: str

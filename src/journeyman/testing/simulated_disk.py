@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from journeyman.disk import AppendFile, Lock
+from journeyman.disk import AppendFile, FileStatus, Lock
 from journeyman.errors import LogLocked
 from journeyman.testing.simulated_files import (
     Change,
@@ -143,8 +143,12 @@ class _SimulatedAppendFile:
 
 
 class _SimulatedReadFile:
-    def __init__(self, node: FileNode) -> None:
+    def __init__(self, disk: SimulatedDisk, node: FileNode) -> None:
+        self._disk = disk
         self._node = node
+
+    def still_at(self, path: str) -> bool:
+        return self._disk._find(path) is self._node
 
     def read_at(self, offset: int, length: int) -> bytes:
         return bytes(self._node.content[offset : offset + length])
@@ -277,7 +281,7 @@ class SimulatedDisk:
 
     def open_read(self, path: str) -> _SimulatedReadFile:
         self._fail_if_due("open", path)
-        return _SimulatedReadFile(self._file(path))
+        return _SimulatedReadFile(self, self._file(path))
 
     def read_bytes(self, path: str) -> bytes:
         self._fail_if_due("open", path)
@@ -298,6 +302,18 @@ class SimulatedDisk:
 
     def size(self, path: str) -> int:
         return len(self._file(path).content)
+
+    def stat(self, path: str) -> FileStatus:
+        """Every file is as old as the others; a name that is taken away keeps its identity."""
+        node = self._find(path)
+        if node is None:
+            raise _os_error(errno.ENOENT, path)
+        if isinstance(node, DirectoryNode):
+            return FileStatus(id(node), 0, 0, is_dir=True)
+        return FileStatus(id(node), len(node.content), 0, is_dir=False)
+
+    def flush(self) -> None:
+        """There are no other processes."""
 
     def list_dir(self, path: str) -> list[str]:
         return sorted(self._directory(path).entries)

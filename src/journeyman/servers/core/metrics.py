@@ -32,7 +32,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
-from journeyman.disk import AppendFile, FollowedDisk, RealAppendFile, RealDisk
+from journeyman.disk import AppendFile, Disk, RealAppendFile, RealDisk
 from journeyman.logs.segments import ZtickNames
 from journeyman.servers.core.shared import delay_to_second
 from journeyman.units import NS_PER_MS
@@ -162,7 +162,7 @@ class LastSync(NamedTuple):
     took_ns: int
 
 
-class FiguredDisk(FollowedDisk, Protocol):
+class FiguredDisk(Disk, Protocol):
     """A disk with figures of the logs on it, by service."""
 
     last_syncs: dict[str, LastSync]

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from journeyman.disk import FollowedDisk
+from journeyman.disk import Disk
 from journeyman.errors import FormatError
 from journeyman.formats import workq, ztick
 from journeyman.formats.framing import Codec, Entry
@@ -40,20 +40,20 @@ class PlacedRecord:
     data: bytes
 
 
-def schedule_files(disk: FollowedDisk, path: str) -> list[str]:
+def schedule_files(disk: Disk, path: str) -> list[str]:
     """In the order they are read."""
     return [each for each in load_order(path) if disk.exists(each)]
 
 
-def work_files(disk: FollowedDisk, directory: str) -> list[str]:
+def work_files(disk: Disk, directory: str) -> list[str]:
     return [f"{directory}/{name}" for name in workq_segments(names_in(disk, directory))]
 
 
-def ledger_files(disk: FollowedDisk, directory: str) -> list[str]:
+def ledger_files(disk: Disk, directory: str) -> list[str]:
     return [f"{directory}/{name}" for name in ledger_segments(names_in(disk, directory))]
 
 
-def of_work_job(disk: FollowedDisk, directory: str, job_id: bytes) -> list[PlacedRecord]:
+def of_work_job(disk: Disk, directory: str, job_id: bytes) -> list[PlacedRecord]:
     """All records of a job that the log still has, oldest first."""
     found: list[PlacedRecord] = []
     for path in work_files(disk, directory):
@@ -68,7 +68,7 @@ def of_work_job(disk: FollowedDisk, directory: str, job_id: bytes) -> list[Place
     return found
 
 
-def of_scheduled_job(disk: FollowedDisk, path: str, identifier: str) -> list[PlacedRecord]:
+def of_scheduled_job(disk: Disk, path: str, identifier: str) -> list[PlacedRecord]:
     name = identifier.encode()
     needle = len(name).to_bytes(2) + name
     found: list[PlacedRecord] = []
@@ -84,7 +84,7 @@ def of_scheduled_job(disk: FollowedDisk, path: str, identifier: str) -> list[Pla
 
 
 def last_records(
-    disk: FollowedDisk, codec: Codec[Any], path: str, limit: int, end: int | None = None
+    disk: Disk, codec: Codec[Any], path: str, limit: int, end: int | None = None
 ) -> list[PlacedRecord]:
     """The last records of a file, or of its first ``end`` bytes, newest first."""
     try:
@@ -110,7 +110,7 @@ def last_records(
 
 
 def records_at(
-    disk: FollowedDisk, codec: Codec[Any], places: Iterable[tuple[str, int]]
+    disk: Disk, codec: Codec[Any], places: Iterable[tuple[str, int]]
 ) -> list[PlacedRecord]:
     """The records at these places: files and offsets."""
     found = []
@@ -125,7 +125,7 @@ def records_at(
     return found
 
 
-def _places(disk: FollowedDisk, path: str, needle: bytes) -> Iterator[tuple[bytes, int, int]]:
+def _places(disk: Disk, path: str, needle: bytes) -> Iterator[tuple[bytes, int, int]]:
     """Pieces of the file that hold the needle, where each begins, and where in it the needle is.
 
     A piece goes on far enough after the needle for the whole record to be in it.

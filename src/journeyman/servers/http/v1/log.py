@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from journeyman.config import Persistence, WorkqPersistence
-from journeyman.disk import FollowedDisk
+from journeyman.disk import Disk
 from journeyman.engines.kestrel.messages import AddReader, Append, EraseQueue, RemoveReader
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.ledger import times_of
@@ -318,7 +318,7 @@ def _is_named(path: str, prefix: str) -> bool:
     return os.path.basename(path).startswith(prefix)
 
 
-def _journals(_: FollowedDisk, directory: str) -> list[str]:
+def _journals(_: Disk, directory: str) -> list[str]:
     return [os.path.join(directory, name) for name in names_of(directory)]
 
 

@@ -1,21 +1,10 @@
-"""The only place that opens, appends, syncs and renames data files.
-
-What survives a crash, as promised by POSIX and no more:
-
-    AppendFile.sync       the bytes of this file, up to here
-    Disk.sync_dir         the entries of this directory: names made, renamed or removed in it
-
-so a new file is there for good only after *both*, and a rename only after the directory's sync.
-journeyman.testing.SimulatedDisk keeps exactly these promises and breaks every other one.
+"""The machine's file system as a disk.
 
 What is made here can be read by its owner alone: files are 0600, directories 0700. Existing ones
 keep their mode, and a file that replaces another takes over that one's.
 
 ``RealDisk.keep_in_reserve`` sets file descriptors aside, so that logs can still be rotated,
 compacted and checkpointed when connections and programs have taken all others.
-
-Paths are plain strings. Errors are OSError, as the operating system words them; a lock that is
-taken is LogLocked.
 """
 
 from __future__ import annotations
@@ -29,8 +18,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, TypeVar
 
+from journeyman.disk.contract import AppendFile, FileStatus, Lock, is_out_of_files
 from journeyman.errors import LogLocked
 
 T = TypeVar("T")
@@ -40,102 +30,6 @@ DIRECTORY_MODE = 0o700
 
 _LOCK_POLL_S = 0.01
 _reserve_lock = threading.Lock()
-
-
-def is_full(error: OSError) -> bool:
-    """Whether an error says that there is no room (disk or quota)."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-def is_out_of_files(error: OSError) -> bool:
-    """Whether an error says that no file can be opened now: too many are open."""
-    return error.errno in (errno.EMFILE, errno.ENFILE)
-
-
-class AppendFile(Protocol):
-    """A file open for appending."""
-
-    @property
-    def path(self) -> str: ...
-
-    def size(self) -> int:
-        """Bytes in the file now."""
-        ...
-
-    def write(self, data: bytes) -> None:
-        """Append all of it. On OSError a part of it may have been written: see ``truncate``."""
-        ...
-
-    def sync(self) -> None:
-        """Make every byte of this file durable (fdatasync)."""
-        ...
-
-    def truncate(self, size: int) -> None:
-        """Cut the file to ``size`` bytes."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Lock(Protocol):
-    """A lock that is held until released (or until the process ends)."""
-
-    def release(self) -> None: ...
-
-
-class Disk(Protocol):
-    """A file system, as far as logs need one."""
-
-    def open_append(self, path: str) -> AppendFile:
-        """Open for appending; made if missing (then its directory entry awaits sync_dir)."""
-        ...
-
-    def read_bytes(self, path: str) -> bytes:
-        """The whole file."""
-        ...
-
-    def read_at(self, path: str, offset: int, length: int) -> bytes:
-        """Up to ``length`` bytes from ``offset``; fewer at the end of the file."""
-        ...
-
-    def view(self, path: str) -> memoryview:
-        """The whole file as a read-only buffer, mapped where that is possible.
-
-        Do not look at it after the file was cut: a mapping past the end kills the process.
-        """
-        ...
-
-    def exists(self, path: str) -> bool: ...
-
-    def is_dir(self, path: str) -> bool: ...
-
-    def size(self, path: str) -> int: ...
-
-    def list_dir(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
-        ...
-
-    def make_dirs(self, path: str) -> None:
-        """Make a directory and its parents, each one synced into its parent."""
-        ...
-
-    def rename(self, source: str, target: str) -> None:
-        """Atomic replace."""
-        ...
-
-    def remove(self, path: str) -> None: ...
-
-    def sync_dir(self, path: str) -> None:
-        """Make the entries of a directory durable."""
-        ...
-
-    def lock(self, path: str, *, shared: bool = False, timeout_s: float = 0.0) -> Lock:
-        """An advisory lock on a file, made if missing. LogLocked when not had within the time.
-
-        The holder may remove the file before it lets go: a lock that is had is always one on the
-        file that has this name.
-        """
-        ...
 
 
 class RealAppendFile:
@@ -206,22 +100,6 @@ class _FileLock:
             self._fd = -1
 
 
-class OpenFile(Protocol):
-    """A file open for reading, which stays the same file whatever becomes of its name."""
-
-    def read_at(self, offset: int, length: int) -> bytes: ...
-
-    def size(self) -> int: ...
-
-    def close(self) -> None: ...
-
-
-class FollowedDisk(Disk, Protocol):
-    """A disk whose files can be followed while they are written; logs do not need that."""
-
-    def open_read(self, path: str) -> OpenFile: ...
-
-
 class RealDisk:
     """The machine's file system."""
 
@@ -271,6 +149,11 @@ class RealDisk:
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 
+    def stat(self, path: str) -> FileStatus:
+        found = os.stat(path)
+        is_dir = stat.S_ISDIR(found.st_mode)
+        return FileStatus(found.st_ino, found.st_size, found.st_mtime_ns, is_dir)
+
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
@@ -301,6 +184,9 @@ class RealDisk:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def flush(self) -> None:
+        """Every process of the machine sees what was written."""
 
     def lock(self, path: str, *, shared: bool = False, timeout_s: float = 0.0) -> Lock:
         how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB

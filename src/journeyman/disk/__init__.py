@@ -1,0 +1,91 @@
+"""The only place that opens, appends, syncs and renames data files.
+
+    contract.py    what a disk promises
+    files.py       the machine's file system
+    postgres.py    the same bytes in the tables of a PostgreSQL database, schema.sql; their names
+                   in names.py, the connections in database.py
+    guard.py       who may write there: the lock, the epoch and the lease of a server
+
+A path says which disk it is on: ``disk_of`` makes a disk for it. Other processes that are given
+the path find the same file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from journeyman.disk.contract import (
+    AppendFile,
+    Disk,
+    FileStatus,
+    Lock,
+    NotWritten,
+    OpenFile,
+    is_full,
+    is_out_of_files,
+)
+from journeyman.disk.files import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    ReadFile,
+    RealAppendFile,
+    RealDisk,
+    open_regular,
+)
+
+if TYPE_CHECKING:
+    from journeyman.disk.postgres import PostgresDisk
+
+__all__ = [
+    "DIRECTORY_MODE",
+    "FILE_MODE",
+    "AppendFile",
+    "Disk",
+    "FileStatus",
+    "Lock",
+    "NotWritten",
+    "OpenFile",
+    "ReadFile",
+    "RealAppendFile",
+    "RealDisk",
+    "absolute",
+    "disk_of",
+    "is_database",
+    "is_full",
+    "is_out_of_files",
+    "open_regular",
+    "postgres_disk_of",
+]
+
+_DATABASE = re.compile(r"postgres(?:ql)?://")
+
+# One for each database and process: a process that was forked cannot use its parent's connections.
+_disks: dict[tuple[int, str], PostgresDisk] = {}
+
+
+def is_database(path: str) -> bool:
+    """Whether a path is the address of a PostgreSQL database, or of a file in one."""
+    return _DATABASE.match(path) is not None
+
+
+def disk_of(path: str) -> Disk:
+    """The disk that a path is on. UsageError: an address that cannot be used."""
+    return postgres_disk_of(path) if is_database(path) else RealDisk()
+
+
+def postgres_disk_of(path: str) -> PostgresDisk:
+    from journeyman.disk.database import split_address
+    from journeyman.disk.postgres import PostgresDisk
+
+    address = split_address(path).address
+    key = os.getpid(), address
+    if key not in _disks:
+        _disks[key] = PostgresDisk(address)
+    return _disks[key]
+
+
+def absolute(path: str) -> str:
+    """The path for another process, whatever its working directory is."""
+    return path if is_database(path) else os.path.abspath(path)
