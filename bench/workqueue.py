@@ -7,8 +7,6 @@
                 clock (interval, beanstalkd's default)
     restart     time to the first answer and memory with a million waiting jobs of 100 bytes; and,
                 without a bar, with a million of which most have finished, 3.7 million records
-    store       time to the first answer out of the store (RocksDB), with a million jobs of which
-                60,000 wait and the others have completed; and, without a bar, with 100,000 waiting
 
 The subjects take turns, some short rounds each, and the best round of each counts. Load comes from
 another process (workqueue_load.py); ``generator`` is the part of a core that it needed.
@@ -30,7 +28,6 @@ from bench.workqueue_load import measure
 from bench.workqueue_restart import (
     measure_finished_restart,
     measure_restart,
-    measure_store_restart,
 )
 
 SECONDS = 2.0
@@ -39,9 +36,6 @@ CYCLE_BARS = {"always": 5.0, "interval": 1.0}
 MILLION = 1_000_000
 FINISHED_RECORDS = 3_700_000
 FIRST_ANSWER_BAR_S = 1.6
-STORE_ANSWER_BAR_S = 2.0
-STORED_WAITING = 60_000
-ONLY_WAITING = 100_000
 MEMORY_BAR = 420
 RUN_JOBS = 10_000_000  # numbers that one run of the load may use
 
@@ -106,23 +100,7 @@ def restart(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]
     return {name: asdict(start) for name, start in starts.items()}, verdicts
 
 
-def store(directory: Path, rounds: int) -> tuple[dict[str, Any], list[Verdict]]:
-    million = measure_store_restart(directory / "million", MILLION, STORED_WAITING, rounds)
-    waiting = measure_store_restart(directory / "waiting", ONLY_WAITING, ONLY_WAITING, rounds)
-    for name, start in (("a million jobs, 60,000 wait", million), ("100,000 wait", waiting)):
-        print(
-            f"start out of the store ({name}, {start.log_mb:.0f} MB): "
-            f"first answer {start.first_answer_s:.2f} s, resident {start.resident_mb:.0f} MB"
-        )
-    verdicts = [
-        Verdict(
-            "first answer out of the store, s", million.first_answer_s, STORE_ANSWER_BAR_S, False
-        )
-    ]
-    return {"million": asdict(million), "waiting": asdict(waiting)}, verdicts
-
-
-QUESTIONS = {"cycles": cycles, "restart": restart, "store": store}
+QUESTIONS = {"cycles": cycles, "restart": restart}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -4,9 +4,6 @@
     |<--------------------------- first answer --------------------------->|
 
 How it is measured is in starts.py. Payloads count as memory of their jobs.
-
-Out of the store the same, with a million jobs of which some still wait, and the others have
-completed within their TTL.
 """
 
 from __future__ import annotations
@@ -22,22 +19,16 @@ from uuid import UUID
 from bench.starts import Loaded, Restart, ask_once, quickest_start
 from bench.workqueue_load import job_id
 from bench.workqueue_peers import journeyman
-from journeyman.folds.keyspace import record_of_workq
-from journeyman.folds.workq import FoldedJob, JobState
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC, HEADER, JobAdded
-from journeyman.storage import Storage, Upsert
 
 __all__ = [
-    "fill_store",
     "measure_finished_restart",
     "measure_restart",
-    "measure_store_restart",
     "write_log",
 ]
 
 SEGMENT_JOBS = 250_000
-STORED_AT_ONCE = 1000
 PAYLOAD_BYTES = 100
 TTL_MS = 2_592_000_000
 SEED = 11
@@ -89,40 +80,6 @@ def measure_finished_restart(
         lambda: journeyman(directory, "interval"),
         lambda port: ask_once(port, b"inspect queues 0 1\r\n", b"+OK 1"),
         Loaded(jobs, log_bytes, empty_mb),
-        rounds,
-    )
-    shutil.rmtree(directory)
-    return best
-
-
-def fill_store(directory: Path, jobs: int, waiting: int) -> None:
-    """Jobs of one queue, a microsecond apart, in a store; the last ones wait."""
-    chance, now_ns = random.Random(SEED), time.time_ns()
-    with Storage.open("rocksdb", str(directory)) as storage:
-        for begin in range(0, jobs, STORED_AT_ONCE):
-            batch = []
-            for number in range(begin, min(begin + STORED_AT_ONCE, jobs)):
-                at = Instant(now_ns + 1000 * (number - jobs))
-                job = FoldedJob(_added(number, at, chance))
-                if number < jobs - waiting:
-                    job.state, job.attempts, job.started = JobState.COMPLETED, 1, at
-                    job.finished, job.result = at, b"done"
-                batch.append(Upsert(record_of_workq(job, at.unix_ns)))
-            storage.apply(batch)
-
-
-def measure_store_restart(directory: Path, jobs: int, waiting: int, rounds: int) -> Restart:
-    """The same out of the store; the question is for a job that has completed, if there is one."""
-    store = directory / "store"
-    store.mkdir(parents=True)
-    fill_store(store, jobs, waiting)
-    size = sum(file.stat().st_size for file in store.iterdir())
-    best = quickest_start(
-        lambda: journeyman(
-            directory, "interval", "workq.persistence=storage", f"storage.path={store}"
-        ),
-        lambda port: _inspect(port, 0, expected=b"+OK 1"),
-        Loaded(jobs, size, 0.0),
         rounds,
     )
     shutil.rmtree(directory)

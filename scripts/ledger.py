@@ -26,7 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.support.crash.fanout_ledger_cycles import FanCycles
-from tests.support.crash.schedule_ledger_cycles import Cycles, StoredCycles
+from tests.support.crash.schedule_ledger_cycles import Cycles
 from tests.support.crash.timetable_cycles import TimetableCycles
 from tests.support.crash.whole_cycles import WholeCycles
 from tests.support.crash.work_ledger_cycles import WorkCycles
@@ -42,7 +42,6 @@ def main() -> int:
     )
     parser.add_argument("--cycles", type=int, default=200, help="how many kills (200)")
     parser.add_argument("--soak", type=float, help="workq: no kills, but load for so many seconds")
-    parser.add_argument("--store", action="store_true", help="in the store, not in a log")
     parser.add_argument("--jobs", type=int, default=0, help="ztick: begin with a log of so many")
     parser.add_argument("--seed", type=int, help="the same choices as an earlier run")
     parser.add_argument("--directory", help="where to make the working directory")
@@ -54,15 +53,13 @@ def main() -> int:
     begin = time.monotonic()
     cycles: Cycles | WorkCycles | FanCycles | TimetableCycles | WholeCycles
     if options.door == "workq":
-        cycles = WorkCycles(directory, seed=seed, in_store=options.store)
+        cycles = WorkCycles(directory, seed=seed)
     elif options.door == "kestrel":
         cycles = FanCycles(directory, seed=seed)
     elif options.door == "all":
         cycles = WholeCycles(directory, seed=seed)
     elif options.door == "timetables":
         cycles = TimetableCycles(directory, seed=seed)
-    elif options.store:
-        cycles = StoredCycles(directory, seed=seed, engine="rocksdb")
     else:
         cycles = Cycles(directory, seed=seed, jobs=options.jobs)
     done = 0

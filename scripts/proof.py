@@ -48,9 +48,7 @@ FAULTS = {
     "write": ("EIO", "ENOSPC", "EDQUOT", "EINTR"),
     "openat": ("EMFILE", "ENFILE"),
     "ftruncate": ("EIO",),
-    "pwrite64": ("EIO", "ENOSPC", "EINTR"),
 }
-ENGINES = ("", "rocksdb", "sqlite")  # of the store; the first has none
 EVERY_S = 60.0  # between two lines of a lane about how far it is
 
 
@@ -124,8 +122,8 @@ def _traces(_: Lane) -> str:
     if done.returncode:
         raise AssertionError(f"{' '.join(command)}\n{done.stdout[-8_000:]}{done.stderr[-2_000:]}")
     return (
-        "power cut after every system call of real servers, with logs, RocksDB and SQLite, three "
-        f"rests of the disk each: {done.stdout.strip().splitlines()[-1]}"
+        "power cut after every system call of a real server, three rests of the disk each: "
+        f"{done.stdout.strip().splitlines()[-1]}"
     )
 
 
@@ -133,17 +131,15 @@ def _system_calls(lane: Lane) -> str:
     chance = random.Random(lane.first)
     done, injected, ended, refused = 0, 0, 0, 0
     while lane.goes_on(f"{done} servers, {injected} failed system calls"):
-        engine = chance.choice(ENGINES)
-        unused = {"": "pwrite64", "rocksdb": "pwrite64", "sqlite": "write"}[engine]
-        call = chance.choice([each for each in FAULTS if each != unused])
+        call = chance.choice(list(FAULTS))
         error = chance.choice(FAULTS[call])
         again = chance.choice(("", "+7") if error == "EINTR" else ("", "+", "+7"))
         fault = Fault(call, error, f"{chance.randrange(1, 60)}{again}")
         with tempfile.TemporaryDirectory() as directory:
             try:
-                outcome = run(Path(directory), fault, engine)
+                outcome = run(Path(directory), fault)
             except Exception as failure:
-                failure.add_note(f"server {done}: {fault}, {engine or 'logs'}")
+                failure.add_note(f"server {done}: {fault}")
                 raise
         done += 1
         injected += outcome.injected

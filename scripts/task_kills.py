@@ -1,8 +1,7 @@
 """Kill workers and server while jobs run, as often as asked: python scripts/task_kills.py 200
 
-With ``--in-store`` the jobs are in a store (RocksDB), otherwise in a log. Prints what was killed
-and how many jobs were done; the exit code is 1 if a job was lost, or run again after its completion
-was acknowledged (tests/support/crash/task_cycles.py).
+Prints what was killed and how many jobs were done; the exit code is 1 if a job was lost, or run
+again after its completion was acknowledged (tests/support/crash/task_cycles.py).
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ from tests.support.crash.task_cycles import TaskCycles
 
 
 def main() -> int:
-    words = [word for word in sys.argv[1:] if word != "--in-store"]
-    cycles, in_store = int(words[0]) if words else 200, len(words) < len(sys.argv) - 1
+    cycles = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
-        world = TaskCycles(Path(place), workers=2, seed=int(time.time()), in_store=in_store)
+        world = TaskCycles(Path(place), workers=2, seed=int(time.time()))
         try:
             world.run(cycles)
         except AssertionError as broken:

@@ -8,7 +8,7 @@
         kestrel/                the journals of the fan-out queues
         ledger/                 what these logs cannot hold: timetables, limits, pauses, times
         cache/                  what can be made again: reports of the console
-        store/                  the store, for those who ask for one (workq.persistence = "storage")
+        store/                  the store, for those who ask for one
 
 A setting that names a path of its own wins over the place here. `verify`, `dump` and the pipeline
 find the logs of a data directory by these names.

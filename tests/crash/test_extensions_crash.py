@@ -2,21 +2,17 @@
 
 Each job, and the limits of the queue, must be afterwards as they were after the last acknowledged
 command, or after the one that was under way. So no job is lost, none loses its key, its parents,
-its delay or its attempts, and none has what was never said of it. With a log each job by itself is
-so; in a store all of them are as before the command, or as after it.
-"""
+its delay or its attempts, and none has what was never said of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from journeyman.clock import SystemClock
-from journeyman.config import LogLevel, Settings, WorkqSettings, WorkqSync
+from journeyman.config import LogLevel, WorkqSettings, WorkqSync
 from journeyman.disk import RealDisk
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import SETTLE_LIMIT
@@ -42,11 +38,7 @@ from journeyman.protocols.workq.replies import JobList, QueueList
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
-from journeyman.servers.workq.store_persistence import StoreKeeping
-from journeyman.storage import Storage
 from journeyman.testing import ManualClock, SimulatedDisk
-from journeyman.testing.simulation.machine import SimulatedStore
-from tests.support.cli_commands import run
 from tests.support.crash.cuts import crashes
 
 IDS = tuple(bytes.fromhex(f"0000000a00004000800000000000000{number}") for number in range(6))
@@ -150,46 +142,6 @@ class InLog(World):
         queue.commit_batch()
 
 
-class InStore(World):
-    def open(self) -> None:
-        self.disk.make_dirs(self.place)
-        storage = self.open_store()
-        around = PersistenceContext(self.disk, self.clock, self.quiet, store=storage)
-        self.keeping = StoreKeeping(Settings(), around)
-
-    def open_store(self) -> Storage:
-        assert isinstance(self.disk, SimulatedDisk)
-        return Storage(SimulatedStore(self.disk, "data/store"), "data/store")
-
-    def close(self) -> None:
-        self.keeping.storage.close()
-
-    def look(self) -> dict[str, object]:
-        self._read(*map(InspectJob, IDS))
-        return view_of(self.keeping.queue, self.clock.now_ns())
-
-    def do(self, command: Decidable) -> None:
-        queue = self.keeping.queue
-        for _ in range(3):  # what has completed is in the store alone, unless it is named
-            self._read(command)
-        queue.begin_batch()
-        records = queue.decide(command, self.clock.now_ns(), "client").records
-        self.keeping.recorder.write(records, None, queue.take_ledger())
-        queue.commit_batch()
-
-    def _read(self, *commands: Decidable) -> None:
-        assert self.keeping.completed is not None
-        read = self.keeping.completed.prepare(commands)
-        if read is not None:
-            read()
-            self.keeping.completed.bring(self.clock.now_ns())
-
-
-class InSqlite(InStore):
-    def open_store(self) -> Storage:
-        return Storage.open("sqlite", f"{self.place}/store")
-
-
 def disk_of(world: World) -> SimulatedDisk:
     assert isinstance(world.disk, SimulatedDisk)
     return world.disk
@@ -240,23 +192,8 @@ def test_every_job_is_as_last_acknowledged_or_as_then_asked_wherever_the_power_f
     assert steps > 100
 
 
-def test_a_store_is_as_before_a_command_or_as_after_it_wherever_the_power_fails():
-    coming_after = all_views(InStore)
-    steps = 0
-    for crash in crashes(lambda: begin(InStore), disk_of, World.tell, seeds=1):
-        steps += 1
-        shown = crash.run.views
-        again = InStore(crash.disk, clock=crash.run.clock)
-        again.open()
-        allowed = (shown[-1], coming_after[len(shown)])
-        assert again.look() in allowed, (crash, STORY[len(shown) - 1])
-        again.close()
-    assert steps > 40
-
-
-@pytest.mark.parametrize("kind", [InLog, InStore])
-def test_nothing_is_lost_by_a_stop(kind: type[World]):
-    world = begin(kind)
+def test_nothing_is_lost_by_a_stop():
+    world = begin(InLog)
     world.tell()
     last = world.views[-1]
     world.close()
@@ -265,13 +202,12 @@ def test_nothing_is_lost_by_a_stop(kind: type[World]):
     world.close()
 
 
-@pytest.mark.parametrize("kind", [InLog, InStore])
 @pytest.mark.parametrize("last", [None, Delete(PLAIN)])
 def test_children_that_could_not_be_added_at_once_are_added_after_a_crash(
-    kind: type[InLog | InStore], last: Delete | None
+    last: Delete | None,
 ):
     """Their parent is not in memory then, or gone; how it ended counts."""
-    world = kind(SimulatedDisk())
+    world = InLog(SimulatedDisk())
     world.open()
     ids = [bytes.fromhex(f"0000000b000040008000{n:012x}") for n in range(2 * SETTLE_LIMIT + 5)]
     world.do(add(PLAIN))
@@ -289,7 +225,6 @@ def test_children_that_could_not_be_added_at_once_are_added_after_a_crash(
     world.close()
 
 
-@pytest.mark.parametrize("kind", [InLog, InStore])
 @pytest.mark.parametrize(
     "ends",
     [
@@ -300,10 +235,10 @@ def test_children_that_could_not_be_added_at_once_are_added_after_a_crash(
     ids=["failed and deleted", "deleted", "failed and named again"],
 )
 def test_children_that_could_not_fail_at_once_fail_after_a_crash(
-    kind: type[InLog | InStore], ends: tuple[Decidable, ...]
+    ends: tuple[Decidable, ...],
 ):
     """Their parent failed, or never ran: they must not run."""
-    world = kind(SimulatedDisk())
+    world = InLog(SimulatedDisk())
     world.open()
     world.do(add(PLAIN, max_fails=1))
     world.do(add(KEYED))
@@ -322,30 +257,8 @@ def test_children_that_could_not_fail_at_once_fail_after_a_crash(
     world.close()
 
 
-@pytest.mark.parametrize("ends", [(), (Complete(PLAIN, b"yes", 1),)], ids=["waits", "completed"])
-def test_all_of_it_moves_from_a_log_into_a_store(tmp_path: Path, ends: tuple[Decidable, ...]):
-    """A job that waits for two knows there that one of them has completed."""
-    now = ManualClock(SystemClock().now_ns())  # what is over then is not imported
-    before = InLog(RealDisk(), clock=now, place=str(tmp_path))
-    before.open()
-    before.tell((*STORY[:DELAYED], *ends))
-    before.close()
-    done = run(
-        *("storage", "--engine", "sqlite", "--path", tmp_path / "store"),
-        *("import", "--quiet", tmp_path / "workq"),
-    )
-    assert done.exit_code == 0, done.output
-    assert '"reason":"its rates count from zero"' in done.output
-    after = InSqlite(RealDisk(), clock=now, place=str(tmp_path))
-    after.open()
-    found = after.look()
-    assert found == before.views[-1]
-    assert found["scheduled"]
-    after.close()
-
-
 def all_views(kind: type[World]) -> list[dict[str, object]]:
-    world = begin(kind)
+    world = begin(InLog)
     world.tell()
     world.close()
     return world.views

@@ -13,7 +13,7 @@ import pytest
 from journeyman.formats.framing import scan
 from journeyman.formats.ztick import CODEC
 from tests.support.crash.schedule_ledger import Key, Page, RunBook, Value
-from tests.support.crash.schedule_ledger_cycles import KILLS, LOG, Cycles, StoredCycles
+from tests.support.crash.schedule_ledger_cycles import KILLS, LOG, Cycles
 
 A: Key = ("job", "keep.0.1")
 B: Key = ("job", "keep.0.2")
@@ -40,16 +40,6 @@ def test_kills_at_random_moments_lose_nothing_and_invent_nothing(tmp_path):
     assert tally.unanswered > 0
     assert tally.lists > 0
     assert tally.executed > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("engine", ["rocksdb", "sqlite"])
-def test_kills_of_a_schedule_in_a_store_lose_nothing(engine, tmp_path):
-    tally = StoredCycles(tmp_path, seed=2, engine=engine).run(2)
-    assert tally.kills == {"load": 1, "start": 1}
-    assert tally.answered > 100
-    assert tally.executed > 0
-    assert not (tmp_path / LOG).exists()
 
 
 class CutLog(Cycles):

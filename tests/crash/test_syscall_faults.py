@@ -33,29 +33,3 @@ def test_interrupted_calls_are_made_again(tmp_path: Path):
     outcome = run(tmp_path, Fault("write", "EINTR", "2+2"))
     assert outcome.injected > 10
     assert outcome.answered == len(COMMANDS)
-
-
-@pytest.mark.parametrize(("engine", "call"), [("rocksdb", "write"), ("sqlite", "pwrite64")])
-def test_a_full_disk_refuses_commands_of_a_server_with_a_store(
-    tmp_path: Path, engine: str, call: str
-):
-    outcome = run(tmp_path, Fault(call, "ENOSPC", "30+"), engine)
-    assert outcome.injected > 0
-    assert outcome.was_refused
-
-
-@pytest.mark.parametrize(
-    ("engine", "call", "error"),
-    [
-        ("rocksdb", "fdatasync", "ENOSPC"),
-        ("rocksdb", "write", "EIO"),
-        ("sqlite", "fdatasync", "EIO"),
-    ],
-)
-def test_a_store_that_may_hold_what_failed_ends_the_server(
-    tmp_path: Path, engine: str, call: str, error: str
-):
-    """Refused, it would come back with the next start: the store's log may hold it."""
-    outcome = run(tmp_path, Fault(call, error, "20"), engine)
-    assert outcome.injected == 1
-    assert outcome.has_ended

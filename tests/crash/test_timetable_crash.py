@@ -16,12 +16,10 @@ import pytest
 from journeyman.engines.ztick.messages import DONE, RunFinished
 from journeyman.formats.ztick import Status
 from journeyman.protocols.ztick.commands import PauseTimetable, RemoveTimetable, ResumeTimetable
-from journeyman.storage import Storage
-from journeyman.storage.memory import MemoryBackend
 from journeyman.testing import SimulatedDisk
 from tests.support.crash.cuts import crashes
 from tests.support.crash.timetable_cycles import TIMETABLES, TimetableCycles
-from tests.support.timetable_world import Crash, DiskWorld, StoreWorld, TimetableWorld
+from tests.support.timetable_world import Crash, DiskWorld, TimetableWorld
 
 END = "2026-11-16T20:30:00+00:00"
 
@@ -108,25 +106,6 @@ def test_a_power_cut_at_every_operation():
         after.check()
         seen += 1
     assert seen > 200
-
-
-def test_a_crash_before_and_after_every_commit_of_a_store():
-    at, happened = 0, True
-    while happened:
-        storage = Storage(MemoryBackend(), "memory")
-        story = Story(StoreWorld(storage, cut=at + 2))  # the start itself commits once
-        try:
-            story.tell()
-            happened = False
-        except Crash:
-            pass
-        now = datetime.fromtimestamp(story.world.now_ns // 10**9, UTC).isoformat()
-        after = Story(StoreWorld(storage, now))
-        after.is_set, after.ended = story.is_set, story.ended.copy()
-        after.go_on()
-        after.check()
-        at += 1
-    assert at > 30
 
 
 def disk_of(story: Story) -> SimulatedDisk:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from pathlib import Path
-
-import pytest
 
 from journeyman.testing import Survival
 from tests.support.crash.acknowledged import COMMANDS, Recovered, Sender, job_id, states
 from tests.support.crash.cuts import EXTREMES
-from tests.support.crash.syscall_faults import settings_of
 from tests.support.crash.traces import (
     CALLS,
     Event,
@@ -35,18 +31,16 @@ SETTINGS = {
 EVERY_STATE = bool(os.environ.get("JOURNEYMAN_EVERY_STATE"))
 
 
-def traced(directory: Path, engine: str) -> tuple[WholeProcess, list[Event], int]:
+def traced(directory: Path) -> tuple[WholeProcess, list[Event], int]:
     """What a server did that was sent all COMMANDS, and when it was killed: leases run until
     then, however long the check takes."""
     trace = directory / "trace"
     prefix = strace(trace, "-e", f"trace={CALLS}")
-    settings = {**settings_of(engine, directory / "data"), **SETTINGS}
-    with WholeProcess(directory, settings=settings, prefix=prefix) as server:
+    with WholeProcess(directory, settings=SETTINGS, prefix=prefix) as server:
         sender = Sender(server.ports)
         half = len(COMMANDS) // 2
         assert sender.send(COMMANDS[:half])
-        if not engine:
-            server.wait_for_line("the log was compacted")
+        server.wait_for_line("the log was compacted")
         assert sender.send(COMMANDS[half:])
         sender.close()
         server.kill()
@@ -59,7 +53,7 @@ def traced(directory: Path, engine: str) -> tuple[WholeProcess, list[Event], int
 
 def test_every_system_call_of_a_server(tmp_path: Path):
     skip_if_refused(tmp_path)
-    server, events, now_ns = traced(tmp_path, "")
+    server, events, now_ns = traced(tmp_path)
     assert {"write", "sync", "rename", "remove"} <= {event.kind for event in events}
     expected, ids = states(COMMANDS), [job_id(n) for n in range(len(COMMANDS))]
     options = {"data.directory": str(server.data), **SETTINGS}
@@ -72,35 +66,6 @@ def test_every_system_call_of_a_server(tmp_path: Path):
             assert found in expected[answered : answered + 2], (number, events[number], rest)
             checked += 1
     assert checked > 100
-
-
-@pytest.mark.parametrize("engine", ["rocksdb", "sqlite"])
-def test_every_system_call_of_a_server_with_a_store(tmp_path: Path, engine: str):
-    """The engine recovers by itself what a crash has left of its files: all that was answered."""
-    skip_if_refused(tmp_path)
-    server, events, now_ns = traced(tmp_path, engine)
-    store, left = server.data / "store", tmp_path / "left"
-    assert {"write_at" if engine == "sqlite" else "write", "sync"} <= {
-        event.kind for event in events if event.path.startswith(str(store))
-    }
-    expected, ids = states(COMMANDS), [job_id(n) for n in range(len(COMMANDS))]
-    options = {"data.directory": str(server.data), **settings_of(engine, server.data), **SETTINGS}
-    checked, every = 0, 1 if EVERY_STATE else len(events) // 20
-    for number, answered, disk in crash_points(events):
-        if not answered or number % every:
-            continue
-        rests: tuple[Survival, ...] = (*EXTREMES, number)
-        for rest in rests if EVERY_STATE else (rests[number // every % 3],):
-            after = disk.after_crash(rest)
-            shutil.rmtree(left, ignore_errors=True)
-            left.mkdir()
-            for path, data in after.files().items():
-                if Path(path).is_relative_to(store) and not path.endswith("-shm"):
-                    (left / Path(path).name).write_bytes(data)
-            found = Recovered(after, options, now_ns, store=left).state(ids)
-            assert found in expected[answered : answered + 2], (number, events[number], rest)
-            checked += 1
-    assert checked > 5
 
 
 def in_hex(text: str) -> str:

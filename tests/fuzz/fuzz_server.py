@@ -101,7 +101,6 @@ _LINES = {
         b'POST /v1/work/requeue\n{"ids": ["%b"], "queue": "q", "limit": 5}' % _ONE,
         b"GET /v1/work/jobs?queue=q&state=ready&limit=3&cursor=",
         b"GET /v1/work/jobs?cursor=QAAAABjo3-bv417DgkZEQnA6QzWrb551ozkAzw==",
-        b"GET /stored-jobs?queue=q&status=completed&limit=2&after=",
         b"GET /v1/work/jobs/%b/records" % _ONE,
         b'PUT /v1/work/queues/q/limits\n{"rate": 5, "per_ms": 1000}',
         b'POST /v1/fan-out/queues/q/items\n{"data": "x", "expire_s": 5}',
@@ -144,8 +143,7 @@ _OPTIONS = {
     "kestrel.segment_bytes": "20000",
     "schedule.max_runs": "10",
 }
-_IN_STORE = {"database.persistence": "storage", "workq.persistence": "storage"}
-_CONFIGURATIONS = [load(environ={}, options={**_OPTIONS, **more}) for more in ({}, _IN_STORE)]
+_CONFIGURATION = load(environ={}, options=_OPTIONS)
 _WELL = (
     (SCHEDULE, b"1 SET fine 4000000000000000000\n", b"1 OK"),
     (WORK, b"delete fedcba98-7654-4321-8fed-cba987654321\r\n", b"-NOT-FOUND"),
@@ -162,7 +160,7 @@ class FuzzedServer:
     """One server after another; ``take`` hands it an input."""
 
     def __init__(self) -> None:
-        self._inputs = self._disks = 0
+        self._inputs = 0
         self._last: deque[bytes] = deque(maxlen=KEPT)
         self._wires: dict[int, tuple[Wire, int]] = {}  # by port, and inputs that it may still carry
         self._begin()
@@ -171,9 +169,9 @@ class FuzzedServer:
         self._world = world = World(self._inputs)
         self._outside = world.loop()
         self._network = Network(world, Weather(latency_s=0.0))
-        kept = _CONFIGURATIONS[self._disks % 2]
-        self._disks += 1
-        self._machine = Machine(world, self._network, kept, self._outside, lambda: self._inputs)
+        self._machine = Machine(
+            world, self._network, _CONFIGURATION, self._outside, lambda: self._inputs
+        )
         self._wires.clear()
         self._start()
 

@@ -15,7 +15,7 @@ from journeyman import __version__
 from journeyman.servers.http import openapi
 from journeyman.servers.http.api import Api, add_routes
 from journeyman.servers.http.openapi import describe, routes_of
-from journeyman.servers.http.queues import add_fan_out_routes, add_history_routes, add_work_routes
+from journeyman.servers.http.queues import add_fan_out_routes, add_work_routes
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.all_routes import describe as describe_version_1
 from tests.support.servers.schedule_process import ScheduleProcess
@@ -51,7 +51,6 @@ def every_route() -> set[tuple[str, str]]:
     add_routes(app, Api(nothing, nothing))
     add_work_routes(app, nothing)
     add_fan_out_routes(app, nothing)
-    add_history_routes(app, nothing)
     return routes_of(app) | {("GET", path) for path in ("/health", "/metrics", "/openapi.json")}
 
 

@@ -15,7 +15,6 @@ from journeyman.storage import EngineOptions, Storage, StorageMode, Upsert
 from journeyman.storage.checking import check
 from journeyman.storage.postgres import PostgresBackend
 from journeyman.testing.storage_contract import StorageContract
-from tests.support.servers.workq_process import WorkqProcess
 
 
 def job(number: int, status: str = "new") -> JobRecord:
@@ -75,26 +74,3 @@ def test_address_that_is_missing_is_named():
         Storage.from_settings(StorageSettings(engine=StorageEngine.POSTGRES))
     with pytest.raises(UsageError, match="postgres has none"):
         Storage.open("postgres", "x", EngineOptions(mode=StorageMode.LOW_SPACE))
-
-
-def test_work_queue_keeps_its_jobs_in_a_database_of_its_own(address, tmp_path):
-    settings = {"storage.engine": "postgres", "storage.path": address}
-    with WorkqProcess(tmp_path, in_store=True, settings=settings) as server:
-        with server.worker() as client:
-            waiting, done = client.add("q", b"\xff"), client.add("q")
-            client.finish(done, b"result")
-        second = WorkqProcess(tmp_path, in_store=True, settings=settings)
-        assert second.start(wait=False).wait() == 2
-        assert any("another server has its jobs here" in line for line in second.lines)
-        server.kill()
-    with (
-        WorkqProcess(tmp_path, in_store=True, settings=settings) as server,
-        server.worker() as client,
-    ):
-        job = client.lease("q")
-        assert job is not None
-        assert (job.job_id, job.payload) == (waiting, b"\xff")
-        assert client.result(done) == (True, b"result")
-        assert server.stop() == 0
-    with Storage.open("postgres", address) as storage, storage.backend.view() as view:
-        assert list(check(view)) == []

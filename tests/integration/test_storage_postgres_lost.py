@@ -7,17 +7,14 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import psycopg
 import pytest
 
 from journeyman.errors import StorageError, StorageLocked, StorageUnavailable
-from journeyman.storage import Storage
 from journeyman.storage import postgres as postgres_module
 from journeyman.storage.postgres import PostgresBackend
 from tests.support.servers.services import PostgresService
-from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 COMMIT = b"COMMIT"
 READ_ONLY = "-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker"
@@ -255,77 +252,3 @@ def test_commit_that_nobody_can_be_asked_about_is_an_error_of_its_own(
         backend.put(b"a", b"1")
     assert type(found.value) is StorageError
     backend.close()
-
-
-# -- a server -------------------------------------------------------------------------------------
-
-
-def settings(address: str) -> dict[str, object]:
-    return {"storage.engine": "postgres", "storage.path": address}
-
-
-def is_added(client: WorkqClient, number: int) -> bool:
-    answer = client.ask(f"add 00000000-0000-4000-8000-{number:012} q 1000 60000 0", b"")
-    assert answer in ("+OK", READ_ONLY)
-    return answer == "+OK"
-
-
-def test_work_queue_goes_on_when_the_database_comes_back(
-    server: PostgresService, address: str, tmp_path: Path
-):
-    with (
-        WorkqProcess(tmp_path, in_store=True, settings=settings(address)) as journeyman,
-        journeyman.worker() as client,
-        journeyman.client() as schedule,
-    ):
-        before = client.add("q", b"before")
-        cut_all_connections(address)
-        client.add("q", b"cut")
-        server.halt()
-        assert not is_added(client, 1)
-        assert client.finish(before) == READ_ONLY
-        assert client.job(before)["state"] == "0"
-        journeyman.wait_for_line("ERROR the store cannot be written")
-        assert schedule.ask("r SET job 4000000000000000000") == "r OK"
-        server.resume()
-        journeyman.wait_until(lambda: is_added(client, 1))
-        journeyman.wait_for_line("the store can be written again")
-        assert client.finish(before, b"done") == "+OK"
-        assert journeyman.stop() == 0
-    with Storage.open("postgres", address) as storage:
-        counts = {count.status: count.count for count in storage.queue_status_counts("q")}
-    assert counts == {"waiting": 2, "completed": 1}
-
-
-def test_work_queue_alone_stops_when_another_has_taken_the_database_over(
-    address: str, tmp_path: Path
-):
-    with (
-        WorkqProcess(tmp_path, in_store=True, settings=settings(address)) as journeyman,
-        journeyman.worker() as client,
-        journeyman.client() as schedule,
-    ):
-        client.add("q", b"before")
-        other = PostgresBackend(address)
-        taken = False
-
-        def take() -> bool:
-            nonlocal taken
-            cut_all_connections(address)
-            try:
-                other.be_alone()
-                taken = True
-            except StorageError:
-                pass
-            return taken
-
-        journeyman.wait_until(take)
-        client.send("add 00000000-0000-4000-8000-000000000001 q 1000 60000 0\r\n\r\n")
-        assert client.read_to_the_end() == b""
-        journeyman.wait_for_line("ERROR the work queue has stopped")
-        assert schedule.ask("r SET job 4000000000000000000") == "r OK"
-        # Refused, reset or closed.
-        with pytest.raises((OSError, AssertionError)), journeyman.worker() as late:
-            late.ask("inspect server")
-        assert journeyman.stop() == 1
-        other.close()

@@ -155,12 +155,12 @@ def test_jobs_are_retried_at_once_where_the_server_keeps_no_delays(tmp_path):
         app.close()
 
 
-def test_retries_keys_limits_and_what_follows_a_group_work_in_a_store_and_through_a_kill(tmp_path):
+def test_retries_keys_limits_and_what_follows_a_group_work_through_a_kill(tmp_path):
     attempts: list[tuple[str, int]] = []
     busy: set[str] = set()
 
     def start() -> tuple[WorkqProcess, jm.App]:
-        server = WorkqProcess(tmp_path, in_store=True, storage__engine="sqlite").start()
+        server = WorkqProcess(tmp_path, data__directory=tmp_path / "data").start()
         app = jm.App(f"journeyman://127.0.0.1:{server.workq_port}?timeout_s=60")
         app.task(name="total")(sum)
         return server, app

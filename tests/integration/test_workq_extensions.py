@@ -14,26 +14,17 @@ import pytest
 
 from journeyman.client import KestrelClient, NotFound, Refused, WorkJobState, WorkQueue
 from tests.support.servers.fanout_process import FanOutProcess
-from tests.support.servers.stores import is_whole
 from tests.support.servers.workq_process import WorkqProcess
 
 
-def begin(directory: Path, *, in_store: bool) -> WorkqProcess:
-    if in_store:  # it needs no ledger on the disk
-        more: dict[str, object] = {"storage.engine": "sqlite", "ledger.enabled": "false"}
-        return WorkqProcess(directory, in_store=True, settings=more)
+def begin(directory: Path) -> WorkqProcess:
     return WorkqProcess(directory, data__directory=directory / "data")
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["log", "store"])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[WorkqProcess]:
-    with begin(tmp_path_factory.mktemp("server"), in_store=request.param) as process:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkqProcess]:
+    with begin(tmp_path_factory.mktemp("server")) as process:
         yield process
-
-
-only_with_a_log = pytest.mark.parametrize("server", [False], ids=["log"], indirect=True)
 
 
 @pytest.fixture
@@ -67,7 +58,6 @@ def test_several_jobs_are_leased_at_once_by_a_worker_with_a_name(queue: WorkQueu
     assert queue.lease_many(name, wait_ms=1, max_jobs=100) == []
 
 
-@only_with_a_log
 def test_lease_of_several_ends_with_a_megabyte(queue: WorkQueue, name: str):
     for _ in range(4):
         queue.add(name, bytes(600_000))
@@ -137,7 +127,6 @@ def test_dead_jobs_are_requeued_in_slices(queue: WorkQueue, name: str):
         queue.requeue_all("no-such-queue")
 
 
-@only_with_a_log
 def test_results_of_many_jobs_come_in_one_request(queue: WorkQueue, name: str):
     jobs = [queue.add(name) for _ in range(250)]
     for number, each in enumerate(jobs[:200]):
@@ -222,10 +211,9 @@ def test_children_of_a_failed_job_fail_unless_they_run_anyway(queue: WorkQueue, 
     assert queue.requeue_all(name) == 3
 
 
-@pytest.mark.parametrize("in_store", [False, True], ids=["log", "store"])
-def test_everything_survives_a_restart(tmp_path: Path, in_store: bool):
+def test_everything_survives_a_restart(tmp_path: Path):
     def start() -> WorkqProcess:
-        return begin(tmp_path, in_store=in_store)
+        return begin(tmp_path)
 
     with start() as server, WorkQueue(port=server.workq_port, timeout_s=30.0) as queue:
         queue.limit("rated", rate="1/d")
@@ -274,7 +262,6 @@ def test_everything_survives_a_restart(tmp_path: Path, in_store: bool):
         assert added is not None
         assert (added.state, added.key, added.after) == (WorkJobState.LEASED, "k", 0)
         assert server.stop() == 0
-    assert not in_store or is_whole(tmp_path, "sqlite")
 
 
 def test_without_a_ledger_what_needs_one_is_refused(tmp_path: Path):

@@ -255,11 +255,10 @@ def _comparable(data: bytes) -> bytes:
     return _STARTED.sub(b"started then\r\n", _CLIENTS.sub(b"active-clients n\r\n", data))
 
 
-@pytest.mark.parametrize("persistence", ["log", "storage"])
-def test_recorded_exchanges_are_answered_as_the_original_did(tmp_path: Path, persistence: str):
+def test_recorded_exchanges_are_answered_as_the_original_did(tmp_path: Path):
     steps = read_transcript()
     sections = list(dict.fromkeys(step.section for step in steps))
-    with WorkqProcess(tmp_path, in_store=persistence == "storage") as server:
+    with WorkqProcess(tmp_path) as server:
         replay = Replay(server)
         for section in sections:
             own = [step for step in steps if step.section == section]

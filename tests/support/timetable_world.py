@@ -37,9 +37,6 @@ from journeyman.protocols.ztick.commands import (
     SetTimetable,
 )
 from journeyman.protocols.ztick.grammar import read_timetable
-from journeyman.servers.core.store import ScheduleRecorder
-from journeyman.storage import PutEntries, Storage
-from journeyman.storage.folded import folded_ledger, folded_schedule
 from journeyman.testing import ManualClock, SimulatedDisk
 from journeyman.units import NS_PER_S
 
@@ -228,36 +225,3 @@ class DiskWorld(TimetableWorld):
             write_log()
         self.log += records
         self.ledger += ledger
-
-
-class StoreWorld(TimetableWorld):
-    """The schedule and its ledger in a store. ``cut`` counts steps: the process ends before or
-    after a commit."""
-
-    def __init__(self, storage: Storage, now: str = NOON, cut: int | None = None) -> None:
-        self._storage = storage
-        self._steps = cut
-        super().__init__(now)
-
-    def _read(self) -> None:
-        rule, self.log, self.ledger = self.log[:1], [], []
-        self._schedule, self._side = folded_schedule(self._storage), folded_ledger(self._storage)
-        self._schedule.load(self.log.append, lambda *_: None)
-        self._side.load(self.ledger.append, lambda *_: None)
-        self._recorder = ScheduleRecorder(self._storage, self._schedule, self._side)
-        if not self.log:
-            self._storage.apply([PutEntries(self._schedule.changes(rule))])
-            self.log = rule
-
-    def _write(self, ledger: Sequence[LedgerRecord], records: Sequence[Record]) -> None:
-        self._step()
-        self._recorder.write(records, ledger)
-        self._step()
-        self.log += records
-        self.ledger += ledger
-
-    def _step(self) -> None:
-        if self._steps is not None:
-            self._steps -= 1
-            if self._steps < 0:
-                raise Crash

@@ -134,7 +134,6 @@ def snapshot(engine: WorkqEngine) -> dict[str, object]:
         "forgetting parents": sorted(extensions.forgetting_parents),
         "forgetting": sorted(extensions.forgetting),
         "lingering": dict(extensions.lingering),
-        "dropped leases": list(extensions.dropped_leases),
         "limited": sorted(extensions.limited),
     }
     for queue in state.queues.page(0, 100):
@@ -144,7 +143,6 @@ def snapshot(engine: WorkqEngine) -> dict[str, object]:
             list(queue.dead),
             queue.limits,
             list(queue.starts),
-            list(queue.counted),
             {key: list(starts) for key, starts in queue.key_rates.starts.items()},
             queue.leased,
             dict(queue.key_leased),
@@ -441,7 +439,11 @@ class ExtensionsInLog(ExtensionMachine):
         for job_id, child in found._state.extensions.children.items():
             waited = before.children.get(job_id)
             if waited is not None and waited.add == child.job and not waited.failed:
-                left = {each for each in waited.left if found.has(each) or found.is_child(each)}
+                left = {
+                    each
+                    for each in waited.left
+                    if found.has(each) or each in found._state.extensions.children
+                }
                 assert left - self.deleted <= child.left.keys()
                 assert not child.failed or not waited.left <= left
 

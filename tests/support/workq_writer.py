@@ -14,10 +14,7 @@ from journeyman.formats.workq import CODEC, Command, NewerCommand, Record
 from journeyman.protocols.workq.commands import Add
 from journeyman.protocols.workq.replies import Leased, Reply
 from journeyman.servers.core.group_commit import WriteWait
-from journeyman.servers.workq.store import CompletedJobs, StoreRecorder
-from journeyman.servers.workq.store_persistence import load_store
 from journeyman.servers.workq.writer import LogRecorder, WorkqWriter
-from journeyman.storage import Storage
 from journeyman.testing import ManualClock
 from tests.support.writer_client import WriterClient
 
@@ -83,16 +80,10 @@ class Caller(WriterClient):
 class Bench:
     """A writer with everything around it under control."""
 
-    def __init__(
-        self, *, memory: bool = False, max_waiting: int = 10_000, store: Storage | None = None
-    ) -> None:
+    def __init__(self, *, memory: bool = False, max_waiting: int = 10_000) -> None:
         self.clock = ManualClock()
         self.queue = WorkqEngine(seed=1)
-        if store is not None:
-            now_ns = self.clock.now_ns()
-            self.queue = load_store(store, now_ns=now_ns, seed=1, report=unreadable).queue
         self.journal = Journal()
-        recorder = self.journal if store is None else StoreRecorder(store, self.queue.job)
         self.troubles: list[JourneymanError | None] = []
         self.failures: list[BaseException] = []
         self.outcomes: list[object] = []
@@ -101,9 +92,8 @@ class Bench:
             asyncio.get_running_loop(),
             self.clock,
             self.queue,
-            None if memory else cast(LogRecorder, recorder),
+            None if memory else cast(LogRecorder, self.journal),
             max_waiting=max_waiting,
-            completed=None if store is None else CompletedJobs(store, self.queue),
         )
 
     def on_batch(self) -> None:
@@ -128,10 +118,6 @@ class Bench:
         self.writer.submit(caller, requests)
         await self.settle()
         return caller.told[before:]
-
-
-def unreadable(key: str, reason: str) -> None:
-    raise AssertionError((key, reason))
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:

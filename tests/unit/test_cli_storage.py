@@ -14,14 +14,9 @@ from uuid import UUID
 
 import pytest
 
-from journeyman.cli.output import counted
 from journeyman.cli.storage import importing
-from journeyman.clock import SystemClock
-from journeyman.disk import RealDisk
 from journeyman.folds import workq as workq_fold
-from journeyman.folds import ztick as ztick_fold
-from journeyman.folds.keyspace import id_of, record_of_workq
-from journeyman.formats import ztick
+from journeyman.folds.keyspace import id_of
 from journeyman.formats.keyspace import file
 from journeyman.formats.keyspace.keys import (
     COUNTERS,
@@ -34,14 +29,10 @@ from journeyman.formats.keyspace.keys import (
     prefix_range,
 )
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord
-from journeyman.formats.ledger import QueueLimitsSet, TimesMarked, TimetableSet
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobEvent, JobFinished, Record, pack_max_fails
 from journeyman.formats.ztick import RuleSet, Shell
-from journeyman.logs.ledger import LedgerLog
-from journeyman.logs.sealing import read_whole
 from journeyman.storage import RemoveJob, Storage, Upsert
-from journeyman.storage.folded import folded_ledger, folded_schedule
 from tests.support.cli_commands import (
     NOW_NS,
     added,
@@ -397,31 +388,3 @@ def test_what_the_fold_of_a_log_is_in_parts_is_the_fold():
     ]
     assert {k: v for part in parts for k, v in part.items()} == whole
     assert all(len(part) < 50 for part in parts)
-
-
-@pytest.mark.parametrize("has_work", [False, True])
-def test_a_schedule_moves_from_its_log_into_a_store_without_one(tmp_path, has_work):
-    """What the store says of jobs is newer than the ledger of the log."""
-    log, store = tmp_path / "data" / "schedule.log", tmp_path / "store"
-    (tmp_path / "data").mkdir()
-    assert run("generate", "ztick", log, "--records", "50", "--quiet").exit_code == 0
-    timetable = TimetableSet(Instant(1), "nightly", {"every": "1h"})
-    marks = TimesMarked(Instant(1), 10, 1, ((10, 10),))
-    limits = QueueLimitsSet(Instant(1), "q", {"concurrency": 1})
-    adopted = [timetable] if has_work else [timetable, limits]
-    with LedgerLog.open(RealDisk(), SystemClock(), str(tmp_path / "data" / "ledger")) as ledger:
-        ledger.append([timetable, marks, limits])
-    if has_work:
-        with Storage.open("sqlite", str(store)) as storage:
-            storage.upsert_job_record(record_of_workq(workq_fold.FoldedJob(added(1)), NOW_NS))
-    words = ("storage", "--engine", "sqlite", "--path", store, "adopt", log)
-    done = run(*words)
-    assert done.exit_code == 0, done.output
-    entries = read_whole(ztick.CODEC, log.read_bytes())
-    expected = list(ztick_fold.replay(entry.record for entry in entries).values())
-    assert f"and {counted(len(adopted), 'record')} of the ledger adopted" in done.stdout
-    assert ("; 1 record left out: the store has jobs" in done.stdout) is has_work
-    with Storage.open("sqlite", str(store)) as storage:
-        assert list(folded_schedule(storage).records()) == expected
-        assert list(folded_ledger(storage).records()) == adopted
-    assert_one_line_error(run(*words), 2, "has a schedule: adopt into a store without one")

@@ -17,7 +17,6 @@ from journeyman.folds import ledger as ledger_fold
 from journeyman.formats.ledger import (
     JobOptionsRemoved,
     JobOptionsSet,
-    LeaseCounted,
     ParentEnded,
     ParentOutcome,
     QueueLimitsSet,
@@ -777,7 +776,6 @@ def test_records_of_the_ledger_that_make_no_sense_are_left_out():
     records: list[LedgerRecord] = [QueueLimitsSet(now, "q", body) for body in limits]
     records += [JobOptionsSet(now, job, body) for body in options]
     records += [ParentEnded(now, "x"), ParentOutcome(now, "x", 0, 0)]
-    records += [LeaseCounted(now, "x", "q", "")]
     assert not any(map(loaded.add, records))
     assert loaded == extensions.LoadedExtensions()
 

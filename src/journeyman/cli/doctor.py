@@ -32,7 +32,7 @@ from journeyman.cli.reading import map_log
 from journeyman.cli.serve import SERVER_LIBRARIES
 from journeyman.cli.verify import inspect_log
 from journeyman.clock import SystemClock
-from journeyman.config import Address, Configuration, Settings, StorageEngine
+from journeyman.config import Address, Configuration, Settings
 from journeyman.disk import RealDisk
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.logs.detection import LogFinder
@@ -104,7 +104,6 @@ def _look_at_all(
     yield from _look_at_settings(configuration)
     yield from _look_at_limits(settings)
     yield from _look_at_ports(settings)
-    yield from _look_at_database(settings)
     yield from _look_at_directory(settings.data.directory, verify_all)
 
 
@@ -159,37 +158,6 @@ def _look_at_ports(settings: Settings) -> Iterator[Finding]:
             yield Finding(OK, service, f"something listens on {address}")
         except OSError:
             yield Finding(NOTE, service, f"nothing listens on {address}")
-
-
-def _look_at_database(settings: Settings) -> Iterator[Finding]:
-    """If the state is in PostgreSQL: can it be, and could another server take over?"""
-    from journeyman.servers.core.store import is_store_used
-
-    storage, about = settings.storage, "database"
-    if not is_store_used(settings) or storage.engine is not StorageEngine.POSTGRES:
-        return
-    if find_spec("psycopg") is None:
-        return  # the settings were found to be wrong
-    from journeyman.storage.postgres import examine
-
-    try:
-        facts = examine(storage.path)
-    except JourneymanError as error:
-        yield Finding(BAD, about, str(error))
-        return
-    who = "a server is active" if facts.is_taken else "no server is active"
-    yield Finding(OK, about, f"PostgreSQL {facts.version}; {who}, epoch {facts.epoch or 0}")
-    if not facts.syncs:
-        yield Finding(BAD, about, "fsync is off in PostgreSQL: a power cut loses data")
-    if not facts.keeps_sessions:
-        said = "a pooler changes sessions, which hold the lock of the active server: connect to"
-        yield Finding(BAD, about, f"{said} PostgreSQL directly, or pool by session")
-    if not facts.has_replica:
-        said = "no synchronous replica (synchronous_standby_names): the database is one machine"
-        yield Finding(NOTE, about, said)
-    if not storage.standby:
-        said = "storage.standby = false: a second server would not wait, but stop"
-        yield Finding(NOTE, about, said)
 
 
 # -- the data directory --

@@ -40,7 +40,7 @@ from types import MappingProxyType
 from typing import Any
 
 from journeyman.config.queue_settings import StorageEngine, WrongKey
-from journeyman.config.settings import Persistence, Setting, Settings, all_settings
+from journeyman.config.settings import Setting, Settings, all_settings
 from journeyman.data_directory import PLACES, STORE_DIRECTORY
 from journeyman.errors import UsageError
 
@@ -233,6 +233,15 @@ DATA_ORIGIN = "below data.directory"
 ZTICK_LOGFILE = "logfile"  # where ztick has its log unless its file says otherwise
 _SERVICES_OF_SECTIONS = ("http", "workq", "kestrel")  # ztick serves none of them unasked
 
+# What settings of development versions asked for, and what to set instead.
+_FORMER = {
+    "workq.persistence": 'jobs are kept in the command log: set workq.persistence = "log"; '
+    "storage.engine gives them an index in a store",
+    "database.persistence": "jobs and rules are kept in a log: set "
+    'database.persistence = "logfile"',
+    "storage.standby": "a standby needs its logs in PostgreSQL: set data.directory to the address "
+    "of a database, and remove this key",
+}
 _WIDE = 60  # longer lines than this do not move the origins of all others
 _VARIABLE_PREFIX = "JOURNEYMAN_"
 _TABLE = {setting.name: setting for setting in all_settings()}
@@ -353,9 +362,7 @@ class _Layers:
         if directory is None:
             if path is not None:
                 self._complete("database.logfile_path", ZTICK_LOGFILE, f"{path}, as in ztick")
-            is_in_file = self._values.get("database.persistence") is not Persistence.STORAGE
-            is_named = "database.logfile_path" in self._values
-            if is_in_file and is_named and "ledger" not in self._sections:
+            if "database.logfile_path" in self._values and "ledger" not in self._sections:
                 self._complete("ledger.enabled", False, "no data.directory, no [ledger]")
             return
         for name, place in PLACES.items():
@@ -447,6 +454,8 @@ def _place(path: str, line: int | None) -> str:
 
 
 def _unknown_key(place: str, name: str, value: object) -> UsageError:
+    if name in _FORMER:
+        return UsageError(f"{place}: {name} = {_shown(value)}: {_FORMER[name]}")
     section = name.partition(".")[0]
     allowed = [setting.key for setting in _TABLE.values() if setting.section == section]
     where = f"[{section}] allows {', '.join(allowed)}" if allowed else f"no section [{section}]"
@@ -455,6 +464,8 @@ def _unknown_key(place: str, name: str, value: object) -> UsageError:
 
 
 def _bad_value(place: str, setting: Setting, value: object, error: ValueError) -> UsageError:
+    if value == "storage" and setting.name in _FORMER:
+        return UsageError(f"{place}: {setting.name} = {_shown(value)}: {_FORMER[setting.name]}")
     detail = f" ({error})" if str(error) else ""
     expected = setting.kind.allowed
     return UsageError(f"{place}: {setting.name} = {_shown(value)}: expected {expected}{detail}")

@@ -223,7 +223,6 @@ class WorkqPersistence(StrEnum):
     """Where the work queue keeps its jobs."""
 
     LOG = "log"
-    STORAGE = "storage"
     MEMORY = "memory"
 
 
@@ -256,12 +255,7 @@ class WorkqSettings:
     persistence: WorkqPersistence = setting(
         Choice(WorkqPersistence),
         WorkqPersistence.LOG,
-        "where jobs are kept: command log, store (section [storage]), or memory only",
-    )
-    retention_ms: int = setting(
-        Integer(0, 36_500 * DAY_MS, "milliseconds"),
-        7 * DAY_MS,
-        "how long the store keeps a finished job whose TTL has ended",
+        "where jobs are kept: command log, or memory only",
     )
     cmdlog_path: str = setting(
         Text(), default_place("workq.cmdlog_path"), "directory of the command log"
@@ -377,7 +371,4 @@ class StorageSettings:
         Optional(Choice(StorageMode)),
         None,
         "optimise for disk space or for speed; only for rocksdb and sqlite",
-    )
-    standby: bool = setting(
-        Flag(), False, "wait while another server uses the store, then take over; postgres only"
     )

@@ -75,7 +75,6 @@ class Persistence(StrEnum):
     """Where the schedule keeps its jobs and rules."""
 
     LOGFILE = "logfile"
-    STORAGE = "storage"
     MEMORY = "memory"
 
 
@@ -143,7 +142,7 @@ class DatabaseSettings:
     persistence: Persistence = setting(
         Choice(Persistence),
         Persistence.LOGFILE,
-        "where jobs and rules are kept: log file, store (section [storage]), or memory only",
+        "where jobs and rules are kept: log file, or memory only",
     )
     logfile_path: str = setting(
         Text(), default_place("database.logfile_path"), "the log of jobs and rules"

@@ -37,8 +37,6 @@ from journeyman.units import NS_PER_MS
 MEMBER: Final = "workq"
 # No job of the work queue in a store has more time from its creation to the end of its TTL than
 # this says: milliseconds, u64 big-endian. Any other program that writes jobs must delete it.
-LONGEST_LIFE_KEY: Final = b"v1:storage:workq_longest_life"
-LONGEST_TTL_KEY: Final = b"v1:storage:workq_longest_ttl"  # of earlier versions; deleted at a start
 _STATUS_STATES: Final = {
     "completed": JobState.COMPLETED,
     "failed": JobState.FAILED,

@@ -253,24 +253,6 @@ class ParentForgotten:
     job: str
 
 
-@_kind("lease-counted", family="lease", key="lease")
-@value
-class LeaseCounted:
-    """A lease of a work queue that is in the store, where no log has it: its rates count it."""
-
-    logged: Instant
-    lease: str  # a number
-    queue: str
-    key: str  # of the job; empty: it has none
-
-
-@_kind("lease-forgotten", family="lease", key="lease", removes=True)
-@value
-class LeaseForgotten:
-    logged: Instant
-    lease: str
-
-
 @_kind("times-marked", family="times")
 @value
 class TimesMarked:
@@ -339,8 +321,6 @@ KnownRecord: TypeAlias = (
     | ParentEnded
     | ParentOutcome
     | ParentForgotten
-    | LeaseCounted
-    | LeaseForgotten
     | TimesMarked
     | EndedMarked
     | ActionAudited

@@ -16,7 +16,6 @@ Each service has these in a folder of its own; what they have in common is in co
     core/access.py        tokens, and delays for guessers
     core/metrics.py       figures with names, and those about the disk
     core/ledger.py        what the logs cannot hold
-    core/store.py         the store, and standing by until it is free
     core/server_log.py    lines on stderr; what systemd hears
     core/bulk_child.py    a large log, read in a process of its own
 

@@ -3,7 +3,6 @@
     check                    refuses what cannot be served; ``journeyman config`` does the same
       addresses   one of its own for each port; other networks only with tokens, or insecure = true
       access      the auth file and the certificate can be read and used
-      storage     the engine has these options and this kind of path, and its library is installed
       telemetry   the endpoint is a URL, and the exporter is installed
     fit_to_open_files        how many connections the limit on open files leaves room for
     prepare_data_directory   made only if an open service keeps something below it
@@ -30,20 +29,16 @@ from journeyman.config import (
     Configuration,
     Persistence,
     Settings,
-    StorageEngine,
     WorkqPersistence,
 )
 from journeyman.config.loading import DEFAULT_ORIGIN
 from journeyman.disk import Disk
 from journeyman.errors import LogError, UsageError
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.ledger import is_ledger_on_disk
+from journeyman.servers.core.ledger import is_used
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import delay_to_second
-from journeyman.servers.core.store import holds_schedule, holds_work, is_store_used
 from journeyman.servers.telemetry import check_telemetry
-from journeyman.storage.contract import EngineOptions, expanded
-from journeyman.storage.opening import check_engine, check_path
 
 # Where earlier versions kept things by default, by the setting that says where they are now.
 _FORMER_PLACES = {
@@ -64,33 +59,11 @@ def check(configuration: Configuration) -> Access:
     settings = configuration.settings
     _check_addresses(configuration)
     access = Access.load(settings)
-    if is_store_used(settings):
-        storage = settings.storage
-        options = EngineOptions(storage.cache_capacity_bytes, storage.mode)
-        engine = check_engine(storage.engine, options)
-        check_path(engine, expanded(storage.path))
-    if settings.storage.standby:
-        check_standby(settings)
     if settings.workq.events_to and not settings.kestrel.enabled:
         raise UsageError("workq.events_to needs the fan-out queues: set kestrel.enabled = true")
     if settings.telemetry.enabled:
         check_telemetry(settings.telemetry)
     return access
-
-
-def check_standby(settings: Settings) -> None:
-    """A server that takes over must find all of the state in the database. UsageError."""
-    for is_wrong, what in (
-        (settings.storage.engine is not StorageEngine.POSTGRES, 'storage.engine = "postgres"'),
-        (not holds_schedule(settings), 'database.persistence = "storage"'),
-        (
-            settings.workq.enabled and not holds_work(settings),
-            'workq.persistence = "storage", or workq.enabled = false',
-        ),
-        (settings.kestrel.enabled, "kestrel.enabled = false: its journals are files"),
-    ):
-        if is_wrong:
-            raise UsageError(f"storage.standby = true needs {what}")
 
 
 def notes(settings: Settings, access: Access) -> Iterator[str]:
@@ -173,11 +146,9 @@ def places_kept(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "database.logfile_path", settings.database.logfile_path
     if settings.workq.enabled and settings.workq.persistence is WorkqPersistence.LOG:
         yield "workq.cmdlog_path", settings.workq.cmdlog_path
-    if is_store_used(settings):
-        yield "storage.path", settings.storage.path
     if settings.kestrel.enabled:
         yield "kestrel.queue_path", settings.kestrel.queue_path
-    if is_ledger_on_disk(settings):
+    if is_used(settings):
         yield "ledger.path", settings.ledger.path
 
 

@@ -55,7 +55,6 @@ from journeyman.servers.core.metrics import (
 from journeyman.servers.core.server_log import LineThread, ServerLog, ServiceManager
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.core.store import is_store_used, take_store, watch_store
 from journeyman.servers.kestrel.service import KestrelServer
 from journeyman.servers.preflight import (
     check,
@@ -67,7 +66,6 @@ from journeyman.servers.preflight import (
 )
 from journeyman.servers.workq.service import WorkqServer
 from journeyman.servers.ztick.service import ZtickServer
-from journeyman.storage import Storage
 from journeyman.units import DAY_MS, NS_PER_MS
 
 CLEAN, FORCED = 0, 1
@@ -133,25 +131,17 @@ async def _serve(
     holders = LogHolders(settings.lake, disk, clock, messages)
     manager = ServiceManager.of(os.environ)
     with ExitStack() as closing:
-        store = None
-        if is_store_used(settings):
-            store = await take_store(settings, access, clock, messages, manager)
-            if store is None:
-                return CLEAN
-            closing.callback(store.close)
-        ledger = open_ledger(settings, disk, clock, messages, holders.of_logs, store)
+        ledger = open_ledger(settings, disk, clock, messages, holders.of_logs)
         if ledger is not None:
             closing.callback(ledger.close)
         return await _serve_on(
-            *(disk, holders, store, ledger, manager),
-            *(configuration, access, clock, messages, read_again),
+            disk, holders, ledger, manager, configuration, access, clock, messages, read_again
         )
 
 
 async def _serve_on(
     disk: MeasuredDisk,
     holders: LogHolders,
-    store: Storage | None,
     ledger: Ledger | None,
     manager: ServiceManager,
     configuration: Configuration,
@@ -167,10 +157,6 @@ async def _serve_on(
     def failed(error: BaseException) -> None:
         failures.append(error)
         stopping.set()
-
-    def lost(error: BaseException) -> None:
-        messages.error("this server is no longer the active one", reason=error)
-        failed(error)
 
     def on_signal(name: str) -> None:
         if stopping.is_set():
@@ -202,7 +188,6 @@ async def _serve_on(
         ledger,
         configuration.origins,
         holders.of_logs,
-        store,
     )
     server = Assembly(
         context,
@@ -247,16 +232,11 @@ async def _serve_on(
         )
     )
     sampling = loop.create_task(disk.watch())
-    guarding = None
-    if store is not None and settings.storage.standby:
-        guarding = loop.create_task(watch_store(store, lost))
     living = loop.create_task(manager.show_life())
     manager.ready()
     await stopping.wait()
     watching.cancel()
     sampling.cancel()
-    if guarding is not None:
-        guarding.cancel()
     if failures:
         hurry.set()
     cut_off = await server.stop(hurry)
@@ -266,8 +246,7 @@ async def _serve_on(
     if cut_off:
         messages.warn(f"{cut_off} runs were cut off; the next start handles their jobs")
     messages.info("stopped")
-    has_failed = server.work is not None and server.work.has_failed
-    return FORCED if hurry.is_set() or has_failed else CLEAN
+    return FORCED if hurry.is_set() else CLEAN
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -301,7 +280,6 @@ class Assembly:
         self.schedule = ZtickServer(
             context, runner, work=work, fan_out=fan_out, more_figures=more_figures
         )
-        # The work queue first: if it cannot open its store, no port has opened yet.
         self._others = [each for each in (work, fan_out) if each is not None]
 
     @property

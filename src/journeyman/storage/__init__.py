@@ -3,7 +3,6 @@
     facade.py        queues and jobs: what the rest of the program uses; many threads, one commit
     transaction.py   what can be asked of a job; a turn of it -> changed keys
     records.py       a record -> the keys of its indexes
-    folded.py        the schedule and the ledger: the last record of each key
     pages.py         listings by cursor and by number, and how a number finds its place
     checking.py      do the indexes follow from the records? and making them again
     contract.py      what an engine must do: views, turns, scans; its options, paths and lock

@@ -150,9 +150,6 @@ class Backend(ABC):
         a lock was lost, no write of this one succeeds any more: StorageLocked.
         """
 
-    def check_alone(self) -> None:  # noqa: B027 - a lock of this machine is not lost
-        """StorageLocked: another got in since ``be_alone``. Any other StorageError says nothing."""
-
     # -- the same in one call --
 
     def get(self, key: bytes) -> bytes | None:

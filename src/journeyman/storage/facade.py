@@ -32,7 +32,7 @@ is. Should the store fail, everyone whose operations were in that commit hears o
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
@@ -47,20 +47,15 @@ from journeyman.errors import FormatError, StorageError, UnreadableRecord
 from journeyman.formats.keyspace.keys import (
     COUNTERS,
     JOBS,
-    PLACE_BYTES,
     QUEUE_TIMES_V1,
     QUEUES,
     CounterKey,
     QueueKey,
     QueueTimeKey,
-    bounds_key,
     counters_of_queue,
-    created_ns_of,
     decode_key,
     due_before,
     encode_key,
-    fifo_of_status,
-    ordered_bytes,
     prefix_range,
 )
 from journeyman.formats.keyspace.values import (
@@ -71,7 +66,7 @@ from journeyman.formats.keyspace.values import (
 from journeyman.storage.contract import Backend, EngineOptions, EngineStats, Entry, expanded
 from journeyman.storage.opening import open_backend
 from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status, read_jobs
-from journeyman.storage.records import job_key, key_of_id, read_job, read_queue, uuid_of_job_key
+from journeyman.storage.records import job_key, read_job, read_queue, uuid_of_job_key
 from journeyman.storage.transaction import (
     Draft,
     Operation,
@@ -115,7 +110,6 @@ class Storage:
         """Take over an open backend; its schema is checked. Most callers want ``open``."""
         self._backend = backend
         self._path = path
-        self._totals: Counter[str] | None = None  # see ``keep_totals``
         self._commits: StoreGroupCommit[Ready, OperationOutcome] = StoreGroupCommit(self._commit)
         self._check_schema()
 
@@ -250,9 +244,6 @@ class Storage:
             draft = Draft(turn, operations)
             outcomes = [run(draft, operation) for operation in operations]
             turn.commit(draft.changes())
-        if self._totals is not None:
-            for (_, status), by in draft.counts.items():
-                self._totals[status] += by
         return outcomes
 
     # -- reading jobs ----------------------------------------------------------------------------
@@ -303,33 +294,6 @@ class Storage:
         with self._backend.view() as view:
             return page_of_status(view, status, size, after=after)
 
-    def raw_jobs_by_status(
-        self, status: str, size: int, *, since_ms: int | None = None
-    ) -> Iterator[list[tuple[bytes, bytes | None]]]:
-        """The jobs of a status that were created at this time or later: ids and raw records, some
-        at a time, oldest first. A record that is missing is None."""
-        start, end = fifo_of_status(status)
-        if since_ms is not None:
-            start += ordered_bytes(since_ms)
-        keys: list[bytes] = []
-        while not keys or len(keys) == size:
-            with self._backend.view() as view:
-                keys = [key for key, _ in view.scan(start, end, limit=size)]
-                ids = [key[-_UUID_BYTES:] for key in keys]
-                found = view.get_many([*map(key_of_id, ids)])
-            if not keys:
-                return
-            yield list(zip(ids, found, strict=True))
-            start = keys[-1] + b"\0"
-
-    def newest_ns(self, status: str) -> int:
-        """When the newest job of a status was created; 0 if there is none."""
-        queues = [each.queue for each in self.queue_status_counts() if each.status == status]
-        with self._backend.view() as view:
-            values = view.get_many([bounds_key(queue, status) for queue in queues])
-        whole = [value for value in values if value is not None and len(value) == 2 * PLACE_BYTES]
-        return max((created_ns_of(value[PLACE_BYTES:]) for value in whole), default=0)
-
     def jobs_due_before(
         self, before_ms: int, *, limit: int | None = None, after: QueueTimeKey | None = None
     ) -> list[QueueTimeKey]:
@@ -365,17 +329,6 @@ class Storage:
         key = encode_key(CounterKey(queue, status))
         value = self._backend.get(key)
         return 0 if value is None else sum(each.count for each in counts_in([(key, value)]))
-
-    def keep_totals(self) -> None:
-        """From now on ``total`` can be asked. For the one process that changes jobs."""
-        self._totals = Counter()
-        for each in self.queue_status_counts():
-            self._totals[each.status] += each.count
-
-    def total(self, status: str) -> int:
-        """How many jobs of all queues have a status, as of the last commit; nothing is read."""
-        assert self._totals is not None
-        return self._totals[status]
 
     # -- the store -------------------------------------------------------------------------------
 

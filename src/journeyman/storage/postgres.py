@@ -33,7 +33,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, TypeAlias
@@ -72,11 +71,6 @@ _TABLES: Final = (
 )
 _ALONE_KEY: Final = 7237123446850545010
 _ALONE: Final = f"SELECT pg_try_advisory_lock({_ALONE_KEY})"  # until the connection ends
-_IS_TAKEN: Final = (
-    "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted"
-    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    f" AND (classid::bigint << 32 | objid::bigint) = {_ALONE_KEY})"
-)
 _LOCK: Final = "SELECT pg_advisory_xact_lock(7237123446850545009)"  # in this database
 # Each statement sees what was committed before it: the epoch is read when the lock is held.
 _BEGIN: Final = f"BEGIN; {_LOCK}; SELECT txid_current(), epoch FROM journeyman_epoch"
@@ -419,13 +413,6 @@ class PostgresBackend(Backend):
             self._end_turn(connection.commit, connection, number)
             self._epoch = int(row[0])
 
-    def check_alone(self) -> None:
-        with self.view() as view:
-            assert isinstance(view, _Rows)
-            epoch = view.epoch()
-        if self._epoch is not None and epoch != self._epoch:
-            raise StorageLocked(self.name, _TAKEN_OVER)
-
     def _be_alone_again(self, connection: _Connection) -> None:
         """Unless another was alone meanwhile: then what is in the database is its work."""
         connection.execute(_END_IT, self._session)
@@ -472,41 +459,6 @@ class PostgresBackend(Backend):
 
     def _said(self, error: psycopg.Error) -> str:
         return _without_password(error, self._address)
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseFacts:
-    """What `journeyman doctor` asks a database."""
-
-    version: str
-    syncs: bool
-    has_replica: bool  # one that a commit waits for
-    keeps_sessions: bool  # a pooler that changes them takes the lock of ``be_alone`` away
-    epoch: int | None  # None: no server was ever active
-    is_taken: bool  # a server is active
-
-
-def examine(address: str) -> DatabaseFacts:
-    """Changes nothing. StorageUnavailable: it does not answer; UsageError: a wrong address."""
-    try:
-        with psycopg.connect(**address_parameters(address), autocommit=True) as connection:
-
-            def ask(query: str) -> Any:
-                row = connection.execute(query).fetchone()
-                return None if row is None else row[0]
-
-            sessions = {ask("SELECT pg_backend_pid()") for _ in range(3)}
-            has_tables = ask("SELECT to_regclass('journeyman_epoch')") is not None
-            return DatabaseFacts(
-                ask("SHOW server_version"),
-                ask("SHOW fsync") == "on",
-                bool(ask("SHOW synchronous_standby_names")),
-                len(sessions) == 1,
-                ask("SELECT epoch FROM journeyman_epoch") if has_tables else None,
-                bool(ask(_IS_TAKEN)),
-            )
-    except psycopg.Error as error:
-        raise StorageUnavailable("postgres", _without_password(error, address)) from None
 
 
 def _without_password(error: psycopg.Error, address: str) -> str:

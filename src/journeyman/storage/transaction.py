@@ -15,7 +15,7 @@ What can be asked of jobs and queues: operations, made ready by the caller, and 
     Upsert(record)  --ready_to_run-->      Prepared: checked and encoded, before its turn
     PutQueue(record)  --ready_to_run-->    PutEntries, likewise
     SetStatus, Remove   --run-->           an Outcome, by the draft of the turn
-    PutEntries          --run-->           keys that no index follows from (folded.py)
+    PutEntries          --run-->           keys that no index follows from
 """
 
 from __future__ import annotations

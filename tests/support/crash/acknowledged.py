@@ -12,10 +12,8 @@ import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from journeyman.config.loading import load
-from journeyman.storage import Storage
 from journeyman.testing import SimulatedDisk
 from journeyman.testing.simulation.machine import Machine
 from journeyman.testing.simulation.network import Network, Weather
@@ -173,10 +171,7 @@ class Recovered:
         disk: SimulatedDisk,
         options: dict[str, str],
         now_ns: int,
-        *,
-        store: Path | None = None,
     ) -> None:
-        """``store``: the directory of a real store, which the settings name the engine of."""
         self._world = world = World(0)
         world.set_clock(now_ns - world.clock.now_ns())
         self._outside = world.loop()
@@ -186,9 +181,6 @@ class Recovered:
             world, self._network, configuration, self._outside, lambda: "lose_all_unsynced"
         )
         self._machine.disk = disk
-        if store is not None:
-            engine = configuration.settings.storage.engine
-            self._machine.open_store = lambda _: Storage.open(engine, str(store))
 
     def state(self, ids: list[str]) -> State:
         return self._world.run(self._outside, self._state(ids))

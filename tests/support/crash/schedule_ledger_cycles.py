@@ -34,7 +34,7 @@ from tests.support.crash.schedule_ledger_load import (
 )
 from tests.support.servers.schedule_process import ScheduleProcess
 
-__all__ = ["KILLS", "Cycles", "StoredCycles", "Tally"]
+__all__ = ["KILLS", "Cycles", "Tally"]
 
 KILLS = ("load", "compaction", "start")
 WRITERS = 4
@@ -268,17 +268,3 @@ class Cycles(KillLoop[Tally, ScheduleProcess]):
             assert time.monotonic() < deadline, f"never executed: {left}"
             time.sleep(0.02)
         wire.close()
-
-
-class StoredCycles(Cycles):
-    """The schedule is in a store, which has nothing to compact."""
-
-    kinds = ("load", "start")
-
-    def __init__(self, directory: Path, *, seed: int, engine: str) -> None:
-        self.settings = {
-            "database.persistence": "storage",
-            "storage.engine": engine,
-            "storage.path": str(directory / "store"),
-        }
-        super().__init__(directory, seed=seed)

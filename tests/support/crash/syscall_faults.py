@@ -26,25 +26,10 @@ SETTINGS = {
     "history.enabled": "false",
 }
 SEGMENTS = range(1, 12)
-ROCKSDB_FILES = range(1, 40)
 
 
-def settings_of(engine: str, data: Path) -> dict[str, str]:
-    """Those of a server whose schedule, ledger and work queue are in a store of this engine."""
-    if not engine:
-        return SETTINGS
-    own = {"storage.engine": engine, "storage.path": str(data / "store")}
-    return {**SETTINGS, **own, "database.persistence": "storage", "workq.persistence": "storage"}
-
-
-def _paths(engine: str, data: Path) -> list[Path]:
+def _paths(data: Path) -> list[Path]:
     """Files whose calls may fail."""
-    store = data / "store"
-    if engine == "sqlite":
-        return [store / "store.sqlite", store / "store.sqlite-wal"]
-    if engine == "rocksdb":
-        kinds = ("{:06d}.log", "{:06d}.sst", "MANIFEST-{:06d}")
-        return [store / kind.format(number) for number in ROCKSDB_FILES for kind in kinds]
     paths = [data / "schedule.log", data / "schedule.log.compressed.tmp"]
     for number in SEGMENTS:
         paths += [
@@ -72,15 +57,14 @@ class Outcome:
     injected: int
 
 
-def run(directory: Path, fault: Fault, engine: str = "") -> Outcome:
-    """``engine``: of the store, if one is used. AssertionError: not all that must hold does."""
+def run(directory: Path, fault: Fault) -> Outcome:
+    """AssertionError: not all that must hold does."""
     data, trace = directory / "data", directory / "trace"
-    settings = settings_of(engine, data)
-    options = [word for path in _paths(engine, data) for word in ("-P", str(path))]
+    options = [word for path in _paths(data) for word in ("-P", str(path))]
     inject = f"inject={fault.call}:error={fault.error}:when={fault.when}"
     prefix = strace(trace, *options, "-e", f"trace={fault.call}", "-e", inject)
     prefix.remove("--seccomp-bpf")  # it looks at numbers of calls, not at paths
-    server = WholeProcess(directory, settings=settings, prefix=prefix)
+    server = WholeProcess(directory, settings=SETTINGS, prefix=prefix)
     try:
         server.start()
     except AssertionError:
@@ -96,15 +80,15 @@ def run(directory: Path, fault: Fault, engine: str = "") -> Outcome:
         server.wait()
         now_ns = time.time_ns()
     injected = trace.read_text().count("(INJECTED)")
-    disk, store = SimulatedDisk(), data / "store"
+    disk = SimulatedDisk()
     for path in data.rglob("*"):
-        if path.is_file() and not path.is_relative_to(store):
+        if path.is_file():
             disk.plant(str(path), path.read_bytes())
     expected = states(COMMANDS)
     may_be = expected[sender.answered : sender.answered + (1 if sender.refused else 2)]
-    options_again = {"data.directory": str(data), **settings}
+    options_again = {"data.directory": str(data), **SETTINGS}
     ids = [job_id(number) for number in range(len(COMMANDS))]
-    found = Recovered(disk, options_again, now_ns, store=store if engine else None).state(ids)
+    found = Recovered(disk, options_again, now_ns).state(ids)
     assert found in may_be, (fault, sender.answered, sender.refused, found, may_be)
     assert os.listdir(data)
     return Outcome(sender.answered, bool(sender.refused), has_ended, injected)

@@ -46,11 +46,8 @@ def count(number: int) -> int:
 class TaskCycles:
     """A world to be broken. ``run(cycles)`` raises AssertionError if a promise was."""
 
-    def __init__(
-        self, directory: Path, *, workers: int = 2, seed: int = 0, in_store: bool = False
-    ) -> None:
+    def __init__(self, directory: Path, *, workers: int = 2, seed: int = 0) -> None:
         self._directory = directory
-        self._in_store = in_store
         self._chance = random.Random(seed)
         (directory / "shop.py").write_text(TASKS)
         self._port = free_port()  # the same for each server: no connection may get it meanwhile
@@ -99,8 +96,8 @@ class TaskCycles:
             "data.directory": self._directory / "data",
             "workq.listen": f"127.0.0.1:{self._port}",
         }
-        own |= {} if self._in_store else {"workq.cmdlog_sync": "always"}
-        return WorkqProcess(self._directory, in_store=self._in_store, settings=own).start()
+        own["workq.cmdlog_sync"] = "always"
+        return WorkqProcess(self._directory, settings=own).start()
 
     def _worker(self) -> WorkerProcess:
         return WorkerProcess(self._directory, "shop:app", "-c", "4", url=self._url).__enter__()

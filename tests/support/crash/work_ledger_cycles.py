@@ -18,17 +18,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from journeyman.storage import Storage
-from journeyman.storage.checking import check
 from tests.support.crash.kill_loop import KillLoop
 from tests.support.crash.work_ledger import Found, WorkBook
 from tests.support.crash.work_ledger_load import QUEUES, Producer, Worker, WorkWire
 from tests.support.servers.workq_process import WorkqProcess
 
-__all__ = ["KILLS", "KILLS_IN_STORE", "WorkCycles", "WorkTally"]
+__all__ = ["KILLS", "WorkCycles"]
 
 KILLS = ("load", "cleaning", "start")
-KILLS_IN_STORE = ("load", "start")
 POLICIES = ("always", "interval", "os")
 PRODUCERS, WORKERS = 2, 4
 MAX_LOAD_S = 0.8
@@ -55,7 +52,6 @@ class WorkTally:
     jobs: int = 0
     survived: int = 0  # adds that were not answered and are there
     finished: int = 0
-    checked: int = 0  # jobs in the store, after each kill
     slowest_start_s: float = 0.0
 
     def __str__(self) -> str:
@@ -68,12 +64,11 @@ class WorkTally:
 
 
 class WorkCycles(KillLoop[WorkTally, WorkqProcess]):
-    """The loop, over one command log or store. AssertionError: the book does not agree."""
+    """The loop, over one command log. AssertionError: the book does not agree."""
 
-    def __init__(self, directory: Path, *, seed: int, in_store: bool = False) -> None:
-        self.kinds = KILLS_IN_STORE if in_store else KILLS
+    def __init__(self, directory: Path, *, seed: int) -> None:
+        self.kinds = KILLS
         self.directory = directory
-        self._in_store = in_store
         self.tally = WorkTally()
         self._random = random.Random(seed)
         self._book = WorkBook()
@@ -108,25 +103,14 @@ class WorkCycles(KillLoop[WorkTally, WorkqProcess]):
         for loader in loaders:
             loader.join()
         self.tally.cleanings_cut += any(self._server.cmdlog.glob("*.rw"))
-        self._check_store()
         if kind == "start":
             self._server = self._new_life(wait=False)
             time.sleep(self._random.uniform(0, MAX_START_S))
             self._server.kill()
-            self._check_store()
         self.tally.kills[kind] += 1
         self._no_errors(loaders)
         self._server = self._start()
         self._compare()
-
-    def _check_store(self) -> None:
-        if not self._in_store:
-            return
-        with Storage.open("rocksdb", str(self.directory / "store")) as storage:
-            with storage.backend.view() as view:
-                problems = [str(problem) for problem in check(view)]
-            assert not problems, "\n".join(problems[:20])
-            self.tally.checked += sum(each.count for each in storage.queue_status_counts())
 
     def _load(self, workers: int = WORKERS) -> list[Producer | Worker]:
         port = self._server.workq_port
@@ -154,7 +138,6 @@ class WorkCycles(KillLoop[WorkTally, WorkqProcess]):
         process = WorkqProcess(
             self.directory,
             patch=THOROUGH,
-            in_store=self._in_store,
             settings={
                 "workq.cmdlog_sync": POLICIES[self._life % len(POLICIES)],
                 "workq.cmdlog_seg_size": SEGMENT_BYTES,

@@ -19,8 +19,7 @@ _LISTENS = re.compile(r"the work queue listens on [^\s\"]+?:(\d+)")
 
 
 class WorkqProcess(ScheduleProcess):
-    """``with WorkqProcess(tmp_path) as server: ...``; its command log is in ``cmdlog``, or its
-    store in ``store``."""
+    """``with WorkqProcess(tmp_path) as server: ...``; its command log is in ``cmdlog``."""
 
     def __init__(
         self,
@@ -28,7 +27,6 @@ class WorkqProcess(ScheduleProcess):
         *,
         settings: Mapping[str, object] | None = None,
         memory: bool = False,
-        in_store: bool = False,
         program: str = "",
         patch: str = "",
         **more_settings: object,
@@ -38,9 +36,7 @@ class WorkqProcess(ScheduleProcess):
             "workq.listen": "127.0.0.1:0",
             "database.persistence": "memory",
         }
-        if in_store:
-            own |= {"workq.persistence": "storage", "storage.path": str(directory / "store")}
-        elif memory:
+        if memory:
             own["workq.persistence"] = "memory"
         else:
             own |= {"workq.cmdlog_path": "cmdlog", "workq.cmdlog_sync": "interval"}

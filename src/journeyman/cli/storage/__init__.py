@@ -5,7 +5,6 @@
     list       numbers of jobs, and jobs by queue and status
     import     logs of any dialect, or a keyspace file -> the store
     export     the store -> a log of any dialect, or a keyspace file
-    adopt      the schedule of a log -> the store, for database.persistence = "storage"
 
 Which store: the settings of [storage], as the server takes them, or --engine and --path.
 docs/storage.md is about the store, docs/cli.md about the commands.
@@ -17,7 +16,7 @@ import click
 
 from journeyman.cli.config import load_settings, settings_options
 from journeyman.cli.storage.checking import check, export, list_, rebuild
-from journeyman.cli.storage.importing import adopt, import_
+from journeyman.cli.storage.importing import import_
 from journeyman.config import StorageSettings
 from journeyman.errors import UsageError
 
@@ -45,5 +44,5 @@ def storage(
     ctx.obj = found
 
 
-for command in (check, rebuild, list_, import_, export, adopt):
+for command in (check, rebuild, list_, import_, export):
     storage.add_command(command)

@@ -1,24 +1,13 @@
-"""``journeyman storage import``: logs of any dialect, or keyspace files, into the store; ``adopt``.
+"""``journeyman storage import``: logs of any dialect, or keyspace files, into the store.
 
     ztick      planned jobs; the queue of a job is its rule's identifier, the payload its own
-    workq      every job that exists, lossless, which queues are paused, and what the ledger of its
-               data directory says of jobs and queues: keys, delays, limits, jobs that wait
+    workq      every job that exists, lossless, and which queues are paused
     kestrel    items that some reader still waits for
     keyspace   job and queue records; their indexes are built again
 
 The state of a log is folded in passes, each over a part of the keys, so that memory does not grow
 with the log: a fold of a part of the keys is that part of the fold. What the store has no place for
 is a line of JSON on stdout, as of `pipeline convert`.
-
-``journeyman storage adopt LOG`` moves a schedule from its log into the store:
-
-    schedule.log  --fold--> jobs and rules  --+
-    ledger/       --fold--> timetables, ... --+--> the store, for database.persistence = "storage"
-
-The log is locked meanwhile, read and left as it is. A store that has a schedule is refused: two
-schedules cannot be told apart once they are mixed. Where the store has jobs of a work queue, what
-it says of them is newer: records of the ledger about jobs and queues are left out then. Jobs and
-rules come last, in one commit: cut short before, it is begun again.
 """
 
 from __future__ import annotations
@@ -48,36 +37,27 @@ from journeyman.cli.storage.checking import be_alone
 from journeyman.clock import SystemClock
 from journeyman.data_directory import LEDGER_DIRECTORY
 from journeyman.disk import Disk, RealDisk
-from journeyman.engines.workq.extensions import FAMILIES, read_limits
-from journeyman.errors import EncodeError, FormatError, UsageError
+from journeyman.errors import EncodeError, FormatError
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.folds.kestrel import consumed_by_all, id_span
 from journeyman.folds.keyspace import (
-    LONGEST_LIFE_KEY,
     id_of,
     queue_record,
     record_of_payload,
     record_of_workq,
 )
-from journeyman.folds.ledger import key_of
-from journeyman.formats import ztick as ztick_format
 from journeyman.formats.keyspace.file import CODEC, MAGIC
-from journeyman.formats.keyspace.keys import JobKey, QueueKey, decode_key, prefix_range
+from journeyman.formats.keyspace.keys import JobKey, QueueKey, decode_key
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
-from journeyman.formats.ledger import QueueLimitsSet, TimesMarked
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import Command, Record
 from journeyman.formats.ztick import JobSet, RuleSet, Status
-from journeyman.logs.catalog import DIALECTS, KESTREL, LEDGER, WORKQ, ZTICK, Log, load_order
+from journeyman.logs.catalog import DIALECTS, KESTREL, LEDGER, WORKQ, ZTICK, Log
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.detection import LogFinder
-from journeyman.logs.ledger import ledger_beside, peek
-from journeyman.logs.sealing import read_file
-from journeyman.logs.segments import ZtickNames
+from journeyman.logs.ledger import peek
 from journeyman.logs.workq.log import peek_pauses
-from journeyman.storage import PutEntries, Storage, Upsert
-from journeyman.storage.checking import in_batches
-from journeyman.storage.folded import SCHEDULE_PREFIX, folded_ledger, folded_schedule
+from journeyman.storage import Storage, Upsert
 from journeyman.units import NS_PER_MS
 
 KEYSPACE: Final = "keyspace"
@@ -159,17 +139,7 @@ def _import_log(
             source = LogReading(mapped, as_of_ns=None, salvage=False, advance=moved)
             found = _JOBS_OF[log.dialect](mapped.log, source, now_ns, (number, passes))
             jobs += _put(storage, log.title, found, output)
-    if log.dialect == WORKQ and log.whole:
-        _put_ledger(storage, [each for (_, each) in _beside(disk, log.where, FAMILIES)])
     return jobs
-
-
-def _put_ledger(storage: Storage, records: Iterable[LedgerRecord]) -> None:
-    """What the work queue keeps in the ledger, into that of the store."""
-    ledger = folded_ledger(storage)
-    ledger.load(lambda _: None, lambda *_: None)  # so that these come after what it has
-    for some in in_batches(records):
-        storage.apply([PutEntries(ledger.changes(some))])
 
 
 def _put(storage: Storage, name: str, found: Iterable[Found], output: Output) -> int:
@@ -178,7 +148,6 @@ def _put(storage: Storage, name: str, found: Iterable[Found], output: Output) ->
     queues = {queue.name: queue for queue in storage.load_queues().queues}
     known, jobs = len(queues), 0
     changed = False
-    storage.backend.delete(LONGEST_LIFE_KEY)
     for each in found:
         if isinstance(each, ImportLoss):
             row = {"log": name, "key": each.key, "field": each.field, "value": each.value}
@@ -295,10 +264,6 @@ def _work(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> I
     if part[0] == 0 and log.whole:
         for name in _paused(RealDisk(), log.where):
             yield replace(queue_record(name), state="paused")
-        for name, record in _beside(RealDisk(), log.where, ("queue-limits",)):
-            limits = read_limits(record.body) if isinstance(record, QueueLimitsSet) else None
-            if limits is not None and (limits.rate or limits.key_rate):
-                yield ImportLoss(name, "its rates count from zero", "leases")
     for key, state in workq.replay(records()).items():
         job = workq.visible(state, now_ns)
         if job is not None:
@@ -374,53 +339,3 @@ def _keyspace(disk: RealDisk, path: str, advance: Advance) -> Iterator[Found]:
                 yield _storable(record) if isinstance(record, JobRecord) else record
         except FormatError as error:
             yield ImportLoss(key.decode("utf-8", "backslashreplace"), error.reason)
-
-
-@click.command("adopt")
-@click.argument("log", type=click.Path(exists=True, dir_okay=False), metavar="LOG")
-@click.option("--ledger", type=click.Path(), help="Its ledger. [default: ledger/ beside the log]")
-@click.pass_context
-def adopt(ctx: click.Context, log: str, ledger: str | None) -> None:
-    """Copy the schedule of LOG, with its ledger, into a store that has none."""
-    disk = RealDisk()
-    lock = disk.lock(ZtickNames(log).lock)
-    try:
-        states, damages = _read(disk, log)
-        side = peek(disk, ledger or ledger_beside(os.path.abspath(log))).values()
-    finally:
-        lock.release()
-    with Storage.from_settings(ctx.obj) as storage:
-        be_alone(storage.backend)
-        with storage.backend.view() as view:
-            if next(view.scan(*prefix_range(SCHEDULE_PREFIX), limit=1), None) is not None:
-                raise UsageError(f"{storage.path} has a schedule: adopt into a store without one")
-        has_work = bool(storage.queue_status_counts())
-        whole = [r for r in side if not isinstance(r, TimesMarked)]  # they name places of a log
-        kept = [r for r in whole if not has_work or key_of(r)[0] not in FAMILIES]
-        left_out = len(whole) - len(kept)
-        beside, schedule = folded_ledger(storage), folded_schedule(storage)
-        for some in in_batches(kept):
-            storage.apply([PutEntries(beside.changes(some))])
-        # All at once: a schedule in part would run without the rest of it.
-        storage.apply([PutEntries(schedule.changes(list(states.values())))])
-    found = ztick.schedule(states)
-    click.echo(
-        f"{counted(len(found.jobs), 'job')}, {counted(len(found.rules), 'rule')} and "
-        f"{counted(len(kept), 'record')} of the ledger adopted"
-        + (f"; {counted(damages, 'damage')} of the log left out" if damages else "")
-        + (f"; {counted(left_out, 'record')} left out: the store has jobs" if left_out else "")
-    )
-
-
-def _read(disk: RealDisk, log: str) -> tuple[dict[ztick.Key, JobSet | RuleSet], int]:
-    """The fold of the log, and how many damages were passed."""
-    records, damages = [], 0
-    for path in load_order(log):
-        if not disk.exists(path):
-            continue
-        for item in read_file(ztick_format.CODEC, disk.view(path)):
-            if isinstance(item, Damage):
-                damages += item.kind != "unsealed"  # never acknowledged
-            else:
-                records.append(item.record)
-    return ztick.replay(records), damages

@@ -226,8 +226,7 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
         delay_ms_of(fields.max_fails),
         AddOptions(fields.key),
     )
-    is_in_log = extensions.is_allowed and not extensions.in_store
-    is_kept = is_in_log and len(fields.payload) <= MAX_CHILD_BYTES
+    is_kept = extensions.is_allowed and len(fields.payload) <= MAX_CHILD_BYTES
     if is_kept:
         extensions.added_now[job_id] = job
     state.jobs.replace(job_id, entry, None)
@@ -394,10 +393,6 @@ def _add_child(state: WorkqState, job: Add) -> Reply:
     extensions.drop(extensions.forgetting, job.job_id)
     extensions.drop(extensions.lingering, job.job_id)
     state.ledger.append(JobOptionsSet(state.instant, id_text(job.job_id), child_body(job)))
-    if extensions.in_store:  # a start does not look for parents that have completed
-        for parent in [each for each in child.parents if each not in child.left]:
-            if _stage_of(state, parent) == COMPLETED:
-                state.mark_parent(parent, succeeded=True)
     return DONE
 
 
@@ -421,16 +416,11 @@ def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
         if child is not None and child.is_settled:
             extensions.steps += len(child.job.payload) // STEP_BYTES
             extensions.drop_child(job_id, state.now_ns)
-            if extensions.in_store:
-                _settle(state, child)
-                if job_id not in extensions.options:
-                    state.forget_now(job_id)
-            else:
-                extensions.added_now[job_id] = child.job
-                _settle(state, child)
-                extensions.put(extensions.settled, job_id, None)
-                if job_id not in extensions.options:
-                    extensions.forget(job_id, state.now_ns)
+            extensions.added_now[job_id] = child.job
+            _settle(state, child)
+            extensions.put(extensions.settled, job_id, None)
+            if job_id not in extensions.options:
+                extensions.forget(job_id, state.now_ns)
             done += 1
     return done
 
@@ -493,10 +483,7 @@ def _stage_of(state: WorkqState, job_id: bytes) -> int:
     if job_id in state.extensions.children:
         return UNFINISHED[0]
     entry = state.find(job_id)
-    if entry is not None:
-        return opened(entry)[1]
-    _, expires_ns = state.extensions.elsewhere.get(job_id, ("", 0))
-    return COMPLETED if expires_ns > state.now_ns else _GONE
+    return _GONE if entry is None else opened(entry)[1]
 
 
 def _settle(state: WorkqState, child: Child) -> None:

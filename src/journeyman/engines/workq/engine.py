@@ -45,7 +45,7 @@ there is nothing to be done but the command itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -72,7 +72,6 @@ from journeyman.engines.workq.job import (
     IS_RUN,
     LEASED,
     begin_lease,
-    entry_of,
     flags_of,
     is_run,
     job_of,
@@ -377,26 +376,6 @@ class WorkqEngine:
     def has(self, job_id: bytes) -> bool:
         return self._state.jobs.get(job_id) is not None
 
-    def is_child(self, job_id: bytes) -> bool:
-        """Whether it waits for other jobs, and is none yet."""
-        return job_id in self._state.extensions.children
-
-    @property
-    def elsewhere(self) -> dict[bytes, tuple[str, int]]:
-        """Queue and end of TTL of completed jobs that are not in memory, and that children of the
-        next batch name. The store's side fills it (servers/workq/store.py)."""
-        return self._state.extensions.elsewhere
-
-    def bring(self, job: FoldedJob) -> None:
-        """A completed job that is kept elsewhere comes; between two batches."""
-        entry = entry_of(job, self._state.queues.use(job.added.name).number, 0)
-        self._state.jobs.bring(job.added.job_id, opened(entry))
-
-    def put_away(self, job_ids: Iterable[bytes]) -> None:
-        """Those of these jobs that have completed go, and are kept elsewhere; likewise."""
-        for job_id in job_ids:
-            self._state.jobs.put_away(job_id)
-
     def largest_queues(self, most: int) -> tuple[list[QueueFigures], QueueFigures]:
         """The queues with most jobs, by name; and all others together, nameless."""
         return views.largest_queues(self._state, most)
@@ -410,8 +389,7 @@ class WorkqEngine:
         entry = self._state.jobs.get(job_id)
         if entry is None:
             child = self._state.extensions.children.get(job_id)
-            elsewhere, _ = self._state.extensions.elsewhere.get(job_id, ("", 0))
-            return (elsewhere or None) if child is None else child.job.name
+            return None if child is None else child.job.name
         return self._state.queues.by_number[queue_of(spec_of(entry))].name
 
     def refuse_extensions(self) -> None:

@@ -19,11 +19,6 @@ start could not find out how it ended: ``parent-outcome`` records this once for 
 cut can leave that record and undo the end of the parent, so it counts only if the log does not have
 this parent.
 
-If jobs are in the store (``in_store``), so is the ledger, and both change in one commit. So options
-and children are forgotten together with the job. There is no log of past events: a lease that rates
-count is a record (``lease-counted``) for as long as it counts, and a parent that completes is
-recorded at once.
-
 A delay belongs to the timeout-attempt with the time ``failed_ns``: options from before a later
 attempt are ignored. ``touched`` is the number of the attempt whose lease was touched; at a start
 such a lease has its full TTR again.
@@ -39,11 +34,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
-from journeyman.engines.workq.queues import CountedLease, JobQueue, KeyRates
+from journeyman.engines.workq.queues import JobQueue, KeyRates
 from journeyman.formats.ledger import (
     Body,
     JobOptionsSet,
-    LeaseCounted,
     ParentEnded,
     ParentOutcome,
     QueueLimitsSet,
@@ -65,7 +59,7 @@ STEP_BYTES: Final = 1024  # of a payload that is written: as long as a step
 FORGET_LIMIT: Final = 500  # options forgotten in one decision
 MAX_LINGERING: Final = 1_000_000  # keys of jobs that have ended
 FORGET_AFTER_NS: Final = 1_000_000_000
-FAMILIES: Final = ("queue-limits", "job-options", "parent", "lease")  # of the ledger, all of them
+FAMILIES: Final = ("queue-limits", "job-options", "parent")  # of the ledger, all of them
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -128,8 +122,6 @@ class ParentMark(NamedTuple):
 class LoadedExtensions:
     """The entries of a ledger, for the loaders."""
 
-    in_store: bool = False  # it is in the store, with the jobs
-    leases: list[LeaseCounted] = field(default_factory=list)
     limits: dict[str, Limits] = field(default_factory=dict)
     options: dict[bytes, JobOptions] = field(default_factory=dict)
     children: dict[bytes, Add] = field(default_factory=dict)
@@ -158,10 +150,6 @@ class LoadedExtensions:
             if limits is not None:
                 self.limits[record.queue] = limits
             return limits is not None
-        if isinstance(record, LeaseCounted):
-            if record.lease.isdecimal():
-                self.leases.append(record)
-            return record.lease.isdecimal()
         assert isinstance(record, JobOptionsSet | ParentEnded | ParentOutcome)
         job_id = read_id(record.job.encode("utf-8", "surrogateescape"))
         if job_id is None:
@@ -196,18 +184,14 @@ class Extensions:
         "child_bytes",
         "children",
         "children_of",
-        "dropped_leases",
-        "elsewhere",
         "forget_at_ns",
         "forgetting",
         "forgetting_parents",
-        "in_store",
         "is_allowed",
         "key_period_ns",
         "limited",
         "lingering",
         "marked",
-        "next_lease",
         "options",
         "settled",
         "settling",
@@ -217,11 +201,6 @@ class Extensions:
 
     def __init__(self) -> None:
         self.is_allowed = True  # there is a ledger, or nothing is kept anyway
-        self.in_store = False  # the jobs, and the ledger with them
-        # Queue and end of TTL of completed jobs that are not in memory, as far as a batch asks.
-        self.elsewhere: dict[bytes, tuple[str, int]] = {}
-        self.next_lease = 1  # that is counted in the ledger
-        self.dropped_leases: deque[CountedLease] = deque()  # the ledger still has them
         self.options: dict[bytes, JobOptions] = {}
         self.workers: dict[bytes, str] = {}
         self.children: dict[bytes, Child] = {}
@@ -244,7 +223,7 @@ class Extensions:
     @property
     def is_forgetting(self) -> bool:
         """Whether the ledger has something that it need not have."""
-        return bool(self.forgetting or self.forgetting_parents or self.dropped_leases)
+        return bool(self.forgetting or self.forgetting_parents)
 
     @property
     def is_idle(self) -> bool:
@@ -298,8 +277,6 @@ class Extensions:
         kept = deque(queue.starts, limits.rate)  # but unbounded: undo counts on what it pushes out
         rates = queue.key_rates.changed(limits.key_rate, limits.key_per_ms)
         _put_limits(queue, limits, deque(kept), rates)
-        if not limits.rate and not limits.key_rate and queue.counted:
-            self._drop_counted(queue)
         if limits == NO_LIMITS:
             self.drop(self.limited, queue.name)
         else:
@@ -308,14 +285,6 @@ class Extensions:
             self._find_key_period()
         else:  # a start sets the limits of very many queues
             self.key_period_ns = max(self.key_period_ns, limits.key_per_ms * NS_PER_MS)
-
-    def _drop_counted(self, queue: JobQueue) -> None:
-        """No rate counts these leases any more. They may be very many: they go bit by bit."""
-        counted, queue.counted = queue.counted, deque()
-        before = self.dropped_leases
-        self.dropped_leases = before + counted
-        self.note_undo(lambda: setattr(queue, "counted", counted))
-        self.note_undo(lambda: setattr(self, "dropped_leases", before))
 
     def _find_key_period(self) -> None:
         periods_ms = [queue.limits.key_per_ms for queue in self.limited.values()]
@@ -383,7 +352,7 @@ class Extensions:
     def forget_options(self, job_id: bytes, options: JobOptions, now_ns: int) -> None:
         """The same, of a job that has ended; a rate may still count its leases by its key. If too
         many have such keys, the one that ended first is forgotten."""
-        if not options.key or not self.key_period_ns or self.in_store:
+        if not options.key or not self.key_period_ns:
             self.forget(job_id, now_ns)
             return
         self.put(self.lingering, job_id, now_ns + self.key_period_ns)

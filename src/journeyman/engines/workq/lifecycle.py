@@ -39,7 +39,6 @@ given up gets TIMED_OUT. ``run`` jobs are never written, and leave nothing when 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import islice
 
 from journeyman.engines.sorted_set import SortedSet
@@ -77,7 +76,7 @@ from journeyman.engines.workq.messages import Client, WorkqDue, WorkqGone
 from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import retry_of
-from journeyman.formats.ledger import LeaseForgotten, ParentForgotten
+from journeyman.formats.ledger import ParentForgotten
 from journeyman.formats.workq import Command, JobEvent, JobFinished, max_fails_of
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,
@@ -219,11 +218,8 @@ def _give(state: WorkqState, spec: Spec, queue: JobQueue, worker: str) -> Leased
         state.records.append(JobEvent(state.instant, job_id, _START))
     if queue.limits.rate:
         state.extensions.note_start(queue, state.now_ns)
-    is_counted = queue.limits.key_rate and has_key(spec)
-    if is_counted:
+    if queue.limits.key_rate and has_key(spec):
         state.extensions.note_undo(queue.key_rates.note_start(key_of(spec), state.now_ns))
-    if state.extensions.in_store and (is_counted or queue.limits.rate):
-        state.count_lease(queue, key_of(spec))
     if worker:
         state.extensions.put(state.extensions.workers, job_id, worker)
     elif state.extensions.workers:
@@ -501,10 +497,6 @@ def _forget_options(state: WorkqState) -> None:
     for parent in list(parents):  # nor are their children
         extensions.drop(extensions.forgetting_parents, parent)
         state.ledger.append(ParentForgotten(state.instant, id_text(parent)))
-    for _ in range(min(FORGET_LIMIT, len(extensions.dropped_leases))):
-        dropped = extensions.dropped_leases.popleft()
-        extensions.note_undo(partial(extensions.dropped_leases.appendleft, dropped))
-        state.ledger.append(LeaseForgotten(state.instant, dropped[1]))
 
 
 def _has_come(state: WorkqState, order: SortedSet[bytes]) -> bool:

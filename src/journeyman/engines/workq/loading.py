@@ -23,28 +23,14 @@ A BulkLoader applies the usual life of a job by the engine's own transitions (jo
 timeout, start, complete, expire. For all else (a second add, a start while leased, a record without
 an add) the fold has rules with reasons, so the whole id is left to the fold: it is *odd*. Both ways
 of loading agree (tests/property/test_workq_loading.py).
-
-From the store come records (formats.keyspace.values). ``read_waiting_job`` takes the record of a
-waiting job apart in one step, for the speed of a start. Nearly all of them are just so: added, not
-scheduled, never leased.
-
-    {"created_at":T,"execution_start_at":T,"jid":..,"max_attempts":..,"payload":..,"queue_name":..,
-     "retry_interval_ms":..,"runtime":{"attempts_so_far":0},"status":"waiting","uuid":..,
-     "workq":{"encoding":..,"max_fails":..,"priority":..,"ttl_ms":..,"ttr_ms":..}}
-
-Whatever differs in one byte is left to the decoder and the fold (folds.keyspace), which are the
-law; tests/property/test_stored_jobs.py compares both.
 """
 
 from __future__ import annotations
 
-import binascii
-import json
-import re
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq import adding
@@ -56,10 +42,8 @@ from journeyman.engines.workq.job import (
     ID_BYTES,
     KEY_BYTES,
     LEASED,
-    LOWEST_PRIORITY,
     NEW,
     PENDING,
-    TOP_PRIORITY,
     UNFINISHED,
     WAITING,
     Entry,
@@ -80,15 +64,12 @@ from journeyman.engines.workq.job import (
     moment_key,
     move_lease_end,
     opened,
-    pack,
     queue_of,
     try_again,
 )
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob, Orphans, apply, visible
-from journeyman.formats.keyspace.text import check_json, parse_time
 from journeyman.formats.workq import Command, JobAdded, Record
-from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.units import NS_PER_MS
 
 _COMPLETE, _FAIL = int(Command.COMPLETE), int(Command.FAIL)
@@ -205,8 +186,6 @@ class JobAssembly:
 
     def _finish_extensions(self) -> None:
         state, loaded = self._state, self.extensions
-        state.extensions.in_store = loaded.in_store
-        self._count_leases()
         for name, limits in loaded.limits.items():
             queue = state.queues.use(name)
             state.extensions.set_limits(queue, limits)
@@ -219,22 +198,6 @@ class JobAssembly:
             elif entry is not None or job_id not in loaded.children:
                 state.extensions.forget_options(job_id, options, self.now_ns)
         adding.load_children(state, loaded, self._completed)
-
-    def _count_leases(self) -> None:
-        """Those that no log has; the ledger forgets what does not count any more."""
-        extensions, limits_of_name = self._state.extensions, self.extensions.limits
-        for each in self.extensions.leases:
-            began_ns, limits = each.logged.unix_ns, limits_of_name.get(each.queue, NO_LIMITS)
-            extensions.next_lease = max(extensions.next_lease, int(each.lease) + 1)
-            until_ns = began_ns + limits.period_ms * NS_PER_MS
-            if until_ns == began_ns or until_ns <= self.now_ns:
-                extensions.dropped_leases.append((began_ns, each.lease))
-                continue
-            queue = self._state.queues.use(each.queue)
-            queue.counted.append((began_ns, each.lease))
-            self.note_start(queue.number, began_ns)
-            if each.key and limits.key_rate:
-                self.key_starts.setdefault((each.queue, each.key), []).append(began_ns)
 
     def _finish_key_starts(self) -> None:
         found = [(sorted(starts), *place) for place, starts in self.key_starts.items()]
@@ -435,79 +398,3 @@ def _apply_row(entry: Entry, command: int, logged_ns: int, result: bytes | None)
     if is_retry and fails + 1 < limits_of(spec)[1]:
         return try_again(entry, logged_ns)
     return None
-
-
-_ASCII = rb"[ !#-\[\]-~]*"  # of a string without escapes
-_NUMBER = rb"0|[1-9][0-9]{0,17}"
-_WAITING = re.compile(
-    rb'\{"created_at":"([0-9T:.+-]*)","execution_start_at":"\1","jid":"' + _ASCII + rb'",'
-    rb'"max_attempts":(?:null|(' + _NUMBER + rb")),"
-    rb'"payload":(?:"([A-Za-z0-9+/]*={0,2})"|(.*)),"queue_name":"([A-Za-z0-9_.-]{1,255})",'
-    rb'"retry_interval_ms":(?:null|' + _NUMBER + rb'),"runtime":\{"attempts_so_far":0\},'
-    rb'"status":"waiting","uuid":"([0-9a-f-]{36})","workq":\{'
-    rb'(?:"encoding":"(base64|text)",)?(?:"max_fails":(' + _NUMBER + rb"),)?"
-    rb'(?:"priority":(-?[1-9][0-9]{0,9}),)?"ttl_ms":(' + _NUMBER + rb"),"
-    rb'"ttr_ms":(' + _NUMBER + rb")\}\}",
-    re.DOTALL,
-)
-
-
-class WaitingJob(NamedTuple):
-    spec: Spec
-    queue: int  # its number
-    created_ns: int
-    ttl_ms: int
-
-
-def read_waiting_job(
-    job_id: bytes, uuid_text: bytes, raw: bytes, number_of: Callable[[str], int], key: str = ""
-) -> WaitingJob | None:
-    """``uuid_text`` is the id as the record must have it; ``number_of`` a queue by its name, which
-    is made if there is none: so it is asked last. ``key`` is not in the record."""
-    match = _WAITING.fullmatch(raw)
-    if match is None:
-        return None
-    created, attempts, simple, other, queue, uuid, encoding, fails, priority, ttl, ttr = (
-        match.groups()
-    )
-    urgency = int(priority or 0)
-    if uuid != uuid_text or not LOWEST_PRIORITY <= urgency <= TOP_PRIORITY:
-        return None
-    try:
-        created_ns, payload = parse_time(created.decode()), _payload(simple, other, encoding)
-    except ValueError:
-        return None
-    number, ttl_ms = number_of(queue.decode()), int(ttl)
-    spec = pack(
-        job_id,
-        number,
-        int(ttr),
-        ttl_ms,
-        urgency,
-        int(attempts or 0),
-        int(fails or 0),
-        created_ns,
-        None,
-        0,
-        payload,
-        key,
-    )
-    return WaitingJob(spec, number, created_ns, ttl_ms)
-
-
-def _payload(simple: bytes | None, other: bytes | None, encoding: bytes | None) -> bytes:
-    """ValueError: it is not what its encoding says. binascii.Error is one."""
-    if encoding == b"base64":
-        if simple is None:
-            raise ValueError("not plain base64")
-        return binascii.a2b_base64(simple, strict_mode=True)
-    if simple is not None:
-        return simple if encoding else b'"%b"' % simple
-    assert other is not None
-    text = other.decode()
-    check_json(text)
-    if not encoding:
-        return other
-    if not text.startswith('"'):
-        raise ValueError("not a string")
-    return str(json.loads(text)).encode()

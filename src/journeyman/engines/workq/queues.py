@@ -8,12 +8,11 @@
 
 **Limits** (protocols.workq.commands.Limits): ``starts`` are the times of the last leases, as many
 as the rate allows; ``leased`` counts leases, ``key_leased`` leases per key; ``key_rates`` has the
-starts per key, and ``counted`` the leases that the ledger has (``WorkqState.count_lease``). A ready
-job whose key is at its limit moves from ``ready`` to ``held``. When a job of the key leaves
-``ready`` or ends its lease, or the key's rate allows another start, the first held job returns. So
-while jobs of a key are held, one of them is in ``ready`` or the key is at its limit: none is
-forgotten. Which of the two lists a job is in is not part of the state, so it need not be undone.
-When limits change, all held jobs return, a few at a time.
+starts per key. A ready job whose key is at its limit moves from ``ready`` to ``held``. When a job
+of the key leaves ``ready`` or ends its lease, or the key's rate allows another start, the first
+held job returns. So while jobs of a key are held, one of them is in ``ready`` or the key is at its
+limit: none is forgotten. Which of the two lists a job is in is not part of the state, so it need
+not be undone. When limits change, all held jobs return, a few at a time.
 
 The first add, schedule, run or pause creates a queue, permanently. A queue created by a waiting
 lease that never had a job is released with its last waiting client, and its number is reused. Specs
@@ -168,7 +167,6 @@ class KeyRates:
 
 
 NO_JOB = b""
-CountedLease: TypeAlias = tuple[int, str]  # when it began, and what the ledger calls it
 
 
 class Waiter(NamedTuple):
@@ -316,7 +314,6 @@ class JobQueue:
         self.is_used = False  # by more than leases: it stays
         self.limits = NO_LIMITS
         self.starts: deque[int] = deque()
-        self.counted: deque[CountedLease] = deque()
         self.added = 0  # jobs, and leases below: since the process started
         self.started = 0
         self.leased = 0

@@ -47,12 +47,10 @@ from journeyman.engines.workq.job import (
     spec_of,
 )
 from journeyman.engines.workq.messages import Effect, WorkqAnswer
-from journeyman.engines.workq.queues import MAX_STARTS, JobQueue, Queues, Waiter, Waiting
+from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
 from journeyman.formats.ledger import (
     JobOptionsRemoved,
     JobOptionsSet,
-    LeaseCounted,
-    LeaseForgotten,
     ParentOutcome,
 )
 from journeyman.formats.ledger import Record as LedgerRecord
@@ -60,7 +58,7 @@ from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobEvent, Record
 from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.protocols.workq.replies import Reply, id_text
-from journeyman.units import NS_PER_MS, NS_PER_S
+from journeyman.units import NS_PER_S
 
 _Change: TypeAlias = tuple[bytes, Entry | None]  # a job's id, its state before
 
@@ -198,22 +196,6 @@ class WorkqJobTable:
 
     def lift(self, job_id: bytes) -> Entry | None:
         return self._shard_of(job_id).pop(job_id, None)
-
-    # -- completed jobs that are kept elsewhere, and come while a batch names them --
-
-    def bring(self, job_id: bytes, entry: Progress) -> None:
-        """A completed job comes; between two batches."""
-        assert self._changes is None
-        self._shard_of(job_id)[job_id] = entry
-        self._begin(job_id, entry[0])
-
-    def put_away(self, job_id: bytes) -> None:
-        """A job goes if it has completed; between two batches."""
-        assert self._changes is None
-        entry = self.get(job_id)
-        if isinstance(entry, tuple) and entry[1] == COMPLETED:
-            del self._shard_of(job_id)[job_id]
-            self._end(job_id, entry[0])
 
     # -- inside --
 
@@ -454,7 +436,7 @@ class WorkqState:
             self._drop_options(job_id)
         elif stage == COMPLETED and (options := extensions.options.get(job_id)) is not None:
             extensions.drop(extensions.options, job_id)
-            self._forget_options(job_id, options)
+            extensions.forget_options(job_id, options, self.now_ns)
 
     def tell_children(self, job_id: bytes, stage: int, *, is_gone: bool, was: Entry | None) -> None:
         extensions = self.extensions
@@ -462,7 +444,7 @@ class WorkqState:
             return
         succeeded = stage == COMPLETED
         extensions.end_parent(job_id, succeeded=succeeded)
-        if is_gone or (extensions.in_store and succeeded):
+        if is_gone:
             self.leaving.append((job_id, succeeded, life_of(was)))
 
     def mark_leaving(self) -> None:
@@ -500,40 +482,16 @@ class WorkqState:
         options = extensions.options.get(job_id, JobOptions())
         extensions.drop(extensions.options, job_id)
         if not is_settled:
-            self._forget_options(job_id, options)
+            extensions.forget_options(job_id, options, self.now_ns)
         elif job_id not in extensions.added_now:
             self.forget_now(job_id)
             if any(options):  # not of a child any more, and after the removal, which is urgent
                 body = options_body(options)
                 self.ledger.append(JobOptionsSet(self.instant, id_text(job_id), body))
-                self._forget_options(job_id, options)
+                extensions.forget_options(job_id, options, self.now_ns)
         else:  # added and gone in one batch: right after it
             extensions.forget(job_id, self.now_ns)
             extensions.forget_at_ns = self.now_ns
-
-    def _forget_options(self, job_id: bytes, options: JobOptions) -> None:
-        """Of a job that has ended; with it, if both are one commit."""
-        if self.extensions.in_store:
-            self.forget_now(job_id)
-        else:
-            self.extensions.forget_options(job_id, options, self.now_ns)
-
-    def count_lease(self, queue: JobQueue, key: str) -> None:
-        """No log has this lease: the ledger does, until it counts no more."""
-        extensions, limits, counted = self.extensions, queue.limits, queue.counted
-        lease = str(extensions.next_lease)
-        extensions.next_lease += 1
-        counted.append((self.now_ns, lease))
-        extensions.note_undo(counted.pop)
-        self.ledger.append(LeaseCounted(self.instant, lease, queue.name, key))
-        most = MAX_STARTS if limits.key_rate else limits.rate
-        since_ns = self.now_ns - limits.period_ms * NS_PER_MS
-        for _ in range(UNCOUNT_LIMIT):
-            if len(counted) <= most and counted[0][0] > since_ns:
-                break
-            began_ns, lease = counted.popleft()
-            extensions.note_undo(partial(counted.appendleft, (began_ns, lease)))
-            self.ledger.append(LeaseForgotten(self.instant, lease))
 
     def forget_now(self, job_id: bytes) -> None:
         """The ledger need not know this job any more, or another one gets its id."""

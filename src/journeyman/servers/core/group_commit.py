@@ -18,8 +18,8 @@
   something gets an error, reads are decided again, and the server's own commands are repeated a
   little later.
 - Ledger records are written first, and undone if the log cannot be written. They are synced before
-  the log is written, unless the log itself is synced later (``_is_urgent``). In the store both are
-  one commit. A batch without such records does not touch the ledger.
+  the log is written, unless the log itself is synced later (``_is_urgent``). A batch without such
+  records does not touch the ledger.
 - A failed sync is final: all waiting clients are dropped, and ``on_failure`` stops the server.
 - Waiting commands are bounded, in number and in bytes; so is a batch.
 
@@ -89,7 +89,7 @@ class WriteWait(Enum):
 
     NOTHING = "nothing"  # the operating system takes it
     SYNC = "sync"  # of what is appended
-    MORE = "more"  # a store, files that are made or left, another thread at the log
+    MORE = "more"  # files that are made or left, another thread at the log
 
 
 class Engine(Protocol):
@@ -183,7 +183,6 @@ class GroupCommit(ABC):
         self._thread = threads.worker("journeyman-writer")
         self._waiting: deque[tuple[Any, Any]] = deque()
         self._waiting_bytes = 0
-        self._taken: list[tuple[Any, Any]] = []  # for the next batch; see ``_prepare``
         self._due_waits = False
         self._errands: deque[Callable[[], None]] = deque()
         self._for_room: dict[Submitter, None] = {}
@@ -248,18 +247,9 @@ class GroupCommit(ABC):
         """The records of the batch, for the watchers."""
         return batch.records
 
-    @property
-    def _has_ledger_beside(self) -> bool:
-        """Whether ``_write`` writes the ledger's records too: both are in the store."""
-        return False
-
     def _wait_of(self, batch: Batch) -> WriteWait:  # noqa: ARG002 - some look
         """What writing this batch, but for the ledger, waits for."""
         return WriteWait.MORE
-
-    def _prepare(self, requests: Requests) -> Callable[[], None] | None:  # noqa: ARG002 - some do
-        """What the writer's thread has to read before these can be decided; None: nothing."""
-        return None
 
     # -- from clients and from the server itself --
 
@@ -379,25 +369,18 @@ class GroupCommit(ABC):
 
     def _decide_next(self) -> Batch | None:
         """Decide what waits; a batch that must be written is on its way afterwards."""
-        requests, self._taken = self._taken, []
-        if not requests:
-            errand = self._errands.popleft() if self._errands else None
-            if errand is None and self._waiting:
-                requests = self._take_waiting()
-                errand = self._prepare(requests)
-            if errand is not None:
-                self._taken = requests
-                self._begin_errand(errand)
-                return None
-            if not requests:
-                return None
-        batch = Batch(requests)
+        if self._errands:
+            self._begin_errand(self._errands.popleft())
+            return None
+        if not self._waiting:
+            return None
+        batch = Batch(self._take_waiting())
         self.batches += 1
         self.commands += len(batch.requests)
         self._engine.begin_batch()
         self._decide(batch)
         ledger = self._engine.take_ledger()
-        if ledger and (self._ledger is not None or self._has_ledger_beside):
+        if ledger and self._ledger is not None:
             batch.ledger = ledger
         if not self._is_recorded or not self._is_written(batch):
             self._engine.commit_batch()
@@ -429,7 +412,7 @@ class GroupCommit(ABC):
 
     def _write_all(self, batch: Batch) -> None:
         """The ledger first: a crash in between leaves something more that is known, not less."""
-        if not batch.ledger or self._has_ledger_beside:
+        if not batch.ledger:
             self._write(batch)
             return
         assert self._ledger is not None
@@ -462,18 +445,14 @@ class GroupCommit(ABC):
         """
         rest = batch.requests[index:]
         del batch.requests[index:]
-        self._wait_again(rest)
+        self.commands -= len(rest)
+        self._waiting_bytes += self._weigh([request for _, request in rest])
+        self._waiting.extendleft(reversed(rest))
         busy = batch.requests[-1][0]
         if busy is not None:
             others = [each for each in self._waiting if each[0] is not busy]
             own = [each for each in self._waiting if each[0] is busy]
             self._waiting = deque([*others, *own])
-
-    def _wait_again(self, requests: Sequence[tuple[Any, Any]]) -> None:
-        """Before all that waits."""
-        self.commands -= len(requests)
-        self._waiting_bytes += self._weigh([request for _, request in requests])
-        self._waiting.extendleft(reversed(requests))
 
     def _begin_errand(self, errand: Callable[[], None]) -> None:
         self._writing = Batch([])
@@ -574,7 +553,7 @@ class GroupCommit(ABC):
 
     def _fail(self, error: BaseException, batch: Batch | None = None) -> None:
         self.failure = error
-        clients = {client for client, _ in (*self._taken, *self._waiting) if client is not None}
+        clients = {client for client, _ in self._waiting if client is not None}
         clients |= set(batch.answers) if batch is not None else set()
         self._waiting.clear()
         for client in clients:

@@ -6,8 +6,7 @@
     compaction in a thread of its own, when more of it may be dead than live
     stop       closed after all services
 
-It is in ``settings.ledger.path``, which is ``ledger`` in the data directory; or in the store, if
-the schedule is: then services of the store write its records in the same commit. Without a ledger
+It is in ``settings.ledger.path``, which is ``ledger`` in the data directory. Without a ledger
 (``settings.ledger.enabled``) a service is given None: what has to be in the ledger is refused with
 NO_LEDGER, and what is only an extra is not kept.
 
@@ -35,9 +34,6 @@ from journeyman.logs.holders import Holders
 from journeyman.logs.ledger import FileHead, LedgerLog, heads_of
 from journeyman.logs.segments import ledger_segments, names_in
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
-from journeyman.servers.core.store import StoredLedger, UnreadableReport, holds_schedule
-from journeyman.storage import Storage
-from journeyman.storage.folded import FoldedRecords
 from journeyman.units import DAY_MS, NS_PER_MS, NS_PER_S
 
 COMPACTION_PAUSE_NS: Final = 60 * NS_PER_S  # between two, also after one that failed
@@ -50,7 +46,7 @@ class Ledger:
 
     def __init__(
         self,
-        log: LedgerLog | StoredLedger,
+        log: LedgerLog,
         disk: Disk,
         clock: Clock,
         messages: ServerLog,
@@ -70,11 +66,6 @@ class Ledger:
         self._compactions = threading.Lock()
         self._no_compaction_before_ns = -_NEVER_NS  # monotonic
         self._states = log.states
-
-    @property
-    def folded(self) -> FoldedRecords[Record] | None:
-        """Where it is in the store; None: it is on the disk."""
-        return self._log.folded if isinstance(self._log, StoredLedger) else None
 
     def take(self, family: str) -> dict[str, Record]:
         """The state of a family by key, in the order of the ledger. It is given away once.
@@ -114,10 +105,9 @@ class Ledger:
 
     def hold_now(self) -> bool:
         """Let no other thread write until ``let_go``; False: one does, or may have to wait."""
-        return isinstance(self._log, LedgerLog) and self._log.appender.hold_now()
+        return self._log.appender.hold_now()
 
     def let_go(self) -> None:
-        assert isinstance(self._log, LedgerLog)
         self._log.appender.let_go()
 
     def write_now(self, write: Callable[[], None]) -> None:
@@ -189,7 +179,6 @@ def open_ledger(
     clock: Clock,
     messages: ServerLog,
     holders: Holders | None = None,
-    store: Storage | None = None,
 ) -> Ledger | None:
     """None: there is no place for one, or nothing is kept anyway."""
     path = settings.ledger.path
@@ -204,15 +193,8 @@ def open_ledger(
             )
         return None
     timetables = TimetableLoader()
-    log: LedgerLog | StoredLedger
-    if store is not None and holds_schedule(settings):
-        told = UnreadableReport(messages)
-        log = StoredLedger(store, timetables, told.tell_key)
-        told.sum_up()
-        path = store.path
-    else:
-        log = LedgerLog.open(disk, clock, path, absorbing=timetables, holders=holders)
-        tell_recovery(messages, log.recovery)
+    log = LedgerLog.open(disk, clock, path, absorbing=timetables, holders=holders)
+    tell_recovery(messages, log.recovery)
     live = len(log.states) + timetables.live_records
     messages.info(f"loaded {live} entries of the ledger", ledger=path)
     days = settings.ledger.audit_days
@@ -234,7 +216,3 @@ def is_used(settings: Settings) -> bool:
         settings.database.persistence is not Persistence.MEMORY
         or (settings.workq.enabled and settings.workq.persistence is not WorkqPersistence.MEMORY)
     )
-
-
-def is_ledger_on_disk(settings: Settings) -> bool:
-    return is_used(settings) and not holds_schedule(settings)

@@ -266,7 +266,7 @@ def places_of(settings: Settings) -> dict[str, str]:
         places["workq"] = settings.workq.cmdlog_path
     if settings.kestrel.enabled:
         places["kestrel"] = settings.kestrel.queue_path
-    if settings.ledger.enabled and settings.database.persistence is not Persistence.STORAGE:
+    if settings.ledger.enabled:
         places["ledger"] = settings.ledger.path
     return places
 

@@ -37,7 +37,6 @@ from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared, delay_to_second
-from journeyman.storage import Storage
 from journeyman.units import NS_PER_S
 
 RECHECK_S = 1.0
@@ -154,7 +153,6 @@ class ServiceContext:
     ledger: Ledger | None = None  # shared by all of them
     origins: Mapping[str, str] = field(default_factory=dict)  # of the settings, by name
     holders: Holders | None = None  # of the logs of all of them
-    store: Storage | None = None  # if a service keeps its state in it
 
 
 class Service(ABC):

@@ -146,21 +146,6 @@ _OPERATIONS = (
     _Operation(
         "GET", "/fan-out/{name}", "A fan-out queue", _named("FanOutQueue"), errors=(401, 403, 404)
     ),
-    _Operation(
-        "GET",
-        "/stored-jobs",
-        "Jobs in the store, in pages",
-        _OBJECT,
-        query=("queue", "status", "limit", "after"),
-    ),
-    _Operation(
-        "GET",
-        "/stored-jobs/counts",
-        "Stored jobs by status",
-        _array(_OBJECT),
-        query=("queue",),
-    ),
-    _Operation("GET", "/stored-jobs/{id}", "A job in the store", _OBJECT, errors=(401, 403, 404)),
 )
 
 

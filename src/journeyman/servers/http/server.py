@@ -46,7 +46,7 @@ from journeyman.servers.http.console.pages import PUBLIC, Console
 from journeyman.servers.http.console.shown import link
 from journeyman.servers.http.cross_site import READING, CrossSite
 from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
-from journeyman.servers.http.queues import add_fan_out_routes, add_history_routes, add_work_routes
+from journeyman.servers.http.queues import add_fan_out_routes, add_work_routes
 from journeyman.servers.http.routes import (
     CODES,
     VERSION_1,
@@ -121,8 +121,6 @@ async def build_http(
         add_work_routes(app, work.writer)
     if fan_out is not None:
         add_fan_out_routes(app, fan_out.writer)
-    if work is not None and work.store is not None:
-        add_history_routes(app, work.store)
     add_openapi_route(app)
     version = VersionOne.of(backend)
     audits = Audits(backend)

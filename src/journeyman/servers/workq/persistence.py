@@ -1,4 +1,4 @@
-"""Where the work queue keeps its jobs: what differs between memory, a command log and a store.
+"""Where the work queue keeps its jobs: what differs between memory and a command log.
 
     keeping.queue                    the engine, loaded
     keeping.recorder                  for the writer; None: nothing is written
@@ -6,7 +6,7 @@
     keeping.look()                   after every batch
     keeping.stop(), keeping.close()  in this order; the writer is closed between them
 
-The command log is here, the store in store_persistence.py. The command log is locked, then read:
+The command log is locked, then read:
 
     small or damaged log     formats: one record after another, past damage, which is repaired
     large and clean log      columnar, where it is installed: a million waiting jobs in 2 seconds
@@ -65,9 +65,7 @@ from journeyman.servers.core.bulk_child import BULK_BYTES, WORKQ_READER, BulkFai
 from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
-from journeyman.servers.workq.store import CompletedJobs
-from journeyman.servers.workq.writer import LogRecorder, WorkqRecorder, WorkqWriter, policy_of
-from journeyman.storage import Storage
+from journeyman.servers.workq.writer import LogRecorder, WorkqWriter, policy_of
 from journeyman.units import NS_PER_MS
 
 _BULK = "journeyman.servers.workq.bulk"
@@ -210,7 +208,6 @@ class PersistenceContext:
     ledger: Ledger | None = None
     holders: Holders | None = None
     unused_ledger: str = ""  # where one is that is switched off
-    store: Storage | None = None
 
 
 class Keeping(Protocol):
@@ -218,10 +215,9 @@ class Keeping(Protocol):
 
     what: str  # for messages: "the command log"
     queue: WorkqEngine
-    completed: CompletedJobs | None  # if they are not in the engine
 
     @property
-    def recorder(self) -> WorkqRecorder | None:
+    def recorder(self) -> LogRecorder | None:
         """None: nothing is written."""
         ...
 
@@ -236,8 +232,6 @@ class Keeping(Protocol):
 
     def look(self) -> None: ...
 
-    def stats(self) -> WorkqStats: ...
-
     def stop(self) -> None: ...
 
     def close(self) -> None:
@@ -245,21 +239,11 @@ class Keeping(Protocol):
         ...
 
 
-class InEngine:
-    """All jobs are in the engine."""
-
-    queue: WorkqEngine
-    completed: CompletedJobs | None = None
-
-    def stats(self) -> WorkqStats:
-        return self.queue.stats()
-
-
-class MemoryKeeping(InEngine):
+class MemoryKeeping:
     """Nothing is kept."""
 
     what = "memory"
-    recorder: WorkqRecorder | None = None
+    recorder: LogRecorder | None = None
 
     def __init__(self, around: PersistenceContext) -> None:
         around.messages.warn(
@@ -392,7 +376,7 @@ class Cleaning:
             )
 
 
-class LogKeeping(InEngine):
+class LogKeeping:
     """The command log: locked and read when this is made."""
 
     what = "the command log"
@@ -426,7 +410,7 @@ class LogKeeping(InEngine):
         pauses.move()
         self.queue = opened.queue
         tell_recovery(around.messages, opened.log.recovery)
-        tell_loaded(around, self.stats(), begin_ns, log=directory)
+        tell_loaded(around, self.queue.stats(), begin_ns, log=directory)
         self.recorder = LogRecorder(
             self._log,
             around.disk,
@@ -527,11 +511,9 @@ class _Pauses:
             remove_pauses(disk, self._directory)
 
 
-def extensions_of(
-    records: Iterable[LedgerRecord], messages: ServerLog, *, in_store: bool = False
-) -> LoadedExtensions:
+def extensions_of(records: Iterable[LedgerRecord], messages: ServerLog) -> LoadedExtensions:
     """What a ledger says of jobs and queues; what makes no sense is left out, and reported."""
-    extensions = LoadedExtensions(in_store=in_store)
+    extensions = LoadedExtensions()
     unread = sum(not extensions.add(each) for each in records)
     if unread:
         messages.warn(

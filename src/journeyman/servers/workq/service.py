@@ -1,13 +1,12 @@
 """The work queue as a whole: built from the settings, started, and stopped in order.
 
-    start    the log, or the store, is opened and read; the port opens when all of it is loaded
+    start    the log is opened and read; the port opens when all of it is loaded
     stop     1 no new connections; clients that wait for a job or a result are answered
              2 what was received is answered, connections are closed
-             3 log or store is closed: ``close``, when nothing more is submitted
+             3 the log is closed: ``close``, when nothing more is submitted
 
 It shares the process, the HTTP port and the figures with the schedule, and nothing else: each has
-its own log, writer and ticker. A failed sync of its log stops both at once: it is the same disk. A
-store that fails for good stops the work queue alone, unless the schedule is in it too.
+its own log, writer and ticker. A failed sync of its log stops both at once: it is the same disk.
 
 With workq.events_to, every end of a job is an item of a fan-out queue, for webhooks, alerts and
 other programs:
@@ -33,7 +32,6 @@ from typing import Any, Final, TypeAlias
 
 from journeyman.config import WorkqPersistence
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.errors import JourneymanError
 from journeyman.folds.workq import JobState
 from journeyman.formats.workq import Command, JobFinished, Record
 from journeyman.protocols.workq.commands import Add, Complaint, RefusedLine
@@ -44,7 +42,6 @@ from journeyman.servers.core.ledger import unused_ledger_beside
 from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
-from journeyman.servers.core.store import holds_schedule
 from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.workq.persistence import (
     Keeping,
@@ -53,9 +50,7 @@ from journeyman.servers.workq.persistence import (
     PersistenceContext,
 )
 from journeyman.servers.workq.session import WorkqContext, WorkqSession
-from journeyman.servers.workq.store_persistence import StoreKeeping
 from journeyman.servers.workq.writer import WorkqWriter
-from journeyman.storage import Storage
 
 PutItem: TypeAlias = Callable[[str, bytes], Awaitable[str]]
 MAX_WAITING_EVENTS: Final = 10_000
@@ -75,8 +70,6 @@ class WorkqServer(Service):
 
     def __init__(self, context: ServiceContext) -> None:
         super().__init__(context)
-        self.store: Storage | None = None  # if that is where the jobs are
-        self.has_failed = False  # it has stopped, and the other services go on
         self.put_event: PutItem | None = None  # onto a fan-out queue
         self._events: JobEvents | None = None
 
@@ -114,11 +107,7 @@ class WorkqServer(Service):
         around = PersistenceContext(
             *(self._disk, self._clock, self._messages, context.ledger, context.holders),
             unused_ledger=unused_ledger_beside(self._settings, settings.cmdlog_path),
-            store=context.store,
         )
-        if settings.persistence is WorkqPersistence.STORAGE:
-            self.store = context.store
-            return StoreKeeping(self._settings, around)
         if settings.persistence is WorkqPersistence.MEMORY:
             return MemoryKeeping(around)
         return LogKeeping(settings, settings.cmdlog_path, around)
@@ -136,12 +125,11 @@ class WorkqServer(Service):
             keeping.recorder,
             max_waiting=limits.waiting_commands,
             ledger=self._context.ledger,
-            completed=keeping.completed,
         )
         self._build_ticker(queue.next_due_ns, FRAMERATE)
         self.around = self._port_context(WorkqContext, started_ns=self._clock.now_ns())
         self.figures = WorkqMetrics(
-            keeping.stats,
+            queue.stats,
             self.around.sessions,
             queue.largest_queues,
             self._clock,
@@ -168,22 +156,6 @@ class WorkqServer(Service):
 
     def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:  # noqa: ARG002
         self.figures.count(requests, outcomes)
-
-    def on_failure(self, error: BaseException) -> None:
-        is_alone = self.store is not None and not holds_schedule(self._settings)
-        if not is_alone or not isinstance(error, JourneymanError):
-            super().on_failure(error)
-            return
-        self._ticker.stop()
-        self._messages.error(
-            "the work queue has stopped, the other services go on; restart to load it again",
-            reason=str(error) or repr(error),
-        )
-        self.has_failed = True
-        if self._listener is not None:
-            self._listener.close()
-        for session in list(self.around.sessions):
-            session.drop()
 
     # -- stop --
 

@@ -1,6 +1,6 @@
 """The single writer of the work queue: every command passes through here, in batches.
 
-    sessions, HTTP, queue runs --commands--> +--------+ --records--> command log, or store
+    sessions, HTTP, queue runs --commands--> +--------+ --records--> command log
     ticker         --Due-------------------> | writer | --answers--> clients, also those that waited
     a client went  --Gone------------------> +--------+ --paused---> beside them
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from journeyman.clock import Clock
 from journeyman.config import WorkqSync
@@ -59,12 +59,10 @@ from journeyman.servers.core.group_commit import (
     QUICK_BYTES,
     Batch,
     GroupCommit,
-    Requests,
     WriterOwner,
     WriteWait,
 )
 from journeyman.servers.core.ledger import Ledger
-from journeyman.servers.workq.store import CompletedJobs, StoreRecorder
 
 REFUSALS = (commands.RefusedLine, JobMissing)
 
@@ -281,24 +279,6 @@ def payload_bytes(request: Any) -> int:
     return 0 if weigh is None else weigh(request)
 
 
-class WorkqRecorder(Protocol):
-    """What keeps the records: a command log, or a store."""
-
-    @property
-    def wait(self) -> WriteWait:
-        """What a write would wait for now."""
-        ...
-
-    @property
-    def keeps_pauses(self) -> bool:
-        """Whether it is given the names of paused queues; else only the ledger has them."""
-        ...
-
-    def write(self, records: Sequence[Record], paused: Iterable[str] | None = None) -> None:
-        """JourneymanError: nothing was written, unless it is final."""
-        ...
-
-
 class WorkqWriter(GroupCommit):
     """See the module's docstring. All methods are called on the event loop."""
 
@@ -311,13 +291,12 @@ class WorkqWriter(GroupCommit):
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         queue: WorkqEngine,
-        recorder: WorkqRecorder | None,
+        recorder: LogRecorder | None,
         *,
         max_waiting: int = 10_000,
         ledger: Ledger | None = None,
-        completed: CompletedJobs | None = None,
     ) -> None:
-        """``recorder`` None: memory only. ``completed``: such jobs are not in the engine."""
+        """``recorder`` None: memory only."""
         super().__init__(
             owner,
             loop,
@@ -329,21 +308,6 @@ class WorkqWriter(GroupCommit):
         )
         self._queue = queue
         self._recorder = recorder
-        self._completed = completed
-        self._has_usual = not isinstance(recorder, StoreRecorder)  # that wants decoded records
-
-    def _prepare(self, requests: Requests) -> Callable[[], None] | None:
-        if self._completed is None:
-            return None
-        return self._completed.prepare(request for _, request in requests)
-
-    def _errand_done(self, error: BaseException | None) -> None:
-        try:
-            if self._completed is not None:
-                self._completed.bring(self._clock.now_ns())
-        except Exception as bug:  # noqa: BLE001 - it is not safe to go on
-            error = error or bug
-        super()._errand_done(error)
 
     def _weigh(self, requests: Sequence[Any]) -> int:
         if len(requests) == 1:
@@ -361,15 +325,11 @@ class WorkqWriter(GroupCommit):
     def _decide(self, batch: Batch) -> None:
         now_ns = batch.begun_ns = self._clock.now_ns()
         decide, outcomes = self._queue.decide, batch.outcomes
-        has_children, completed = self._queue.has_children, self._completed
-        if completed is not None and completed.has_unread and completed.failure is None:
-            self._hold_back(batch, completed)
-        usual = None
-        if self._has_usual and completed is None:
-            usual = self._queue.usual_at(now_ns, batch.records)
+        has_children = self._queue.has_children
+        usual = self._queue.usual_at(now_ns, batch.records)
         answers = batch.answers
         for client, request in batch.requests:
-            if usual is not None and client is not None and not (client.prefix or client.is_lost):
+            if client is not None and not (client.prefix or client.is_lost):
                 done = usual(request)
                 if done is not None:  # nearly always
                     outcomes.append(done)
@@ -382,10 +342,6 @@ class WorkqWriter(GroupCommit):
                 self._put_back(batch, len(outcomes))
                 break
             kind = type(request)
-            if completed is not None and completed.is_unread(request):
-                batch.answer(client, client.render_failure())
-                outcomes.append(completed.failure)
-                continue
             if kind is RefusedLine:
                 batch.answer(client, client.render(request))
                 outcomes.append(request)
@@ -413,22 +369,8 @@ class WorkqWriter(GroupCommit):
                 batch.answer(client, client.render(reply))
                 if records:
                     batch.records += records
-        if completed is not None:
-            completed.note(batch.records)
-        if batch.effects:  # all names at once: the file and the store keep them so
+        if batch.effects:  # all names at once: the file keeps them so
             batch.effects = [self._queue.paused]
-
-    def _hold_back(self, batch: Batch, completed: CompletedJobs) -> None:
-        """Leave to the next batch what needs jobs that were not read, and what their clients sent
-        after it. Others are served meanwhile."""
-        requests, batch.requests = batch.requests, []
-        clients, held = set[Any](), list[tuple[Any, Any]]()
-        for each in requests:
-            is_held = each[0] in clients or completed.is_unread(each[1])
-            (held if is_held else batch.requests).append(each)
-            if is_held:
-                clients.add(each[0])
-        self._wait_again(held)
 
     def _gather(
         self, batch: Batch, client: Any, request: Any, outcome: WorkqOutcome, now_ns: int
@@ -479,7 +421,7 @@ class WorkqWriter(GroupCommit):
     def _is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:
         """Options of a job are as durable as its records. What a start would judge other jobs by,
         and what is removed, is durable at once: those may be old."""
-        if not isinstance(self._recorder, LogRecorder) or self._recorder.waits:
+        if self._recorder is None or self._recorder.waits:
             return True
         return not all(
             isinstance(each, JobOptionsSet) and "after" not in each.body for each in ledger
@@ -488,24 +430,17 @@ class WorkqWriter(GroupCommit):
     def _write_all(self, batch: Batch) -> None:
         super()._write_all(batch)
         if batch.ledger and not self._is_urgent(batch.ledger):
-            assert isinstance(self._recorder, LogRecorder)
+            assert self._recorder is not None
             self._recorder.is_unsynced = True
 
     def _sync_log(self) -> None:
-        if isinstance(self._recorder, LogRecorder) and self._recorder.is_unsynced:
+        if self._recorder is not None and self._recorder.is_unsynced:
             self._recorder.sync()
-
-    @property
-    def _has_ledger_beside(self) -> bool:
-        return isinstance(self._recorder, StoreRecorder)
 
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None
         paused = batch.effects[0] if batch.effects else None
-        if isinstance(self._recorder, StoreRecorder):
-            self._recorder.write(batch.records, paused, batch.ledger)
-        else:
-            self._recorder.write(batch.records, paused)
+        self._recorder.write(batch.records, paused)
 
     def _carry_out(self, batch: Batch) -> None:
         """Nothing: pauses are saved with the records, answers leave by themselves."""
@@ -523,18 +458,13 @@ class WorkqWriter(GroupCommit):
             elif kind is RefusedLine:
                 outcomes[index] = request
                 again.answer(client, client.render(request))
-            elif self._is_refused(request) or not self._decide_again(
+            elif type(request) in _CHANGES or not self._decide_again(
                 again, client, request, now_ns
             ):
                 again.answer(client, client.render_failure())
             else:
                 outcomes[index] = None
         return again, outcomes
-
-    def _is_refused(self, request: Any) -> bool:
-        """Whether it cannot be answered now: a change, or a job that could not be read."""
-        is_unread = self._completed is not None and self._completed.is_unread(request)
-        return is_unread or type(request) in _CHANGES
 
     def _decide_again(self, again: Batch, client: Any, request: Any, now_ns: int) -> bool:
         """Whether it could be decided without a record."""

@@ -1,7 +1,6 @@
 """The schedule as a whole: built from the settings, started, and stopped in order.
 
-    start    the log is locked and read,       ports open only when all of it is loaded
-             or the store is read
+    start    the log is locked and read; ports open only when all of it is loaded
              what a stop had cut off is queued again
     stop     1 no new connections, no new due jobs
              2 what was received is answered, connections are closed
@@ -27,7 +26,7 @@ from journeyman.config import Interrupted, Overdue, Persistence
 from journeyman.config.loading import DEFAULT_ORIGIN
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.jobs import ZtickJobTable
-from journeyman.engines.ztick.loading import ZtickLoader, notes
+from journeyman.engines.ztick.loading import notes
 from journeyman.engines.ztick.messages import (
     NotRun,
     Reply,
@@ -39,7 +38,6 @@ from journeyman.engines.ztick.messages import (
 )
 from journeyman.formats.ledger import EndedMarked
 from journeyman.formats.timed_frame import Instant
-from journeyman.formats.ztick import Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.catalog import load_order
 from journeyman.logs.ledger import MarkWriter
@@ -50,7 +48,6 @@ from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.core.metrics import Family, FiguredDisk
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import Service, ServiceContext
-from journeyman.servers.core.store import ScheduleRecorder, UnreadableReport
 from journeyman.servers.http.port import HttpPort
 from journeyman.servers.telemetry import Telemetry
 from journeyman.servers.ztick.metrics import ServerMetrics
@@ -70,7 +67,6 @@ from journeyman.servers.ztick.runs import (
 )
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
 from journeyman.servers.ztick.writer import ZtickRecorder, ZtickWriter
-from journeyman.storage.folded import FoldedRecords, folded_schedule
 from journeyman.units import DAY_MS, NS_PER_MS
 
 if TYPE_CHECKING:
@@ -147,7 +143,6 @@ class ZtickServer(Service):
         self._work = work
         self._fan_out = fan_out
         self._ztick_log: ZtickLog | None = None
-        self._stored: FoldedRecords[Record] | None = None  # the same in the store
         self._http: HttpPort | None = None
         self._compaction: CompactionWatch | None = None
         self._retention: RetentionWatch | None = None
@@ -243,8 +238,6 @@ class ZtickServer(Service):
                     "its jobs and rules end with the process"
                 )
             return ZtickEngine(ZtickJobTable(retained=self._is_retained), max_runs=max_runs)
-        if database.persistence is Persistence.STORAGE:
-            return self._load_store()
         sync = SyncPolicy.ALWAYS if database.fsync_on_persist else SyncPolicy.OS
         begin_ns = self._clock.monotonic_ns()
         opened = open_log(
@@ -262,27 +255,6 @@ class ZtickServer(Service):
         tell_of_ztick_files(self._disk, database.logfile_path, self._messages)
         self._tell_loaded(opened.schedule, begin_ns, log=database.logfile_path)
         return opened.schedule
-
-    def _load_store(self) -> ZtickEngine:
-        store = self._context.store
-        assert store is not None
-        self.refusal = "the store cannot be written: commands are refused"
-        self.recovery = "the store can be written again"
-        begin_ns, loader = self._clock.monotonic_ns(), ZtickLoader()
-        told = UnreadableReport(self._messages)
-        self._stored = folded_schedule(store)
-        loaded = self._stored.load(loader.add, told.tell_key)
-        log = self._settings.database.logfile_path
-        if not loaded and self._disk.exists(log):
-            self._messages.warn(
-                f"{log} is there and is not read: the schedule is in the store; "
-                f"`journeyman storage adopt {log}` copies it there"
-            )
-        told.sum_up()
-        max_runs = self._settings.schedule.max_runs
-        schedule = loader.finish(max_runs=max_runs, retained=self._is_retained)
-        self._tell_loaded(schedule, begin_ns, store=store.path, engine=store.engine)
-        return schedule
 
     def _tell_loaded(self, schedule: ZtickEngine, begin_ns: int, **where: str) -> None:
         stats = schedule.stats()
@@ -397,17 +369,11 @@ class ZtickServer(Service):
                 self._messages,
             )
 
-    def _build_recorder(
-        self,
-    ) -> tuple[ZtickRecorder | ScheduleRecorder | None, MarkWriter | None]:
-        ledger, store = self._context.ledger, self._context.store
-        if self._ztick_log is not None:
-            marks = self._build_marks()
-            return ZtickRecorder(self._ztick_log, marks), marks
-        if self._stored is None or store is None:
+    def _build_recorder(self) -> tuple[ZtickRecorder | None, MarkWriter | None]:
+        if self._ztick_log is None:
             return None, None
-        folded = None if ledger is None else ledger.folded
-        return ScheduleRecorder(store, self._stored, folded), None
+        marks = self._build_marks()
+        return ZtickRecorder(self._ztick_log, marks), marks
 
     def _build_marks(self) -> MarkWriter | None:
         ledger, log = self._context.ledger, self._ztick_log

@@ -64,7 +64,6 @@ from journeyman.servers.core.group_commit import (
     WriteWait,
 )
 from journeyman.servers.core.ledger import Ledger
-from journeyman.servers.core.store import ScheduleRecorder
 from journeyman.units import NS_PER_S
 
 Request: TypeAlias = Command | Settled
@@ -131,7 +130,7 @@ class ZtickWriter(GroupCommit):
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         schedule: ZtickEngine,
-        recorder: Recorder | ScheduleRecorder | None,
+        recorder: Recorder | None,
         *,
         max_waiting: int = 10_000,
         ledger: Ledger | None = None,
@@ -254,10 +253,6 @@ class ZtickWriter(GroupCommit):
         if self._marks is not None and self._marks.is_due and self._ledger is not None:
             self._ledger.write_now(self._marks.flush)
 
-    @property
-    def _has_ledger_beside(self) -> bool:
-        return isinstance(self._recorder, ScheduleRecorder) and self._ledger is not None
-
     def _wait_of(self, batch: Batch) -> WriteWait:
         if not isinstance(self._recorder, ZtickRecorder):
             return WriteWait.MORE
@@ -265,10 +260,7 @@ class ZtickWriter(GroupCommit):
 
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None
-        if isinstance(self._recorder, ScheduleRecorder):
-            self._recorder.write([*DecodedRecords(CODEC, batch.records)], batch.ledger)
-        else:
-            self._recorder.write(batch.records)
+        self._recorder.write(batch.records)
 
     def _carry_out(self, batch: Batch) -> None:
         if batch.effects:

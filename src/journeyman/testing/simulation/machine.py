@@ -6,11 +6,6 @@
     power cut  at any operation of the disk; what was not synced survives by chance
     failed     a sync failed: the server ends itself
 
-A store (``SimulatedStore``) promises what an engine promises, in the plainest way: a commit is one
-record (size, checksum, changes), written and synced to a file; all keys are in memory. Opening
-reads records up to the first that is not whole. The file is never cleaned. An error of a write
-takes the record back, if the disk allows it; one of a sync leaves the store unusable.
-
 After each end the next start finds what is left. ``life`` counts the starts. Programs that jobs run
 are simulated: each takes a while by chance, and is noted in ``runs``.
 """
@@ -18,18 +13,13 @@ are simulated: each takes a while by chance, and is noted in ``runs``.
 from __future__ import annotations
 
 import asyncio
-import pickle
 import random
-import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from struct import Struct
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from journeyman import threads
 from journeyman.config import Configuration, LogLevel
-from journeyman.disk import is_full
-from journeyman.errors import JourneymanError, StorageError, StorageFull
+from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import FanOutRunner, Shell, WorkQueueRunner
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.contract import Runner, RunRequest, RunResult
@@ -39,90 +29,15 @@ from journeyman.servers.core.ledger import open_ledger
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.core.store import is_store_used
 from journeyman.servers.preflight import prepare_data_directory
 from journeyman.servers.process import Assembly
-from journeyman.storage import Storage
-from journeyman.storage.contract import Changes, StoreReader, Turn
-from journeyman.storage.memory import MemoryBackend
 from journeyman.testing.simulated_disk import PowerCut, SimulatedDisk
 from journeyman.testing.simulated_files import Survival
 from journeyman.testing.simulation.network import Network
 from journeyman.testing.simulation.world import Loop, SimulatedThreads, World
 
-_HEAD = Struct(">II")  # size, checksum
-
-
-class SimulatedStore(MemoryBackend):
-    """See the module."""
-
-    name = "simulated"
-
-    def __init__(self, disk: SimulatedDisk, path: str) -> None:
-        super().__init__()
-        self._path = path
-        self._doubt: StorageError | None = None
-        self._file = disk.open_append(path)
-        data, at = disk.read_bytes(path), 0
-        while (found := _record(data, at)) is not None:
-            changes, at = found
-            with super().turn() as turn:
-                turn.commit(changes)
-        self._file.truncate(at)
-        self._file.sync()
-        disk.sync_dir(path.rpartition("/")[0] or "/")
-
-    @contextmanager
-    def view(self) -> Iterator[StoreReader]:
-        if self._doubt is not None:
-            raise self._doubt
-        with super().view() as view:
-            yield view
-
-    @contextmanager
-    def turn(self) -> Iterator[Turn]:
-        if self._doubt is not None:
-            raise self._doubt
-        with super().turn() as turn:
-            yield turn
-            if changes := turn.changes:  # type: ignore[attr-defined]  # a turn of the memory
-                self._append(changes)
-
-    def _append(self, changes: Changes) -> None:
-        data, size = pickle.dumps(dict(changes)), self._file.size()
-        try:
-            self._file.write(_HEAD.pack(len(data), zlib.crc32(data)) + data)
-        except OSError as error:
-            try:
-                self._file.truncate(size)
-            except OSError:
-                raise self._unusable(error) from error
-            kind = StorageFull if is_full(error) else StorageError
-            raise kind(self._path, str(error)) from error
-        try:
-            self._file.sync()
-        except OSError as error:
-            raise self._unusable(error) from error
-
-    def _unusable(self, error: OSError) -> StorageError:
-        self._doubt = StorageError(self._path, f"not synced: {error}")
-        return self._doubt
-
-
-def _record(data: bytes, at: int) -> tuple[Changes, int] | None:
-    begin = at + _HEAD.size
-    if len(data) < begin:
-        return None
-    size, checksum = _HEAD.unpack_from(data, at)
-    body = data[begin : begin + size]
-    if len(body) < size or not size or zlib.crc32(body) != checksum:
-        return None
-    return pickle.loads(body), begin + size
-
-
 MAX_RUN_S = 2.0
 KEPT_LINES = 200
-STORE = "/store"
 
 
 class Machine:
@@ -143,7 +58,6 @@ class Machine:
         self.runs: list[tuple[int, str]] = []  # (life, job), when the program was started
         self.lines: list[str] = []  # that the server said
         self.mistakes: list[str] = []  # exceptions that nothing caught
-        self.open_store: Callable[[SimulatedDisk], Storage] = open_simulated_store
         self.slow = 1.0  # how many times slower than usual the disk is
         self._network = network
         self.configuration = configuration
@@ -196,8 +110,7 @@ class Machine:
         settings, clock, disk = self.configuration.settings, self.world.clock, self.disk
         messages = ServerLog(clock, self._say, level=LogLevel.INFO)
         prepare_data_directory(self.configuration, disk, messages)
-        store = self.open_store(disk) if is_store_used(settings) else None
-        ledger = open_ledger(settings, disk, clock, messages, store=store)
+        ledger = open_ledger(settings, disk, clock, messages)
         failures: list[BaseException] = []
         hurry = asyncio.Event()
 
@@ -216,7 +129,6 @@ class Machine:
             self._stopping.set,
             ledger,
             self.configuration.origins,
-            store=store,
         )
         try:
             assembly = Assembly(
@@ -231,8 +143,6 @@ class Machine:
         finally:
             if ledger is not None:
                 ledger.close()
-            if store is not None:
-                store.close()
         if failures:
             raise failures[0]
 
@@ -285,10 +195,6 @@ class Machine:
         error = context.get("exception")
         if not isinstance(error, PowerCut):
             self.mistakes.append(f"{context.get('message')}: {error!r}")
-
-
-def open_simulated_store(disk: SimulatedDisk) -> Storage:
-    return Storage(SimulatedStore(disk, STORE), STORE)
 
 
 class SimulatedRunner:

@@ -49,8 +49,6 @@ ROT = {  # what may be read wrongly if these files are rotten
     "/data/ledger/": frozenset({"timetables", "work"}),
 }
 LOOK_S = 1.0  # between two looks whether something has come about
-_LOGS = ("logfile", "log")
-_PLACES = (_LOGS, _LOGS, _LOGS, ("storage", "storage"), ("logfile", "storage"), ("storage", "log"))
 TROUBLES = ("full", "slow", "files", "clock", "nothing", "nothing")
 
 
@@ -307,6 +305,4 @@ def _configuration(chance: random.Random, pace: ClientPace) -> Configuration:
         "kestrel.window_items": str(chance.choice((5, 1_000)) * (pace.burst if larger > 1 else 1)),
         "kestrel.default": f"{{max_open = {pace.burst}}}",
     }
-    schedule, work = chance.choice(_PLACES)
-    options |= {"database.persistence": schedule, "workq.persistence": work}
     return load(environ={}, options=options)

@@ -24,7 +24,6 @@ from journeyman.config import Settings
 from journeyman.engines.workq.browsing import BrowseJobs, JobsFound, SortingJobs
 from journeyman.engines.ztick.browsing import JobPage, PageJobs, StillSorting
 from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, Reserved, RuleNotFound
-from journeyman.errors import StorageError
 from journeyman.protocols.kestrel import replies as fan_out_replies
 from journeyman.protocols.workq.commands import Complaint, RefusedLine
 from journeyman.protocols.workq.replies import JobMissing
@@ -35,7 +34,6 @@ from journeyman.servers.core.shared import Shared
 from journeyman.servers.http.routes import ApiError, RouteCall
 from journeyman.servers.kestrel.session import in_scope as fan_out_in_scope
 from journeyman.servers.kestrel.writer import NO_ROOM
-from journeyman.servers.workq.store import completed_jobs, merged, shows_completed
 
 if TYPE_CHECKING:
     from journeyman.servers.core.ledger import Ledger
@@ -44,11 +42,10 @@ if TYPE_CHECKING:
     from journeyman.servers.workq.service import WorkqServer
     from journeyman.servers.ztick.service import ZtickServer
 from journeyman.errors import JourneymanError
-from journeyman.formats.ledger import CODEC, ActionAudited, Record
+from journeyman.formats.ledger import CODEC, ActionAudited
 from journeyman.formats.timed_frame import Instant
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.http import records
-from journeyman.storage.folded import FoldedRecords
 
 BROWSE_TIMEOUT_S = 1.0
 SEARCH_TIMEOUT_S = 20.0  # more, where that cannot be
@@ -138,20 +135,7 @@ class HttpBackend:
         return JobPage(*await self._gather(self.ask_schedule, call, asked), True)
 
     async def browse_jobs(self, call: RouteCall, asked: BrowseJobs) -> JobsFound:
-        return JobsFound(*await self._gather(self._ask_jobs, call, asked), True)
-
-    async def _ask_jobs(self, call: RouteCall, asked: BrowseJobs) -> JobsFound | SortingJobs:
-        """Of a work queue in the store the completed jobs are there alone."""
-        found: JobsFound | SortingJobs = await self.ask_work(call, asked)
-        store = None if self.work is None else self.work.store
-        if store is None or isinstance(found, SortingJobs) or not shows_completed(asked):
-            return found
-        scoped, now_ns = replace(asked, prefix=call.prefix), self.clock.now_ns()
-        try:
-            more = await asyncio.to_thread(completed_jobs, store, scoped, now_ns)
-        except StorageError as error:
-            raise ApiError(503, f"the store: {error.reason}") from error
-        return merged(found, more, asked.limit)
+        return JobsFound(*await self._gather(self.ask_work, call, asked), True)
 
     async def _gather(
         self,
@@ -224,8 +208,6 @@ class Audits:
         ledger = self._backend.ledger
         if ledger is None:
             return []
-        if ledger.folded is not None:
-            return await asyncio.to_thread(_read_stored, ledger.folded, limit, until_ns)
         place = self._backend.settings.ledger.path
         return await asyncio.to_thread(self._read, place, limit, until_ns)
 
@@ -238,11 +220,3 @@ class Audits:
             if len(found) >= limit:
                 break
         return found[:limit]
-
-
-def _read_stored(
-    ledger: FoldedRecords[Record], limit: int, until_ns: int | None
-) -> list[ActionAudited]:
-    audits = [r for r in ledger.records("audit") if isinstance(r, ActionAudited)]
-    found = [r for r in audits if until_ns is None or r.logged.unix_ns <= until_ns]
-    return found[: -limit - 1 : -1]
