@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable
 
 from journeyman.config import LogLevel, load
+from journeyman.config.settings import LimitSettings
 from journeyman.engines.kestrel.messages import SaveCheckpoint
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.protocols.kestrel.commands import GetItem, Key, Put
@@ -14,6 +15,7 @@ from journeyman.servers.core.access import Access
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
+from journeyman.servers.core.writes import WriteWatch
 from journeyman.servers.kestrel.service import KestrelServer
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.fanout_caller import Caller
@@ -43,6 +45,7 @@ def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(tmp_p
                 Shared.of(loop, ServerLog(clock, lines.append), 64 * 1024 * 1024),
                 Access(),
                 failed=mistakes.append,
+                writes=WriteWatch(clock, ServerLog(clock, lines.append), LimitSettings()),
             )
         )
         await server.start()

@@ -308,6 +308,19 @@ class LimitSettings:
         10_000,
         "how many commands can wait for the log before the server stops reading",
     )
+    write_warn_ms: int = setting(
+        Integer(1, DAY_MS, "milliseconds"), 1000, "age at which a write in flight is reported"
+    )
+    write_deadline_ms: int = setting(
+        Integer(1, DAY_MS, "milliseconds"),
+        10_000,
+        "age of a write in flight at which the server is not ready",
+    )
+    watchdog_deadline_ms: int = setting(
+        Integer(1, DAY_MS, "milliseconds"),
+        60_000,
+        "age of a write in flight at which systemd gets no more signs of life",
+    )
     unsent_bytes: int = setting(
         Integer(4096, 1024 * MIB, "bytes"),
         MIB,

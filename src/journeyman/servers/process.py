@@ -55,6 +55,8 @@ from journeyman.servers.core.metrics import (
 from journeyman.servers.core.server_log import LineThread, ServerLog, ServiceManager
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
+from journeyman.servers.core.stand_in import stand_in
+from journeyman.servers.core.writes import WatchThread, WriteWatch
 from journeyman.servers.kestrel.service import KestrelServer
 from journeyman.servers.preflight import (
     check,
@@ -130,12 +132,14 @@ async def _serve(
     prepare_data_directory(configuration, disk, messages)
     holders = LogHolders(settings.lake, disk, clock, messages)
     manager = ServiceManager.of(os.environ)
+    writes = WriteWatch(clock, messages, settings.limits)
     with ExitStack() as closing:
-        ledger = open_ledger(settings, disk, clock, messages, holders.of_logs)
+        ledger = open_ledger(settings, disk, clock, messages, holders.of_logs, writes)
         if ledger is not None:
             closing.callback(ledger.close)
         return await _serve_on(
-            disk, holders, ledger, manager, configuration, access, clock, messages, read_again
+            *(disk, holders, ledger, manager, writes),
+            *(configuration, access, clock, messages, read_again),
         )
 
 
@@ -144,6 +148,7 @@ async def _serve_on(
     holders: LogHolders,
     ledger: Ledger | None,
     manager: ServiceManager,
+    writes: WriteWatch,
     configuration: Configuration,
     access: Access,
     clock: SystemClock,
@@ -184,6 +189,7 @@ async def _serve_on(
         shared,
         access,
         failed,
+        writes,
         stopping.set,
         ledger,
         configuration.origins,
@@ -192,7 +198,7 @@ async def _serve_on(
     server = Assembly(
         context,
         lambda add_work, put_item: RunnerSet(settings, add_work, put_item, access),
-        more_figures=lambda: [*disk.families(), *holders.families()],
+        more_figures=lambda: [*disk.families(), *holders.families(), *writes.families()],
     )
 
     def on_hangup() -> None:
@@ -232,7 +238,10 @@ async def _serve_on(
         )
     )
     sampling = loop.create_task(disk.watch())
-    living = loop.create_task(manager.show_life())
+    living = loop.create_task(manager.show_life(writes.is_alive))
+    looking = WatchThread(
+        writes, manager, lambda: stand_in(writes, server.schedule.http_sockets, access.tls)
+    )
     manager.ready()
     await stopping.wait()
     watching.cancel()
@@ -241,6 +250,7 @@ async def _serve_on(
         hurry.set()
     cut_off = await server.stop(hurry)
     living.cancel()  # a stop may take longer than the watchdog waits
+    looking.close()
     if failures:
         raise failures[0]
     if cut_off:

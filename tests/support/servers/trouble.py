@@ -1,8 +1,9 @@
-"""Full disks and failing syncs for a real server."""
+"""Full disks, and syncs that fail or do not return, for a real server."""
 
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 
 from tests.support.servers.schedule_process import ScheduleProcess
 
@@ -25,3 +26,33 @@ def limit(server: ScheduleProcess, size: int | None) -> None:
 
 
 READ_ONLY = "-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker"
+
+# A sync of a file whose path holds the text in the file "stall" does not return while it is there.
+STALLING_SYNC = """
+import os, time
+from journeyman import cli, disk
+real = disk.os.fdatasync
+def sync(fd):
+    while True:
+        try:
+            with open("stall") as file:
+                part = file.read()
+        except FileNotFoundError:
+            break
+        if part not in os.readlink(f"/proc/self/fd/{fd}"):
+            break
+        time.sleep(0.01)
+    real(fd)
+disk.os.fdatasync = sync
+cli.main()
+"""
+
+
+def stall(directory: Path, part: str) -> None:
+    """From now on, syncs of files whose paths hold ``part`` do not return."""
+    (directory / "stall.new").write_text(part)
+    (directory / "stall.new").rename(directory / "stall")
+
+
+def end_stall(directory: Path) -> None:
+    (directory / "stall").unlink()

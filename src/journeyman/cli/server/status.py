@@ -10,9 +10,10 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -59,24 +60,28 @@ _SUMMARIES = {
 
 PATIENCE_S = 60.0  # an event stream has a sign of life four times in this
 STARTS_S = 3.0
+READY_LIMIT_S = 5.0
+_NAMES_IN_HTTP = {"work_queue": "work", "schedule": "schedule", "fan_out": "fan-out"}
 
 
 @click.command()
 @server_options
 def status(server: str | None, as_json: bool) -> int:
     """Show the state of each service."""
-    found, errors = facts(server)
+    problem = readiness_problem(server)
+    if problem.get("code") == "standby":
+        found: dict[str, Any] = dict.fromkeys(_SUMMARIES, STANDBY)
+        errors: list[ClientError] = []
+    else:
+        found, errors = facts(server, problem)
     is_there = len(errors) < len(_SUMMARIES)
-    if not is_there and stands_by(server):
-        found = dict.fromkeys(_SUMMARIES, STANDBY)
-        is_there = True
     if as_json:
         show([found], True)
     elif not is_there:
         raise _with_advice(errors[0])
     else:
         show([_summary(name, found) for name in _SUMMARIES], False)
-    return 0 if is_there else 1
+    return 0 if is_there and problem.get("code") not in ("stuck", "not_ready") else 1
 
 
 def _with_advice(error: ClientError) -> JourneymanError:
@@ -126,19 +131,23 @@ def ping(server: str | None, as_json: bool, services: tuple[str, ...], wait: flo
     return 0 if all(row["error"] is None for row in rows) else 1
 
 
-def stands_by(server: str | None) -> bool:
-    """Whether it waits for another server to end: then only its HTTP port is open, and says so."""
+def readiness_problem(server: str | None) -> dict[str, Any]:
+    """Why the server says that it is not ready; empty: it does not say so, or has no HTTP port."""
     url = parse_url(server)
     tls = url.tls_setting()
     context = tls_context(tls)
     place = f"{url.host}:{url.ports.get('http', HTTP_PORT)}"
-    address = f"{'http' if context is None else 'https'}://{place}/health"
+    address = f"{'http' if context is None else 'https'}://{place}/v1/ready"
     try:
-        with urlopen(address, timeout=url.timeout_s, context=context) as answer:
-            said = json.load(answer)
-    except (OSError, ValueError):
-        return False
-    return isinstance(said, dict) and said.get("status") == "standby"
+        with urlopen(address, timeout=min(url.timeout_s, READY_LIMIT_S), context=context):
+            return {}
+    except HTTPError as error:
+        with error, suppress(OSError, ValueError):
+            problem = json.load(error)
+            return problem if isinstance(problem, dict) else {}
+    except OSError:
+        pass  # the other ports say why
+    return {}
 
 
 def _summary(name: str, found: dict[str, Any]) -> dict[str, Any]:
@@ -153,7 +162,9 @@ def _summary(name: str, found: dict[str, Any]) -> dict[str, Any]:
         "service": name.replace("_", "-"),
         "up_since": _up_since(of),
         "connections": of[connections],
-        "has": sentence.format_map(of) + (f"; paused: {of['paused']}" if of.get("paused") else ""),
+        "has": sentence.format_map(of)
+        + (f"; paused: {of['paused']}" if of.get("paused") else "")
+        + (f"; not ready: {of['not_ready']}" if "not_ready" in of else ""),
     }
 
 
@@ -165,15 +176,27 @@ def _up_since(of: dict[str, Any]) -> str:
     return f"{started:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def facts(server: str | None) -> tuple[dict[str, Any], list[ClientError]]:
-    """What each service says about itself; why not, if it does not answer."""
+def facts(
+    server: str | None, problem: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], list[ClientError]]:
+    """What each service says about itself; why not, if it does not answer.
+
+    ``problem`` of the whole server: a service that is stuck would not answer, and is not asked.
+    """
     found: dict[str, Any] = {}
     errors: list[ClientError] = []
+    states = (problem or {}).get("services") or {}
     for name, read in {
         "work_queue": _work_queue,
         "schedule": _schedule,
         "fan_out": _fan_out,
     }.items():
+        state = states.get(_NAMES_IN_HTTP[name], "ok")
+        if state not in ("ok", "off"):
+            found[f"{name}.not_ready"] = state
+        if (problem or {}).get("code") == "stuck" and f"{name}.not_ready" in found:
+            found[name] = f"not ready: {found.pop(f'{name}.not_ready')}"
+            continue
         try:
             found |= {f"{name}.{key}": value for key, value in read(server)}
         except ClientError as error:

@@ -8,8 +8,9 @@
   the same queue, so they never show what could still be lost.
 - A batch is written on the event loop if it only waits for the sync of an append and the last
   writes were all quick, because handing over to a thread costs more than a quick sync (``Wait``).
-  Otherwise the writer's thread writes it. A disk that begins to stall blocks the loop once. The
-  loop never waits for a thread that writes to the ledger or the log.
+  Otherwise the writer's thread writes it. A disk that begins to stall blocks the loop once; the
+  watch of writes reports that (writes.py). The loop never waits for a thread that writes to the
+  ledger or the log.
 - After a slow write in the thread, its answers leave before the next batch is taken, which then
   includes the next commands of these clients. Otherwise two halves of the clients would alternate,
   and each sync would serve one half. After a quick write the next batch does not wait for the
@@ -43,16 +44,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from journeyman import threads
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
 from journeyman.errors import JourneymanError, LogClosed, LogPoisoned
 from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.servers.core.contract import Engine, Submitter
 from journeyman.servers.core.internal_call import InternalCall
 from journeyman.servers.core.ledger import Ledger
 from journeyman.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    from journeyman.servers.core.writes import WriteWatch
 
 MAX_BATCH = 1024  # commands decided at a stretch, a few milliseconds of work
 MAX_BATCH_BYTES = 8 * 1024 * 1024  # of payloads or items
@@ -92,42 +97,37 @@ class WriteWait(Enum):
     MORE = "more"  # files that are made or left, another thread at the log
 
 
-class Engine(Protocol):
-    """What decides: a batch of it can be taken back."""
+class WriteInFlight:
+    """The write that a writer waits for, while there is one. Used on the event loop, except that
+    the watch of writes reads it from a thread (writes.py)."""
 
-    def begin_batch(self) -> None: ...
+    __slots__ = ("_clock", "begun_ns", "holds_loop", "reports", "watch")
 
-    def commit_batch(self) -> None: ...
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.begun_ns: int | None = None  # monotonic
+        self.holds_loop = False
+        self.watch: WriteWatch | None = None
+        self.reports = 0  # how many thresholds it has passed that were reported
 
-    def undo_batch(self) -> None: ...
+    def begin(self, *, holds_loop: bool = False) -> None:
+        self.holds_loop = holds_loop
+        self.begun_ns = self._clock.monotonic_ns()
+        if self.watch is not None and self.watch.is_asleep:
+            self.watch.wake()
 
-    def take_ledger(self) -> list[LedgerRecord]:
-        """What the decisions since the last call say that belongs in the ledger."""
-        ...
+    def end(self) -> None:
+        begun_ns, self.begun_ns = self.begun_ns, None
+        if self.watch is not None and begun_ns is not None:
+            took_ns = self._clock.monotonic_ns() - begun_ns
+            if took_ns >= self.watch.warn_ns:
+                self.watch.on_slow(self, took_ns)
+            self.reports = 0
 
-
-class Recorder(Protocol):
-    """The log, as far as a writer needs it. Called from the writer's thread."""
-
-    def write(self, records: Sequence[Any]) -> None:
-        """Returns when they are durable. JourneymanError: none was written, or LogPoisoned."""
-        ...
-
-
-class Submitter(Protocol):
-    """What submits commands: a session, or a call from inside the process."""
-
-    def answered(self, answers: list[Any]) -> None:
-        """To the oldest requests that are in flight, in order."""
-        ...
-
-    def room(self) -> None:
-        """Commands are taken again; see ``tell_when_room``."""
-        ...
-
-    def drop(self) -> None:
-        """What is in flight will never be answered."""
-        ...
+    def age_ns(self) -> int:
+        """How long the write has been in flight; 0 if there is none."""
+        begun_ns = self.begun_ns
+        return 0 if begun_ns is None else self._clock.monotonic_ns() - begun_ns
 
 
 @dataclass(slots=True)
@@ -181,6 +181,7 @@ class GroupCommit(ABC):
         self._ledger = ledger
         self._max_waiting = max_waiting
         self._thread = threads.worker("journeyman-writer")
+        self.in_flight = WriteInFlight(clock)
         self._waiting: deque[tuple[Any, Any]] = deque()
         self._waiting_bytes = 0
         self._due_waits = False
@@ -388,6 +389,7 @@ class GroupCommit(ABC):
             self._write_here(batch)
         else:
             self._writing = batch
+            self.in_flight.begin()
             self._thread.submit((partial(self._write_timed, batch), self._written_elsewhere))
         return batch
 
@@ -456,6 +458,7 @@ class GroupCommit(ABC):
 
     def _begin_errand(self, errand: Callable[[], None]) -> None:
         self._writing = Batch([])
+        self.in_flight.begin()
         self._thread.submit((errand, self._errand_done_elsewhere))
 
     def _errand_done_elsewhere(self, error: BaseException | None) -> None:
@@ -463,12 +466,14 @@ class GroupCommit(ABC):
 
     def _errand_done(self, error: BaseException | None) -> None:
         self._writing = None
+        self.in_flight.end()
         if error is not None:
             self._fail(error)
         else:
             self._go_on(None)
 
     def _write_here(self, batch: Batch) -> None:
+        self.in_flight.begin(holds_loop=True)
         try:
             self._write_timed(batch)
         except Exception as error:  # noqa: BLE001 - as of the thread
@@ -479,6 +484,7 @@ class GroupCommit(ABC):
         else:
             self._engine.commit_batch()
         finally:
+            self.in_flight.end()
             if batch.ledger and self._ledger is not None:
                 self._ledger.let_go()
 
@@ -517,6 +523,7 @@ class GroupCommit(ABC):
 
     def _written(self, error: BaseException | None) -> None:
         batch, self._writing = self._writing, None
+        self.in_flight.end()
         assert batch is not None
         if error is None:
             self._engine.commit_batch()

@@ -21,7 +21,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from journeyman import threads
 from journeyman.clock import Clock
@@ -35,6 +35,9 @@ from journeyman.logs.ledger import FileHead, LedgerLog, heads_of
 from journeyman.logs.segments import ledger_segments, names_in
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.units import DAY_MS, NS_PER_MS, NS_PER_S
+
+if TYPE_CHECKING:
+    from journeyman.servers.core.writes import WriteWatch
 
 COMPACTION_PAUSE_NS: Final = 60 * NS_PER_S  # between two, also after one that failed
 _NEVER_NS: Final = 2**63
@@ -53,6 +56,7 @@ class Ledger:
         *,
         audit_days: int = 0,
         timetables: TimetableLoader | None = None,
+        writes: WriteWatch | None = None,
     ) -> None:
         """``audit_days``: how long audits are kept; 0 is for ever."""
         self._log = log
@@ -60,6 +64,7 @@ class Ledger:
         self._disk = disk
         self._clock = clock
         self._messages = messages
+        self._writes = writes
         self._audit_ns = audit_days * DAY_MS * NS_PER_MS
         self._timed_files: tuple[str, ...] = ()
         self._compaction: threads.StartedThread | None = None
@@ -129,7 +134,12 @@ class Ledger:
 
     async def note(self, records: Sequence[Record]) -> None:
         """The same from the event loop, for what belongs to no batch."""
-        await asyncio.get_running_loop().run_in_executor(None, self.write, records)
+        writing = asyncio.get_running_loop().run_in_executor(None, self.write, records)
+        if self._writes is not None:
+            # The write goes on even if the one who waits for it is cancelled.
+            end = self._writes.begin("ledger")
+            writing.add_done_callback(lambda _: end())
+        await writing
 
     def close(self) -> None:
         """Blocks. All services are closed."""
@@ -179,6 +189,7 @@ def open_ledger(
     clock: Clock,
     messages: ServerLog,
     holders: Holders | None = None,
+    writes: WriteWatch | None = None,
 ) -> Ledger | None:
     """None: there is no place for one, or nothing is kept anyway."""
     path = settings.ledger.path
@@ -198,7 +209,7 @@ def open_ledger(
     live = len(log.states) + timetables.live_records
     messages.info(f"loaded {live} entries of the ledger", ledger=path)
     days = settings.ledger.audit_days
-    return Ledger(log, disk, clock, messages, audit_days=days, timetables=timetables)
+    return Ledger(log, disk, clock, messages, audit_days=days, timetables=timetables, writes=writes)
 
 
 def unused_ledger_beside(settings: Settings, log: str) -> str:

@@ -317,6 +317,10 @@ class Listener:
         if not self._watched:  # a simulated network has no sockets
             begin()
 
+    def copies(self) -> list[socket.socket]:
+        """Copies of the listening sockets, for another thread. The port stays open with them."""
+        return [socket.socket(fileno=os.dup(each.fileno())) for each in self._server.sockets]
+
     async def serve(self) -> None:
         await self._server.start_serving()
 

@@ -11,7 +11,7 @@ and the password of a URL is struck out wherever it turns up.
 
     systemd --NOTIFY_SOCKET, WATCHDOG_USEC--> journeyman serve
             <--READY=1                        every port is open
-            <--WATCHDOG=1                     the event loop turns; twice per interval
+            <--WATCHDOG=1                     the event loop turns; twice per interval (writes.py)
             <--RELOADING=1, READY=1           SIGHUP
             <--STOPPING=1
 
@@ -242,11 +242,21 @@ class ServiceManager:
     def stopping(self) -> None:
         self._say("STOPPING=1")
 
-    async def show_life(self) -> None:
+    @property
+    def watchdog_s(self) -> float:
+        """The time within which a sign of life is expected; 0: none is."""
+        return self._watchdog_us / US_PER_S
+
+    def sign_of_life(self) -> None:
+        if self._watchdog_us:
+            self._say("WATCHDOG=1")
+
+    async def show_life(self, is_alive: Callable[[], bool] = lambda: True) -> None:
         """Until cancelled. A task of the event loop, so that a loop that hangs sends nothing."""
         while self._watchdog_us:
-            self._say("WATCHDOG=1")
-            await asyncio.sleep(self._watchdog_us / 2 / US_PER_S)
+            if is_alive():
+                self.sign_of_life()
+            await asyncio.sleep(self.watchdog_s / 2)
 
     def _say(self, message: str) -> None:
         if not self._address:

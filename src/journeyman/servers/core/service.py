@@ -37,6 +37,7 @@ from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared, delay_to_second
+from journeyman.servers.core.writes import WriteWatch
 from journeyman.units import NS_PER_S
 
 RECHECK_S = 1.0
@@ -149,6 +150,7 @@ class ServiceContext:
     shared: Shared
     access: Access
     failed: Callable[[BaseException], None]  # called once, when a service cannot go on
+    writes: WriteWatch  # of all services and the ledger
     stop_server: Callable[[], None] = lambda: None  # because a client asked for it
     ledger: Ledger | None = None  # shared by all of them
     origins: Mapping[str, str] = field(default_factory=dict)  # of the settings, by name
@@ -159,6 +161,7 @@ class Service(ABC):
     """See the module's docstring."""
 
     name: ClassVar[str]  # in messages
+    log_name: ClassVar[str]  # in figures
     listens: ClassVar[str]  # the same with a verb
     refusal: str  # the message when the log cannot be written
     recovery: str  # the message when it can again
@@ -179,18 +182,24 @@ class Service(ABC):
         self._idle: IdleWatch | None = None
 
     @property
-    def is_in_trouble(self) -> bool:
-        """Whether changes are refused, because the log has no room."""
-        return self._in_trouble
-
-    @property
     def address(self) -> Address:
         assert self._listener is not None
         return self._listener.address
 
+    @property
+    def state(self) -> str:
+        """``ok``, or why it takes no commands or does not answer them."""
+        if self.writer.failure is not None:
+            return "stopped"
+        if reason := self._context.writes.reason(self.writer.in_flight):
+            return reason
+        return "cannot write its log" if self._in_trouble else "ok"
+
     # -- start --
 
-    def _build_ticker(self, next_due_ns: Callable[[], int | None], framerate: int) -> None:
+    def _watch_writer(self, next_due_ns: Callable[[], int | None], framerate: int) -> None:
+        """Follow the writer: what is due next, and how long its writes take."""
+        self._context.writes.add(self.log_name, self.writer.in_flight)
         self._ticker = Ticker(
             self._loop, self._clock, next_due_ns, self.writer.submit_due, framerate=framerate
         )

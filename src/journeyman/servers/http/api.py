@@ -39,7 +39,6 @@ from journeyman.engines.ztick.messages import (
     RuleListing,
     RuleNotFound,
     ScheduledJobState,
-    ZtickStats,
 )
 from journeyman.errors import EncodeError, SnapshotGivenUp
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
@@ -51,7 +50,6 @@ from journeyman.protocols.ztick.commands import (
     RemoveRule,
     Set,
     SetRule,
-    Stat,
 )
 from journeyman.protocols.ztick.grammar import read_runner, runner_words
 from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, read_timestamp
@@ -94,11 +92,6 @@ class Api:
         if isinstance(reply, JobNotFound | RuleNotFound):
             kind = "job" if isinstance(reply, JobNotFound) else "rule"
             raise ApiError(404, f"{kind} {json.dumps(reply.identifier)} does not exist")
-        return reply
-
-    async def stats(self) -> ZtickStats:
-        reply = await self._ask(Stat(_NO_ID), ALL_NAMESPACES)
-        assert isinstance(reply, ZtickStats)
         return reply
 
     async def _ask(self, command: Request, namespace: str) -> Reply | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 from collections.abc import Awaitable, Callable, Sized
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ class HttpPort:
         self.loop, self.messages = around.loop, around.messages
         self.max_connections = min(HTTP_CONNECTIONS, around.max_connections)
         self._listener: Listener | None = None
+        self._copies: list[socket.socket] = []
         self._serving: HttpServing | None = None
         self._beginning: asyncio.Task[None] | None = None
 
@@ -56,15 +58,29 @@ class HttpPort:
             handshake_timeout_s=handshake_timeout_s,
             at_first_client=self._begin,
         )
+        try:
+            self._copies = self._listener.copies()
+        except OSError:
+            self._listener.close()
+            raise
         return self._listener.address
 
+    def sockets(self) -> list[socket.socket]:
+        """Copies of the listening sockets, for the stand-in: it closes them."""
+        return [each.dup() for each in self._copies]
+
     async def close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
+        self._stop_listening()
         if self._beginning is not None:
             self._beginning.cancel()
         if self._serving is not None:
             await self._serving.close()
+
+    def _stop_listening(self) -> None:
+        for copy in self._copies:
+            copy.close()
+        if self._listener is not None:
+            self._listener.close()
 
     def _make_session(self) -> asyncio.Protocol:
         assert self._serving is not None
@@ -79,7 +95,7 @@ class HttpPort:
             self._serving = await self._build_when_possible()
         except Exception as error:  # noqa: BLE001 - libraries replaced since the start, say
             self.messages.error("HTTP cannot be served; restart the server", reason=repr(error))
-            self._listener.close()
+            self._stop_listening()
             return
         gc.freeze()  # what was imported stays, as at the start (process.py)
         await self._listener.serve()

@@ -35,7 +35,7 @@ import re
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from binascii import Error as BadBase64
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -100,6 +100,7 @@ class Problem(msgspec.Struct):
     status: int
     code: str
     detail: str
+    services: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # of GET /v1/ready: their states
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,9 +322,16 @@ class _Kept:
     answer: asyncio.Future[_Answer]
 
 
-def problem(status: int, code: str, detail: str) -> web.Response:
-    title = HTTPStatus(status).phrase
-    body = Problem(f"urn:journeyman:problem:{code}", title, status, code, detail)
+def problem(error: ApiError) -> web.Response:
+    body = Problem(
+        f"urn:journeyman:problem:{error.code}",
+        HTTPStatus(error.status).phrase,
+        error.status,
+        error.code,
+        error.message,
+        error.services or msgspec.UNSET,
+    )
+    status = error.status
     return web.Response(
         body=msgspec.json.encode(body), status=status, headers={"Content-Type": PROBLEM}
     )
@@ -420,11 +428,20 @@ async def _response(request: web.Request, answer: _Answer) -> web.Response:
 class ApiError(Exception):
     """A request that cannot be done, and the status that says so."""
 
-    def __init__(self, status: int, message: str, code: str = "") -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str = "",
+        *,
+        services: Mapping[str, str] | None = None,
+    ) -> None:
+        """``services``: the state of each, if that is the reason."""
         super().__init__(message)
         self.status = status
         self.message = message
         self.code = code or CODES.get(status, "error")
+        self.services = dict(services or {})
 
 
 def time_text(unix_ns: int) -> str:

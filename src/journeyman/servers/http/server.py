@@ -48,7 +48,6 @@ from journeyman.servers.http.cross_site import READING, CrossSite
 from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
 from journeyman.servers.http.queues import add_fan_out_routes, add_work_routes
 from journeyman.servers.http.routes import (
-    CODES,
     VERSION_1,
     VIA,
     ApiError,
@@ -65,7 +64,7 @@ from journeyman.servers.ztick.session import ZtickContext
 SWEEP_S = 0.5
 SPARED_S = 1.0  # a connection may wait so long for its first request, even if all places are taken
 MAX_REASON = 200  # characters; it may repeat what the client sent
-_PUBLIC_PATHS = ("/health", OPENAPI_PATH, "/v1/health", V1_DOCUMENT_PATH)
+_PUBLIC_PATHS = ("/health", OPENAPI_PATH, "/v1/health", "/v1/ready", V1_DOCUMENT_PATH)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -106,10 +105,9 @@ async def build_http(
     api = Api(around.writer, backend.schedule.runs.latest)
 
     async def metrics(request: web.Request) -> web.Response:
-        stats = await api.stats()
         namespace = request["namespace"]
         prefix = "" if namespace == ALL_NAMESPACES else namespace
-        families = figures.families(around.metrics(stats))
+        families = figures.families(around.metrics(backend.schedule.stats()))
         text = text_of(of_queues(family, prefix) for family in families)
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
@@ -172,7 +170,7 @@ def _is_old_change(request: web.Request) -> bool:
 
 def _refusal(request: web.Request, error: ApiError) -> web.Response:
     if request.path.startswith(f"{VERSION_1}/"):
-        return problem(error.status, error.code, error.message)
+        return problem(error)
     return json_response({"error": error.message}, error.status)
 
 
@@ -217,7 +215,7 @@ class _Connection(RequestHandler):
         reason = _reason(exc) if isinstance(exc, HttpProcessingError) else ""
         # Of a request that cannot be read the path is not known either.
         if is_unread or request.path.startswith(f"{VERSION_1}/"):
-            response = problem(status, CODES.get(status, "error"), reason)
+            response = problem(ApiError(status, reason))
         else:
             response = json_response({"error": HTTPStatus(status).phrase.lower()}, status)
         response.force_close()

@@ -97,6 +97,7 @@ class KestrelServer(Service):
     """The running fan-out queues."""
 
     name = "the fan-out queues"
+    log_name = "kestrel"
     listens = "the fan-out queues listen"
     refusal = "a journal cannot be written: puts are refused"
     recovery = "the journals can be written again"
@@ -218,7 +219,7 @@ class KestrelServer(Service):
             ledger=self._context.ledger,
         )
         self.around = self.facts.around = self._port_context(KestrelContext, sessions=sessions)
-        self._build_ticker(engine.next_due_ns, FRAMERATE)
+        self._watch_writer(engine.next_due_ns, FRAMERATE)
 
     # -- while it runs --
 

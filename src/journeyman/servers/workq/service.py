@@ -61,6 +61,7 @@ class WorkqServer(Service):
     """One running work queue."""
 
     name = "the work queue"
+    log_name = "workq"
     listens = "the work queue listens"
 
     writer: WorkqWriter
@@ -126,7 +127,7 @@ class WorkqServer(Service):
             max_waiting=limits.waiting_commands,
             ledger=self._context.ledger,
         )
-        self._build_ticker(queue.next_due_ns, FRAMERATE)
+        self._watch_writer(queue.next_due_ns, FRAMERATE)
         self.around = self._port_context(WorkqContext, started_ns=self._clock.now_ns())
         self.figures = WorkqMetrics(
             queue.stats,

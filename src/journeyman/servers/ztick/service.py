@@ -15,6 +15,7 @@ A failed sync stops it at once, without step 2: nothing that is said would be tr
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
@@ -115,6 +116,7 @@ class ZtickServer(Service):
     """One running schedule."""
 
     name = "the schedule"
+    log_name = "schedule"
     listens = "the schedule listens"
     refusal = "the log cannot be written: commands are refused"
     recovery = "the log can be written again"
@@ -199,6 +201,7 @@ class ZtickServer(Service):
                 self._work,
                 self._fan_out,
                 started_ns,
+                context.writes,
                 context.ledger,
             )
             return await build_http(
@@ -306,6 +309,7 @@ class ZtickServer(Service):
             self._messages.info(f"loaded {book.total} timetables", paused=book.paused)
 
     def _build(self, schedule: ZtickEngine) -> None:
+        self._schedule = schedule
         self._runner_kinds = schedule.runner_kinds
         settings, limits, loop = self._settings, self._settings.limits, self._loop
         recorder, marks = self._build_recorder()
@@ -323,7 +327,7 @@ class ZtickServer(Service):
             marks=marks,
             waits=settings.database.fsync_on_persist,
         )
-        self._build_ticker(schedule.next_due_ns, settings.database.framerate)
+        self._watch_writer(schedule.next_due_ns, settings.database.framerate)
         if self._ztick_log is not None:
             self._compaction = CompactionWatch(
                 loop,
@@ -420,6 +424,14 @@ class ZtickServer(Service):
         return Runs(self._loop, self._clock, self._runner, self._messages, self, before)
 
     # -- while it runs --
+
+    def http_sockets(self) -> list[socket.socket]:
+        """Copies of the sockets on which HTTP listens, if it does."""
+        return [] if self._http is None else self._http.sockets()
+
+    def stats(self) -> ZtickStats:
+        """The engine's figures now, also while a batch is being written."""
+        return self._schedule.stats()
 
     async def compact_now(self) -> str | None:
         """What a compaction here and now came to; None: the schedule has no log."""

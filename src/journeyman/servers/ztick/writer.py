@@ -53,13 +53,13 @@ from journeyman.protocols.ztick.commands import (
     Settled,
 )
 from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES
+from journeyman.servers.core.contract import Recorder
 from journeyman.servers.core.group_commit import (
     MAX_BATCH,
     MAX_BATCH_BYTES,
     QUICK_BYTES,
     Batch,
     GroupCommit,
-    Recorder,
     WriterOwner,
     WriteWait,
 )

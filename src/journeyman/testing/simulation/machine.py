@@ -29,6 +29,7 @@ from journeyman.servers.core.ledger import open_ledger
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
+from journeyman.servers.core.writes import WriteWatch
 from journeyman.servers.preflight import prepare_data_directory
 from journeyman.servers.process import Assembly
 from journeyman.testing.simulated_disk import PowerCut, SimulatedDisk
@@ -110,7 +111,8 @@ class Machine:
         settings, clock, disk = self.configuration.settings, self.world.clock, self.disk
         messages = ServerLog(clock, self._say, level=LogLevel.INFO)
         prepare_data_directory(self.configuration, disk, messages)
-        ledger = open_ledger(settings, disk, clock, messages)
+        writes = WriteWatch(clock, messages, settings.limits)
+        ledger = open_ledger(settings, disk, clock, messages, writes=writes)
         failures: list[BaseException] = []
         hurry = asyncio.Event()
 
@@ -126,6 +128,7 @@ class Machine:
             Shared.of(loop, messages, settings.limits.total_unsent_bytes),
             Access(),
             failed,
+            writes,
             self._stopping.set,
             ledger,
             self.configuration.origins,

@@ -18,8 +18,6 @@ from aiohttp import web
 
 from journeyman import __version__
 from journeyman.config import all_settings
-from journeyman.protocols.ztick.commands import Stat
-from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.http.routes import (
     PROBLEM,
     ApiError,
@@ -236,7 +234,7 @@ class ServerRoutes:
             Route("GET", "/v1/health", self.health, "Whether the server is running", values.Health,
                   is_public=True),
             Route("GET", "/v1/ready", self.ready, "Whether every service takes commands",
-                  values.Readiness, errors=(503,)),
+                  values.Readiness, errors=(503,), is_public=True),
             Route("GET", "/v1/figures", self.figures, "The figures of the overview",
                   values.Figures, for_all=True),  # they count what belongs to others
             Route("GET", "/v1/events", self.events, "The figures, once a second", str,
@@ -253,18 +251,20 @@ class ServerRoutes:
     async def ready(self, call: RouteCall) -> values.Readiness:  # noqa: ARG002 - as every handler
         backend = self._backend
         states = {
-            name: "off" if service is None else _state_of(service)
+            name: "off" if service is None else service.state
             for name, service in (
                 ("schedule", backend.schedule),
                 ("work", backend.work),
                 ("fan-out", backend.fan_out),
             )
         }
-        is_ready = all(state in ("off", "ok") for state in states.values())
-        if not is_ready:
-            said = ", ".join(f"{name}: {state}" for name, state in states.items())
-            raise ApiError(503, said, "not_ready")
-        return values.Readiness(is_ready, states)
+        stuck = backend.writes.stuck()
+        if "ledger" in stuck:
+            states["ledger"] = stuck["ledger"]
+        if all(state in ("off", "ok") for state in states.values()):
+            return values.Readiness(True, states)
+        listed = ", ".join(f"{name}: {state}" for name, state in states.items())
+        raise ApiError(503, listed, "stuck" if stuck else "not_ready", services=states)
 
     async def settings(self, call: RouteCall) -> values.SettingsSeen:  # noqa: ARG002
         settings, origins = self._backend.settings, self._backend.origins
@@ -297,9 +297,7 @@ class ServerRoutes:
     async def measure(self) -> values.Figures:
         """From the engines and the disk, as they are now; rates are since the last measure."""
         backend = self._backend
-        stats = await backend.schedule.writer.ask(Stat(b""))
-        if isinstance(stats, NotDone):
-            raise ApiError(503, stats.reason)
+        stats = backend.schedule.stats()
         schedule = {name: getattr(stats, name) for name in _SCHEDULE_FIGURES}
         work = fan_out = None
         counts = {"schedule": backend.schedule.writer.commands, "runs": _runs(backend)}
@@ -352,11 +350,7 @@ class ServerRoutes:
         return self._rates
 
     async def _next_figures(self) -> bytes | None:
-        try:
-            measured = await self.measure()
-        except ApiError:
-            return None  # the server is stopping
-        return event_bytes("figures", msgspec.json.encode(measured))
+        return event_bytes("figures", msgspec.json.encode(await self.measure()))
 
 
 _SCHEDULE_FIGURES = (
@@ -367,9 +361,3 @@ _SCHEDULE_FIGURES = (
 
 def _runs(backend: HttpBackend) -> int:
     return backend.schedule.runs.succeeded + backend.schedule.runs.failed
-
-
-def _state_of(service: Any) -> str:
-    if service.writer.failure is not None:
-        return "stopped"
-    return "cannot write its log" if service.is_in_trouble else "ok"

@@ -31,6 +31,7 @@ from journeyman.servers.core.access import Access
 from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
+from journeyman.servers.core.writes import WriteWatch
 from journeyman.servers.http.routes import ApiError, RouteCall
 from journeyman.servers.kestrel.session import in_scope as fan_out_in_scope
 from journeyman.servers.kestrel.writer import NO_ROOM
@@ -78,9 +79,10 @@ class HttpBackend:
     shared: Shared
     disk: FiguredDisk
     schedule: ZtickServer
-    work: WorkqServer | None = None
-    fan_out: KestrelServer | None = None
-    started_ns: int = 0
+    work: WorkqServer | None
+    fan_out: KestrelServer | None
+    started_ns: int
+    writes: WriteWatch
     ledger: Ledger | None = None
 
     # -- asking --
