@@ -137,7 +137,7 @@ def test_no_older_path_lets_a_token_write_that_may_only_read(server):
         for method in methods
         if method != "get"
     ]
-    assert len(changes) >= 6
+    assert len(changes) == 4
     for method, path in changes:
         status, told = ask(server, method, path, {}, "sk_look")
         assert (status, told) == (403, {"error": "token look may only read"}), path
@@ -164,7 +164,7 @@ def test_nothing_of_others_was_changed(server, others_job):
         *("/v1/work/jobs", "/v1/work/jobs?state=dead", "/v1/work/jobs?error=belongs"),
         *("/v1/work/jobs?queue=other.mail", "/v1/work/queues", "/v1/schedule/jobs"),
         *("/v1/schedule/rules", "/v1/timetables", "/v1/schedule/runs", "/v1/fan-out/queues"),
-        *("/metrics", "/jobs", "/rules", "/runs"),
+        *("/metrics", "/jobs", "/rules"),
     ],
 )
 @pytest.mark.parametrize("at", ["", "2039-01-01T00:00:00Z"])
@@ -395,7 +395,7 @@ def test_a_body_that_is_not_text_is_refused_everywhere(server, others_job, text,
     body = f'{{"{key}": {value}}}'.encode(
         "utf-8" if "\xff" not in text else "latin-1", "surrogatepass"
     )
-    old = [("PUT", "/rules/r"), ("PUT", "/jobs/j"), ("PUT", "/queues/q/paused")]
+    old = [("PUT", "/rules/r"), ("PUT", "/jobs/j")]
     routes = [(route.method, filled(route, others_job)) for route in WITH_A_BODY]
     for method, path in old + routes:
         status, told = ask(server, method, path, body, "sk_admin")

@@ -15,14 +15,15 @@ import pytest
 from journeyman.protocols.kestrel import commands as kestrel
 from journeyman.protocols.workq import commands as workq
 from journeyman.protocols.ztick import commands as ztick
+from journeyman.servers.http.openapi import describe
 from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.all_routes import VersionOne, describe
+from journeyman.servers.http.v1.all_routes import PROBLEMS, VersionOne
 from journeyman.timetables.timetable import FIELDS
 from tests.support.servers.http_client import ask
 from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 
 NOTHING: Any = None
-DOCUMENT = describe(VersionOne.of(NOTHING).routes())
+DOCUMENT = describe(VersionOne.of(NOTHING).routes(), PROBLEMS)
 # Fields of a command that no client chooses, or that pages take the place of.
 NOT_GIVEN = {"request_id", "offset", "with_counts"}
 ADD = {

@@ -520,7 +520,6 @@ def test_tokens_have_namespaces_and_access(tmp_path: Path):
         rule = {"pattern": "a", "runner": "shell", "args": ["true"]}
         for method, path, body in (
             ("PUT", "/rules/a", rule), ("PUT", "/jobs/a", job), ("DELETE", "/jobs/other.1", None),
-            ("PUT", "/queues/other.mail/paused", {"paused": True}),
         ):  # fmt: skip
             answer = ask(server, method, path, body, "sk_look")
             assert answer == (403, {"error": "token wallboard may only read"})

@@ -12,12 +12,9 @@ import pytest
 from aiohttp import web
 
 from journeyman import __version__
-from journeyman.servers.http import openapi
-from journeyman.servers.http.api import Api, add_routes
-from journeyman.servers.http.openapi import describe, routes_of
-from journeyman.servers.http.queues import add_fan_out_routes, add_work_routes
-from journeyman.servers.http.v1.all_routes import VersionOne
-from journeyman.servers.http.v1.all_routes import describe as describe_version_1
+from journeyman.servers.http.openapi import describe
+from journeyman.servers.http.v1.all_routes import PROBLEMS, VersionOne
+from journeyman.servers.http.ztick_paths import PATHS, TEXT_ERRORS, ZtickPaths, add_paths
 from tests.support.servers.schedule_process import ScheduleProcess
 
 TOKENS = '[token.admin]\nsecret = "sk_admin"\nnamespace = "*"\n'
@@ -41,27 +38,28 @@ def test_document_is_served_without_a_token(tmp_path: Path):
     assert document["openapi"].startswith("3.")
     assert document["info"]["version"] == __version__
     assert set(document["paths"]["/jobs/{id}"]) == {"get", "put", "delete"}
-    assert "/queues" not in document["paths"]  # the work queue is off
+    assert set(document["paths"]["/jobs"]) == {"get"}
 
 
 @pytest.fixture
-def every_route() -> set[tuple[str, str]]:
+def every_path() -> set[tuple[str, str]]:
+    """What the application answers; what its paths call an identifier is an id outside."""
     nothing: Any = None
     app = web.Application()
-    add_routes(app, Api(nothing, nothing))
-    add_work_routes(app, nothing)
-    add_fan_out_routes(app, nothing)
-    return routes_of(app) | {("GET", path) for path in ("/health", "/metrics", "/openapi.json")}
+    add_paths(app, ZtickPaths(nothing))
+    return {("GET", "/metrics")} | {
+        (route.method, route.resource.canonical.replace("{identifier}", "{id}"))
+        for route in app.router.routes()
+        if route.resource is not None
+    }
 
 
-def test_every_route_is_described(every_route: set[tuple[str, str]]):
-    paths = describe(every_route)["paths"]
-    described = {(word.upper(), path) for path, each in paths.items() for word in each}
-    assert described == every_route
+def test_every_path_of_ztick_is_described(every_path: set[tuple[str, str]]):
+    assert {(path.method, path.path) for path in PATHS} == every_path
 
 
-def test_page_and_document_name_the_same_routes(every_route: set[tuple[str, str]]):
-    assert {row for row in rows_of_the_page() if not row[1].startswith("/v1/")} == every_route
+def test_page_and_document_name_the_same_paths(every_path: set[tuple[str, str]]):
+    assert {row for row in rows_of_the_page() if not row[1].startswith("/v1/")} == every_path
 
 
 def test_page_and_routes_of_version_1_are_the_same():
@@ -70,22 +68,20 @@ def test_page_and_routes_of_version_1_are_the_same():
     assert {row for row in rows_of_the_page() if row[1].startswith("/v1/")} == routes
 
 
-def test_document_of_version_1_leads_nowhere_else():
+@pytest.mark.parametrize("version", ["ztick", "1"])
+def test_every_reference_of_a_document_leads_somewhere(version: str):
     nothing: Any = None
-    document = describe_version_1(VersionOne.of(nothing).routes())
+    document = (
+        describe(PATHS, TEXT_ERRORS)
+        if version == "ztick"
+        else describe(VersionOne.of(nothing).routes(), PROBLEMS)
+    )
     names = re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document))
     assert set(names) <= set(document["components"]["schemas"])
+    assert names
     assert document["openapi"].startswith("3.1")
 
 
 def rows_of_the_page() -> set[tuple[str, str]]:
     pattern = r"^\| `(GET|PUT|POST|DELETE) ([^`? ]+)"
     return set(re.findall(pattern, PAGE.read_text(), re.MULTILINE))
-
-
-def test_every_reference_leads_somewhere(every_route: set[tuple[str, str]]):
-    text = json.dumps(describe(every_route))
-    schemas = json.loads(text)["components"]["schemas"]
-    names = re.findall(r'"#/components/schemas/(\w+)"', text)
-    assert set(names) == set(schemas)
-    assert openapi.OPENAPI_PATH in text

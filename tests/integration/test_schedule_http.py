@@ -318,16 +318,18 @@ def test_the_last_runs_are_told_with_their_reason_and_output(guarded):
         )
 
     def runs() -> list[dict[str, object]]:
-        status, found = ask(guarded, "GET", "/runs?prefix=deploy.run.", secret="sk_deploy")
+        status, found = ask(
+            guarded, "GET", "/v1/schedule/runs?prefix=deploy.run.", secret="sk_deploy"
+        )
         assert status == 200
-        return list(found)
+        return list(found["runs"])
 
     guarded.wait_until(lambda: len(runs()) == 2, "both are told")
     last, first = runs()
     assert (first["id"], last["id"]) == ("deploy.run.1", "deploy.run.2")
     assert last["output"] == "so it was\n"
     assert "3" in str(last["reason"])
-    assert (last["success"], last["execution"]) == (False, 7)
+    assert (last["success"], last["execution_ns"]) == (False, "7")
 
 
 def test_runs_of_others_are_not_told(guarded):
@@ -336,8 +338,8 @@ def test_runs_of_others_are_not_told(guarded):
     assert ask(guarded, "PUT", "/jobs/secret.job", {"execution": 8}, "sk_admin")[0] == 200
 
     def runs_seen_by(secret: str) -> list[str]:
-        answer = ask(guarded, "GET", "/runs?prefix=secret.", secret=secret)[1]
-        return [run["id"] for run in answer]
+        answer = ask(guarded, "GET", "/v1/schedule/runs?prefix=secret.", secret=secret)[1]
+        return [run["id"] for run in answer["runs"]]
 
     guarded.wait_until(lambda: runs_seen_by("sk_admin") == ["secret.job"], "it has run")
     assert runs_seen_by("sk_deploy") == []

@@ -18,7 +18,7 @@ from journeyman.formats.framing import DecodedRecords, Entry
 from journeyman.formats.ledger import ActionAudited
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobFinished
-from journeyman.servers.http import api, records, routes, sending
+from journeyman.servers.http import records, routes, sending, ztick_paths
 from journeyman.servers.http.routes import ApiError
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
 from journeyman.servers.http.v1.log import LogRoutes
@@ -265,5 +265,5 @@ def test_a_list_that_ends_early_is_cut_and_nothing_follows_it(error: type[Except
     sender = SimpleNamespace(turn=turn, write=write, close_unread=lambda: closed.append(True))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(web, "StreamResponse", Started)
-        sent = asyncio.run(api.send_list(cast(Any, {"sender": sender}), [["1"]]))
+        sent = asyncio.run(ztick_paths.send_list(cast(Any, {"sender": sender}), [[b"1"]]))
     assert (type(sent), closed) == (Started, [True])

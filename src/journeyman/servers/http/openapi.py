@@ -1,224 +1,179 @@
-"""``GET /openapi.json``: what the HTTP port offers, in the words of OpenAPI 3.1.
+"""The OpenAPI 3.1 documents of the HTTP port, made from the declarations of its routes.
 
-The table below describes every route; the document holds those that this server has. A route that
-is missing in the table fails the tests.
+    /v1/openapi.json   the routes of version 1 (v1/all_routes.py)
+    /openapi.json      the paths of ztick (ztick_paths.py)
+
+The types that a route declares become schemas, so what is documented is what is read and sent.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from aiohttp import web
+import msgspec
 
 from journeyman import __version__
 
-OPENAPI_PATH = "/openapi.json"
-
 _ERRORS = {
-    400: "the body, a number, the time, the runner or the identifier is wrong",
+    400: "a parameter, the path or the body is wrong",
     401: "no token, or a wrong one",
-    403: "outside the namespace of the token",
+    403: "outside the scope of the token, or sent by a page of another site",
     404: "there is none",
-    409: "the job is not dead",
-    503: "the change could not be recorded, or the server is stopping",
+    405: "wrong method",
+    408: "it took too long",
+    409: "not in the state that this needs",
+    413: "the body is too large",
+    415: "the body is not application/json",
+    421: "Host does not name this server",
+    422: "an Idempotency-Key with another body, or a moment that cannot be read",
+    503: "it could not be recorded, or the server is stopping",
 }
-
-_TEXT = {"type": "string"}
-_WHOLE = {"type": "integer"}
-_YES_OR_NO = {"type": "boolean"}
-_OBJECT = {"type": "object"}
-_EXECUTION = {
-    "oneOf": [{"type": "string", "format": "date-time"}, _WHOLE],
-    "description": "ISO 8601, or nanoseconds since 1970",
-}
+_REF = "#/components/schemas/{name}"
 
 
-def _object(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties)}
+class DescribedRoute(Protocol):
+    """The part of a route that its description needs; see journeyman.servers.http.routes.Route."""
 
-
-def _array(of: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": of}
-
-
-_SCHEMAS = {
-    "Error": _object(error=_TEXT),
-    "Job": _object(
-        id=_TEXT,
-        status={"enum": ["planned", "triggered", "executed", "failed"]},
-        execution=_WHOLE,
-    ),
-    "JobRequest": _object(execution=_EXECUTION),
-    "Rule": _object(
-        id=_TEXT,
-        pattern=_TEXT,
-        runner={
-            "enum": ["shell", "direct", "http", "awf", "amqp", "redis", "queue", "journal"],
-        },
-        args=_array(_TEXT),
-    ),
-    "RuleRequest": _object(pattern=_TEXT, runner=_TEXT, args=_array(_TEXT)),
-    "Run": _object(
-        id=_TEXT,
-        execution=_WHOLE,
-        started=_WHOLE,
-        duration_ns=_WHOLE,
-        success=_YES_OR_NO,
-        reason=_TEXT,
-        output=_TEXT,
-    ),
-    "Queue": _object(name=_TEXT, ready=_WHOLE, scheduled=_WHOLE, paused=_YES_OR_NO),
-    "Paused": _object(name=_TEXT, paused=_YES_OR_NO),
-    "PausedRequest": _object(paused=_YES_OR_NO),
-    "FanOutQueue": _object(
-        name=_TEXT, created=_WHOLE, puts=_WHOLE, stored_bytes=_WHOLE, readers=_array(_OBJECT)
-    ),
-}
-
-
-def _named(name: str) -> dict[str, str]:
-    assert name in _SCHEMAS
-    return {"$ref": f"#/components/schemas/{name}"}
+    @property
+    def method(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def summary(self) -> str: ...
+    @property
+    def answer(self) -> Any: ...
+    @property
+    def query(self) -> type[msgspec.Struct] | None: ...
+    @property
+    def body(self) -> type[msgspec.Struct] | None: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def is_public(self) -> bool: ...
+    @property
+    def media_type(self) -> str: ...
+    @property
+    def errors(self) -> tuple[int, ...]: ...
+    @property
+    def tag(self) -> str: ...
+    @property
+    def writes(self) -> bool: ...
+    @property
+    def has_etag(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Operation:
-    method: str
-    path: str
-    summary: str
-    answer: dict[str, Any] | None = None  # None: 204, without a body
-    body: dict[str, Any] | None = None
-    query: tuple[str, ...] = ()
-    errors: tuple[int, ...] = (400, 401, 403, 503)
-    is_public: bool = False
-    is_text: bool = False
+class ErrorAnswers:
+    """How the routes of one document answer errors, and which statuses all of them have."""
+
+    body: type[msgspec.Struct]
+    media_type: str
+    always: tuple[int, ...]
+    with_body: tuple[int, ...] = ()
 
 
-_PAGE = ("offset", "limit")
-_NUMBERS = frozenset(_PAGE)
-_OPERATIONS = (
-    _Operation(
-        "GET", "/health", "Whether the server is running", _object(status=_TEXT), is_public=True
-    ),
-    _Operation("GET", OPENAPI_PATH, "This document", _OBJECT, is_public=True),
-    _Operation("GET", "/metrics", "Metrics for Prometheus", _TEXT, is_text=True),
-    _Operation("GET", "/jobs", "Jobs", _array(_named("Job")), query=("prefix",)),
-    _Operation("GET", "/jobs/{id}", "A job", _named("Job"), errors=(400, 401, 403, 404)),
-    _Operation("PUT", "/jobs/{id}", "Plan a job", _named("Job"), _named("JobRequest")),
-    _Operation("DELETE", "/jobs/{id}", "Remove a job", errors=(400, 401, 403, 404, 503)),
-    _Operation("GET", "/rules", "Rules", _array(_named("Rule")), query=("prefix",)),
-    _Operation("GET", "/rules/{id}", "A rule", _named("Rule"), errors=(400, 401, 403, 404)),
-    _Operation("PUT", "/rules/{id}", "Set a rule", _named("Rule"), _named("RuleRequest")),
-    _Operation("DELETE", "/rules/{id}", "Remove a rule", errors=(400, 401, 403, 404, 503)),
-    _Operation(
-        "GET", "/runs", "The last runs, newest first", _array(_named("Run")), query=("prefix",)
-    ),
-    _Operation("GET", "/queues", "Queues of the work queue", _array(_named("Queue")), query=_PAGE),
-    _Operation("GET", "/queues/{name}", "A queue", _named("Queue"), errors=(400, 401, 403, 404)),
-    _Operation(
-        "GET",
-        "/queues/{name}/jobs",
-        "Jobs of a queue: list is ready, scheduled or dead",
-        _array(_OBJECT),
-        query=("list", *_PAGE),
-        errors=(400, 401, 403, 404),
-    ),
-    _Operation(
-        "PUT",
-        "/queues/{name}/paused",
-        "Pause or resume a queue",
-        _named("Paused"),
-        _named("PausedRequest"),
-    ),
-    _Operation(
-        "GET", "/work-jobs/{id}", "A job of the work queue", _OBJECT, errors=(401, 403, 404)
-    ),
-    _Operation(
-        "POST",
-        "/work-jobs/{id}/requeue",
-        "Queue a dead job again",
-        errors=(401, 403, 404, 409, 503),
-    ),
-    _Operation("GET", "/fan-out", "Fan-out queues", _array(_named("FanOutQueue")), query=_PAGE),
-    _Operation(
-        "GET", "/fan-out/{name}", "A fan-out queue", _named("FanOutQueue"), errors=(401, 403, 404)
-    ),
-)
-
-
-def add_openapi_route(app: web.Application) -> None:
-    """Describe the routes that the application has now, and serve that."""
-    document: dict[str, Any] = {}
-
-    async def openapi(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
-        return web.json_response(document)
-
-    app.router.add_get(OPENAPI_PATH, openapi, allow_head=False)
-    document.update(describe(routes_of(app)))
-
-
-def routes_of(app: web.Application) -> set[tuple[str, str]]:
-    """Method and path of every route; what a path calls an identifier is an id outside."""
-    return {
-        (route.method, route.resource.canonical.replace("{identifier}", "{id}"))
-        for route in app.router.routes()
-        if route.resource is not None
-    }
-
-
-def describe(routes: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def describe(routes: Sequence[DescribedRoute], errors: ErrorAnswers) -> dict[str, Any]:
     """The document of these routes."""
-    present = set(routes)
+    types: list[Any] = [errors.body]
+    for route in routes:
+        types += [each for each in (route.answer, route.body) if each not in (None, str)]
+    schemas, components = msgspec.json.schema_components(dict.fromkeys(types), ref_template=_REF)
+    schema_of = dict(zip(dict.fromkeys(types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for each in _OPERATIONS:
-        if (each.method, each.path) in present:
-            paths.setdefault(each.path, {})[each.method.lower()] = _written(each)
+    for route in routes:
+        operation = _operation(route, errors, schema_of)
+        paths.setdefault(route.path, {})[route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Journeyman", "version": __version__},
+        "info": {
+            "title": "Journeyman",
+            "version": __version__,
+            "description": "A durable job scheduler, work queue and fan-out queues.",
+        },
         "paths": paths,
         "components": {
-            "schemas": _SCHEMAS,
+            "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"token": []}, {}],
     }
 
 
-def _written(operation: _Operation) -> dict[str, Any]:
-    parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": _TEXT}
-        for name in re.findall(r"\{(\w+)\}", operation.path)
-    ]
-    parameters += [
-        {"name": name, "in": "query", "schema": _WHOLE if name in _NUMBERS else _TEXT}
-        for name in operation.query
-    ]
-    described: dict[str, Any] = {
-        "summary": operation.summary,
-        "responses": _responses(operation),
+def _operation(
+    route: DescribedRoute, errors: ErrorAnswers, schema_of: dict[Any, Any]
+) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "summary": route.summary,
+        "operationId": _name_of(route),
+        "tags": [route.tag],
+        "responses": _responses(route, errors, schema_of),
     }
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in re.findall(r"\{(\w+)\}", route.path)
+    ]
+    parameters += _query_parameters(route)
+    if route.method == "POST":
+        key = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
+        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
     if parameters:
-        described["parameters"] = parameters
-    if operation.body is not None:
-        content = {"application/json": {"schema": operation.body}}
-        described["requestBody"] = {"required": True, "content": content}
-    if operation.is_public:
-        described["security"] = []
-    return described
+        operation["parameters"] = parameters
+    if route.body is not None:
+        content = {"application/json": {"schema": schema_of[route.body]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    if route.is_public:
+        operation["security"] = []
+    return operation
 
 
-def _responses(operation: _Operation) -> dict[str, Any]:
-    if operation.answer is None:
-        responses: dict[str, Any] = {"204": {"description": "done"}}
+def _query_parameters(route: DescribedRoute) -> list[dict[str, Any]]:
+    if route.query is None:
+        return []
+    (schema,), components = msgspec.json.schema_components([route.query], ref_template=_REF)
+    fields = components[schema["$ref"].rpartition("/")[2]]
+    required = fields.get("required", [])
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in required,
+            "schema": _without_null(each),
+        }
+        for name, each in fields["properties"].items()
+    ]
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A query cannot say null: left out is what that means."""
+    choices = [each for each in schema.get("anyOf", []) if each != {"type": "null"}]
+    if len(choices) != 1:
+        return schema
+    kept = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+    return kept | dict(choices[0])
+
+
+def _responses(
+    route: DescribedRoute, errors: ErrorAnswers, schema_of: dict[Any, Any]
+) -> dict[str, Any]:
+    responses: dict[str, Any] = {}
+    if route.answer is None:
+        responses["204"] = {"description": "done"}
     else:
-        kind = "text/plain" if operation.is_text else "application/json"
-        content = {kind: {"schema": operation.answer}}
-        responses = {"200": {"description": "done", "content": content}}
-    for status in () if operation.is_public else operation.errors:
-        content = {"application/json": {"schema": _named("Error")}}
+        schema = {"type": "string"} if route.answer is str else schema_of[route.answer]
+        content = {route.media_type: {"schema": schema}}
+        responses[str(route.status)] = {"description": "done", "content": content}
+        if route.has_etag:
+            responses["304"] = {"description": "as the client has it (If-None-Match)"}
+    with_body = errors.with_body if route.writes else ()
+    for status in sorted({*errors.always, *route.errors, *with_body}):
+        content = {errors.media_type: {"schema": schema_of[errors.body]}}
         responses[str(status)] = {"description": _ERRORS[status], "content": content}
     return responses
+
+
+def _name_of(route: DescribedRoute) -> str:
+    words = re.findall(r"\w+", route.path.removeprefix("/v1/"))
+    return "_".join((route.method.lower(), *words))

@@ -174,6 +174,10 @@ class Route:
         return self.method not in ("GET", "HEAD")
 
     @property
+    def has_etag(self) -> bool:
+        return self.method == "GET"
+
+    @property
     def pattern(self) -> str:
         """The path for aiohttp: names may hold slashes and line breaks where they come last."""
         head, brace, last = self.path.rpartition("{")

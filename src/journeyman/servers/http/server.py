@@ -1,12 +1,11 @@
 """HTTP: who may come in, how long they may take, and how errors look.
 
-    GET /health            200 {"status":"ok"}; for everyone
-    GET /metrics           the figures of STAT and some more, as Prometheus reads them:
-                           ``jobs.scheduled`` is journeyman_jobs_scheduled_total
-    /jobs, /rules, /runs   the schedule; see api.py
-    /queues, /fan-out ...  the work queue and the fan-out queues; see queues.py
-    /v1/...                version 1; see routes.py and v1/
-    /console/...           the console; see console/
+    /v1/...            the API; see routes.py and v1/
+    /console/...       the console; see console/
+    /metrics           the figures of STAT and some more, as Prometheus reads them:
+                       ``jobs.scheduled`` is journeyman_jobs_scheduled_total
+    /jobs, /rules      what the real ztick serves; see ztick_paths.py
+    /health            200 {"status":"ok"}; for everyone
 
 With an auth file every request but /health needs ``Authorization: Bearer <secret>``; wrong ones
 wait, as on the other port. An error is ``{"error": "..."}`` with a status that fits.
@@ -40,13 +39,10 @@ from prometheus_client.registry import Collector
 from journeyman.config import ALL_NAMESPACES, Address, Token
 from journeyman.servers.core.metrics import BOUNDS_MS, Family, Histogram, of_queues
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.http.api import Api, add_routes, json_response
 from journeyman.servers.http.console.drawing import Sessions, all_assets, is_console
 from journeyman.servers.http.console.pages import PUBLIC, Console
 from journeyman.servers.http.console.shown import link
 from journeyman.servers.http.cross_site import READING, CrossSite
-from journeyman.servers.http.openapi import OPENAPI_PATH, add_openapi_route
-from journeyman.servers.http.queues import add_fan_out_routes, add_work_routes
 from journeyman.servers.http.routes import (
     VERSION_1,
     VIA,
@@ -58,6 +54,12 @@ from journeyman.servers.http.routes import (
 from journeyman.servers.http.sending import HttpSender
 from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
+from journeyman.servers.http.ztick_paths import (
+    OPENAPI_PATH,
+    ZtickPaths,
+    add_paths,
+    json_response,
+)
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.session import ZtickContext
 
@@ -102,7 +104,7 @@ async def build_http(
     app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
     connections = _Connections(around, max_connections, timeout_s)
     app.middlewares.insert(0, connections.note)
-    api = Api(around.writer, backend.schedule.runs.latest)
+    paths = ZtickPaths(around.writer)
 
     async def metrics(request: web.Request) -> web.Response:
         namespace = request["namespace"]
@@ -111,15 +113,8 @@ async def build_http(
         text = text_of(of_queues(family, prefix) for family in families)
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
-    app.router.add_get("/health", _health, allow_head=False)
     app.router.add_get("/metrics", metrics, allow_head=False)
-    add_routes(app, api)
-    work, fan_out = backend.work, backend.fan_out
-    if work is not None:
-        add_work_routes(app, work.writer)
-    if fan_out is not None:
-        add_fan_out_routes(app, fan_out.writer)
-    add_openapi_route(app)
+    add_paths(app, paths)
     version = VersionOne.of(backend)
     audits = Audits(backend)
     add_version_1(app, version, audits)
@@ -154,10 +149,6 @@ def _closing(console: Console) -> Callable[[web.Application], Awaitable[None]]:
         console.close()
 
     return close
-
-
-async def _health(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
-    return json_response({"status": "ok"})
 
 
 def _is_old_change(request: web.Request) -> bool:

@@ -1,4 +1,4 @@
-"""Jobs and rules over HTTP: the same commands, through the same writer, with JSON around them.
+"""The paths of ztick: jobs and rules over HTTP, the same commands through the same writer.
 
     PUT    /jobs/{id}       {"execution": "2026-03-30T14:00:00+02:00" or nanoseconds}
     GET    /jobs/{id}       {"id", "status", "execution"}            404 if there is none
@@ -8,7 +8,8 @@
     GET    /rules/{id}      {"id", "pattern", "runner", "args"}      404
     DELETE /rules/{id}      204                                      404
     GET    /rules?prefix=p  [{"id", "pattern", "runner", "args"}, ...]
-    GET    /runs?prefix=p   the last runs of these jobs, newest first: how each went, what it said
+    GET    /health          {"status": "ok"}
+    GET    /openapi.json    these paths, described
 
 ``execution`` is nanoseconds since 1970 in answers. ``runner`` and ``args`` are the words of RULE
 SET, for all eight runners. Identifiers in paths are percent-decoded and may hold slashes.
@@ -21,15 +22,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import starmap
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from aiohttp import web
+from msgspec import Meta
 
-from journeyman.config import ALL_NAMESPACES, Token
+from journeyman.config import Token
 from journeyman.engines.ztick.jobs import JobListing
 from journeyman.engines.ztick.messages import (
     JobNotFound,
@@ -55,33 +57,93 @@ from journeyman.protocols.ztick.grammar import read_runner, runner_words
 from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, read_timestamp
 from journeyman.servers.core.connection import LIST_STALL_S
 from journeyman.servers.core.internal_call import NotDone
+from journeyman.servers.http.openapi import ErrorAnswers, describe
 from journeyman.servers.http.routes import ApiError
 from journeyman.servers.http.sending import HttpSender
-from journeyman.servers.ztick.runs import EndedRun
 from journeyman.servers.ztick.writer import Request, ZtickWriter
 
 _NO_ID = b""  # over HTTP there is one answer a request
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
 
 
-def read_number(request: web.Request, key: str, default: int, low: int, high: int) -> int:
-    """A number of the query."""
-    text = request.query.get(key, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high):
-        raise ApiError(400, f"{key} must be a number from {low} to {high}")
-    return int(text)
+class ErrorText(msgspec.Struct):
+    error: str
 
 
-class Api:
-    """Turns calls into replies."""
+class PlannedJob(msgspec.Struct):
+    id: str
+    status: Literal["planned", "triggered", "executed", "failed"]
+    execution: Annotated[int, Meta(description="nanoseconds since 1970")]
 
-    def __init__(
-        self,
-        writer: ZtickWriter,
-        latest_runs: Callable[[], Iterator[EndedRun]],
-    ) -> None:
+
+class PlanRequest(msgspec.Struct):
+    execution: Annotated[str | int, Meta(description="ISO 8601, or nanoseconds since 1970")]
+
+
+class RuleRequest(msgspec.Struct):
+    pattern: str
+    runner: Literal["shell", "direct", "http", "awf", "amqp", "redis", "queue", "journal"]
+    args: list[str]
+
+
+class Rule(msgspec.Struct):
+    id: str
+    pattern: str
+    runner: str
+    args: list[str]
+
+
+class PrefixQuery(msgspec.Struct):
+    prefix: str = ""
+
+
+class ServerHealth(msgspec.Struct):
+    status: str
+
+
+class _Path(NamedTuple):
+    """A path as the document describes it."""
+
+    method: str
+    path: str
+    summary: str
+    answer: Any = None
+    query: type[msgspec.Struct] | None = None
+    body: type[msgspec.Struct] | None = None
+    errors: tuple[int, ...] = ()
+    status: int = 200
+    is_public: bool = False
+    media_type: str = "application/json"
+    tag: str = "ztick"
+    has_etag: bool = False
+
+    @property
+    def writes(self) -> bool:
+        return self.method != "GET"
+
+
+OPENAPI_PATH = "/openapi.json"
+TEXT_ERRORS = ErrorAnswers(ErrorText, "application/json", always=(400, 401, 403, 503))
+PATHS = (
+    _Path("GET", "/health", "Whether the server is running", ServerHealth, is_public=True),
+    _Path("GET", OPENAPI_PATH, "This document", dict[str, Any], is_public=True),
+    _Path("GET", "/metrics", "Metrics for Prometheus", str, media_type="text/plain"),
+    _Path("GET", "/jobs", "Jobs", list[PlannedJob], PrefixQuery),
+    _Path("GET", "/jobs/{id}", "A job", PlannedJob, errors=(404,)),
+    _Path("PUT", "/jobs/{id}", "Plan a job", PlannedJob, body=PlanRequest),
+    _Path("DELETE", "/jobs/{id}", "Remove a job", errors=(404,)),
+    _Path("GET", "/rules", "Rules", list[Rule], PrefixQuery),
+    _Path("GET", "/rules/{id}", "A rule", Rule, errors=(404,)),
+    _Path("PUT", "/rules/{id}", "Set a rule", Rule, body=RuleRequest),
+    _Path("DELETE", "/rules/{id}", "Remove a rule", errors=(404,)),
+)
+
+
+class ZtickPaths:
+    """Turns requests into commands, and replies into answers."""
+
+    def __init__(self, writer: ZtickWriter) -> None:
         self._writer = writer
-        self._latest_runs = latest_runs
 
     async def ask(self, request: web.Request, command: Request) -> Reply | None:
         reply = await self._ask(command, request["namespace"])
@@ -123,7 +185,7 @@ class Api:
     async def list_jobs(self, request: web.Request) -> web.StreamResponse:
         listing = await self.ask(request, Query(_NO_ID, request.query.get("prefix", "")))
         assert isinstance(listing, JobListing)
-        return await send_list(request, (map(_dumps, starmap(_job, rows)) for rows in listing))
+        return await send_list(request, (map(_encode, starmap(_job, rows)) for rows in listing))
 
     # -- rules --
 
@@ -164,36 +226,34 @@ class Api:
         rules = await self._rules(request)
         return json_response([_rule(rule) for rule in rules if rule.identifier.startswith(prefix)])
 
-    async def list_runs(self, request: web.Request) -> web.Response:
-        namespace, prefix = request["namespace"], request.query.get("prefix", "")
-        scope = "" if namespace == ALL_NAMESPACES else namespace
-        return json_response(
-            [
-                _run(run)
-                for run in self._latest_runs()
-                if run.identifier.startswith(prefix) and run.identifier.startswith(scope)
-            ]
-        )
-
     async def _rules(self, request: web.Request) -> Iterator[RuleSet]:
         listing = await self.ask(request, ListRules(_NO_ID))
         assert isinstance(listing, RuleListing)
         return iter(listing.rules)
 
 
-def add_routes(app: web.Application, api: Api) -> None:
+def add_paths(app: web.Application, paths: ZtickPaths) -> None:
     router = app.router
-    router.add_get("/jobs", api.list_jobs, allow_head=False)
-    router.add_get("/rules", api.list_rules, allow_head=False)
-    router.add_get("/runs", api.list_runs, allow_head=False)
+    router.add_get("/health", _health, allow_head=False)
+    router.add_get(OPENAPI_PATH, _openapi, allow_head=False)
+    router.add_get("/jobs", paths.list_jobs, allow_head=False)
+    router.add_get("/rules", paths.list_rules, allow_head=False)
     for kind, put, get, delete in (
-        ("jobs", api.put_job, api.get_job, api.delete_job),
-        ("rules", api.put_rule, api.get_rule, api.delete_rule),
+        ("jobs", paths.put_job, paths.get_job, paths.delete_job),
+        ("rules", paths.put_rule, paths.get_rule, paths.delete_rule),
     ):
         path = f"/{kind}/{{identifier:(?s:.*)}}"  # line breaks as well
         router.add_put(path, put)
         router.add_get(path, get, allow_head=False)
         router.add_delete(path, delete)
+
+
+async def _health(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
+    return json_response(ServerHealth("ok"))
+
+
+async def _openapi(request: web.Request) -> web.Response:  # noqa: ARG001 - aiohttp asks so
+    return json_response(describe(PATHS, TEXT_ERRORS))
 
 
 # -- requests ------------------------------------------------------------------------------------
@@ -211,7 +271,7 @@ def _identifier(request: web.Request) -> str:
     return identifier
 
 
-async def send_list(request: web.Request, slices: Iterable[Iterable[str]]) -> web.StreamResponse:
+async def send_list(request: web.Request, slices: Iterable[Iterable[bytes]]) -> web.StreamResponse:
     """A JSON array of these texts, sent slice by slice: each is made when it can be sent."""
     sender: HttpSender = request["sender"]
     response = web.StreamResponse(headers=_JSON)
@@ -237,8 +297,8 @@ async def send_list(request: web.Request, slices: Iterable[Iterable[str]]) -> we
     return response
 
 
-def _encoded(texts: Iterable[str] | None) -> bytes | None:
-    return None if texts is None else ",".join(texts).encode()
+def _encoded(texts: Iterable[bytes] | None) -> bytes | None:
+    return None if texts is None else b",".join(texts)
 
 
 async def read_body(request: web.Request) -> dict[str, Any]:
@@ -278,30 +338,17 @@ def _check(record: Record) -> None:
 # -- answers -------------------------------------------------------------------------------------
 
 
-def _job(identifier: str, status: Status, execution_ns: int) -> dict[str, Any]:
-    return {"id": identifier, "status": status.word, "execution": execution_ns}
+def _job(identifier: str, status: Status, execution_ns: int) -> PlannedJob:
+    return PlannedJob(identifier, status.word, execution_ns)  # type: ignore[arg-type]
 
 
-def _rule(rule: RuleSet) -> dict[str, Any]:
+def _rule(rule: RuleSet) -> Rule:
     name, *args = runner_words(rule.runner)
-    return {"id": rule.identifier, "pattern": rule.pattern, "runner": name, "args": args}
+    return Rule(rule.identifier, rule.pattern, name, args)
 
 
-def _run(run: EndedRun) -> dict[str, Any]:
-    return {
-        "id": run.identifier,
-        "execution": run.execution_ns,
-        "started": run.started_ns,
-        "duration_ns": run.duration_ns,
-        "success": run.success,
-        "reason": run.reason,
-        "output": run.output.decode(errors="backslashreplace"),
-    }
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+_encode = msgspec.json.encode
 
 
 def json_response(value: Any, status: int = 200) -> web.Response:
-    return web.Response(text=_dumps(value), status=status, content_type="application/json")
+    return web.Response(body=_encode(value), status=status, content_type="application/json")
