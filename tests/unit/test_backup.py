@@ -237,7 +237,7 @@ def test_no_manifest_writes_outside_of_the_directory(vault, tmp_path, path):
 def test_a_manifest_whose_digest_is_right_is_checked_all_the_same(vault, tmp_path, file):
     name = "20200101T000000000000000Z"
     Manifest(1_577_836_800_000_000_000, "/", "0", True, (file,)).write(vault)
-    with pytest.raises(LogError, match="damaged|outside"):
+    with pytest.raises(LogError, match=r"damaged|outside"):
         restore(vault, str(tmp_path / "again"))
     assert [line for line in check_backups(vault) if name in line]
 

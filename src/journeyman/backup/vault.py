@@ -230,17 +230,17 @@ def read_manifest(vault: Vault, name: str) -> Manifest:
 
 def _stored_file(told: dict[str, Any]) -> StoredFile:
     """ValueError, KeyError or TypeError: a digest proves nothing of a hostile manifest."""
-    file = StoredFile(
-        *(told["path"], told["size"], tuple(told["identity"])),
-        *(tuple(told["chunks"]), tuple(told.get("sizes", ()))),
-    )
-    if not isinstance(file.path, str) or b"\0" in os.fsencode(file.path):
+    path: object = told["path"]
+    chunks: tuple[object, ...] = tuple(told["chunks"])
+    size, sizes = told["size"], tuple(told.get("sizes", ()))
+    if not isinstance(path, str) or b"\0" in os.fsencode(path):
         raise ValueError("path is not a path")
-    if not all(map(_is_count, (file.size, *file.sizes))):
-        raise ValueError(f"a size of {file.path!r} is not a number of bytes")
-    if not all(isinstance(name, str) and _CHUNK_NAME.fullmatch(name) for name in file.chunks):
-        raise ValueError(f"a chunk of {file.path!r} is not named by its digest")
-    return file
+    if not all(map(_is_count, (size, *sizes))):
+        raise ValueError(f"a size of {path!r} is not a number of bytes")
+    names = tuple(name for name in chunks if isinstance(name, str) and _CHUNK_NAME.fullmatch(name))
+    if len(names) < len(chunks):
+        raise ValueError(f"a chunk of {path!r} is not named by its digest")
+    return StoredFile(path, size, tuple(told["identity"]), names, sizes)
 
 
 def _is_count(value: object) -> bool:
