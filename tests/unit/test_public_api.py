@@ -31,7 +31,7 @@ PUBLIC = {
         Job JobInfo LeasedJob NewJob QueueInfo Result Rule Status WorkJobState
         Amqp Awf Direct FanOutRunner Http Redis Runner Shell WorkQueueRunner
         AccessDenied AnswerLost BadAnswer CannotConnect ClientError ConnectionFailed InvalidRequest
-        NotFound Refused TimedOut
+        LoginBusy NotFound Refused TimedOut
     """,
     "journeyman.spark": "attempts read register send states write",
     "journeyman.testing": "InMemory ManualClock PowerCut SimulatedDisk Survival",

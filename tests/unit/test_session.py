@@ -293,15 +293,49 @@ def test_a_wrong_secret_is_refused_and_nothing_behind_it_counts():
     assert table.is_closed()
 
 
-@pytest.mark.parametrize("is_right", [True, False])
-def test_a_secret_that_waits_holds_up_what_follows_and_is_always_answered(is_right):
-    """The time for AUTH does not run on meanwhile, and the end of input does not end it."""
+def guessed_table() -> Table:
+    """Its address has just shown a wrong secret: the next one has to wait."""
     table = Table(tokens=TOKENS)
-    table.around.access.attempts.ask(cast(Any, table), "10.0.0.1", lambda: None, lambda _: None)
+    ask = table.around.access.attempts.ask
+    ask(cast(Any, table), "10.0.0.1", b"", lambda: None, lambda _: None)
+    return table
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_secret_that_waits_too_long_gets_no_verdict(is_right):
+    table = guessed_table()
+    table.session.data_received(b"AUTH %b\nr GET a.1\n" % (b"right" if is_right else b"wrong"))
+    table.ring(5.0)
+    assert table.aborted
+    table.now_s = 0.1
+    table.ring(0.1)
+    assert (table.sent, table.taken) == (b"", [])
+
+
+def test_nothing_is_read_while_a_secret_waits():
+    table = guessed_table()
+    table.session.data_received(b"AUTH right\n")
+    assert not table.is_reading()
+    table.now_s = 0.1
+    table.ring(0.1)
+    assert table.sent == b"OK\n"
+    assert table.is_reading()
+
+
+def test_a_secret_that_waits_does_not_hold_up_a_stop():
+    table = guessed_table()
+    table.session.data_received(b"AUTH right\n")
+    table.session.finish()
+    assert table.aborted
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_secret_that_waits_holds_up_what_follows(is_right):
+    """The end of input does not end it."""
+    table = guessed_table()
     secret = b"right" if is_right else b"wrong"
     table.session.data_received(b"AUTH %b\nr GET a.1\n" % secret)
     table.session.eof_received()
-    table.ring(5.0)
     assert (table.sent, table.taken, table.is_closed(), table.aborted) == (b"", [], False, False)
     table.now_s = 0.1
     table.ring(0.1)

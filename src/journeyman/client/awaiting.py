@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from journeyman.client.conversation import CONNECT, Call, Conversation, Send, Step
+from journeyman.client.conversation import CONNECT, Call, Conversation, Pause, Send, Step
 from journeyman.client.errors import CannotConnect, ConnectionFailed, Refused
 from journeyman.client.service import Endpoint, ServiceClient, as_method, poll_of
 
@@ -33,6 +33,7 @@ class _Transport:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._deadline = 0.0
+        self._patience_ends = 0.0  # of logins that the server could not check
 
     async def hold(self, call: Call[T]) -> T:
         """Perform the steps of a conversation, to its end."""
@@ -73,13 +74,20 @@ class _Transport:
             self._writer.transport.abort()  # nothing unsent matters, and no wait for TLS
             self._reader = self._writer = None
 
-    async def _perform(self, step: Step | Send) -> None:
+    async def _perform(self, step: Step | Send | Pause) -> None:
         if isinstance(step, Send):
             now = asyncio.get_running_loop().time()
             self._deadline = now + self._endpoint.timeout_s + step.extra_s
             await self._send(step.data)
         elif step is CONNECT:
             await self._connect()
+        elif isinstance(step, Pause):
+            now = asyncio.get_running_loop().time()
+            if step.number == 1:
+                self._patience_ends = now + self._endpoint.timeout_s
+            if now >= self._patience_ends:
+                raise ConnectionFailed("no login in time")
+            await asyncio.sleep(step.seconds)
         else:
             await self._receive()
 

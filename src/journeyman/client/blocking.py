@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from journeyman.client.conversation import CONNECT, Call, Conversation, Send, Step
+from journeyman.client.conversation import CONNECT, Call, Conversation, Pause, Send, Step
 from journeyman.client.errors import CannotConnect, ConnectionFailed, Refused
 from journeyman.client.service import Endpoint, ServiceClient, as_method, poll_of
 
@@ -38,6 +38,7 @@ class _Transport:
         self._socket: socket.socket | None = None
         self._poll: select.poll | None = None  # of the socket
         self._deadline = 0.0
+        self._patience_ends = 0.0  # of logins that the server could not check
         self._limit_s = 0.0  # of the socket, as it was set last
 
     def hold(self, call: Call[T]) -> T:
@@ -77,7 +78,7 @@ class _Transport:
         if self._poll is not None and self._poll.poll(0):
             self.close()
 
-    def _perform(self, step: Step | Send) -> None:
+    def _perform(self, step: Step | Send | Pause) -> None:
         if isinstance(step, Send):
             self._deadline = time.monotonic() + self._endpoint.timeout_s + step.extra_s
             try:
@@ -86,6 +87,13 @@ class _Transport:
                 raise self._link.cannot_send(error) from error
         elif step is CONNECT:
             self._connect()
+        elif isinstance(step, Pause):
+            now = time.monotonic()
+            if step.number == 1:
+                self._patience_ends = now + self._endpoint.timeout_s
+            if now >= self._patience_ends:
+                raise ConnectionFailed("no login in time")
+            time.sleep(step.seconds)
         else:
             try:
                 data = self._ready().recv(_RECEIVE_BYTES)

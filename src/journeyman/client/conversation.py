@@ -4,7 +4,7 @@
         checks its arguments, encodes the request, and returns a Call
     a Call, given a Link, is a conversation: a generator that yields what it needs
         CONNECT     a new connection            Send(data)  these bytes sent
-        RECEIVE     more bytes in the buffer
+        RECEIVE     more bytes in the buffer    Pause(3)    a little time before the third attempt
     blocking.py performs these steps with a socket, awaiting.py with asyncio
 
 A step that fails is thrown into the conversation as ConnectionFailed; so what is sent again, and
@@ -13,16 +13,21 @@ what is reported as lost, is decided here, once:
     once    for what must not be done twice: AnswerLost if the connection breaks after the request
     twice   for what may be repeated: sent again, once, on a new connection
 
+A login that the server could not check in time (it says so, or closes the connection) is tried
+again, with pauses that grow; only a verdict on the token raises AccessDenied.
+
 Nothing here touches a socket or a clock. A failed link is never used again: replies still under
 way could not be distinguished from those to come.
 """
 
 from __future__ import annotations
 
+import random
 import ssl
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import count as count_from
 from socket import gaierror
 from typing import Final, TypeAlias, TypeVar
 
@@ -32,6 +37,7 @@ from journeyman.client.errors import (
     BadAnswer,
     CannotConnect,
     ConnectionFailed,
+    LoginBusy,
     TimedOut,
 )
 
@@ -39,6 +45,8 @@ T = TypeVar("T")
 
 _MAX_LINE_BYTES = 2 * 1024 * 1024  # of a reply; all protocols stay far below
 _SHOWN_CHARACTERS = 200  # of a reply that is not understood
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 2.0  # between logins that the server could not check
+_MAX_PAUSES = 6
 _TLS_ALERT = b"\x15\x03"  # how a TLS server begins its reply to what is not TLS
 
 
@@ -59,7 +67,22 @@ class Send:
     extra_s: float = 0.0
 
 
-Conversation: TypeAlias = Generator[Step | Send, None, T]
+@dataclass(slots=True)
+class Pause:
+    """Wait a little before a login is tried again; the first is number 1.
+
+    ConnectionFailed is thrown in instead if this has gone on for as long as a reply may take.
+    """
+
+    number: int
+
+    @property
+    def seconds(self) -> float:
+        pause_s = min(_FIRST_PAUSE_S * 2.0 ** (self.number - 1), _LAST_PAUSE_S)
+        return pause_s * random.uniform(0.8, 1.2)
+
+
+Conversation: TypeAlias = Generator[Step | Send | Pause, None, T]
 Greeting: TypeAlias = "Callable[[Link], Conversation[None]]"
 
 
@@ -86,13 +109,25 @@ class Link:
         """A connection, if there is none: greeted, and ready for a request."""
         if self.is_open:
             return
-        yield CONNECT
-        if self._greeting is not None:
+        for number in count_from(1):
+            yield CONNECT
+            if self._greeting is None:
+                return
             try:
                 yield from self._greeting(self)
+            except LoginBusy as busy:
+                self.drop()
+                if number > _MAX_PAUSES:
+                    raise
+                try:
+                    yield Pause(number)
+                except ConnectionFailed:
+                    raise busy from None
             except BaseException:
                 self.drop()
                 raise
+            else:
+                return
 
     def line_here(self, ending: bytes = b"\n") -> bytes | None:
         """The next line without its ending, if all of it has arrived."""
@@ -279,14 +314,28 @@ def pipelined(
     return converse
 
 
-def greeting(request: bytes, welcome: bytes) -> Greeting:
-    """Show a token on a new connection. Raises AccessDenied unless this line is the reply."""
+def greeting(request: bytes, welcome: bytes, refusal: bytes, busy: bytes | None) -> Greeting:
+    """Show a token on a new connection. ``refusal`` and ``busy`` are how such replies begin.
+
+    Raises AccessDenied if the server refuses the token, LoginBusy if it could not check it.
+    """
 
     def greet(link: Link) -> Conversation[None]:
-        yield Send(request)
-        answer = (yield from link.line()).removesuffix(b"\r")
-        if answer != welcome:
-            said = answer.removeprefix(b"ERROR ").decode("utf-8", "replace")
-            raise AccessDenied("auth_failed", "" if said == "auth_failed" else said)
+        try:
+            yield Send(request)
+            answer = (yield from link.line()).removesuffix(b"\r")
+        except (CannotConnect, TimedOut):
+            raise
+        except ConnectionFailed as error:
+            raise LoginBusy(f"{error}; the token was not checked") from error
+        if answer == welcome:
+            return
+        said = answer.decode("utf-8", "replace")
+        if busy is not None and answer.startswith(busy):
+            raise LoginBusy(f"{link.where} could not check the token: {said.lstrip('-')}")
+        if not answer.startswith(refusal):
+            raise link.unexpected(said)
+        said = said.removeprefix("ERROR ")
+        raise AccessDenied("auth_failed", "" if said == "auth_failed" else said)
 
     return greet

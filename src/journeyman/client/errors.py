@@ -4,6 +4,7 @@
     ├── InvalidRequest     would be misread or certainly refused; nothing was sent
     ├── ConnectionFailed   it broke before the answer came
     │   ├── CannotConnect  there is none, so nothing was sent
+    │   │   └── LoginBusy  the server could not check the token in time
     │   ├── TimedOut       no answer came in time
     │   └── AnswerLost     it broke after a command that must not be sent twice
     ├── Refused            the server said no; ``code`` and ``reason`` are its words
@@ -34,6 +35,10 @@ class ConnectionFailed(ClientError):
 
 class CannotConnect(ConnectionFailed):
     """The client could not connect, so nothing was sent."""
+
+
+class LoginBusy(CannotConnect):
+    """The server did not check the token, several times in a row; try again later."""
 
 
 class TimedOut(ConnectionFailed):

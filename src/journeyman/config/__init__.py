@@ -46,7 +46,14 @@ from journeyman.config.settings import (
     TelemetrySettings,
     all_settings,
 )
-from journeyman.config.tokens import ALL_NAMESPACES, Token, Tokens, load_tokens, parse_tokens
+from journeyman.config.tokens import (
+    ALL_NAMESPACES,
+    Token,
+    Tokens,
+    digest_of,
+    load_tokens,
+    parse_tokens,
+)
 
 __all__ = [
     "ALL_NAMESPACES",
@@ -82,6 +89,7 @@ __all__ = [
     "WorkqSettings",
     "WorkqSync",
     "all_settings",
+    "digest_of",
     "load",
     "load_tokens",
     "parse_address",

@@ -86,7 +86,7 @@ class Tokens:
         names_runners: bool = False,
     ) -> None:
         """``names_runners``: some of them do, so all are bound; else it is a file of ztick."""
-        digests = {secret: _digest(secret) for secret in by_secret}
+        digests = {secret: digest_of(secret) for secret in by_secret}
         self._by_digest = {
             digests[secret]: replace(token, digest=digests[secret])
             for secret, token in by_secret.items()
@@ -121,13 +121,12 @@ class Tokens:
     def __repr__(self) -> str:
         return f"Tokens({', '.join(token.name for token in self._by_digest.values())})"
 
-    def has(self, token: Token) -> bool:
-        """Whether this token is among them, with the same rights and the same secret."""
-        return self._by_digest.get(token.digest) == token
-
     def find(self, secret: bytes) -> Token | None:
         """The token that this secret opens. Takes as long whether or not there is one."""
-        digest = _digest(secret)
+        return self.of_digest(digest_of(secret))
+
+    def of_digest(self, digest: bytes) -> Token | None:
+        """The same by the digest of a secret."""
         found = None
         for known, token in self._by_digest.items():
             if hmac.compare_digest(known, digest):
@@ -139,7 +138,8 @@ class Tokens:
         return self._by_digest.get(token.digest) == token
 
 
-def _digest(secret: bytes) -> bytes:
+def digest_of(secret: bytes) -> bytes:
+    """What is kept of a secret: of this process, and of no use in another."""
     return hashlib.blake2b(secret, key=_DIGEST_KEY).digest()
 
 

@@ -44,7 +44,8 @@ _WORDS = ("STORED", "NOT_STORED", "VALUE", "END", "DELETED", "STAT", "VERSION", 
 
 def _greet(secret: bytes) -> Greeting:
     item = b"journeyman " + secret  # a user name, which is not looked at, and the secret
-    return greeting(b"set auth 0 0 %d\r\n%b\r\n" % (len(item), item), b"STORED")
+    request = b"set auth 0 0 %d\r\n%b\r\n" % (len(item), item)
+    return greeting(request, b"STORED", b"CLIENT_ERROR", b"SERVER_ERROR")
 
 
 SERVICE = Service(

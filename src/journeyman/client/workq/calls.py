@@ -58,7 +58,7 @@ _INT32 = -(2**31), 2**31 - 1
 
 
 def _greet(secret: bytes) -> Greeting:
-    return greeting(b"auth " + secret + b"\r\n", b"+OK")
+    return greeting(b"auth " + secret + b"\r\n", b"+OK", b"-CLIENT-ERROR", b"-SERVER-ERROR")
 
 
 SERVICE = Service("the work queue", "work_queue", DEFAULT_PORT, _greet)

@@ -383,7 +383,7 @@ def _tokens(link: Link) -> Conversation[list[bytes]]:
 
 
 def _greet(secret: bytes) -> Greeting:
-    return greeting(_body(["AUTH", secret.decode()]) + b"\n", b"OK")
+    return greeting(_body(["AUTH", secret.decode()]) + b"\n", b"OK", b"ERROR auth_", None)
 
 
 SERVICE = Service("the schedule", "schedule", DEFAULT_PORT, _greet)

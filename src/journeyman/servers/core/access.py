@@ -10,14 +10,22 @@ Guessing secrets takes time: attempts of one address are checked one after anoth
     time before the next check, s   0    0.1  0.2  0.4  0.8  up to MAX_DELAY_S
 
 An attempt waits until its address may try again. Only then is the secret checked, and the answer
-follows at once, whether it is right or wrong, so that its timing reveals nothing about the secret.
-Attempts of all ports and connections share one queue per address, so that many connections guess no
-faster than one: at most ten secrets per second, and fewer as failures continue. A correct secret
-ends the delays. A client that disconnected is not checked.
+follows at once, whether it is right or wrong. Attempts of all ports and connections share one line
+per address, so that many connections guess no faster than one: at most ten secrets per second, and
+fewer as failures continue. A correct secret ends the delays.
 
-The table is bounded: when it is full, the address that failed longest ago is forgotten first. The
-queues are bounded too: beyond the limit an attempt is refused without a check. An IPv6 client owns
-a whole /64, which counts as one address.
+Wrong secrets must not lock out right ones of the same address:
+
+    known     a secret that was right from this address since the last reload passes at once
+    newest    of those that wait, the last that came is checked first: however many connections
+              hold a place, the next login is checked at the next turn
+    verdict   only a check says that a secret is wrong. One that was not checked in time
+              (limits.auth_timeout_ms) is told to try again, or closed without a word
+
+A reload forgets what is known. An attempt that is given up leaves its line at once, so the lines
+are as long as there are connections, and hold digests only. The tables are bounded: when they are
+full, the address that was seen longest ago is forgotten first. An IPv6 client owns a whole /64,
+which counts as one address.
 
 journeyman.config.Tokens checks secrets, by comparing keyed digests.
 """
@@ -26,18 +34,17 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from ipaddress import IPv6Address, ip_address
-from typing import NamedTuple, Protocol
+from typing import Protocol, TypeVar
 
-from journeyman.config import Settings, Token, Tokens, load_tokens
+from journeyman.config import Settings, Token, Tokens, digest_of, load_tokens
 from journeyman.servers.core.listener import load_certificate, server_context
 
 FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 1.0
 MAX_ADDRESSES = 10_000
-MAX_WAITING = 100  # attempts of one address that wait to be checked
 FORGET_AFTER_S = 600.0
 
 _MAX_DOUBLINGS = 16  # far beyond MAX_DELAY_S; keeps the arithmetic small
@@ -78,10 +85,27 @@ class Access:
         tokens = None if controller.auth_file is None else load_tokens(controller.auth_file)
         return cls(tokens, tls, auth_timeout_s=limits.auth_timeout_ms / 1000)
 
-    def find_writer(self, secret: bytes) -> Token | None:
-        """The token of this secret, if it may do more than look, which is done over HTTP."""
-        token = None if self.tokens is None else self.tokens.find(secret)
-        return token if token is not None and token.may_write else None
+    def log_in(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        secret: bytes,
+        tell: Callable[[Token | None], None],
+        *,
+        to_write: bool,
+    ) -> Attempt:
+        """Have this secret checked when ``host`` may try; ``tell`` gets its token, or None.
+
+        That may be before this returns. ``to_write``: tokens that may only look, which is done
+        over HTTP, are refused. The tokens are those at the time of the check.
+        """
+        digest = digest_of(secret)
+
+        def check() -> Token | None:
+            token = None if self.tokens is None else self.tokens.of_digest(digest)
+            return token if token is not None and (token.may_write or not to_write) else None
+
+        return self.attempts.ask(loop, host, digest, check, tell)
 
     @property
     def names_runners(self) -> bool:
@@ -118,6 +142,7 @@ class Access:
         if tokens is not None:
             self.tokens = tokens
             self._namespaces |= tokens.namespaces
+            self.attempts.forget_known()
             gone = [each for each in connections if each.token and each.token not in tokens]
             for connection in gone:
                 connection.drop()
@@ -126,14 +151,34 @@ class Access:
         return done
 
 
-class _Attempt(NamedTuple):
-    check: Callable[[], Token | None]
-    tell: Callable[[Token | None], None]
-    is_wanted: Callable[[], bool]
+class Attempt:
+    """A secret that is checked, or waits for that."""
+
+    __slots__ = ("_address", "check", "digest", "tell")
+
+    def __init__(
+        self,
+        address: _Address,
+        digest: bytes,
+        check: Callable[[], Token | None],
+        tell: Callable[[Token | None], None],
+    ) -> None:
+        self._address = address
+        self.digest = digest
+        self.check = check
+        self.tell = tell
+
+    @property
+    def is_waiting(self) -> bool:
+        return self in self._address.line
+
+    def give_up(self) -> None:
+        """Neither check it nor tell anything any more."""
+        self._address.line.pop(self, None)
 
 
 class _Address:
-    """One that has failed lately."""
+    """One that has failed lately, or waits."""
 
     __slots__ = ("failures", "last_s", "line", "next_check_s", "timer")
 
@@ -141,7 +186,7 @@ class _Address:
         self.failures = 0
         self.last_s = now_s
         self.next_check_s = now_s
-        self.line: deque[_Attempt] = deque()
+        self.line: dict[Attempt, None] = {}  # the newest last
         self.timer: asyncio.TimerHandle | None = None
 
     def failed(self, now_s: float) -> None:
@@ -152,10 +197,11 @@ class _Address:
 
 
 class Attempts:
-    """The addresses that failed lately, and which of them wait to be checked."""
+    """The addresses that failed lately, which attempts of them wait, and what was right before."""
 
     def __init__(self) -> None:
         self._addresses: OrderedDict[str, _Address] = OrderedDict()
+        self._known: OrderedDict[str, set[bytes]] = OrderedDict()  # digests, by address
 
     def __len__(self) -> int:
         return len(self._addresses)
@@ -164,14 +210,13 @@ class Attempts:
         self,
         loop: asyncio.AbstractEventLoop,
         host: str,
+        digest: bytes,
         check: Callable[[], Token | None],
         tell: Callable[[Token | None], None],
-        *,
-        is_wanted: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Have ``check`` called when ``host`` may try, and ``tell`` with what it found.
+    ) -> Attempt:
+        """Have ``check`` called when ``host`` may try, and ``tell`` with the token it gave.
 
-        That may be before this returns. ``is_wanted`` no: neither is called.
+        That may be before this returns.
         """
         key, now_s = _network(host), loop.time()
         address = self._addresses.get(key)
@@ -180,12 +225,22 @@ class Attempts:
             address = None
         if address is None:
             address = _Address(now_s)
-        if len(address.line) >= MAX_WAITING:
-            loop.call_later(MAX_DELAY_S, tell, None)
-            return
-        address.line.append(_Attempt(check, tell, is_wanted))
+        attempt = Attempt(address, digest, check, tell)
+        # A lookup by digest says nothing about the secret: the digest's key is known here only.
+        if digest in self._known.get(key, ()) and (token := check()) is not None:
+            # The time of the next check stays: who has a token must not guess faster with it.
+            address.failures = 0
+            self._known.move_to_end(key)
+            tell(token)
+            return attempt
+        address.line[attempt] = None
         if address.timer is None:
             self._serve(loop, key, address)
+        return attempt
+
+    def forget_known(self) -> None:
+        """Every secret is checked in its turn again: the tokens have changed."""
+        self._known.clear()
 
     def _is_over(self, address: _Address, now_s: float) -> bool:
         return now_s - address.last_s > FORGET_AFTER_S
@@ -199,24 +254,29 @@ class Attempts:
                 delay_s = address.next_check_s - now_s
                 address.timer = loop.call_later(delay_s, self._serve, loop, key, address)
                 return
-            attempt = address.line.popleft()
-            if not attempt.is_wanted():
-                continue
-            found = attempt.check()
-            if found is None:
+            attempt, _ = address.line.popitem()
+            token = attempt.check()
+            if token is None:
                 address.failed(now_s)
-                self._remember(key, address)
+                _keep(self._addresses, key, address)
             else:
                 address.failures = 0
-            attempt.tell(found)
+                known = self._known.get(key, set())
+                known.add(attempt.digest)
+                _keep(self._known, key, known)
+            attempt.tell(token)
         if address.failures == 0 and self._addresses.get(key) is address:
             del self._addresses[key]
 
-    def _remember(self, key: str, address: _Address) -> None:
-        self._addresses[key] = address
-        self._addresses.move_to_end(key)
-        while len(self._addresses) > MAX_ADDRESSES:
-            self._addresses.popitem(last=False)
+
+T = TypeVar("T")
+
+
+def _keep(table: OrderedDict[str, T], key: str, value: T) -> None:
+    table[key] = value
+    table.move_to_end(key)
+    while len(table) > MAX_ADDRESSES:
+        table.popitem(last=False)
 
 
 def _network(host: str) -> str:

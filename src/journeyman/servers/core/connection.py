@@ -22,11 +22,13 @@ a turn of the event loop.
 Where tokens are asked for, AUTH comes first:
 
     connected --AUTH, in time--> waits for its turn (access.py) --right--> open
-        |                                                       --wrong--> refused, closed
+        |                            |                          --wrong--> refused, closed
+        |                            +--no turn in time--> "try again", closed
         +--a command, or nothing in time--> refused or closed
 
-While a secret waits to be checked nothing after it is executed, and the time limit for AUTH does
-not run. The answer also comes if the client has closed its sending side meanwhile.
+While a secret waits to be checked nothing after it is executed, and nothing more is read. The
+answer also comes if the client has closed its sending side meanwhile. Who has sent more than
+PARSE_BYTES along with a secret that must wait is to try again at once.
 
 This is the same on all ports. What the bytes mean, how AUTH looks and which commands may wait is
 each dialect's own: session.py in ztick/, workq/ and kestrel/.
@@ -45,7 +47,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 from journeyman.config import ALL_NAMESPACES, Token
 from journeyman.errors import SnapshotGivenUp
 from journeyman.protocols import Auth, AuthRequired, Foreign
-from journeyman.servers.core.access import Access
+from journeyman.servers.core.access import Access, Attempt
 from journeyman.servers.core.server_log import ServerLog, address_of
 from journeyman.servers.core.shared import Shared
 
@@ -95,12 +97,12 @@ class Connection(asyncio.Protocol):
         "_address",
         "_alone",
         "_around",
+        "_attempt",
         "_backlog",
         "_budget",
         "_closing",
         "_ending",
         "_in_flight",
-        "_is_asking",
         "_out",
         "_peer",
         "_pumping",
@@ -121,6 +123,7 @@ class Connection(asyncio.Protocol):
     welcome: ClassVar[bytes]
     secret_is_wrong: ClassVar[bytes]
     secret_is_missing: ClassVar[bytes]
+    try_again: ClassVar[bytes]  # the secret was not checked in time; empty: close without a word
     last_event: ClassVar[type]  # what a parser gives when it cannot go on
     why_last: ClassVar[str]
     for_session: ClassVar[frozenset[type]]  # events for ``_handle`` and not for the writer
@@ -153,7 +156,7 @@ class Connection(asyncio.Protocol):
         self._sending_paused = False
         self._stall_timer: asyncio.TimerHandle | None = None
         # The client.
-        self._is_asking = False  # the answer comes while it is asked for
+        self._attempt: Attempt | None = None  # while a secret waits to be checked
         self.token: Token | None = None
         self.prefix = ""  # what the names that it touches must begin with
 
@@ -235,6 +238,7 @@ class Connection(asyncio.Protocol):
         self._closing = True
         self._drop_input()
         self._out.clear()
+        self._give_up_attempt()
         self._cancel_timer()
         self._cancel_stall_timer()
         self._budget.remove(self)
@@ -264,12 +268,15 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     def drop(self) -> None:
-        """What waits will never be answered: the log failed."""
+        """What waits will never be answered: the log failed, or the token was removed."""
         self._closing = True
+        self._give_up_attempt()
         self._transport.abort()
 
     def finish(self) -> None:
         """Take no more input; answer what was received, then close."""
+        if self._attempt is not None:
+            self._not_checked("the server stops before a secret was checked")
         if not self._closing:
             self._ending = True
             self._stop_reading()
@@ -333,7 +340,7 @@ class Connection(asyncio.Protocol):
             writer.submit(self, batch)
         if self._closing:
             return
-        held_up = self._backlog or self._unparsed or self._sending_paused
+        held_up = self._backlog or self._unparsed or self._sending_paused or self._attempt
         if held_up and not self._may_read_on():
             self._stop_reading()
         elif not self._ending and not self._reading:
@@ -386,6 +393,7 @@ class Connection(asyncio.Protocol):
 
     def _close(self) -> None:
         self._closing = True
+        self._give_up_attempt()
         self._cancel_timer()
         self._transport.close()
         if self._transport.get_write_buffer_size():
@@ -512,22 +520,22 @@ class Connection(asyncio.Protocol):
         if access.tokens is None:
             self._transport.write(self.welcome)
             return
-        self._cancel_timer()
         self._in_flight += 1  # keeps the connection until the answer has left
         self._alone = True  # and holds up what follows
-        self._is_asking = True
-        access.attempts.ask(
-            self._around.loop,
-            self._peer,
-            lambda: access.find_writer(secret),
-            self._secret_was_checked,
-            is_wanted=lambda: not self._closing,
+        attempt = access.log_in(
+            self._around.loop, self._peer, secret, self._secret_was_checked, to_write=True
         )
-        self._is_asking = False
+        if attempt.is_waiting:
+            self._attempt = attempt
+            self._stop_reading()
+            if len(self._unparsed) > PARSE_BYTES:
+                self._not_checked("too much was sent along with a secret that must wait")
 
     def _secret_was_checked(self, token: Token | None) -> None:
         if self._closing:
             return
+        waited, self._attempt = self._attempt is not None, None
+        self._cancel_timer()
         self._in_flight -= 1
         self._alone = False
         if token is None:
@@ -537,8 +545,22 @@ class Connection(asyncio.Protocol):
         self.token = token
         self.prefix = "" if token.namespace == ALL_NAMESPACES else token.namespace
         self._transport.write(self.welcome)
-        if not self._is_asking:  # else the caller goes on by itself
+        if waited:  # else the caller goes on by itself
             self._advance()
+
+    def _not_checked(self, reason: str) -> None:
+        self._give_up_attempt()
+        self._around.messages.info(f"{reason}: closing", client=self._peer)
+        if self.try_again:
+            self._refuse(self.try_again)
+        else:
+            self._closing = True
+            self._transport.abort()
+
+    def _give_up_attempt(self) -> None:
+        if self._attempt is not None:
+            self._attempt.give_up()
+            self._attempt = None
 
     def _refuse(self, words: bytes) -> None:
         if not self._closing:
@@ -548,6 +570,9 @@ class Connection(asyncio.Protocol):
 
     def _too_late(self) -> None:
         self._timer = None
+        if self._attempt is not None:
+            self._not_checked("a secret could not be checked in time")
+            return
         self._around.messages.info(
             "client did not authenticate in time: closing", client=self._peer
         )

@@ -8,7 +8,8 @@
     /health            200 {"status":"ok"}; for everyone
 
 With an auth file every request but /health needs ``Authorization: Bearer <secret>``; wrong ones
-wait, as on the other port. An error is ``{"error": "..."}`` with a status that fits.
+wait, as on the other ports, and one that cannot be checked in time is answered 503. An error is
+``{"error": "..."}`` with a status that fits.
 
 With a certificate (controller.tls_cert) it is HTTPS, as the other ports are inside TLS then.
 
@@ -245,7 +246,10 @@ class _Gate:
                 await asyncio.shield(self._audit(request))
             return response
         except ApiError as error:
-            return await self._refusal(request, error)
+            response = await self._refusal(request, error)
+            if error.status == 503:
+                response.headers["Retry-After"] = "1"
+            return response
         except web.HTTPRedirection as error:
             return web.Response(
                 status=error.status, headers={"Location": error.headers["Location"]}
@@ -280,7 +284,7 @@ class _Gate:
         session = self._sessions.find(request)
         if session is not None and tokens is not None:
             token = session.token
-            if token is None or not tokens.has(token):  # it was removed, or changed
+            if token is None or token not in tokens:  # it was removed, or changed
                 self._sessions.end(session)
                 session = None
         if session is None and tokens is None:
@@ -316,21 +320,26 @@ class _Gate:
         return token
 
     async def _find_token(self, request: web.Request, secret: str) -> Token | None:
-        """As on every port: wrong ones make the next one wait."""
+        """As on every port: wrong ones make the next one wait. Raises ApiError: not in time."""
         around, access = self._around, self._around.access
-        tokens = access.tokens
-        if tokens is None or not secret:
+        if access.tokens is None or not secret:
             return None
         host, key = request.remote or "", secret.encode(errors="surrogateescape")
-        found: asyncio.Future[Token | None] = around.loop.create_future()
-        access.attempts.ask(
+        checked: asyncio.Future[Token | None] = around.loop.create_future()
+        attempt = access.log_in(
             around.loop,
             host,
-            lambda: tokens.find(key),
-            lambda token: None if found.done() else found.set_result(token),
-            is_wanted=lambda: not found.done(),
+            key,
+            lambda token: None if checked.done() else checked.set_result(token),
+            to_write=False,
         )
-        token = await found
+        try:
+            async with asyncio.timeout(access.auth_timeout_s):
+                token = await checked
+        except TimeoutError:
+            raise ApiError(503, "the token could not be checked in time", "login_busy") from None
+        finally:
+            attempt.give_up()
         if token is None:
             around.messages.warn("authentication failed", client=host, over="http")
         return token

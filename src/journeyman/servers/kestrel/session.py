@@ -75,6 +75,7 @@ class KestrelSession(Connection):
     welcome = _STORED
     secret_is_wrong = b"CLIENT_ERROR authentication failure\r\n"
     secret_is_missing = b"CLIENT_ERROR unauthenticated\r\n"
+    try_again = b"SERVER_ERROR busy, try again\r\n"
     last_event = ask.HangUp
     why_last = "the client quit, or sent what cannot be read"
 
@@ -146,7 +147,8 @@ class KestrelSession(Connection):
         self._in_flight, self._load = in_flight, load
 
     def _may_read_on(self) -> bool:
-        return self._alone and len(self._unparsed) < READ_AHEAD_BYTES
+        is_waiting = self._alone and self._attempt is None
+        return is_waiting and len(self._unparsed) < READ_AHEAD_BYTES
 
     @property
     def is_slow(self) -> bool:

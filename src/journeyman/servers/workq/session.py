@@ -82,6 +82,7 @@ class WorkqSession(Connection):
     welcome = _OK
     secret_is_wrong = b"-CLIENT-ERROR Authentication failed\r\n"
     secret_is_missing = b"-CLIENT-ERROR Authentication required\r\n"
+    try_again = b"-SERVER-ERROR Busy, try again\r\n"
     last_event = HangUp
     why_last = "not the workq protocol"
 
@@ -105,7 +106,8 @@ class WorkqSession(Connection):
         return self._load >= LOAD_BYTES
 
     def _may_read_on(self) -> bool:
-        return self._alone and len(self._unparsed) < READ_AHEAD_BYTES
+        is_waiting = self._alone and self._attempt is None
+        return is_waiting and len(self._unparsed) < READ_AHEAD_BYTES
 
     # -- the end --
 

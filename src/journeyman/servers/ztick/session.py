@@ -79,6 +79,7 @@ class ZtickSession(Connection):
     welcome = replies.AUTH_OK
     secret_is_wrong = replies.AUTH_FAILED
     secret_is_missing = replies.AUTH_REQUIRED
+    try_again = b""  # the protocol has six codes of errors, and none says this
     last_event = commands.TooLong
     why_last = "a line is too long"
 

@@ -28,13 +28,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Self, cast
 
-from journeyman.client import AccessDenied, BadAnswer, CannotConnect, ClientError
+from journeyman.client import AccessDenied, BadAnswer, CannotConnect, ClientError, LoginBusy
 from journeyman.client.service import ServerUrl, tls_context
 from journeyman.client.workq import DEFAULT_PORT
 from journeyman.tasks.broker import Order
 from journeyman.tasks.running import Again, Outcome, TaskDone
 
 _END = b"\r\n"
+_VERDICT = "CLIENT-ERROR"  # how a refusal begins that another attempt does not change
 _MAX_BUFFER_BYTES = 64 * 1024 * 1024
 CONNECT_TIMEOUT_S = 10.0
 
@@ -82,14 +83,24 @@ class WorkerLink(asyncio.Protocol):
             if isinstance(error, ConnectionRefusedError):
                 reason = "connection refused; is journeyman serve running there?"
             raise CannotConnect(f"cannot connect to {host}:{port}: {reason}") from error
-        link = protocol
         if address.token:
-            try:
-                await link.ask(b"auth %b\r\n" % address.token.encode())
-            except LinkRefused as error:
-                link.close()
+            await protocol._log_in(address.token, f"{host}:{port}")
+        return protocol
+
+    async def _log_in(self, token: str, where: str) -> None:
+        """Raises AccessDenied, or CannotConnect if the token was not checked: try again."""
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await self.ask(b"auth %b\r\n" % token.encode())
+        except LinkRefused as error:
+            self.close()
+            if str(error).startswith(_VERDICT):
                 raise AccessDenied("auth_failed", str(error)) from None
-        return link
+            raise LoginBusy(f"{where} could not check the token: {error}") from None
+        except (ConnectionError, TimeoutError) as error:
+            self.close()
+            reason = str(error) or "timed out"
+            raise LoginBusy(f"{where} did not check the token: {reason}") from error
 
     def ask(self, request: bytes, size_at: int = -1) -> asyncio.Future[list[Row]]:
         """Send a command. ``size_at``: which word of a reply's line is the size of its payload."""

@@ -450,9 +450,7 @@ class Worker:
         while is_wanted():
             try:
                 return await WorkerLink.connect(self._broker.address)
-            except AccessDenied:
-                raise
-            except (CannotConnect, ConnectionError) as error:
+            except CannotConnect as error:
                 left_s = self._patience_left_s(str(error), began)
                 wait_s = min(self._retry_in(str(error), pause_s), left_s)
             await self._change(wait_s)
