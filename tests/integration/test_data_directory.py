@@ -207,3 +207,44 @@ def test_read_only_working_directory_is_no_obstacle_by_itself(options: tuple[str
     with PlainServer(READ_ONLY, options=given) as server:
         assert server.ask(f"r SET job {FAR_NS}") == "r OK"
         assert server.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "is_folder"),
+    [
+        ("schedule.log", False),
+        ("schedule.log.lock", False),
+        ("workq", True),
+        ("workq/append.lock", False),
+        ("workq/000000001.log", False),
+        ("kestrel", True),
+        ("ledger", True),
+        ("ledger/000000001.ledger", False),
+    ],
+)
+def test_a_link_in_place_of_data_is_refused_in_one_line(
+    tmp_path: Path, place: str, is_folder: bool
+):
+    target = tmp_path / "elsewhere"
+    if is_folder:
+        target.mkdir()
+    else:
+        target.write_bytes(b"kept")
+    link = tmp_path / "journeyman-data" / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(target)
+    with PlainServer(tmp_path).start(wait=False) as server:
+        assert server.wait() == 1
+    [line] = [line for line in server.lines if line.startswith("journeyman: error: ")]
+    assert link.name in line
+    assert "symbolic link" in line
+    assert not any("Traceback" in line for line in server.lines)
+    assert list(target.iterdir()) == [] if is_folder else target.read_bytes() == b"kept"
+
+
+def test_the_data_directory_itself_may_be_a_link(tmp_path: Path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "journeyman-data").symlink_to("disk")
+    with PlainServer(tmp_path) as server, WorkQueue(port=server.ports["work queue"]) as work:
+        work.add("mail", b"to: all")
+    assert (tmp_path / "disk" / "workq").is_dir()

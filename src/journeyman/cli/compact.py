@@ -66,6 +66,7 @@ def compact(
     a stream or a lake has not read yet are kept.
     """
     disk, clock = RealDisk(), SystemClock()
+    disk.refuse_links_below(path)
     logs = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)
     if logs and all(log.dialect == WORKQ for log in logs):
         raise UsageError(f"{path} is a workq log: use `journeyman clean {path}`")
@@ -207,6 +208,7 @@ def clean(
     left. The active segment is never touched, nor is what a stream or a lake has not read yet.
     """
     disk, clock = RealDisk(), SystemClock()
+    disk.refuse_links_below(path)
     logs = LogFinder(disk, warn).find_whole(path, dialect=dialect)
     # A data directory has others beside it.
     log = next((each for each in logs if each.dialect == WORKQ), logs[0])

@@ -118,6 +118,7 @@ def repair(
     Exit code 0: the log is clean now; 1: it is not (with --dry-run: there is damage).
     """
     disk, clock = RealDisk(), SystemClock()
+    disk.refuse_links_below(path)
     if take_back is not None:
         if dry_run:
             raise UsageError("--take-back cannot be combined with --dry-run")

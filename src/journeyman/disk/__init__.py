@@ -32,6 +32,7 @@ from journeyman.disk.files import (
     ReadFile,
     RealAppendFile,
     RealDisk,
+    open_own,
     open_regular,
 )
 
@@ -55,6 +56,7 @@ __all__ = [
     "is_database",
     "is_full",
     "is_out_of_files",
+    "open_own",
     "open_regular",
     "postgres_disk_of",
 ]

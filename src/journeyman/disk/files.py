@@ -3,6 +3,10 @@
 What is made here can be read by its owner alone: files are 0600, directories 0700. Existing ones
 keep their mode, and a file that replaces another takes over that one's.
 
+Nothing is created through a symbolic link. Below directories that ``RealDisk.refuse_links_below``
+names no link is followed at all, neither in place of a file nor of a folder: a server names its
+data directory, which may itself be a link.
+
 ``RealDisk.keep_in_reserve`` sets file descriptors aside, so that logs can still be rotated,
 compacted and checkpointed when connections and programs have taken all others.
 """
@@ -106,12 +110,17 @@ class RealDisk:
     def __init__(self) -> None:
         self._reserve: list[int] = []  # descriptors that are given up when there are no others
         self._reserved = 0  # how many there shall be
+        self._own: tuple[str, ...] = ()  # directories below which no link is followed
 
     def keep_in_reserve(self, descriptors: int) -> None:
         """Set so many descriptors aside for the files opened here; fewer if there are no more."""
         with _reserve_lock:
             self._reserved = descriptors
         self._fill_reserve()
+
+    def refuse_links_below(self, *directories: str) -> None:
+        """OSError for every link below these. They and what is above them may be links."""
+        self._own = tuple(os.path.abspath(directory) for directory in directories)
 
     def append_descriptor(self, path: str) -> int:
         return self._open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND)
@@ -120,6 +129,7 @@ class RealDisk:
         return RealAppendFile(path, self.append_descriptor(path))
 
     def open_read(self, path: str) -> ReadFile:
+        self._check_links(path)
         return ReadFile(path)
 
     def read_bytes(self, path: str) -> bytes:
@@ -155,9 +165,11 @@ class RealDisk:
         return FileStatus(found.st_ino, found.st_size, found.st_mtime_ns, is_dir)
 
     def list_dir(self, path: str) -> list[str]:
+        self._check_links(path)
         return sorted(os.listdir(path))
 
     def make_dirs(self, path: str) -> None:
+        self._check_links(path)
         if os.path.isdir(path):
             return
         parent = os.path.dirname(os.path.abspath(path))
@@ -170,12 +182,17 @@ class RealDisk:
         self.sync_dir(parent)
 
     def rename(self, source: str, target: str) -> None:
+        self._check_links(source)
+        self._check_links(os.path.dirname(target))  # a link in its place is replaced
         # A log that others may read stays readable for them when it is compacted.
         with suppress(FileNotFoundError):
-            os.chmod(source, stat.S_IMODE(os.stat(target).st_mode))
+            mode = os.lstat(target).st_mode
+            if stat.S_ISREG(mode):
+                os.chmod(source, stat.S_IMODE(mode))
         os.replace(source, target)
 
     def remove(self, path: str) -> None:
+        self._check_links(os.path.dirname(path))
         os.remove(path)
 
     def sync_dir(self, path: str) -> None:
@@ -207,6 +224,21 @@ class RealDisk:
                 raise
             os.close(fd)
 
+    # -- links --
+
+    def _check_links(self, path: str) -> bool:
+        """Whether the path is below one of our own directories; OSError if a link is on the way."""
+        whole, is_own = os.path.abspath(path), False
+        for directory in self._own:
+            if not whole.startswith(directory.rstrip("/") + "/"):
+                continue
+            is_own, way = True, directory
+            for name in whole[len(directory) :].strip("/").split("/"):
+                way = os.path.join(way, name)
+                if os.path.islink(way):
+                    raise _link_error(way)
+        return is_own
+
     # -- descriptors --
 
     def _open_read(self, path: str) -> BinaryIO:
@@ -218,6 +250,8 @@ class RealDisk:
             raise IsADirectoryError(error.errno, error.strerror, path) from None
 
     def _open(self, path: str, flags: int) -> int:
+        if self._check_links(path) or flags & os.O_CREAT:
+            flags |= os.O_NOFOLLOW
         fd = self._try(lambda: open_regular(path, flags))
         if len(self._reserve) < self._reserved:
             self._fill_reserve()
@@ -250,12 +284,26 @@ class RealDisk:
 def open_regular(path: str, flags: int) -> int:
     """A descriptor of a file or a directory. OSError for all else: to open a pipe would wait for
     its other end, and to read one for ever."""
-    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
+    try:
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _link_error(path) from None
+        raise
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
         return fd
     os.close(fd)
     raise OSError(errno.EINVAL, "not a regular file; move it away", path)
+
+
+def open_own(path: str, flags: int) -> int:
+    """The same for a file of a server's own, which is never a link."""
+    return open_regular(path, flags | os.O_NOFOLLOW)
+
+
+def _link_error(path: str) -> OSError:
+    return OSError(errno.ELOOP, "not a regular file but a symbolic link; move it away", path)
 
 
 def _has_name(fd: int, path: str) -> bool:

@@ -152,6 +152,12 @@ def places_kept(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "ledger.path", settings.ledger.path
 
 
+def directories_of(settings: Settings) -> list[str]:
+    """The data directory, and those that settings put elsewhere."""
+    named = (path for name, path in places_kept(settings) if name != "database.logfile_path")
+    return [path for path in (settings.data.directory, *named) if "://" not in path]
+
+
 def is_below(path: str, directory: str) -> bool:
     above = os.path.abspath(directory)
     return os.path.commonpath([os.path.abspath(path), above]) == above

@@ -60,6 +60,7 @@ from journeyman.servers.core.writes import WatchThread, WriteWatch
 from journeyman.servers.kestrel.service import KestrelServer
 from journeyman.servers.preflight import (
     check,
+    directories_of,
     files_for_connections,
     fit_to_open_files,
     notes,
@@ -125,6 +126,7 @@ async def _serve(
     settings = configuration.settings
     disk = MeasuredDisk(clock, places_of(settings))
     disk.keep_in_reserve(FILES_IN_RESERVE)
+    disk.refuse_links_below(*directories_of(settings))
     messages.info(f"log level: {settings.log.level}", process=os.getpid())
     access = check(configuration)  # before anything listens
     for note in notes(settings, access):

@@ -33,7 +33,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any, BinaryIO
 
-from journeyman.disk import open_regular
+from journeyman.disk import open_own
 from journeyman.errors import IncompleteEntry
 from journeyman.formats.workq import CODEC, JobAdded, JobFinished, Record
 from journeyman.servers.http.past.moments import (
@@ -196,7 +196,7 @@ class Past:
         def read(position: int) -> Record | None:
             number = position >> POSITION_SHIFT
             if number not in files:
-                files[number] = open_regular(self._files[number], os.O_RDONLY)
+                files[number] = open_own(self._files[number], os.O_RDONLY)
             for size in _READ_BYTES:
                 try:
                     entry = CODEC.decode(os.pread(files[number], size, position & IN_FILE), 0)
@@ -254,7 +254,7 @@ class PastLake:
 
 
 def _tail(path: str, end: int) -> bytes:
-    with open(path, "rb", opener=open_regular) as file:
+    with open(path, "rb", opener=open_own) as file:
         return os.pread(file.fileno(), min(end, _TAIL_BYTES), max(0, end - _TAIL_BYTES))
 
 

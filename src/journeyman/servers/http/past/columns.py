@@ -27,7 +27,7 @@ from journeyman.columnar.kernels.key_table import KeyTable
 from journeyman.columnar.workq import decode as columnar
 from journeyman.columnar.workq import fold as kernel
 from journeyman.columnar.workq import scan
-from journeyman.disk import open_regular
+from journeyman.disk import open_own
 from journeyman.formats.framing import Stop
 from journeyman.formats.workq import CODEC, Command, Record
 from journeyman.servers.http.past.moments import (
@@ -91,7 +91,7 @@ class ColumnLog:
         self._files = files
         for number, path in enumerate(files):
             begin = self.ends.get(path, 0)
-            with open(path, "rb", opener=open_regular) as file:
+            with open(path, "rb", opener=open_own) as file:
                 data = np.fromfile(file, np.uint8, offset=begin)
             first_position = (number << POSITION_SHIFT) + begin
             for chunk in columnar.iter_fields(data.data, 0 if begin else None):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from journeyman.disk import open_regular
+from journeyman.disk import open_own
 from journeyman.folds import workq as folds
 from journeyman.formats.workq import CODEC, JobFinished, Record
 from journeyman.logs.sealing import Headless, read_file
@@ -95,7 +95,7 @@ class WorkLog(Protocol):
 
 
 def read_from(path: str, begin: int, size: int = -1) -> bytes:
-    with open(path, "rb", opener=open_regular) as file:
+    with open(path, "rb", opener=open_own) as file:
         file.seek(begin)
         return file.read(size)
 

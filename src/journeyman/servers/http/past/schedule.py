@@ -20,7 +20,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
-from journeyman.disk import RealDisk, open_regular
+from journeyman.disk import RealDisk, open_own
 from journeyman.folds import ztick as fold
 from journeyman.formats import ztick
 from journeyman.formats.ledger import is_state, kind_of
@@ -171,7 +171,7 @@ class ScheduleMoments:
 
 def _read(log: ScheduleLog, times: Mapping[str, FileTimes]) -> ScheduleLog:
     for path, known in times.items():
-        with open(path, "rb", opener=open_regular) as file:
+        with open(path, "rb", opener=open_own) as file:
             size = known.ends[-1] if known.whole_ns is None else None
             log.add(file.read() if size is None else file.read(size), known)
     return log
