@@ -8,6 +8,7 @@ from journeyman.folds.ztick import replay
 from journeyman.formats.framing import scan
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Record, RuleSet, Shell, Status
 from journeyman.logs.appender import SyncPolicy
+from journeyman.logs.segments import ZtickNames
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
 from journeyman.testing import ManualClock, SimulatedDisk
 from tests.support.crash.cuts import EXTREMES, crashes
@@ -66,6 +67,18 @@ def state_of(disk: SimulatedDisk) -> object:
     state = replay(entry.record for entry in log.entries())
     log.close()
     return state
+
+
+def test_file_that_is_set_aside_has_its_new_name_for_good_before_another_takes_the_old_one():
+    """Else a crash could leave the new, empty file under the old name, and the records nowhere."""
+    aside, seen = ZtickNames(PATH).to_compress, 0
+    for crash in crashes(
+        lambda: Server(SimulatedDisk(), SyncPolicy.ALWAYS), lambda s: s.disk, Server.run, seeds=0
+    ):
+        if crash.survival == "lose_all_unsynced" and {PATH, aside} <= crash.run.disk.files().keys():
+            assert aside in crash.disk.files(), crash
+            seen += 1
+    assert seen > 0
 
 
 @pytest.mark.parametrize("sync", [SyncPolicy.ALWAYS, SyncPolicy.OS], ids=str)
