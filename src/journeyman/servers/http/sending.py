@@ -236,8 +236,6 @@ async def stream_events(request: web.Request, channels: Iterable[Channel]) -> we
                     await stream.wake.wait()
             except TimeoutError:
                 await _write(response, b": still here\n\n")
-    except ConnectionError:
-        pass  # the client has gone
     except TimeoutError:  # it does not read
         if request.transport is not None:
             request.transport.abort()

@@ -419,6 +419,10 @@ class _Connections:
                 return response
         except TimeoutError:
             return _refusal(request, ApiError(408, "request took too long to arrive"))
+        except ConnectionError:
+            if request.transport is not None and not request.transport.is_closing():
+                raise
+            return web.Response()  # the client has left: nothing is sent
         finally:
             self._since[request.protocol] = self._around.loop.time()
             self._asked.add(request.protocol)
