@@ -2,7 +2,7 @@
 
     python -m bench.storage [--directory ON_A_DISK] [--jobs 1000000]
 
-    upsert       new jobs with all indexes, counters and ranks, durable; 1,000 of one commit
+    upsert       new jobs with all indexes and counters, durable; 1,000 of one commit
     transition   status changes of waiting jobs, in the order they came; 1,000 of one commit
     threads      upserts of one job each by 16 threads: what group commit makes of it
     page         50 jobs of a queue and status, by number and by cursor, anywhere among all jobs

@@ -3,7 +3,7 @@
     python -m bench.upserts [--directory ON_A_DISK] [--rounds 3] [--only postgres]
 
     threads   one job an upsert, by 16 threads at once: what group commit makes of it
-    batch     the same jobs with all indexes, counters and ranks, 1,000 of one commit
+    batch     the same jobs with all indexes and counters, 1,000 of one commit
     plain     the record of each job alone as a key and a value, in turns of 16, by the engine
 
 Every commit is synced; PostgreSQL runs with its defaults for that.

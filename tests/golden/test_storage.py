@@ -12,7 +12,6 @@ from journeyman.formats.keyspace.keys import (
     JOBS,
     LISTINGS,
     QUEUES,
-    RANKS,
     JobKey,
     QueueKey,
     QueueTimeKey,
@@ -25,7 +24,7 @@ from journeyman.storage.checking import check, rebuild
 from journeyman.storage.facade import SCHEMA_KEY
 from tests.support.golden_logs import STEPS
 
-OURS = (LISTINGS, RANKS, SCHEMA_KEY)
+OURS = (LISTINGS, SCHEMA_KEY)
 
 
 def expected(step: dict[str, Any]) -> dict[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""Keys of listings and ranks: they sort as jobs do, come back, and meet no other prefix."""
+"""Keys of listings: they sort as jobs do, come back, and meet no other prefix."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from hypothesis import strategies as st
 from journeyman.errors import EncodeError, InvalidData, UnknownEntryType
 from journeyman.formats.keyspace import keys
 from journeyman.formats.keyspace.keys import (
-    LEVELS,
     LISTINGS,
     PLACE_BYTES,
-    RANKS,
     decode_key,
-    is_mark,
     listing_of,
     listing_prefix,
     listing_range,
     place_of,
-    rank_prefix,
     uuid_of_place,
 )
 from journeyman.formats.keyspace.text import MAX_TIME_NS, MIN_TIME_NS
@@ -43,7 +39,6 @@ def test_a_key_is_these_bytes():
         b"v1:q_status_fifo:\x00\x08critical:new:"
         + bytes.fromhex("8000019c89fec11b 0006f855 3f2504e04f8941d39a0c0305e82c3301")
     ).hex(" ", 4)
-    assert rank_prefix("critical", "new", 2) == b"v1:q_status_rank:\x02\x00\x08critical:new:"
 
 
 @given(QUEUES, STATUSES, TIMES, UUIDS)
@@ -80,21 +75,19 @@ def test_names_that_begin_alike_are_kept_apart():
 def test_no_prefix_begins_with_another_one():
     public = [value for name, value in vars(keys).items() if not name.startswith("_")]
     known = [value for value in public if isinstance(value, bytes)]
-    assert len(known) == 9
-    for ours in (LISTINGS, RANKS, b"v1:storage:"):
+    assert len(known) == 8
+    for ours in (LISTINGS, b"v1:storage:"):
         for other in known:
             assert ours == other or not ours.startswith(other)
             assert ours == other or not other.startswith(ours)
 
 
-@given(QUEUES, STATUSES, TIMES, UUIDS, st.sampled_from(LEVELS))
+@given(QUEUES, STATUSES, TIMES, UUIDS)
 def test_who_does_not_know_these_keys_leaves_them_alone(
-    queue: str, status: str, created_ns: int, uuid: UUID, level: int
+    queue: str, status: str, created_ns: int, uuid: UUID
 ):
-    place = place_of(created_ns, uuid)
-    for key in (listing_prefix(queue, status) + place, rank_prefix(queue, status, level) + place):
-        with pytest.raises(UnknownEntryType):
-            decode_key(key)
+    with pytest.raises(UnknownEntryType):
+        decode_key(listing_prefix(queue, status) + place_of(created_ns, uuid))
 
 
 @given(st.binary(max_size=80))
@@ -105,11 +98,3 @@ def test_other_bytes_are_no_listing_key(rest: bytes):
     except (InvalidData, EncodeError):
         return
     assert len(again) == len(LISTINGS + rest)
-
-
-def test_marks_are_rare_and_those_of_a_level_are_marks_of_the_ones_below():
-    places = [place_of(number, UUID(int=number)) for number in range(40_000)]
-    marks = {level: {p for p in places if is_mark(p, level)} for level in LEVELS}
-    assert marks[3] <= marks[2] <= marks[1]
-    assert 1000 < len(marks[1]) < 1500
-    assert 20 < len(marks[2]) < 70

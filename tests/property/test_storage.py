@@ -20,11 +20,9 @@ from hypothesis.stateful import (
 )
 
 from journeyman.errors import UnreadableRecord
-from journeyman.formats.keyspace import keys
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import OperationOutcome, RemoveJob, SetStatus, Storage, Upsert
 from journeyman.storage.checking import check, rebuild
-from journeyman.storage.pages import rank_before
 from journeyman.storage.records import job_key
 from tests.support.crash.copies import copy_files
 from tests.support.effort import cases
@@ -68,15 +66,12 @@ class StoreAgainstDict(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bits = keys._MARK_BITS
-        keys._MARK_BITS = 1  # marks of all levels among a few jobs
         self.directory = tempfile.mkdtemp()
         self.storage = Storage.open(self.engine, self.directory)
         self.model: dict[UUID, JobRecord] = {}
         self.broken: set[UUID] = set()
 
     def teardown(self) -> None:
-        keys._MARK_BITS = self.bits
         self.storage.close()
         shutil.rmtree(self.directory)
 
@@ -174,10 +169,6 @@ class StoreAgainstDict(RuleBasedStateMachine):
             cut = [listed[at : at + size] for at in range(0, len(listed), size)]
             assert pages[: len(cut)] == cut
             assert not any(pages[len(cut) :])
-            with self.storage.backend.view() as view:
-                for rank, job in enumerate(listed):
-                    place = keys.place_of(job.created_at_ns, job.job_uuid)
-                    assert rank_before(view, queue, status, place) == rank
 
     @rule(status=STATUSES, size=st.integers(1, 100))
     def listing_of_a_status(self, status: str, size: int) -> None:

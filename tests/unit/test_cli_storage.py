@@ -23,7 +23,6 @@ from journeyman.formats.keyspace.keys import (
     JOBS,
     LISTINGS,
     QUEUE_TIMES,
-    RANKS,
     STATUS_FIFO,
     STATUSES,
     prefix_range,
@@ -92,7 +91,7 @@ def test_a_store_that_is_right_says_so(filled, place):
 
 
 @pytest.mark.parametrize(
-    "prefix", [STATUSES, STATUS_FIFO, QUEUE_TIMES, LISTINGS, RANKS, COUNTERS], ids=str
+    "prefix", [STATUSES, STATUS_FIFO, QUEUE_TIMES, LISTINGS, COUNTERS], ids=str
 )
 @pytest.mark.parametrize("damage", ["lost", "changed", "left behind"])
 def test_every_kind_of_damage_is_found_and_mended(filled, place, prefix, damage):

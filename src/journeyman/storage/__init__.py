@@ -3,7 +3,7 @@
     facade.py        queues and jobs: what the rest of the program uses; many threads, one commit
     transaction.py   what can be asked of a job; a turn of it -> changed keys
     records.py       a record -> the keys of its indexes
-    pages.py         listings by cursor and by number, and how a number finds its place
+    pages.py         listings by cursor and by number
     checking.py      do the indexes follow from the records? and making them again
     contract.py      what an engine must do: views, turns, scans; its options, paths and lock
     opening.py       engines by name; copying a store

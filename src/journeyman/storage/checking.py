@@ -1,19 +1,17 @@
-"""Checking a store: does every index, counter and rank follow from the job records, and from
-nothing else?
+"""Checking a store: do all indexes and counters follow from the job records, and nothing else?
 
     1  every record       -> its index keys are there, its status key says the same
     2  every index key    -> its job is there, and its record says so
     3  every counter      -> equals the jobs counted in 1
-    4  every listing      -> its ranks and bounds are those that its places give
-    5  every queue record -> can be read
+    4  every queue record -> can be read
 
 Reads one moment of the store in passes, each in the order of the keys; memory does not grow with
 the number of jobs. Records that cannot be read are problems themselves, and so is what points to
 them. Keys of no known prefix are none of our business.
 
-``rebuild`` makes every index, counter and rank from the job records alone:
+``rebuild`` makes every index and counter from the job records alone:
 
-    schema removed -> derived keys removed -> index keys of every record put -> counters -> ranks
+    schema removed -> derived keys removed -> index keys of every record put -> counters
                                                                               -> schema put back
 
 In many small commits, for a store may be larger than memory. A store without its schema is refused
@@ -27,37 +25,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import islice
 from struct import Struct
 from typing import Final, TypeVar
 from uuid import UUID
 
 from journeyman.errors import FormatError
 from journeyman.formats.keyspace.keys import (
-    BOUNDS_LEVEL,
     COUNTERS,
     JOBS,
-    LEVELS,
     LISTINGS,
-    PLACE_BYTES,
     QUEUE_TIMES,
     QUEUE_TIMES_V1,
     QUEUES,
-    RANKS,
     STATUS_FIFO,
     STATUSES,
     CounterKey,
     decode_key,
     encode_key,
-    listing_of,
-    listing_range,
     prefix_range,
-    rank_prefix,
 )
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage.contract import Backend, Entry, StoreReader
 from journeyman.storage.facade import SCHEMA, SCHEMA_KEY
-from journeyman.storage.pages import expected
 from journeyman.storage.records import (
     MARKER_BYTES,
     facts_of,
@@ -101,7 +91,6 @@ def check(reader: StoreReader) -> Iterator[StoreProblem]:
     yield from _records(reader, counts)
     yield from _index_keys(reader)
     yield from _counters(reader, counts)
-    yield from _ranks(reader)
     yield from _queues(reader)
 
 
@@ -199,62 +188,7 @@ def _number(value: bytes) -> str:
     return str(_COUNT.unpack(value)[0]) if len(value) == _COUNT.size else "no number"
 
 
-# -- 4: ranks ------------------------------------------------------------------------------------
-
-
-def named_listings(reader: StoreReader) -> Iterator[tuple[tuple[str, str] | None, Iterator[bytes]]]:
-    """Every listing, by queue and status, with its places in order. None: keys that are none."""
-
-    def name(key: bytes) -> tuple[str, str] | None:
-        try:
-            return listing_of(key)[:2]
-        except FormatError:
-            return None
-
-    keys = (key for key, _ in reader.scan(*prefix_range(LISTINGS)))
-    for each, group in groupby(keys, name):
-        yield each, (key[-PLACE_BYTES:] for key in group)
-
-
-def _ranks(reader: StoreReader) -> Iterator[StoreProblem]:
-    seen = set()
-    for name, places in named_listings(reader):
-        if name is not None:  # what is none was found among the index keys
-            seen |= {rank_prefix(*name, level) for level in (BOUNDS_LEVEL, *LEVELS)}
-            yield from _ranks_of(reader, *name, places)
-    for key, _ in reader.scan(*prefix_range(RANKS)):
-        if key not in seen and key[:-PLACE_BYTES] not in seen:
-            yield StoreProblem(key, "there is no such listing")
-
-
-def _ranks_of(
-    reader: StoreReader, queue: str, status: str, places: Iterator[bytes]
-) -> Iterator[StoreProblem]:
-    wanted = dict(rank_entries(queue, status, places))
-    for level in (BOUNDS_LEVEL, *LEVELS):
-        for key, value in reader.scan(*listing_range(rank_prefix(queue, status, level))):
-            if wanted.pop(key, None) != value:
-                yield StoreProblem(key, "the listing has another rank here")
-    for key in wanted:
-        yield StoreProblem(key, "a rank is missing")
-
-
-def rank_entries(queue: str, status: str, places: Iterable[bytes]) -> Iterator[Entry]:
-    """All that stands under the ranks of a listing with these places."""
-    bounds: list[bytes] = []
-
-    def noting_bounds() -> Iterator[bytes]:
-        for place in places:
-            bounds[:] = [bounds[0] if bounds else place, place]
-            yield place
-
-    for level, place, count in expected(noting_bounds()):
-        yield rank_prefix(queue, status, level) + place, _COUNT.pack(count)
-    if bounds:
-        yield rank_prefix(queue, status, BOUNDS_LEVEL), b"".join(bounds)
-
-
-# -- 5: queues -----------------------------------------------------------------------------------
+# -- 4: queues -----------------------------------------------------------------------------------
 
 
 def _queues(reader: StoreReader) -> Iterator[StoreProblem]:
@@ -265,7 +199,7 @@ def _queues(reader: StoreReader) -> Iterator[StoreProblem]:
 
 
 _COMMIT_KEYS: Final = 50_000
-_DERIVED: Final = (COUNTERS, QUEUE_TIMES, QUEUE_TIMES_V1, STATUS_FIFO, STATUSES, LISTINGS, RANKS)
+_DERIVED: Final = (COUNTERS, QUEUE_TIMES, QUEUE_TIMES_V1, STATUS_FIFO, STATUSES, LISTINGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,11 +218,6 @@ def rebuild(backend: Backend, progress: Callable[[int], None] = _unseen) -> Rebu
     for prefix in _DERIVED:
         _remove_all(backend, prefix)
     rebuilt = _index_all(backend, progress)
-    with backend.view() as view:
-        for name, places in named_listings(view):
-            assert name is not None, "a listing key that was just made"
-            for batch in in_batches(rank_entries(*name, places), _COMMIT_KEYS):
-                backend.write(dict(batch))
     backend.write({SCHEMA_KEY: _COUNT.pack(SCHEMA)})
     backend.flush()
     return rebuilt

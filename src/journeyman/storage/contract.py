@@ -4,7 +4,6 @@
         view.get(key)                       not seen; any number of views at a time
         view.get_many(keys)
         view.scan(start, end, reverse=True, limit=50)
-        view.around(key, start, end)
 
     with backend.turn() as turn:            the turn to write: one at a time, in this
         old = turn.get(key)                 process or another one; what is read is what is there
@@ -31,7 +30,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -69,7 +68,6 @@ def _home(environ: Mapping[str, str]) -> str:
 
 
 Entry: TypeAlias = tuple[bytes, bytes]
-Probe: TypeAlias = tuple[bytes, bytes, bytes]  # the arguments of ``around``
 # None removes the key; one that is not there may be removed.
 Changes: TypeAlias = Mapping[bytes, bytes | None]
 
@@ -99,15 +97,6 @@ class StoreReader(ABC):
         self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
     ) -> Iterator[Entry]:
         """Entries with ``start <= key < end``, from the first on, or from the last if reversed."""
-
-    def around(self, key: bytes, start: bytes, end: bytes) -> tuple[Entry | None, Entry | None]:
-        """Of the entries from ``start`` to ``end`` the last up to ``key``, and the next one."""
-        behind = max(key + b"\0", start)
-        before = next(self.scan(start, min(behind, end), reverse=True, limit=1), None)
-        return before, next(self.scan(behind, end, limit=1), None)
-
-    def expect(self, keys: Iterable[bytes], probes: Iterable[Probe]) -> None:  # noqa: B027
-        """These are read next: an engine whose reads wait for a network fetches them together."""
 
 
 class Turn(StoreReader):

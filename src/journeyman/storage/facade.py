@@ -7,8 +7,7 @@
         storage.list_jobs("mail", "waiting", page=700)
 
 Invariants
-- A job, its index keys, its counter and its ranks change in one commit. What was returned from is
-  durable.
+- A job, its index keys and its counter change in one commit. What was returned from is durable.
 - Index keys are derived from the record that is stored (see records). Callers give records, not
   keys.
 - One record that cannot be read spoils nothing else: listings name it and go on, and it can be
@@ -80,7 +79,7 @@ from journeyman.storage.transaction import (
 )
 from journeyman.units import NS_PER_S
 
-# Which derived keys a store keeps complete. 1: listings and ranks besides what Overhop keeps.
+# Which derived keys a store keeps complete. 1: listings besides what Overhop keeps.
 SCHEMA: Final = 1
 SCHEMA_KEY: Final = b"v1:storage:schema"
 
@@ -284,7 +283,7 @@ class Storage:
     ) -> Page:
         """Jobs of a queue and status, oldest first: a page by number (from 1) or after a cursor.
 
-        Costs what it returns, not what exists.
+        A page after a cursor costs what it returns; one by number also the way there.
         """
         with self._backend.view() as view:
             return page_of_queue(view, queue, status, size, after=after, number=page)

@@ -12,7 +12,7 @@ one, which also holds the lock of ``be_alone``.
 
 Round trips of a turn that changes jobs, however many there are in it:
 
-    BEGIN, lock, epoch | their records | counters and ranks (``expect``) | DELETE, INSERT, COMMIT
+    BEGIN, lock, epoch | their records | counters | DELETE, INSERT, COMMIT
 
 **The fence.** ``be_alone`` takes a session's lock and raises the epoch in journeyman_epoch. Every
 turn of that process compares the epoch after it has the lock of all writers, which the next one
@@ -31,9 +31,8 @@ A server that restarts, or cuts idle connections:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice
 from threading import Lock
 from typing import Any, Final, TypeAlias
 
@@ -55,14 +54,12 @@ from journeyman.storage.contract import (
     Changes,
     EngineStats,
     Entry,
-    Probe,
     StoreReader,
     Turn,
 )
 from journeyman.units import NS_PER_S
 
 _Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
-_Neighbours: TypeAlias = tuple[Entry | None, Entry | None]
 
 _TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS journeyman_kv(k bytea PRIMARY KEY, v bytea NOT NULL)",
@@ -78,18 +75,6 @@ _BEGIN_VIEW: Final = (
     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;"
     " SELECT 1 FROM journeyman_kv LIMIT 1"  # the moment is now
 )
-_AROUND: Final = """
-    SELECT b.k, b.v, a.k, a.v
-    FROM unnest(%b::bytea[], %b::bytea[], %b::bytea[]) WITH ORDINALITY AS p(k, first, last, number)
-    LEFT JOIN LATERAL (
-        SELECT k, v FROM journeyman_kv
-        WHERE k >= p.first AND k <= p.k AND k < p.last ORDER BY k DESC LIMIT 1
-    ) b ON true
-    LEFT JOIN LATERAL (
-        SELECT k, v FROM journeyman_kv
-        WHERE k > p.k AND k >= p.first AND k < p.last ORDER BY k LIMIT 1
-    ) a ON true
-    ORDER BY p.number"""
 _OUTCOME: Final = "SELECT txid_status(%s)"
 # A server that has not noticed that a connection was lost keeps its transaction and its locks.
 _WHICH: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
@@ -116,7 +101,6 @@ _OUTCOME_S: Final = 30  # for the server to come back and say how a commit ended
 _POLL_S: Final = 0.2
 _ALONE_TRIES: Final = 10  # with _POLL_S between them, while the server ends a connection
 _FIRST_ROWS, _ROWS = 16, 500  # fetched at a time by a scan, at first and later
-_PROBES: Final = 96  # expected at once; more are in few blocks, and are looked up one by one
 _TAKEN_OVER: Final = "another server took this database over while the connection was lost"
 _POOLED: Final = 8  # connections that wait for the next view
 
@@ -124,42 +108,17 @@ _POOLED: Final = 8  # connections that wait for the next view
 class _Rows(Turn):
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
-        self._expected: dict[bytes, bytes | None] = {}
-        self._blocks: dict[tuple[bytes, bytes], list[_Neighbours]] = {}
         self.changes: Changes = {}
 
     def get(self, key: bytes) -> bytes | None:
         return self.get_many([key])[0]
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        found = self._expected
-        if not all(key in found for key in keys):
-            rows = self._connection.execute(
-                "SELECT k, v FROM journeyman_kv WHERE k = ANY(%b)", (list(keys),), binary=True
-            )
-            found = dict(rows.fetchall())
+        rows = self._connection.execute(
+            "SELECT k, v FROM journeyman_kv WHERE k = ANY(%b)", (list(keys),), binary=True
+        )
+        found: dict[bytes, bytes] = dict(rows.fetchall())
         return [found.get(key) for key in keys]
-
-    def expect(self, keys: Iterable[bytes], probes: Iterable[Probe]) -> None:
-        wanted, asked = list(keys), list(islice(probes, _PROBES))
-        with self._connection.pipeline():
-            values = self._connection.execute(
-                "SELECT k, v FROM journeyman_kv WHERE k = ANY(%b)", (wanted,), binary=True
-            )
-            columns = [list(column) for column in zip(*asked, strict=True)] or [[], [], []]
-            blocks = self._connection.execute(_AROUND, columns, binary=True)
-        self._expected = {**dict.fromkeys(wanted), **dict(values.fetchall())}
-        for (_, start, end), row in zip(asked, blocks.fetchall(), strict=True):
-            before, after = (None if row[at] is None else (row[at], row[at + 1]) for at in (0, 2))
-            self._blocks.setdefault((start, end), []).append((before, after))
-
-    def around(self, key: bytes, start: bytes, end: bytes) -> _Neighbours:
-        """Between two neighbours that are known there is nothing."""
-        for before, after in self._blocks.get((start, end), ()):
-            first = start if before is None else before[0]
-            if first <= key < (end if after is None else after[0]):
-                return before, after
-        return super().around(key, start, end)
 
     def scan(
         self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None

@@ -175,19 +175,6 @@ class _Rocks(Turn):
                 break
         return chunk
 
-    def around(self, key: bytes, start: bytes, end: bytes) -> tuple[Entry | None, Entry | None]:
-        if key >= end:
-            return next(self.scan(start, end, reverse=True, limit=1), None), None
-        at = self._at()
-        self._moves += 1
-        at.seek_for_prev(key)
-        before = self._entry(start, end)
-        if before is None:
-            at.seek(max(key + b"\0", start))
-        else:
-            at.next()
-        return before, self._entry(start, end)
-
     def _entry(self, start: bytes, end: bytes) -> Entry | None:
         at = self._at()
         if not at.valid():

@@ -1,10 +1,10 @@
-"""All that one turn changes: operations on jobs -> keys and values, counters and ranks included.
+"""All that one turn changes: operations on jobs -> keys and values, counters included.
 
     draft = Draft(turn, operations)   the records that are there, read inside the turn
     draft.upsert(...)                 each operation sees what those before it did
     draft.set_status(...)
     draft.remove(...)
-    turn.commit(draft.changes())      counters and ranks are read and changed once, at the end
+    turn.commit(draft.changes())      counters are read and changed once, at the end
 
 A record that cannot be read says nothing about its index keys. When it is overwritten or removed,
 they are looked for in the indexes themselves (a scan of all of them: damage is rare), and the
@@ -24,7 +24,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import chain
 from struct import Struct
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -52,7 +51,6 @@ from journeyman.formats.keyspace.keys import (
 )
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, encode_value
 from journeyman.storage.contract import Changes, StoreReader
-from journeyman.storage.pages import changed, reads_of_change
 from journeyman.storage.records import (
     MARKER_BYTES,
     JobFacts,
@@ -151,7 +149,6 @@ class Draft:
         values = reader.get_many([JOBS + text.encode() for text in texts])
         self._raw: dict[str, bytes | None] = dict(zip(texts, values, strict=True))  # by uuid
         self._changes: dict[bytes, bytes | None] = {}
-        self._places: dict[tuple[str, str], dict[bytes, int]] = {}
         self.counts: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._has_old_times: bool | None = _NOT_LOOKED
 
@@ -161,7 +158,7 @@ class Draft:
         text, facts = new.uuid_text, new.facts
         if self._raw[text] is None or self._take_out(new.job_uuid, text, facts) != facts:
             self._changes.update(new.entries)
-            self._count(facts.queue, facts.status, new.place, 1)
+            self.counts[facts.queue, facts.status] += 1
         self._set_raw(text, new.raw)
         return OperationOutcome.DONE
 
@@ -216,21 +213,13 @@ class Draft:
     def _unlist(self, queue: str, status: str, place: bytes) -> None:
         fifo, listed = listed_keys(queue, status, place)
         self._changes[fifo] = self._changes[listed] = None
-        self._count(queue, status, place, -1)
+        self.counts[queue, status] -= 1
 
     def _list(self, queue: str, status: str, place: bytes, uuid_text: str) -> None:
         fifo, listed = listed_keys(queue, status, place)
         self._changes[fifo] = self._changes[listed] = MARKER_BYTES
         self._changes[STATUSES + uuid_text.encode()] = status.encode("ascii")
-        self._count(queue, status, place, 1)
-
-    def _count(self, queue: str, status: str, place: bytes, by: int) -> None:
-        name = (queue, status)
-        self.counts[name] += by
-        places = self._places.get(name)
-        if places is None:
-            places = self._places[name] = {}
-        places[place] = places.get(place, 0) + by
+        self.counts[queue, status] += 1
 
     def _old_times(self) -> bool:
         """Whether there are queue-time keys of version 1, which must go with their jobs."""
@@ -247,8 +236,8 @@ class Draft:
             self._changes[key] = None
             if key.startswith(LISTINGS):
                 is_listed = True
-                queue, status, created_ns, _ = listing_of(key)
-                self._count(queue, status, place_of(created_ns, job_uuid), -1)
+                queue, status, _, _ = listing_of(key)
+                self.counts[queue, status] -= 1
                 continue
             match decode_key(key):
                 case QueueTimeKey(_, queue, _, _):
@@ -272,28 +261,18 @@ class Draft:
         """All changes of the turn. To be asked for once."""
         counts = [(name, by) for name, by in self.counts.items() if by]
         keys = [encode_key(CounterKey(*name)) for name, _ in counts]
-        self._expect(keys)
         values = self._reader.get_many(keys)
         for (name, by), key, value in zip(counts, keys, values, strict=True):
             if value is not None and len(value) != _COUNT.size:
-                total = self._recounted(*name)
+                total = by + self._recounted(*name)
             else:
                 total = by + (int(_COUNT.unpack(value)[0]) if value else 0)
             self._changes[key] = _COUNT.pack(total) if total > 0 else None
-        for (queue, status), places in self._places.items():
-            self._changes.update(changed(self._reader, queue, status, places))
         return self._changes
-
-    def _expect(self, counters: list[bytes]) -> None:
-        """All that is read from here on, but for the rare splits and ends of a listing."""
-        ranks = [reads_of_change(*name, places) for name, places in self._places.items()]
-        keys = chain(counters, (bounds_key for bounds_key, _ in ranks))
-        self._reader.expect(keys, chain.from_iterable(blocks for _, blocks in ranks))
 
     def _recounted(self, queue: str, status: str) -> int:
         """A counter that is not a number is made from the listing."""
-        there = sum(1 for _ in self._reader.scan(*listing_range(listing_prefix(queue, status))))
-        return there + sum(self._places.get((queue, status), {}).values())
+        return sum(1 for _ in self._reader.scan(*listing_range(listing_prefix(queue, status))))
 
 
 def _is_key(key: bytes) -> bool:

@@ -90,33 +90,6 @@ class StorageContract:
                 back = [k for k, _ in view.scan(*_ALL, limit=limit, reverse=True)]
                 assert back == ordered[::-1][:limit]
 
-    def test_around_finds_the_neighbours_of_any_key(
-        self, backend: Backend, ordered: list[bytes]
-    ) -> None:
-        with backend.view() as view:
-            for start, end in ((b"a\0", b"b\x80"), (b"", b"\xff"), (b"x", b"y"), (b"a", b"a")):
-                inside = [key for key in ordered if start <= key < end]
-                for key in [*ordered, b"", b"a\x01", b"bb", b"zz"]:
-                    before, after = view.around(key, start, end)
-                    up_to = [each for each in inside if each <= key]
-                    behind = [each for each in inside if each > key]
-                    assert before == ((up_to[-1], b"v" + up_to[-1]) if up_to else None)
-                    assert after == ((behind[0], b"v" + behind[0]) if behind else None)
-
-    def test_what_was_expected_is_read_as_without_it(
-        self, backend: Backend, ordered: list[bytes]
-    ) -> None:
-        keys = [*ordered, b"none", b"a\x01"]
-        ranges = ((b"a\0", b"b\x80"), (b"", b"\xff"), (b"x", b"y"), (b"a", b"a"))
-        probes = [(key, *span) for key in [b"a\x01", b"b", b"zz"] for span in ranges]
-        with backend.view() as plain, backend.turn() as turn:
-            turn.expect(keys[::2], probes)
-            assert turn.get_many(keys) == plain.get_many(keys)
-            assert turn.get_many(keys[::2]) == plain.get_many(keys[::2])
-            for span in ranges:
-                for key in [*keys, b"", b"bb", b"zz"]:
-                    assert turn.around(key, *span) == plain.around(key, *span)
-
     def test_a_long_scan_is_whole(self, backend: Backend) -> None:
         keys = [b"%06d" % i for i in range(2500)]
         backend.write(dict.fromkeys(keys, b"x"))
@@ -144,7 +117,6 @@ class StorageContract:
             backend.write({b"a": b"2", b"b": None, b"c": b"2"})
             assert (view.get(b"a"), view.get(b"c")) == (b"1", None)
             assert list(view.scan(*_ALL)) == [(b"a", b"1"), (b"b", b"1")]
-            assert view.around(b"b", *_ALL) == ((b"b", b"1"), None)
         with backend.view() as view:
             assert list(view.scan(*_ALL)) == [(b"a", b"2"), (b"c", b"2")]
 

@@ -8,7 +8,7 @@ The last line of a page that is not the last one says how to get the next.
 
 ``export`` writes the store as a log of any dialect, or as a keyspace file:
 
-    keyspace   every key of the keyspace, in order; listings and ranks follow from them
+    keyspace   every key of the keyspace, in order; listings follow from them
     workq      every job, by the shortest history that leads to it
     ztick      jobs that are new, delayed or waiting, planned for their time
     kestrel    the same jobs as items of their queues, oldest first
@@ -103,7 +103,7 @@ _PAGE = 1000
 @quiet_option
 @click.pass_context
 def check(ctx: click.Context, all_: bool, format_: str, json_: bool, quiet: bool) -> None:
-    """Verify every index, counter and rank against the job records. Nothing is changed.
+    """Verify every index and counter against the job records. Nothing is changed.
 
     Exit code 0: no problems, 1: there are problems, one line each.
     """
@@ -145,7 +145,7 @@ def _line(key: bytes, what: str, json: bool) -> str:
 @quiet_option
 @click.pass_context
 def rebuild(ctx: click.Context, quiet: bool) -> None:
-    """Rebuild every index, counter and rank from the job records. Stop the server first."""
+    """Rebuild every index and counter from the job records. Stop the server first."""
     backend = existing_backend(ctx.obj)
     try:
         be_alone(backend)

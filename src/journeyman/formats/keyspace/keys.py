@@ -22,23 +22,11 @@ Listings by queue and status have keys of their own. They are derived from the o
 that do not know them may drop them (docs/adr/0009-listing-index.md).
 
     v1:q_status_fifo:<length><queue>:<status>:<place>          a job of a queue and status -> 01
-    v1:q_status_rank:<level><length><queue>:<status>:<place>   how many jobs follow        -> u64be
 
     <length>  u16 big endian, of the queue name in bytes: no name is the beginning of another
     <place>   ms 8 bytes | ns 4 bytes | uuid 16 bytes            oldest first; ns is what the
                                                                  millisecond leaves, so jobs of one
                                                                  millisecond stay in their order
-    <level>   one byte, 1 to 3; under 0 and no place stand the first and the last place of a listing
-
-Ranks answer "the 700,000th job" without counting to it. Some places are marks: of about every 32
-one is of level 1, of those about every 32 one of level 2, and so on; a hash of the place decides.
-A mark's key holds how many jobs there are from it up to the next mark of its level. The jobs before
-the first mark stand under the empty place. One set of jobs has one set of ranks, whatever happened
-on the way to it: it can be checked, and made again.
-
-    level 2   ''=300                                       M=400 ...
-    level 1   ''=120        B=180                          M=90         R=310 ...
-    jobs      a b c ...     B b b b ...                    M m m ...    R r r ...
 
 The values are in values.py. Storing and scanning is not done here: the ranges are bounds for
 whatever holds the map.
@@ -52,7 +40,6 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
-from zlib import crc32
 
 from journeyman.errors import EncodeError, InvalidData, UnknownEntryType
 from journeyman.units import NS_PER_MS
@@ -317,12 +304,8 @@ def counters_of_queue(queue: str) -> KeyRange:
 
 
 LISTINGS: Final = b"v1:q_status_fifo:"
-RANKS: Final = b"v1:q_status_rank:"
-BOUNDS_LEVEL: Final = 0
-LEVELS: Final = (1, 2, 3)
 PLACE_BYTES: Final = 28
 
-_MARK_BITS = 5
 _TIME = Struct(">QI")
 _LENGTH = Struct(">H")
 
@@ -330,22 +313,12 @@ _LENGTH = Struct(">H")
 @lru_cache(4096)
 def listing_prefix(queue: str, status: str) -> bytes:
     """The common prefix of the keys of a queue and status; a place follows."""
-    return LISTINGS + _listed_name(queue, status)
-
-
-@lru_cache(4096)
-def rank_prefix(queue: str, status: str, level: int) -> bytes:
-    """The common prefix of all ranks of a level; a place, or nothing, follows."""
-    return RANKS + bytes([level]) + _listed_name(queue, status)
-
-
-def _listed_name(queue: str, status: str) -> bytes:
     raw = queue_bytes(queue)
-    return _LENGTH.pack(len(raw)) + raw + _COLON + status_bytes(status) + _COLON
+    return LISTINGS + _LENGTH.pack(len(raw)) + raw + _COLON + status_bytes(status) + _COLON
 
 
 def listing_range(beginning: bytes) -> KeyRange:
-    """All keys of a listing, or of its ranks of a level."""
+    """All keys of a listing."""
     return KeyRange(beginning, beginning[:-1] + b";")  # ; comes right after :
 
 
@@ -355,22 +328,8 @@ def place_of(created_at_ns: int, job_uuid: UUID) -> bytes:
     return _TIME.pack(ms + _TOP_BIT, ns) + job_uuid.bytes
 
 
-def created_ns_of(place: bytes) -> int:
-    """When the job at a place was created."""
-    return ordered_number(place[:8]) * NS_PER_MS + int.from_bytes(place[8:12], "big")
-
-
-def bounds_key(queue: str, status: str) -> bytes:
-    """Where the first and the last place of a listing are kept."""
-    return rank_prefix(queue, status, BOUNDS_LEVEL)
-
-
 def uuid_of_place(place: bytes) -> UUID:
     return UUID(bytes=place[-_UUID_BYTES:])
-
-
-def is_mark(place: bytes, level: int) -> bool:
-    return crc32(place) & ((1 << _MARK_BITS * level) - 1) == 0
 
 
 def listing_of(key: bytes) -> tuple[str, str, int, UUID]:
@@ -385,4 +344,5 @@ def listing_of(key: bytes) -> tuple[str, str, int, UUID]:
         words = queue.decode(), status[1:-1].decode("ascii")
     except UnicodeDecodeError:
         raise InvalidData("a listing key whose names are not text", 0) from None
-    return *words, created_ns_of(place), uuid_of_place(place)
+    created_ns = ordered_number(place[:8]) * NS_PER_MS + int.from_bytes(place[8:12], "big")
+    return *words, created_ns, uuid_of_place(place)
