@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -19,7 +20,7 @@ from journeyman.client import (
     AsyncWorkQueue,
     errors,
 )
-from tests.integration.test_access import TOKENS, Server
+from tests.integration.test_access import CHAIN, KEY, ROOT, TOKENS, Server
 from tests.support.servers.login_flood import LoginFlood
 from tests.support.servers.task_worker import WorkerProcess
 
@@ -172,3 +173,68 @@ def test_who_must_wait_may_not_send_much_along(impatient):
     many = b"auth " + SECRET.encode() + b"\r\n" + b"inspect server\r\n" * 20_000
     answer = shown(impatient.port_of("work queue"), many)
     assert answer in (b"", TRY_AGAIN["work queue"])  # a reset may overtake the words
+
+
+BEHIND_PROXY = {
+    "access.trusted_proxies": '["127.0.0.1"]',
+    "access.proxy_protocol": "true",
+    "limits.auth_timeout_ms": "300",
+}
+
+
+@pytest.fixture
+def balanced(tmp_path: Path) -> Iterator[Server]:
+    """Behind a load balancer of this machine."""
+    with Server(tmp_path, settings=BEHIND_PROXY) as running:
+        yield running
+
+
+def proxied(host: str, words: bytes) -> bytes:
+    return f"PROXY TCP4 {host} 192.0.2.200 40000 5678\r\n".encode() + words
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_behind_a_balancer_the_delays_are_for_each_client(balanced, name):
+    port, wrong = balanced.port_of(name), WRONG[name]
+    while shown(port, proxied("192.0.2.1", wrong)) != TRY_AGAIN[name]:
+        pass
+    assert shown(port, proxied("192.0.2.2", wrong)) == FAILED[name]
+    balanced.wait_for_line("authentication failed .*client=192.0.2.2")
+
+
+def test_connections_of_a_balancer_without_a_header_are_closed(balanced):
+    assert shown(balanced.port_of("schedule"), b"AUTH sk admin\n") == b""
+    balanced.wait_for_line("a trusted proxy sent no PROXY header: closing")
+
+
+def test_commands_follow_the_header_in_the_same_packet(balanced):
+    words = proxied("192.0.2.3", b"auth sk admin\r\ninspect server\r\n")
+    with socket.create_connection(("127.0.0.1", balanced.port_of("work queue")), 60) as client:
+        client.sendall(words)
+        client.shutdown(socket.SHUT_WR)
+        assert client.makefile("rb").read().startswith(b"+OK\r\n+OK 1\r\nserver")
+
+
+def test_the_header_stands_before_tls(tmp_path):
+    tls = {"controller.tls_cert": CHAIN, "controller.tls_key": KEY}
+    with Server(tmp_path, settings={**BEHIND_PROXY, **tls}) as server:
+        raw = socket.create_connection(("127.0.0.1", server.port_of("schedule")), 60)
+        raw.sendall(proxied("192.0.2.4", b""))
+        context = ssl.create_default_context(cafile=str(ROOT))
+        with context.wrap_socket(raw, server_hostname="localhost") as client:
+            client.sendall(b"AUTH wrong\n")
+            assert client.recv(100) == b"ERROR auth_failed\n"
+        server.wait_for_line("authentication failed .*client=192.0.2.4")
+
+
+def test_over_http_the_balancer_says_so_in_a_header(balanced):
+    def status(client: str) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", balanced.http_port, timeout=60)
+        headers = {"Authorization": "Bearer wrong", "X-Forwarded-For": f"203.0.113.9, {client}"}
+        with closing(connection):
+            connection.request("GET", "/v1/work/queues", headers=headers)
+            return connection.getresponse().status
+
+    while status("192.0.2.5") != 503:
+        pass
+    assert status("192.0.2.6") == 401

@@ -8,6 +8,7 @@
     SecretText()      the same; shown without the password of an address
     Optional(Text())  "tokens", or none  tokens
     TextList()        ["-c"]             ["-c"], a TOML array
+    Networks()        ["10.0.0.0/8"]     the same, each a network
     NetworkList()     ["10.0.0.0/8"]     the same, each a network or a host
     ListenAddress()   "localhost:5678"   localhost:5678
 
@@ -228,6 +229,19 @@ class NetworkList(TextList):
         entries = super().read(value)
         for entry in entries:
             _check_network_or_host(entry)
+        return entries
+
+
+class Networks(TextList):
+    allowed = 'an array of networks, such as ["10.1.0.0/16", "192.0.2.7", "2001:db8::/32"]'
+
+    def read(self, value: object) -> tuple[str, ...]:
+        entries = super().read(value)
+        for entry in entries:
+            try:
+                ip_network(entry)
+            except ValueError as error:
+                raise ValueError(f"not a network: {error}") from None
         return entries
 
 

@@ -439,6 +439,11 @@ def _check_together(settings: Settings, origins: Mapping[str, str]) -> None:
         raise UsageError(
             f"{place}: telemetry.enabled = true: telemetry.endpoint must be set as well"
         )
+    if settings.access.proxy_protocol and not settings.access.trusted_proxies:
+        place = origins["access.proxy_protocol"]
+        raise UsageError(
+            f"{place}: access.proxy_protocol = true: name the proxies in access.trusted_proxies"
+        )
     if not (os.path.isfile(shell.path) and os.access(shell.path, os.X_OK)):
         place = origins["shell.path"]
         raise UsageError(

@@ -27,6 +27,7 @@ from journeyman.config.kinds import (
     Integer,
     ListenAddress,
     NetworkList,
+    Networks,
     Optional,
     Text,
     TextList,
@@ -49,6 +50,12 @@ class AccessSettings:
     )
     allowed_hosts: tuple[str, ...] = setting(
         TextList(), (), "host names under which HTTP clients may reach this server; * allows all"
+    )
+    trusted_proxies: tuple[str, ...] = setting(
+        Networks(), (), "load balancers whose word is taken for the addresses of their clients"
+    )
+    proxy_protocol: bool = setting(
+        Flag(), False, "whether they begin connections to the three ports with a PROXY header"
     )
 
 

@@ -8,6 +8,7 @@ turn answers into bytes. Nothing here waits, reads a clock or decides what a com
     <dialect>/replies.py    answers -> bytes
     ztick/grammar.py        the words of runners and timetables, both ways
     workq/readers.py        the words, flags and payload of a command -> itself, or what is wrong
+    proxy.py                what a load balancer says before all else
 
 In this file is what all three can meet before a command: a secret, or a client of another protocol.
 

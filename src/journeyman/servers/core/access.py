@@ -25,7 +25,7 @@ Wrong secrets must not lock out right ones of the same address:
 A reload forgets what is known. An attempt that is given up leaves its line at once, so the lines
 are as long as there are connections, and hold digests only. The tables are bounded: when they are
 full, the address that was seen longest ago is forgotten first. An IPv6 client owns a whole /64,
-which counts as one address.
+which counts as one address. The address of a client behind a load balancer is found in proxies.py.
 
 journeyman.config.Tokens checks secrets, by comparing keyed digests.
 """
@@ -41,6 +41,7 @@ from typing import Protocol, TypeVar
 
 from journeyman.config import Settings, Token, Tokens, digest_of, load_tokens
 from journeyman.servers.core.listener import load_certificate, server_context
+from journeyman.servers.core.proxies import TrustedProxies
 
 FIRST_DELAY_S = 0.1
 MAX_DELAY_S = 1.0
@@ -69,11 +70,13 @@ class Access:
         tls: ssl.SSLContext | None = None,
         *,
         auth_timeout_s: float = 5.0,
+        proxies: TrustedProxies | None = None,
     ) -> None:
         self.tokens = tokens
         self.tls = tls
         self._namespaces: set[str] = set() if tokens is None else tokens.namespaces
         self.auth_timeout_s = auth_timeout_s
+        self.proxies = proxies or TrustedProxies()
         self.attempts = Attempts()
 
     @classmethod
@@ -83,7 +86,12 @@ class Access:
         if controller.tls_cert is not None and controller.tls_key is not None:
             tls = server_context(controller.tls_cert, controller.tls_key)
         tokens = None if controller.auth_file is None else load_tokens(controller.auth_file)
-        return cls(tokens, tls, auth_timeout_s=limits.auth_timeout_ms / 1000)
+        return cls(
+            tokens,
+            tls,
+            auth_timeout_s=limits.auth_timeout_ms / 1000,
+            proxies=TrustedProxies(settings.access.trusted_proxies),
+        )
 
     def log_in(
         self,

@@ -33,6 +33,7 @@ from typing import Any, Protocol, cast
 
 from journeyman.config import Address
 from journeyman.errors import UsageError
+from journeyman.servers.core.proxies import ProxyAdapter, TrustedProxies, WrappedTransport
 from journeyman.servers.core.server_log import ServerLog, address_of
 
 _READ_BYTES = 64 * 1024
@@ -73,42 +74,23 @@ def _no_password() -> str:
     return ""
 
 
-class TlsTransport(asyncio.Transport):
+class TlsTransport(WrappedTransport):
     """What the session writes to."""
 
     def __init__(self, raw: asyncio.Transport, adapter: TlsAdapter) -> None:
-        super().__init__()
-        self._raw = raw
+        super().__init__(raw)
         self._adapter = adapter
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "sslcontext":
             return self._adapter.context
-        return self._raw.get_extra_info(name, default)
+        return super().get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         self._adapter.send(data)
 
     def close(self) -> None:
         self._adapter.close()
-
-    def abort(self) -> None:
-        self._raw.abort()
-
-    def is_closing(self) -> bool:
-        return self._raw.is_closing()
-
-    def pause_reading(self) -> None:
-        self._raw.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._raw.resume_reading()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._raw.set_write_buffer_limits(high, low)
-
-    def get_write_buffer_size(self) -> int:
-        return self._raw.get_write_buffer_size()
 
 
 class TlsAdapter(asyncio.Protocol):
@@ -120,7 +102,7 @@ class TlsAdapter(asyncio.Protocol):
         make_session: Callable[[], asyncio.Protocol],
         *,
         handshake_timeout_s: float,
-        shaking: set[TlsAdapter],
+        shaking: set[Any],
         is_full: Callable[[], bool],
         refused: Callable[[str, str], object],
     ) -> None:
@@ -339,16 +321,21 @@ async def listen(
     tls: ssl.SSLContext | None = None,
     handshake_timeout_s: float = 10.0,
     at_first_client: Callable[[], object] | None = None,
+    proxies: TrustedProxies | None = None,
 ) -> Listener:
     """Open the port; OSError, worded for people, when that cannot be.
 
-    With ``at_first_client`` nothing is accepted before ``Listener.serve``.
+    With ``at_first_client`` nothing is accepted before ``Listener.serve``. Connections of
+    ``proxies`` begin with a PROXY header.
     """
 
-    shaking: set[TlsAdapter] = set()
+    shaking: set[Any] = set()  # those that have no session yet
 
     def is_full() -> bool:
         return len(shaking) + len(around.sessions) >= around.max_connections
+
+    def refused(reason: str, client: str) -> None:
+        around.messages.info(reason, client=client)
 
     def make_tls() -> asyncio.Protocol:
         assert tls is not None
@@ -358,12 +345,25 @@ async def listen(
             handshake_timeout_s=handshake_timeout_s,
             shaking=shaking,
             is_full=is_full,
-            refused=lambda reason, client: around.messages.info(reason, client=client),
+            refused=refused,
+        )
+
+    make = make_session if tls is None else make_tls
+
+    def make_behind_proxy() -> asyncio.Protocol:
+        assert proxies is not None
+        return ProxyAdapter(
+            proxies,
+            make,
+            timeout_s=handshake_timeout_s,
+            beginning=shaking,
+            is_full=is_full,
+            refused=refused,
         )
 
     try:
         server = await around.loop.create_server(
-            make_session if tls is None else make_tls,
+            make_behind_proxy if proxies else make,
             address.host,
             address.port,
             backlog=BACKLOG,

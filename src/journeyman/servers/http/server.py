@@ -303,9 +303,14 @@ class _Gate:
             self._cross_site.check(request, takes_forms=is_console(request.path))
         except ApiError as error:
             self._around.messages.warn(
-                f"HTTP request refused: {error.message}", client=request.remote or ""
+                f"HTTP request refused: {error.message}", client=self._client(request)
             )
             raise
+
+    def _client(self, request: web.Request) -> str:
+        """Its address, also if a trusted proxy stands between."""
+        forwarded = request.headers.getall("X-Forwarded-For", [])
+        return self._around.access.proxies.client_of(request.remote or "", forwarded)
 
     async def _token(self, request: web.Request) -> Token | None:
         """None: no token is needed."""
@@ -324,7 +329,7 @@ class _Gate:
         around, access = self._around, self._around.access
         if access.tokens is None or not secret:
             return None
-        host, key = request.remote or "", secret.encode(errors="surrogateescape")
+        host, key = self._client(request), secret.encode(errors="surrogateescape")
         checked: asyncio.Future[Token | None] = around.loop.create_future()
         attempt = access.log_in(
             around.loop,
