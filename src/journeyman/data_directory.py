@@ -7,6 +7,7 @@
         workq/                  the command log of the work queue
         kestrel/                the journals of the fan-out queues
         ledger/                 what these logs cannot hold: timetables, limits, pauses, times
+        namespaces.secret       makes ids of namespaces unforeseeable, if tokens have some
         cache/                  what can be made again: reports of the console
         store/                  the store, for those who ask for one
 
@@ -26,6 +27,7 @@ KESTREL_DIRECTORY: Final = "kestrel"
 LEDGER_DIRECTORY: Final = "ledger"
 STORE_DIRECTORY: Final = "store"
 CACHE_DIRECTORY: Final = "cache"
+NAMESPACE_SECRET: Final = "namespaces.secret"
 
 # The settings that name a place, and where it is unless they do.
 PLACES: Final = {

@@ -74,6 +74,9 @@ class FakeWorkqSender:
                 self._server.taken.append(name)
                 yield name, None
 
+    def salt(self) -> bytes:
+        return b"of the namespace"
+
     def close(self) -> None:
         pass
 

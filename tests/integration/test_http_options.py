@@ -73,6 +73,7 @@ OVER_HTTP: dict[type, Over] = {
     workq.Touch: Over("POST", f"{JOB}/touch", {"job_id": "job", "ttr_ms": "ttr_ms"}),
     workq.Delete: Over("DELETE", JOB, {"job_id": "job"}),
     workq.InspectServer: Over("GET", "/v1/figures", {}),
+    workq.InspectToken: Over("GET", "/v1/me", {}),
     workq.InspectQueues: Over("GET", "/v1/work/queues", {"limit": "limit", "prefix": "prefix"}),
     workq.InspectPausedQueues: Over("GET", "/v1/work/queues", {
         "limit": "limit", "prefix": "prefix"}),

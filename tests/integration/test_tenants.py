@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import http.client as http_client
 import json
 import signal
+import stat
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
+import journeyman as jm
 from journeyman.client.errors import NotFound, Refused
+from journeyman.protocols.ztick.grammar import work_id
+from journeyman.tasks.envelope import Envelope
+from journeyman.tasks.flows import following_order
+from journeyman.tasks.task import next_id
 from tests.integration.test_access import Server
 from tests.support.servers.http_client import ask
 
@@ -172,3 +181,163 @@ def test_the_history_of_an_id_that_two_namespaces_had_is_of_neither(server):
     status, told = http(server, "sk_admin", "GET", path)
     assert status == 200
     assert [each["queue"] for each in told["records"] if "queue" in each] == ["other.q", "team.q"]
+
+
+# -- ids that are derived --
+
+
+def salt(server: Server, secret: str) -> bytes:
+    with server.work_queue(secret) as queue:
+        return queue.salt()
+
+
+def test_a_namespace_has_a_salt_that_stays_and_others_do_not_know(tmp_path):
+    another = '[token.second]\nsecret = "sk_second"\nnamespace = "team."\n'
+    with Server(tmp_path, TOKENS + another) as server:
+        salts = {each: salt(server, f"sk_{each}") for each in ("admin", "team", "other", "second")}
+        seen = {each: http(server, f"sk_{each}", "GET", "/v1/me")[1] for each in ("admin", "team")}
+        assert server.stop() == 0
+    assert seen["team"]["salt"] == salts["team"].hex()
+    assert seen["admin"]["salt"] is None
+    assert salts["admin"] == b""
+    assert len(salts["team"]) == 32
+    assert salts["team"] == salts["second"] != salts["other"]
+    assert not any("without the secret" in line for line in server.lines)
+    path = tmp_path / "namespaces.secret"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with Server(tmp_path, TOKENS) as server:
+        assert salt(server, "sk_team") == salts["team"]
+        with server.work_queue("sk_team") as queue:
+            queue.add("team.q", b"x")
+        server.kill()
+    secret = path.read_bytes()
+    for content in (None, b"nonsense"):
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        with Server(tmp_path, TOKENS) as server:
+            server.wait_for_line("WARN .*the secret of namespaces.*get new ids")
+            assert salt(server, "sk_team") not in (b"", salts["team"])
+            server.kill()
+    path.write_bytes(secret)
+    with Server(tmp_path, TOKENS) as server:
+        assert salt(server, "sk_team") == salts["team"]
+
+
+def test_no_secret_is_made_before_a_token_has_a_namespace(tmp_path):
+    all_of_it = TOKENS.partition("[token.team]")[0]
+    path = tmp_path / "namespaces.secret"
+    with Server(tmp_path, all_of_it) as server:
+        assert salt(server, "sk_admin") == b""
+        assert not path.exists()
+        (tmp_path / "tokens").write_text(TOKENS)
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for_line("SIGHUP: reloaded")
+        assert len(salt(server, "sk_team")) == 32
+        assert path.exists()
+
+
+def task_of(server: Server, secret: str, **options: Any) -> Any:
+    app = jm.App(f"journeyman://{secret}@127.0.0.1:{server.port_of('work queue')}")
+    return app.task(name="team.mail", queue="team.q", **options)(lambda to="": to)
+
+
+def take(server: Server, job_id: uuid.UUID) -> None:
+    """As the tenant that wants to be in the way."""
+    with server.work_queue("sk_other") as queue:
+        queue.add("other.q", b"squatter", job_id=job_id)
+
+
+def queue_of(server: Server, job_id: str) -> str:
+    with server.work_queue("sk_admin") as queue:
+        found = queue.inspect_job(job_id)
+        return "" if found is None else found.name
+
+
+def test_unique_tasks_and_chains_have_ids_that_others_cannot_take(server):
+    """All that the other tenant knows is the task, its arguments and the ids that it can see."""
+    victim, plain = task_of(server, "sk_team", unique="args"), task_of(server, "sk_team")
+    take(server, victim.call("a").order().job_id)
+    job = victim.send("a")
+    assert job.is_new
+    assert queue_of(server, job.id) == "team.q"
+    assert not victim.send("a").is_new
+    chain = plain.call("b").then(plain).send()
+    with server.work_queue("sk_team") as queue:
+        leased = queue.lease("team.q", wait_ms=10_000)
+        while leased is not None and b'"then"' not in leased.payload:
+            leased = queue.lease("team.q", wait_ms=10_000)
+    assert leased is not None
+    take(server, next_id(leased.job_id))
+    assert str(next_id(leased.job_id)) != chain.id
+    envelope = Envelope.decode(leased.payload, jm.JsonCodec())
+    # A worker of any token adds what the sender waits for.
+    following = following_order(plain.app, str(leased.job_id), envelope.then, "b")
+    assert str(following.job_id) == chain.id
+    for task in (victim, plain):
+        task.app.close()
+
+
+def test_tokens_of_all_namespaces_keep_the_ids_of_before(server):
+    task = task_of(server, "sk_admin", unique="args")
+    assert task.send("admin").id == str(task.call("admin").order().job_id)
+    chain = task.call("chain").then(task)
+    assert b'"id"' not in chain.order().payload
+    assert chain.send().id == str(next_id(task.call("chain").order().job_id))
+    task.app.close()
+
+
+def test_an_idempotency_key_is_an_id_that_others_cannot_take(server):
+    """The id that follows from the names of token and key alone, which others may know."""
+    digest = hashlib.blake2b(b"team\0order-7", digest_size=16).digest()
+    take(server, uuid.UUID(bytes=digest, version=4))
+    status, told = post_with_key(server, "order-7", {"queue": "team.q", "payload": "x"})
+    assert (status, told["is_new"]) == (201, True)
+    assert queue_of(server, told["id"]) == "team.q"
+
+
+def post_with_key(server: Server, key: str, body: Any) -> tuple[int, Any]:
+    connection = http_client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+    headers = {"Authorization": "Bearer sk_team", "Content-Type": "application/json"}
+    with closing(connection):
+        data = json.dumps(body)
+        connection.request("POST", "/v1/work/jobs", data, headers | {"Idempotency-Key": key})
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+def test_an_idempotency_key_with_another_body_is_refused_after_a_restart(tmp_path):
+    body = {"queue": "team.q", "payload": "x", "priority": 3, "key": "k", "max_fails": 2}
+    later = body | {"at": "2033-01-01T00:00:00Z"}
+    with Server(tmp_path, TOKENS) as server:
+        first = {key: post_with_key(server, key, sent) for key, sent in (("a", body), ("b", later))}
+        assert [told["is_new"] for _, told in first.values()] == [True, True]
+        assert server.stop() == 0
+    with Server(tmp_path, TOKENS) as server:
+        for change in (
+            {"payload": "y"}, {"queue": "team.p"}, {"priority": 4}, {"key": "l"}, {"max_fails": 1},
+            {"ttr_ms": 5}, {"at": "2033-01-01T00:00:01Z"},
+        ):  # fmt: skip
+            for key, sent in (("a", body), ("b", later)):
+                status, told = post_with_key(server, key, sent | change)
+                assert (status, told["code"]) == (422, "idempotency_mismatch"), (key, change)
+        for key, sent in (("a", body), ("b", later)):
+            status, told = post_with_key(server, key, sent)
+            assert (status, told) == (201, first[key][1] | {"is_new": False})
+
+
+def test_rules_have_ids_that_others_cannot_take_and_replace_nothing_of_others(server):
+    finished = id_of_another_namespace(server, is_finished=True)
+    with server.client(secret="sk_team") as client:
+        replacing = f"queue team.q -id={finished} -replace=finished"
+        assert client.ask(f"r RULE SET team.thief team.thief {replacing}") == "r OK"
+        assert client.ask("r SET team.thief.1 1") == "r OK"
+        server.wait_for_line("a run failed.*team.thief.1.*ID is taken")
+        assert queue_of(server, str(finished)) == "other.q"
+        take(server, uuid.UUID(bytes=work_id("team.due.1", 1)))
+        assert client.ask("r RULE SET team.due team.due queue team.due") == "r OK"
+        assert client.ask("r SET team.due.1 1") == "r OK"
+    with server.work_queue("sk_team") as queue:
+        leased = queue.lease("team.due", wait_ms=60_000)
+        assert leased is not None
+        assert b"team.due.1" in leased.payload

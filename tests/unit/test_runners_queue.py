@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from uuid import UUID
 
 import pytest
 
 from journeyman.formats.ztick import WorkQueueRunner
 from journeyman.protocols.workq.commands import Add
 from journeyman.protocols.workq.readers import is_version_4
+from journeyman.protocols.workq.salts import salted_id
 from journeyman.protocols.ztick.grammar import queue_job, read_runner, runner_words, work_id
 from journeyman.runners.contract import RunRequest, RunResult
 from journeyman.runners.runner_set import QueueRunner
@@ -91,7 +93,8 @@ def run(runner: QueueRunner, record: WorkQueueRunner) -> RunResult:
 def test_run_succeeds_when_the_job_is_there():
     added: list[Add] = []
 
-    async def add(found: Add) -> str:
+    async def add(found: Add, namespace: str) -> str:
+        assert namespace == ""
         added.append(found)
         return ""
 
@@ -99,8 +102,37 @@ def test_run_succeeds_when_the_job_is_there():
     assert added == [job()]
 
 
+def test_the_id_of_a_run_in_a_namespace_is_salted():
+    class Team:
+        names_runners = False
+
+        def namespace_of(self, *identifiers: str) -> str:
+            return "team." if all(each.startswith("team.") for each in identifiers) else ""
+
+        def salt_of(self, namespace: str) -> bytes:
+            return namespace.encode()
+
+    added: list[tuple[bytes, str]] = []
+
+    async def add(found: Add, namespace: str) -> str:
+        added.append((found.job_id, namespace))
+        return ""
+
+    async def scenario() -> None:
+        for rule, queue in (("team.r", "team.q"), ("team.r", "team.q"), ("team.r", "q")):
+            request = RunRequest("team.j", NS, WorkQueueRunner(queue, ()), rule)
+            assert await QueueRunner(add, Team()).run(request) == RunResult(True)
+
+    asyncio.run(scenario())
+    plain = work_id("team.j", NS)
+    salted = (salted_id(plain, b"team."), "team.")
+    assert added == [salted, salted, (plain, "")]
+    assert salted[0] != plain
+    assert UUID(bytes=salted[0]).version == 4
+
+
 def test_run_fails_with_the_reason_of_the_work_queue():
-    async def add(_: Add) -> str:
+    async def add(_: Add, namespace: str) -> str:
         return "the change could not be recorded"
 
     result = run(QueueRunner(add), WorkQueueRunner("mail", ()))
@@ -113,7 +145,7 @@ def test_run_fails_without_a_work_queue():
 
 
 def test_rule_out_of_a_log_that_nobody_checked_fails_its_runs():
-    async def add(_: Add) -> str:
+    async def add(_: Add, namespace: str) -> str:
         raise AssertionError("nothing can be added")
 
     result = run(QueueRunner(add), WorkQueueRunner("bad name", ("nonsense",)))

@@ -61,8 +61,12 @@ class Tenants(Protocol):
         """Whether any token names the runners that it may use."""
         ...
 
-    def namespace_of(self, identifier: str) -> str:
-        """The narrowest namespace that covers the rule, or nothing."""
+    def namespace_of(self, *identifiers: str) -> str:
+        """The narrowest namespace that covers a rule, and the queue it is about; or nothing."""
+        ...
+
+    def salt_of(self, namespace: str) -> bytes:
+        """For ids that are derived in this namespace."""
         ...
 
 

@@ -50,7 +50,8 @@ _NETWORK_RUNNERS: dict[type[RunnerRecord], tuple[str, str]] = {
     ztick.Redis: ("journeyman.runners.redis", "RedisRunner"),
 }
 
-AddsWork: TypeAlias = Callable[[Add], Awaitable[str]]  # why it could not be added, or nothing
+# job and namespace of the rule -> why it could not be added, or nothing
+AddsWork: TypeAlias = Callable[[Add, str], Awaitable[str]]
 # queue and item -> why it could not be put, or nothing
 PutsItems: TypeAlias = Callable[[str, bytes], Awaitable[str]]
 
@@ -60,19 +61,26 @@ class QueueRunner:
 
     The job has an id made of the scheduled job's id and time. If the work queue has that id
     already, an earlier run has added it and could not be noted: this one has succeeded too.
+    The id of a rule in a namespace is salted, so that no other namespace can have it.
     """
 
-    def __init__(self, add: AddsWork | None) -> None:
-        """``add`` None: no work queue is served."""
+    def __init__(self, add: AddsWork | None, tenants: Tenants | None = None) -> None:
+        """``add`` None: no work queue is served. ``tenants`` None: there are no tokens."""
         self._add = add
+        self._tenants = tenants
 
     async def run(self, request: RunRequest[WorkQueueRunner]) -> RunResult:
         if self._add is None:
             return failed("no work queue is served: workq.enabled is false")
-        job = queue_job(request.runner, request.job_id, request.execution_ns)
+        namespace, salt = "", b""
+        if self._tenants is not None:
+            # A rule that puts jobs outside its namespace is one of a token of all namespaces.
+            namespace = self._tenants.namespace_of(request.rule, request.runner.name)
+            salt = self._tenants.salt_of(namespace)
+        job = queue_job(request.runner, request.job_id, request.execution_ns, salt)
         if isinstance(job, str):
             return failed(job)
-        reason = await self._add(job)
+        reason = await self._add(job, namespace)
         return failed(reason) if reason else RunResult(True)
 
     async def close(self) -> None:
@@ -123,7 +131,7 @@ class RunnerSet:
             ztick.Shell: ShellRunner(self._programs, settings.shell),
             ztick.Direct: DirectRunner(self._programs),
             ztick.Awf: AwfRunner(self._programs),
-            ztick.WorkQueueRunner: QueueRunner(add_work),
+            ztick.WorkQueueRunner: QueueRunner(add_work, tenants),
             ztick.FanOutRunner: JournalRunner(put_item),
         }
         self._preparing: set[asyncio.Task[Runner[Any]]] = set()

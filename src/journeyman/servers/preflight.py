@@ -32,10 +32,11 @@ from journeyman.config import (
     WorkqPersistence,
 )
 from journeyman.config.loading import DEFAULT_ORIGIN
-from journeyman.disk import Disk
+from journeyman.disk import Disk, absolute
 from journeyman.errors import LogError, UsageError
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.ledger import is_used
+from journeyman.servers.core.namespace_secret import load_secret
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import delay_to_second
 from journeyman.servers.telemetry import check_telemetry
@@ -156,6 +157,26 @@ def directories_of(settings: Settings) -> list[str]:
     """The data directory, and those that settings put elsewhere."""
     named = (path for name, path in places_kept(settings) if name != "database.logfile_path")
     return [path for path in (settings.data.directory, *named) if "://" not in path]
+
+
+def prepare_salts(settings: Settings, access: Access, disk: Disk, messages: ServerLog) -> None:
+    """Load the secret of the salts, or make it, once a token has a namespace."""
+    if access.secret or not access.has_namespaces:
+        return
+    places = dict(places_kept(settings))
+    directory = None
+    if places:
+        # The ledger is in the data directory, unless it has a place of its own.
+        place = places.pop("ledger.path", "") or next(iter(places.values()))
+        directory = os.path.dirname(absolute(place))
+    has_records = any(_has_content(disk, path) for path in places.values())
+    access.secret = load_secret(disk, directory, messages, has_records=has_records)
+
+
+def _has_content(disk: Disk, path: str) -> bool:
+    if not disk.exists(path):
+        return False
+    return bool(disk.list_dir(path) if disk.is_dir(path) else disk.size(path))
 
 
 def is_below(path: str, directory: str) -> bool:

@@ -65,6 +65,7 @@ from journeyman.servers.preflight import (
     fit_to_open_files,
     notes,
     prepare_data_directory,
+    prepare_salts,
     watch_connections,
 )
 from journeyman.servers.workq.service import WorkqServer
@@ -139,6 +140,7 @@ async def _serve(
         ledger = open_ledger(settings, disk, clock, messages, holders.of_logs, writes)
         if ledger is not None:
             closing.callback(ledger.close)
+        prepare_salts(settings, access, disk, messages)
         return await _serve_on(
             *(disk, holders, ledger, manager, writes),
             *(configuration, access, clock, messages, read_again),
@@ -216,6 +218,7 @@ async def _serve_on(
         except JourneymanError as error:
             messages.error("SIGHUP: nothing was reloaded", reason=error)
             return
+        prepare_salts(settings, access, disk, messages)
         messages.level = fresh.log.level
         done.append(f"log level {fresh.log.level}")
         for note in access.notes:

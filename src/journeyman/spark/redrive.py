@@ -294,7 +294,7 @@ class _Redrive:
 
     def _becomes(self, mark: SentMark) -> str:
         if self._options.dialect == "workq":
-            return str(job_uuid(self._ledger.run_id, mark.key))
+            return str(job_uuid(self._ledger.run_id, mark.key, self.sender.salt()))
         planned = self._clock.now_ns() if self._at_ns is None else self._at_ns
         if planned == mark.ns:
             planned += 1 if planned < _MAX_NS else -1
@@ -305,7 +305,7 @@ class _Redrive:
         if self._options.dialect == "ztick":
             return mark.key, int(becomes)
         changed = {"job_id": UUID(becomes).bytes, "time_ns": self._at_ns}
-        return workq_job(self._options, row | changed)
+        return workq_job(self._options, row | changed, self.sender.salt)
 
     def _is_settled(self, mark: SentMark) -> bool:
         """Whether a job that was meant to go before is not to be sent now."""

@@ -224,6 +224,8 @@ def _follower(members: Any) -> dict[str, Any]:
     _of(_LISTS, members.get("args", ()))
     _of(dict, members.get("kwargs", {}))
     _of(str, members.get("queue", ""))
+    if "id" in members:
+        UUID(_of(str, members["id"]))
     found: dict[str, Any] = members
     return found
 

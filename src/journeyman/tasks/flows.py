@@ -10,6 +10,9 @@ job's id: a worker that dies in between repeats the job, and the same id adds no
 
     "then": [{"task": name, "args": [...], "kwargs": {...}, "queue": name}, ...]
 
+If the sender's token has a namespace, ``id`` is there too: made with the salt of that namespace,
+which the worker may not know.
+
 A group: its calls run in any order, at the same time. What follows is added with them, and waits at
 the server until all have succeeded (``after``); its envelope names them (``gather``), and its first
 argument is the list of their results. If one fails for good, so does what follows; unless it
@@ -70,17 +73,40 @@ class Group(Generic[T]):
         self._calls = list(calls)
         if not self._calls:
             raise UsageError("a group needs at least one call")
-        self._orders = [call.order() for call in self._calls]
+        self._made: list[Order] = []
+        for call in self._calls:
+            call.task.bind(call.args, call.kwargs)
 
     def send(self) -> GroupJobs[T]:
         """Add all jobs."""
-        self._calls[0].app.broker.add_many(self._orders)
-        return self._jobs()
+        broker = self._calls[0].app.broker
+        salt = broker.salt() if self._derives_ids else b""
+        orders = self._orders(salt)
+        broker.add_many(orders)
+        return self._jobs(orders, salt)
 
     async def asend(self) -> GroupJobs[T]:
         """``send`` for asyncio."""
-        await self._calls[0].app.broker.aadd_many(self._orders)
-        return self._jobs()
+        broker = self._calls[0].app.broker
+        salt = await broker.asalt() if self._derives_ids else b""
+        orders = self._orders(salt)
+        await broker.aadd_many(orders)
+        return self._jobs(orders, salt)
+
+    def _orders(self, salt: bytes) -> list[Order]:
+        """The same ones if the group is sent again: a reply may have been lost."""
+        if not self._made:
+            self._made = [call.order(salt) for call in self._calls]
+        return self._made
+
+    @property
+    def ids(self) -> tuple[UUID, ...]:
+        """Of the jobs, once they were sent."""
+        return tuple([order.job_id for order in self._made])
+
+    @property
+    def _derives_ids(self) -> bool:
+        return any(call.derives_ids for call in self._calls)
 
     def then(
         self, task: Task[Concatenate[list[T], Q], Any, U], *args: Q.args, **kwargs: Q.kwargs
@@ -99,13 +125,9 @@ class Group(Generic[T]):
             raise UsageError(f"a group that is followed by a task has at most {MAX_CALLS} calls")
         return FollowedGroup(self, following)
 
-    @property
-    def ids(self) -> tuple[UUID, ...]:
-        return tuple(order.job_id for order in self._orders)
-
-    def _jobs(self) -> GroupJobs[T]:
-        pairs = zip(self._calls, self._orders, strict=True)
-        return GroupJobs([call.job_of(order) for call, order in pairs])
+    def _jobs(self, orders: list[Order], salt: bytes) -> GroupJobs[T]:
+        pairs = zip(self._calls, orders, strict=True)
+        return GroupJobs([call.job_of(order, salt) for call, order in pairs])
 
 
 class GroupJobs(Generic[T]):
@@ -139,17 +161,20 @@ class FollowedGroup(Generic[T, U]):
 
     def __init__(self, before: Group[T], following: Call[U]) -> None:
         self._group = before
-        self._following = replace(following, gather=before.ids)
+        self._following = following
 
     def send(self) -> Job[U]:
         """Add all jobs; the Job is that of the call that follows."""
         self._group.send()
-        return self._following.send()
+        return self._after_group().send()
 
     async def asend(self) -> Job[U]:
         """``send`` for asyncio."""
         await self._group.asend()
-        return await self._following.asend()
+        return await self._after_group().asend()
+
+    def _after_group(self) -> Call[U]:
+        return replace(self._following, gather=self._group.ids)
 
 
 def group(calls: Iterable[Call[T]]) -> Group[T]:
@@ -163,7 +188,7 @@ def following_order(app: App, job_id: str, then: tuple[Any, ...], value: Any) ->
     following = replace(
         first,
         args=(value, *first.args),
-        job_id=next_id(UUID(job_id)),
+        job_id=first.job_id or next_id(UUID(job_id)),
         followers=tuple(rest),
     )
     return following.order()
@@ -176,4 +201,6 @@ def _call_of(app: App, members: dict[str, Any]) -> Call[Any]:
     options = task.defaults
     if "queue" in members:
         options = options.with_({"queue": members["queue"]})
-    return Call(task, tuple(members.get("args", ())), members.get("kwargs", {}), options)
+    job_id = UUID(members["id"]) if "id" in members else None
+    args, kwargs = tuple(members.get("args", ())), members.get("kwargs", {})
+    return Call(task, args, kwargs, options, job_id=job_id)

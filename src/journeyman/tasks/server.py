@@ -168,6 +168,18 @@ class ServerBroker:
         self._async_waiting: AsyncWorkQueue = self._for_waits(AsyncWorkQueue)
         self._gathering: Gathering[bytes, Refused | None] = Gathering(self._add_all)
         self._heads: dict[int, tuple[Options, bytes, bytes]] = {}
+        self._salt: bytes | None = None if self.address.token else b""
+
+    def salt(self) -> bytes:
+        """Asked for once: it is the same as long as the data of the server and the token are."""
+        if self._salt is None:
+            self._salt = self._patiently(self._queue.salt)
+        return self._salt
+
+    async def asalt(self) -> bytes:
+        if self._salt is None:
+            self._salt = await self._async_patiently(self._async_queue.salt)
+        return self._salt
 
     def _for_waits(self, kind: type[Any]) -> Any:
         found = self.address
@@ -287,7 +299,8 @@ class ServerBroker:
         schedule = AsyncSchedule.from_url(self.url)
         try:
             for each in recurring:
-                await schedule.set_timetable(each.task.name, runner=each.runner(), **each.fields)
+                runner = each.runner(await self.asalt())
+                await schedule.set_timetable(each.task.name, runner=runner, **each.fields)
         finally:
             await schedule.close()
 

@@ -46,6 +46,7 @@ from uuid import UUID, uuid4
 
 from journeyman.client import WorkQueueRunner
 from journeyman.errors import UsageError
+from journeyman.protocols.workq.salts import salted_id
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Envelope
 from journeyman.tasks.jobs import Job
@@ -89,19 +90,28 @@ class Call(Generic[T]):
 
     def send(self) -> Job[T]:
         """Add the job. For a chain, add the first job and return the last."""
-        order = self.order()
-        return self.job_of(order, is_new=self.app.broker.add(order))
+        broker = self.app.broker
+        salt = broker.salt() if self.derives_ids else b""
+        order = self.order(salt)
+        return self.job_of(order, salt, is_new=broker.add(order))
 
     async def asend(self) -> Job[T]:
         """``send`` for asyncio."""
-        order = self.order()
-        return self.job_of(order, is_new=await self.app.broker.aadd(order))
+        broker = self.app.broker
+        salt = await broker.asalt() if self.derives_ids else b""
+        order = self.order(salt)
+        return self.job_of(order, salt, is_new=await broker.aadd(order))
+
+    @property
+    def derives_ids(self) -> bool:
+        """Whether its id, or that of a follower, is not a random one."""
+        return self.options.unique is not None or bool(self.followers)
 
     @property
     def app(self) -> App:
         return self.task.app
 
-    def order(self) -> Order:
+    def order(self, salt: bytes = b"") -> Order:
         """The order for the broker. Raises TypeError, UsageError."""
         task, options = self.task, self.options
         first: tuple[Any, ...] = ([],) if self.gather else ()
@@ -110,7 +120,9 @@ class Call(Generic[T]):
         if is_unique or options.key is not None:
             bound.apply_defaults()
         arguments = bound.arguments
-        then = tuple([call.as_json() for call in self.followers])
+        job_id = self.job_id or self._unique_id(arguments, salt) or uuid4()
+        followers = self._with_ids(job_id, salt)
+        then = tuple([call.as_json() for call in followers])
         gather = tuple(map(str, self.gather))
         envelope = Envelope(
             task.name, self.args, self.kwargs, _current_trace(), then, gather, self.even_failed
@@ -118,7 +130,6 @@ class Call(Generic[T]):
         if is_unique:
             envelope.send_id = token_hex(8)
         payload = envelope.encode(task.app.codec)
-        job_id = self.job_id or self._unique_id(arguments) or uuid4()
         limit_key = ""
         if options.key is not None:
             limit_key = key_name(filled(options.key, arguments, task.name))
@@ -127,16 +138,27 @@ class Call(Generic[T]):
             job_id, payload, options, at, limit_key, self.gather, self.even_failed, is_unique
         )
 
+    def _with_ids(self, job_id: UUID, salt: bytes) -> tuple[Call[Any], ...]:
+        """The followers, with their ids if these are salted: a worker may have another salt."""
+        if not salt:
+            return self.followers
+        followers = []
+        for call in self.followers:
+            job_id = call.job_id or salted(next_id(job_id), salt)
+            followers.append(replace(call, job_id=job_id))
+        return tuple(followers)
+
     def as_json(self) -> dict[str, Any]:
         """As it stands in the envelope of the job before it."""
-        return {
+        members = {
             "task": self.task.name,
             "args": self.args,
             "kwargs": self.kwargs,
             "queue": self.options.queue,
         }
+        return members if self.job_id is None else members | {"id": str(self.job_id)}
 
-    def _unique_id(self, arguments: Mapping[str, Any]) -> UUID | None:
+    def _unique_id(self, arguments: Mapping[str, Any], salt: bytes) -> UUID | None:
         unique, task = self.options.unique, self.task
         if unique is None:
             return None
@@ -144,7 +166,7 @@ class Call(Generic[T]):
             key = task.app.codec.dumps(sorted(arguments.items()))
         else:
             key = filled(unique, arguments, task.name).encode()
-        return stable_id(self.options.queue, task.name, key)
+        return salted(stable_id(self.options.queue, task.name, key), salt)
 
     def _moment(self) -> datetime | None:
         when = self.when
@@ -156,12 +178,12 @@ class Call(Generic[T]):
             raise UsageError(f"at({when}): the time has no time zone; say which, for example UTC")
         return when
 
-    def job_of(self, order: Order, *, is_new: bool = True) -> Job[T]:
+    def job_of(self, order: Order, salt: bytes = b"", *, is_new: bool = True) -> Job[T]:
         """The job created by this order."""
         app = self.app
         ids = [order.job_id]
-        for _ in self.followers:
-            ids.append(next_id(ids[-1]))
+        for call in self._with_ids(order.job_id, salt):
+            ids.append(call.job_id or next_id(ids[-1]))
         last = self.followers[-1].task if self.followers else self.task
         return Job(app.broker, app.codec, *ids, task=last.name, is_new=is_new)
 
@@ -277,6 +299,11 @@ def stable_id(*parts: str | bytes) -> UUID:
     return UUID(bytes=digest.digest()[:16], version=4)
 
 
+def salted(job_id: UUID, salt: bytes) -> UUID:
+    """The id that is used for a derived one, in the namespace of this salt."""
+    return UUID(bytes=salted_id(job_id.bytes, salt)) if salt else job_id
+
+
 def next_id(job_id: UUID) -> UUID:
     """Of the job that follows this one in a chain: always the same, so it is added once."""
     return stable_id(job_id.bytes, b"then")
@@ -306,7 +333,7 @@ class Recurring:
             return options
         return replace(options, key=options.key or self.task.name, concurrency=1)
 
-    def runner(self) -> WorkQueueRunner:
+    def runner(self, salt: bytes = b"") -> WorkQueueRunner:
         """The runner of each occurrence: it adds this job."""
         options = self.task.defaults
         flags: dict[str, object] = {
@@ -318,7 +345,7 @@ class Recurring:
             "max-fails": options.max_fails,
         }
         if self.overlap == "skip":  # one id for all: it is added if the last one is finished
-            flags |= {"id": stable_id(self.task.name), "replace": "finished"}
+            flags |= {"id": salted(stable_id(self.task.name), salt), "replace": "finished"}
         elif self.overlap == "queue":
             flags["key"] = key_name(self.task.name)
         words = tuple(f"-{name}={value}" for name, value in flags.items())

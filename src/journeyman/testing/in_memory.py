@@ -199,6 +199,13 @@ class InMemory:
 
     # -- Broker ------------------------------------------------------------------------------------
 
+    def salt(self) -> bytes:
+        """None: there are no namespaces."""
+        return b""
+
+    async def asalt(self) -> bytes:
+        return b""
+
     def add(self, order: Order) -> bool:
         options = order.options
         job_id = order.job_id.bytes

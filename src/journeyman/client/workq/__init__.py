@@ -73,6 +73,7 @@ class WorkQueue(BlockingClient):
     inspect_queues = blocking(calls.inspect_queues)
     inspect_paused_queues = blocking(calls.inspect_paused_queues)
     inspect_server = blocking(calls.inspect_server)
+    salt = blocking(calls.salt)
 
     def add_many(
         self, jobs: Iterable[NewJob], *, batch: int = DEFAULT_BATCH
@@ -115,6 +116,7 @@ class AsyncWorkQueue(AsyncClient):
     inspect_queues = awaited(calls.inspect_queues)
     inspect_paused_queues = awaited(calls.inspect_paused_queues)
     inspect_server = awaited(calls.inspect_server)
+    salt = awaited(calls.salt)
 
     def add_many(
         self, jobs: Iterable[NewJob], *, batch: int = DEFAULT_BATCH

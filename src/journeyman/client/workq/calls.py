@@ -477,6 +477,14 @@ def inspect_server() -> Call[dict[str, str]]:
     return twice(lines.line("inspect", "server"), lines.read_server)
 
 
+def salt() -> Call[bytes]:
+    """For ids that are derived from what a job is for: mixed in, no other namespace can take them.
+
+    Empty if the token is for all namespaces, if there are no tokens, or if the server is older.
+    """
+    return twice(lines.line("inspect", "token"), lines.read_salt)
+
+
 # -- requests and replies ------------------------------------------------------------------------
 
 

@@ -33,6 +33,7 @@ DUPLICATE_JOB = "Duplicate job"
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,255}")
 _END = b"\r\n"
+_UNKNOWN_COMMAND = "Unknown command"
 _DENIED = ("Authentication required", "Insufficient namespace scope")
 
 
@@ -263,6 +264,23 @@ def read_server(link: Link) -> Conversation[dict[str, str]]:
     if "started" not in figures:  # the original announces two keys and sends three
         figures |= yield from _pairs(link, 1)
     return figures
+
+
+def read_salt(link: Link) -> Conversation[bytes]:
+    """A server that does not know the question has no salts."""
+    try:
+        yield from read_head(link)
+    except Refused as refused:
+        if refused.reason == _UNKNOWN_COMMAND:
+            return b""
+        raise
+    _, count = yield from _words(link, 2)
+    salt = (yield from _pairs(link, _count(link, count))).get("salt", "")
+    try:
+        return bytes.fromhex(salt)
+    except ValueError as error:
+        link.drop()
+        raise BadAnswer(f"{link.where} answers {salt[:200]!r} for a salt") from error
 
 
 def _job(link: Link) -> Conversation[JobInfo]:

@@ -289,6 +289,7 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Any]] = {
     ask.PauseQueue: _pause,
     ask.ResumeQueue: _resume,
     ask.InspectServer: views.server,
+    ask.InspectToken: views.token,
     ask.InspectQueues: views.queues,
     ask.InspectQueue: views.queue,
     ask.InspectJobs: views.jobs,

@@ -17,6 +17,7 @@
     InspectJob and the lists       JobList, NOT_FOUND
     InspectQueue and the lists     QueueList, NOT_FOUND
     InspectServer                  ServerView with the evicted jobs; the server fills in the rest
+    InspectToken                   TokenView, which the server fills in
     WorkqDue                       DONE
     WorkqGone                      DONE; NOT_FOUND if the client did not wait
 

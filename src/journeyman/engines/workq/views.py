@@ -40,6 +40,7 @@ from journeyman.protocols.workq.commands import (
     InspectQueues,
     InspectScheduledJobs,
     InspectServer,
+    InspectToken,
 )
 from journeyman.protocols.workq.replies import (
     NOT_FOUND,
@@ -50,6 +51,7 @@ from journeyman.protocols.workq.replies import (
     QueueView,
     Reply,
     ServerView,
+    TokenView,
 )
 
 
@@ -96,6 +98,11 @@ def paused_queues(state: WorkqState, command: InspectPausedQueues, _client: Clie
 def server(state: WorkqState, _command: InspectServer, _client: Client) -> Reply:
     """The server knows the rest."""
     return ServerView(0, state.evicted, 0)
+
+
+def token(_state: WorkqState, _command: InspectToken, _client: Client) -> Reply:
+    """The server knows the token."""
+    return TokenView()
 
 
 def stats(state: WorkqState) -> WorkqStats:

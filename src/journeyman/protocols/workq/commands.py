@@ -15,6 +15,7 @@
     new, unknown to the original:
     inspect dead-jobs NAME OFFSET LIMIT                      InspectDeadJobs
     inspect paused-queues OFFSET LIMIT                       InspectPausedQueues
+    inspect token                                            InspectToken
     requeue ID                                               Requeue
     pause NAME | resume NAME                                 PauseQueue, ResumeQueue
     -retry-delay=MS on add and schedule                      their ``retry_delay_ms``
@@ -240,6 +241,11 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class InspectToken:
+    """New: what the client's token brings, as far as the client must know it."""
+
+
+@dataclass(frozen=True, slots=True)
 class InspectServer:
     pass
 
@@ -342,6 +348,7 @@ Command: TypeAlias = (
     | Fail
     | Delete
     | InspectServer
+    | InspectToken
     | InspectQueues
     | InspectQueue
     | InspectJobs

@@ -184,6 +184,7 @@ _KINDS: dict[bytes, _Line | _WithPayload] = {
 }
 _OBJECTS: dict[bytes, _Line] = {
     b"server": _Line(2, lambda _: commands.InspectServer()),
+    b"token": _Line(2, lambda _: commands.InspectToken()),
     b"job": _Line(3, readers.of_an_id(commands.InspectJob)),
     b"queue": _Line(3, readers.of_a_name(commands.InspectQueue)),
     b"queues": _flagged(4, readers.queues),

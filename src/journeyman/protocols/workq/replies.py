@@ -10,6 +10,7 @@
     +OK N / ID 12|13 / key value ...             JobList of JobView
     +OK N / NAME 2 / key value ...               QueueList of QueueView
     +OK 1 / server 3 / key value ...             ServerView
+    +OK 1 / token 1 / salt HEX                   TokenView; token 0 without a salt
     +OK N / ID NAME TTR SIZE ATTEMPT FAILS MAX-FAILS / payload ...   LeasedJobs (new)
     +OK 1 / NAME 1 / requeued N                  Requeued (new)
 
@@ -191,6 +192,12 @@ class ServerView(NamedTuple):
     started_ns: int
 
 
+class TokenView(NamedTuple):
+    """New: what the token of a client brings."""
+
+    salt: bytes = b""  # for ids that it derives; empty: none
+
+
 Reply: TypeAlias = (
     Done
     | WaitTimedOut
@@ -203,6 +210,7 @@ Reply: TypeAlias = (
     | JobList
     | QueueList
     | ServerView
+    | TokenView
 )
 
 
@@ -236,6 +244,9 @@ def _rarer_reply_bytes(reply: Reply) -> bytes:
         return b"".join(leased_parts(reply))
     if isinstance(reply, Requeued):
         return f"+OK 1\r\n{reply.name} 1\r\nrequeued {reply.jobs}\r\n".encode()
+    if isinstance(reply, TokenView):
+        salt = f"1\r\nsalt {reply.salt.hex()}" if reply.salt else "0"
+        return f"+OK 1\r\ntoken {salt}\r\n".encode()
     assert isinstance(reply, ServerView)
     return _server_block(reply)
 

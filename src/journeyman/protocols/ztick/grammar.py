@@ -54,6 +54,7 @@ from journeyman.protocols.kestrel.parser import is_queue_name
 from journeyman.protocols.workq import readers
 from journeyman.protocols.workq.commands import Add, RefusedLine
 from journeyman.protocols.workq.replies import id_text
+from journeyman.protocols.workq.salts import salted_id
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.replies import in_a_message, join
 from journeyman.timetables import Timetable
@@ -76,7 +77,9 @@ def read_queue(words: Sequence[str]) -> ztick.WorkQueueRunner | str:
     return job if isinstance(job, str) else runner
 
 
-def queue_job(runner: ztick.WorkQueueRunner, job_id: str, execution_ns: int) -> Add | str:
+def queue_job(
+    runner: ztick.WorkQueueRunner, job_id: str, execution_ns: int, salt: bytes = b""
+) -> Add | str:
     """The job to add, or why there is none. A log may hold unchecked rules."""
     flags = _read_flags(runner.flags)
     if isinstance(flags, str):
@@ -87,7 +90,7 @@ def queue_job(runner: ztick.WorkQueueRunner, job_id: str, execution_ns: int) -> 
         payload = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
     words = (
         "add",
-        flags.pop("id", None) or id_text(work_id(job_id, execution_ns)),
+        flags.pop("id", None) or id_text(salted_id(work_id(job_id, execution_ns), salt)),
         runner.name,
         flags.pop("ttr", str(DEFAULT_TTR_MS)),
         flags.pop("ttl", str(DEFAULT_TTL_MS)),

@@ -39,7 +39,15 @@ from collections.abc import Callable, Iterable
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol, TypeVar
 
-from journeyman.config import Settings, Token, Tokens, digest_of, load_tokens
+from journeyman.config import (
+    ALL_NAMESPACES,
+    Settings,
+    Token,
+    Tokens,
+    digest_of,
+    load_tokens,
+)
+from journeyman.protocols.workq.salts import namespace_salt
 from journeyman.servers.core.listener import load_certificate, server_context
 from journeyman.servers.core.proxies import TrustedProxies
 
@@ -75,6 +83,7 @@ class Access:
         self.tokens = tokens
         self.tls = tls
         self._namespaces: set[str] = set() if tokens is None else tokens.namespaces
+        self.secret = b""  # of the salts: see namespace_secret
         self.auth_timeout_s = auth_timeout_s
         self.proxies = proxies or TrustedProxies()
         self.attempts = Attempts()
@@ -120,13 +129,27 @@ class Access:
         """Whether tokens are bound to the runners that they name: not in a file of ztick."""
         return self.tokens is not None and self.tokens.names_runners
 
-    def namespace_of(self, identifier: str) -> str:
-        """The narrowest namespace that covers the rule or timetable, or nothing.
+    @property
+    def has_namespaces(self) -> bool:
+        return bool(self._namespaces)
+
+    def namespace_of(self, *identifiers: str) -> str:
+        """The narrowest namespace that covers a rule, and the queue it is about; or nothing.
 
         A token that was removed since the start has left its rules: its namespace still counts.
         """
-        covering = (each for each in self._namespaces if identifier.startswith(each))
+        covering = (
+            namespace
+            for namespace in self._namespaces
+            if all(identifier.startswith(namespace) for identifier in identifiers)
+        )
         return max(covering, key=len, default="")
+
+    def salt_of(self, namespace: str) -> bytes:
+        """For ids that are derived in this namespace; empty for that of everything."""
+        if namespace in ("", ALL_NAMESPACES) or not self.secret:
+            return b""
+        return namespace_salt(self.secret, namespace)
 
     @property
     def notes(self) -> tuple[str, ...]:

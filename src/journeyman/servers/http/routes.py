@@ -57,6 +57,7 @@ _REFUSED: Final = re.compile(r"\s*q\s*=\s*0(?:\.0*)?\s*", re.IGNORECASE)  # of a
 VIA: Final = "http"  # what the audit says of how it came
 MIN_GZIP_BYTES = 1024
 MAX_GZIP_HERE_BYTES = 256 * 1024  # larger ones are compressed in a thread
+KEY_OF_ANOTHER_BODY = "this Idempotency-Key was used with another body"
 MAX_KEY_CHARS = 255
 MAX_KEPT_ANSWERS = 1_000
 MAX_TOLD_BYTES = 400  # of a body, in the audit
@@ -282,9 +283,7 @@ class Routes:
         kept = own.get(place)
         if kept is not None:
             if kept.digest != digest:
-                raise ApiError(
-                    422, "this Idempotency-Key was used with another body", "idempotency_mismatch"
-                )
+                raise ApiError(422, KEY_OF_ANOTHER_BODY, "idempotency_mismatch")
             response = await _response(request, await asyncio.shield(kept.answer))
             response.headers["Idempotency-Replayed"] = "true"
             return response

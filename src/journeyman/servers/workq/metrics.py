@@ -48,6 +48,7 @@ _WORDS: dict[type, str] = {
         (
             *(
                 commands.InspectServer,
+                commands.InspectToken,
                 commands.InspectQueue,
                 commands.InspectQueues,
                 commands.InspectPausedQueues,

@@ -78,9 +78,13 @@ class WorkqServer(Service):
         """The figures; ready to be asked when the work queue has started."""
         return self.figures.families()
 
-    async def add(self, job: Add) -> str:
-        """For the schedule's rules: add the job, unless it is there. Why that failed, or ""."""
-        reply = await self.writer.ask(job)
+    async def add(self, job: Add, namespace: str) -> str:
+        """For the schedule's rules: add the job, unless it is there. Why that failed, or "".
+
+        ``namespace`` is that of the rule: a job of another one with this id is not replaced, and
+        its id is taken.
+        """
+        reply = await self.writer.ask_and_wait(job, prefix=namespace)
         if isinstance(reply, NotDone):
             return reply.reason
         if isinstance(reply, RefusedLine) and reply.complaint is not Complaint.DUPLICATE_JOB:

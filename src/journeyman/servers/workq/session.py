@@ -41,6 +41,7 @@ from journeyman.protocols.workq.replies import (
     LeasedJobs,
     Reply,
     ServerView,
+    TokenView,
     job_list_parts,
     leased_parts,
     reply_bytes,
@@ -156,6 +157,8 @@ class WorkqSession(Connection):
         if isinstance(reply, ServerView):
             clients, started_ns = len(self._around.sessions), self._around.started_ns
             reply = reply._replace(active_clients=clients, started_ns=started_ns)
+        elif isinstance(reply, TokenView):
+            reply = TokenView(self._around.access.salt_of(self.prefix))
         return reply_bytes(reply)
 
     def render_failure(self) -> Answer:

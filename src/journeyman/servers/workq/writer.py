@@ -101,7 +101,9 @@ _OF_AN_ID = frozenset(
         SeeJob,
     }
 )
-_HARMLESS = frozenset({commands.InspectServer, commands.RefusedLine, WorkqGone})
+_HARMLESS = frozenset(
+    {commands.InspectServer, commands.InspectToken, commands.RefusedLine, WorkqGone}
+)
 _LISTS = frozenset({commands.InspectQueues, commands.InspectPausedQueues, BrowseJobs, BrowseQueues})
 
 

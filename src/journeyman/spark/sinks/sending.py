@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import ssl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -30,6 +30,7 @@ from journeyman.client.workq import lines as workq_lines
 from journeyman.client.ztick import Schedule
 from journeyman.clock import Clock
 from journeyman.errors import UsageError
+from journeyman.protocols.workq.salts import salted_id
 from journeyman.spark.sinks.server import ServerOptions
 
 MAX_SHOWN = 5  # refusals that are told in words
@@ -84,10 +85,10 @@ def check_columns(dialect: str, columns: Iterable[str]) -> None:
         )
 
 
-def job_uuid(run_id: str, job_key: str) -> UUID:
+def job_uuid(run_id: str, job_key: str, salt: bytes = b"") -> UUID:
     """The id of a job in a run, of the form of a UUID of version 4. The same for the same."""
     digest = hashlib.sha256(f"{len(run_id)}:{run_id}:{job_key}".encode()).digest()
-    return UUID(bytes=digest[:16], version=4)
+    return UUID(bytes=salted_id(UUID(bytes=digest[:16], version=4).bytes, salt))
 
 
 def send_rows(options: ServerOptions, rows: Iterable[Row], clock: Clock) -> Sent:
@@ -101,7 +102,7 @@ def send_rows(options: ServerOptions, rows: Iterable[Row], clock: Clock) -> Sent
         while some := list(islice(waiting, pace.batch)):
             jobs = []
             for row in some:
-                made = check(options, row)
+                made = check(options, row, sender.salt)
                 if isinstance(made, Refused):
                     sent.note(_named(row), made)
                 else:
@@ -144,6 +145,10 @@ class JobSender(Protocol):
         """Every job by its name, in order, with its refusal, or None."""
         ...
 
+    def salt(self) -> bytes:
+        """For ids that are derived: no other namespace can take them then."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -162,6 +167,10 @@ class ZtickSender:
     def send(self, jobs: list[tuple[str, int]]) -> Iterator[tuple[str, Refused | None]]:
         return self.client.set_many(jobs, batch=self._batch)
 
+    def salt(self) -> bytes:
+        """None is needed: names begin with the namespace."""
+        return b""
+
     def close(self) -> None:
         self.client.close()
 
@@ -172,11 +181,17 @@ class _WorkqSender:
     def __init__(self, options: ServerOptions) -> None:
         token, tls = options.token, _tls(options)
         self._client = WorkQueue(options.host, options.port, token=token, tls=tls)
+        self._salt: bytes | None = None if token else b""
         self._batch = options.batch_size
 
     def send(self, jobs: list[NewJob]) -> Iterator[tuple[str, Refused | None]]:
         for job, refusal in self._client.add_many(jobs, batch=self._batch):
             yield str(job.job_id), refusal
+
+    def salt(self) -> bytes:
+        if self._salt is None:
+            self._salt = self._client.salt()
+        return self._salt
 
     def close(self) -> None:
         self._client.close()
@@ -220,7 +235,7 @@ def _named(row: Row) -> str:
     return "a row without a name"
 
 
-def _ztick_job(_: ServerOptions, row: Row) -> tuple[str, int] | Refused:
+def _ztick_job(_: ServerOptions, row: Row, _salt: object) -> tuple[str, int] | Refused:
     if row.get("kind", "set") not in ("set", None):
         return Refused("invalid_request", f"kind is {row['kind']}, and only jobs that are set go")
     if row["identifier"] is None or row["execution_ns"] is None:
@@ -229,7 +244,8 @@ def _ztick_job(_: ServerOptions, row: Row) -> tuple[str, int] | Refused:
     return row["identifier"], row["execution_ns"]
 
 
-def workq_job(options: ServerOptions, row: Row) -> NewJob | Refused:
+def workq_job(options: ServerOptions, row: Row, salt: Callable[[], bytes]) -> NewJob | Refused:
+    """``salt`` is asked for if the id is derived."""
     if row["name"] is None:
         return Refused("invalid_request", "name is null")
     payload = row.get("payload")
@@ -241,7 +257,7 @@ def workq_job(options: ServerOptions, row: Row) -> NewJob | Refused:
     time_ns = row.get("time_ns")
     try:
         return NewJob(
-            _job_id(options, row),
+            _job_id(options, row, salt),
             row["name"],
             payload or b"",
             _or(row.get("ttr_ms"), DEFAULT_TTR_MS),
@@ -255,7 +271,7 @@ def workq_job(options: ServerOptions, row: Row) -> NewJob | Refused:
         return Refused("invalid_request", str(error))
 
 
-def _job_id(options: ServerOptions, row: Row) -> UUID:
+def _job_id(options: ServerOptions, row: Row, salt: Callable[[], bytes]) -> UUID:
     given = row.get("job_id")
     if isinstance(given, bytes):
         return UUID(bytes=given)
@@ -264,7 +280,7 @@ def _job_id(options: ServerOptions, row: Row) -> UUID:
     key = row.get("job_key")
     if key is None:
         raise ValueError("job_id and job_key are both null")
-    return job_uuid(options.run_id, str(key))
+    return job_uuid(options.run_id, str(key), salt())
 
 
 def _or(value: int | None, default: int) -> int:

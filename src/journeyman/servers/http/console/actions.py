@@ -30,6 +30,7 @@ from typing import Any, Final, NamedTuple
 
 from journeyman.disk import RealDisk
 from journeyman.logs.holders import names_of_holders
+from journeyman.protocols.workq.salts import salted_id
 from journeyman.servers.http.console.shown import error_line
 from journeyman.servers.http.routes import ApiError, Handler, RouteCall, check_for_all, time_text
 from journeyman.servers.http.v1 import values
@@ -249,11 +250,11 @@ class Actions:
     async def _redrive(self, call: RouteCall, action: Action) -> str:
         """As new jobs, whose ids follow from the old ones: sent twice, they are there once."""
         jobs = await self._dead_then(call, action, MOST_IDS)
-        sent = 0
+        sent, salt = 0, self._backend.access.salt_of(call.prefix)
         for job in jobs.jobs:
             body = values.AddJob(
                 queue=job.queue, payload=job.payload or "", payload_base64=job.payload_base64,
-                id=_id_of_redrive(job.id, action.fields.get("at", "")), ttr_ms=job.ttr_ms,
+                id=_id_of_redrive(job.id, action.fields.get("at", ""), salt), ttr_ms=job.ttr_ms,
                 ttl_ms=job.ttl_ms, priority=job.priority, max_attempts=job.max_attempts,
                 max_fails=job.max_fails,
             )  # fmt: skip
@@ -314,9 +315,9 @@ class Actions:
         await self._audits.note(call.who, VIA, action.name, target, outcome)
 
 
-def _id_of_redrive(job_id: str, at: str) -> str:
+def _id_of_redrive(job_id: str, at: str, salt: bytes) -> str:
     digest = hashlib.blake2b(f"redrive {job_id} {at}".encode(), digest_size=16).digest()
-    return str(uuid.UUID(bytes=digest, version=4))
+    return str(uuid.UUID(bytes=salted_id(uuid.UUID(bytes=digest, version=4).bytes, salt)))
 
 
 async def _for_each(

@@ -14,7 +14,8 @@ import msgspec
 from aiohttp import web
 
 from journeyman import __version__
-from journeyman.config import all_settings
+from journeyman.config import ALL_NAMESPACES, all_settings
+from journeyman.formats.ztick.codec import RUNNER_WORDS
 from journeyman.servers.http.openapi import ErrorAnswers, describe
 from journeyman.servers.http.routes import (
     PROBLEM,
@@ -126,6 +127,7 @@ class ServerRoutes:
                   values.SettingsSeen, for_all=True),
             Route("GET", "/v1/tokens", self.tokens, "Tokens, without their secrets",
                   values.TokensSeen, for_all=True),
+            Route("GET", "/v1/me", self.me, "The token of the request", values.OwnToken),
         ]  # fmt: skip
 
     async def health(self, call: RouteCall) -> values.Health:  # noqa: ARG002 - as every handler
@@ -160,6 +162,14 @@ class ServerRoutes:
             origin = origins.get(setting.name, "default")
             found.append(values.SettingSeen(setting.name, text, origin, setting.meaning))
         return values.SettingsSeen(found)
+
+    async def me(self, call: RouteCall) -> values.OwnToken:
+        token, access = call.token, self._backend.access
+        if token is None:
+            return values.OwnToken("local", ALL_NAMESPACES, True, sorted(RUNNER_WORDS))
+        seen = (token.name, token.namespace, token.may_write, sorted(token.runners))
+        salt = access.salt_of(token.namespace) if token.may_write else b""
+        return values.OwnToken(*seen, salt.hex() or None)
 
     async def tokens(self, call: RouteCall) -> values.TokensSeen:  # noqa: ARG002
         tokens = self._backend.access.tokens

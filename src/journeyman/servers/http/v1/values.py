@@ -559,6 +559,12 @@ class TokenSeen(Struct):
     runners: list[str]
 
 
+class OwnToken(TokenSeen):
+    """``salt``: for ids that a client derives, in hexadecimal digits; see inspect token."""
+
+    salt: str | None = None
+
+
 class TokensSeen(Struct):
     required: bool
     tokens: list[TokenSeen]

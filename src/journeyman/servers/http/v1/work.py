@@ -34,7 +34,9 @@ from journeyman.protocols.workq.commands import (
 )
 from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
 from journeyman.protocols.workq.replies import Finished, LeasedJobs, LeasedMore, id_text
+from journeyman.protocols.workq.salts import salted_id
 from journeyman.servers.http.routes import (
+    KEY_OF_ANOTHER_BODY,
     ApiError,
     Route,
     RouteCall,
@@ -184,7 +186,7 @@ class WorkRoutes:
         finds the job there and says so."""
         body: values.AddJob = call.body
         key = call.request.headers.get("Idempotency-Key")
-        job_id = _new_id(call, body.id, key)
+        job_id = self._new_id(call, body.id, key)
         payload = _payload(body.payload, body.payload_base64, "payload")
         options = _options(body, job_id, payload)
         common = (body.priority, body.max_attempts, body.max_fails, body.retry_delay_ms, options)
@@ -197,10 +199,42 @@ class WorkRoutes:
         try:
             await self._backend.ask_work(call, command)
         except ApiError as error:
-            if error.code == "duplicate_job" and body.id is None and key is not None:
-                return values.Added(id_text(job_id), False)
-            raise
+            if error.code != "duplicate_job" or body.id is not None or key is None:
+                raise
+            await self._check_same(call, command)
+            return values.Added(id_text(job_id), False)
         return values.Added(id_text(job_id), True)
+
+    async def _check_same(self, call: RouteCall, command: Add | ScheduleJob) -> None:
+        """ApiError if the job that a key stands for was added with another body."""
+        found: SeenJob = await self._backend.ask_work(call, SeeJob(command.job_id))
+        asked = (
+            *(command.name, command.payload, command.ttr_ms, command.ttl_ms, command.priority),
+            *(command.max_attempts, command.max_fails, command.retry_delay_ms),
+            command.time_ns if isinstance(command, ScheduleJob) else None,
+        )
+        there = (
+            *(found.queue, bytes(found.payload), found.ttr_ms, found.ttl_ms, found.priority),
+            *(found.max_attempts, found.max_fails, found.retry_delay_ms, found.time_ns),
+        )
+        key = "" if command.options is None else command.options.key
+        # The key of a job that has ended may be forgotten.
+        is_same_key = key == found.key or found.state in ("completed", "dead")
+        if asked != there or not is_same_key:
+            raise ApiError(422, KEY_OF_ANOTHER_BODY, "idempotency_mismatch")
+
+    def _new_id(self, call: RouteCall, given: str | None, key: str | None) -> bytes:
+        if given is not None:
+            job_id = parse_id(given)
+            if not is_version_4(job_id):
+                raise ApiError(400, "the id of a new job is a UUID of version 4", "invalid_id")
+            return job_id
+        if key is None:
+            return uuid.uuid4().bytes
+        named = f"{call.who}\0{key}".encode(errors="surrogateescape")
+        digest = hashlib.blake2b(named, digest_size=16).digest()
+        salt = self._backend.access.salt_of(call.prefix)
+        return salted_id(uuid.UUID(bytes=digest, version=4).bytes, salt)
 
     def check_add(self, body: values.AddJob) -> None:
         """What a body that came as JSON has been checked for already."""
@@ -223,7 +257,7 @@ class WorkRoutes:
         body: values.RunBody = call.body
         payload = _payload(body.payload, body.payload_base64, "payload")
         run = Run(
-            _new_id(call, body.id, None), body.queue, body.ttr_ms, body.wait_ms, payload,
+            self._new_id(call, body.id, None), body.queue, body.ttr_ms, body.wait_ms, payload,
             body.priority,
         )  # fmt: skip
         return _finished(await self._backend.ask_work(call, run))
@@ -415,18 +449,6 @@ def read_queue(name: str) -> str:
 
 def _id(call: RouteCall) -> bytes:
     return parse_id(call.path["job"])
-
-
-def _new_id(call: RouteCall, given: str | None, key: str | None) -> bytes:
-    if given is not None:
-        job_id = parse_id(given)
-        if not is_version_4(job_id):
-            raise ApiError(400, "the id of a new job is a UUID of version 4", "invalid_id")
-        return job_id
-    if key is None:
-        return uuid.uuid4().bytes
-    digest = hashlib.blake2b(f"{call.who}\0{key}".encode(errors="surrogateescape"), digest_size=16)
-    return uuid.UUID(bytes=digest.digest(), version=4).bytes
 
 
 def _result(body: values.FinishBody) -> bytes:
