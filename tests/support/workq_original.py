@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from journeyman.folds.workq import JobState
+from journeyman.folds.workq import FoldedJob, JobState, expires_ns
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import (
     Command,
@@ -86,14 +86,26 @@ class Original:
             raise ReplayError
 
 
-def replay_all(records: Iterable[Record]) -> dict[bytes, object]:
-    """The jobs of a whole log. Records of unknown jobs are ignored. Raises ReplayError."""
+def replay_all(records: Iterable[Record], now_ns: int = 0) -> dict[bytes, Original]:
+    """The jobs of a whole log that is loaded at this time. Raises ReplayError.
+
+    It ignores records of unknown jobs, adds that have expired, and timeouts of finished jobs.
+    """
     jobs: dict[bytes, Original] = {}
     for record in records:
         job = jobs.setdefault(record.job_id, Original())
-        if job.added is not None or isinstance(record, JobAdded | UnknownCommand):
+        if isinstance(record, JobAdded):
+            if expires_ns(FoldedJob(record)) >= now_ns:
+                job.take(record)
+        elif isinstance(record, UnknownCommand) or (
+            job.added is not None and not _is_late_timeout(job, record)
+        ):
             job.take(record)
     return {key: job for key, job in jobs.items() if job.added is not None}
+
+
+def _is_late_timeout(job: Original, record: Record) -> bool:
+    return record.command == Command.TIMEOUT_ATTEMPT and job.state not in UNFINISHED
 
 
 def history(data: st.DataObject, *, ends: bool = True) -> tuple[list[Record], Instant]:

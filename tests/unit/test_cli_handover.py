@@ -37,7 +37,7 @@ from tests.support.cli_commands import (
     write_workq,
     write_ztick,
 )
-from tests.support.workq_original import replay_all
+from tests.support.workq_original import Original, replay_all
 
 NOW_NS = CLOCK.now_ns()
 LATER_NS = NOW_NS + 3600 * 10**9
@@ -183,7 +183,7 @@ def test_a_log_that_a_lake_has_not_read_is_not_merged(tmp_path):
 # --- workq ---
 
 
-def loaded(directory: Path) -> dict[bytes, object]:
+def loaded(directory: Path) -> dict[bytes, Original]:
     return replay_all(records_in(directory))
 
 
@@ -237,6 +237,16 @@ def test_jobs_that_stop_the_originals_replay_are_written_again(tmp_path):
     after[job_id(1)].owed_timeouts = 1  # type: ignore[attr-defined]  # the original has no such state
     assert after == before
     assert changes(run("handover", "--json", tmp_path)) == []
+
+
+def test_a_job_that_was_completed_before_its_add_is_not_new_in_the_original(tmp_path):
+    done = workq.JobFinished(Instant(NOW_NS), job_id(1), workq.Command.COMPLETE, b"result")
+    write_workq(tmp_path, [at(1, START), done, lively(1)])
+
+    result = run("handover", "--json", tmp_path)
+
+    assert changes(result) == ["rewritten"]
+    assert loaded(tmp_path)[job_id(1)].result == b"result"
 
 
 def test_more_attempts_than_workq_counts_are_cut_only_if_that_is_accepted(tmp_path):

@@ -2,10 +2,12 @@
 
     OriginalReplay   its replay, one small state per job: which job it refuses, and why
 
-A job that it refuses, and that it could have, is written again: all its records are dropped, and
-the shortest history of its state (folds.workq.snapshot) is appended. Such jobs stem from races of
-the original, from a retry in the form of earlier versions of this program, or have more attempts
-than it can count. The segments change together (see publication):
+It ignores records before the add of their job, which its own races write: such a job is new there,
+even if it was completed. A job that it refuses or mistakes, and that it could have, is written
+again: all its records are dropped, and the shortest history of its state (folds.workq.snapshot) is
+appended. Such jobs stem from races of the original, from a retry in the form of earlier versions of
+this program, or have more attempts than it can count. The segments change together (see
+publication):
 
     step                                            a crash before the next step leaves
     1 write and sync NNN.log.rw for each segment    the old log; the .rw files are litter
@@ -28,6 +30,7 @@ from journeyman.formats.workq import (
     HEADER,
     Command,
     JobAdded,
+    JobEvent,
     JobFinished,
     Record,
     UnknownCommand,
@@ -77,6 +80,8 @@ class OriginalReplay:
 
     def __init__(self, now_ns: int) -> None:
         self._now_ns = now_ns
+        self._early: set[bytes] = set()  # jobs with records before their add
+        self._expired: set[bytes] = set()  # jobs whose add was skipped
         self.jobs: dict[bytes, _Job] = {}
         self.refused: dict[bytes, str] = {}
 
@@ -94,7 +99,10 @@ class OriginalReplay:
         if isinstance(record, JobAdded):
             return self._add(record)
         job = self.jobs.get(record.job_id)
-        if job is None or record.hidden:
+        if record.hidden:
+            return ""
+        if job is None:
+            self._note_early(record)
             return ""
         if isinstance(record, JobFinished):
             if job.state in _FINISHED:
@@ -114,9 +122,18 @@ class OriginalReplay:
             del self.jobs[record.job_id]
         return ""
 
+    def _note_early(self, record: JobEvent | JobFinished) -> None:
+        if record.command == Command.EXPIRE:  # the end of a run, which has no add
+            self._early.discard(record.job_id)
+        elif record.job_id not in self._expired:
+            self._early.add(record.job_id)
+
     def _add(self, added: JobAdded) -> str:
         if fold.expires_ns(fold.FoldedJob(added)) < self._now_ns:
+            self._expired.add(added.job_id)
             return ""
+        if added.job_id in self._early:
+            return "added after its other records"
         if unusable := next(fold.unusable_values(added), ""):
             return f"Invalid {unusable}"
         if added.job_id in self.jobs:
@@ -203,9 +220,9 @@ def _is_accepted(records: Iterable[Record]) -> bool:
 
 
 def _with_fewer_attempts(job: fold.FoldedJob) -> fold.FoldedJob:
-    """An unfinished job has one attempt left: at the end of the last one it fails there."""
+    """A job in its queue gets one attempt more; a lease may be the last one."""
     limit = job.added.max_attempts or MAX_ATTEMPTS
-    if job.state not in _FINISHED:
+    if job.state == fold.JobState.PENDING:
         limit -= 1
     return replace(job, attempts=min(job.attempts, limit))
 
