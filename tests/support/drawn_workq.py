@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import (
+    ID_BYTES,
     Command,
     JobAdded,
     JobEvent,
@@ -65,6 +66,13 @@ UNKNOWN = st.builds(
     IDS,
     st.sampled_from([NewerCommand(n) for n in (0, *range(9, 256))]),
     st.binary(max_size=60),
+) | st.builds(
+    lambda logged, part, command: UnknownCommand(
+        logged, part.ljust(ID_BYTES, b"\0"), command, b"", ID_BYTES - len(part)
+    ),
+    instants(),
+    st.binary(max_size=ID_BYTES - 1),
+    st.sampled_from([NewerCommand(n) for n in (0, *range(9, 256))]),
 )
 KNOWN: st.SearchStrategy[Record] = JOBS_ADDED | JOBS_FINISHED | JOB_EVENTS
 RECORDS: st.SearchStrategy[Record] = KNOWN | UNKNOWN

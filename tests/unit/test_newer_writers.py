@@ -16,11 +16,12 @@ from journeyman.columnar.workq import decode as workq_columns
 from journeyman.columnar.workq.fold import events_and_adds
 from journeyman.columnar.workq.fold import fold as fold_in_bulk
 from journeyman.disk import RealDisk
+from journeyman.errors import EncodeError, StringOverflow
 from journeyman.folds import Anomaly, AnomalyKind
 from journeyman.folds import kestrel as kestrel_fold
 from journeyman.folds import workq as workq_fold
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.formats.timed_frame import Instant
+from journeyman.formats.timed_frame import Instant, write_frame, write_time
 from journeyman.formats.workq import Command, NewerCommand, UnknownCommand
 from journeyman.logs.recovery import recover_file
 from journeyman.logs.segments import Position
@@ -49,6 +50,12 @@ def newer(number: int, at_ns: int = NOW_NS, command: int = 9) -> UnknownCommand:
     return UnknownCommand(Instant(at_ns), job_id, NewerCommand(command), b"what it says")
 
 
+def without_id(size: int, command: int) -> UnknownCommand:
+    """A record that has only ``size`` bytes where the others have an id; 0: its type alone."""
+    part = bytes(range(1, size + 1)).ljust(workq.ID_BYTES, b"\0")
+    return UnknownCommand(Instant(NOW_NS), part, NewerCommand(command), b"", workq.ID_BYTES - size)
+
+
 # Before the add, in every state of a job, behind its end, and of a job that is not known.
 LIFE: list[workq.Record] = [
     newer(1),
@@ -64,12 +71,44 @@ LIFE: list[workq.Record] = [
     event(3, Command.DELETE, at_ns=NOW_NS + 4),
     newer(3),
     newer(4, command=0),
+    *(without_id(size, command=size + 9) for size in (0, 1, 8, 15)),
+    added(5),
+    without_id(0, command=9),
 ]
 KNOWN = [record for record in LIFE if not isinstance(record, UnknownCommand)]
 
 PUT_WORDS = b"\4\0\0\0" + bytes(32)
 NEWER_PUT = kestrel.UnknownCommand(0x89, PUT_WORDS, b"item")
 QUEUE: list[kestrel.Record] = [put(1), NEWER_PUT, put(2), NEWER_PUT]
+
+
+@pytest.mark.parametrize("size", range(16))
+def test_a_record_of_a_newer_writer_may_have_no_id(size: int):
+    payload = bytes((100, *range(1, size + 1)))
+    data = write_frame(write_time(Instant(NOW_NS)), payload)
+    entry = workq.CODEC.decode(data, 0)
+    assert entry is not None
+    assert (entry.record, entry.length) == (without_id(size, 100), len(data))
+    assert workq.CODEC.encode(entry.record) == data
+
+
+def test_a_known_command_must_have_an_id():
+    data = write_frame(write_time(Instant(NOW_NS)), bytes((Command.DELETE, 1, 2)))
+    with pytest.raises(StringOverflow):
+        workq.CODEC.decode(data, 0)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        UnknownCommand(Instant(NOW_NS), bytes(16), NewerCommand(9), b"body", 16),
+        UnknownCommand(Instant(NOW_NS), b"\1" * 16, NewerCommand(9), b"", 1),
+        UnknownCommand(Instant(NOW_NS), bytes(16), NewerCommand(9), b"", 17),
+    ],
+)
+def test_what_would_be_read_as_another_record_is_not_written(record: UnknownCommand):
+    with pytest.raises(EncodeError):
+        workq.CODEC.encode(record)
 
 
 def test_the_fold_of_workq_steps_over_them_and_says_so():
@@ -102,7 +141,7 @@ def test_the_fold_in_bulk_steps_over_them():
         return sorted(row[:1] + row[3:5] for row in found.jobs.tolist())
 
     assert states(LIFE) == states(KNOWN)
-    assert len(states(LIFE)) == 2
+    assert len(states(LIFE)) == 3
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@
                           PAYLOAD_LEN PAYLOAD  TIME (15)  CREATED (15)
       3 complete, 4 fail  RESULT_LEN RESULT
       5 delete, 6 expire, 7 start-attempt, 8 timeout-attempt     nothing
-      others              of a newer writer: kept as they are, and skipped
+      others              of a newer writer: kept as they are, and skipped; even without an id
 
 Numbers and lengths are uvarints, PRIORITY is a zigzag varint, times are 15 bytes. A TIME of second
 0, nanosecond 0 means "none": the job is ready at once.
@@ -157,6 +157,7 @@ class UnknownCommand:
     job_id: bytes
     command: NewerCommand
     body: bytes  # what follows the id
+    missing: int = 0  # bytes of the id that a shorter record does not have; zeros in ``job_id``
 
 
 Record: TypeAlias = JobAdded | JobFinished | JobEvent | UnknownCommand
@@ -220,13 +221,16 @@ class _Workq(FramedCodec):
         logged = read_time(frame, 0, offset)
         if at == len(frame):
             raise InvalidData("empty payload", offset)
+        record: Record
         command_type = frame[at]
         command = _COMMANDS.get(command_type)
         body = at + 1 + ID_BYTES
         if body > len(frame):
+            if command is None:
+                record = _read_short(frame, at, logged)
+                return Entry(offset, len(frame) + CRC_BYTES, record)
             raise StringOverflow("the id runs past the end of the record", offset)
         job_id = frame[at + 1 : body]
-        record: Record
         if command is None:
             record = UnknownCommand(logged, job_id, NewerCommand(command_type), frame[body:])
             body = len(frame)
@@ -250,6 +254,8 @@ class _Workq(FramedCodec):
         if isinstance(record, JobFinished | JobEvent) and record.hidden:
             return _write_hidden(record)
         if isinstance(record, UnknownCommand):
+            if record.missing:
+                return _write_short(record)
             allowed, body = _UNKNOWN, record.body
         elif isinstance(record, JobEvent):
             allowed, body = _EVENTS, b""
@@ -269,6 +275,20 @@ class _Workq(FramedCodec):
 
 
 CODEC: Codec[Record] = _Workq()
+
+
+def _read_short(frame: bytes, at: int, logged: Instant) -> UnknownCommand:
+    """A record of a newer writer that is too short for an id."""
+    part = frame[at + 1 :]
+    missing = ID_BYTES - len(part)
+    return UnknownCommand(logged, part + bytes(missing), NewerCommand(frame[at]), b"", missing)
+
+
+def _write_short(record: UnknownCommand) -> bytes:
+    begin = ID_BYTES - record.missing
+    if begin < 0 or record.body or any(record.job_id[begin:]) or record.command not in _UNKNOWN:
+        raise EncodeError(f"a record without {record.missing} bytes of its id that has more")
+    return write_frame(write_time(record.logged), _TYPES[record.command] + record.job_id[:begin])
 
 
 def _write_record(time: bytes, command: int, job_id: bytes, body: bytes) -> bytes:

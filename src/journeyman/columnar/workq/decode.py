@@ -46,6 +46,7 @@ from journeyman.columnar.chunks import (
 from journeyman.columnar.kernels.byte_access import Bytes, Ints
 from journeyman.columnar.workq import scan as at
 from journeyman.formats.framing import Buffer, Ending
+from journeyman.formats.timed_frame import CRC_BYTES
 from journeyman.formats.workq import CODEC, Command
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [
@@ -137,12 +138,11 @@ def _columns(log: Bytes, fields: Ints, payloads: bool) -> list[Column]:
     is_add = (kinds == Command.ADD) | (kinds == Command.SCHEDULE)
     is_finish = (kinds == Command.COMPLETE) | (kinds == Command.FAIL)
     can_hide = (kinds == Command.FAIL) | (kinds == Command.TIMEOUT_ATTEMPT)
-    id_lengths = np.full(len(kinds), _ID_BYTES)
     blocks = fields[at.BLOCK_START], fields[at.BLOCK_SIZE]
     block_sizes = fields[at.BLOCK_SIZE].astype(np.int32)
     return [
         numbers(kinds.astype(np.int8)),
-        binary(pa.binary(), *gather(log, fields[at.ID_START], id_lengths)),
+        binary(pa.binary(), *gather_ids(log, fields)),
         numbers(fields[at.OFFSET]),
         numbers(fields[at.LENGTH].astype(np.int32)),
         numbers(fields[at.LOGGED_NS]),
@@ -160,6 +160,19 @@ def _columns(log: Bytes, fields: Ints, payloads: bool) -> list[Column]:
         blobs(log, *blocks, is_finish & payloads),
         flags(fields[at.HIDDEN] == 1, can_hide),
     ]
+
+
+def gather_ids(log: Bytes, fields: Ints) -> tuple[Ints, Bytes]:
+    """The ids, 16 bytes each, and where they begin: as many bytes as a record has, then zeros."""
+    starts = fields[at.ID_START]
+    lengths = fields[at.OFFSET] + fields[at.LENGTH] - CRC_BYTES - starts
+    is_short = lengths < _ID_BYTES
+    offsets, ids = gather(log, starts, np.minimum(lengths, _ID_BYTES))
+    if is_short.any():  # only records of newer writers are
+        padded = np.zeros((len(starts), _ID_BYTES), np.uint8)
+        padded[np.arange(_ID_BYTES) < lengths[:, np.newaxis]] = ids
+        return np.arange(len(starts) + 1, dtype=offsets.dtype) * _ID_BYTES, padded.reshape(-1)
+    return offsets, ids
 
 
 def _names(log: Bytes, fields: Ints, valid: Bools) -> Column:

@@ -28,7 +28,7 @@ FIELDS = 18
 
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
-SMALLEST_RECORD_BYTES = 37  # a delete: 15 + 1 + 17 + 4
+SMALLEST_RECORD_BYTES = 21  # the type of a newer writer's record alone: 15 + 1 + 1 + 4
 
 _ID_BYTES = 16
 _CRC_BYTES = 4
@@ -194,9 +194,11 @@ def scan(data: Bytes, position: int, stop: int, fields: Ints) -> tuple[int, int,
         if end == 0 or crc32c(data, position, end) != big_u32(data, end):
             break
         at = payload + 1 + _ID_BYTES
-        if at > end or not _has_good_time(data, position):
+        if payload == end or not _has_good_time(data, position):
             break
         kind = u8(data, payload)
+        if at > end and 0 < kind <= _LAST_COMMAND:
+            break
         for field in range(ID_START, FIELDS):
             fields[field, rows] = 0
         if kind in (_ADD, _SCHEDULE):

@@ -535,7 +535,7 @@ class FoldedLog:
         self.records += len(kinds)
 
     def _number(self, log: Any, fields: Ints) -> Ints:
-        offsets, ids = gather(log, fields[scan.ID_START], np.full(fields.shape[1], ID_BYTES))
+        offsets, ids = columnar.gather_ids(log, fields)
         jobs = self._ids.numbers_of(frozen(offsets), frozen(ids))
         room = len(self._states)
         if len(self._ids) > room:
