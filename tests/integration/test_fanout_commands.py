@@ -506,6 +506,17 @@ def test_programs_of_libmemcached_take_it_for_a_server(server: FanOutProcess, pr
         assert f"version: {VERSION}" in done.stdout
 
 
+@pytest.mark.parametrize("options", [[], ["--expire=5"]])
+def test_memcflush_flushes_all_queues_and_says_nothing(tmp_path, options: list[str]):
+    with FanOutProcess(tmp_path) as server, server.reader() as client:
+        client.put("q", b"a")
+        words = ["memcflush", f"--servers=127.0.0.1:{server.fanout_port}", *options]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert client.get("q") is None
+        assert client.ask("flush_all") == "Flushed all queues."
+
+
 # -- the whole server --
 
 

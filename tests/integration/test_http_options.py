@@ -101,7 +101,8 @@ OVER_HTTP: dict[type, Over] = {
     kestrel.DeleteQueue: Over("DELETE", f"{FAN_OUT}/readers/{{reader}}", KEY),
     kestrel.Flush: Over("POST", f"{FAN_OUT}/flush", KEY),
     kestrel.FlushExpired: Over("POST", f"{FAN_OUT}/flush", KEY),
-    kestrel.FlushAll: Over("POST", "/v1/fan-out/flush", {}),
+    kestrel.FlushAll: Over("POST", "/v1/fan-out/flush", {
+        "is_memcached": "expired"}),  # of the reply alone
     kestrel.FlushAllExpired: Over("POST", "/v1/fan-out/flush", {}),
     kestrel.ShowStats: Over("GET", "/v1/fan-out/queues", {"prefix": "prefix"}),
     kestrel.DumpStats: Over("GET", "/v1/fan-out/queues", {"prefix": "prefix", "queues": "prefix"}),

@@ -62,6 +62,8 @@ def events(*lines: bytes) -> list[object]:
         (b"flush jobs", Flush(JOBS)),
         (b"flush_expired jobs", FlushExpired(JOBS)),
         (b"flush_all", FlushAll()),
+        (b"flush_all ", FlushAll(is_memcached=True)),
+        (b"flush_all 5", FlushAll(is_memcached=True)),
         (b"flush_all_expired", FlushAllExpired()),
         (b"stats", ShowStats()),
         (b"dump_stats", DumpStats(())),

@@ -43,6 +43,7 @@ from journeyman.protocols.kestrel.replies import (
     DELETED,
     END,
     FLUSHED_ALL,
+    FLUSHED_FOR_MEMCACHED,
     GOODBYE,
     STORED,
     ItemFound,
@@ -153,11 +154,11 @@ def flush(state: KestrelState, command: ask.Flush, *_: object) -> Reply:
     return END
 
 
-def flush_all(state: KestrelState, *_: object) -> Reply:
+def flush_all(state: KestrelState, command: ask.FlushAll, *_: object) -> Reply:
     for queue in state.queues.values():
         for reader in queue.readers.values():
             _flush_reader(state, queue, reader)
-    return FLUSHED_ALL
+    return FLUSHED_FOR_MEMCACHED if command.is_memcached else FLUSHED_ALL
 
 
 def _flush_reader(state: KestrelState, queue: ItemQueue, reader: FanReader) -> None:

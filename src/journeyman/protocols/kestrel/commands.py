@@ -93,7 +93,9 @@ class FlushExpired(NamedTuple):
 
 
 class FlushAll(NamedTuple):
-    pass
+    """All queues. ``is_memcached``: written as clients of memcached do, who expect OK."""
+
+    is_memcached: bool = False
 
 
 class FlushAllExpired(NamedTuple):

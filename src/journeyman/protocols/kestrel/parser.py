@@ -177,7 +177,8 @@ _LINES: dict[str, Reader] = {
     "delete": of_a_key(commands.DeleteQueue),
     "flush": of_a_key(commands.Flush),
     "flush_expired": of_a_key(commands.FlushExpired),
-    "flush_all": lambda _: commands.FlushAll(),
+    # libmemcached puts a space after it, or a delay; kestrel's own clients put nothing.
+    "flush_all": lambda words: commands.FlushAll(is_memcached=len(words) > 1),
     "flush_all_expired": lambda _: commands.FlushAllExpired(),
     "stats": lambda _: commands.ShowStats(),
     "dump_stats": dump_stats,

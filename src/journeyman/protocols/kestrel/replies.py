@@ -5,7 +5,7 @@ r"""Answers of the kestrel protocol: the values that an engine replies with, and
     monitor            ItemFound for each item, then END
     confirm            END | ERROR
     delete             DELETED
-    flush              END, FLUSHED_ALL; expired items: Count
+    flush              END, FLUSHED_ALL, FLUSHED_FOR_MEMCACHED; expired items: Count
     anything           ServerError: SERVER_ERROR <reason>
     stats and others   ServerLines, worded by the server
 
@@ -105,6 +105,7 @@ CLIENT_ERROR_AND_CLOSE = Verdict("CLIENT_ERROR", CLIENT_FAULT, hangup=True)
 FORBIDDEN = Verdict("SERVER_ERROR", SERVER_FAULT, hangup=True)  # by the status of the server
 DELETED = Verdict("DELETED")
 FLUSHED_ALL = Verdict("Flushed all queues.")
+FLUSHED_FOR_MEMCACHED = Verdict("OK")  # libmemcached takes the other one for a failure
 GOODBYE = Verdict("", hangup=True)
 
 

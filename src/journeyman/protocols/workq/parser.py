@@ -13,8 +13,8 @@ r"""The workq protocol, server side: a connection as a machine that is fed bytes
         |        | --------------------> | discard | ----------------------------------> line
         +--------+                       +---------+
              | LF without CR, a line over      | no CR LF after the bytes
-             | the limit: -> HangUp;           | -> Refused (payload), HangUp; but if CR LF
-             | a line of HTTP: -> Foreign      |    ends one byte early: -> Refused, line
+             | the limit: -> HangUp;           | -> Refused (payload), HangUp
+             | a line of HTTP: -> Foreign      |
              +----------------> closed <-------+
 
 Refused is a ``RefusedLine``.
@@ -22,8 +22,7 @@ Refused is a ``RefusedLine``.
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
 - No bytes raise. Whatever is wrong with a command, its payload is passed over if its SIZE can be
   read: payloads are never taken for commands. Once bytes and SIZE disagree nothing is certain any
-  more, and the connection ends. The first byte after the payload is enough to see that. Only if
-  CR LF ends one byte early the next line begins after it, as in the original.
+  more, and the connection ends. The first byte after the payload is enough to see that.
 - Between feeds at most one unfinished line or payload is kept. Oversized payloads are not kept.
 
 ``read_usual`` reads the commands as nearly all clients write them in one step: whole, with single
@@ -304,8 +303,6 @@ class WorkqParser:
                 events.append(kind.read(words, flags, data[at:end]))
         if is_whole:
             return after
-        if pending.size and data[end - 1 : end + 1] == LINE_END:
-            return end + 1
         self._hang_up(events)
         return after
 
