@@ -37,10 +37,6 @@ def test_every_module_says_what_it_is():
     assert (list(map(relative, silent)), list(map(relative, vague))) == ([], [])
 
 
-def test_a_module_is_short_enough_to_be_one_idea():
-    assert [str(p) for p in SOURCES if len(p.read_text().splitlines()) > 600] == []
-
-
 def test_only_packages_list_what_they_export():
     listing = [
         relative(path)

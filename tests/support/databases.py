@@ -45,10 +45,14 @@ def data_address(postgres_port: int) -> Iterator[str]:
 def new_database(port: int) -> Iterator[str]:
     import psycopg  # most lanes do without it
 
-    server = f"host=127.0.0.1 port={port} user=journeyman"
     name = f"t{os.getpid()}_{threading.get_ident()}"
-    with psycopg.connect(f"{server} dbname=postgres", autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
-        connection.execute(f"CREATE DATABASE {name}")
-        yield name
-        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def run(*statements: str) -> None:
+        server = f"host=127.0.0.1 port={port} user=journeyman dbname=postgres"
+        with psycopg.connect(server, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement)
+
+    run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", f"CREATE DATABASE {name}")
+    yield name
+    run(f"DROP DATABASE {name} WITH (FORCE)")

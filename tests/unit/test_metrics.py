@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from journeyman.config.settings import LakeSettings
+from journeyman.disk import RealDisk
 from journeyman.engines.kestrel.messages import Counts, KestrelStats
 from journeyman.engines.workq.messages import QueueFigures, WorkqStats
 from journeyman.engines.ztick.engine import ZtickEngine
@@ -248,7 +249,7 @@ def test_the_page_on_telemetry_lists_every_figure():
     work.count([(None, Delete(b"1" * 16))], [NOT_FOUND])
     fan_out = KestrelMetrics(lambda: KestrelStats(1, 2, 3, 4, 5, 6), Counts, (), lambda: ())
     fan_out.count([(None, Confirm(Key("q"), 1))], [ERROR])
-    disk = MeasuredDisk(ManualClock(), {"schedule": str(PAGE)})
+    disk = MeasuredDisk(RealDisk(), ManualClock(), {"schedule": str(PAGE)})
     disk.samples = disk.sample()
     holders = LogHolders(LakeSettings(), disk, ManualClock(), Mock())
     holders.of_logs.held_bytes["logs", "schedule"] = 1

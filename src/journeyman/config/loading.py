@@ -42,6 +42,7 @@ from typing import Any
 from journeyman.config.queue_settings import StorageEngine, WrongKey
 from journeyman.config.settings import Setting, Settings, all_settings
 from journeyman.data_directory import PLACES, STORE_DIRECTORY
+from journeyman.disk import checked_address, is_database
 from journeyman.errors import UsageError
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -365,6 +366,8 @@ class _Layers:
             if "database.logfile_path" in self._values and "ledger" not in self._sections:
                 self._complete("ledger.enabled", False, "no data.directory, no [ledger]")
             return
+        if is_database(directory):
+            directory = self._values["data.directory"] = checked_address(directory)
         for name, place in PLACES.items():
             self._complete(name, os.path.join(directory, place), DATA_ORIGIN)
         if self._values.get("storage.engine") is not StorageEngine.POSTGRES:

@@ -35,6 +35,7 @@ from journeyman.disk.files import (
     open_own,
     open_regular,
 )
+from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
     from journeyman.disk.postgres import PostgresDisk
@@ -52,6 +53,7 @@ __all__ = [
     "RealAppendFile",
     "RealDisk",
     "absolute",
+    "checked_address",
     "disk_of",
     "is_database",
     "is_full",
@@ -78,6 +80,8 @@ def disk_of(path: str) -> Disk:
 
 
 def postgres_disk_of(path: str) -> PostgresDisk:
+    """The disk of this process in the database of a path. UsageError as above."""
+    checked_address(path)
     from journeyman.disk.database import split_address
     from journeyman.disk.postgres import PostgresDisk
 
@@ -86,6 +90,17 @@ def postgres_disk_of(path: str) -> PostgresDisk:
     if key not in _disks:
         _disks[key] = PostgresDisk(address)
     return _disks[key]
+
+
+def checked_address(address: str) -> str:
+    """The address of a data directory, so that paths can be appended. UsageError."""
+    try:
+        from journeyman.disk.database import connection_parameters, normalized, split_address
+    except ImportError:
+        raise UsageError("logs in PostgreSQL need: pip install 'journeyman[postgres]'") from None
+    found = normalized(address)
+    connection_parameters(split_address(found).address)
+    return found
 
 
 def absolute(path: str) -> str:

@@ -143,6 +143,23 @@ class Disk(Protocol):
         """Make the entries of a directory durable."""
         ...
 
+    def share(self, path: str) -> None:
+        """Let other users of the machine read it."""
+        ...
+
+    def scan(self, path: str) -> dict[str, FileStatus]:
+        """What is in a directory, by name, sorted. What is removed meanwhile is missing."""
+        ...
+
+    def free_bytes(self, path: str) -> int | None:
+        """Room left where this path is or would be; None if that is not known."""
+        ...
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes find the same files at the same paths."""
+        ...
+
     def flush(self) -> None:
         """Let other processes see what was written here, durable or not."""
         ...

@@ -22,7 +22,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
-from urllib.parse import quote, unquote
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -85,7 +84,7 @@ def split_address(path: str) -> AddressedPath:
 def normalized(address: str) -> str:
     """An address that paths can be appended to: slashes in its parameters are escaped."""
     head, mark, parameters = address.rstrip("/").partition("?")
-    return head + mark + quote(unquote(parameters), safe="=&,.:-_~ %@")
+    return head + mark + parameters.replace("/", "%2F")
 
 
 def connection_parameters(address: str) -> dict[str, Any]:

@@ -168,6 +168,28 @@ class RealDisk:
         self._check_links(path)
         return sorted(os.listdir(path))
 
+    def scan(self, path: str) -> dict[str, FileStatus]:
+        self._check_links(path)
+        found = {}
+        with os.scandir(path) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    is_dir = stat.S_ISDIR(status.st_mode)
+                    found[entry.name] = FileStatus(
+                        status.st_ino, status.st_size, status.st_mtime_ns, is_dir
+                    )
+        return dict(sorted(found.items()))
+
+    def free_bytes(self, path: str) -> int | None:
+        system = os.statvfs(path if os.path.exists(path) else os.path.dirname(path) or ".")
+        return system.f_bavail * system.f_frsize
+
+    def share(self, path: str) -> None:
+        os.chmod(path, 0o755 if os.path.isdir(path) else 0o644)
+
+    is_shared = True
+
     def make_dirs(self, path: str) -> None:
         self._check_links(path)
         if os.path.isdir(path):

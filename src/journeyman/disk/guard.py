@@ -51,6 +51,7 @@ LEASE_S: Final = 3.0
 SESSION_S: Final = 5.0
 SILENT_S: Final = LEASE_S * 1.1  # by the clock of the database: no two run quite alike
 STUCK_S: Final = 4.0  # a change without an answer is sent again on a new connection
+RETURN_S: Final = 1.0  # for the active server to have its lock again
 WATCH_S: Final = 0.1
 REACH_S: Final = 0.3  # for an address to accept or refuse a connection
 
@@ -91,6 +92,7 @@ class Guard:
         self._was_silent = False  # the last owner had lost its lease before its lock was free
         self._last_server: dict[str, Any] | None = None  # which may still answer
         self._opens_ns = 0
+        self._after_ns = 0  # the lock is not asked for before
         self.on_lost: Callable[[str], None] = lambda _: None
         self.lost: str | None = None  # why this process may not write any more
 
@@ -127,11 +129,13 @@ class Guard:
             if self._session is None:
                 self._begin_session()
             assert self._session is not None
-            if self._session.execute(_LOCK).fetchone() == (True,):
+            if boot_ns() >= self._after_ns and self._session.execute(_LOCK).fetchone() == (True,):
                 return True
             silence = self._session.execute(_SILENCE).fetchone()
         except psycopg.Error:
             self._end_session()
+            # A database that comes back is first of all for the server that was active.
+            self._after_ns = boot_ns() + int(RETURN_S * NS_PER_S)
             raise
         self._was_silent = silence is not None and silence[0] is not None and silence[0] > SILENT_S
         return False
@@ -167,7 +171,7 @@ class Guard:
         self._lease_end_ns = asked_ns + int(LEASE_S * NS_PER_S)
 
     def _confirm(self) -> None:
-        while not self._stopped.wait(CONFIRM_S):
+        while not self._stopped.wait(RETRY_S if self._session is None else CONFIRM_S):
             asked_ns = boot_ns()
             try:
                 if self._session is None:

@@ -98,15 +98,16 @@ class NamedFiles:
         return entry is not None and entry[1]
 
     def list_dir(self, path: str) -> list[str]:
-        return sorted(os.fsdecode(row[0]) for row in self._listed(path))
+        rows = self.database.ask(_LIST, (self._listed_directory(path),), path)
+        return sorted(os.fsdecode(row[0]) for row in rows)
 
-    def _listed(self, path: str) -> list[Row]:
+    def _listed_directory(self, path: str) -> int:
         entry = self.find(path)
         if entry is None:
             raise error_of(errno.ENOENT, path)
         if not entry[1]:
             raise error_of(errno.ENOTDIR, path)
-        return self.database.ask(_LIST, (entry[0],), path)
+        return entry[0]
 
     def make_dirs(self, path: str) -> None:
         self.prepare()
@@ -134,11 +135,7 @@ class NamedFiles:
 
     def sync_dir(self, path: str) -> None:
         """Names are committed when they are made."""
-        entry = self.find(path)
-        if entry is None:
-            raise error_of(errno.ENOENT, path)
-        if not entry[1]:
-            raise error_of(errno.ENOTDIR, path)
+        self._listed_directory(path)
 
 
 def error_of(number: int, path: str) -> OSError:

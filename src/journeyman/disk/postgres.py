@@ -33,7 +33,7 @@ import psycopg
 
 from journeyman import threads
 from journeyman.disk.contract import AppendFile, FileStatus, Lock, NotWritten
-from journeyman.disk.database import Database, boot_ns, reason_of, split_address
+from journeyman.disk.database import Database, Row, boot_ns, reason_of, split_address
 from journeyman.disk.guard import Guard
 from journeyman.disk.names import ROOT, NamedFiles, error_of
 from journeyman.errors import LogLocked
@@ -47,10 +47,12 @@ FLUSH_S: Final = 0.5
 UPKEEP_S: Final = 10.0
 KEPT_S: Final = 60
 
-_STATUS: Final = """
-    SELECT id, is_dir, journeyman_size(id), (1e6 * extract(epoch FROM greatest(modified, (
+_FACTS: Final = """
+    id, is_dir, journeyman_size(id), (1e6 * extract(epoch FROM greatest(modified, (
         SELECT b.written FROM journeyman_bytes b WHERE b.file = id ORDER BY b.at DESC LIMIT 1
-    ))))::bigint FROM journeyman_file WHERE id = %s"""
+    ))))::bigint FROM journeyman_file"""
+_STATUS: Final = f"SELECT {_FACTS} WHERE id = %s"
+_SCAN: Final = f"SELECT name, {_FACTS} WHERE parent = %s AND gone IS NULL"
 _READ: Final = """
     SELECT at + greatest(%(from)s - at, 0),
         substring(data FROM greatest(%(from)s - at, 0)::integer + 1
@@ -192,7 +194,11 @@ class PostgresDisk(NamedFiles):
                 if boot_ns() >= next_ns:
                     next_ns = boot_ns() + int(UPKEEP_S * NS_PER_S)
                     self._merge_all()
-                    self.database.change(_PURGE, (), self.database.address)
+                    self.purge()
+
+    def purge(self) -> None:
+        """Remove the rows of files that have been gone for KEPT_S."""
+        self.database.change(_PURGE, (), self.database.address)
 
     def _merge_all(self) -> None:
         with self._mutex:
@@ -371,11 +377,28 @@ class PostgresDisk(NamedFiles):
         rows = self.database.ask(_STATUS, (file_id,), path)
         if not rows:
             raise error_of(errno.ESTALE, path)
-        _, is_dir, size, modified_us = rows[0]
+        return self._status(rows[0])
+
+    def _status(self, row: Row) -> FileStatus:
+        file_id, is_dir, size, modified_us = row
         with self._mutex:
             state = self._states.get(file_id)
             size = size if state is None else state.size
         return FileStatus(file_id, size, modified_us * 1000, is_dir)
+
+    def scan(self, path: str) -> dict[str, FileStatus]:
+        above = self._listed_directory(path)
+        rows = self.database.ask(_SCAN, (above,), path)
+        found = {os.fsdecode(row[0]): self._status(row[1:]) for row in rows}
+        return dict(sorted(found.items()))
+
+    def free_bytes(self, path: str) -> int | None:  # noqa: ARG002 - the database does not say
+        return None
+
+    def share(self, path: str) -> None:
+        """Who may read is a matter of the database's roles."""
+
+    is_shared = True
 
     def stat(self, path: str) -> FileStatus:
         entry = self.find(path)

@@ -46,7 +46,7 @@ from enum import Enum
 from typing import NoReturn
 
 from journeyman.clock import Clock
-from journeyman.disk import AppendFile, Disk, is_full, is_out_of_files
+from journeyman.disk import AppendFile, Disk, NotWritten, is_full, is_out_of_files
 from journeyman.errors import JourneymanError, LogClosed, LogError, LogFull, LogPoisoned
 from journeyman.formats.seals import BLOCK_BYTES, Seal, SealKind, make_seal, stamp_of
 from journeyman.logs.sealing import Sealing, last_seal
@@ -404,9 +404,9 @@ class LogTail:
             try:
                 file = self._active() if active else self._disk.open_append(place.path)
                 file.truncate(place.offset)
+                self._sync(file)
             except OSError as error:
                 raise SyncFailed(place.path, "cutting back a failed append", error) from error
-            self._sync(file)
             if active:
                 self._size = place.offset
                 self.unsynced = False
@@ -512,6 +512,8 @@ class LogTail:
     def _sync(file: AppendFile) -> None:
         try:
             file.sync()
+        except NotWritten:
+            raise  # as if the write had failed: it can be taken back
         except OSError as error:
             raise SyncFailed(file.path, "sync", error) from error
 

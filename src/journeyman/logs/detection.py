@@ -18,7 +18,6 @@ UsageError says what to give.
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,7 +29,7 @@ from journeyman.data_directory import (
     SCHEDULE_LOG,
     WORKQ_DIRECTORY,
 )
-from journeyman.disk import Disk
+from journeyman.disk import Disk, absolute
 from journeyman.errors import FormatError, IncompleteEntry, LogError, UsageError
 from journeyman.logs.catalog import (
     DEFAULT_ZTICK_NAME,
@@ -397,6 +396,6 @@ def _queue(path: str, names: list[str], queue: str) -> Log:
 
 def _merged(first: Log, second: Log) -> Log:
     """Both, as one log, each file once, in reading order."""
-    by_path = {os.path.abspath(file.path): file for file in (*second.files, *first.files)}
+    by_path = {absolute(file.path): file for file in (*second.files, *first.files)}
     files = tuple(sorted(by_path.values(), key=reading_order))
     return replace(first, files=files, whole=first.whole or second.whole)

@@ -22,7 +22,6 @@ for a holder that has read nothing.
 from __future__ import annotations
 
 import json
-import os
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -122,7 +121,7 @@ class Holders:
             if (found := _read(self.disk, directory, holder)) is None:
                 continue
             who, seen_ns, places = found
-            done = _done(places.get(log), files, sizes, active)
+            done = _done(self.disk, places.get(log), files, sizes, active)
             kept, reason = self._kept(sizes, growing, done, seen_ns)
             count = min(count, kept)
             if kept > done:
@@ -150,13 +149,13 @@ class Holders:
 
 
 def _done(
-    place: Place | None, files: Sequence[str], sizes: Sequence[int], active: str | None
+    disk: Disk, place: Place | None, files: Sequence[str], sizes: Sequence[int], active: str | None
 ) -> int:
     """How many of the files a holder has finished."""
     if place is None:
         return 0
     if active is not None:
-        inodes = [_inode(path) for path in (*files, active)]
+        inodes = [_inode(disk, path) for path in (*files, active)]
         at = inodes.index(place.inode) if place.inode in inodes else -1
     else:
         numbers = [number_of(path) for path in files]
@@ -173,9 +172,9 @@ def number_of(path: str) -> int:
     return 0 if match is None else int(match[1])
 
 
-def _inode(path: str) -> int | None:
+def _inode(disk: Disk, path: str) -> int | None:
     with suppress(OSError):
-        return os.stat(path).st_ino
+        return disk.stat(path).identity
     return None
 
 
@@ -199,12 +198,12 @@ def _read(disk: Disk, directory: str, holder: str) -> tuple[str, int, dict[str, 
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
-        return holder, _modified_ns(path), {}
+        return holder, _modified_ns(disk, path), {}
 
 
-def _modified_ns(path: str) -> int:
+def _modified_ns(disk: Disk, path: str) -> int:
     with suppress(OSError):
-        return os.stat(path).st_mtime_ns
+        return disk.stat(path).modified_ns
     return 0
 
 
@@ -226,8 +225,8 @@ def register(
     except OSError:
         return False
     with suppress(OSError):  # the server may be another user
-        os.chmod(posixpath.dirname(path), 0o755)
-        os.chmod(path, 0o644)
+        disk.share(posixpath.dirname(path))
+        disk.share(path)
     return True
 
 

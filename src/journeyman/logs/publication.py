@@ -45,7 +45,6 @@ that there is no directory ``_held``.
 from __future__ import annotations
 
 import json
-import os
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -253,57 +252,49 @@ class Replacement(NamedTuple):
     was: int
 
 
-def identities(paths: Iterable[str]) -> list[Identity]:
+def identities(disk: Disk, paths: Iterable[str]) -> list[Identity]:
     """Of those of these files that are there."""
     found = []
     for path in paths:
         with suppress(OSError):
-            status = os.stat(path)
-            found.append(Identity(status.st_ino, status.st_size))
+            status = disk.stat(path)
+            found.append(Identity(status.identity, status.size))
     return found
 
 
-def note_replacement(before: Iterable[Identity], staged: str, path: str) -> None:
+def note_replacement(disk: Disk, before: Iterable[Identity], staged: str, path: str) -> None:
     """Note for streams of these files that the one at ``staged`` will be at ``path`` instead of
     them.
 
     A note that cannot be written does no harm to the log: such a stream stops and says why.
     """
     directory = posixpath.join(posixpath.dirname(path), HELD_DIRECTORY)
-    if not os.path.isdir(directory):
+    if not disk.is_dir(directory):
         return
-    for after in identities([staged]):
+    for after in identities(disk, [staged]):
         for inode, was in before:
             if inode != after.inode:
                 note = Replacement(path, after.inode, after.size, was)
-                with suppress(OSError):
-                    _write(posixpath.join(directory, f"{_NOTE}{inode}"), note)
+                place = posixpath.join(directory, f"{_NOTE}{inode}")
+                with suppress(OSError, LogFull):
+                    write_whole(disk, f"{place}~", [json.dumps(note._asdict()).encode()])
+                    disk.rename(f"{place}~", place)
 
 
-def replacement_of(path: str, inode: int) -> Replacement | None:
+def replacement_of(disk: Disk, path: str, inode: int) -> Replacement | None:
     """What took the place of the file with this inode, which was at ``path``."""
     parent = posixpath.dirname(path)
     note = posixpath.join(parent, HELD_DIRECTORY, f"{_NOTE}{inode}")
     try:
-        with open(note, encoding="utf-8") as file:
-            found = Replacement(**json.load(file))
+        found = Replacement(**json.loads(disk.read_bytes(note)))
         # The same directory, by the reader's name for it: the writer's may be a relative path.
         return found._replace(path=posixpath.join(parent, posixpath.basename(found.path)))
     except (OSError, ValueError, TypeError, AttributeError):
         return None
 
 
-def forget_replacement(path: str, inode: int) -> None:
+def forget_replacement(disk: Disk, path: str, inode: int) -> None:
     """No stream reads the file with this inode any more."""
     directory = posixpath.join(posixpath.dirname(path), HELD_DIRECTORY)
     with suppress(OSError):
-        os.remove(posixpath.join(directory, f"{_NOTE}{inode}"))
-
-
-def _write(path: str, note: Replacement) -> None:
-    temporary = f"{path}~"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(note._asdict(), file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, path)
+        disk.remove(posixpath.join(directory, f"{_NOTE}{inode}"))

@@ -32,7 +32,7 @@ from journeyman.config import (
     WorkqPersistence,
 )
 from journeyman.config.loading import DEFAULT_ORIGIN
-from journeyman.disk import Disk, absolute
+from journeyman.disk import Disk, absolute, is_database
 from journeyman.errors import LogError, UsageError
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.ledger import is_used
@@ -60,11 +60,24 @@ def check(configuration: Configuration) -> Access:
     settings = configuration.settings
     _check_addresses(configuration)
     access = Access.load(settings)
+    _check_places(settings)
     if settings.workq.events_to and not settings.kestrel.enabled:
         raise UsageError("workq.events_to needs the fan-out queues: set kestrel.enabled = true")
     if settings.telemetry.enabled:
         check_telemetry(settings.telemetry)
     return access
+
+
+def _check_places(settings: Settings) -> None:
+    """A server that takes over must find all of the state in the database. UsageError."""
+    directory = settings.data.directory
+    for name, path in places_kept(settings):
+        is_elsewhere = not is_below(path, directory)
+        if is_elsewhere and any(map(is_database, (path, directory))):
+            raise UsageError(
+                f"{name}: with logs in PostgreSQL, all of them are in the database that "
+                "data.directory names; leave the paths of single logs out"
+            )
 
 
 def notes(settings: Settings, access: Access) -> Iterator[str]:
@@ -138,7 +151,7 @@ def prepare_data_directory(configuration: Configuration, disk: Disk, messages: S
             directory,
             f"cannot make the data directory: {reason}; name another one with --data DIR",
         ) from None
-    messages.info("data directory", path=os.path.abspath(directory))
+    messages.info("data directory", path=absolute(directory))
 
 
 def places_kept(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -180,13 +193,13 @@ def _has_content(disk: Disk, path: str) -> bool:
 
 
 def is_below(path: str, directory: str) -> bool:
-    above = os.path.abspath(directory)
-    return os.path.commonpath([os.path.abspath(path), above]) == above
+    above, below = absolute(directory), absolute(path)
+    return below == above or below.startswith(above.rstrip("/") + "/")
 
 
 def _name_the_former_place(name: str, path: str, disk: Disk, messages: ServerLog) -> None:
     former, option = _FORMER_PLACES.get(name, ("", ""))
-    if former and disk.exists(former) and not disk.exists(path):
+    if former and not is_database(path) and disk.exists(former) and not disk.exists(path):
         messages.warn(
             f"./{former} is there and is not read: an earlier version kept its data there; "
             f"start with {option} to use it, or move it to {path}"

@@ -30,12 +30,12 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack
-from typing import Any, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from journeyman.clock import Clock, SystemClock
 from journeyman.config import Configuration
 from journeyman.config.settings import LakeSettings
-from journeyman.disk import Disk
+from journeyman.disk import Disk, RealDisk, is_database
 from journeyman.errors import JourneymanError
 from journeyman.logs.holders import Holders, LetGo
 from journeyman.runners import RunnerSet
@@ -56,6 +56,7 @@ from journeyman.servers.core.server_log import LineThread, ServerLog, ServiceMan
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.core.stand_in import stand_in
+from journeyman.servers.core.standby import end_when_lost, take_directory
 from journeyman.servers.core.writes import WatchThread, WriteWatch
 from journeyman.servers.kestrel.service import KestrelServer
 from journeyman.servers.preflight import (
@@ -71,6 +72,9 @@ from journeyman.servers.preflight import (
 from journeyman.servers.workq.service import WorkqServer
 from journeyman.servers.ztick.service import ZtickServer
 from journeyman.units import DAY_MS, NS_PER_MS
+
+if TYPE_CHECKING:
+    from journeyman.disk.guard import Guard
 
 CLEAN, FORCED = 0, 1
 FILES_IN_RESERVE = 16  # for the logs alone: rotation, compaction, checkpoints
@@ -125,30 +129,41 @@ async def _serve(
     read_again: Callable[[], Configuration],
 ) -> int:
     settings = configuration.settings
-    disk = MeasuredDisk(clock, places_of(settings))
-    disk.keep_in_reserve(FILES_IN_RESERVE)
-    disk.refuse_links_below(*directories_of(settings))
     messages.info(f"log level: {settings.log.level}", process=os.getpid())
     access = check(configuration)  # before anything listens
     for note in notes(settings, access):
         messages.warn(note)
-    prepare_data_directory(configuration, disk, messages)
-    holders = LogHolders(settings.lake, disk, clock, messages)
     manager = ServiceManager.of(os.environ)
     writes = WriteWatch(clock, messages, settings.limits)
     with ExitStack() as closing:
+        plain: Disk
+        guard: Guard | None = None
+        if is_database(settings.data.directory):
+            taken = await take_directory(settings, access, clock, messages, manager)
+            if taken is None:
+                return CLEAN
+            plain, guard = taken, taken.guard
+            closing.callback(taken.close)
+        else:
+            plain = RealDisk()
+            plain.keep_in_reserve(FILES_IN_RESERVE)
+            plain.refuse_links_below(*directories_of(settings))
+        disk = MeasuredDisk(plain, clock, places_of(settings))
+        prepare_data_directory(configuration, disk, messages)
+        holders = LogHolders(settings.lake, disk, clock, messages)
         ledger = open_ledger(settings, disk, clock, messages, holders.of_logs, writes)
         if ledger is not None:
             closing.callback(ledger.close)
         prepare_salts(settings, access, disk, messages)
         return await _serve_on(
-            *(disk, holders, ledger, manager, writes),
+            *(disk, guard, holders, ledger, manager, writes),
             *(configuration, access, clock, messages, read_again),
         )
 
 
 async def _serve_on(
     disk: MeasuredDisk,
+    guard: Guard | None,
     holders: LogHolders,
     ledger: Ledger | None,
     manager: ServiceManager,
@@ -182,6 +197,8 @@ async def _serve_on(
         messages.error(f"unexpected: {context.get('message')}", trace=trace)
 
     loop.set_exception_handler(on_mistake)
+    if guard is not None:
+        end_when_lost(guard, messages, failed)
     shared = Shared.of(
         loop, messages, settings.limits.total_unsent_bytes, files_for_connections(settings)
     )
@@ -198,6 +215,7 @@ async def _serve_on(
         ledger,
         configuration.origins,
         holders.of_logs,
+        guard,
     )
     server = Assembly(
         context,

@@ -173,6 +173,17 @@ class DiskContract:
         disk.make_dirs(f"{root}/sub")
         assert disk.stat(f"{root}/sub").is_dir
 
+    def test_scan_gives_the_status_of_all_that_is_in_a_directory(
+        self, disk: Disk, root: str, path: str
+    ) -> None:
+        _write(disk, path, b"12345")
+        disk.make_dirs(f"{root}/a")
+        assert disk.scan(root) == {"a": disk.stat(f"{root}/a"), "file": disk.stat(path)}
+        with pytest.raises(FileNotFoundError):
+            disk.scan(f"{root}/missing")
+        with pytest.raises(NotADirectoryError):
+            disk.scan(path)
+
     def test_exists_and_is_dir_tell_files_from_directories(
         self, disk: Disk, root: str, path: str
     ) -> None:

@@ -312,6 +312,17 @@ class SimulatedDisk:
             return FileStatus(id(node), 0, 0, is_dir=True)
         return FileStatus(id(node), len(node.content), 0, is_dir=False)
 
+    def scan(self, path: str) -> dict[str, FileStatus]:
+        return {name: self.stat(f"{path}/{name}") for name in self.list_dir(path)}
+
+    def free_bytes(self, path: str) -> int | None:  # noqa: ARG002 - it has no parts
+        return None if self.capacity is None else self.capacity - self._used
+
+    def share(self, path: str) -> None:
+        """There are no users."""
+
+    is_shared = False
+
     def flush(self) -> None:
         """There are no other processes."""
 

@@ -230,13 +230,13 @@ def _with_fewer_attempts(job: fold.FoldedJob) -> fold.FoldedJob:
 def _rewrite(
     disk: Disk, directory: str, segments: list[str], histories: dict[bytes, tuple[Record, ...]]
 ) -> None:
-    before = identities(segments)
+    before = identities(disk, segments)
     renames = {}
     for segment in segments:
         last = histories if segment == segments[-1] else {}
         staged = segment + REWRITE_SUFFIX
         write_whole(disk, staged, _pieces(disk, segment, histories, last))
-        note_replacement(before, staged, segment)
+        note_replacement(disk, before, staged, segment)
         renames[posixpath.basename(staged)] = posixpath.basename(segment)
     # The journal must not become durable before the files that it names.
     disk.sync_dir(directory)

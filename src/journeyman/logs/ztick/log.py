@@ -411,7 +411,7 @@ def compact_offline(
         free = ask(holders, names.directory, posixpath.basename(path), read, active="")
         if free.count < len(read):
             return None
-        before = identities(files)
+        before = identities(disk, files)
         _recover(disk, files, None)
         is_sealed = any(has_seals(SEALS, disk.view(file)) for file in files if disk.exists(file))
         sealed_ns = now_ns if is_sealed else None
@@ -422,7 +422,7 @@ def compact_offline(
             put_in_place(disk, names.active, names.to_compress)
             report += merge(disk, names, sealed_ns=sealed_ns)
         if disk.exists(names.compressed):
-            note_replacement(before, names.compressed, names.active)
+            note_replacement(disk, before, names.compressed, names.active)
             put_in_place(disk, names.compressed, names.active)
             move_index(disk, names.compressed, names.active)
         free.dropped(read)

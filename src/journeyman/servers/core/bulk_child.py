@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from journeyman.disk import Disk, RealDisk
+from journeyman.disk import Disk, disk_of
 
 # A reader: files and further arguments in, messages out, of which each can be pickled.
 Reader = Callable[..., Iterator[Any]]
@@ -49,15 +49,16 @@ class BulkFailed(Exception):
 
 def can_use(disk: Disk) -> bool:
     """Whether another process sees the same files, and there is what it needs."""
-    is_seen = isinstance(disk, RealDisk) and bool(sys.executable)
+    is_seen = disk.is_shared and bool(sys.executable)
     return is_seen and all(map(importlib.util.find_spec, ("numpy", "pyarrow", "numba")))
 
 
 def prepare(reader: str, path: str) -> None:
     """Start the child of this reader if the file or directory is large."""
     try:
-        names = [entry.path for entry in os.scandir(path)] if os.path.isdir(path) else [path]
-        if sum(map(os.path.getsize, names)) >= BULK_BYTES and can_use(RealDisk()):
+        disk = disk_of(path)
+        files = disk.scan(path).values() if disk.is_dir(path) else [disk.stat(path)]
+        if sum(file.size for file in files) >= BULK_BYTES and can_use(disk):
             _prepared[reader] = _start(reader)
     except OSError:
         return  # opening the log will say what is wrong

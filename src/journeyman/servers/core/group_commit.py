@@ -21,6 +21,8 @@
 - Ledger records are written first, and undone if the log cannot be written. They are synced before
   the log is written, unless the log itself is synced later (``_is_urgent``). A batch without such
   records does not touch the ledger.
+- On a disk in a database everything is written by the thread, and the server's lease decides
+  whether anything is decided or answered: without it, all wait (disk/guard.py).
 - A failed sync is final: all waiting clients are dropped, and ``on_failure`` stops the server.
 - Waiting commands are bounded, in number and in bytes; so is a batch.
 
@@ -49,7 +51,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from journeyman import threads
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
-from journeyman.errors import JourneymanError, LogClosed, LogPoisoned
+from journeyman.errors import JourneymanError, LogClosed, LogError, LogPoisoned
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.servers.core.contract import Engine, Submitter
 from journeyman.servers.core.internal_call import InternalCall
@@ -64,6 +66,7 @@ MAX_BATCH_BYTES = 8 * 1024 * 1024  # of payloads or items
 QUICK_NS = 2 * NS_PER_MS  # a write that takes less than deciding a large batch
 QUICK_BYTES = 64 * 1024  # a larger batch is the thread's: a client could make every 17th one huge
 QUICK_IN_A_ROW = 16  # so many writes in the thread, and the next one is waited for on the loop
+LEASE_LOOK_S = 0.02
 RETRY_S = 1.0  # until what the server itself has to record is tried again
 
 Requests: TypeAlias = Sequence[tuple[Any, Any]]  # (client, request); no client: the server itself
@@ -87,6 +90,13 @@ class WriterOwner(Protocol):
     def on_failure(self, error: BaseException) -> None:
         """Nothing can be written any more."""
         ...
+
+
+class Lease(Protocol):
+    """What says whether this process may still answer: see journeyman.disk.guard."""
+
+    @property
+    def is_valid(self) -> bool: ...
 
 
 class WriteWait(Enum):
@@ -190,6 +200,8 @@ class GroupCommit(ABC):
         self._for_idle: list[asyncio.Future[None]] = []
         self._writing: Batch | None = None
         self._turn_is_set = False
+        self.lease: Lease | None = None  # while it is not valid, nothing is decided or answered
+        self._is_held = False
         self._quick_in_a_row = 0  # writes that took less than QUICK_NS
         self._retrying = 0
         self._troubled = False
@@ -321,7 +333,7 @@ class GroupCommit(ABC):
     async def idle(self) -> None:
         """Until everything that was submitted is durable and answered."""
         while self.failure is None and (
-            self._waiting or self._errands or self._writing or self._retrying
+            self._waiting or self._errands or self._writing or self._retrying or self._is_held
         ):
             waiter = self._loop.create_future()
             self._for_idle.append(waiter)
@@ -334,20 +346,31 @@ class GroupCommit(ABC):
     # -- a turn: take, decide, hand on --
 
     def _set_turn(self) -> None:
-        if not self._turn_is_set and self._writing is None:
+        if not self._turn_is_set and self._writing is None and not self._is_held:
             self._turn_is_set = True
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         self._turn_is_set = False
-        if self._writing is None and self.failure is None:
+        if self._writing is None and self.failure is None and not self._is_held:
             self._go_on(None)
+
+    def _go_on_later(self, done: Batch | None) -> None:
+        self._is_held = False
+        if self.failure is None:
+            self._go_on(done)
 
     def _go_on(self, done: Batch | None) -> None:
         """Answer the last batch and begin the next: at once, or a turn after its answers."""
+        if self.lease is not None and not self.lease.is_valid:
+            self._is_held = True
+            self._loop.call_later(LEASE_LOOK_S, self._go_on_later, done)
+            return
         try:
             was_slow = done is not None and self._quick_in_a_row == 0
             batch = None if was_slow else self._decide_next()
+            if self.lease is not None and not self.lease.is_valid:
+                raise LogError("the log", "the lease ended between a decision and its answer")
             if done is not None:
                 self._tell(done)
             if batch is not None and self._writing is None:
@@ -394,6 +417,8 @@ class GroupCommit(ABC):
         return batch
 
     def _is_for_the_loop(self, batch: Batch) -> bool:
+        if self.lease is not None:
+            return False  # a database may not answer, and the loop has to say so
         wait = self._wait_of(batch)
         if wait is WriteWait.NOTHING:
             return not batch.ledger

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 from journeyman import threads
 from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
-from journeyman.disk import Disk
+from journeyman.disk import Disk, absolute
 from journeyman.engines.ztick.timetables import TimetableLoader
 from journeyman.errors import JourneymanError
 from journeyman.formats.ledger import ActionAudited, Record, TimesMarked
@@ -217,7 +217,7 @@ def unused_ledger_beside(settings: Settings, log: str) -> str:
 
     Elsewhere it may be that of another server.
     """
-    places = {os.path.dirname(os.path.abspath(path)) for path in (settings.ledger.path, log)}
+    places = {os.path.dirname(absolute(path)) for path in (settings.ledger.path, log)}
     return "" if settings.ledger.enabled or len(places) > 1 else settings.ledger.path
 
 

@@ -25,14 +25,14 @@ import os
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
-from journeyman.disk import AppendFile, Disk, RealAppendFile, RealDisk
+from journeyman.disk import AppendFile, Disk, FileStatus, Lock, OpenFile, absolute
 from journeyman.logs.segments import ZtickNames
 from journeyman.servers.core.shared import delay_to_second
 from journeyman.units import NS_PER_MS
@@ -154,7 +154,7 @@ def of_queues(family: Family, prefix: str) -> Family:
 @dataclass(frozen=True, slots=True)
 class DiskSample:
     log_bytes: int
-    free_bytes: int
+    free_bytes: int | None  # None: the disk does not say
 
 
 class LastSync(NamedTuple):
@@ -173,28 +173,26 @@ class FiguredDisk(Disk, Protocol):
         ...
 
 
-class MeasuredDisk(RealDisk):
-    """The machine's file system, with a clock at the syncs of the logs."""
+class MeasuredDisk:
+    """Another disk, with a clock at the syncs of the logs."""
 
-    def __init__(self, clock: Clock, places: Mapping[str, str]) -> None:
+    def __init__(self, disk: Disk, clock: Clock, places: Mapping[str, str]) -> None:
         """``places``: the path of each service's log."""
-        super().__init__()
+        self._disk = disk
         self._clock = clock
-        self._places = {name: os.path.abspath(path) for name, path in places.items()}
+        self._places = {name: absolute(path) for name, path in places.items()}
         self._lock = threading.Lock()
         self._syncs = {name: Histogram() for name in places}
         self.last_syncs: dict[str, LastSync] = {}
         self.samples: dict[str, DiskSample] = {}
 
     def open_append(self, path: str) -> AppendFile:
-        service = self._service_of(os.path.abspath(path))
-        if service is None:
-            return super().open_append(path)
-        return _TimedFile(path, self.append_descriptor(path), self, service)
+        file, service = self._disk.open_append(path), self._service_of(absolute(path))
+        return file if service is None else _TimedFile(file, self, service)
 
-    def timed_sync(self, service: str, fd: int) -> None:
+    def timed_sync(self, service: str, sync: Callable[[], None]) -> None:
         begin_ns = self._clock.monotonic_ns()
-        os.fdatasync(fd)
+        sync()
         took_ns = self._clock.monotonic_ns() - begin_ns
         with self._lock:
             self._syncs[service].add(took_ns / NS_PER_MS)
@@ -212,8 +210,7 @@ class MeasuredDisk(RealDisk):
         found = {}
         for service, path in self._places.items():
             try:
-                system = os.statvfs(_existing(path))
-                found[service] = DiskSample(_size_of(path), system.f_bavail * system.f_frsize)
+                found[service] = DiskSample(_size_of(self._disk, path), self._disk.free_bytes(path))
             except OSError:
                 continue  # being replaced, or not made yet: the next sample sees it
         return found
@@ -236,7 +233,11 @@ class MeasuredDisk(RealDisk):
             gauge(
                 "disk.free_bytes",
                 "Room left on the file system of a log.",
-                [Point(_of(name), each.free_bytes) for name, each in samples.items()],
+                [
+                    Point(_of(name), each.free_bytes)
+                    for name, each in samples.items()
+                    if each.free_bytes is not None
+                ],
             ),
         ]
 
@@ -246,15 +247,80 @@ class MeasuredDisk(RealDisk):
                 return name
         return None
 
+    # -- the same as of the other disk --
 
-class _TimedFile(RealAppendFile):
-    def __init__(self, path: str, fd: int, disk: MeasuredDisk, service: str) -> None:
-        super().__init__(path, fd)
+    def read_bytes(self, path: str) -> bytes:
+        return self._disk.read_bytes(path)
+
+    def read_at(self, path: str, offset: int, length: int) -> bytes:
+        return self._disk.read_at(path, offset, length)
+
+    def view(self, path: str) -> memoryview:
+        return self._disk.view(path)
+
+    def open_read(self, path: str) -> OpenFile:
+        return self._disk.open_read(path)
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return self._disk.is_dir(path)
+
+    def size(self, path: str) -> int:
+        return self._disk.size(path)
+
+    def stat(self, path: str) -> FileStatus:
+        return self._disk.stat(path)
+
+    def list_dir(self, path: str) -> list[str]:
+        return self._disk.list_dir(path)
+
+    def scan(self, path: str) -> dict[str, FileStatus]:
+        return self._disk.scan(path)
+
+    def make_dirs(self, path: str) -> None:
+        self._disk.make_dirs(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._disk.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self._disk.remove(path)
+
+    def sync_dir(self, path: str) -> None:
+        self._disk.sync_dir(path)
+
+    def share(self, path: str) -> None:
+        self._disk.share(path)
+
+    def free_bytes(self, path: str) -> int | None:
+        return self._disk.free_bytes(path)
+
+    @property
+    def is_shared(self) -> bool:
+        return self._disk.is_shared
+
+    def flush(self) -> None:
+        self._disk.flush()
+
+    def lock(self, path: str, *, shared: bool = False, timeout_s: float = 0.0) -> Lock:
+        return self._disk.lock(path, shared=shared, timeout_s=timeout_s)
+
+
+class _TimedFile:
+    def __init__(self, file: AppendFile, disk: MeasuredDisk, service: str) -> None:
+        self._file = file
         self._disk = disk
         self._service = service
+        self.path = file.path
+        self.size = file.size
+        self.write = file.write
+        self.truncate = file.truncate
+        self.close = file.close
 
     def sync(self) -> None:
-        self._disk.timed_sync(self._service, self._open_fd())
+        self._disk.timed_sync(self._service, self._file.sync)
 
 
 def places_of(settings: Settings) -> dict[str, str]:
@@ -275,24 +341,10 @@ def _of(service: str) -> Labels:
     return {"log": service}
 
 
-def _existing(path: str) -> str:
-    return path if os.path.exists(path) else os.path.dirname(path)
-
-
-def _size_of(path: str) -> int:
+def _size_of(disk: Disk, path: str) -> int:
     """Of all files of a log: those of a directory, or a ztick log with what is beside it."""
-    if os.path.isdir(path):
-        return sum(_sizes_in(path))
+    if disk.is_dir(path):
+        return sum(file.size for file in disk.scan(path).values() if not file.is_dir)
     names = ZtickNames(path)
     files = (names.active, names.compressed, names.to_compress)
-    return sum(os.stat(file).st_size for file in files if os.path.exists(file))
-
-
-def _sizes_in(directory: str) -> Iterator[int]:
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            try:
-                if entry.is_file(follow_symlinks=False):
-                    yield entry.stat(follow_symlinks=False).st_size
-            except FileNotFoundError:
-                continue  # removed since
+    return sum(disk.size(file) for file in files if disk.exists(file))

@@ -32,7 +32,7 @@ from journeyman.errors import JourneymanError
 from journeyman.logs.holders import Holders
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.connection import PortContext
-from journeyman.servers.core.group_commit import RETRY_S, GroupCommit, Requests
+from journeyman.servers.core.group_commit import RETRY_S, GroupCommit, Lease, Requests
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
@@ -155,6 +155,7 @@ class ServiceContext:
     ledger: Ledger | None = None  # shared by all of them
     origins: Mapping[str, str] = field(default_factory=dict)  # of the settings, by name
     holders: Holders | None = None  # of the logs of all of them
+    lease: Lease | None = None  # if another server may take over
 
 
 class Service(ABC):
@@ -191,6 +192,9 @@ class Service(ABC):
         """``ok``, or why it takes no commands or does not answer them."""
         if self.writer.failure is not None:
             return "stopped"
+        lease = self._context.lease
+        if lease is not None and not lease.is_valid:
+            return "another server may be active"
         if reason := self._context.writes.reason(self.writer.in_flight):
             return reason
         return "cannot write its log" if self._in_trouble else "ok"
@@ -200,6 +204,7 @@ class Service(ABC):
     def _watch_writer(self, next_due_ns: Callable[[], int | None], framerate: int) -> None:
         """Follow the writer: what is due next, and how long its writes take."""
         self._context.writes.add(self.log_name, self.writer.in_flight)
+        self.writer.lease = self._context.lease
         self._ticker = Ticker(
             self._loop, self._clock, next_due_ns, self.writer.submit_due, framerate=framerate
         )

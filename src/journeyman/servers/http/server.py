@@ -241,7 +241,10 @@ class _Gate:
                     check_may_write(token)
                 request["token"] = token
                 request["namespace"] = ALL_NAMESPACES if token is None else token.namespace
+                self._check_lease()
             response = await handler(request)
+            if request.path not in _PUBLIC_PATHS and not response.prepared:
+                self._check_lease()  # again: the answer may have taken its time
             if response.status < 400 and _is_old_change(request):
                 await asyncio.shield(self._audit(request))
             return response
@@ -266,6 +269,12 @@ class _Gate:
             if error.status == 401:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response
+
+    def _check_lease(self) -> None:
+        lease = self._around.writer.lease
+        if lease is not None and not lease.is_valid:
+            reason = "another server may be active: the database has not confirmed that this one is"
+            raise ApiError(503, reason, "not_ready")
 
     async def _audit(self, request: web.Request) -> None:
         assert request.match_info.route.resource is not None

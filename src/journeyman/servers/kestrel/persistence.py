@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import posixpath
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
@@ -377,4 +376,4 @@ class KestrelLogs:
 
     @property
     def folder(self) -> str:
-        return posixpath.normpath(self._directory)
+        return self._directory.rstrip("/") or self._directory

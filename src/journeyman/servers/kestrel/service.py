@@ -12,7 +12,6 @@ journals, writer and ticker. A failed sync stops all of them at once.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from journeyman import threads
 from journeyman.config import KestrelQueueSettings, Settings, WorkqSync
 from journeyman.config.queue_settings import READER_KEYS
+from journeyman.disk import absolute
 from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import Checkpoint, Effect, SaveCheckpoint, StopServer
 from journeyman.engines.kestrel.queue import KestrelOptions, QueueSettings, ReaderSettings
@@ -185,7 +185,7 @@ class KestrelServer(Service):
             f"found {len(listed)} journals of kestrel 1.x or 2.x: this server cannot read them, "
             "leaves them as they are and refuses commands to their queues; empty them with the "
             "kestrel that wrote them, or move them elsewhere",
-            folder=os.path.abspath(self._logs.folder),
+            folder=absolute(self._logs.folder),
             queues=shown if more <= 0 else f"{shown} and {more} more",
         )
 

@@ -40,7 +40,7 @@ from journeyman.columnar.kernels.byte_access import Bytes
 from journeyman.columnar.kernels.key_table import KeyTable, zlib_crcs
 from journeyman.columnar.workq import decode as columnar
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
-from journeyman.disk import Disk, RealDisk
+from journeyman.disk import Disk, disk_of
 from journeyman.engines.sharded_dict import SHARDS
 from journeyman.engines.workq.job import (
     BIAS,
@@ -249,7 +249,7 @@ def calls_of(
     """What ``read_all`` would call: lists of calls, and a report of each file. None: it is odd."""
     recorder = _Recorder(now_ns, numbers)
     try:
-        for report in _load(RealDisk(), files, recorder, counts_starts=counts_starts):
+        for report in _load(disk_of(files[0]), files, recorder, counts_starts=counts_starts):
             yield recorder.taken() if report is None else report
         if calls := recorder.taken():
             yield calls
@@ -261,7 +261,7 @@ def offsets_of(files: list[str], odd: set[bytes]) -> Iterator[list[int]]:
     """Where the records of these ids stand, in each file."""
     for file in files:
         found: list[int] = []
-        for chunk in columnar.iter_batches(RealDisk().view(file)):
+        for chunk in columnar.iter_batches(disk_of(file).view(file)):
             found += _odd_offsets(chunk.batch, odd)
         yield found
 

@@ -20,7 +20,7 @@ from journeyman.columnar.kernels.byte_access import Bytes, Ints
 from journeyman.columnar.kernels.key_table import zlib_crcs
 from journeyman.columnar.seals import is_proven
 from journeyman.columnar.ztick import decode as columnar
-from journeyman.disk import Disk, RealDisk
+from journeyman.disk import Disk, disk_of
 from journeyman.engines.sharded_dict import SHARDS
 from journeyman.engines.ztick.jobs import HEAD_BYTES, REMOVED, ShardedRows
 from journeyman.formats.framing import Stop
@@ -48,7 +48,7 @@ def warm_up() -> None:
 
 def pieces_of(files: list[str]) -> Iterator[tuple[int, Any] | None]:
     """For the process that reads in bulk: see bulk_child.py."""
-    return read_pieces(RealDisk(), files)
+    return read_pieces(disk_of(files[0]), files)
 
 
 def read_pieces(disk: Disk, files: list[str]) -> Iterator[tuple[int, Any] | None]:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from journeyman.clock import Clock
-from journeyman.disk import Disk
+from journeyman.disk import Disk, absolute, is_database
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import RemoveEnded
@@ -140,13 +140,15 @@ def _add_rules(loader: ZtickLoader, view: memoryview, offsets: Sequence[int]) ->
 
 def tell_of_ztick_files(disk: Disk, path: str, messages: ServerLog) -> None:
     """Warn of such files in the working directory and beside the log at ``path``."""
+    if is_database(path):
+        return  # ztick writes files
     own = ZtickNames(path)
     for name, where_it_is_read in (
         (_OF_ZTICK.compressed, own.compressed),
         (_OF_ZTICK.to_compress, own.to_compress),
     ):
         for found in dict.fromkeys((name, os.path.join(os.path.dirname(path), name))):
-            if os.path.abspath(found) == os.path.abspath(where_it_is_read):
+            if absolute(found) == absolute(where_it_is_read):
                 continue
             if disk.exists(found):
                 messages.warn(

@@ -126,9 +126,9 @@ def publish_workq(disk: Disk, directory: str, staged: list[str]) -> None:
     }
     there = workq_segments(disk.list_dir(directory))
     goes = tuple(name for name in there if name not in names.values())
-    before = identities(posixpath.join(directory, name) for name in there)
+    before = identities(disk, (posixpath.join(directory, name) for name in there))
     newest = posixpath.join(directory, numbered_name(len(staged)))
-    note_replacement(before, staged[-1], newest)
+    note_replacement(disk, before, staged[-1], newest)
     publish(disk, journal_path(directory), Publication(names, goes))
 
 

@@ -124,8 +124,8 @@ def compact_ztick(spark: SparkSession, disk: Disk, held: HeldLog) -> Maintenance
 def publish_ztick(disk: Disk, path: str, staged: str) -> None:
     """Put the staged file in the place of the whole log; the caller has the lock."""
     names = ZtickNames(path)
-    before = identities([names.compressed, names.to_compress, names.active])
-    note_replacement(before, staged, names.active)
+    before = identities(disk, [names.compressed, names.to_compress, names.active])
+    note_replacement(disk, before, staged, names.active)
     if not disk.exists(names.compressed) and not disk.exists(names.to_compress):
         put_in_place(disk, staged, names.active)
         return
@@ -341,5 +341,5 @@ def publish_kestrel(disk: Disk, plan: Retirement, staged: str | None) -> None:
     for path in plan.goes:
         remove_durably(disk, path)
     if staged is not None and plan.border is not None:
-        note_replacement(identities([plan.border]), staged, plan.border)
+        note_replacement(disk, identities(disk, [plan.border]), staged, plan.border)
         put_in_place(disk, staged, plan.border)

@@ -47,11 +47,11 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from journeyman.clock import SystemClock
-from journeyman.disk import RealDisk
+from journeyman.disk import disk_of, is_database
 from journeyman.errors import LogError
 from journeyman.logs.catalog import Log
 from journeyman.logs.holders import is_registered, lost_files, register
-from journeyman.logs.publication import replacement_of
+from journeyman.logs.publication import Replacement, replacement_of
 from journeyman.logs.segments import (
     ZtickNames,
     kestrel_number,
@@ -115,6 +115,11 @@ def identities(seen: LogSeen) -> list[tuple[str, int | None]]:
     return [(file.path, file.inode) for file in seen.files]
 
 
+def _replacement(file: FilePlace) -> Replacement | None:
+    """What took the place of this file."""
+    return replacement_of(disk_of(file.path), file.path, file.inode or 0)
+
+
 def look(paths: Iterable[str]) -> tuple[FileSeen, ...]:
     """What is at these paths, leaving out where nothing is."""
     found = ((path, filesystem_of(path).find(path)) for path in paths)
@@ -167,7 +172,7 @@ def _where_copied(place: LogPlace, seen: LogSeen) -> LogPlace:
         found = [by_path[name] for name in names if name in by_path]
         copy = next((each for each in found if _is_copy(file, each)), None)
         is_there = file.inode in inodes or file.finished
-        if copy is None or is_there or replacement_of(file.path, file.inode or 0) is not None:
+        if copy is None or is_there or _replacement(file) is not None:
             files.append(file)
         else:
             files.append(replace(file, inode=copy.inode, held=False))
@@ -338,7 +343,7 @@ class ChainKeeper:
 
     def _followed(self, place: LogPlace, newest: FilePlace, seen: LogSeen) -> LogPlace | None:
         """The chain across an offline compaction or cleaning of ours; None if there was none."""
-        found = None if newest.inode is None else replacement_of(newest.path, newest.inode)
+        found = _replacement(newest)
         if found is None:
             return None
         begin = found.size
@@ -384,7 +389,7 @@ class ChainKeeper:
         """Which of these lost records before they were seen, as the log has noted."""
         directory = posixpath.dirname(newer[0].path)
         names = {posixpath.basename(file.path) for file in newer}
-        cleaned = sorted(names.intersection(lost_files(RealDisk(), directory, self.stream)))
+        cleaned = sorted(names.intersection(lost_files(disk_of(directory), directory, self.stream)))
         return f"{', '.join(cleaned)}: cleaned unread" if cleaned else ""
 
     def _number(self, path: str) -> int:
@@ -460,10 +465,13 @@ def _item_ids(path: str) -> tuple[int | None, int | None]:
 
 def register_stream(offset: StreamOffset, who: str, directories: Iterable[str] = ()) -> bool:
     """Let the logs of these directories keep what is behind ``offset``; whether one is new."""
-    disk, is_new = RealDisk(), False
+    is_new = False
     known = {posixpath.dirname(f.path) for log in offset.logs.values() for f in log.files}
     for directory in sorted(known.union(directories)):
-        if "://" in directory or not disk.is_dir(directory):
+        if "://" in directory and not is_database(directory):
+            continue
+        disk = disk_of(directory)
+        if not disk.is_dir(directory):
             continue
         is_new = is_new or not is_registered(disk, directory, offset.stream)
         places, now_ns = offset.places_in(directory), SystemClock().now_ns()

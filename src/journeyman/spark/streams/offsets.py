@@ -30,7 +30,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from journeyman.disk import RealDisk
+from journeyman.disk import disk_of, is_database
 from journeyman.errors import UsageError
 from journeyman.logs.holders import Place
 from journeyman.logs.publication import HELD_DIRECTORY, forget_replacement
@@ -267,8 +267,8 @@ class Holds:
 
     def hold(self, path: str, inode: int) -> bool:
         """Keep the file that is at ``path`` now; False if it cannot be, or is another one."""
-        if not self.enabled:
-            return False
+        if not self.enabled or is_database(path):
+            return False  # a database keeps the rows of removed files for a while by itself
         link = held_path(path, inode)
         try:
             with _locked(link):
@@ -294,7 +294,7 @@ class Holds:
             if not any(other.startswith(name + ".") for other in os.listdir(directory)):
                 with suppress(FileNotFoundError):
                     os.remove(link)
-                forget_replacement(path, inode)
+                forget_replacement(disk_of(path), path, inode)
 
     def held_in(self, directory: str) -> Iterator[int]:
         """The inodes that this stream holds in the directory of a log."""
@@ -321,7 +321,7 @@ def changed_ns(path: str) -> int:
 @contextmanager
 def _locked(link: str) -> Iterator[None]:
     directory = posixpath.dirname(link)
-    disk = RealDisk()
+    disk = disk_of(directory)
     disk.make_dirs(directory)
     lock = disk.lock(posixpath.join(directory, "lock"), timeout_s=_LOCK_TIMEOUT_S)
     try:

@@ -227,7 +227,11 @@ class ServerRoutes:
         if not disk.samples:
             disk.samples = await asyncio.to_thread(disk.sample)
         return {
-            name: {"log_bytes": each.log_bytes, "free_bytes": each.free_bytes}
+            name: {
+                key: value
+                for key, value in (("log_bytes", each.log_bytes), ("free_bytes", each.free_bytes))
+                if value is not None
+            }
             for name, each in disk.samples.items()
         }
 
