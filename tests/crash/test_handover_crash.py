@@ -94,7 +94,9 @@ def workq_records(disk: SimulatedDisk) -> list[workq.Record]:
 def test_no_crash_in_a_handover_changes_a_work_queue():
     log = Log(WORKQ, CMDLOG, whole=True, files=())
     state = workq_fold.replay(workq_records(workq_disk()))
-    for crash in crashes(workq_disk, lambda disk: disk, lambda disk: handed_over(disk, log)):
+    for crash in crashes(
+        workq_disk, lambda disk: disk, lambda disk: handed_over(disk, log), seeds=20
+    ):
         again = crash.disk.after_crash("keep_all_unsynced")
         with WorkqLog.open(crash.disk, ManualClock(), CMDLOG) as opened:
             records = [entry.record for entry in opened.entries()]

@@ -151,6 +151,8 @@ def publish(
         path = posixpath.join(directory, staging)
         disk.sync_dir(path)
         disk.sync_dir(posixpath.dirname(path))
+    if any("/" not in staged for staged in publication.renames):
+        disk.sync_dir(directory)  # else the journal may outlive the names of what it publishes
     temporary = f"{journal}.tmp"
     write_whole(disk, temporary, [json.dumps(content).encode()])
     put_in_place(disk, temporary, journal)

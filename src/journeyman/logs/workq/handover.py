@@ -238,8 +238,6 @@ def _rewrite(
         write_whole(disk, staged, _pieces(disk, segment, histories, last))
         note_replacement(disk, before, staged, segment)
         renames[posixpath.basename(staged)] = posixpath.basename(segment)
-    # The journal must not become durable before the files that it names.
-    disk.sync_dir(directory)
     publish(disk, journal_path(directory), Publication(renames))
     for segment in segments:
         remove_index(disk, segment)
