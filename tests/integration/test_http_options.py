@@ -25,13 +25,14 @@ from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 NOTHING: Any = None
 DOCUMENT = describe(VersionOne.of(NOTHING).routes(), PROBLEMS)
 # Fields of a command that no client chooses, or that pages take the place of.
-NOT_GIVEN = {"request_id", "offset", "with_counts"}
+NOT_GIVEN = {"request_id", "offset", "with_counts", "options.namespace"}
 ADD = {
     "job_id": "id", "name": "queue", "payload": "payload", "ttr_ms": "ttr_ms", "ttl_ms": "ttl_ms",
     "priority": "priority", "max_attempts": "max_attempts", "max_fails": "max_fails",
     "retry_delay_ms": "retry_delay_ms", "options.key": "key", "options.after": "after",
     "options.replaces_finished": "replace", "options.even_failed": "even_failed",
     "options.unique_ms": "unique_for_ms", "options.unless_same": "replace",
+    "options.has_followers": "has_followers", "options.follows": "follows",
 }  # fmt: skip
 LIST = {"name": "queue", "limit": "limit"}
 NAMED = {"name": "queue"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import http.client as http_client
 import json
@@ -20,6 +21,7 @@ from journeyman.protocols.ztick.grammar import work_id
 from journeyman.tasks.envelope import Envelope
 from journeyman.tasks.flows import following_order
 from journeyman.tasks.task import next_id
+from journeyman.tasks.worker.worker import Worker
 from tests.integration.test_access import Server
 from tests.support.servers.http_client import ask
 
@@ -341,3 +343,76 @@ def test_rules_have_ids_that_others_cannot_take_and_replace_nothing_of_others(se
         leased = queue.lease("team.due", wait_ms=60_000)
         assert leased is not None
         assert b"team.due.1" in leased.payload
+
+
+# -- what follows a job --
+
+SCOPE = "Insufficient namespace scope"
+
+
+def followed(server: Server, secret: str, queue: str = "team.q", **more: Any) -> uuid.UUID:
+    with server.work_queue(secret) as client:
+        return client.add(queue, b"first", has_followers=True, **more)
+
+
+def follow(server: Server, secret: str, before: uuid.UUID, queue: str, **more: Any) -> str:
+    """As a worker does that has this job: what the server refuses, or the id of the next one."""
+    with server.work_queue(secret) as client:
+        try:
+            return str(client.add(queue, b"next", follows=before, **more))
+        except (Refused, NotFound) as error:
+            return str(error).removeprefix("CLIENT-ERROR: ")
+
+
+def test_what_follows_a_job_may_go_where_its_sender_may_add(tmp_path):
+    """The worker is one for all tenants, so its token says nothing."""
+    with Server(tmp_path, TOKENS) as server:
+        of_team, of_admin = followed(server, "sk_team"), followed(server, "sk_admin")
+        waiting = followed(server, "sk_team", after=[of_team])
+        with server.work_queue("sk_team") as client:
+            unsaid = client.add("team.q", b"says nothing of followers")
+        for before in (of_team, waiting, unsaid):
+            assert SCOPE in follow(server, "sk_admin", before, "other.q")
+            assert follow(server, "sk_admin", before, "team.p").count("-") == 4
+        # What follows a follower is bound as well, however the worker adds it.
+        second = uuid.UUID(follow(server, "sk_admin", of_team, "team.p", has_followers=True))
+        assert SCOPE in follow(server, "sk_admin", second, "other.q")
+        assert follow(server, "sk_admin", of_admin, "other.q").count("-") == 4
+        # A worker does not get more rights by naming the job of a sender with more.
+        assert SCOPE in follow(server, "sk_team", of_admin, "other.q")
+        with server.work_queue("sk_admin") as client:
+            client.fail(of_admin, b"", final=True)
+            client.requeue(of_admin)
+        server.kill()
+    with Server(tmp_path, TOKENS) as server:
+        for before in (of_team, waiting, unsaid, second):
+            assert SCOPE in follow(server, "sk_admin", before, "other.q")
+        assert follow(server, "sk_admin", of_admin, "other.q").count("-") == 4
+
+
+def test_what_follows_replaces_nothing_of_others_and_names_a_job_that_can_be_seen(server):
+    of_team, theirs = followed(server, "sk_team"), followed(server, "sk_other", "other.q")
+    finished = id_of_another_namespace(server, is_finished=True)
+    stolen = {"job_id": finished, "replace_finished": True}
+    assert follow(server, "sk_admin", of_team, "team.q", **stolen) == "ID is taken"
+    assert queue_of(server, str(finished)) == "other.q"
+    for unknown in (theirs, uuid.uuid4()):
+        assert follow(server, "sk_team", unknown, "team.q") == "NOT-FOUND"
+
+
+def test_a_chain_that_leaves_the_namespace_of_its_sender_fails(server):
+    """A tenant names a queue of another one in the envelope of its job."""
+    url = f"@127.0.0.1:{server.port_of('work queue')}"
+    sender, shared = jm.App(f"journeyman://sk_team{url}"), jm.App(f"journeyman://sk_admin{url}")
+    for app in (sender, shared):
+        for queue in ("team.first", "team.second", "other.victim"):
+            app.task(name=queue, queue=queue)(lambda value="": value)
+    first = sender.tasks["team.first"].call("a")
+    good = first.then(sender.tasks["team.second"]).send()
+    bad = first.then(sender.tasks["other.victim"]).send()
+    asyncio.run(Worker(shared, burst=True).run())
+    assert good.result(60) == "a"
+    with pytest.raises(jm.JobFailed, match=f"refused the next job of the chain: .*{SCOPE}"):
+        bad.result(60)
+    assert queue_of(server, bad.id) == ""
+    sender.close()

@@ -32,6 +32,7 @@ class Order:
     after: tuple[UUID, ...] = ()  # it waits until these have succeeded
     even_failed: bool = False  # or have ended in any way
     unless_same: bool = False  # no finished job of the same id and payload is replaced
+    has_followers: bool = False  # the rest of a chain is in its envelope
 
 
 class JobEnding(NamedTuple):

@@ -216,8 +216,9 @@ class ServerBroker:
     def _request(self, order: Order) -> bytes:
         """As ``NewJob.request``; of a plain job all but id and payload is known already."""
         options = order.options
-        if order.at is not None or order.limit_key or order.after or options.unique is not None:
-            return _new_job(order).request()
+        is_plain = order.at is None and not order.limit_key and not order.after
+        if not is_plain or options.unique is not None or order.has_followers:
+            return self._new_job(order).request()
         _, head, flags = self._heads.get(id(options)) or self._head_of(order)
         payload = order.payload
         return b"add %b%b%d%b\r\n%b\r\n" % (
@@ -226,17 +227,42 @@ class ServerBroker:
 
     def _head_of(self, order: Order) -> tuple[Options, bytes, bytes]:
         """What stands before and after the size; kept with its options, so that their id stays."""
-        line = _new_job(replace(order, payload=b"")).request().removesuffix(b"\r\n\r\n")
+        line = self._new_job(replace(order, payload=b"")).request().removesuffix(b"\r\n\r\n")
         _add, _job_id, name, ttr, ttl, _size, *flags = line.split(b" ")
         words = b" %b %b %b " % (name, ttr, ttl), b"".join(b" " + flag for flag in flags)
         if len(self._heads) >= MAX_HEADS:
             self._heads.clear()
         return self._heads.setdefault(id(order.options), (order.options, *words))
 
+    def _fields(self, order: Order) -> dict[str, Any]:
+        options = order.options
+        return {
+            "job_id": order.job_id,
+            "ttr_ms": options.lease_ms,
+            "ttl_ms": options.ttl_ms,
+            "priority": options.priority,
+            "max_attempts": options.max_attempts,
+            "max_fails": options.max_fails,
+            "time": order.at,
+            "key": order.limit_key,
+            "replace_finished": options.unique is not None,
+            "unique_ms": options.unique_ms,
+            "unless_same": order.unless_same,
+            "after": order.after,
+            "even_failed": order.even_failed,
+            # Without tokens there is nothing to keep about the sender.
+            "has_followers": order.has_followers and self.address.token is not None,
+        }
+
+    def _new_job(self, order: Order) -> NewJob:
+        return NewJob(name=order.options.queue, payload=order.payload, **self._fields(order))
+
     async def aadd(self, order: Order) -> bool:
         try:
             await self._async_patiently(
-                lambda: self._async_queue.add(order.options.queue, order.payload, **_fields(order))
+                lambda: self._async_queue.add(
+                    order.options.queue, order.payload, **self._fields(order)
+                )
             )
         except Refused as refused:
             return _is_there(refused)
@@ -254,11 +280,11 @@ class ServerBroker:
             await asyncio.sleep(AGAIN_S)
 
     def add_many(self, orders: Sequence[Order]) -> None:
-        self._patiently(lambda: _check(self._queue.add_many(map(_new_job, orders))))
+        self._patiently(lambda: _check(self._queue.add_many(map(self._new_job, orders))))
 
     async def aadd_many(self, orders: Sequence[Order]) -> None:
         async def act() -> None:
-            _check([each async for each in self._async_queue.add_many(map(_new_job, orders))])
+            _check([each async for each in self._async_queue.add_many(map(self._new_job, orders))])
 
         await self._async_patiently(act)
 
@@ -315,29 +341,6 @@ class ServerBroker:
         self.close()
         await self._async_queue.close()
         await self._async_waiting.close()
-
-
-def _fields(order: Order) -> dict[str, Any]:
-    options = order.options
-    return {
-        "job_id": order.job_id,
-        "ttr_ms": options.lease_ms,
-        "ttl_ms": options.ttl_ms,
-        "priority": options.priority,
-        "max_attempts": options.max_attempts,
-        "max_fails": options.max_fails,
-        "time": order.at,
-        "key": order.limit_key,
-        "replace_finished": options.unique is not None,
-        "unique_ms": options.unique_ms,
-        "unless_same": order.unless_same,
-        "after": order.after,
-        "even_failed": order.even_failed,
-    }
-
-
-def _new_job(order: Order) -> NewJob:
-    return NewJob(name=order.options.queue, payload=order.payload, **_fields(order))
 
 
 def _check(outcomes: Iterable[tuple[NewJob, Refused | None]]) -> None:

@@ -135,8 +135,9 @@ class Call(Generic[T]):
             limit_key = key_name(filled(options.key, arguments, task.name))
         at = None if self.when is None else self._moment()
         return Order(
-            job_id, payload, options, at, limit_key, self.gather, self.even_failed, is_unique
-        )
+            job_id, payload, options, at, limit_key, self.gather, self.even_failed, is_unique,
+            bool(followers),
+        )  # fmt: skip
 
     def _with_ids(self, job_id: UUID, salt: bytes) -> tuple[Call[Any], ...]:
         """The followers, with their ids if these are salted: a worker may have another salt."""

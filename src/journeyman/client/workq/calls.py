@@ -84,6 +84,8 @@ class NewJob:
     even_failed: bool = False
     unique_ms: int = 0
     unless_same: bool = False
+    has_followers: bool = False
+    follows: JobId | None = None
 
     def request(self) -> bytes:
         """The command that adds it. Raises InvalidRequest."""
@@ -120,6 +122,10 @@ class NewJob:
             if not self.replace_finished:
                 raise InvalidRequest("unique_ms is for jobs with replace_finished=True")
             words.append(f"-unique-for={self.unique_ms}")
+        if self.has_followers:
+            words.append("-then=1")
+        if self.follows is not None:
+            words.append(f"-follows={as_id(self.follows)}")
         if not self.after:
             if self.even_failed:
                 raise InvalidRequest("even_failed is for jobs with after=")
@@ -156,6 +162,8 @@ def add(
     even_failed: bool = False,
     unique_ms: int = 0,
     unless_same: bool = False,
+    has_followers: bool = False,
+    follows: JobId | None = None,
 ) -> Call[UUID]:
     """Add a job, or schedule it for a ``time``; its id, yours or a new one.
 
@@ -163,6 +171,8 @@ def add(
     completed or failed job of the same id makes room; with ``unique_ms`` a completed one does so
     only that long after it was added, with ``unless_same`` none of the same payload. ``after``:
     wait until these jobs have completed; if one fails, so does this one, unless ``even_failed``.
+    ``has_followers``: its worker adds further jobs, with its id as ``follows``; they may go where
+    the token that added this job may add.
 
     Raises Refused with the reason ``Duplicate job``, or ``Unknown parent``.
     """
@@ -184,6 +194,8 @@ def add(
         even_failed,
         unique_ms,
         unless_same,
+        has_followers,
+        follows,
     )
     ask = add_requests([job.request()])
 

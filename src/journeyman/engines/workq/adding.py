@@ -112,7 +112,7 @@ def add(state: WorkqState, command: Add, _client: Client) -> Reply:
     job_id, name, ttr_ms, ttl_ms, payload, priority, max_attempts, max_fails, delay_ms, options = (
         command
     )
-    key = ""
+    key = namespace = ""
     if options is not None or state.extensions.children:
         refused = refusal(state, job_id, payload, options)
         if refused is not None:
@@ -120,14 +120,16 @@ def add(state: WorkqState, command: Add, _client: Client) -> Reply:
         if options is not None and options.after:
             return _add_child(state, command)
         make_room(state, job_id)
-        key = "" if options is None else options.key
+        if options is not None:
+            key, namespace = options.key, options.namespace
     elif state.jobs.get(job_id) is not None and not _is_free(state, job_id):
         return _DUPLICATE
     if delay_ms:
         max_fails = pack_max_fails(max_fails, delay_ms)
     enqueue(
-        state, job_id, name, ttr_ms, ttl_ms, priority, max_attempts, max_fails, None, payload, key
-    )
+        state, job_id, name, ttr_ms, ttl_ms, priority, max_attempts, max_fails, None, payload, key,
+        namespace=namespace,
+    )  # fmt: skip
     return DONE
 
 
@@ -154,6 +156,7 @@ def schedule(state: WorkqState, command: ScheduleJob, _client: Client) -> Reply:
         time_ns if is_scheduled else None,
         payload,
         "" if options is None else options.key,
+        namespace="" if options is None else options.namespace,
     )
     return DONE
 
@@ -224,7 +227,7 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
         fields.max_attempts,
         max_fails_of(fields.max_fails),
         delay_ms_of(fields.max_fails),
-        AddOptions(fields.key),
+        AddOptions(fields.key, namespace=extensions.options.get(job_id, JobOptions()).namespace),
     )
     is_kept = extensions.is_allowed and len(fields.payload) <= MAX_CHILD_BYTES
     if is_kept:
@@ -309,13 +312,14 @@ def enqueue(
     payload: bytes,
     key: str = "",
     failed_with: bytes | None = None,
+    namespace: str = "",
 ) -> None:
     """A job begins; ``max_fails`` is as in the log. ``failed_with``: and has failed already."""
     queue = state.queues.use(name)
     created = state.moment_of_its_own()
-    if key and job_id not in state.extensions.options:
-        state.set_options(job_id, JobOptions(key))
-    elif not key and state.extensions.is_to_be_forgotten(job_id):
+    if (key or namespace) and job_id not in state.extensions.options:
+        state.set_options(job_id, JobOptions(key, namespace=namespace))
+    elif not key and not namespace and state.extensions.is_to_be_forgotten(job_id):
         state.forget_now(job_id)
     created_ns = created.unix_ns
     flags, command, time, begins_ns = 0, _ADD, None, created_ns
@@ -490,11 +494,12 @@ def _settle(state: WorkqState, child: Child) -> None:
     """It waits no longer: an ordinary add; and a failure at once, if a parent has failed."""
     job, extensions = child.job, state.extensions
     why = f"parent {id_text(child.failed)} failed or is gone".encode() if child.failed else None
-    key = "" if job.options is None else job.options.key
-    if key and job.job_id in extensions.added_now:
-        extensions.put(extensions.options, job.job_id, JobOptions(key))  # the ledger has it
-    elif key:
-        state.set_options(job.job_id, JobOptions(key))
+    given = job.options or AddOptions()
+    key, options = given.key, JobOptions(given.key, namespace=given.namespace)
+    if any(options) and job.job_id in extensions.added_now:
+        extensions.put(extensions.options, job.job_id, options)  # the ledger has it
+    elif any(options):
+        state.set_options(job.job_id, options)
     enqueue(
         state,
         job.job_id,

@@ -393,6 +393,19 @@ class WorkqEngine:
             return None if child is None else child.job.name
         return self._state.queues.by_number[queue_of(spec_of(entry))].name
 
+    def namespace_of(self, job_id: bytes) -> str:
+        """Of the token that added the job, * for all; nothing if that is not known."""
+        child = self._state.extensions.children.get(job_id)
+        if child is not None:
+            return "" if child.job.options is None else child.job.options.namespace
+        options = self._state.extensions.options.get(job_id)
+        return "" if options is None else options.namespace
+
+    @property
+    def keeps_options(self) -> bool:
+        """Whether there is a ledger for what the log has no place for."""
+        return self._state.extensions.is_allowed
+
     def refuse_extensions(self) -> None:
         """There is no ledger: refuse what must be in it."""
         self._state.extensions.is_allowed = False

@@ -2,7 +2,8 @@
 
     limits of a queue      queue-limits-set          rate and concurrency, also per key
     options of a job       job-options-set           its key; the delay of one retry; that its lease
-                                                     was touched
+                                                     was touched; if jobs follow it, the
+                                                     namespace of the token that added it
     a job that waits for   job-options-set           the whole job and the ids of its parents; the
     others (a child)                                 engine adds it when they have ended
     the worker's name      nowhere                   shown by inspect, forgotten at a restart
@@ -70,6 +71,7 @@ class JobOptions(NamedTuple):
     failed_ns: int = 0  # the retry that began then
     ready_ns: int = 0  # is ready then
     touched: int = 0  # the attempt whose lease was touched
+    namespace: str = ""  # of the token that added a job which others follow; * is all of them
 
     def ready_after(self, timed_out_ns: int) -> int:
         """When the retry is ready that began then; 0: no delay was chosen for it."""
@@ -439,6 +441,7 @@ def child_body(job: Add) -> Body:
         "after": [id_text(parent) for parent in options.after],
         "even_failed": int(options.even_failed),
         "key": options.key,
+        "namespace": options.namespace,
         "name": job.name,
         "payload": b64encode(job.payload).decode(),
         **numbers,
@@ -450,11 +453,11 @@ _CHILD_NUMBERS = ("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "
 
 def read_options(job_id: bytes, body: Body) -> tuple[JobOptions | None, Add | None]:
     """The options of a job, and the job itself if it waits for others. None: it makes no sense."""
-    key = body.get("key", "")
+    key, namespace = body.get("key", ""), body.get("namespace", "")
     numbers = _numbers(body, ("failed_ns", "ready_ns", "touched"))
-    if not isinstance(key, str) or numbers is None:
+    if not isinstance(key, str) or not isinstance(namespace, str) or numbers is None:
         return None, None
-    options = JobOptions(key, **numbers)
+    options = JobOptions(key, **numbers, namespace=namespace)
     if "after" not in body:
         return options, None
     try:
@@ -467,7 +470,7 @@ def read_options(job_id: bytes, body: Body) -> tuple[JobOptions | None, Add | No
         return None, None
     if not fields.get("ttl_ms") or any(len(parent) != 16 for parent in after):
         return None, None
-    more = AddOptions(key, False, after, bool(body.get("even_failed")))
+    more = AddOptions(key, False, after, bool(body.get("even_failed")), namespace=namespace)
     job = Add(job_id, name, payload=payload, options=more, **fields)
     return options, job
 

@@ -20,7 +20,7 @@
     pause NAME | resume NAME                                 PauseQueue, ResumeQueue
     -retry-delay=MS on add and schedule                      their ``retry_delay_ms``
     auth SECRET, as the first line of a connection           Auth
-    -key= -replace= -unique-for= -after= -even-failed= on add             their ``options``
+    -key= -replace= -unique-for= -after= -even-failed= -then= -follows= on add  their ``options``
     lease NAME... WAIT [-max=N] [-worker=NAME]               Lease with ``max_jobs``, ``worker``
     touch ID [TTR]                                           Touch
     fail ID SIZE [-delay=MS] [-final=1]  + result            Fail with ``delay_ms``, ``is_final``
@@ -88,7 +88,7 @@ class Complaint(StrEnum):
     RETRY_DELAY = "Invalid Retry Delay"  # new
     CURSOR_OFFSET = "Invalid cursor offset"
     LIMIT = "Invalid limit"
-    KEY = "Invalid Key"  # new, and so are the next eleven
+    KEY = "Invalid Key"  # new, and so are the next thirteen
     WORKER = "Invalid Worker"
     DELAY = "Invalid Delay"
     ATTEMPT = "Invalid Attempt"
@@ -96,6 +96,8 @@ class Complaint(StrEnum):
     REPLACE = "Invalid Replace"
     PARENTS = "Invalid Parents"
     EVEN_FAILED = "Invalid Even Failed"
+    THEN = "Invalid Then"
+    FOLLOWS = "Invalid Follows"
     UNIQUE_FOR = "Invalid Unique For"
     RATE = "Invalid Rate"
     CONCURRENCY = "Invalid Concurrency"
@@ -122,6 +124,9 @@ class AddOptions(NamedTuple):
     even_failed: bool = False  # and is added even if they fail
     unique_ms: int = 0  # a completed one makes room only so long after it was added
     unless_same: bool = False  # one of the same payload makes no room: it is this add, sent again
+    has_followers: bool = False  # its worker adds jobs that follow it
+    follows: bytes = b""  # the job that it follows: what that one's sender may do counts
+    namespace: str = ""  # of the token that added it; the server fills it in
 
 
 class Limits(NamedTuple):

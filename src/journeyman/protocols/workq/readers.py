@@ -117,7 +117,9 @@ PayloadReader: TypeAlias = Callable[[Words, Flags, bytes], commands.Event]
 MAX_JOB_FLAGS = 3  # and those below, which the original does not know
 MAX_RUN_FLAGS = 1
 RETRY_DELAY = b"retry-delay"
-_OPTIONS = frozenset({b"key", b"replace", b"unique-for", b"after", b"even-failed"})
+_OPTIONS = frozenset(
+    {b"key", b"replace", b"unique-for", b"after", b"even-failed", b"then", b"follows"}
+)
 _NEW_FLAGS = _OPTIONS | {RETRY_DELAY}
 _LEASE_FLAGS = frozenset({b"max", b"worker"})
 _LIMIT_FLAGS = frozenset({b"rate", b"concurrency", b"key-rate", b"key-concurrency"})
@@ -450,8 +452,16 @@ def _read_new_options(flags: Flags) -> commands.AddOptions | commands.RefusedLin
         after = tuple(dict.fromkeys(each for each in ids if each is not None))
     if flags.get(b"even-failed", b"1") != b"1" or (b"even-failed" in flags and not after):
         return _NO[commands.Complaint.EVEN_FAILED]
+    if flags.get(b"then", b"1") != b"1":
+        return _NO[commands.Complaint.THEN]
+    follows = read_id(flags[b"follows"]) if b"follows" in flags else b""
+    if follows is None:
+        return _NO[commands.Complaint.FOLLOWS]
     even_failed, unless_same = b"even-failed" in flags, replaced == b"different"
-    return commands.AddOptions(key, b"replace" in flags, after, even_failed, unique_ms, unless_same)
+    uniqueness = unique_ms, unless_same
+    return commands.AddOptions(
+        key, b"replace" in flags, after, even_failed, *uniqueness, b"then" in flags, follows
+    )
 
 
 def _read_rate(text: bytes) -> tuple[int, int] | None:

@@ -122,6 +122,7 @@ class WorkqServer(Service):
         what = keeping.what
         self.refusal = f"{what} cannot be written: changes are refused"
         self.recovery = f"{what} can be written again"
+        access = self._context.access
         self.writer = WorkqWriter(
             self,
             loop,
@@ -130,6 +131,7 @@ class WorkqServer(Service):
             keeping.recorder,
             max_waiting=limits.waiting_commands,
             ledger=self._context.ledger,
+            namespace_of=None if access.tokens is None else access.namespace_of,
         )
         self._watch_writer(queue.next_due_ns, FRAMERATE)
         self.around = self._port_context(WorkqContext, started_ns=self._clock.now_ns())

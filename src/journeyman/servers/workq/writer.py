@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from journeyman.clock import Clock
-from journeyman.config import WorkqSync
+from journeyman.config import ALL_NAMESPACES, WorkqSync
 from journeyman.disk import Disk
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, SeeJob
 from journeyman.engines.workq.engine import WorkqEngine
@@ -140,6 +140,30 @@ def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
     if kind in _LISTS:
         return replace(request, prefix=prefix)
     return request if kind in _HARMLESS else _OUTSIDE
+
+
+def with_origin(
+    queue: WorkqEngine, request: Any, prefix: str, namespace_of: Callable[[str], str]
+) -> tuple[Any, str]:
+    """An add as it may be decided, or its refusal; and what its names must begin with.
+
+    A job that follows another is added by the worker of that one. What the sender of the first job
+    may do counts, also for what follows it later: a worker for many tenants adds nothing for one
+    tenant that this one could not add. Who that was is in the ledger, if the sender said that jobs
+    follow; else it may have been any token that covers the queue, so the narrowest one counts. The
+    worker's own token still counts, or a worker could do more than its token by naming a job.
+    """
+    options = request.options
+    if options.follows:
+        name = queue.queue_of(options.follows)
+        if name is None or not name.startswith(prefix):
+            return NOT_FOUND, prefix
+        sender = queue.namespace_of(options.follows) or namespace_of(name)
+        sender = "" if sender == ALL_NAMESPACES else sender
+        prefix = max(prefix, sender, key=len)  # both begin the name of the queue
+    namespace = (prefix or ALL_NAMESPACES) if options.has_followers and queue.keeps_options else ""
+    options = options._replace(follows=b"", has_followers=False, namespace=namespace)
+    return in_scope(queue, request._replace(options=options), prefix), prefix
 
 
 def is_foreign(queue: WorkqEngine, job_id: bytes, prefix: str) -> bool:
@@ -297,8 +321,10 @@ class WorkqWriter(GroupCommit):
         *,
         max_waiting: int = 10_000,
         ledger: Ledger | None = None,
+        namespace_of: Callable[[str], str] | None = None,
     ) -> None:
-        """``recorder`` None: memory only."""
+        """``namespace_of``: the narrowest one of the tokens that covers a queue, if there are
+        tokens. ``recorder`` None: memory only."""
         super().__init__(
             owner,
             loop,
@@ -310,6 +336,7 @@ class WorkqWriter(GroupCommit):
         )
         self._queue = queue
         self._recorder = recorder
+        self._namespace_of = namespace_of
 
     def _weigh(self, requests: Sequence[Any]) -> int:
         if len(requests) == 1:
@@ -353,16 +380,17 @@ class WorkqWriter(GroupCommit):
             elif client.is_lost and kind in CAN_WAIT:
                 outcomes.append(None)
                 continue
-            if client is not None and client.prefix:
-                request = in_scope(self._queue, request, client.prefix)  # noqa: PLW2901
+            prefix = "" if client is None else client.prefix
+            if prefix or kind in _ADDS:
+                request, prefix = self._scoped(request, prefix)  # noqa: PLW2901
                 if type(request) in REFUSALS:
                     batch.answer(client, client.render(request))
                     outcomes.append(request)
                     continue
             outcome = decide(request, now_ns, client)
             records, reply, effects = outcome
-            if client is not None and client.prefix:
-                reply = scoped_reply(self._queue, request, reply, client.prefix)
+            if prefix:
+                reply = scoped_reply(self._queue, request, reply, prefix)
                 outcome = outcome._replace(reply=reply)
             outcomes.append(reply)
             if effects or reply is None or client is None or kind is WorkqGone:
@@ -373,6 +401,14 @@ class WorkqWriter(GroupCommit):
                     batch.records += records
         if batch.effects:  # all names at once: the file keeps them so
             batch.effects = [self._queue.paused]
+
+    def _scoped(self, request: Any, prefix: str) -> tuple[Any, str]:
+        """The request as it may be decided, or its refusal; what its names must begin with."""
+        options = request.options if type(request) in _ADDS else None
+        is_of_chain = options is not None and (options.follows or options.has_followers)
+        if is_of_chain and self._namespace_of is not None:
+            return with_origin(self._queue, request, prefix, self._namespace_of)
+        return in_scope(self._queue, request, prefix), prefix
 
     def _gather(
         self, batch: Batch, client: Any, request: Any, outcome: WorkqOutcome, now_ns: int
@@ -472,7 +508,7 @@ class WorkqWriter(GroupCommit):
         """Whether it could be decided without a record."""
         if client.is_lost and type(request) in CAN_WAIT:
             return True
-        request = in_scope(self._queue, request, client.prefix)
+        request, prefix = self._scoped(request, client.prefix)
         if type(request) in REFUSALS:
             again.answer(client, client.render(request))
             return True
@@ -482,6 +518,6 @@ class WorkqWriter(GroupCommit):
             self._queue.undo_batch()
             return False
         self._queue.commit_batch()
-        reply = scoped_reply(self._queue, request, outcome.reply, client.prefix)
+        reply = scoped_reply(self._queue, request, outcome.reply, prefix)
         self._gather(again, client, request, outcome._replace(reply=reply), now_ns)
         return True

@@ -26,12 +26,14 @@ import re
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Self, cast
 
 from journeyman.client import AccessDenied, BadAnswer, CannotConnect, ClientError, LoginBusy
 from journeyman.client.service import ServerUrl, tls_context
 from journeyman.client.workq import DEFAULT_PORT
 from journeyman.tasks.broker import Order
+from journeyman.tasks.envelope import Failure
 from journeyman.tasks.running import Again, Outcome, TaskDone
 
 _END = b"\r\n"
@@ -221,11 +223,15 @@ AGAIN_S = 1.0  # after a refusal that may pass, like a full disk
 class Reports:
     """See the module. ``connect`` gives a new link, however long that takes; None: too late."""
 
-    def __init__(self, connect: Callable[[], Awaitable[WorkerLink | None]]) -> None:
+    def __init__(
+        self, connect: Callable[[], Awaitable[WorkerLink | None]], *, has_token: bool = False
+    ) -> None:
+        """``has_token``: a next job names the one that it follows, whose sender counts."""
         self._connect = connect
+        self._has_token = has_token
         self._link: WorkerLink | None = None
         self._connecting: asyncio.Task[None] | None = None
-        self._open: dict[str, list[bytes]] = {}  # what is still to be sent, by job
+        self._open: dict[str, _Report] = {}  # by job
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -233,7 +239,8 @@ class Reports:
         return bool(self._open)
 
     def send(self, job_id: str, attempt: int, outcome: Outcome) -> None:
-        self._open[job_id] = _requests(job_id, attempt, outcome)
+        requests = _requests(job_id, attempt, outcome, self._has_token)
+        self._open[job_id] = _Report(attempt, requests)
         self._next(job_id)
 
     def touch(self, job_id: str, told: Callable[[str], None]) -> None:
@@ -267,7 +274,7 @@ class Reports:
         if self._link is None:
             self._reconnect()
             return
-        future = self._link.ask(self._open[job_id][0])
+        future = self._link.ask(self._open[job_id].requests[0])
         future.add_done_callback(lambda done: self._answered(job_id, done))
 
     def _answered(self, job_id: str, future: asyncio.Future[list[Row]]) -> None:
@@ -281,8 +288,9 @@ class Reports:
                 logger.warning("the server cannot take a report (%s); trying again", text)
                 self._loop.call_later(AGAIN_S, self._again, job_id)
                 return
-            if text.endswith("without a ledger") and job_id in self._open:
-                self._open[job_id][0] = _DELAY.sub(b"", self._open[job_id][0], count=1)
+            report = self._open.get(job_id)
+            if report is not None and text.endswith("without a ledger"):
+                report.requests[0] = _DELAY.sub(b"", report.requests[0], count=1)
                 self._next(job_id)  # the job is tried again at once, rather than not at all
                 return
             if text.endswith("Job was leased again"):
@@ -290,11 +298,14 @@ class Reports:
                                " the outcome is dropped", job_id)  # fmt: skip
             elif not text.endswith(("Duplicate job", "Duplicate result")):
                 logger.warning("job %s: the server refused its report: %s", job_id, text)
-        requests = self._open.get(job_id)
-        if requests is None:
+                if report is not None and len(report.requests) > 1:
+                    # The next job is not there: a job that completed would hide that.
+                    report.requests[1] = _refused(job_id, report.attempt, text)
+        report = self._open.get(job_id)
+        if report is None:
             return
-        requests.pop(0)
-        if requests:
+        report.requests.pop(0)
+        if report.requests:
             self._next(job_id)
         else:
             del self._open[job_id]
@@ -316,13 +327,27 @@ class Reports:
             self._next(job_id)
 
 
-def _requests(job_id: str, attempt: int, outcome: Outcome) -> list[bytes]:
+@dataclass(slots=True)
+class _Report:
+    attempt: int
+    requests: list[bytes]  # what is still to be sent
+
+
+def _refused(job_id: str, attempt: int, text: str) -> bytes:
+    """The end of a job whose next one the server does not take."""
+    failure = Failure("ChainRefused", f"the server refused the next job of the chain: {text}")
+    return _finish("fail", job_id, failure.encode(), f" -attempt={attempt} -final=1")
+
+
+def _requests(job_id: str, attempt: int, outcome: Outcome, has_token: bool) -> list[bytes]:
     """With the number of the attempt: if the lease ran out meanwhile and another worker has the
     job, that one is right. Otherwise it could begin a job whose completion was acknowledged."""
     flags = f" -attempt={attempt}"
     if isinstance(outcome, TaskDone):
         last = _finish("complete", job_id, outcome.result, flags)
-        return [last] if outcome.following is None else [_add(outcome.following), last]
+        if outcome.following is None:
+            return [last]
+        return [_add(outcome.following, job_id if has_token else ""), last]
     if isinstance(outcome, Again):
         flags += f" -delay={outcome.delay_ms}"
     elif outcome.is_early:
@@ -336,12 +361,14 @@ def _finish(word: str, job_id: str, result: bytes, flags: str) -> bytes:
     )  # fmt: skip
 
 
-def _add(order: Order) -> bytes:
+def _add(order: Order, follows: str) -> bytes:
+    """``follows``: the job before it, for a server with tokens."""
     options = order.options
+    chain = f" -follows={follows}{' -then=1' if order.has_followers else ''}" if follows else ""
     line = (
         f"add {order.job_id} {options.queue} {options.lease_ms} {options.ttl_ms}"
         f" {len(order.payload)} -priority={options.priority}"
         f" -max-attempts={options.max_attempts} -max-fails={options.max_fails}"
-        f"{f' -key={order.limit_key}' if order.limit_key else ''}"
+        f"{f' -key={order.limit_key}' if order.limit_key else ''}{chain}"
     )
     return line.encode() + b"\r\n" + order.payload + b"\r\n"

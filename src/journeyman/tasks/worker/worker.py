@@ -144,7 +144,8 @@ class Worker:
     async def run(self) -> None:
         """Raises AccessDenied if the server refuses the token; in a burst also CannotConnect."""
         self._loop = asyncio.get_running_loop()
-        self._reports = Reports(lambda: self._connect(self._has_reports))
+        has_token = self._broker.address.token is not None
+        self._reports = Reports(lambda: self._connect(self._has_reports), has_token=has_token)
         names = " ".join(f"{q.name}:{q.weight}" if q.weight > 1 else q.name for q in self._queues)
         tasks = ", ".join(list(self._app.tasks)[:_SHOWN_TASKS])
         tasks += ", ..." if len(self._app.tasks) > _SHOWN_TASKS else ""

@@ -301,6 +301,12 @@ class AddJob(JobBody):
         list[str], Meta(max_length=MAX_PARENTS, description="ids of the jobs it waits for")
     ] = []
     even_failed: Annotated[bool, Meta(description="it is added even if those fail")] = False
+    has_followers: Annotated[
+        bool, Meta(description="its worker adds jobs that follow it, with its id as follows")
+    ] = False
+    follows: Annotated[
+        str | None, Meta(description="id of the job before it: its sender must be allowed to add")
+    ] = None
 
 
 class Added(Struct):

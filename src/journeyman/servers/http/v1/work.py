@@ -380,6 +380,8 @@ def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> AddOptions |
         body.even_failed,
         body.unique_for_ms,
         body.replace == "different",
+        body.has_followers,
+        b"" if body.follows is None else parse_id(body.follows),
     )
     return None if options == AddOptions() else options
 
