@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from journeyman.engines.workq import adding, extensions, lifecycle, queues
+from journeyman.engines.workq.browsing import SeeJob, SeenJob
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import PARENT_BYTES
 from journeyman.engines.workq.messages import WorkqDue
@@ -390,6 +392,37 @@ def test_undone_batch_gives_back_starts_and_limits(story: Story):
     assert snapshot(story.engine) == before
     assert story.lease() == [2]
     assert story.lease() == []
+
+
+def test_undone_batch_gives_back_the_names_of_workers(story: Story):
+    def decide(command: Decidable) -> object:
+        return story.engine.decide(command, story.now_ns, "client").reply
+
+    def workers() -> object:
+        return snapshot(story.engine)["workers"]
+
+    assert story.decide(Add(job_id(1), "q", 1000, DAY_MS, b"")) == DONE
+    names = ("", "anna", "bert", "", "carl")
+    for before, worker in pairwise(names):
+        for is_undone in (True, False):
+            assert workers() == ({job_id(1): before} if before else {})
+            story.engine.begin_batch()
+            decide(Lease(("q",), 0, 1, worker))
+            assert workers() == ({job_id(1): worker} if worker else {})
+            if is_undone:
+                story.engine.undo_batch()
+            else:
+                story.engine.commit_batch()
+        if worker != names[-1]:
+            story.wait(1001)  # the lease is over, and the job is ready
+    for end in (Complete(job_id(1), b""), Delete(job_id(1))):
+        story.engine.begin_batch()
+        assert decide(end) == DONE
+        assert workers() == {}
+        story.engine.undo_batch()
+        seen = decide(SeeJob(job_id(1)))
+        assert isinstance(seen, SeenJob)
+        assert seen.worker == "carl"
 
 
 def test_child_is_not_lost_between_the_ledger_and_the_log(story: Story):
