@@ -19,6 +19,8 @@ from journeyman.config import (
     LogLevel,
     Persistence,
     Settings,
+    StorageEngine,
+    StorageMode,
     Token,
     all_settings,
     load,
@@ -201,6 +203,54 @@ def test_the_environment_of_the_process_counts_unless_another_is_given(monkeypat
     monkeypatch.setenv("JOURNEYMAN_DATABASE_FRAMERATE", "77")
     assert load().settings.database.framerate == 77
     assert load(environ={}).settings.database.framerate == 512
+
+
+OVERHOP_FILE = """\
+[storage]
+engine = "sled"
+path = "~/.overhop/data"
+
+[storage.sled]
+cache_capacity = 67108864
+mode = "high_throughput"
+"""
+
+
+def test_the_settings_of_overhop_are_those_of_the_store(loaded):
+    configuration = loaded(OVERHOP_FILE)
+    storage = configuration.settings.storage
+    assert storage.engine is StorageEngine.ROCKSDB
+    assert (storage.path, storage.cache_capacity_bytes) == ("~/.overhop/data", 64 * 1024 * 1024)
+    assert storage.mode is StorageMode.HIGH_THROUGHPUT
+    assert configuration.origins["storage.mode"].endswith(":7")
+    [remark] = configuration.remarks
+    assert remark.endswith(':2: storage.engine = "sled": served by rocksdb')
+    assert configuration.notes == ()
+
+
+def test_the_settings_of_overhop_may_come_from_elsewhere():
+    variables = {"JOURNEYMAN_STORAGE_ENGINE": "sled", "JOURNEYMAN_STORAGE_SLED_MODE": "low_space"}
+    options = {"storage.sled.cache_capacity": "1048576"}
+    configuration = load(environ=variables, options=options)
+    storage = configuration.settings.storage
+    assert storage.engine is StorageEngine.ROCKSDB
+    assert storage.mode is StorageMode.LOW_SPACE
+    assert storage.cache_capacity_bytes == 1024 * 1024
+    assert (len(configuration.remarks), configuration.notes) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('mode = "fast"', "storage.mode = 'fast': expected one of low_space, high_throughput"),
+        ("cache = 5", "unknown key storage.sled.cache; [storage.sled] allows cache_capacity, mode"),
+        ("cache_capacity = 5", "storage.cache_capacity = 5: expected"),
+    ],
+)
+def test_what_overhop_would_refuse_is_refused(loaded, line: str, said: str):
+    with pytest.raises(UsageError, match=re.escape(said)) as caught:
+        loaded(f"[storage.sled]\n{line}\n")
+    assert ":2: " in str(caught.value)
 
 
 def test_settings_cannot_be_changed():

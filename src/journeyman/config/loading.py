@@ -243,9 +243,15 @@ _FORMER = {
     "storage.standby": "a standby needs its logs in PostgreSQL: set data.directory to the address "
     "of a database, and remove this key",
 }
+# Names of Overhop, whose engine is not here.
+_OVERHOP_ENGINE, _OVERHOP_TABLE = "sled", "sled"
 _WIDE = 60  # longer lines than this do not move the origins of all others
 _VARIABLE_PREFIX = "JOURNEYMAN_"
 _TABLE = {setting.name: setting for setting in all_settings()}
+_OVERHOP_KEYS = ("storage.cache_capacity", "storage.mode")  # those of [storage.sled]
+_OVERHOP_OPTIONS = {
+    f"storage.{_OVERHOP_TABLE}.{name.partition('.')[2]}": _TABLE[name] for name in _OVERHOP_KEYS
+}
 _SECTIONS = tuple(field.name for field in fields(Settings))
 
 
@@ -256,6 +262,7 @@ class Configuration:
     settings: Settings
     origins: Mapping[str, str]
     notes: tuple[str, ...]
+    remarks: tuple[str, ...] = ()  # what is as it should be, and worth knowing
 
 
 def load(
@@ -277,7 +284,8 @@ def load(
     layers.complete(path)
     settings = layers.settings()
     _check_together(settings, layers.origins)
-    return Configuration(settings, MappingProxyType(layers.origins), tuple(layers.notes))
+    origins, notes = MappingProxyType(layers.origins), tuple(layers.notes)
+    return Configuration(settings, origins, notes, tuple(layers.remarks))
 
 
 def show(configuration: Configuration) -> str:
@@ -322,6 +330,7 @@ class _Layers:
     def __init__(self) -> None:
         self.origins = dict.fromkeys(_TABLE, DEFAULT_ORIGIN)
         self.notes: list[str] = []
+        self.remarks: list[str] = []
         self._values: dict[str, Any] = {}
         self._sections: set[str] = set()  # those of which something was said
 
@@ -349,11 +358,28 @@ class _Layers:
             self._sections.add(section)
             for key, found in keys.items():
                 place = _place(path, values.line_of((section, key)))
+                if (section, key) == ("storage", _OVERHOP_TABLE) and isinstance(found.value, dict):
+                    self._add_overhop_table(found.value, path, values)
+                    continue
                 try:
                     self._add_found(section, key, found, place)
                 except WrongKey as error:
                     place = _place(path, values.line_of((section, key, *error.path)))
                     raise _wrong_key(place, f"{section}.{key}", error) from None
+
+    def _add_overhop_table(
+        self, table: Mapping[str, object], path: str, values: FileValues
+    ) -> None:
+        """Keys of [storage.sled] are those of [storage]."""
+        for key, value in table.items():
+            line = values.line_of(("storage", _OVERHOP_TABLE, key))
+            if f"storage.{key}" not in _OVERHOP_KEYS:
+                allowed = ", ".join(name.partition(".")[2] for name in _OVERHOP_KEYS)
+                raise UsageError(
+                    f"{_place(path, line)}: unknown key storage.{_OVERHOP_TABLE}.{key}; "
+                    f"[storage.{_OVERHOP_TABLE}] allows {allowed}"
+                )
+            self._add_found("storage", key, FoundValue(value, line), _place(path, line))
 
     def complete(self, path: str | None) -> None:
         """What follows from the rest where nothing was said of it; ``path`` is the file, if any."""
@@ -387,7 +413,7 @@ class _Layers:
         if setting is None:
             raise _unknown_key(place, f"{section}.{key}", found.value)
         try:
-            value = setting.kind.read(found.value)
+            value = setting.kind.read(self._translated(setting, found.value, place))
         except WrongKey:
             raise
         except ValueError as error:
@@ -396,6 +422,8 @@ class _Layers:
 
     def add_environment(self, environ: Mapping[str, str]) -> None:
         variables = {setting.variable: setting for setting in _TABLE.values()}
+        for name, known in _OVERHOP_OPTIONS.items():
+            variables[_VARIABLE_PREFIX + name.upper().replace(".", "_")] = known
         for variable, text in environ.items():
             setting = variables.get(variable)
             if setting is not None:
@@ -407,19 +435,27 @@ class _Layers:
 
     def add_options(self, options: Mapping[str, str]) -> None:
         for name, text in options.items():
-            setting = _TABLE.get(name)
+            setting = _TABLE.get(name) or _OVERHOP_OPTIONS.get(name)
             if setting is None:
                 raise _unknown_key(COMMAND_LINE_ORIGIN, name, text)
             self._add_text(setting, text, COMMAND_LINE_ORIGIN)
 
     def _add_text(self, setting: Setting, text: str, place: str) -> None:
         try:
-            value = setting.kind.read_text(text)
+            value = setting.kind.read_text(str(self._translated(setting, text, place)))
         except WrongKey as error:
             raise _wrong_key(place, setting.name, error) from None
         except ValueError as error:
             raise _bad_value(place, setting, text, error) from None
         self._put(setting, value, place)
+
+    def _translated(self, setting: Setting, value: object, place: str) -> object:
+        """Overhop's engine is not here; another one keeps the same keys."""
+        if setting.name != "storage.engine" or value != _OVERHOP_ENGINE:
+            return value
+        engine = StorageEngine.ROCKSDB.value
+        self.remarks.append(f'{place}: storage.engine = "{value}": served by {engine}')
+        return engine
 
     def _put(self, setting: Setting, value: Any, origin: str) -> None:
         self._sections.add(setting.section)

@@ -112,6 +112,8 @@ def run(
     )
     for note in configuration.notes:
         messages.warn(note)
+    for remark in configuration.remarks:
+        messages.info(remark)
     configuration = fit_to_open_files(configuration, messages)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
