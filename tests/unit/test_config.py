@@ -363,8 +363,8 @@ def test_with_a_file_a_service_is_open_if_something_asks_for_it(loaded, section:
         (
             '[http]\nlisten = ":80"\n',
             (
-                "c.toml:2: http.listen = ':80': expected host:port, such as 127.0.0.1:5678, "
-                "localhost:5678 or [::1]:5678 (name the host: 127.0.0.1:80 for this machine "
+                "c.toml:2: http.listen = ':80': expected host:port, such as 127.0.0.1:5678 or "
+                "[::1]:5678, or unix:PATH (name the host: 127.0.0.1:80 for this machine "
                 "alone, 0.0.0.0:80 or [::]:80 for every network)"
             ),
         ),

@@ -151,13 +151,21 @@ def _look_at_ports(settings: Settings) -> Iterator[Finding]:
         "HTTP": settings.http.listen,
     }
     for service, address in ports.items():
-        if address is None or address.port == 0:
+        if address is None or not (address.port or address.path):
             continue
         try:
-            socket.create_connection((address.host, address.port), timeout=1.0).close()
+            _connect(address)
             yield Finding(OK, service, f"something listens on {address}")
         except OSError:
             yield Finding(NOTE, service, f"nothing listens on {address}")
+
+
+def _connect(address: Address) -> None:
+    if address.path:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(address.path)
+    else:
+        socket.create_connection((address.host, address.port), timeout=1.0).close()
 
 
 # -- the data directory --

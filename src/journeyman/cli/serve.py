@@ -24,6 +24,7 @@ import click
 from journeyman.cli.config import load_settings, settings_options
 from journeyman.config import Configuration, Persistence, Settings, WorkqPersistence
 from journeyman.errors import UsageError
+from journeyman.local_access import socket_in
 from journeyman.servers.core.bulk_child import WORKQ_READER, ZTICK_READER, prepare
 
 # Of the extra `server`.
@@ -151,6 +152,18 @@ class _Serve(click.Command):
     metavar="HOST:PORT|off",
     help="Address of the HTTP API and the console: http.listen; or off.",
 )
+@click.option(
+    "--socket",
+    "socket_directory",
+    type=click.Path(),
+    metavar="DIR",
+    help="Listen on Unix sockets in this directory, and on no port.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE|auto",
+    help="Ask for tokens: controller.auth_file; auto makes one for this user.",
+)
 @click.option("--level", metavar="LEVEL", help="Level of the messages on stderr: log.level.")
 def serve(
     path: str | None,
@@ -164,6 +177,8 @@ def serve(
     queue_sync: str | None,
     queue_sync_int: str | None,
     http_listen: str | None,
+    socket_directory: str | None,
+    token_file: str | None,
     level: str | None,
     **cmdlog: str | None,
 ) -> int:
@@ -173,9 +188,21 @@ def serve(
     configuration file, HTTP, the work queue and the fan-out queues are served only if it has a
     section [http], [workq] or [kestrel], or an option here asks for them.
     """
+    listens = {
+        "schedule": listen,
+        "work_queue": workq_listen,
+        "fan_out": kestrel_listen,
+        "http": http_listen,
+    }
+    if socket_directory is not None:
+        listens = {
+            name: address or socket_in(socket_directory, name) for name, address in listens.items()
+        }
+    listen, workq_listen, kestrel_listen, http_listen = listens.values()
     given = {
         "data.directory": data,
         "controller.listen": listen,
+        "controller.auth_file": token_file,
         "database.logfile_path": log_path,
         "workq.listen": None if workq_listen == OFF else workq_listen,
         "workq.enabled": "false" if workq_listen == OFF else None,

@@ -17,6 +17,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from journeyman.client.conversation import CONNECT, Call, Conversation, Pause, Send, Step
 from journeyman.client.errors import CannotConnect, ConnectionFailed, Refused
 from journeyman.client.service import Endpoint, ServiceClient, as_method, poll_of
+from journeyman.local_access import socket_path
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -114,11 +115,20 @@ class _Transport:
         host, port = self._endpoint.address
         try:
             async with asyncio.timeout(self._endpoint.timeout_s):
-                opened = await asyncio.open_connection(host, port, ssl=self._endpoint.tls)
+                opened = await _open(host, port, self._endpoint.tls)
         except (OSError, ssl.SSLError) as error:
             raise self._link.cannot_connect(error) from error
         self._reader, self._writer = opened
         self._link.opened()
+
+
+async def _open(
+    host: str, port: int, tls: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if path := socket_path(host):
+        name = None if tls is None else "localhost"
+        return await asyncio.open_unix_connection(path, ssl=tls, server_hostname=name)
+    return await asyncio.open_connection(host, port, ssl=tls)
 
 
 class _Pool:

@@ -21,6 +21,7 @@ from typing import Concatenate, ParamSpec, Self, TypeVar
 from journeyman.client.conversation import CONNECT, Call, Conversation, Pause, Send, Step
 from journeyman.client.errors import CannotConnect, ConnectionFailed, Refused
 from journeyman.client.service import Endpoint, ServiceClient, as_method, poll_of
+from journeyman.local_access import socket_path
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -106,10 +107,16 @@ class _Transport:
         endpoint = self._endpoint
         opened = None
         try:
-            opened = socket.create_connection(endpoint.address, endpoint.timeout_s)
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if path := socket_path(endpoint.address[0]):
+                opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                opened.settimeout(endpoint.timeout_s)
+                opened.connect(path)
+            else:
+                opened = socket.create_connection(endpoint.address, endpoint.timeout_s)
+                opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if endpoint.tls is not None:
-                opened = endpoint.tls.wrap_socket(opened, server_hostname=endpoint.address[0])
+                name = "localhost" if path else endpoint.address[0]
+                opened = endpoint.tls.wrap_socket(opened, server_hostname=name)
         except OSError as error:
             if opened is not None:
                 opened.close()

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 from journeyman.client.errors import InvalidRequest
+from journeyman.local_access import MAX_PATH_BYTES, socket_path
 
 Moment: TypeAlias = int | datetime  # nanoseconds since 1970, or a time with its zone
 
@@ -100,7 +102,7 @@ def zoned(value: object, what: str = "time") -> datetime:
 
 
 def address(client: str, host: object, port: object) -> tuple[str, int]:
-    """Where a client of this name connects to."""
+    """Where a client of this name connects to; ``unix:PATH`` has no port."""
     name = text(host, "host")
     if not name:
         raise InvalidRequest("host must not be empty")
@@ -110,6 +112,10 @@ def address(client: str, host: object, port: object) -> tuple[str, int]:
             f"host must be a name or an IP address, not a URL ({scheme}://...): use"
             f" {client}.from_url"
         )
+    if path := socket_path(name):
+        if len(os.fsencode(path)) > MAX_PATH_BYTES:
+            raise InvalidRequest(f"the path of a socket has at most {MAX_PATH_BYTES} bytes")
+        return name, 0
     if both := _HOST_AND_PORT.fullmatch(name):
         apart = f"{client}({both['host'].strip('[]')!r}, {both['port']})"
         raise InvalidRequest(f"host {name!r} contains the port: give them separately, {apart}")

@@ -195,8 +195,9 @@ class Link:
             reason = f"its certificate is not trusted: {error.verify_message}"
         elif isinstance(error, gaierror):
             reason = "the host is not known"
-        elif isinstance(error, ConnectionRefusedError):
-            reason = "connection refused"
+        elif isinstance(error, ConnectionRefusedError | FileNotFoundError):
+            is_missing = isinstance(error, FileNotFoundError)
+            reason = "there is no such socket" if is_missing else "connection refused"
             hint = f"; is journeyman serve running there, with {self._service}?"
         elif self._is_tls and isinstance(error, ssl.SSLError | TimeoutError | ConnectionError):
             hint = "; does this port speak TLS? If not, leave tls out"
@@ -339,3 +340,29 @@ def greeting(request: bytes, welcome: bytes, refusal: bytes, busy: bytes | None)
         raise AccessDenied("auth_failed", "" if said == "auth_failed" else said)
 
     return greet
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A request of one line whose reply shows whether a token is asked for, and how that begins."""
+
+    request: bytes
+    asks: bytes
+
+
+def greeting_if_asked(
+    probe: Probe, find: Callable[[], str | None], greet: Callable[[str], Greeting]
+) -> Greeting:
+    """Show the token that ``find`` gives, if the server asks for one; else go on without."""
+
+    def greeting_of(link: Link) -> Conversation[None]:
+        yield Send(probe.request)
+        answer = yield from link.line()
+        if not answer.startswith(probe.asks):
+            return
+        token = find()
+        yield CONNECT  # the server has closed the connection, or is about to
+        if token is not None:
+            yield from greet(token)(link)
+
+    return greeting_of

@@ -2,9 +2,13 @@
 
     journeyman://TOKEN@HOST:PORT?tls=true&timeout_s=5&connections=8&schedule=5678&fan_out=22133
     journeyman+tls://TOKEN@HOST?ca=/etc/journeyman/ca.pem
+    journeyman+unix://TOKEN@/DIRECTORY      the sockets of `journeyman serve --socket DIRECTORY`
 
 One URL leads to all three services, so that an application has one setting. PORT, if given, is that
 of the work queue; ``schedule``, ``work_queue`` and ``fan_out`` give each its own.
+
+A client without a token shows that of the user (local_access.py) to a server on this machine that
+asks for one.
 """
 
 from __future__ import annotations
@@ -21,8 +25,16 @@ from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from journeyman.client import checks
-from journeyman.client.conversation import Greeting, Link
+from journeyman.client.conversation import Greeting, Link, Probe, greeting_if_asked
 from journeyman.client.errors import InvalidRequest
+from journeyman.local_access import (
+    UNIX_PREFIX,
+    has_token,
+    is_local,
+    socket_in,
+    socket_path,
+    token_for,
+)
 
 URL_VARIABLE = "JOURNEYMAN_URL"
 DEFAULT_URL = "journeyman://127.0.0.1"
@@ -31,6 +43,7 @@ MAX_CONNECTIONS = 10_000
 Tls: TypeAlias = bool | ssl.SSLContext
 F = TypeVar("F", bound=Callable[..., Any])
 
+_UNIX_SCHEME = "journeyman+unix"
 _SCHEMES = {"journeyman": False, "journeyman+tls": True}
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -43,6 +56,7 @@ class Service:
     word: str  # "work_queue"
     default_port: int
     greet: Callable[[bytes], Greeting]
+    probe: Probe  # whether a token is asked for
     connections: int = 8
     has_open_reads: bool = False  # which belong to a connection: one is kept for them
 
@@ -57,14 +71,17 @@ class Endpoint:
     timeout_s: float
     greeting: Greeting | None = field(repr=False)  # knows the token
 
+    @property
+    def where(self) -> str:
+        host, port = self.address
+        return host if socket_path(host) else f"{host}:{port}"
+
     def link(self) -> Link:
-        where = f"{self.address[0]}:{self.address[1]}"
-        return Link(where, self.title, is_tls=self.tls is not None, greeting=self.greeting)
+        return Link(self.where, self.title, is_tls=self.tls is not None, greeting=self.greeting)
 
     def all_in_use(self, connections: int) -> str:
-        where = f"{self.address[0]}:{self.address[1]}"
         return (
-            f"all {connections} connections of this client to {where} stayed in use for "
+            f"all {connections} connections of this client to {self.where} stayed in use for "
             f"{self.timeout_s:g} s: give it more (connections=)"
         )
 
@@ -87,12 +104,18 @@ class ServiceClient(ABC):
         service = self.service
         port = service.default_port if port is None else port
         count = service.connections if connections is None else connections
+        address = checks.address(type(self).__name__, host, port)
+        greeting = None if token is None else service.greet(_secret(token))
+        if greeting is None and is_local(host) and has_token():
+            greeting = greeting_if_asked(
+                service.probe, lambda: token_for(*address), lambda own: service.greet(_secret(own))
+            )
         endpoint = Endpoint(
-            checks.address(type(self).__name__, host, port),
+            address,
             service.title,
             tls_context(tls),
             checks.seconds(timeout_s, "timeout_s"),
-            None if token is None else service.greet(_secret(token)),
+            greeting,
         )
         self._start(endpoint, checks.whole(count, "connections", 1, MAX_CONNECTIONS))
 
@@ -104,9 +127,10 @@ class ServiceClient(ABC):
     def from_url(cls, url: str | None = None) -> Self:
         """A client of the server at this URL, or at $JOURNEYMAN_URL, or on this machine."""
         found = parse_url(url)
+        host, port = found.place(cls.service.word)
         return cls(
-            found.host,
-            found.ports.get(cls.service.word),
+            host,
+            port,
             token=found.token,
             tls=found.tls_setting(),
             timeout_s=found.timeout_s,
@@ -116,7 +140,10 @@ class ServiceClient(ABC):
 
 @dataclass(frozen=True, slots=True)
 class ServerUrl:
-    """A parsed URL. ``ports`` has the ports that it names, by service."""
+    """A parsed URL. ``ports`` has the ports that it names, by service.
+
+    ``host`` of a server with Unix sockets is ``unix:DIRECTORY``.
+    """
 
     host: str
     token: str | None = field(default=None, repr=False)
@@ -125,6 +152,12 @@ class ServerUrl:
     ca: str | None = None
     timeout_s: float = 10.0
     connections: int | None = None
+
+    def place(self, service: str) -> tuple[str, int | None]:
+        """Host and port of a service, for a client; None is the port that it has by default."""
+        if directory := socket_path(self.host):
+            return socket_in(directory, service), None
+        return self.host, self.ports.get(service)
 
     def tls_setting(self) -> Tls:
         """For the argument ``tls`` of a client. Raises InvalidRequest: ``ca`` is unreadable."""
@@ -148,15 +181,19 @@ def parse_url(url: str | None = None) -> ServerUrl:
         options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
     except ValueError as error:
         raise InvalidRequest(f"the URL of the server cannot be read: {error}") from None
+    if parts.scheme == _UNIX_SCHEME and parts.path.strip("/") and not parts.hostname:
+        return _unix_url(parts.path, parts.username, options)
     if parts.scheme not in _SCHEMES or not parts.hostname or parts.path.strip("/"):
         problem = "it has no journeyman://"
         if parts.scheme in _SCHEMES:
             problem = "it has a path" if parts.hostname else "it has no host"
+        elif parts.scheme == _UNIX_SCHEME:
+            problem = "it has a host" if parts.hostname else "it has no directory"
         elif parts.scheme and parts.netloc:
             problem = f"it begins with {parts.scheme[:40]!r}"
         raise InvalidRequest(
             "the URL of the server must be journeyman://[TOKEN@]HOST[:PORT][?options] or"
-            f" journeyman+tls://...: {problem}"
+            f" journeyman+tls://..., or journeyman+unix://[TOKEN@]/DIRECTORY: {problem}"
         )
     ports = {} if port is None else {"work_queue": port}
     ports |= {word: _number(options.pop(word), word) for word in _PORTS if word in options}
@@ -171,10 +208,26 @@ def parse_url(url: str | None = None) -> ServerUrl:
         _seconds(options.pop("timeout_s", "10")),
         None if count is None else _number(count, "connections"),
     )
-    if options:
-        known = ", ".join((*_PORTS, "tls", "ca", "timeout_s", "connections"))
-        raise InvalidRequest(f"the URL has an unknown option {min(options)!r}: one of {known}")
+    _check_options(options, (*_PORTS, "tls", "ca", "timeout_s", "connections"))
     return found
+
+
+def _unix_url(path: str, user: str | None, options: dict[str, str]) -> ServerUrl:
+    count = options.pop("connections", None)
+    found = ServerUrl(
+        UNIX_PREFIX + unquote(path),
+        unquote(user) if user else None,
+        timeout_s=_seconds(options.pop("timeout_s", "10")),
+        connections=None if count is None else _number(count, "connections"),
+    )
+    _check_options(options, ("timeout_s", "connections"))
+    return found
+
+
+def _check_options(unknown: dict[str, str], known: tuple[str, ...]) -> None:
+    if unknown:
+        names = ", ".join(known)
+        raise InvalidRequest(f"the URL has an unknown option {min(unknown)!r}: one of {names}")
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext | None:

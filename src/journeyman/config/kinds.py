@@ -21,12 +21,14 @@ whole world is not for a server to guess.
 
     127.0.0.1:5678   localhost:5678   0.0.0.0:5678       a name or an IPv4 address
     [::1]:5678       ::1:5678         [::]:5678          IPv6, with or without brackets
+    unix:/run/journeyman/schedule.sock                   a Unix socket
 
 ``setting`` makes one row of the table of settings: a field of a dataclass that says what it is.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from abc import ABC, abstractmethod
@@ -34,6 +36,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_network
 from typing import Generic, TypeVar
+
+from journeyman.local_access import MAX_PATH_BYTES, UNIX_PREFIX, socket_path
 
 MAX_PORT = 65_535
 
@@ -46,13 +50,20 @@ class Address:
 
     host: str
     port: int
+    path: str = ""  # of a Unix socket: then there is neither host nor port
 
     def __str__(self) -> str:
+        if self.path:
+            return f"{UNIX_PREFIX}{self.path}"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def parse_address(text: str) -> Address:
     """The address, or ValueError with one phrase that says what is wrong."""
+    if path := socket_path(text):
+        if len(os.fsencode(path)) > MAX_PATH_BYTES:
+            raise ValueError(f"the path of a socket has at most {MAX_PATH_BYTES} bytes")
+        return Address("", 0, path)
     host, colon, port = text.rpartition(":")
     if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > MAX_PORT:
         raise ValueError(f"it must end with a colon and a port from 0 to {MAX_PORT}")
@@ -257,7 +268,7 @@ def _check_network_or_host(entry: str) -> None:
 
 
 class ListenAddress(ValueKind[Address]):
-    allowed = "host:port, such as 127.0.0.1:5678, localhost:5678 or [::1]:5678"
+    allowed = "host:port, such as 127.0.0.1:5678 or [::1]:5678, or unix:PATH"
 
     def read(self, value: object) -> Address:
         if not isinstance(value, str):

@@ -43,6 +43,13 @@ from journeyman.data_directory import DEFAULT_DIRECTORY, default_place
 from journeyman.units import DAY_MS, MIB
 
 
+class SocketMode(StrEnum):
+    """Who can connect to Unix sockets."""
+
+    USER = "0600"
+    GROUP = "0660"
+
+
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
     insecure: bool = setting(
@@ -56,6 +63,9 @@ class AccessSettings:
     )
     proxy_protocol: bool = setting(
         Flag(), False, "whether they begin connections to the three ports with a PROXY header"
+    )
+    socket_mode: SocketMode = setting(
+        Choice(SocketMode), SocketMode.USER, "mode of Unix sockets: the user, or also its group"
     )
 
 
@@ -118,7 +128,7 @@ class ControllerSettings:
         ListenAddress(), Address("127.0.0.1", 5678), "address of the ztick protocol"
     )
     auth_file: str | None = setting(
-        Optional(Text()), None, "file of tokens; when set, every port requires one"
+        Optional(Text()), None, "file of tokens, or auto; when set, every port requires one"
     )
     tls_cert: str | None = setting(
         Optional(Text()),

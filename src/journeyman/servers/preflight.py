@@ -20,9 +20,9 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from ipaddress import ip_address
 
 from journeyman.config import (
     Address,
@@ -34,6 +34,7 @@ from journeyman.config import (
 from journeyman.config.loading import DEFAULT_ORIGIN
 from journeyman.disk import Disk, absolute, is_database
 from journeyman.errors import LogError, UsageError
+from journeyman.local_access import AUTO, is_local, make_token
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.ledger import is_used
 from journeyman.servers.core.namespace_secret import load_secret
@@ -55,10 +56,15 @@ WATCH_S = 5.0
 NEAR, WELL_BELOW = 0.9, 0.8  # of the connections a port takes: say so; may be said again
 
 
-def check(configuration: Configuration) -> Access:
-    """What the ports need to know; UsageError, in one line, for what cannot be served."""
+def check(configuration: Configuration, *, to_serve: bool = False) -> Access:
+    """What the ports need to know; UsageError, in one line, for what cannot be served.
+
+    ``to_serve``: the user's token is made if it is asked for and not there.
+    """
     settings = configuration.settings
     _check_addresses(configuration)
+    if to_serve and settings.controller.auth_file == AUTO:
+        make_token()
     access = Access.load(settings)
     _check_places(settings)
     if settings.workq.events_to and not settings.kestrel.enabled:
@@ -94,13 +100,33 @@ def notes(settings: Settings, access: Access) -> Iterator[str]:
             yield f"{name} = {address} without TLS: tokens can be read on the network"
 
 
+def open_to_users(settings: Settings, access: Access) -> str:
+    """A warning if every user of this machine has the rights of the server; else nothing."""
+    by_network = [name for name, address in _listening(settings) if not address.path]
+    if access.tokens is not None or not by_network:
+        return ""
+    return (
+        "no tokens: every user of this machine can run programs with the rights of this server; "
+        "start it with --token-file auto, or with --socket DIR"
+    )
+
+
+def open_directories(settings: Settings) -> Iterator[str]:
+    """A warning for each directory of data that other users can change."""
+    for path in directories_of(settings):
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        mode = stat.S_IMODE(found.st_mode)
+        if mode & 0o022:
+            yield f"{path}: other users can change the data (mode {mode:04o}); chmod go-w {path}"
+        elif found.st_uid not in (os.geteuid(), 0):
+            yield f"{path}: belongs to another user (uid {found.st_uid}), who can change the data"
+
+
 def is_loopback(address: Address) -> bool:
-    if address.host == "localhost":
-        return True
-    try:
-        return ip_address(address.host).is_loopback
-    except ValueError:
-        return False
+    return bool(address.path) or is_local(address.host)
 
 
 def _listening(settings: Settings) -> Iterator[tuple[str, Address]]:
@@ -124,7 +150,7 @@ def _check_addresses(configuration: Configuration) -> None:
                 f"{place}: everyone who can connect could run programs; ask for tokens with "
                 "controller.auth_file, or set access.insecure = true"
             )
-        if address.port and address in taken:
+        if (address.port or address.path) and address in taken:
             raise UsageError(f"{place}: {taken[address]} has the same address; give each its own")
         taken[address] = name
 

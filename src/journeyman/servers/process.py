@@ -65,6 +65,8 @@ from journeyman.servers.preflight import (
     files_for_connections,
     fit_to_open_files,
     notes,
+    open_directories,
+    open_to_users,
     prepare_data_directory,
     prepare_salts,
     watch_connections,
@@ -132,9 +134,13 @@ async def _serve(
 ) -> int:
     settings = configuration.settings
     messages.info(f"log level: {settings.log.level}", process=os.getpid())
-    access = check(configuration)  # before anything listens
+    access = check(configuration, to_serve=True)  # before anything listens
     for note in notes(settings, access):
         messages.warn(note)
+    if warning := open_to_users(settings, access):
+        messages.warn(warning)
+    for warning in open_directories(settings):
+        messages.warn(warning)
     manager = ServiceManager.of(os.environ)
     writes = WriteWatch(clock, messages, settings.limits)
     with ExitStack() as closing:

@@ -183,9 +183,10 @@ class ServerBroker:
 
     def _for_waits(self, kind: type[Any]) -> Any:
         found = self.address
+        host, port = found.place("work_queue")
         return kind(
-            found.host,
-            found.ports.get("work_queue"),
+            host,
+            port,
             token=found.token,
             tls=found.tls_setting(),
             timeout_s=found.timeout_s,

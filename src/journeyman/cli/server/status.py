@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import urlopen
 
 import click
 
@@ -38,6 +37,7 @@ from journeyman.client import (
 )
 from journeyman.client.service import URL_VARIABLE, ServerUrl, parse_url, tls_context
 from journeyman.errors import JourneymanError
+from journeyman.local_access import has_token, socket_path, token_for
 from journeyman.units import NS_PER_S
 
 PAGE = 100
@@ -60,6 +60,7 @@ _SUMMARIES = {
 
 PATIENCE_S = 60.0  # an event stream has a sign of life four times in this
 STARTS_S = 3.0
+MAX_TRIES, RETRY_S = 3, 1.0  # if a token could not be checked, or a server is busy
 READY_LIMIT_S = 5.0
 _NAMES_IN_HTTP = {"work_queue": "work", "schedule": "schedule", "fan_out": "fan-out"}
 
@@ -134,19 +135,14 @@ def ping(server: str | None, as_json: bool, services: tuple[str, ...], wait: flo
 def readiness_problem(server: str | None) -> dict[str, Any]:
     """Why the server says that it is not ready; empty: it does not say so, or has no HTTP port."""
     url = parse_url(server)
-    tls = url.tls_setting()
-    context = tls_context(tls)
-    place = f"{url.host}:{url.ports.get('http', HTTP_PORT)}"
-    address = f"{'http' if context is None else 'https'}://{place}/v1/ready"
-    try:
-        with urlopen(address, timeout=min(url.timeout_s, READY_LIMIT_S), context=context):
-            return {}
-    except HTTPError as error:
-        with error, suppress(OSError, ValueError):
-            problem = json.load(error)
+    connection, _ = _http_connection(url, min(url.timeout_s, READY_LIMIT_S))
+    # The other ports say what else is wrong.
+    with closing(connection), suppress(OSError, ValueError, http.client.HTTPException):
+        connection.request("GET", "/v1/ready")
+        answer = connection.getresponse()
+        if answer.status != http.client.OK:
+            problem = json.load(answer)
             return problem if isinstance(problem, dict) else {}
-    except OSError:
-        pass  # the other ports say why
     return {}
 
 
@@ -269,22 +265,9 @@ def _ping(name: str, server: str | None) -> dict[str, Any]:
 @contextmanager
 def answer_of(url: ServerUrl, path: str, accept: str) -> Iterator[http.client.HTTPResponse]:
     """The reply to a GET. Raises JourneymanError, also for what goes wrong while it is read."""
-    context = tls_context(url.tls_setting())
-    port = url.ports.get("http", HTTP_PORT)
-    where = f"{url.host}:{port}"
-    if context is None:
-        connection = http.client.HTTPConnection(url.host, port, timeout=PATIENCE_S)
-    else:
-        connection = http.client.HTTPSConnection(
-            url.host, port, timeout=PATIENCE_S, context=context
-        )
-    headers = {"Accept": accept}
-    if url.token:
-        headers["Authorization"] = f"Bearer {url.token}"
+    connection, where = _http_connection(url, PATIENCE_S)
     try:
-        _connect(connection)
-        connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
+        answer = _answer(connection, url, path, accept)
         if answer.status != http.client.OK:
             raise JourneymanError(f"{where} refuses {path}: {answer.status} {answer.reason}")
         yield answer
@@ -299,6 +282,57 @@ def answer_of(url: ServerUrl, path: str, accept: str) -> Iterator[http.client.HT
             " Name another with ?http=PORT in the URL"
         ) from None
     finally:
+        connection.close()
+
+
+class _SocketConnection(http.client.HTTPConnection):
+    """Over a Unix socket."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _http_connection(url: ServerUrl, timeout_s: float) -> tuple[http.client.HTTPConnection, str]:
+    """Not connected yet; and where it leads."""
+    host, named = url.place("http")
+    port = HTTP_PORT if named is None else named
+    if path := socket_path(host):
+        return _SocketConnection(path, timeout_s), host
+    context = tls_context(url.tls_setting())
+    where = f"{host}:{port}"
+    if context is None:
+        return http.client.HTTPConnection(host, port, timeout=timeout_s), where
+    return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context), where
+
+
+def _answer(
+    connection: http.client.HTTPConnection, url: ServerUrl, path: str, accept: str
+) -> http.client.HTTPResponse:
+    """The reply; asked again with the user's token, or if the server could not check the token."""
+    token, tries = url.token, 0
+    host, port = url.place("http")
+    while True:
+        headers = {"Accept": accept}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        _connect(connection)
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        if answer.status == http.client.UNAUTHORIZED and not token and has_token():
+            token = token_for(host, HTTP_PORT if port is None else port)
+            if token is None:
+                return answer
+        elif answer.status == http.client.SERVICE_UNAVAILABLE and tries < MAX_TRIES:
+            tries += 1
+            time.sleep(RETRY_S)
+        else:
+            return answer
         connection.close()
 
 

@@ -15,6 +15,7 @@ from journeyman.client.conversation import (
     Conversation,
     Greeting,
     Link,
+    Probe,
     greeting,
     once,
     twice,
@@ -48,8 +49,15 @@ def _greet(secret: bytes) -> Greeting:
     return greeting(request, b"STORED", b"CLIENT_ERROR", b"SERVER_ERROR")
 
 
+_PROBE = Probe(b"version\r\n", b"CLIENT_ERROR unauthenticated")
 SERVICE = Service(
-    "the fan-out queues", "fan_out", DEFAULT_PORT, _greet, connections=1, has_open_reads=True
+    "the fan-out queues",
+    "fan_out",
+    DEFAULT_PORT,
+    _greet,
+    _PROBE,
+    connections=1,
+    has_open_reads=True,
 )
 
 

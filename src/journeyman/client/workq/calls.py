@@ -25,6 +25,7 @@ from journeyman.client.conversation import (
     Conversation,
     Greeting,
     Link,
+    Probe,
     greeting,
     once,
     pipelined,
@@ -61,7 +62,11 @@ def _greet(secret: bytes) -> Greeting:
     return greeting(b"auth " + secret + b"\r\n", b"+OK", b"-CLIENT-ERROR", b"-SERVER-ERROR")
 
 
-SERVICE = Service("the work queue", "work_queue", DEFAULT_PORT, _greet)
+PROBE = Probe(
+    b"inspect job 00000000-0000-0000-0000-000000000000\r\n",
+    b"-CLIENT-ERROR Authentication required",
+)
+SERVICE = Service("the work queue", "work_queue", DEFAULT_PORT, _greet, PROBE)
 
 
 @dataclass(frozen=True, slots=True)

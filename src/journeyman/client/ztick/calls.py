@@ -26,6 +26,7 @@ from journeyman.client.conversation import (
     Conversation,
     Greeting,
     Link,
+    Probe,
     Send,
     again,
     greeting,
@@ -386,7 +387,8 @@ def _greet(secret: bytes) -> Greeting:
     return greeting(_body(["AUTH", secret.decode()]) + b"\n", b"OK", b"ERROR auth_", None)
 
 
-SERVICE = Service("the schedule", "schedule", DEFAULT_PORT, _greet)
+_PROBE = Probe(b"probe GET journeyman.probe\n", b"ERROR auth_required")
+SERVICE = Service("the schedule", "schedule", DEFAULT_PORT, _greet, _PROBE)
 
 
 def _nothing(_link: Link, _words: list[str]) -> None:

@@ -46,6 +46,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 from journeyman.config import ALL_NAMESPACES, Token
 from journeyman.errors import SnapshotGivenUp
+from journeyman.local_access import user_of
 from journeyman.protocols import Auth, AuthRequired, Foreign
 from journeyman.servers.core.access import Access, Attempt
 from journeyman.servers.core.server_log import ServerLog, address_of
@@ -77,6 +78,15 @@ class PortContext:
     unsent_bytes: int = 1024 * 1024
     max_connections: int = 1024
     sessions: set[Any] = field(default_factory=set)  # the open ones
+
+
+def peer_of(transport: asyncio.BaseTransport) -> str:
+    """The host of a client; of a Unix socket the user."""
+    peer = transport.get_extra_info("peername")
+    if isinstance(peer, tuple):
+        return str(peer[0])
+    sock = transport.get_extra_info("socket")
+    return user_of(sock) if sock is not None and sock.family == socket.AF_UNIX else ""
 
 
 def keep_alive(sock: Any) -> None:
@@ -186,7 +196,7 @@ class Connection(asyncio.Protocol):
         around = self._around
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is of another family
         peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._peer = peer_of(transport)
         if len(around.sessions) >= around.max_connections:
             self._refuse_connection("too many are open")
             return
@@ -195,7 +205,7 @@ class Connection(asyncio.Protocol):
             return
         around.sessions.add(self)
         self._budget.add(self)
-        self._address = address_of(peer)
+        self._address = address_of(peer) or self._peer
         around.messages.debug("client connected", client=self._address)
         self._transport.set_write_buffer_limits(high=around.unsent_bytes)
         keep_alive(transport.get_extra_info("socket"))

@@ -27,6 +27,7 @@ import errno
 import os
 import socket
 import ssl
+import stat
 from collections.abc import Callable, Sized
 from contextlib import suppress
 from typing import Any, Protocol, cast
@@ -271,12 +272,18 @@ class Listener:
     def __init__(self, server: asyncio.Server, address: Address) -> None:
         self._server = server
         self.address = address
+        self._file = os.stat(address.path) if address.path else None
         self._watched: list[socket.socket] = []  # for the first client
 
     def close(self) -> None:
         """Accept no more; connections that are open stay."""
         self._end_watch()
         self._server.close()
+        if self._file is not None:
+            with suppress(OSError):  # another server may have put its own there
+                if os.path.samestat(os.stat(self.address.path), self._file):
+                    os.unlink(self.address.path)
+            self._file = None
 
     def at_first_client(self, begin: Callable[[], object]) -> None:
         """Call this once, when a client has come: the system keeps it, and those after it, until
@@ -322,6 +329,7 @@ async def listen(
     handshake_timeout_s: float = 10.0,
     at_first_client: Callable[[], object] | None = None,
     proxies: TrustedProxies | None = None,
+    socket_mode: int = 0o600,
 ) -> Listener:
     """Open the port; OSError, worded for people, when that cannot be.
 
@@ -362,14 +370,21 @@ async def listen(
         )
 
     try:
-        server = await around.loop.create_server(
-            make_behind_proxy if proxies else make,
-            address.host,
-            address.port,
-            backlog=BACKLOG,
-            reuse_address=True,
-            start_serving=at_first_client is None,
-        )
+        factory, starts = make_behind_proxy if proxies else make, at_first_client is None
+        if address.path:
+            bound = bind_unix(address.path, socket_mode)
+            server = await around.loop.create_unix_server(
+                factory, sock=bound, backlog=BACKLOG, start_serving=starts
+            )
+        else:
+            server = await around.loop.create_server(
+                factory,
+                address.host,
+                address.port,
+                backlog=BACKLOG,
+                reuse_address=True,
+                start_serving=starts,
+            )
         listener = Listener(server, where_it_listens(server.sockets, address))
         if at_first_client is not None:
             listener.at_first_client(at_first_client)
@@ -378,7 +393,47 @@ async def listen(
     return listener
 
 
+def bind_unix(path: str, mode: int) -> socket.socket:
+    """A socket at this path, in place of one that a server has left. Raises OSError.
+
+    Until it listens, which is later, none can connect: its mode is right by then.
+    """
+    made_for = 0o700 if mode & 0o077 == 0 else 0o750
+    os.makedirs(os.path.dirname(os.path.abspath(path)), made_for, exist_ok=True)
+    _remove_stale(path)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        bound.bind(path)
+        os.chmod(path, mode)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _remove_stale(path: str) -> None:
+    """Raises OSError if it is in use, or no socket."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise OSError(errno.EEXIST, "there is a file that is not a socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+        except BlockingIOError:  # its backlog is full
+            raise OSError(errno.EADDRINUSE, "in use") from None
+        else:
+            raise OSError(errno.EADDRINUSE, "in use")
+
+
 def where_it_listens(sockets: tuple[socket.socket, ...], address: Address) -> Address:
+    if address.path:
+        return address
     port = sockets[0].getsockname()[1] if sockets else address.port
     return Address(address.host, int(port))
 

@@ -231,6 +231,7 @@ class Service(ABC):
             make_session=lambda: session(self.around),
             tls=self._context.access.tls,
             handshake_timeout_s=self._settings.limits.handshake_timeout_ms / 1000,
+            socket_mode=int(self._settings.access.socket_mode, 8),
             proxies=self._context.access.proxies if self._settings.access.proxy_protocol else None,
         )
         self._idle = IdleWatch(self._loop, self.around.sessions, idle_ms / 1000)

@@ -41,7 +41,7 @@ class CrossSite:
 
     def __init__(self, listen: Address, allowed_hosts: Iterable[str]) -> None:
         self._allowed = {_plain(host) for host in (*allowed_hosts, listen.host)}
-        self._is_local = _is_local(listen.host)
+        self._is_local = _is_local(listen.host) or bool(listen.path)
         self._is_everywhere = _is_everywhere(listen.host)
 
     def check(self, request: web.Request, *, takes_forms: bool = False) -> None:

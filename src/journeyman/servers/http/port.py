@@ -48,7 +48,9 @@ class HttpPort:
     def sessions(self) -> Sized:
         return () if self._serving is None else self._serving.connections
 
-    async def open(self, address: Address, *, handshake_timeout_s: float) -> Address:
+    async def open(
+        self, address: Address, *, handshake_timeout_s: float, socket_mode: int = 0o600
+    ) -> Address:
         """Where it listens; OSError, worded for people, when that cannot be."""
         self._listener = await listen(
             self,
@@ -57,6 +59,7 @@ class HttpPort:
             tls=self._around.access.tls,
             handshake_timeout_s=handshake_timeout_s,
             at_first_client=self._begin,
+            socket_mode=socket_mode,
         )
         try:
             self._copies = self._listener.copies()

@@ -38,6 +38,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from journeyman.config import ALL_NAMESPACES, Address, Token
+from journeyman.servers.core.connection import peer_of
 from journeyman.servers.core.metrics import BOUNDS_MS, Family, Histogram, of_queues
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.http.console.drawing import Sessions, all_assets, is_console
@@ -319,7 +320,8 @@ class _Gate:
     def _client(self, request: web.Request) -> str:
         """Its address, also if a trusted proxy stands between."""
         forwarded = request.headers.getall("X-Forwarded-For", [])
-        return self._around.access.proxies.client_of(request.remote or "", forwarded)
+        peer = request.remote or ("" if request.transport is None else peer_of(request.transport))
+        return self._around.access.proxies.client_of(peer, forwarded)
 
     async def _token(self, request: web.Request) -> Token | None:
         """None: no token is needed."""

@@ -218,7 +218,9 @@ class ZtickServer(Service):
         port = HttpPort(self.around, build)
         try:
             address = await port.open(
-                http.listen, handshake_timeout_s=limits.handshake_timeout_ms / 1000
+                http.listen,
+                handshake_timeout_s=limits.handshake_timeout_ms / 1000,
+                socket_mode=int(self._settings.access.socket_mode, 8),
             )
         except OSError as error:
             if context.origins.get("http.listen") != DEFAULT_ORIGIN:
@@ -230,7 +232,8 @@ class ZtickServer(Service):
             return
         self._http = port
         scheme = "https" if self._settings.controller.tls_cert else "http"
-        self._messages.info(f"HTTP listens on {address}", console=f"{scheme}://{address}")
+        console = {} if address.path else {"console": f"{scheme}://{address}"}
+        self._messages.info(f"HTTP listens on {address}", **console)
 
     def _open_log(self) -> ZtickEngine:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs

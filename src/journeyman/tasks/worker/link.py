@@ -24,6 +24,7 @@ import asyncio
 import logging
 import re
 import socket
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from typing import NamedTuple, Self, cast
 from journeyman.client import AccessDenied, BadAnswer, CannotConnect, ClientError, LoginBusy
 from journeyman.client.service import ServerUrl, tls_context
 from journeyman.client.workq import DEFAULT_PORT
+from journeyman.client.workq.calls import PROBE
+from journeyman.local_access import has_token, is_local, socket_path, token_for
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Failure
 from journeyman.tasks.running import Again, Outcome, TaskDone
@@ -73,21 +76,48 @@ class WorkerLink(asyncio.Protocol):
     @classmethod
     async def connect(cls, address: ServerUrl) -> Self:
         """Raises CannotConnect, AccessDenied."""
+        host, port = address.place("work_queue")
+        port = DEFAULT_PORT if port is None else port
+        where = host if socket_path(host) else f"{host}:{port}"
+        tls = tls_context(address.tls_setting())
+        link = await cls._reach(host, port, where, tls)
+        token = address.token
+        if not token and is_local(host) and has_token() and await link._asks_for_token():
+            token = token_for(host, port)
+            link.close()
+            link = await cls._reach(host, port, where, tls)
+        if token:
+            await link._log_in(token, where)
+        return link
+
+    @classmethod
+    async def _reach(cls, host: str, port: int, where: str, tls: ssl.SSLContext | None) -> Self:
         loop = asyncio.get_running_loop()
-        host, port = address.host, address.ports.get("work_queue", DEFAULT_PORT)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, protocol = await loop.create_connection(
-                    cls, host, port, ssl=tls_context(address.tls_setting())
-                )
+                if path := socket_path(host):
+                    name = None if tls is None else "localhost"
+                    _, link = await loop.create_unix_connection(
+                        cls, path, ssl=tls, server_hostname=name
+                    )
+                else:
+                    _, link = await loop.create_connection(cls, host, port, ssl=tls)
         except (OSError, TimeoutError) as error:
             reason = str(error) or "timed out"
-            if isinstance(error, ConnectionRefusedError):
+            if isinstance(error, ConnectionRefusedError | FileNotFoundError):
                 reason = "connection refused; is journeyman serve running there?"
-            raise CannotConnect(f"cannot connect to {host}:{port}: {reason}") from error
-        if address.token:
-            await protocol._log_in(address.token, f"{host}:{port}")
-        return protocol
+            raise CannotConnect(f"cannot connect to {where}: {reason}") from error
+        return link
+
+    async def _asks_for_token(self) -> bool:
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                await self.ask(PROBE.request)
+        except LinkRefused as error:
+            return f"-{error}".encode().startswith(PROBE.asks)
+        except (ConnectionError, TimeoutError):
+            pass  # the next command finds out
+        return False
 
     async def _log_in(self, token: str, where: str) -> None:
         """Raises AccessDenied, or CannotConnect if the token was not checked: try again."""
@@ -133,7 +163,9 @@ class WorkerLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         sock = transport.get_extra_info("socket")
-        if sock is not None:  # a server that vanished is noticed also while nothing is sent
+        if (
+            sock is not None and sock.family != socket.AF_UNIX
+        ):  # a server that vanished is noticed also while nothing is sent
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if hasattr(socket, "TCP_KEEPIDLE"):
