@@ -23,6 +23,7 @@ TOKENS = """
 [token.all]
 secret = "everything"
 namespace = "*"
+runners = "shell"
 [token.mine]
 secret = "mine"
 namespace = "mine."

@@ -38,7 +38,7 @@ from journeyman.logs.recovery import inspect_file
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.logs.ztick.run_history import RunLine, encode_run
-from journeyman.servers.http.past.child import PastLake
+from journeyman.servers.http.past.child import lake_days
 from journeyman.spark.audit import audit_of_lake
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import depth
@@ -578,7 +578,7 @@ def test_the_report_of_a_lake_counts_what_the_logs_said(spark, world):
 
 
 def test_the_console_shows_the_days_of_a_lake_without_spark(world):
-    days = PastLake(str(world.lake)).lake_days(10_000)
+    days = lake_days(str(world.lake), 10_000)
     assert days == sorted(days, reverse=True)
     started = Counter(
         (day(t.started), dialect)

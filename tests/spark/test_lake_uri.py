@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from journeyman.columnar import read_table
 from journeyman.columnar.delta import storage_options
 from journeyman.errors import JourneymanError, UsageError
-from journeyman.servers.http.past.child import PastLake
+from journeyman.servers.http.past.child import lake_days
 from journeyman.spark.files import remote_of
 from journeyman.spark.lake import delta, places, upkeep
 from journeyman.spark.lake.ingest import ingest
@@ -105,7 +105,7 @@ def test_rows_are_those_of_a_lake_in_a_directory(spark, uri, tmp_path):
     found = DeltaTable(f"{uri}/silver/jobs", storage_options=storage_options()).to_pyarrow_table()
     assert keys_in(found) == keys_in(read_table(f"{directory}/silver/jobs")) != []
     assert read_table(f"{uri}/silver/attempts").num_rows == len(count_workq(records).tries)
-    assert PastLake(uri).lake_days(100) == PastLake(directory).lake_days(100) != []
+    assert lake_days(uri, 100) == lake_days(directory, 100) != []
 
 
 def kill_before_the_commit(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from journeyman.columnar.tables import read_table
-from journeyman.servers.http.past import child, moments
+from journeyman.disk import RealDisk
 from journeyman.spark.files import filesystem_of
 from journeyman.spark.lake import places
 from journeyman.spark.lake.storage import open_lake
@@ -98,11 +98,10 @@ def test_noise_is_never_a_surprise(dialect, tmp_path):
     [
         read_table,
         lambda path: filesystem_of(path).read_at(path, 0, 10),
-        lambda path: moments.read_from(path, 0),
-        lambda path: child._tail(path, 10),
+        RealDisk().read_bytes,
         lambda path: open_lake(path.removesuffix(places._STATE)),
     ],
-    ids=["columnar", "spark", "past", "end of a log", "lake"],
+    ids=["columnar", "spark", "disk", "lake"],
 )
 def test_a_device_in_place_of_a_file_is_refused_before_it_is_read(tmp_path: Path, read: Any):
     """A pipe would never end; this one is at its end at once, so that the test always does."""

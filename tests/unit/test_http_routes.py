@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,15 +12,17 @@ import pytest
 from aiohttp import web
 
 from journeyman.config import WorkqPersistence
+from journeyman.disk import RealDisk
 from journeyman.engines.ztick.browsing import JobPage, PageJobs
 from journeyman.errors import JourneymanError, SnapshotGivenUp
-from journeyman.formats import ztick
+from journeyman.formats import workq, ztick
 from journeyman.formats.framing import DecodedRecords, Entry
 from journeyman.formats.ledger import ActionAudited
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobFinished
 from journeyman.servers.http import records, routes, sending, ztick_paths
 from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.shares import Shares
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
 from journeyman.servers.http.v1.log import LogRoutes
 from journeyman.servers.http.v1.past import PastRoutes
@@ -101,18 +104,21 @@ def test_what_a_client_refuses_is_not_sent_to_it(header: str, takes: bool):
     assert routes.takes_gzip(cast(web.Request, request)) is takes
 
 
-@pytest.mark.parametrize(("found", "span"), [((0, 0), None), ((5, 7), (5, 7))])
-def test_an_empty_log_has_no_past(
-    found: tuple[int, int], span: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_empty_log_has_no_past(tmp_path: Path):
     """Not one that begins in 1970."""
-
-    async def ask(_: object, kind: str) -> tuple[int, int]:
-        assert kind == "span"
-        return found
-
-    monkeypatch.setattr(PastRoutes, "_ask", ask)
-    assert asyncio.run(PastRoutes(cast(HttpBackend, None)).span()) == span
+    log = tmp_path / "log"
+    backend = SimpleNamespace(disk=RealDisk(), work_log=lambda: (str(log), ""))
+    past = PastRoutes(cast(Any, backend))
+    log.mkdir()
+    assert asyncio.run(past.span()) is None
+    (log / "000000001.log").write_bytes(workq.CODEC.header)
+    assert asyncio.run(past.span()) is None
+    times = (5, 6, 7)
+    records = [JobFinished(Instant(at), bytes(16), Command.COMPLETE, b"") for at in times]
+    (log / "000000002.log").write_bytes(
+        workq.CODEC.header + b"".join(map(workq.CODEC.encode, records))
+    )
+    assert asyncio.run(past.span()) == (5, 7)
 
 
 def test_a_flood_of_keys_of_one_token_leaves_those_of_others(monkeypatch: pytest.MonkeyPatch):
@@ -212,11 +218,12 @@ def test_records_whose_queue_is_not_known_are_for_tokens_of_all_namespaces(
     placed = records.PlacedRecord("file", Entry(0, 1, finished), b"")
     monkeypatch.setattr(records, "of_work_job", lambda *_: [placed])
     work = SimpleNamespace(enabled=True, persistence=WorkqPersistence.LOG, cmdlog_path="log")
-    backend = SimpleNamespace(settings=SimpleNamespace(workq=work), disk=None)
+    histories = Shares(1, 1, "full")
+    backend = SimpleNamespace(settings=SimpleNamespace(workq=work), disk=None, histories=histories)
     own = LogRoutes(cast(Any, backend), cast(Any, None))
 
     def ask(namespace: str) -> Any:
-        request = cast(web.Request, Request(namespace=namespace))
+        request = cast(web.Request, Request(namespace=namespace, token=None))
         call = routes.RouteCall(request, {"job": job_id.hex()}, None, None)
         return asyncio.run(own.work_history(call))
 
@@ -230,7 +237,7 @@ def test_a_token_with_a_namespace_gets_no_cursor_in_the_middle(prefix: str, afte
     """It names the last job that was looked at, which may be another's."""
     asked = []
 
-    async def ask(_: object, page: PageJobs) -> JobPage:
+    async def ask(page: PageJobs) -> JobPage:
         asked.append(page.after)
         return JobPage((), b"%d" % len(asked[1:]) if len(asked) < 3 else None, len(asked) == 3)
 
@@ -241,12 +248,12 @@ def test_a_token_with_a_namespace_gets_no_cursor_in_the_middle(prefix: str, afte
     call = cast(Any, SimpleNamespace(prefix=prefix))
     search = PageJobs(text="none has it")
     backend._loop_time = iter((0.0, 9.0, 9.0, 9.0)).__next__
-    assert asyncio.run(HttpBackend._gather(backend, ask, call, search)) == ((), after)
+    assert asyncio.run(HttpBackend._gather_parts(backend, ask, call, search)) == ((), after)
     if prefix:
         asked.clear()
         backend._loop_time = iter((0.0, 99.0)).__next__
         with pytest.raises(ApiError, match="too long"):
-            asyncio.run(HttpBackend._gather(backend, ask, call, search))
+            asyncio.run(HttpBackend._gather_parts(backend, ask, call, search))
 
 
 @pytest.mark.parametrize("error", [TimeoutError, SnapshotGivenUp])
@@ -267,3 +274,34 @@ def test_a_list_that_ends_early_is_cut_and_nothing_follows_it(error: type[Except
         patch.setattr(web, "StreamResponse", Started)
         sent = asyncio.run(ztick_paths.send_list(cast(Any, {"sender": sender}), [[b"1"]]))
     assert (type(sent), closed) == (Started, [True])
+
+
+def test_requests_of_one_tenant_that_wait_leave_connections_to_others():
+    class Waiting(routes.Routes):
+        async def _answer(self, *_: Any) -> web.StreamResponse:
+            await asyncio.sleep(3600)
+            raise AssertionError
+
+    async def run() -> None:
+        own = Waiting([], max_waits=2)
+        route = cast(routes.Route, None)
+
+        def ask(name: str, namespace: str) -> asyncio.Task[Any]:
+            token = SimpleNamespace(name=name, namespace=namespace)
+            request = cast(web.Request, Request(token=token))
+            return asyncio.ensure_future(own._answer_waiting(route, request, b""))
+
+        waiting = [ask("a", "a."), ask("a", "a."), ask("all", "*"), ask("all", "*"), ask("b", "b.")]
+        refused = ask("a", "a.")
+        with pytest.raises(ApiError, match="waiting") as caught:
+            await refused
+        assert caught.value.status == 503
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+        waiting.append(ask("a", "a."))
+        await asyncio.sleep(0)
+        assert [task.done() for task in waiting[1:]] == [False] * 5
+        for task in waiting:
+            task.cancel()
+
+    asyncio.run(run())

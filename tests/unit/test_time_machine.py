@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from journeyman.servers.http.past import machine as machines
+from journeyman.servers.http.past.machine import TimeMachine
 from journeyman.servers.http.routes import ApiError
-from journeyman.servers.http.v1 import past
-from journeyman.servers.http.v1.past import TimeMachine
 from journeyman.units import MIB
 from tests.support.cli_commands import run
 
@@ -24,9 +24,13 @@ async def end(machine: TimeMachine) -> None:
     await child.wait()
 
 
+async def count(machine: TimeMachine, directory: Path, at_ns: int = 2**60, who: str = "a") -> Any:
+    return await machine.ask(who, "count_work", str(directory), "", at_ns, "")
+
+
 async def refusal(machine: TimeMachine, directory: Path) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        await machine.ask(str(directory), "span")
+        await count(machine, directory)
     return caught.value
 
 
@@ -42,11 +46,11 @@ def test_many_questions_share_one_process_and_the_rest_is_refused(
         return await start(*arguments, **options)
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", counted)
-    monkeypatch.setattr(past, "MOST_WAITING", 5)
+    monkeypatch.setattr(machines, "MOST_WAITING", 4)
 
     async def ask_all() -> list[Any]:
         machine = TimeMachine(LIMIT_BYTES)
-        moments = (machine.ask(str(tmp_path), "counts", 2**60 + n, "") for n in range(8))
+        moments = (count(machine, tmp_path, 2**60 + n) for n in range(8))
         answers = await asyncio.gather(*moments, return_exceptions=True)
         await end(machine)
         return answers
@@ -61,15 +65,15 @@ def test_a_client_that_leaves_does_not_end_the_process(tmp_path: Path):
 
     async def ask() -> None:
         machine = TimeMachine(LIMIT_BYTES)
-        span = await machine.ask(str(tmp_path), "span")
+        counts = await count(machine, tmp_path)
         child = machine._child
-        leaving = asyncio.ensure_future(machine.ask(str(tmp_path), "counts", 2**60, ""))
+        leaving = asyncio.ensure_future(count(machine, tmp_path, 2**61))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await leaving
-        assert await machine.ask(str(tmp_path), "span") == span
+        assert await count(machine, tmp_path) == counts
         assert machine._child is child
         await end(machine)
 
@@ -82,13 +86,13 @@ def test_a_client_that_is_cancelled_twice_gets_no_answer_mixed_up(tmp_path: Path
 
     async def ask() -> None:
         machine = TimeMachine(LIMIT_BYTES)
-        span = await machine.ask(str(tmp_path), "span")
-        leaving = asyncio.ensure_future(machine.ask(str(tmp_path), "counts", 2**60, ""))
+        counts = await count(machine, tmp_path)
+        leaving = asyncio.ensure_future(count(machine, tmp_path, 2**61))
         for _ in range(2):
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             leaving.cancel()
-        assert await machine.ask(str(tmp_path), "span") == span
+        assert await count(machine, tmp_path) == counts
         with pytest.raises(asyncio.CancelledError):
             await leaving
         await end(machine)
@@ -108,12 +112,38 @@ def test_a_log_that_does_not_fit_is_refused_and_the_next_question_answered(tmp_p
         error = await refusal(machine, large)
         assert (error.status, error.code) == (422, "past_too_large")
         assert "limits.past_bytes" in error.message
-        first_ns, last_ns = await machine.ask(str(small), "span")
-        assert 0 < first_ns < last_ns
+        counts = await count(machine, small, 2**60)
         assert machine._child is not None
         machine._child.kill()
         await machine._child.wait()
-        assert await machine.ask(str(small), "span") == (first_ns, last_ns)
+        assert await count(machine, small, 2**60) == counts
+        await end(machine)
+
+    asyncio.run(ask())
+
+
+def test_a_token_that_asks_without_end_waits_for_itself(tmp_path: Path):
+    run("generate", "workq", tmp_path, "--records", 20)
+
+    async def ask() -> None:
+        machine = TimeMachine(LIMIT_BYTES)
+        ended: list[str] = []
+
+        async def note(who: str, number: int) -> None:
+            try:
+                await count(machine, tmp_path, 2**60 + number, who)
+                ended.append(who)
+            except ApiError as error:
+                ended.append(f"{who} {error.status}")
+
+        many = [asyncio.ensure_future(note("greedy", number)) for number in range(40)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*(note("other", number) for number in range(3)))
+        answered = [who for who in ended if who == "greedy"]
+        assert len(answered) <= 5  # one before each of the other's, and the one at the machine
+        await asyncio.gather(*many)
+        assert ended.count("other") == 3
+        assert ended.count("greedy 503") == 40 - machines.MOST_WAITING - 1
         await end(machine)
 
     asyncio.run(ask())

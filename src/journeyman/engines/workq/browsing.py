@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
 from journeyman.engines.sorted_set import SortedSet
@@ -136,6 +136,15 @@ class SeenJob:
     key: str = ""
     worker: str = ""  # of a single job that is leased
     waits_for: int = 0  # other jobs; then it has neither times nor a place in its queue
+
+
+class JobSummary(NamedTuple):
+    """As much of a job as counts and comparisons need."""
+
+    job_id: bytes
+    queue: str
+    state: str
+    created_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +272,15 @@ def seen(jobs: WorkqJobTable, queues: Queues, job_id: bytes, now_ns: int) -> See
     if entry is None or is_run(spec_of(entry)) or expires_ns_of(spec_of(entry)) <= now_ns:
         return None
     return seen_entry(entry, queues.by_number[queue_of(spec_of(entry))].name)
+
+
+def summaries(jobs: WorkqJobTable, queues: Queues, now_ns: int) -> Iterator[JobSummary]:
+    """All jobs but runs, in no order."""
+    for job_id, entry in jobs:
+        spec = spec_of(entry)
+        if not is_run(spec) and expires_ns_of(spec) > now_ns:
+            name = queues.by_number[queue_of(spec)].name
+            yield JobSummary(job_id, name, state_of(entry), fields_of(spec).created_ns)
 
 
 def seen_child(child: Child) -> SeenJob:

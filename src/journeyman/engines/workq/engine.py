@@ -45,7 +45,7 @@ there is nothing to be done but the command itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -56,6 +56,7 @@ from journeyman.engines.workq.browsing import (
     BrowseJobs,
     BrowseQueues,
     JobsFound,
+    JobSummary,
     QueuesFound,
     SeeJob,
     SeenJob,
@@ -64,6 +65,7 @@ from journeyman.engines.workq.browsing import (
     browse_queues,
     seen,
     seen_child,
+    summaries,
 )
 from journeyman.engines.workq.extensions import MAX_LIMITED_QUEUES, limits_body
 from journeyman.engines.workq.job import (
@@ -376,6 +378,10 @@ class WorkqEngine:
 
     def has(self, job_id: bytes) -> bool:
         return self._state.jobs.get(job_id) is not None
+
+    def summaries(self) -> Iterator[JobSummary]:
+        """All jobs as of the last decision, in no order; nothing may be decided meanwhile."""
+        return summaries(self._state.jobs, self._state.queues, self._state.now_ns)
 
     def largest_queues(self, most: int) -> tuple[list[QueueFigures], QueueFigures]:
         """The queues with most jobs, by name; and all others together, nameless."""

@@ -34,6 +34,7 @@ from journeyman.engines.ztick.jobs import (
     STATUS_AT,
     TRIGGERED,
     Job,
+    JobListing,
     ZtickJobTable,
     execution_ns_of,
     has_ended,
@@ -551,6 +552,10 @@ class ZtickEngine:
 
     def stats(self) -> ZtickStats:
         return _count(self._state)
+
+    def listing(self, prefix: str) -> JobListing:
+        """The jobs whose identifier begins with ``prefix``, in slices."""
+        return self._state.jobs.listing(prefix)
 
     def take_ledger(self) -> list[LedgerRecord]:
         """The ledger records decided since the last call, for the same batch."""

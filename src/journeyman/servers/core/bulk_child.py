@@ -25,7 +25,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from journeyman.disk import Disk, disk_of
 
@@ -41,6 +41,12 @@ ZTICK_READER = "journeyman.servers.ztick.bulk:pieces_of"
 WORKQ_READER = "journeyman.servers.workq.bulk:calls_of"
 
 _prepared: dict[str, subprocess.Popen[bytes]] = {}  # by reader; not asked yet
+
+
+class ViewedFiles(Protocol):
+    """A disk, as far as a bulk reader needs one."""
+
+    def view(self, path: str) -> memoryview: ...
 
 
 class BulkFailed(Exception):

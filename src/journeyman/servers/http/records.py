@@ -109,6 +109,16 @@ def last_records(
     return found[: -limit - 1 : -1]
 
 
+def first_time_ns(disk: Disk, path: str) -> int | None:
+    """When the first record of a segment of the work queue was logged; None without a whole one."""
+    data = disk.read_at(path, 0, _ENTRY_BYTES)
+    try:
+        entry = workq.CODEC.decode(data, workq.CODEC.check_header(data))
+    except FormatError:
+        return None
+    return None if entry is None else entry.record.logged.unix_ns
+
+
 def records_at(
     disk: Disk, codec: Codec[Any], places: Iterable[tuple[str, int]]
 ) -> list[PlacedRecord]:

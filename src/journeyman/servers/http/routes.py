@@ -34,7 +34,7 @@ import hashlib
 import re
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from binascii import Error as BadBase64
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -211,10 +211,15 @@ def _end_unheard(task: asyncio.Task[Any]) -> None:
 class Routes:
     """The routes of an application, and the answers that are kept for idempotency keys."""
 
-    def __init__(self, routes: list[Route], note: Note | None = None) -> None:
-        """``note`` writes the audit of a change."""
+    def __init__(
+        self, routes: list[Route], note: Note | None = None, *, max_waits: int = 256
+    ) -> None:
+        """``note`` writes the audit of a change. ``max_waits``: requests of one tenant that may
+        wait at a time, for a job or a result; each keeps a connection from the others."""
         self.routes = routes
         self._note = note
+        self._max_waits = max_waits
+        self._waits: Counter[str] = Counter()  # by token
         self._kept_for: dict[str, OrderedDict[tuple[str, str], _Kept]] = {}  # by token
 
     def add_to(self, app: web.Application) -> None:
@@ -231,10 +236,24 @@ class Routes:
             if key is not None:
                 return await to_the_end(self._answer_once(route, request, data, key))
             if route.waits or route.media_type == EVENTS:
-                return await self._answer(route, request, data)
+                return await self._answer_waiting(route, request, data)
             return await to_the_end(self._answer(route, request, data))
 
         return handle
+
+    async def _answer_waiting(
+        self, route: Route, request: web.Request, data: bytes
+    ) -> web.StreamResponse:
+        token: Token | None = request["token"]
+        if token is None or token.namespace == ALL_NAMESPACES:
+            return await self._answer(route, request, data)
+        if self._waits[token.name] >= self._max_waits:
+            raise ApiError(503, "too many requests of this token are waiting; try again")
+        self._waits[token.name] += 1
+        try:
+            return await self._answer(route, request, data)
+        finally:
+            self._waits[token.name] -= 1
 
     async def _answer(self, route: Route, request: web.Request, data: bytes) -> web.StreamResponse:
         made = await self._make(route, request, data)
@@ -466,6 +485,11 @@ def read_moment(value: str | int, name: str) -> int:
     if not -_MOST_NS - 1 <= moment_ns <= _MOST_NS:
         raise ApiError(400, f"{name} is outside the range of 64-bit nanoseconds", "invalid_time")
     return moment_ns
+
+
+def read_at(at: str) -> int | None:
+    """The moment of ``?at=``; None: now."""
+    return read_moment(at, "at") if at else None
 
 
 def text_or_base64(name: str, data: bytes | memoryview | None) -> dict[str, Any]:

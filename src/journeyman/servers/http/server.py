@@ -119,7 +119,7 @@ async def build_http(
     add_paths(app, paths)
     version = VersionOne.of(backend)
     audits = Audits(backend)
-    add_version_1(app, version, audits)
+    add_version_1(app, version, audits, max_connections)
     console = Console(backend, version, sessions, audits)
     console.add_to(app)
     gate.console, gate.audits = console, audits

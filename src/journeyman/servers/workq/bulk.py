@@ -35,12 +35,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from journeyman.columnar.arrays import frozen, gather_behind, stored_in, text_in, valid_in
+from journeyman.columnar.arrays import (
+    frozen,
+    gather_behind,
+    rows_where,
+    stored_in,
+    text_in,
+    valid_in,
+)
 from journeyman.columnar.kernels.byte_access import Bytes
 from journeyman.columnar.kernels.key_table import KeyTable, zlib_crcs
 from journeyman.columnar.workq import decode as columnar
 from journeyman.columnar.workq.scan import UNKNOWN_KIND
-from journeyman.disk import Disk, disk_of
+from journeyman.disk import disk_of
 from journeyman.engines.sharded_dict import SHARDS
 from journeyman.engines.workq.job import (
     BIAS,
@@ -61,6 +68,7 @@ from journeyman.formats.framing import Buffer, Ending, Stop
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC, HEADER, Command, JobAdded, delay_ms_of
 from journeyman.logs.recovery import FileReport, RecoveryReport
+from journeyman.servers.core.bulk_child import ViewedFiles
 from journeyman.units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -114,54 +122,67 @@ class _NotWhole(Exception):
 
 
 def read_all(
-    disk: Disk,
+    disk: ViewedFiles,
     files: list[str],
     *,
     now_ns: int,
     paused: frozenset[str],
     seed: int,
     extensions: LoadedExtensions | None = None,
+    until_ns: int | None = None,
 ) -> tuple[WorkqEngine, RecoveryReport] | None:
-    """None if a file does not end where its last record does."""
+    """None if a file does not end where its last record does.
+
+    ``until_ns``: later records do not count, and the last file may end in a record in flight.
+    """
     # The process that reads for a server needs no engine, and starts a tenth of a second sooner.
     from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
 
     loader = BulkLoader(now_ns=now_ns, paused=paused, seed=seed, extensions=extensions)
     try:
-        loading = _load(disk, files, loader, counts_starts=loader.counts_starts)
+        counts_starts = loader.counts_starts
+        loading = _load(disk, files, loader, counts_starts=counts_starts, until_ns=until_ns)
         reports = tuple(report for report in loading if report is not None)
     except _NotWhole:
         return None
     fold = WorkqLoader(extensions)
     if loader.odd:
         for file in files:
-            _fold_odd(disk.view(file), loader.odd, fold)
+            _fold_odd(disk.view(file), loader.odd, fold, until_ns)
     return loader.finish(fold), RecoveryReport(reports)
 
 
 def _load(
-    disk: Disk, files: list[str], loader: BulkLoader | _Recorder, *, counts_starts: bool
+    disk: ViewedFiles,
+    files: list[str],
+    loader: BulkLoader | _Recorder,
+    *,
+    counts_starts: bool,
+    until_ns: int | None = None,
 ) -> Iterator[FileReport | None]:
     """Load all files; their reports, and None whenever there is something to hand over."""
     views = [disk.view(file) for file in files]
+    ends = [Stop.EOF for _ in files]
+    if until_ns is not None and ends:
+        ends[-1] = Stop.TORN  # the batch that is being written
     counts = [columnar.count(view, COUNTED_ROWS) for view in views]
     adds, others = np.sum(counts, axis=0).tolist()
     if counts_starts or others < adds * FOLDED_FIRST:
-        for file, view in zip(files, views, strict=True):
+        for file, view, end in zip(files, views, ends, strict=True):
             records = 0
-            for batch in _batches(view):
+            for batch in _batches(view, end, until_ns):
                 _load_rows(batch, loader)
                 records += batch.num_rows
                 yield None
             yield _report(file, view, records)
         return
     folded = FoldedLog()
-    for file, view in zip(files, views, strict=True):
+    for file, view, end in zip(files, views, ends, strict=True):
         records = folded.records
         folded.begin_file(view)
         for chunk in columnar.iter_fields(view):
-            _check(chunk.ending)
-            folded.add(chunk.fields)
+            _check(chunk.ending, end)
+            folded.add(_fields_by(until_ns, chunk.fields))
         yield _report(file, view, folded.records - records)
     for name in folded.names:
         loader.number_of(name)
@@ -169,8 +190,8 @@ def _load(
     for job_id in folded.finish():
         loader.mark_odd(job_id)
     first_row = 0
-    for view in views:
-        for batch in _batches(view):
+    for view, end in zip(views, ends, strict=True):
+        for batch in _batches(view, end, until_ns):
             rows, moved = folded.left_in(first_row, batch.num_rows)
             if len(rows):
                 _load_adds(batch, rows, loader, moved)
@@ -178,14 +199,31 @@ def _load(
             first_row += batch.num_rows
 
 
-def _batches(view: Buffer) -> Iterator[pa.RecordBatch]:
+def _batches(view: Buffer, end: Stop, until_ns: int | None) -> Iterator[pa.RecordBatch]:
     for chunk in columnar.iter_batches(view, payloads=True, max_records=CHUNK_ROWS):
-        _check(chunk.ending)
-        yield chunk.batch
+        _check(chunk.ending, end)
+        yield _rows_by(until_ns, chunk.batch)
 
 
-def _check(ending: Ending | None) -> None:
-    if ending is not None and ending.stop is not Stop.EOF:
+def _rows_by(until_ns: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The records that were logged by then; all: None."""
+    if until_ns is None:
+        return batch
+    is_known = stored_in(batch.column("logged_ns")) <= until_ns
+    return batch if is_known.all() else rows_where(batch, is_known)
+
+
+def _fields_by(until_ns: int | None, fields: Ints) -> Ints:
+    """The same of the numbers that the scanning kernel takes from records."""
+    if until_ns is None:
+        return fields
+    is_known = fields[scan.LOGGED_NS] <= until_ns
+    return fields if is_known.all() else np.ascontiguousarray(fields[:, is_known])
+
+
+def _check(ending: Ending | None, end: Stop) -> None:
+    """``end``: how the file may end, other than with its last record."""
+    if ending is not None and ending.stop not in (Stop.EOF, end):
         raise _NotWhole
 
 
@@ -396,9 +434,9 @@ def _load_events(
         loader.add_event(job_id, kind_list[row], logged[row], results[row])
 
 
-def _fold_odd(view: Buffer, odd: set[bytes], fold: WorkqLoader) -> None:
+def _fold_odd(view: Buffer, odd: set[bytes], fold: WorkqLoader, until_ns: int | None) -> None:
     for chunk in columnar.iter_batches(view):
-        for offset in _odd_offsets(chunk.batch, odd):
+        for offset in _odd_offsets(_rows_by(until_ns, chunk.batch), odd):
             entry = CODEC.decode(view, offset)
             assert entry is not None
             fold.add(entry.record)

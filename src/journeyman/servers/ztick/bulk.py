@@ -20,13 +20,14 @@ from journeyman.columnar.kernels.byte_access import Bytes, Ints
 from journeyman.columnar.kernels.key_table import zlib_crcs
 from journeyman.columnar.seals import is_proven
 from journeyman.columnar.ztick import decode as columnar
-from journeyman.disk import Disk, disk_of
+from journeyman.disk import disk_of
 from journeyman.engines.sharded_dict import SHARDS
 from journeyman.engines.ztick.jobs import HEAD_BYTES, REMOVED, ShardedRows
 from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, JobSet, Status
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
 from journeyman.logs.recovery import FileReport
+from journeyman.servers.core.bulk_child import ViewedFiles
 
 FILE, JOBS, RULES, REPORT = range(4)  # the kinds of pieces
 
@@ -51,7 +52,7 @@ def pieces_of(files: list[str]) -> Iterator[tuple[int, Any] | None]:
     return read_pieces(disk_of(files[0]), files)
 
 
-def read_pieces(disk: Disk, files: list[str]) -> Iterator[tuple[int, Any] | None]:
+def read_pieces(disk: ViewedFiles, files: list[str]) -> Iterator[tuple[int, Any] | None]:
     """The rows of the files, in pieces; None: one does not end where its last record does."""
     jobs = 0
     for path in files:

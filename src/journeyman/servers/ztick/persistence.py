@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,22 +102,11 @@ class _Reading:
         """None: too small, not possible here, or the log needs care."""
         if sum(self._disk.size(file) for file in files) < self._bulk_bytes:
             return None
-        reports: list[FileReport] = []
-        view = memoryview(b"")
         try:
-            for message in self._pieces(files):
-                if message is None:
-                    raise BulkFailed("the log is not whole")
-                kind, value = message
-                if kind == _FILE:
-                    view = self._disk.view(value)
-                elif kind == _REPORT:
-                    reports.append(value)
-                elif kind == _JOBS:
-                    self.loader.add_sharded(value)
-                else:
-                    _add_rules(self.loader, view, value)
+            reports = add_pieces(self.loader, self._pieces(files), self._disk.view)
         except (BulkFailed, ImportError):
+            reports = None
+        if reports is None:
             self.loader = ZtickLoader()  # what was read so far is read again
             return None
         self.was_in_bulk = True
@@ -129,6 +118,29 @@ class _Reading:
         from journeyman.servers.ztick.bulk import read_pieces
 
         return read_pieces(self._disk, files)
+
+
+def add_pieces(
+    loader: ZtickLoader,
+    pieces: Iterable[tuple[int, Any] | None],
+    view_of: Callable[[str], memoryview],
+) -> list[FileReport] | None:
+    """Give a loader what was decoded in bulk; None: the log is not whole."""
+    reports: list[FileReport] = []
+    view = memoryview(b"")
+    for piece in pieces:
+        if piece is None:
+            return None
+        kind, value = piece
+        if kind == _FILE:
+            view = view_of(value)
+        elif kind == _REPORT:
+            reports.append(value)
+        elif kind == _JOBS:
+            loader.add_sharded(value)
+        else:
+            _add_rules(loader, view, value)
+    return reports
 
 
 def _add_rules(loader: ZtickLoader, view: memoryview, offsets: Sequence[int]) -> None:

@@ -296,7 +296,7 @@ class Console:
         lake, days, problem = request.query.get("lake", ""), None, ""
         if lake in lakes:
             try:
-                days = await self._v1.past.lake_days(lake)
+                days = await self._v1.past.lake_days(asked(request), lake)
             except ApiError as error:
                 problem = error.message
         return await self._page(

@@ -1,1 +1,1 @@
-"""The logs as they were at a moment, folded in a process of its own (child.py)."""
+"""The state at an earlier moment: engines loaded up to it, in a process of their own."""

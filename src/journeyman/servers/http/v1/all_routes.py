@@ -60,10 +60,10 @@ class VersionOne:
     def of(cls, backend: HttpBackend) -> VersionOne:
         past = PastRoutes(backend)
         return cls(
-            ScheduleRoutes(backend, past),
-            WorkRoutes(backend, past),
+            ScheduleRoutes(backend),
+            WorkRoutes(backend),
             FanOutRoutes(backend),
-            TimetableRoutes(backend, past),
+            TimetableRoutes(backend),
             past,
             LogRoutes(backend, past),
             ServerRoutes(backend),
@@ -84,7 +84,9 @@ class VersionOne:
         return [route for part in parts for route in part.routes()]
 
 
-def add_version_1(app: web.Application, version: VersionOne, audits: Audits) -> None:
+def add_version_1(
+    app: web.Application, version: VersionOne, audits: Audits, max_connections: int
+) -> None:
     routes = version.routes()
 
     @cache
@@ -96,7 +98,7 @@ def add_version_1(app: web.Application, version: VersionOne, audits: Audits) -> 
         return web.Response(body=document(), content_type="application/json")
 
     app.router.add_get(V1_DOCUMENT_PATH, openapi, allow_head=False)
-    Routes(routes, audits.note).add_to(app)
+    Routes(routes, audits.note, max_waits=max(1, max_connections // 2)).add_to(app)
 
     async def close(_: web.Application) -> None:
         version.past.close()

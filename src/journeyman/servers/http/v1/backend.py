@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from journeyman.clock import Clock
-from journeyman.config import Settings
+from journeyman.config import Settings, WorkqPersistence
+from journeyman.disk import is_database
 from journeyman.engines.workq.browsing import BrowseJobs, JobsFound, SortingJobs
 from journeyman.engines.ztick.browsing import JobPage, PageJobs, StillSorting
 from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, Reserved, RuleNotFound
@@ -32,7 +35,9 @@ from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.core.writes import WriteWatch
+from journeyman.servers.http.past.machine import TimeMachine
 from journeyman.servers.http.routes import ApiError, RouteCall
+from journeyman.servers.http.shares import Shares
 from journeyman.servers.kestrel.session import in_scope as fan_out_in_scope
 from journeyman.servers.kestrel.writer import NO_ROOM
 
@@ -48,6 +53,9 @@ from journeyman.formats.timed_frame import Instant
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.http import records
 
+SEARCHES, SEARCHES_WAITING = 8, 40  # at a time, and in line per token
+HISTORIES, HISTORIES_WAITING = 2, 20  # reading records takes a thread
+NO_TIMES = "the schedule's log has no times without a ledger: its past is not known"
 BROWSE_TIMEOUT_S = 1.0
 SEARCH_TIMEOUT_S = 20.0  # more, where that cannot be
 _CODES = {
@@ -67,7 +75,7 @@ _CODES = {
 MAX_CHARS = 500  # of a target, and of an outcome
 
 
-@dataclass(slots=True)
+@dataclass
 class HttpBackend:
     """See the module's docstring."""
 
@@ -84,11 +92,29 @@ class HttpBackend:
     started_ns: int
     writes: WriteWatch
     ledger: Ledger | None = None
+    searches: Shares = field(
+        default_factory=lambda: Shares(SEARCHES, SEARCHES_WAITING, "too many searches; try again")
+    )
+    histories: Shares = field(
+        default_factory=lambda: Shares(
+            HISTORIES, HISTORIES_WAITING, "too many requests for records; try again"
+        )
+    )
+
+    @cached_property
+    def machine(self) -> TimeMachine:
+        return TimeMachine(self.settings.limits.past_bytes)
 
     # -- asking --
 
-    async def ask_schedule(self, call: RouteCall, command: Any) -> Any:
-        reply = await self.schedule.writer.ask(command, namespace=call.namespace)
+    async def ask_schedule(self, call: RouteCall, command: Any, at_ns: int | None = None) -> Any:
+        """``at_ns``: ask the schedule as it was then, with a command that only looks."""
+        if at_ns is None:
+            reply = await self.schedule.writer.ask(command, namespace=call.namespace)
+        else:
+            reply = await self.ask_past(
+                call, "ask_schedule", *self.schedule_log(), at_ns, command, call.namespace
+            )
         if isinstance(reply, NotDone):
             raise ApiError(503, reply.reason)
         if isinstance(reply, OutOfScope):
@@ -101,11 +127,19 @@ class HttpBackend:
             raise ApiError(404, f"there is no rule {_quoted(reply.identifier)}", "rule_not_found")
         return reply
 
-    async def ask_work(self, call: RouteCall, command: Any) -> Any:
-        """Also commands that wait: the client leaves if the request is cancelled."""
+    async def ask_work(self, call: RouteCall, command: Any, at_ns: int | None = None) -> Any:
+        """Also commands that wait: the client leaves if the request is cancelled.
+
+        ``at_ns``: ask the work queue as it was then, with a command that only looks.
+        """
         if self.work is None:
             raise ApiError(404, "the work queue is off", "service_off")
-        reply = await self.work.writer.ask_and_wait(command, prefix=call.prefix)
+        if at_ns is None:
+            reply = await self.work.writer.ask_and_wait(command, prefix=call.prefix)
+        else:
+            reply = await self.ask_past(
+                call, "ask_work", *self.work_log(), at_ns, command, call.prefix
+            )
         if isinstance(reply, NotDone):
             raise ApiError(503, reply.reason)
         if isinstance(reply, JobMissing):
@@ -131,17 +165,55 @@ class HttpBackend:
             raise ApiError(503, "the status of the fan-out queues forbids this")
         return reply
 
+    # -- the past --
+
+    async def ask_past(self, call: RouteCall, function: str, *arguments: Any) -> Any:
+        """What this function of http/past/child.py returns."""
+        return await self.machine.ask(call.who, function, *arguments)
+
+    def work_log(self) -> tuple[str, str]:
+        """Where the work queue's log and the ledger are; ApiError: there is no log."""
+        settings = self.settings.workq
+        has_log = settings.enabled and settings.persistence is WorkqPersistence.LOG
+        if not has_log or not self.disk.is_dir(settings.cmdlog_path):
+            raise ApiError(404, "the work queue has no log on the disk", "service_off")
+        return _absolute(settings.cmdlog_path), self._ledger_path()
+
+    def schedule_log(self) -> tuple[str, str]:
+        """The same of the schedule, whose times are in the ledger."""
+        if self.ledger is None or not self.schedule.has_log:
+            raise ApiError(422, NO_TIMES, "no_times")
+        return _absolute(self.settings.database.logfile_path), self._ledger_path()
+
+    def _ledger_path(self) -> str:
+        return "" if self.ledger is None else _absolute(self.settings.ledger.path)
+
     # -- lists --
 
-    async def page_jobs(self, call: RouteCall, asked: PageJobs) -> JobPage:
-        return JobPage(*await self._gather(self.ask_schedule, call, asked), True)
+    async def page_jobs(
+        self, call: RouteCall, asked: PageJobs, at_ns: int | None = None
+    ) -> JobPage:
+        ask = partial(self.ask_schedule, call, at_ns=at_ns)
+        return JobPage(*await self._gather(ask, call, asked), True)
 
-    async def browse_jobs(self, call: RouteCall, asked: BrowseJobs) -> JobsFound:
-        return JobsFound(*await self._gather(self.ask_work, call, asked), True)
+    async def browse_jobs(
+        self, call: RouteCall, asked: BrowseJobs, at_ns: int | None = None
+    ) -> JobsFound:
+        ask = partial(self.ask_work, call, at_ns=at_ns)
+        return JobsFound(*await self._gather(ask, call, asked), True)
 
     async def _gather(
         self,
-        ask: Callable[[RouteCall, Any], Awaitable[Any]],
+        ask: Callable[[Any], Awaitable[Any]],
+        call: RouteCall,
+        asked: PageJobs | BrowseJobs,
+    ) -> tuple[tuple[Any, ...], bytes | None]:
+        async with self.searches.turn(call.who):
+            return await self._gather_parts(ask, call, asked)
+
+    async def _gather_parts(
+        self,
+        ask: Callable[[Any], Awaitable[Any]],
         call: RouteCall,
         asked: PageJobs | BrowseJobs,
     ) -> tuple[tuple[Any, ...], bytes | None]:
@@ -150,7 +222,7 @@ class HttpBackend:
         over = self._loop_time() + BROWSE_TIMEOUT_S
         after = asked.after
         while True:
-            page = await ask(call, replace(asked, after=after, limit=asked.limit - len(found)))
+            page = await ask(replace(asked, after=after, limit=asked.limit - len(found)))
             if not isinstance(page, StillSorting | SortingJobs):
                 found += page.jobs
                 after = page.after
@@ -164,6 +236,11 @@ class HttpBackend:
 
     def _loop_time(self) -> float:
         return self.clock.monotonic_ns() / 1e9
+
+
+def _absolute(path: str) -> str:
+    """The process of the past has a working directory of its own."""
+    return path if is_database(path) else os.path.abspath(path)
 
 
 def _quoted(text: str) -> str:

@@ -28,6 +28,7 @@ from journeyman.servers.http.routes import (
     Route,
     RouteCall,
     cursor_of,
+    read_at,
     read_cursor,
     time_text,
 )
@@ -130,10 +131,11 @@ class LogRoutes:
 
     async def records(self, call: RouteCall) -> values.LogRecords:
         query: values.RecordsQuery = call.query
-        if query.at:
-            found = await self._past.last_records(query.service, query.at, query.limit)
-        else:
-            found = await asyncio.to_thread(self._last, query.service, query.limit)
+        async with self._backend.histories.turn(call.who):
+            if (at_ns := read_at(query.at)) is None:
+                found = await asyncio.to_thread(self._last, query.service, query.limit)
+            else:
+                found = await self._past.last_records(call, query.service, at_ns, query.limit)
         return values.LogRecords([record_seen(query.service, each) for each in found])
 
     def _last(self, service: str, limit: int) -> list[PlacedRecord]:
@@ -165,9 +167,10 @@ class LogRoutes:
         job_id = parse_id(call.path["job"])
         if self.work_log is None:
             return values.LogRecords([])
-        found = await asyncio.to_thread(
-            records.of_work_job, self._backend.disk, self.work_log, job_id
-        )
+        async with self._backend.histories.turn(call.who):
+            found = await asyncio.to_thread(
+                records.of_work_job, self._backend.disk, self.work_log, job_id
+            )
         seen = [record_seen(WORK, each) for each in found]
         names = {each.queue for each in seen if each.queue is not None}
         is_own = bool(names) and all(name.startswith(call.prefix) for name in names)
@@ -183,7 +186,8 @@ class LogRoutes:
             raise ApiError(403, "outside the namespace of the token", "outside_namespace")
         if self.schedule_log is None:
             return values.LogRecords([])
-        found = await asyncio.to_thread(self._of_scheduled_job, self.schedule_log, identifier)
+        async with self._backend.histories.turn(call.who):
+            found = await asyncio.to_thread(self._of_scheduled_job, self.schedule_log, identifier)
         return values.LogRecords(found)
 
     def _of_scheduled_job(self, log: str, identifier: str) -> list[values.LogRecord]:

@@ -44,13 +44,13 @@ from journeyman.servers.http.routes import (
     Route,
     RouteCall,
     cursor_of,
+    read_at,
     read_cursor,
     read_moment,
     time_text,
 )
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.servers.ztick.runs import EndedRun
 from journeyman.units import NS_PER_MS, NS_PER_S
 
@@ -63,9 +63,8 @@ _timed = partial(Route, tag="timetables")
 
 
 class ScheduleRoutes:
-    def __init__(self, backend: HttpBackend, past: PastRoutes) -> None:
+    def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
-        self._past = past
 
     def routes(self) -> list[Route]:
         jobs, rules = "/v1/schedule/jobs", "/v1/schedule/rules"
@@ -90,8 +89,6 @@ class ScheduleRoutes:
 
     async def jobs(self, call: RouteCall) -> values.ScheduledJobs:
         query: values.ScheduledJobsQuery = call.query
-        if query.at:
-            return await self._past.scheduled(call, query)
         page = await self._backend.page_jobs(
             call,
             PageJobs(
@@ -102,6 +99,7 @@ class ScheduleRoutes:
                 query.order.startswith("-"),
                 query.text,
             ),
+            read_at(query.at),
         )
         jobs = [job_seen(*row) for row in page.jobs]
         return values.ScheduledJobs(jobs, cursor_of(page.after))
@@ -114,9 +112,8 @@ class ScheduleRoutes:
         return job_seen(identifier, Status.PLANNED, execution_ns)
 
     async def job(self, call: RouteCall) -> values.ScheduledJob:
-        if call.query.at:
-            return await self._past.scheduled_job(call, call.path["id"], call.query.at)
-        state = await self._backend.ask_schedule(call, Get(_NO_ID, call.path["id"]))
+        asked = Get(_NO_ID, call.path["id"])
+        state = await self._backend.ask_schedule(call, asked, read_at(call.query.at))
         return job_seen(call.path["id"], state.status, state.execution_ns)
 
     async def remove_job(self, call: RouteCall) -> None:
@@ -163,7 +160,7 @@ class ScheduleRoutes:
         """The cursor is how many were passed; newer runs move the pages on."""
         query: values.RunsQuery = call.query
         begin = int.from_bytes((read_cursor(query.cursor) or b"")[:4])
-        until_ns = read_moment(query.at, "at") if query.at else None
+        until_ns = read_at(query.at)
         found = (
             run
             for run in self._backend.schedule.runs.latest()
@@ -209,9 +206,8 @@ def _check(record: Record) -> None:
 
 
 class TimetableRoutes:
-    def __init__(self, backend: HttpBackend, past: PastRoutes) -> None:
+    def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
-        self._past = past
 
     def routes(self) -> list[Route]:
         all_, one = "/v1/timetables", "/v1/timetables/{timetable}"
@@ -237,27 +233,13 @@ class TimetableRoutes:
 
     async def timetables(self, call: RouteCall) -> values.Timetables:
         query: values.NamesAtQuery = call.query
-        if query.at:
-            return await self._timetables_then(call, query)
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
         asked = PageTimetables(query.prefix, after, query.limit + 1)
-        listing: TimetableListing = await self._ask(call, asked)
+        listing: TimetableListing = await self._ask(call, asked, read_at(query.at))
         found = [row for rows in listing.slices for row in rows]
         shown = found[: query.limit]
         last = shown[-1].identifier.encode() if len(found) > len(shown) else None
         return values.Timetables([timetable_seen(row) for row in shown], cursor_of(last))
-
-    async def _timetables_then(
-        self, call: RouteCall, query: values.NamesAtQuery
-    ) -> values.Timetables:
-        rows, has_more = await self._past.timetables(call, query)
-        found = []
-        for name, fields, is_paused, done, planned in rows:
-            state: Any = "paused" if is_paused else "active" if planned else "ended"
-            label = "" if is_paused else planned
-            view = TimetableView(name, state, fields, None, label, done, 0, 0)
-            found.append(timetable_seen(view))
-        return values.Timetables(found, cursor_of(rows[-1][0].encode() if has_more else None))
 
     async def set(self, call: RouteCall) -> values.TimetableSeen:
         name = call.path["timetable"]
@@ -318,8 +300,8 @@ class TimetableRoutes:
         ]
         return values.BackfillAnswer(body.preview, rows)
 
-    async def _ask(self, call: RouteCall, command: Any) -> Any:
-        reply = await self._backend.ask_schedule(call, command)
+    async def _ask(self, call: RouteCall, command: Any, at_ns: int | None = None) -> Any:
+        reply = await self._backend.ask_schedule(call, command, at_ns)
         if isinstance(reply, TimetableNotFound):
             raise ApiError(
                 404, f"there is no timetable {reply.identifier[:80]!r}", "timetable_not_found"

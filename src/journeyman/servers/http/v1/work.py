@@ -41,6 +41,7 @@ from journeyman.servers.http.routes import (
     Route,
     RouteCall,
     cursor_of,
+    read_at,
     read_bytes,
     read_cursor,
     read_moment,
@@ -49,7 +50,6 @@ from journeyman.servers.http.routes import (
 )
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.units import NS_PER_MS
 
 ASKED_AT_ONCE = 200  # of many: they share a batch, and its sync
@@ -60,9 +60,8 @@ Totals = list[tuple[int, int]]
 
 
 class WorkRoutes:
-    def __init__(self, backend: HttpBackend, past: PastRoutes) -> None:
+    def __init__(self, backend: HttpBackend) -> None:
         self._backend = backend
-        self._past = past
         self.rates = QueueRates(self._totals)
 
     def _totals(self) -> Totals:
@@ -112,8 +111,6 @@ class WorkRoutes:
 
     async def jobs(self, call: RouteCall) -> values.WorkJobs:
         query: values.WorkJobsQuery = call.query
-        if query.at:
-            return await self._past.jobs(call, query)
         since_ns = read_moment(query.since, "since") if query.since else 0
         found = await self._backend.browse_jobs(
             call,
@@ -126,28 +123,26 @@ class WorkRoutes:
                 read_cursor(query.cursor, is_moment_key),
                 since_ns=since_ns,
             ),
+            read_at(query.at),
         )
         return values.WorkJobs([job_seen(job) for job in found.jobs], cursor_of(found.after))
 
     async def job(self, call: RouteCall) -> values.WorkJob:
-        if call.query.at:
-            return await self._past.job(call, _id(call), call.query.at)
-        found: SeenJob = await self._backend.ask_work(call, SeeJob(_id(call)))
+        at_ns = read_at(call.query.at)
+        found: SeenJob = await self._backend.ask_work(call, SeeJob(_id(call)), at_ns)
         return job_seen(found)
 
     async def queues(self, call: RouteCall) -> values.WorkQueues:
         query: values.NamesAtQuery = call.query
-        if query.at:
-            return await self._past.queues(call, query)
+        at_ns = read_at(query.at)
         after = (read_cursor(query.cursor) or b"").decode(errors="surrogateescape")
         prefix = call.narrowed(query.prefix)
         if prefix is None:
             return values.WorkQueues([], None)
-        writer = self._backend.work
-        found = await self._backend.ask_work(call, BrowseQueues(after, query.limit, prefix))
-        assert writer is not None
+        asked = BrowseQueues(after, query.limit, prefix)
+        found = await self._backend.ask_work(call, asked, at_ns)
         last = found.queues[-1].name if found.has_more else None
-        shown = [self._queue_seen(queue) for queue in found.queues]
+        shown = [self._queue_seen(queue, at_ns) for queue in found.queues]
         return values.WorkQueues(
             shown, None if last is None else cursor_of(last.encode(errors="surrogateescape"))
         )
@@ -159,11 +154,15 @@ class WorkRoutes:
             raise ApiError(404, f"there is no queue {name!r}", "queue_not_found")
         return self._queue_seen(found.queues[0])
 
-    def _queue_seen(self, queue: SeenQueue) -> values.WorkQueueSeen:
+    def _queue_seen(self, queue: SeenQueue, at_ns: int | None = None) -> values.WorkQueueSeen:
+        """Of the past no log says how many clients waited, nor what the process had counted."""
         oldest_ns = queue.oldest_ready_ns
-        age_ms = None
-        if oldest_ns is not None:
-            age_ms = max(0, self._backend.clock.now_ns() - oldest_ns) // NS_PER_MS
+        now_ns = self._backend.clock.now_ns() if at_ns is None else at_ns
+        age_ms = None if oldest_ns is None else max(0, now_ns - oldest_ns) // NS_PER_MS
+        counted: tuple[Any, ...] = ()
+        if at_ns is None:
+            rates = self.rates.of(queue.number) or (None, None)
+            counted = (queue.added, queue.started, *rates)
         return values.WorkQueueSeen(
             shown_name(queue.name),
             queue.ready,
@@ -174,9 +173,7 @@ class WorkRoutes:
             queue.is_paused,
             values.QueueLimitsSeen(*queue.limits),
             queue.waiting,
-            queue.added,
-            queue.started,
-            *(self.rates.of(queue.number) or (None, None)),
+            *counted,
         )
 
     # -- changing --

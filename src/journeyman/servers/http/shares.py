@@ -1,0 +1,69 @@
+"""Shares: work that few requests may do at a time, given out in turns over the tokens.
+
+    token a: o o o o o o          a b a c a a ...   at most ``at_once`` of them work
+    token b: o            --turns-->
+    token c: o
+
+So a tenant that asks without end waits for itself: another one waits for at most one piece of work
+of each token before its own. A token whose line is full is refused, and no other token is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from journeyman.servers.http.routes import ApiError
+
+
+class Shares:
+    """``at_once`` pieces of work, and a line of at most ``most_waiting`` requests per token."""
+
+    def __init__(self, at_once: int, most_waiting: int, refusal: str) -> None:
+        self._free = at_once
+        self._most_waiting = most_waiting
+        self._refusal = refusal
+        # The token whose turn is next comes first.
+        self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @asynccontextmanager
+    async def turn(self, who: str) -> AsyncIterator[None]:
+        """Wait for a turn of this token, and keep it. ApiError: its line is full."""
+        await self._begin(who)
+        try:
+            yield
+        finally:
+            self._end()
+
+    async def _begin(self, who: str) -> None:
+        if self._free and not self._lines:
+            self._free -= 1
+            return
+        line = self._lines.setdefault(who, deque())
+        if len(line) >= self._most_waiting:
+            raise ApiError(503, self._refusal)
+        turn = asyncio.get_running_loop().create_future()
+        line.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._end()  # it was given the turn just before
+            elif turn in line:
+                line.remove(turn)
+                if not line:
+                    del self._lines[who]
+            raise
+
+    def _end(self) -> None:
+        while self._lines:
+            who, line = self._lines.popitem(last=False)
+            turn = line.popleft()
+            if line:
+                self._lines[who] = line  # behind the other tokens
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

@@ -1,0 +1,73 @@
+"""Turns over tokens: no token is refused for another, and turns that are given up go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.shares import Shares
+
+
+def test_tokens_take_turns_whatever_the_length_of_their_lines():
+    async def test() -> None:
+        shares, order = Shares(1, 10, "full"), list[str]()
+        free = asyncio.Event()
+
+        async def work(who: str) -> None:
+            async with shares.turn(who):
+                order.append(who)
+                await free.wait()
+
+        tasks = [asyncio.ensure_future(work(who)) for who in ("a", "a", "a", "a", "b", "c", "b")]
+        await asyncio.sleep(0)
+        free.set()
+        await asyncio.gather(*tasks)
+        assert order == ["a", "a", "b", "c", "a", "b", "a"]
+
+    asyncio.run(test())
+
+
+def test_a_full_line_refuses_its_own_token_alone():
+    async def test() -> None:
+        shares, free = Shares(1, 2, "full"), asyncio.Event()
+
+        async def work(who: str) -> None:
+            async with shares.turn(who):
+                await free.wait()
+
+        tasks = [asyncio.ensure_future(work(who)) for who in ("a", "a", "a")]
+        await asyncio.sleep(0)
+        with pytest.raises(ApiError, match="full"):
+            await work("a")
+        other = asyncio.ensure_future(work("b"))
+        await asyncio.sleep(0)
+        free.set()
+        await asyncio.gather(*tasks, other)
+        await work("a")
+
+    asyncio.run(test())
+
+
+def test_clients_that_leave_take_no_turn_with_them():
+    async def test() -> None:
+        shares, free = Shares(2, 5, "full"), asyncio.Event()
+        done: list[int] = []
+
+        async def work(number: int) -> None:
+            async with shares.turn(str(number % 2)):
+                await free.wait()
+                done.append(number)
+
+        tasks = [asyncio.ensure_future(work(number)) for number in range(8)]
+        await asyncio.sleep(0)
+        for number in (0, 3, 4, 7):  # one that works, and three that wait
+            tasks[number].cancel()
+        free.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert sorted(done) == [1, 2, 5, 6]
+        await asyncio.gather(*(work(number) for number in range(4)))
+        assert len(done) == 8
+
+    asyncio.run(test())
