@@ -10,6 +10,9 @@ NEEDS  := --editable '.[server,spark,fast,telemetry,storage,postgres]' --group d
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 install = $(PIP) --constraint constraints.txt $(1) || \
 	  { echo "The versions of constraints.txt are not to be had here; taking the newest."; $(PIP) $(1); }
+# Where tests note that they could not be run (tests/support/programs.py).
+NOT_RUN := $(VENV)/not-run
+export JOURNEYMAN_NOT_RUN := $(CURDIR)/$(NOT_RUN)
 # How long `make proof` takes.
 MINUTES ?= 60
 # Many tests wait for a server or a disk: one worker more than cores keeps two cores busy.
@@ -20,7 +23,7 @@ export HYPOTHESIS_PROFILE ?= gate
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services demo test kernels core simulation spark quick check site lock format bench fuzz proof clean
+.PHONY: help setup services wanted demo test kernels core simulation spark quick check site lock format bench fuzz proof clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -47,18 +50,25 @@ $(STAMP): $(PRODUCT)
 services: ## Install the real Redis, RabbitMQ, PostgreSQL and Chromium that the tests start
 	@bash scripts/install-services.sh
 
+# Tests that need what cannot be installed here are not run, and are listed at the end.
+wanted:
+	-@bash scripts/install-services.sh
+
 demo: $(PRODUCT) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline on Spark; a report
 	$(BIN)/python scripts/demo.py
 
 # Side by side, the longest first: each waits where another computes. Spark's tests share two sessions.
-test: ## Lint, types, import rules, and all tests
-	@$(MAKE) --no-print-directory --jobs=4 spark core simulation check
+test: ## Lint, types, import rules, and all tests; a list of those that could not be run here
+	@rm -f $(NOT_RUN); status=0; \
+	$(MAKE) --no-print-directory --keep-going --jobs=4 spark core simulation check || status=$$?; \
+	test ! -s $(NOT_RUN) || { status=1; echo; echo "NOT RUN:"; sort -u $(NOT_RUN); }; \
+	exit $$status
 
 # First, in one process: it compiles the kernels, and all tests, which others then find on the disk.
 kernels: $(STAMP)
 	$(BIN)/python -m pytest -q -m kernels
 
-core: $(STAMP) services kernels
+core: $(STAMP) wanted kernels
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark --ignore $(SIMULATION) -m "not kernels"
 
 # A minute of one core, and it needs no kernels: it fills the core that they leave idle.
@@ -69,7 +79,7 @@ simulation: $(STAMP)
 spark: $(STAMP) kernels
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/spark -m "not kernels"
 
-quick: $(STAMP) services ## The tests without the long sweeps
+quick: $(STAMP) wanted ## The tests without the long sweeps
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "not slow"
 
 check: $(STAMP) ## Lint, strict types, import rules

@@ -19,7 +19,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.servers.services import PostgresService, program
+from tests.support.programs import find_program
+from tests.support.servers.services import PostgresService
 
 from bench.peers import redis
 from bench.workqueue_peers import journeyman
@@ -70,7 +71,7 @@ class _DurablePostgres(PostgresService):
     def _run(self) -> None:
         cluster, port = str(self._data / "cluster"), str(self.port)
         words = ("-D", cluster, "-p", port, "-h", "127.0.0.1", "-k", str(self._data))
-        self.spawn(program("postgres"), *words, user=self._user)
+        self.spawn(find_program("postgres"), *words, user=self._user)
 
 
 def durable_postgres(place: Path, stack: ExitStack) -> str:

@@ -5,8 +5,8 @@
 # rules and the unit with promtool and systemd-analyze, and tests/crash follows a server's system calls.
 #
 # Present: nothing happens. Missing, on a system with apt-get where we are root or sudo asks for
-# no password: installed, and kept from running as system services. Otherwise one line says what
-# is missing, and the exit status is 1.
+# no password: installed, and kept from running as system services; another apt that runs is waited
+# for. Otherwise one line says what is missing, and the exit status is 1.
 set -euo pipefail
 
 PROGRAMS=(redis-server rabbitmq-server postgresql chromium libmemcached-tools prometheus systemd strace) # also the names of their packages and services
@@ -45,21 +45,40 @@ if ((EUID != 0)); then
 fi
 
 # Debian starts what it installs, unless this file says no. One that is there already is left alone.
-policy=/usr/sbin/policy-rc.d
+policy=${POLICY_RC_D:-/usr/sbin/policy-rc.d}
 if [[ ! -e $policy ]]; then
   trap '"${as_root[@]}" rm -f "$policy"' EXIT
   printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
   "${as_root[@]}" chmod 755 "$policy"
 fi
 
-install() {
+# Machines often run an apt of their own after they start.
+LOCK_WAIT_S=${LOCK_WAIT_S:-600}
+
+apt() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-    apt-get install --yes --quiet=2 --no-install-recommends "${missing[@]}" >/dev/null
+    apt-get -o DPkg::Lock::Timeout="$LOCK_WAIT_S" "$@" >/dev/null
+}
+
+install() {
+  apt install --yes --quiet=2 --no-install-recommends "${missing[@]}"
+}
+
+# The option above is for the lock of dpkg; nothing makes apt-get wait for that of the package lists.
+update() {
+  local complaint deadline=$((SECONDS + LOCK_WAIT_S))
+  until complaint=$(apt update --quiet=2 2>&1); do
+    if [[ $complaint != *"ould not get lock"* ]] || ((SECONDS >= deadline)); then
+      echo "$complaint" >&2
+      return 1
+    fi
+    sleep 1
+  done
 }
 
 echo "installing ${missing[*]} (for the tests)"
 # The package lists may be missing or old: fetch them only if the first attempt fails.
-install 2>/dev/null || { "${as_root[@]}" apt-get update --quiet=2 >/dev/null && install; } ||
+install 2>/dev/null || { update && install; } ||
   give_up "apt-get failed"
 
 # The policy above holds for now only; at the next boot they would start.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import aiohttp
+
+from tests.support.programs import find_program
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 ANSWER_TIMEOUT_S = 60.0
@@ -44,8 +45,7 @@ class Chromium:
         self._number = 0
 
     def __enter__(self) -> Self:
-        program = next(filter(None, map(shutil.which, PROGRAMS)), None)
-        assert program, "no Chromium: `make services` installs it"
+        program = find_program(*PROGRAMS)
         self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         command = [
             program,

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.support.programs import find_program
 from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 
 PATIENCE_MS = 60_000
@@ -207,7 +208,7 @@ class Visits:
 @contextmanager
 def chromium() -> Iterator[Visits]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=find_program("chromium"), args=FLAGS)
         try:
             yield Visits(browser)
         finally:

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.programs import find_program
 from tests.support.servers.services import SERVICES, Service
 
 LONELY_LIMIT_S = 60.0  # whoever started the keeper is gone
@@ -54,7 +55,8 @@ class Membership:
 
 
 def join(name: str, meeting: Path) -> Membership:
-    """A share in the server of that name, which is started if it does not run."""
+    """A share in the server of that name, which is started if it does not run. MissingProgram."""
+    find_program(SERVICES[name].program)
     while True:
         with _locked(meeting / f"{name}.lock"):
             connection = _connect(meeting, name) or _start(meeting, name)

@@ -26,20 +26,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.ports import free_port
+from tests.support.programs import find_program
 
 START_LIMIT_S = 120.0  # a cold disk and two busy cores
 POLL_S = 0.05
-
-INSTALL_SCRIPT = Path(__file__).parents[3] / "scripts" / "install-services.sh"
-# Not every PATH has the directories of servers. Debian's /usr/sbin/rabbitmq-server changes the
-# user and the environment; the program behind it does not.
-PLACES = [
-    "/usr/lib/rabbitmq/bin",
-    *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True),
-    *os.get_exec_path(),
-    "/usr/sbin",
-    "/usr/local/sbin",
-]
 
 USERS = {"guest": "guest", "bob": "p@ss/w:rd%", "reader": "reader"}
 VHOSTS = ["/", "orders", "a/b", "übung"]
@@ -51,21 +41,11 @@ PERMISSIONS = [
 ]
 
 
-def program(name: str) -> str:
-    """Where a program is, once it was installed if it was missing."""
-    path = shutil.which(name, path=os.pathsep.join(PLACES))
-    if path is None:
-        done = subprocess.run([str(INSTALL_SCRIPT)], capture_output=True, text=True, check=False)
-        path = shutil.which(name, path=os.pathsep.join(PLACES))
-        if path is None:
-            raise RuntimeError(done.stderr.strip() or f"{name} is missing")
-    return path
-
-
 class Service(ABC):
     """One server: its processes, its directory, its port."""
 
     name: str
+    program: str  # without it the service cannot be started
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -130,11 +110,12 @@ class Service(ABC):
 
 class RedisService(Service):
     name = "redis"
+    program = "redis-server"
 
     def launch(self) -> None:
         self.port = free_port()
         self.spawn(
-            program("redis-server"),
+            find_program("redis-server"),
             *("--port", str(self.port), "--bind", "127.0.0.1"),
             *("--save", "", "--appendonly", "no", "--dir", str(self.directory)),
         )
@@ -145,6 +126,7 @@ class RedisService(Service):
 
 class RabbitService(Service):
     name = "rabbitmq"
+    program = "rabbitmq-server"
 
     def launch(self) -> None:
         self.port = free_port()
@@ -175,8 +157,8 @@ class RabbitService(Service):
             "log.console = true\nlog.console.level = warning\nlog.file = false\n"
         )
         # One that the broker started by itself would go on when the broker is gone.
-        self.spawn(program("epmd"), "-port", epmd_port, env=env)
-        self.spawn(program("rabbitmq-server"), env=env)
+        self.spawn(find_program("epmd"), "-port", epmd_port, env=env)
+        self.spawn(find_program("rabbitmq-server"), env=env)
 
     def answers(self) -> bool:
         # The listener is opened last, when users and vhosts are there.
@@ -185,6 +167,7 @@ class RabbitService(Service):
 
 class PostgresService(Service):
     name = "postgres"
+    program = "initdb"
 
     def launch(self) -> None:
         self.port = free_port()
@@ -195,7 +178,7 @@ class PostgresService(Service):
             shutil.chown(self._data, user)
         cluster = str(self._data / "cluster")
         subprocess.run(
-            [program("initdb"), "--no-sync", "-A", "trust", "-U", "journeyman", "-D", cluster],
+            [find_program("initdb"), "--no-sync", "-A", "trust", "-U", "journeyman", "-D", cluster],
             check=True,
             capture_output=True,
             user=user,
@@ -210,7 +193,7 @@ class PostgresService(Service):
     def _run(self) -> None:
         cluster = str(self._data / "cluster")
         self.spawn(
-            program("postgres"),
+            find_program("postgres"),
             *("-D", cluster, "-p", str(self.port), "-h", "127.0.0.1", "-k", str(self._data)),
             *("-F", "-c", "shared_buffers=16MB", "-c", "max_connections=50"),
             user=self._user,
@@ -227,7 +210,7 @@ class PostgresService(Service):
         self._wait_until(self.answers)
 
     def answers(self) -> bool:
-        asked = [program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        asked = [find_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         return subprocess.run(asked, check=False).returncode == 0
 
     def stop(self) -> None:
