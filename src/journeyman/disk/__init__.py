@@ -32,7 +32,6 @@ from journeyman.disk.files import (
     ReadFile,
     RealAppendFile,
     RealDisk,
-    open_own,
     open_regular,
 )
 from journeyman.errors import UsageError
@@ -58,7 +57,6 @@ __all__ = [
     "is_database",
     "is_full",
     "is_out_of_files",
-    "open_own",
     "open_regular",
     "postgres_disk_of",
 ]

@@ -319,11 +319,6 @@ def open_regular(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, "not a regular file; move it away", path)
 
 
-def open_own(path: str, flags: int) -> int:
-    """The same for a file of a server's own, which is never a link."""
-    return open_regular(path, flags | os.O_NOFOLLOW)
-
-
 def _link_error(path: str) -> OSError:
     return OSError(errno.ELOOP, "not a regular file but a symbolic link; move it away", path)
 
