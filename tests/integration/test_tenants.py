@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import http.client as http_client
 import json
+import re
 import signal
 import stat
 import uuid
@@ -164,6 +165,15 @@ def test_a_tenant_gets_no_answer_of_an_address_inside(tmp_path):
         url = f"http://127.0.0.1:{server.http_port}/v1/health"
         assert output_of_a_run(server, "sk_team", url) == ""
         server.wait_for_line("a run failed.*team.http.1.*the address is not public")
+        # A timetable has its own runner, and no rule.
+        with server.client(secret="sk_team") as client:
+            timetable = f"TIMETABLE SET team.t every 1s run http GET {url}"
+            assert client.ask(f"r {timetable}") == "r OK"
+        server.wait_for_line("a run failed.*timetable team.t.*the address is not public")
+        assert server.stop() == 0
+    without_team = re.sub(r"(?s)\[token.team\].*?(?=\[)", "", restricting)
+    with Server(tmp_path, without_team) as server:
+        server.wait_for_line("a run failed.*timetable team.t.*the address is not public")
     settings = {"runners.allow": '["127.0.0.1"]'}
     (tmp_path / "allowed").mkdir()
     with Server(tmp_path / "allowed", restricting, settings=settings) as server:

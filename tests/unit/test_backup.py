@@ -28,7 +28,7 @@ from journeyman.clock import SystemClock
 from journeyman.disk import RealAppendFile, RealDisk
 from journeyman.errors import LogError, UsageError
 from journeyman.formats.keyspace.values import JobRecord
-from journeyman.servers.core.namespace_secret import load_secret
+from journeyman.servers.core.namespace_secret import load_namespaces
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from journeyman.storage.opening import copy_store
@@ -89,11 +89,11 @@ def test_what_is_restored_is_what_was_there(data, vault, tmp_path):
 
 def test_the_secret_of_namespaces_is_part_of_a_backup(data, vault, tmp_path):
     messages: Any = None  # there is nothing to say
-    secret = load_secret(RealDisk(), str(data), messages, has_records=False)
+    known = load_namespaces(RealDisk(), str(data), messages, {"a."}, has_records=False)
     take(str(data), vault, CLOCK)
     restored = str(tmp_path / "again")
     restore(vault, restored)
-    assert load_secret(RealDisk(), restored, messages, has_records=True) == secret
+    assert load_namespaces(RealDisk(), restored, messages, set(), has_records=True) == known
 
 
 def test_the_next_backup_stores_only_what_is_new(data, vault, tmp_path):

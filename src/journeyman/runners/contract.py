@@ -146,7 +146,7 @@ class RunRequest(Generic[Record_co]):
     job_id: str
     execution_ns: int
     runner: Record_co
-    rule: str = ""  # the rule or timetable that has this runner
+    rule: str = ""  # identifier of the rule or timetable that has this runner
 
 
 @dataclass(frozen=True, slots=True)

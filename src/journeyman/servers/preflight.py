@@ -37,7 +37,7 @@ from journeyman.errors import LogError, UsageError
 from journeyman.local_access import AUTO, is_local, make_token
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.ledger import is_used
-from journeyman.servers.core.namespace_secret import load_secret
+from journeyman.servers.core.namespace_secret import load_namespaces
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import delay_to_second
 from journeyman.servers.telemetry import check_telemetry
@@ -199,8 +199,8 @@ def directories_of(settings: Settings) -> list[str]:
 
 
 def prepare_salts(settings: Settings, access: Access, disk: Disk, messages: ServerLog) -> None:
-    """Load the secret of the salts, or make it, once a token has a namespace."""
-    if access.secret or not access.has_namespaces:
+    """Load what is kept about namespaces, once a token has one; add those that are new."""
+    if not access.has_new_namespaces:
         return
     places = dict(places_kept(settings))
     directory = None
@@ -209,7 +209,9 @@ def prepare_salts(settings: Settings, access: Access, disk: Disk, messages: Serv
         place = places.pop("ledger.path", "") or next(iter(places.values()))
         directory = os.path.dirname(absolute(place))
     has_records = any(_has_content(disk, path) for path in places.values())
-    access.secret = load_secret(disk, directory, messages, has_records=has_records)
+    access.know(
+        load_namespaces(disk, directory, messages, access.namespaces, has_records=has_records)
+    )
 
 
 def _has_content(disk: Disk, path: str) -> bool:

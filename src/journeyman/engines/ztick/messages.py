@@ -84,7 +84,8 @@ class StartRun:
     identifier: str
     execution_ns: int
     runner: Runner
-    rule: str = field(default="", compare=False)  # whose runner it is; only reported
+    rule: str = field(default="", compare=False)  # whose runner it is, in words
+    owner: str = field(default="", compare=False)  # identifier of that rule or timetable
 
 
 @dataclass(frozen=True, slots=True)

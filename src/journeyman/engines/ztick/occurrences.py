@@ -70,17 +70,17 @@ def trigger(state: ZtickState, job: Job) -> JobSet:
     identifier, execution_ns = identifier_of(job), execution_ns_of(job)
     name = state.timetables.owner(identifier)
     runner = None if name is None else state.timetables.runner(name)
-    by = f"{OF_TIMETABLE}{name}"
+    by, owner = f"{OF_TIMETABLE}{name}", name or ""
     if runner is None:
         rule = state.rules.match(identifier)
         if rule is None:
             return end(state, job, Status.FAILED)
-        runner, by = rule.runner, rule.identifier
+        runner, by, owner = rule.runner, rule.identifier, rule.identifier
     if name is not None:
         state.timetables.add_run(name, 1)
     run_id = state.runs.next_id
     triggered = state.jobs.move(identifier, job, TRIGGERED, run_id)
-    state.runs.add(triggered, StartRun(run_id, identifier, execution_ns, runner, by))
+    state.runs.add(triggered, StartRun(run_id, identifier, execution_ns, runner, by, owner))
     return JobSet(identifier, execution_ns, Status.TRIGGERED)
 
 

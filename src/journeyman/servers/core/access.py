@@ -49,6 +49,7 @@ from journeyman.config import (
 )
 from journeyman.protocols.workq.salts import namespace_salt
 from journeyman.servers.core.listener import load_certificate, server_context
+from journeyman.servers.core.namespace_secret import KnownNamespaces
 from journeyman.servers.core.proxies import TrustedProxies
 
 FIRST_DELAY_S = 0.1
@@ -82,8 +83,9 @@ class Access:
     ) -> None:
         self.tokens = tokens
         self.tls = tls
-        self._namespaces: set[str] = set() if tokens is None else tokens.namespaces
-        self.secret = b""  # of the salts: see namespace_secret
+        # Those of tokens, now or ever: see namespace_secret.
+        self.namespaces: set[str] = set() if tokens is None else tokens.namespaces
+        self._known = KnownNamespaces(b"", frozenset())
         self.auth_timeout_s = auth_timeout_s
         self.proxies = proxies or TrustedProxies()
         self.attempts = Attempts()
@@ -130,26 +132,31 @@ class Access:
         return self.tokens is not None and self.tokens.names_runners
 
     @property
-    def has_namespaces(self) -> bool:
-        return bool(self._namespaces)
+    def has_new_namespaces(self) -> bool:
+        """Whether there are some that are not kept yet."""
+        return not self.namespaces <= self._known.names
+
+    def know(self, known: KnownNamespaces) -> None:
+        self._known = known
+        self.namespaces |= known.names
 
     def namespace_of(self, *identifiers: str) -> str:
         """The narrowest namespace that covers a rule, and the queue it is about; or nothing.
 
-        A token that was removed since the start has left its rules: its namespace still counts.
+        A token that was removed has left its rules: its namespace still counts.
         """
         covering = (
             namespace
-            for namespace in self._namespaces
+            for namespace in self.namespaces
             if all(identifier.startswith(namespace) for identifier in identifiers)
         )
         return max(covering, key=len, default="")
 
     def salt_of(self, namespace: str) -> bytes:
         """For ids that are derived in this namespace; empty for that of everything."""
-        if namespace in ("", ALL_NAMESPACES) or not self.secret:
+        if namespace in ("", ALL_NAMESPACES) or not self._known.secret:
             return b""
-        return namespace_salt(self.secret, namespace)
+        return namespace_salt(self._known.secret, namespace)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -172,7 +179,7 @@ class Access:
             done.append("the certificate")
         if tokens is not None:
             self.tokens = tokens
-            self._namespaces |= tokens.namespaces
+            self.namespaces |= tokens.namespaces
             self.attempts.forget_known()
             gone = [each for each in connections if each.token and each.token not in tokens]
             for connection in gone:

@@ -1,10 +1,13 @@
-"""The secret from which the salts of namespaces are made: a file of the data directory.
+"""What a server keeps about the namespaces of its tokens: a file of the data directory.
 
-    namespaces.secret      64 hexadecimal digits; 0600; written, synced and put in place at once
+    namespaces.secret      64 hexadecimal digits: the secret of the salts
+                           then a line for each namespace that a token has ever had
 
-It is made when the first token with a namespace is loaded. Without the file of before, ids that
-clients derive are other ids: a job sent again is another job. So a secret that is missing beside
-logs is reported, and a backup has the file like everything else in the directory.
+It is made when the first token with a namespace is loaded; 0600, and put in place whole. Without
+the secret of before, ids that clients derive are other ids: a job sent again is another job. So a
+file that is missing beside logs is reported, and a backup has it like everything else in the
+directory. A namespace stays after its token: rules and jobs of the tenant may still be there, and
+are still not to be trusted with more than the token was.
 """
 
 from __future__ import annotations
@@ -12,56 +15,68 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from journeyman.data_directory import NAMESPACE_SECRET
 from journeyman.disk import Disk
+from journeyman.errors import LogFull
+from journeyman.logs.publication import put_in_place, write_whole
 from journeyman.servers.core.server_log import ServerLog
 
 SECRET_BYTES = 32
-_CONTENT = re.compile(rb"[0-9a-f]{64}\n?")
+_SECRET = re.compile(r"[0-9a-f]{64}")
 _NEW_IDS = "unique tasks and idempotency keys of namespaces get new ids"
 
 
-def load_secret(
-    disk: Disk, directory: str | None, messages: ServerLog, *, has_records: bool
-) -> bytes:
-    """The secret; a new one if there is none. ``directory`` None: nothing is kept anyway."""
-    fresh = secrets.token_bytes(SECRET_BYTES)
+class KnownNamespaces(NamedTuple):
+    secret: bytes
+    names: frozenset[str]
+
+
+def load_namespaces(
+    disk: Disk,
+    directory: str | None,
+    messages: ServerLog,
+    names: AbstractSet[str],
+    *,
+    has_records: bool,
+) -> KnownNamespaces:
+    """What the file holds, with these names added. ``directory`` None: nothing is kept anyway."""
+    known = KnownNamespaces(secrets.token_bytes(SECRET_BYTES), frozenset(names))
     if directory is None:
-        return fresh
+        return known
     path = os.path.join(directory, NAMESPACE_SECRET)
     try:
-        if disk.exists(path):
-            content = disk.read_bytes(path)
-            if _CONTENT.fullmatch(content):
-                return bytes.fromhex(content.decode())
+        found = _read(disk.read_bytes(path)) if disk.exists(path) else None
+        if found is not None:
+            known = found._replace(names=found.names | names)
+        elif disk.exists(path):
             disk.rename(path, f"{path}.damaged")
             messages.warn(f"the secret of namespaces is damaged: {_NEW_IDS}", path=path)
         elif has_records:
             messages.warn(f"logs without the secret of namespaces: {_NEW_IDS}", path=path)
-        _write(disk, path, fresh)
-    except OSError as error:
-        reason = error.strerror or str(error)
+        if known != found:
+            disk.make_dirs(directory)
+            write_whole(disk, f"{path}.new", [_content(known)])
+            put_in_place(disk, f"{path}.new", path)
+    except (OSError, LogFull) as error:
         messages.warn(
-            f"the secret of namespaces cannot be kept: after a restart {_NEW_IDS}",
+            "the file of namespaces cannot be written: what is new in it is lost at a restart",
             path=path,
-            reason=reason,
+            reason=error,
         )
-    return fresh
+    return known
 
 
-def _write(disk: Disk, path: str, secret: bytes) -> None:
-    """Whole or not at all, whenever the power fails."""
-    directory = os.path.dirname(path)
-    disk.make_dirs(directory)
-    unfinished = f"{path}.new"
-    if disk.exists(unfinished):  # a crash left it
-        disk.remove(unfinished)
-    file = disk.open_append(unfinished)
-    try:
-        file.write(secret.hex().encode() + b"\n")
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(unfinished, path)
-    disk.sync_dir(directory)
+def _read(content: bytes) -> KnownNamespaces | None:
+    """None: it is not such a file."""
+    secret, *names = content.decode("utf-8", "surrogateescape").split("\n")
+    if not _SECRET.fullmatch(secret):
+        return None
+    return KnownNamespaces(bytes.fromhex(secret), frozenset(filter(None, names)))
+
+
+def _content(known: KnownNamespaces) -> bytes:
+    lines = (known.secret.hex(), *sorted(known.names), "")
+    return "\n".join(lines).encode("utf-8", "surrogateescape")

@@ -202,7 +202,7 @@ class Runs:
         started_ns = self._clock.now_ns()
         begin_ns = self._clock.monotonic_ns()
         late_ns = started_ns - effect.execution_ns
-        request = RunRequest(effect.identifier, effect.execution_ns, effect.runner, effect.rule)
+        request = RunRequest(effect.identifier, effect.execution_ns, effect.runner, effect.owner)
         try:
             result = await self._runner.run(request)
         except asyncio.CancelledError:
