@@ -33,10 +33,10 @@ def _written(codec: Codec[Any], batches: Iterable[list[Any]], *, sealed: bool) -
     if sealed:
         data += make_seal(codec.seals, SealKind.OPENING, _STAMP, len(data))
     for batch in batches:
-        begin = len(data)
-        data += b"".join(map(codec.encode, batch))
+        block = b"".join(map(codec.encode, batch))
         if sealed:
-            data += make_seal(codec.seals, SealKind.BLOCK, _STAMP, begin, bytes(data[begin:]))
+            data += make_seal(codec.seals, SealKind.BLOCK, _STAMP, len(data), block)
+        data += block
     if sealed:
         data += make_seal(codec.seals, SealKind.CLOSING, _STAMP, len(data))
     return bytes(data)

@@ -26,6 +26,7 @@ from journeyman.formats.kestrel import (
     Record,
     UnknownCommand,
 )
+from journeyman.formats.seals import is_marked
 from journeyman.testing import SimulatedDisk
 from tests.support.departures import expected_here
 from tests.support.fanout_world import SPOOL, FanOutWorld
@@ -342,7 +343,7 @@ def test_a_checkpoint_that_is_lost_brings_everything_once_more():
 
 def _is_seal(record: Record) -> bool:
     """The original skips it by its size."""
-    return isinstance(record, UnknownCommand) and SEALS.is_like_seal(WRITER.encode(record), 0)
+    return isinstance(record, UnknownCommand) and is_marked(SEALS, WRITER.encode(record), 0)
 
 
 class OriginalReading:

@@ -15,7 +15,7 @@ import pytest
 
 from journeyman.columnar.seals import is_proven
 from journeyman.disk import RealDisk
-from journeyman.formats.framing import Codec
+from journeyman.formats.framing import Codec, Entry
 from journeyman.formats.kestrel import READER, ReadDone, ReadHead
 from journeyman.formats.seals import SealKind, make_seal
 from journeyman.logs.damage import Damage
@@ -28,7 +28,16 @@ from tests.support.specimens import KESTREL as KESTREL_LOG
 from tests.support.specimens import ZTICK as ZTICK_LOG
 from tests.support.specimens import Dialect
 from tests.support.unsealed import without_seals
-from tests.support.wounds import WOUNDS, Wound, borders, run, several, short_memory
+from tests.support.wounds import (
+    WOUNDS,
+    Wound,
+    bad_header,
+    borders,
+    noise,
+    run,
+    several,
+    short_memory,
+)
 
 RECORDS = 90
 SEEDS = range(cases(2))
@@ -41,7 +50,7 @@ LOGS = [
 each_log = pytest.mark.parametrize(("twins", "dialect"), LOGS)
 each_wound = pytest.mark.parametrize("wound", [*WOUNDS, several], ids=lambda w: w.__name__)
 
-# o, b, c: seals, a batch before each b and c. f: records of another program.
+# o, b, c: seals, a batch after each b. f: records of another program.
 SHAPES = {
     "closed": "obbbbbbbc",
     "crashed": "obbbbbbbb",
@@ -49,6 +58,7 @@ SHAPES = {
     "foreign last": "obbbbcff",
     "foreign between": "obbbcffobbbbc",
     "restarted": "obbbcobbbcobbb",
+    "foreign after a crash": "obbbbff",
 }
 
 
@@ -65,8 +75,8 @@ class Writer:
 
     def write(self, shape: str) -> None:
         for letter in shape:
-            begin = len(self.data)
-            if letter != "o":
+            batch: list[object] = []
+            if letter in "bf":
                 batch = [
                     record
                     for record, _ in zip(
@@ -74,13 +84,14 @@ class Writer:
                     )
                 ]
                 self.sealed += batch if letter != "f" else []
-                for record in batch:
-                    self.starts.append(len(self.data))
-                    self.data += self._codec.encode(record)
+            encoded = [self._codec.encode(record) for record in batch]
             if letter != "f":
-                block = bytes(self.data[begin:])
                 self.starts.append(len(self.data))
-                self.data += make_seal(self._format, SealKind(letter), STAMP, begin, block)
+                place, block = len(self.data), b"".join(encoded)
+                self.data += make_seal(self._format, SealKind(letter), STAMP, place, block)
+            for entry in encoded:
+                self.starts.append(len(self.data))
+                self.data += entry
 
 
 def written(dialect: Dialect, shape: str, seed: int) -> Writer:
@@ -110,8 +121,12 @@ def test_a_whole_log_gives_its_records_and_no_seal(twins: Twins, dialect: Dialec
     count = len(writer.starts) - sum(shape_letter != "f" for shape_letter in SHAPES[shape])
     assert report.clean
     assert len(entries) == count
-    assert is_proven(dialect.codec, bytes(writer.data))
+    is_crash = shape == "foreign after a crash"
+    assert (report.sealed_again > 0) == is_crash
+    assert is_proven(dialect.codec, bytes(writer.data)) == (not is_crash)
+    path.write_bytes(writer.data)
     file = log_file(path, twins)
+    entries = [e for e in read_file(dialect.codec, bytes(writer.data)) if isinstance(e, Entry)]
     for step in (7, 61, file.size):
         cuts = range(0, file.size, step)
         assert items_of(pieces_of(file, cuts), options_of(twins)) == [twins.row(e) for e in entries]
@@ -161,11 +176,15 @@ def test_all_agree_on_a_damaged_sealed_log(twins, dialect: Dialect, shape, wound
 
 @each_log
 @pytest.mark.parametrize(
-    "wound", [w for w in WOUNDS if w.__name__ != "bad_header"], ids=lambda w: w.__name__
+    "wound", [w for w in WOUNDS if w not in (bad_header, noise)], ids=lambda w: w.__name__
 )
 @pytest.mark.parametrize("shape", ["closed", "crashed"])
 def test_no_damage_alters_or_invents_a_sealed_record(twins, dialect: Dialect, shape, wound: Wound):
-    """Behind an opening seal, which was durable before anything followed it."""
+    """After an opening seal, which was durable before anything followed it.
+
+    Not noise: where a batch at the end of a log has another length than announced, another program
+    may have written there, and what stands before its records is not proven.
+    """
     for seed in range(cases(15)):
         writer = written(dialect, shape, seed)
         wound(writer.data, writer.starts[1:], Random(seed))
@@ -176,9 +195,7 @@ def test_no_damage_alters_or_invents_a_sealed_record(twins, dialect: Dialect, sh
 @each_log
 def test_no_flipped_bit_of_a_sealed_log_goes_unnoticed(twins: Twins, dialect: Dialect):
     writer = written(dialect, "closed", 1)
-    assert dialect.codec.seals is not None
-    opened = len(dialect.codec.header) + dialect.codec.seals.size
-    for place in range(8 * opened, 8 * len(writer.data)):
+    for place in range(8 * len(dialect.codec.header), 8 * len(writer.data)):
         flipped = bytearray(writer.data)
         flipped[place // 8] ^= 1 << (place % 8)
         items = list(read_file(dialect.codec, bytes(flipped)))
@@ -189,15 +206,15 @@ def test_no_flipped_bit_of_a_sealed_log_goes_unnoticed(twins: Twins, dialect: Di
 
 
 @each_log
-def test_a_flipped_bit_in_the_opening_seal_costs_no_record(twins: Twins, dialect: Dialect):
+def test_a_flipped_bit_in_a_seal_without_a_block_costs_no_record(twins: Twins, dialect: Dialect):
     writer = written(dialect, "closed", 2)
     assert dialect.codec.seals is not None
-    begin = len(dialect.codec.header)
-    for place in range(8 * begin, 8 * (begin + dialect.codec.seals.size)):
-        flipped = bytearray(writer.data)
-        flipped[place // 8] ^= 1 << (place % 8)
-        found = records_of(dialect.codec, bytes(flipped))
-        assert [record for record in found if record in writer.sealed] == writer.sealed, place
+    size = dialect.codec.seals.size
+    for begin in (len(dialect.codec.header), len(writer.data) - size):
+        for place in range(8 * begin, 8 * (begin + size)):
+            flipped = bytearray(writer.data)
+            flipped[place // 8] ^= 1 << (place % 8)
+            assert records_of(dialect.codec, bytes(flipped)) == writer.sealed, place
 
 
 @each_log
@@ -205,18 +222,20 @@ def test_no_prefix_followed_by_zeros_alters_a_record(twins: Twins, dialect: Dial
     """The last batch, with its seal, is there in part and zeros stand for the rest of it."""
     writer = written(dialect, "crashed", 3)
     data = bytes(writer.data)
-    kept = records_of(dialect.codec, data[: last_block(dialect, data)])
-    for cut in range(last_block(dialect, data), len(data)):
-        for zeros in (len(data) - cut, 4096, 0):
-            assert records_of(dialect.codec, data[:cut] + bytes(zeros)) == kept, cut
+    begin = last_block(dialect, data)
+    kept = records_of(dialect.codec, data[:begin])
+    for cut in range(begin, len(data)):
+        for count in (len(data) - cut, (len(data) - cut) // 2, 0):
+            hollow = data[:cut] + bytes(count)
+            # A write is not cut between two records: formats/seals.py.
+            if hollow != data and cut + count not in writer.starts:
+                assert records_of(dialect.codec, hollow) == kept, (cut, count)
 
 
 def last_block(dialect: Dialect, data: bytes) -> int:
     assert dialect.codec.seals is not None
     *_, last = dialect.codec.seals.places(data, 0)
-    seal = dialect.codec.seals.parse(data, last)
-    assert seal is not None
-    return seal.begin
+    return last
 
 
 def test_no_flipped_bit_of_a_sealed_checkpoint_goes_unnoticed(tmp_path: Path):
@@ -224,7 +243,7 @@ def test_no_flipped_bit_of_a_sealed_checkpoint_goes_unnoticed(tmp_path: Path):
     writer = Writer(READER, records, Random(3))
     while len(writer.sealed) < len(records):
         writer = Writer(READER, records, Random(len(writer.data)))
-        writer.write("oc")
+        writer.write("obc")
     path = tmp_path / "q.read.r"
     for place in range(8 * len(writer.data)):
         flipped = bytearray(writer.data)
@@ -232,7 +251,8 @@ def test_no_flipped_bit_of_a_sealed_checkpoint_goes_unnoticed(tmp_path: Path):
         path.write_bytes(flipped)
         report = inspect_file(RealDisk(), READER, str(path))
         found = records_of(READER, bytes(flipped))
-        assert not report.clean or [r for r in found if r in records] == records, place
+        assert not report.clean, place
+        assert is_subsequence(found, records)
         file = log_file(path, CHECKPOINT)
         expected = expected_items(CHECKPOINT, bytes(flipped), file)
         assert items_of(pieces_of(file, []), options_of(CHECKPOINT)) == expected

@@ -16,7 +16,7 @@ from journeyman.errors import UsageError
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
 from journeyman.formats.keyspace import file as keyspace_file
-from journeyman.formats.seals import SealKind, make_seal
+from journeyman.formats.seals import SealKind, make_seal, seal_at
 from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.segments import numbered_name
@@ -64,7 +64,7 @@ def contents(directory: Path, pattern: str, header: bytes) -> bytes:
 def seals_in(codec: Codec[Any], data: bytes) -> str:
     """The kinds of all seals, in order."""
     assert codec.seals is not None
-    seals = (codec.seals.parse(data, entry.offset) for entry in scan(codec, data)[0])
+    seals = (seal_at(codec.seals, data, entry.offset) for entry in scan(codec, data)[0])
     return "".join(seal.kind.value for seal in seals if seal is not None)
 
 

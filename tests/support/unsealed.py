@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from journeyman.formats.framing import Codec, Ending, Entry, scan
+from journeyman.formats.seals import is_marked
 
 
 def scan_records(codec: Codec[Any], data: bytes) -> tuple[list[Entry[Any]], Ending]:
     """As ``scan``, but for the seals."""
     assert codec.seals is not None
     entries, ending = scan(codec, data)
-    return [e for e in entries if not codec.seals.is_like_seal(data, e.offset)], ending
+    return [e for e in entries if not is_marked(codec.seals, data, e.offset)], ending
 
 
 def without_seals(codec: Codec[Any], data: bytes) -> bytes:

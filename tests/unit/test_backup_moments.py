@@ -196,7 +196,7 @@ def sealed_journal(batches: list[list[int]]) -> bytes:
     data += make_seal(seals, SealKind.OPENING, 7, len(data))
     for batch in batches:
         block = b"".join(map(item, batch))
-        data += block + make_seal(seals, SealKind.BLOCK, 7, len(data), block)
+        data += make_seal(seals, SealKind.BLOCK, 7, len(data), block) + block
     return data
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from journeyman.clock import SystemClock
 from journeyman.disk import RealDisk
 from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Codec, Entry
+from journeyman.formats.seals import is_marked
 from journeyman.formats.timed_frame import Instant
 from journeyman.logs import indexes
 from journeyman.logs.damage import HELD_BYTES, Damage
@@ -122,16 +124,16 @@ def made_by_spark(path: Path, dialect: str, where: str) -> Index:
 def assert_is_true(index: Index, codec: Codec[Any], data: bytes) -> None:
     """Compared with the entries, one by one."""
     entries: list[Entry[Any]] = []
-    beginnings = set()  # of entries, or behind seals where there are any
-    behind_seal = False
+    beginnings = set()  # of entries, or their seals where there are any
+    seal = None
     for item in read_file(codec, data, seals=True):
         assert not isinstance(item, Damage)
-        is_seal = codec.seals is not None and codec.seals.is_like_seal(data, item.offset)
+        is_seal = codec.seals is not None and is_marked(codec.seals, data, item.offset)
         if not is_seal:
             entries.append(item)
-            if behind_seal or len(entries) == 1:
-                beginnings.add(item.offset)
-        behind_seal = is_seal
+            if seal is not None or len(entries) == 1:
+                beginnings.add(item.offset if seal is None else seal)
+        seal = item.offset if is_seal else None
     offsets = [entry.offset for entry in entries]
     may_mark = beginnings if len(beginnings) > 1 else set(offsets)
     assert index.size == len(data)
@@ -139,7 +141,7 @@ def assert_is_true(index: Index, codec: Codec[Any], data: bytes) -> None:
     assert len(index.marks) > len(data) // 90_000
     for mark in index.marks:
         assert mark.offset in may_mark
-        assert mark.records == offsets.index(mark.offset)
+        assert mark.records == bisect_left(offsets, mark.offset)
         assert mark.crc == google_crc32c.value(data[mark.since : mark.offset])
     times = {
         record.logged.unix_ns if hasattr(record, "logged") else record.add_time_ms * 1_000_000

@@ -51,6 +51,7 @@ from journeyman.disk import RealDisk
 from journeyman.errors import JourneymanError, LogError, UsageError
 from journeyman.formats import kestrel, ledger, workq
 from journeyman.formats.framing import Codec
+from journeyman.formats.seals import seal_at
 from journeyman.logs.damage import Damage
 from journeyman.logs.ledger import times_of
 from journeyman.logs.sealing import read_file
@@ -286,19 +287,19 @@ _CODECS: Final[dict[str, Codec[Any]]] = {
 
 def _ends(codec: Codec[Any], view: memoryview, at_ns: int) -> Iterator[int]:
     """Where the first record after the moment begins, or the sealed batch that it is in."""
-    batch = None  # where the present one begins, in a sealed stretch
+    batch = batch_end = 0  # where the last announced one stands
     for item in read_file(codec, view, seals=True):
         if isinstance(item, Damage):
             continue
         time_ns = _time_ns(item.record)
         if time_ns is not None and time_ns > at_ns:
-            yield item.offset if batch is None else batch
+            yield batch if item.offset < batch_end else item.offset
             return
         seals = codec.seals
         if seals is not None and item.length == seals.size:
-            seal = seals.parse(view, item.offset)
+            seal = seal_at(seals, view, item.offset)
             if seal is not None:
-                batch = item.end if seal.opens else None
+                batch, batch_end = item.offset, item.end + seal.length
 
 
 def _time_ns(record: Any) -> int | None:

@@ -55,10 +55,11 @@ from journeyman.errors import FormatError, IncompleteEntry, UsageError
 from journeyman.folds import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Codec, Entry, iter_entries
 from journeyman.formats.kestrel import ItemPut
-from journeyman.formats.seals import SealFormat, fits, next_proven, seal_after
+from journeyman.formats.seals import SealFormat, block_at, is_seal_here, next_seal
 from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.detection import LogFinder, relist, ztick_files
 from journeyman.logs.ledger import FileTimes, ledger_beside, times_of
+from journeyman.logs.sealing import begins_with_entry, unsealed_end
 
 POLL_S = 0.2
 _READ_BYTES = 1024 * 1024
@@ -395,7 +396,7 @@ def _walk_of(file: LogFile) -> _Walk:
 
 
 def _sealed_walk(file: LogFile, format_: SealFormat, plain: _Walk) -> _Walk:
-    """Where the file is sealed, block by block: what has no seal yet is on its way."""
+    """Where the file is sealed, block by block: what is announced and not whole is on its way."""
     codec = file.codec
     stamp: int | None = None
 
@@ -404,47 +405,32 @@ def _sealed_walk(file: LogFile, format_: SealFormat, plain: _Walk) -> _Walk:
         entries: list[Entry[Any]] = []
         used = 0
         while used < len(data):
-            if stamp is None:
-                at = _first_seal(format_, data, used, codec.header if base + used == 0 else b"")
-                some, step = plain(data[used:at], base + used)
-                entries += some
-                used += step
-                if at == len(data) or used < at:
-                    break
-                seal = format_.parse(data, at)
-                if seal is not None and seal.opens and fits(format_, seal, data, at, base):
-                    stamp = seal.stamp
-                used += format_.size
+            block = block_at(format_, data, used, base)
+            if block is not None:
+                for entry in iter_entries(codec, data[block.begin : block.end]):
+                    offset = base + block.begin + entry.offset
+                    entries.append(Entry(offset, entry.length, entry.record))
+                used, stamp = block.end, block.seal.stamp if block.seal.opens else None
                 continue
-            found = seal_after(format_, data, used, stamp, base)
-            if found is None:
-                proven = next_proven(format_, data, used, stamp, base)
-                if proven is None or proven[1].begin <= base + used:
+            if is_seal_here(format_, data, used, base) or (
+                stamp is not None and not begins_with_entry(codec, data, used, base)
+            ):
+                place = next_seal(format_, data, used + 1, stamp, base)
+                if place is None:
                     break
-                begin = proven[1].begin
-                warn(f"{file.path}: {begin - base - used} bytes at offset {base + used} left out")
-                used = begin - base
+                warn(f"{file.path}: {place - used} bytes at offset {base + used} left out")
+                used = place
                 continue
-            at, seal = found
-            for entry in iter_entries(codec, data[used:at]):
-                offset = base + used + entry.offset
-                entries.append(Entry(offset, entry.length, entry.record))
-            used = at + format_.size
-            stamp = seal.stamp if seal.opens else None
+            header = codec.header if base + used == 0 else b""
+            end = unsealed_end(format_, data, used + len(header), base)
+            some, step = plain(data[used:end], base + used)
+            entries += some
+            used, stamp = used + step, None
+            if end == len(data) or used < end:
+                break
         return entries, used
 
     return walk
-
-
-def _first_seal(format_: SealFormat, data: bytes, offset: int, header: bytes) -> int:
-    """The first entry that is marked as a seal, by sizes alone; else the end of the data."""
-    offset += len(header)
-    while offset < len(data) and not format_.is_like_seal(data, offset):
-        end = format_.frame_end(data, offset)
-        if end is None:
-            return len(data)
-        offset = end
-    return offset if offset + format_.size <= len(data) else len(data)
 
 
 def _frame_walk() -> _Walk:

@@ -3,8 +3,8 @@
 Damaged bytes go to ``quarantine/`` beside the file, durably, before they leave the file; so no
 byte is ever destroyed. The log's own classes do it, under the log's own lock.
 
-A start sets aside what stands after the last seal of a log, because no client was answered that it
-is stored. It may be whole all the same, and so may most of a block that one flipped bit has spoilt.
+A start sets aside an announced batch that is not whole, and a tail that does not begin with a whole
+record. Most of their records may be whole, as may most of a block that one flipped bit has spoilt.
 ``take_back`` appends what can be read of such a file to the log, as its newest records; items of a
 queue get new ids.
 """
@@ -37,6 +37,7 @@ from journeyman.disk import Disk, RealDisk
 from journeyman.errors import LogError, UsageError
 from journeyman.formats import kestrel, ztick
 from journeyman.formats.framing import Codec
+from journeyman.formats.seals import is_marked
 from journeyman.logs.catalog import KESTREL, LEDGER, WORKQ, ZTICK, Log
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.detection import LogFinder, relist
@@ -79,7 +80,7 @@ def _records(codec: Codec[Any], data: bytes) -> list[Any]:
         found.record
         for found in read_past_damage(headless, data)
         if not isinstance(found, Damage)
-        and not codec.seals.is_like_seal(data, found.offset)
+        and not is_marked(codec.seals, data, found.offset)
         and (codec is ztick.CODEC or isinstance(found.record, kestrel.ItemPut))
     ]
 
@@ -111,9 +112,8 @@ def repair(
 ) -> None:
     """Repair the log at PATH. Damaged bytes are kept in quarantine/ beside it.
 
-    With --take-back FILE, the records in FILE are appended to the log as its newest ones: records
-    quarantined after a crash because they were never acknowledged. FILE is renamed to
-    FILE.taken-back.
+    With --take-back FILE, the records in FILE are appended to the log as its newest ones: for
+    example those of a batch that a crash cut short. FILE is renamed to FILE.taken-back.
 
     Exit code 0: the log is clean now; 1: it is not (with --dry-run: there is damage).
     """

@@ -83,7 +83,7 @@ class FileContents:
     damages: list[DamageReport] = field(default_factory=list)  # the first MAX_LISTED_DAMAGES
     damage_count: int = 0
     damaged_bytes: int = 0
-    unsealed_bytes: int = 0  # after the last seal: on their way, or never acknowledged
+    unsealed_bytes: int = 0  # of a batch that is announced but not whole
 
     @property
     def records(self) -> int:
@@ -295,8 +295,8 @@ def _print_file(output: Output, file: FileContents) -> None:
     )
     if file.unsealed_bytes:
         output.line(
-            f"    {counted(file.unsealed_bytes, 'byte')} after the last seal: a batch on its way, "
-            "or one that a crash cut short and that was never acknowledged"
+            f"    {counted(file.unsealed_bytes, 'byte')} of a batch that is not whole: in flight, "
+            "or cut short by a crash"
         )
     for found in file.damages[:_SHOWN_DAMAGES]:
         output.line(f"    {_damage_words(found)}")

@@ -1,7 +1,7 @@
-"""The seals of a log checked in bulk: the fast twin of ``seal_after`` in journeyman.formats.seals.
+"""The seals of a log checked in bulk: the fast twin of ``block_at`` in journeyman.formats.seals.
 
-    run          from the beginning of a sealed block over all blocks whose seals fit
-    next_seal    from entry to entry, by sizes alone, to the next one that is marked as a seal
+    run          from a seal over all blocks that fit
+    next_seal    from entry to entry, by sizes alone, to the next boundary at which a seal stands
     is_proven    whether all that is sealed in a whole file fits
 
 What a run stops at is judged by journeyman.logs.sealing; here nothing is said about it.
@@ -16,21 +16,14 @@ import numpy as np
 
 from journeyman.columnar.arrays import as_bytes
 from journeyman.columnar.kernels import kernel
-from journeyman.columnar.kernels.byte_access import (
-    Bytes,
-    big_u32,
-    little_i32,
-    little_i64,
-    little_u32,
-    u8,
-)
-from journeyman.columnar.kernels.key_table import crc32c
+from journeyman.columnar.kernels.byte_access import Bytes, big_u32, little_i32, little_u32, u8
+from journeyman.columnar.kernels.key_table import crc32c, crc32c_after
 from journeyman.formats import kestrel as kestrel_codec
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.formats.seals import MAX_BLOCK_BYTES, fits
+from journeyman.formats.seals import is_seal_here
 from journeyman.formats.ztick import codec as ztick_codec
-from journeyman.formats.ztick.layout import HEAD, LENGTH, MAX_ENTRY_BYTES
+from journeyman.formats.ztick.layout import LENGTH, MAX_ENTRY_BYTES
 
 # ----------------------------------------
 # Which entries of a log are seals, for kernels. See journeyman.formats.seals.
@@ -39,79 +32,88 @@ ZTICK_SEAL_BYTES = ztick_codec.SEAL_BYTES
 KESTREL_SEAL_BYTES = kestrel_codec.SEAL_BYTES
 _ZTICK_MARK = np.frombuffer(ztick_codec.SEAL_MARK, np.uint8)
 _KESTREL_MARK = np.frombuffer(kestrel_codec.SEAL_MARK, np.uint8)
-_HEAD_BYTES = HEAD.size
-
-
-@kernel
-def is_ztick_seal(data: Bytes, at: int) -> bool:
-    """Whether a whole seal, or what is marked as one, stands at ``at``."""
-    if data.size - at < ZTICK_SEAL_BYTES or data[at + 3] != _ZTICK_MARK[3]:
-        return False
-    same = 0
-    while same < _ZTICK_MARK.size and data[at + same] == _ZTICK_MARK[same]:
-        same += 1
-    if same <= _HEAD_BYTES:
-        return False
-    if same < _ZTICK_MARK.size:
-        return _is_zero(data, at + same, at + ZTICK_SEAL_BYTES)
-    for i in range(same, ZTICK_SEAL_BYTES):  # noqa: SIM110 - a kernel
-        if data[at + i] >= 0x80:
-            return False
-    return True
-
-
-@kernel
-def is_kestrel_seal(data: Bytes, at: int) -> bool:
-    """The same for a kestrel file."""
-    if data.size - at < KESTREL_SEAL_BYTES or data[at] != _KESTREL_MARK[0]:
-        return False
-    same = 1
-    while same < _KESTREL_MARK.size and data[at + same] == _KESTREL_MARK[same]:
-        same += 1
-    return same == _KESTREL_MARK.size or _is_zero(data, at + same, at + KESTREL_SEAL_BYTES)
-
-
-@kernel
-def _is_zero(data: Bytes, at: int, end: int) -> bool:
-    for i in range(at, end):  # noqa: SIM110 - a kernel
-        if data[i] != 0:
-            return False
-    return True
-
-
-_OPENING, _CLOSING = ord("o"), ord("c")
-_ZTICK_FIELDS = len(ztick_codec.SEAL_MARK)
-_KESTREL_FIELDS = len(kestrel_codec.SEAL_MARK)
+_ZTICK_FIELDS = _ZTICK_MARK.size
+_KESTREL_FIELDS = _KESTREL_MARK.size
+_ZTICK_LEAST = ztick_codec.SEALS.least_bytes
+_KESTREL_LEAST = kestrel_codec.SEALS.least_bytes
+_OPENING, _BLOCK, _CLOSING = ord("o"), ord("b"), ord("c")
 _LENGTH_BYTES = LENGTH.size
 _FIRST_DATA_COMMAND = 8
 _NO_NUMBER = -1
 
 
+@kernel
+def is_ztick_seal(data: Bytes, at: int) -> bool:
+    """Whether what is marked as a seal stands at ``at``."""
+    return data[at + 3] == _ZTICK_MARK[3] and _is_marked(data, at, _ZTICK_MARK, ZTICK_SEAL_BYTES)
+
+
+@kernel
+def is_kestrel_seal(data: Bytes, at: int) -> bool:
+    """The same for a kestrel file."""
+    return _is_marked(data, at, _KESTREL_MARK, KESTREL_SEAL_BYTES)
+
+
+@kernel
+def _is_marked(data: Bytes, at: int, mark: Bytes, seal_bytes: int) -> bool:
+    if data.size - at < seal_bytes:
+        return False
+    for i in range(mark.size):  # noqa: SIM110 - a kernel
+        if data[at + i] != mark[i]:
+            return False
+    return True
+
+
+@kernel
+def _is_cut(
+    data: Bytes, at: int, is_end: bool, mark: Bytes, seal_bytes: int, crc_bytes: int, least: int
+) -> bool:
+    """See ``is_cut_seal`` in journeyman.formats.seals."""
+    if data.size - at < seal_bytes:
+        if not is_end:
+            return False
+        least = 1
+        crc_bytes = 0
+    end = min(data.size, at + seal_bytes)
+    for i in range(min(least, end - at)):
+        if data[at + i] != mark[i]:
+            return False
+    while end > at and data[end - 1] == 0:
+        end -= 1
+    if not least <= end - at <= seal_bytes - crc_bytes:
+        return False
+    for i in range(least, min(mark.size, end - at)):  # noqa: SIM110 - a kernel
+        if data[at + i] != mark[i]:
+            return False
+    return True
+
+
 class SealKernels(NamedTuple):
-    """What one dialect has. Offsets count from the beginning of the data, ``base`` is that of the
-    data in the file."""
+    """The kernels of one dialect. Offsets count from the beginning of the data; ``base`` is that of
+    the data in the file."""
 
-    # data, offset, stop, stamp, base -> where the blocks end that begin before stop and fit, and
-    # whether what follows is sealed as well
-    run: Callable[[Buffer, int, int, int, int], tuple[int, bool]]
-    # data, offset -> the first seal from there on; the place where sizes lead no further if none
-    next_seal: Callable[[Buffer, int], int]
-
-
-def _run_ztick(data: Buffer, offset: int, stop: int, stamp: int, base: int) -> tuple[int, bool]:
-    return _ztick_run(as_bytes(data), offset, stop, stamp, base)
+    # data, offset, stop, base -> where the blocks end that begin before stop and fit, and the stamp
+    # of the last one; a negative one if it closes
+    run: Callable[[Buffer, int, int, int], tuple[int, int]]
+    # data, offset, base, whether the file ends with the data -> the first seal from there on; the
+    # place where sizes lead no further if none
+    next_seal: Callable[[Buffer, int, int, bool], int]
 
 
-def _run_kestrel(data: Buffer, offset: int, stop: int, stamp: int, base: int) -> tuple[int, bool]:
-    return _kestrel_run(as_bytes(data), offset, stop, stamp, base)
+def _run_ztick(data: Buffer, offset: int, stop: int, base: int) -> tuple[int, int]:
+    return _ztick_run(as_bytes(data), offset, stop, base)
 
 
-def _next_ztick(data: Buffer, offset: int) -> int:
-    return _ztick_next(as_bytes(data), offset)
+def _run_kestrel(data: Buffer, offset: int, stop: int, base: int) -> tuple[int, int]:
+    return _kestrel_run(as_bytes(data), offset, stop, base)
 
 
-def _next_kestrel(data: Buffer, offset: int) -> int:
-    return _kestrel_next(as_bytes(data), offset)
+def _next_ztick(data: Buffer, offset: int, base: int, is_end: bool) -> int:
+    return _ztick_next(as_bytes(data), offset, base, is_end)
+
+
+def _next_kestrel(data: Buffer, offset: int, base: int, is_end: bool) -> int:
+    return _kestrel_next(as_bytes(data), offset, base, is_end)
 
 
 KERNELS: Final = {
@@ -121,24 +123,22 @@ KERNELS: Final = {
 
 
 def is_proven(codec: Codec[Any], data: Buffer) -> bool:
-    """Whether every sealed block of a whole file fits, and none is left without its seal."""
+    """Whether every announced block of a whole file fits, and nothing of an open stretch is left
+    without an announcement."""
     kernels, format_ = KERNELS[codec.name], codec.seals
     assert format_ is not None
-    offset, stamp = codec.check_header(data), None
+    offset, stamp = codec.check_header(data), _NO_NUMBER
     while offset < len(data):
-        if stamp is not None:
-            end, is_open = kernels.run(data, offset, len(data), stamp, 0)
-            if end == offset or (is_open and end < len(data)):
-                return False
-            offset, stamp = end, stamp if is_open else None
+        end, last = kernels.run(data, offset, len(data), 0)
+        if end > offset:
+            offset, stamp = end, last
             continue
-        at = kernels.next_seal(data, offset)
-        seal = format_.parse(data, at) if at < len(data) else None
-        if seal is None:
+        if stamp >= 0 or is_seal_here(format_, data, offset):
+            return False
+        at = kernels.next_seal(data, offset, 0, True)
+        if at == offset:
             return True  # as far as seals go: what is wrong here the decoder says
-        if seal.opens and fits(format_, seal, data, at):
-            stamp = seal.stamp
-        offset = at + format_.size
+        offset = at
     return True
 
 
@@ -168,40 +168,46 @@ def _hex_number(data: Bytes, at: int, digits: int) -> int:
 
 
 @kernel
-def _is_kind(kind: int, block_bytes: int) -> bool:
-    return kind == ord("b") or kind == _CLOSING or (kind == _OPENING and block_bytes == 0)
+def _is_kind(kind: int) -> bool:
+    return kind in (_BLOCK, _CLOSING, _OPENING)
 
 
 @kernel
-def _ztick_fits(data: Bytes, begin: int, at: int, stamp: int, base: int) -> bool:
+def _ztick_fits(data: Bytes, at: int, base: int) -> bool:
+    """Whether a seal stands at ``at`` whose fields fit its place; its mark may be damaged."""
     fields = at + _ZTICK_FIELDS
-    return (
-        _is_kind(u8(data, fields), at - begin)
-        and _hex_number(data, fields + 1, 8) == stamp
-        and _hex_number(data, fields + 9, 12) == base + begin
-        and _hex_number(data, fields + 21, 8) == crc32c(data, begin, fields + 21)
-    )
+    if data.size - at < ZTICK_SEAL_BYTES or not _is_kind(u8(data, fields)):
+        return False
+    crc = _hex_number(data, fields + 25, 8)
+    return crc != _NO_NUMBER and crc == crc32c_after(crc32c(data, fields, fields + 25), base + at)
 
 
 @kernel
-def _ztick_run(data: Bytes, begin: int, stop: int, stamp: int, base: int) -> tuple[int, bool]:
-    while begin < stop:
-        at = begin
-        while not is_ztick_seal(data, at):
-            at = _ztick_frame_end(data, at)
-            if at == 0 or at - begin > MAX_BLOCK_BYTES:
-                return begin, True
-        if not _ztick_fits(data, begin, at, stamp, base):
-            return begin, True
-        begin = at + ZTICK_SEAL_BYTES
-        if u8(data, at + _ZTICK_FIELDS) == _CLOSING:
-            return begin, False
-    return begin, True
+def _ztick_run(data: Bytes, begin: int, stop: int, base: int) -> tuple[int, int]:
+    stamp = _NO_NUMBER
+    while begin < stop and is_ztick_seal(data, begin) and _ztick_fits(data, begin, base):
+        fields = begin + _ZTICK_FIELDS
+        block = begin + ZTICK_SEAL_BYTES
+        length = _hex_number(data, fields + 9, 8)
+        if length > data.size - block:
+            break
+        if _hex_number(data, fields + 17, 8) != crc32c(data, block, block + length):
+            break
+        closes = u8(data, fields) == _CLOSING
+        stamp = _NO_NUMBER if closes else _hex_number(data, fields + 1, 8)
+        begin = block + length
+    return begin, stamp
 
 
 @kernel
-def _ztick_next(data: Bytes, at: int) -> int:
-    while not is_ztick_seal(data, at):
+def _ztick_next(data: Bytes, at: int, base: int, is_end: bool) -> int:
+    while at < data.size:
+        if data.size - at >= ZTICK_SEAL_BYTES and (
+            is_ztick_seal(data, at) or _ztick_fits(data, at, base)
+        ):
+            return at
+        if _is_cut(data, at, is_end, _ZTICK_MARK, ZTICK_SEAL_BYTES, 8, _ZTICK_LEAST):
+            return at
         end = _ztick_frame_end(data, at)
         if end == 0:
             return at
@@ -229,35 +235,38 @@ def _kestrel_frame_end(data: Bytes, at: int) -> int:
 
 
 @kernel
-def _kestrel_fits(data: Bytes, begin: int, at: int, stamp: int, base: int) -> bool:
+def _kestrel_fits(data: Bytes, at: int, base: int) -> bool:
+    """Whether a seal stands at ``at`` whose fields fit its place; its mark may be damaged."""
     fields = at + _KESTREL_FIELDS
-    return (
-        _is_kind(u8(data, fields), at - begin)
-        and little_u32(data, fields + 1) == stamp
-        and little_i64(data, fields + 5) == base + begin
-        and little_u32(data, fields + 13) == crc32c(data, begin, fields + 13)
-    )
+    if data.size - at < KESTREL_SEAL_BYTES or not _is_kind(u8(data, fields)):
+        return False
+    crc = crc32c_after(crc32c(data, fields, fields + 13), base + at)
+    return little_u32(data, fields + 13) == crc
 
 
 @kernel
-def _kestrel_run(data: Bytes, begin: int, stop: int, stamp: int, base: int) -> tuple[int, bool]:
-    while begin < stop:
-        at = begin
-        while not is_kestrel_seal(data, at):
-            at = _kestrel_frame_end(data, at)
-            if at == 0 or at - begin > MAX_BLOCK_BYTES:
-                return begin, True
-        if not _kestrel_fits(data, begin, at, stamp, base):
-            return begin, True
-        begin = at + KESTREL_SEAL_BYTES
-        if u8(data, at + _KESTREL_FIELDS) == _CLOSING:
-            return begin, False
-    return begin, True
+def _kestrel_run(data: Bytes, begin: int, stop: int, base: int) -> tuple[int, int]:
+    stamp = _NO_NUMBER
+    while begin < stop and is_kestrel_seal(data, begin) and _kestrel_fits(data, begin, base):
+        fields = begin + _KESTREL_FIELDS
+        block = begin + KESTREL_SEAL_BYTES
+        length = little_u32(data, fields + 5)
+        if length > data.size - block:
+            break
+        if little_u32(data, fields + 9) != crc32c(data, block, block + length):
+            break
+        stamp = _NO_NUMBER if u8(data, fields) == _CLOSING else little_u32(data, fields + 1)
+        begin = block + length
+    return begin, stamp
 
 
 @kernel
-def _kestrel_next(data: Bytes, at: int) -> int:
-    while not is_kestrel_seal(data, at):
+def _kestrel_next(data: Bytes, at: int, base: int, is_end: bool) -> int:
+    while at < data.size:
+        if is_kestrel_seal(data, at) or _kestrel_fits(data, at, base):
+            return at
+        if _is_cut(data, at, is_end, _KESTREL_MARK, KESTREL_SEAL_BYTES, 4, _KESTREL_LEAST):
+            return at
         end = _kestrel_frame_end(data, at)
         if end == 0:
             return at

@@ -23,8 +23,8 @@ never searched, since a wrong head would skip unread items.
 
 Seals (seals.py) are a command that libkestrel does not know and skips by its sizes.
 
-    75 | "JMS" kind | u32 stamp | u64 begin | u32 CRC          command 7, five header words, no data
-    \__ the same __/
+    75 | "JMS" kind | u32 stamp | u32 length | u32 CRC of the block | u32 CRC of the fields
+    \__ the same __/                             command 7, five header words, no data
 
 Both kinds of file have them.
 
@@ -57,8 +57,9 @@ MAX_DATA_BYTES = 16 * 1024 * 1024
 
 SEAL_BYTE: Final = 0x75
 SEAL_MARK: Final = bytes((SEAL_BYTE,)) + b"JMS"
-_SEAL_FIELDS = struct.Struct("<BIQI")
-SEAL_BYTES: Final = len(SEAL_MARK) + _SEAL_FIELDS.size
+_SEAL_FIELDS = struct.Struct("<BIII")
+_SEAL_CRC = struct.Struct("<I")
+SEAL_BYTES: Final = len(SEAL_MARK) + _SEAL_FIELDS.size + _SEAL_CRC.size
 
 _SEAL_MARK = re.compile(re.escape(SEAL_MARK))
 _SEAL_KINDS = {ord(kind.value): kind for kind in SealKind}
@@ -70,27 +71,27 @@ class _KestrelSeals:
     """See journeyman.formats.seals.SealFormat."""
 
     size = SEAL_BYTES
-    crc_bytes = 4
+    mark = SEAL_MARK
+    crc_bytes = _SEAL_CRC.size
+    least_bytes = 1
 
-    def head(self, kind: SealKind, stamp: int, begin: int) -> bytes:
-        return SEAL_MARK + _SEAL_FIELDS.pack(ord(kind.value), stamp, begin, 0)[: -self.crc_bytes]
+    def may_hold_seals(self, data: Buffer, offset: int) -> bool:
+        return offset < len(data)
 
-    def tail(self, crc: int) -> bytes:
-        return crc.to_bytes(self.crc_bytes, "little")
+    def fields(self, seal: Seal) -> bytes:
+        return _SEAL_FIELDS.pack(ord(seal.kind.value), seal.stamp, seal.length, seal.crc)
 
-    def is_like_seal(self, data: Buffer, offset: int) -> bool:
-        if data[offset : offset + 1] != SEAL_MARK[:1] or offset + SEAL_BYTES > len(data):
-            return False
-        if data[offset : offset + len(SEAL_MARK)] == SEAL_MARK:
-            return True
-        known = bytes(data[offset : offset + SEAL_BYTES]).rstrip(b"\0")
-        return SEAL_MARK.startswith(known)
+    def crc_field(self, crc: int) -> bytes:
+        return _SEAL_CRC.pack(crc)
 
-    def parse(self, data: Buffer, offset: int) -> Seal | None:
-        if not self.is_like_seal(data, offset) or offset + SEAL_BYTES > len(data):
+    def parse(self, data: Buffer, offset: int) -> tuple[Seal, int] | None:
+        if offset + SEAL_BYTES > len(data):
             return None
-        kind, stamp, begin, crc = _SEAL_FIELDS.unpack_from(data, offset + len(SEAL_MARK))
-        return Seal(_SEAL_KINDS[kind], stamp, begin, crc) if kind in _SEAL_KINDS else None
+        kind, *numbers = _SEAL_FIELDS.unpack_from(data, offset + len(SEAL_MARK))
+        if kind not in _SEAL_KINDS:
+            return None
+        (own_crc,) = _SEAL_CRC.unpack_from(data, offset + SEAL_BYTES - _SEAL_CRC.size)
+        return Seal(_SEAL_KINDS[kind], *numbers), own_crc
 
     def places(self, data: Buffer, offset: int) -> Iterator[int]:
         return (found.start() for found in _SEAL_MARK.finditer(data, offset))

@@ -29,8 +29,8 @@ What can go wrong, and what then is true:
 A failed sync is final because asking again would mean nothing: the kernel may have dropped the data
 and marked them clean. A record is never acknowledged and lost, and never refused and kept.
 
-A sealed log (``sealing``) has a seal after every block of records, written together with it. Before
-the first one an opening seal is made durable, and ``close`` writes the closing one.
+A sealed log (``sealing``) has a seal before every block of records, written together with it.
+Before the first one an opening seal is made durable, and ``close`` writes the closing one.
 
 Appender is what others use, safe from any thread. LogTail holds the active file: the only hands
 that write, sync, rotate and cut. Sealer knows which seal has to be written next.
@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import posixpath
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import NoReturn
@@ -48,7 +48,8 @@ from typing import NoReturn
 from journeyman.clock import Clock
 from journeyman.disk import AppendFile, Disk, NotWritten, is_full, is_out_of_files
 from journeyman.errors import JourneymanError, LogClosed, LogError, LogFull, LogPoisoned
-from journeyman.formats.seals import BLOCK_BYTES, Seal, SealKind, make_seal, stamp_of
+from journeyman.formats.seals import CUT_BYTES, stamp_of
+from journeyman.logs.sealer import Sealer, in_blocks
 from journeyman.logs.sealing import Sealing, last_seal
 from journeyman.logs.segments import Position, SegmentPlan
 
@@ -127,6 +128,15 @@ class Appender:
                 self._poison(LogPoisoned(self._where, f"an append was broken off by {error!r}"))
                 raise
             return positions
+
+    def in_blocks(self, records: Sequence[bytes]) -> list[list[bytes]]:
+        """Records together that make up about a block each, in their order.
+
+        Each list may be appended as if it were one record, by the thread that asks.
+        """
+        with self._lock:
+            offset, seal_bytes = self._tail.next_place()
+        return list(in_blocks(records, offset, seal_bytes))
 
     def hold_now(self) -> bool:
         """Keep other threads out until ``let_go``; False: one is in, and may be waiting for the
@@ -301,6 +311,13 @@ class LogTail:
         """Where the next record goes, provided it does not rotate."""
         return Position(self._active().path, self._size + self._gathered_bytes)
 
+    def next_place(self) -> tuple[int, int]:
+        """Where the first record of the next batch will stand, and the size of a seal."""
+        if self._sealer is None or not self.is_open:
+            return 1, 0
+        seals = 1 if self._sealer.is_open else 2
+        return self.end.offset + seals * self._sealer.seal_bytes, self._sealer.seal_bytes
+
     def open(self, path: str | None = None) -> None:
         """Open the segment to go on with; made with its header if it is missing or empty.
 
@@ -337,12 +354,20 @@ class LogTail:
     def add(self, record: bytes) -> Position:
         """Gather a record for the next ``flush``."""
         path, offset = self._active().path, self._size + self._gathered_bytes
-        self._gather(record)
         self._has_records = True
         sealer = self._sealer
-        if sealer is None:
+        if sealer is None or not sealer.is_open:
+            self._gather(record)
             return Position(path, offset)
-        sealer.add(record, offset)
+        if not offset % CUT_BYTES and sealer.block_begin is not None:
+            # A write may be cut here, and must not be cut between two records of a block.
+            self.end_block()
+        if sealer.block_begin is None:
+            sealer.begin_block(offset)
+            self._gathered_bytes += sealer.seal_bytes
+            offset += sealer.seal_bytes
+        sealer.add(record)
+        self._gathered_bytes += len(record)
         position = Position(path, offset, sealer.block_begin)
         if sealer.is_block_full:
             self.end_block()
@@ -350,8 +375,8 @@ class LogTail:
 
     def end_block(self) -> None:
         """Let the next record begin a block of its own."""
-        if self._sealer is not None and (seal := self._sealer.end_block()):
-            self._gather(seal)
+        if self._sealer is not None:
+            self._gathered += self._sealer.end_block()
 
     def _gather(self, data: bytes) -> None:
         self._gathered.append(data)
@@ -516,87 +541,3 @@ class LogTail:
             raise  # as if the write had failed: it can be taken back
         except OSError as error:
             raise SyncFailed(file.path, "sync", error) from error
-
-
-class Sealer:
-    """The end of one file: the stamp of the open stretch, if it is open, and the block so far."""
-
-    def __init__(self, sealing: Sealing, stamp: int, last: Seal | None) -> None:
-        """``stamp`` is for a stretch that is opened here, ``last`` the seal the file ends with."""
-        self._format = sealing.format
-        self._enabled = sealing.enabled
-        self._stamp = stamp if last is None else last.stamp
-        self.is_open = last is not None and last.opens
-        self._block: list[bytes] = []
-        self._block_bytes = 0
-        self._begin = 0
-
-    def reserve(self, incoming: int) -> int:
-        """Bytes that the seals of so many more bytes, and that of the end of the file, take."""
-        return (incoming // BLOCK_BYTES + 2) * self._format.size if self._enabled else 0
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether ``first`` has been written, if it had to be."""
-        return self.is_open == self._enabled
-
-    @property
-    def block_begin(self) -> int | None:
-        """Where the block begins that is not sealed yet."""
-        return self._begin if self._block else None
-
-    @property
-    def is_block_full(self) -> bool:
-        return self._enabled and self._block_bytes >= BLOCK_BYTES
-
-    def first(self, offset: int) -> bytes:
-        """What has to be durable at ``offset``, the end of the file, before a record follows."""
-        if self.has_begun:
-            return b""
-        kind = SealKind.OPENING if self._enabled else SealKind.CLOSING
-        return make_seal(self._format, kind, self._stamp, offset)
-
-    def switched(self) -> None:
-        """What ``first`` gave is durable."""
-        self.is_open = self._enabled
-
-    def add(self, record: bytes, offset: int) -> None:
-        """A record goes to ``offset``."""
-        if not self._enabled:
-            return
-        if not self._block:
-            self._begin = offset
-        self._block.append(record)
-        self._block_bytes += len(record)
-
-    def end_block(self) -> bytes:
-        """The seal of the block so far; empty if there is none."""
-        if not self._block:
-            return b""
-        block = b"".join(self._block) if len(self._block) > 1 else self._block[0]
-        self.forget_block()
-        return make_seal(self._format, SealKind.BLOCK, self._stamp, self._begin, block)
-
-    def forget_block(self) -> None:
-        self._block.clear()
-        self._block_bytes = 0
-
-    def last(self, offset: int) -> bytes:
-        """The closing seal, if the file is open at its end."""
-        if not self.is_open:
-            return b""
-        return make_seal(self._format, SealKind.CLOSING, self._stamp, offset)
-
-
-def in_blocks(records: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Records together that make up about a block each, in their order."""
-    block: list[bytes] = []
-    size = 0
-    for record in records:
-        block.append(record)
-        size += len(record)
-        if size >= BLOCK_BYTES:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block

@@ -38,13 +38,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 from journeyman.errors import FormatError, IncompleteEntry
-from journeyman.formats.framing import Buffer, Codec, Entry
+from journeyman.formats.framing import Buffer, Codec, Entry, iter_entries
 
-DamageKind: TypeAlias = Literal["torn", "corrupt", "bad-header", "padding", "unsealed"]
+DamageKind: TypeAlias = Literal[
+    "torn", "corrupt", "bad-header", "padding", "unsealed", "unannounced"
+]
 
 R = TypeVar("R")
 
@@ -232,13 +235,18 @@ def _search_inside(codec: Codec[R], data: Buffer, held: list[Entry[R]], fault: i
     return None
 
 
+def follow_entries(codec: Codec[R], data: Buffer, offset: int) -> Iterator[Entry[R]]:
+    """Entries from ``offset`` on up to the first that does not decode."""
+    with suppress(FormatError):
+        yield from iter_entries(codec, data, offset)
+
+
 def _run(codec: Codec[R], data: Buffer, offset: int, past: int) -> int:
     """Follow entries from ``offset`` until one reaches ``past`` or does not decode."""
-    try:
-        while offset < past and (entry := codec.decode(data, offset)) is not None:
-            offset = entry.end
-    except FormatError:
-        pass  # the run ends here, which is all that was asked
+    for entry in follow_entries(codec, data, offset):
+        if offset >= past:
+            break
+        offset = entry.end
     return offset
 
 

@@ -9,11 +9,15 @@
     no header and no entry                 the whole file is moved to quarantine/
     no byte, or only zeros, for a header   the file is removed
 
-    unsealed bytes after the last seal     copied to quarantine/, then cut off
+    a batch that is announced, not whole   copied to quarantine/, then cut off
+    records of another program after a     the file is rewritten, so that they are sealed
+    batch of ours, the log not closed
 
-Zeros are not copied: nothing is lost with them. A rewritten file has new seals, because a seal
-contains its place. Every other byte is afterwards in the file or in quarantine/, and durable there
-before it leaves the file, so power may fail at any step and the next recovery has the same result.
+Zeros are not copied: nothing is lost with them. A sealed file that is rewritten is as it was up to
+the first damage, and has new seals from there on: a seal contains its place, and what was kept
+has to be proven from now on. Every other byte is afterwards in the file or in quarantine/, and
+durable there before it leaves the file, so power may fail at any step and the next recovery has the
+same result.
 Memory stays small: a file is read through a view, copied in chunks, its entries passed on one by
 one.
 
@@ -37,14 +41,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from journeyman.disk import AppendFile, Disk, is_full
 from journeyman.errors import LogFull
 from journeyman.formats.framing import Buffer, Codec, Entry
-from journeyman.formats.seals import SealFormat, fits, make_seal
+from journeyman.formats.seals import SealFormat, is_marked, next_seal, seal_at, stamp_of
 from journeyman.logs.damage import Damage
-from journeyman.logs.sealing import read_file
+from journeyman.logs.sealing import BlockLayout, has_seals, read_file, sealed_blocks
 from journeyman.logs.segments import QUARANTINE, TEMPORARY_MARK
 
 CHUNK_BYTES = 1024 * 1024  # how much of a file is in memory at once while it is copied
@@ -144,11 +148,12 @@ class FileReport:
     size: int  # as found
     records: int
     saved_after_damage: int  # of these, after the first damage
-    lost_at_least: int  # records; a torn tail is none, it was never acknowledged
+    lost_at_least: int  # records; a torn tail is none
     damages: tuple[Damage, ...] = ()
     damage_count: int = 0
     quarantined: tuple[str, ...] = ()  # where the damaged bytes are now
     gone: bool = False  # the file held nothing of this log and was removed
+    sealed_again: int = 0  # records of another program, and those of ours that it had read
 
     @property
     def clean(self) -> bool:
@@ -166,6 +171,7 @@ class FileReport:
             "damages": [damage.as_dict() for damage in self.damages],
             "quarantined": list(self.quarantined),
             "gone": self.gone,
+            "sealed_again": self.sealed_again,
         }
 
 
@@ -229,30 +235,32 @@ def recover_entries(
     if disk.exists(rewritten):
         disk.remove(rewritten)  # of a recovery that was cut short; the file itself is still whole
     data = disk.view(path)
-    survey = _Survey(path, len(data), header_bytes=len(codec.header))
+    survey = _Survey(path, len(data), codec, has_seals=is_sealed(codec, data))
     is_seal = _seal_test(codec, data)
     for item in read_file(codec, data, file=path, seals=True):
         if isinstance(item, Damage):
             survey.note_damage(item)
         elif is_seal(item):
-            if each_seal is not None:
-                each_seal(Entry(item.offset + survey.shift, item.length, item.record))
+            survey.note_seal(data, item)
+            if each_seal is not None and survey.layout is None:
+                each_seal(item)
         else:
-            survey.note_entry()
+            offset, seal = survey.note_entry(item)
+            if each_seal is not None and seal is not None:
+                each_seal(Entry(seal, _size_of_seal(codec), item.record))
             if each is not None:
-                shift = survey.shift
-                each(Entry(item.offset + shift, item.length, item.record) if shift else item)
-    if not survey.damage_count:
+                is_moved = offset != item.offset
+                each(Entry(offset, item.length, item.record) if is_moved else item)
+    if not survey.damage_count and not survey.sealed_again:
         return survey.report()
     try:
         quarantined = _put_aside(disk, path, data, survey)
         if survey.holds_nothing:
             return survey.report(quarantined, gone=True)
-        if survey.header_is_good and not survey.saved:
+        if survey.header_is_good and not survey.saved and not survey.sealed_again:
             _cut(disk, path, survey.damages[0].offset)
         else:
-            good = _good_stretches(codec, data)
-            _rewrite(disk, path, rewritten, b"" if survey.header_is_good else codec.header, good)
+            _rewrite(disk, path, rewritten, _repaired(codec, data, survey))
     except OSError as error:
         if is_full(error):
             raise LogFull(path, "the disk is full: damaged bytes cannot be quarantined") from error
@@ -268,12 +276,15 @@ def inspect_file(
 ) -> FileReport:
     """Report what recovery would find, without changing anything."""
     data = disk.view(path)
-    survey = _Survey(path, len(data), header_bytes=len(codec.header))
-    for item in read_file(codec, data, file=path):
+    survey = _Survey(path, len(data), codec, has_seals=is_sealed(codec, data))
+    is_seal = _seal_test(codec, data)
+    for item in read_file(codec, data, file=path, seals=True):
         if isinstance(item, Damage):
             survey.note_damage(item)
+        elif is_seal(item):
+            survey.note_seal(data, item)
         else:
-            survey.note_entry()
+            survey.note_entry(item)
             if each is not None:
                 each(item)
     return survey.report()
@@ -285,7 +296,8 @@ class _Survey:
 
     path: str
     size: int
-    header_bytes: int
+    codec: Codec[Any]
+    has_seals: bool
     records: int = 0
     saved: int = 0
     lost: int = 0
@@ -294,28 +306,54 @@ class _Survey:
     damages: list[Damage] = field(default_factory=list)
     stretches: list[tuple[int, int]] = field(default_factory=list)  # to be put aside
     header_is_good: bool = True
+    sealed_again: int = 0
+    block_end: int | None = None  # of the last block of an open stretch
+    kept_to: int = 0  # the repaired file is as it was up to here
+    layout: BlockLayout | None = None  # of what is sealed again in the repaired file
 
-    def note_entry(self) -> None:
+    def note_seal(self, data: Buffer, entry: Entry[Any]) -> None:
+        seal = seal_at(self.codec.seals, data, entry.offset) if self.codec.seals else None
+        if seal is not None:
+            self.block_end = entry.end + seal.length if seal.opens else None
+
+    def note_entry(self, entry: Entry[Any]) -> tuple[int, int | None]:
+        """Where the entry will stand, and the seal before it if that is a new one."""
         self.records += 1
         self.saved += self.damage_count > 0
+        if self.block_end is not None and entry.offset >= self.block_end:
+            self.sealed_again += 1
+            self._keep_to(entry.offset)
+        if self.layout is not None:
+            return self.layout.add(entry.length)
+        return entry.offset + self.shift, None
 
     def note_damage(self, damage: Damage) -> None:
+        header_bytes = len(self.codec.header)
         self.damage_count += 1
         if len(self.damages) < MAX_LISTED_DAMAGES:
             self.damages.append(damage)
         self.shift -= damage.length
-        if damage.offset == 0 and self.header_bytes:
+        if damage.offset == 0 and header_bytes:
             self.header_is_good = False
-            self.shift += self.header_bytes
-            self.lost += damage.kind == "bad-header" and damage.length > self.header_bytes
+            self.shift += header_bytes
+            self.lost += damage.kind == "bad-header" and damage.length > header_bytes
         else:
             in_the_middle = damage.end < self.size
             self.lost += damage.kind == "corrupt" or (damage.kind == "padding" and in_the_middle)
+        self._keep_to(damage.offset)
         if damage.length and damage.kind != "padding" and len(self.stretches) <= MAX_STRETCHES:
             if self.stretches and self.stretches[-1][1] == damage.offset:
                 self.stretches[-1] = (self.stretches[-1][0], damage.end)
             else:
                 self.stretches.append((damage.offset, damage.end))
+
+    def _keep_to(self, offset: int) -> None:
+        """From here on the repaired file differs, if anything more is to be kept."""
+        if self.has_seals and self.layout is None:
+            assert self.codec.seals is not None
+            self.kept_to = offset
+            begin = offset if self.header_is_good else len(self.codec.header)
+            self.layout = BlockLayout(self.codec.seals, begin)
 
     @property
     def holds_nothing(self) -> bool:
@@ -332,6 +370,7 @@ class _Survey:
             damage_count=self.damage_count,
             quarantined=quarantined,
             gone=gone,
+            sealed_again=self.sealed_again,
         )
 
 
@@ -357,28 +396,39 @@ def _cut(disk: Disk, path: str, size: int) -> None:
         file.close()
 
 
-def _good_stretches(codec: Codec[R], data: Buffer) -> Iterator[Buffer]:
+def is_sealed(codec: Codec[R], data: Buffer) -> bool:
+    """Whether a file has seals."""
+    return codec.seals is not None and has_seals(codec.seals, data)
+
+
+def _repaired(codec: Codec[R], data: Buffer, survey: _Survey) -> Iterator[Buffer]:
     """The contents of the repaired file, in chunks; read again rather than kept in memory."""
-    is_seal = _seal_test(codec, data)
-    begin = 0
-    shift = 0
-    kept: list[tuple[int, int]] = []  # stretches since the last seal
-    for item in read_file(codec, data, seals=True):
-        if isinstance(item, Damage):
-            yield from _chunks(data, begin, item.offset)
-            kept.append((begin, item.offset))
-            begin = item.end
-            shift -= item.length
-            if item.offset == 0:
-                shift += len(codec.header)
-        elif is_seal(item):
-            assert codec.seals is not None
-            yield from _chunks(data, begin, item.offset)
-            kept.append((begin, item.offset))
-            yield _moved_seal(codec.seals, data, item.offset, shift, kept)
-            kept.clear()
-            begin = item.end
-    yield from _chunks(data, begin, len(data))
+    if not survey.header_is_good:
+        yield codec.header
+    if not survey.has_seals:
+        begin = 0
+        for item in read_file(codec, data):
+            if isinstance(item, Damage):
+                yield from _chunks(data, begin, item.offset)
+                begin = item.end
+        yield from _chunks(data, begin, len(data))
+        return
+    assert codec.seals is not None
+    yield from _chunks(data, 0, survey.kept_to)
+    entries = (
+        data[item.offset : item.end]
+        for item in read_file(codec, data)
+        if not isinstance(item, Damage) and item.offset >= survey.kept_to
+    )
+    begin = survey.kept_to if survey.header_is_good else len(codec.header)
+    yield from sealed_blocks(codec.seals, begin, entries, _stamp_in(codec.seals, data, survey))
+
+
+def _stamp_in(format_: SealFormat, data: Buffer, survey: _Survey) -> int:
+    """That of any seal that fits: a client knows none of them."""
+    place = next_seal(format_, data, 0, None)
+    seal = None if place is None else seal_at(format_, data, place)
+    return stamp_of(survey.size, survey.path) if seal is None else seal.stamp
 
 
 def _seal_test(codec: Codec[R], data: Buffer) -> Callable[[Entry[R]], bool]:
@@ -387,18 +437,11 @@ def _seal_test(codec: Codec[R], data: Buffer) -> Callable[[Entry[R]], bool]:
     if format_ is None:
         return lambda _: False
     size = format_.size
-    return lambda entry: entry.length == size and format_.is_like_seal(data, entry.offset)
+    return lambda entry: entry.length == size and is_marked(format_, data, entry.offset)
 
 
-def _moved_seal(
-    format_: SealFormat, data: Buffer, offset: int, shift: int, kept: list[tuple[int, int]]
-) -> bytes:
-    """The seal at ``offset`` as it must be ``shift`` bytes later, after what was kept."""
-    seal = format_.parse(data, offset)
-    if seal is None or not fits(format_, seal, data, offset):
-        return bytes(data[offset : offset + format_.size])  # it proves nothing, here or there
-    block = b"".join(bytes(data[max(begin, seal.begin) : end]) for begin, end in kept)
-    return make_seal(format_, seal.kind, seal.stamp, offset + shift - len(block), block)
+def _size_of_seal(codec: Codec[R]) -> int:
+    return 0 if codec.seals is None else codec.seals.size
 
 
 def _chunks(data: Buffer, begin: int, end: int) -> Iterator[Buffer]:
@@ -406,13 +449,11 @@ def _chunks(data: Buffer, begin: int, end: int) -> Iterator[Buffer]:
         yield data[at : min(at + CHUNK_BYTES, end)]
 
 
-def _rewrite(
-    disk: Disk, path: str, rewritten: str, header: bytes, stretches: Iterator[Buffer]
-) -> None:
+def _rewrite(disk: Disk, path: str, rewritten: str, stretches: Iterator[Buffer]) -> None:
     """Replace the file in one step by one that holds only these stretches."""
     file = disk.open_append(rewritten)
     try:
-        _fill(file, header, stretches)
+        _fill(file, stretches)
     except OSError:
         with suppress(OSError):  # report the first error
             disk.remove(rewritten)
@@ -421,10 +462,8 @@ def _rewrite(
     disk.sync_dir(posixpath.dirname(path) or ".")
 
 
-def _fill(file: AppendFile, header: bytes, stretches: Iterator[Buffer]) -> None:
+def _fill(file: AppendFile, stretches: Iterator[Buffer]) -> None:
     try:
-        if header:
-            file.write(header)
         for stretch in stretches:
             file.write(bytes(stretch))
         file.sync()

@@ -4,43 +4,68 @@
     close_file     a file that is not open for writing -> closed, if it was not
 
 journeyman.formats.seals says what seals are; appender.py seals appended batches. Server, dump,
-verify and Spark read a file that may be sealed in one way:
+verify and Spark read a file that may be sealed in one way, forward from boundary to boundary:
 
-    [o][block][b][block][b][### bad block ###][b][block][b] ... [c]  unsealed  [o][block][b] tail
+    [o][b][block][b][## bad block ##][b][block] ... [c]  unsealed  [o][b][block] tail
 
-    unsealed     read as a format without a checksum is read: journeyman.logs.damage
-    sealed       a block is good if its seal matches
-    bad block    a block that no seal matches is damage, up to the next good block
-    tail         after the last seal of a stretch that was not closed: a batch in flight, or one
-                 that a crash cut short. It was never acknowledged, so it is never read
+    block        good if it is whole and its seal fits
+    unsealed     records without an announcement are another program's, wherever they stand: read as
+                 a format without a checksum is read (journeyman.logs.damage)
+    bad block    an announced block that does not fit is damage, up to the next seal that fits
 
-A file begins unsealed, and an opening seal ends that; so a file without seals is read as before.
-A seal is not a record and is shown only on request.
+A file begins unsealed; so a file without seals is read as before. A seal is not a record and is
+shown only on request. What no seal follows is the tail, and there the rule is:
 
-What stands in the tail is a Damage of the kind ``unsealed``. In a log that is being written it is
-merely in flight, so ``is_in_flight`` is what readers ask before they report damage.
+    the tail                                     what is read of it
+    announced, not whole                         nothing: a batch in flight, or cut by a crash
+    announced, and more than was announced       another program has gone on: the whole records of
+    announced, cut between two records           the batch, which it has read, and its own
+    announced, a torn record and then whole      the same, without the torn record. Zeros in between
+      ones up to the end                         mean that power was cut: then nothing
+    begins with a record                         another program's records
+    begins with zeros, or with a torn record     nothing, unless whole records follow the torn one
+                                                 up to the end
+
+A batch in flight, or cut, is a Damage of the kind ``unsealed``: readers ask ``is_in_flight`` before
+they report damage. A tail that cannot be read is of the kind ``unannounced``. Whether a client was
+told that it is stored can be said of neither.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from journeyman.disk import Disk
 from journeyman.errors import FormatError, InvalidData
 from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.seals import (
     BLOCK_BYTES,
+    MAX_BLOCK_BYTES,
     Seal,
     SealFormat,
     SealKind,
-    fits,
+    block_at,
+    is_cut_seal,
+    is_marked,
+    is_seal_here,
     make_seal,
-    next_proven,
-    seal_after,
+    next_seal,
+    seal_at,
 )
-from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.logs.damage import (
+    Damage,
+    DamageKind,
+    follow_entries,
+    read_past_damage,
+)
+
+_FIRST_LOOK_BYTES = BLOCK_BYTES
+_ZERO_CHUNK = 1024 * 1024
+# So many zeros in a row beside a torn record show that power was cut: a part of a write is missing.
+_HOLE = re.compile(rb"\0{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +77,23 @@ class Sealing:
 
 
 def last_seal(disk: Disk, format_: SealFormat, path: str, size: int) -> Seal | None:
-    """The seal with which a file of ``size`` bytes ends; None if it ends otherwise."""
-    at = size - format_.size
-    if at < 0:
-        return None
-    seal = format_.parse(disk.read_at(path, at, format_.size), 0)
-    if seal is None or seal.begin > at:
-        return None
-    data = disk.read_at(path, seal.begin, size - seal.begin)
-    return seal if fits(format_, seal, data, at - seal.begin, seal.begin) else None
+    """The seal of the block with which a file of ``size`` bytes ends; None if it ends otherwise."""
+    reach = _FIRST_LOOK_BYTES
+    while size >= format_.size:
+        base = max(0, size - reach)
+        data = disk.read_at(path, base, size - base)
+        for place in reversed(list(format_.places(data, 0))):
+            block = block_at(format_, data, place, base)
+            if block is not None:
+                return block.seal if block.end == len(data) else None
+        if base == 0 or reach > MAX_BLOCK_BYTES:
+            break
+        reach *= 16
+    return None
 
 
 def close_file(disk: Disk, format_: SealFormat, path: str) -> None:
-    """Close a file that ends with an open seal, so that another program may append to it."""
+    """Close a file that ends with an open block, so that another program may append to it."""
     size = disk.size(path)
     last = last_seal(disk, format_, path, size)
     if last is None or not last.opens:
@@ -87,51 +116,75 @@ def sealed(
 ) -> Iterator[Buffer]:
     """A new file: its header, ``pieces`` of whole entries sealed in blocks, and closed.
 
-    Without any entry there is nothing to seal. All of a file that is not open at its end may stand
-    for the header.
+    Without any entry there is nothing to seal. All of a file may stand for the header.
     """
     yield header
-    offset = len(header)
+    yield from sealed_blocks(format_, len(header), pieces, stamp)
+
+
+def sealed_blocks(
+    format_: SealFormat, offset: int, pieces: Iterable[Buffer], stamp: int
+) -> Iterator[Buffer]:
+    """The same without the header, to be written at ``offset``."""
+    begin = offset
     block = bytearray()
-    for piece in pieces:
-        if offset == len(header):
+
+    def announced() -> Iterator[Buffer]:
+        nonlocal offset
+        if offset == begin:
             yield make_seal(format_, SealKind.OPENING, stamp, offset)
             offset += format_.size
+        whole = bytes(block)
+        yield make_seal(format_, SealKind.BLOCK, stamp, offset, whole)
+        yield whole
+        offset += format_.size + len(whole)
+        block.clear()
+
+    for piece in pieces:
         block += piece
         if len(block) >= BLOCK_BYTES:
-            whole = bytes(block)
-            yield whole
-            yield make_seal(format_, SealKind.BLOCK, stamp, offset, whole)
-            offset += len(whole) + format_.size
-            block.clear()
+            yield from announced()
     if block:
-        yield bytes(block)
-        yield make_seal(format_, SealKind.BLOCK, stamp, offset, bytes(block))
-        offset += len(block) + format_.size
-    if offset > len(header):
-        # By itself: so damage in the last block cannot be taken for a batch on its way.
+        yield from announced()
+    if offset > begin:
         yield make_seal(format_, SealKind.CLOSING, stamp, offset)
 
 
-def block_offsets(format_: SealFormat, sizes: Iterable[int]) -> Iterator[int | None]:
-    """Where entries of these sizes stand in what ``sealed`` makes of them without a header.
+class BlockLayout:
+    """Where entries stand in what ``sealed_blocks`` makes of them at ``offset``."""
 
-    None inside a block: a reader may begin only where a block does.
-    """
-    offset, block = format_.size, 0
-    for size in sizes:
-        yield offset if block == 0 else None
-        offset, block = offset + size, block + size
-        if block >= BLOCK_BYTES:
-            offset, block = offset + format_.size, 0
+    def __init__(self, format_: SealFormat, offset: int) -> None:
+        self._seal_bytes = format_.size
+        self._end = offset + format_.size  # after the opening seal
+        self._block_bytes = 0
+
+    def add(self, size: int) -> tuple[int, int | None]:
+        """The place of the next entry, and that of the seal before it if it begins a block.
+
+        A reader may begin only at a seal.
+        """
+        seal = None
+        if self._block_bytes == 0:
+            seal = self._end
+            self._end += self._seal_bytes
+        offset = self._end
+        self._end += size
+        self._block_bytes += size
+        if self._block_bytes >= BLOCK_BYTES:
+            self._block_bytes = 0
+        return offset, seal
 
 
 R = TypeVar("R")
 
 UNSEALED: Final = "unsealed"
-_TAIL_REASON = "after the last seal, so never acknowledged"
+UNANNOUNCED: Final = "unannounced"
+_IN_FLIGHT_REASON = "an announced batch that is not whole: in flight, or cut short by a crash"
+_CONTINUED_REASON = "the seal of a batch that was cut short; another program has written after it"
 _BLOCK_REASON = "no seal fits these bytes"
-_ZERO_CHUNK = 1024 * 1024
+_MARK_REASON = "a seal whose mark is damaged; its block is whole"
+_TORN_REASON = "a record cut short; later records begin inside it"
+_TAIL_REASON = "a tail without an announcement that does not begin with a whole record"
 
 
 def is_in_flight(damage: Damage) -> bool:
@@ -144,7 +197,7 @@ def read_file(
 ) -> Iterator[Entry[R] | Damage]:
     """Entries and damages of a whole file, in order. Never raises FormatError.
 
-    ``salvage``: see read_past_damage; it also shows what stands after the last seal.
+    ``salvage``: see read_past_damage; it also reads an announced batch that is not whole.
     ``seals``: they are shown too, where they stand.
     """
     if codec.seals is None:
@@ -174,15 +227,18 @@ class Headless:
 
 
 def unsealed_end(format_: SealFormat, data: Buffer, begin: int, base: int = 0) -> int:
-    """Where the unsealed stretch at ``begin`` ends: at an opening seal, or with the data.
+    """Where the unsealed stretch at ``begin`` ends: at a seal, or with the data.
 
-    Only sizes are followed, so damage may hide what follows it: see ``sealed_inside``.
+    Only sizes are followed, so damage may hide what follows it: see ``seal_inside``.
     """
-    if next(format_.places(data, begin), None) is None:
+    near_end = range(max(begin, len(data) - format_.size), len(data))
+    if not format_.may_hold_seals(data, begin) and not any(
+        is_cut_seal(format_, data, at) for at in near_end
+    ):
         return len(data)
     offset = begin
     while offset < len(data):
-        if opening_stamp(format_, data, offset, base) is not None:
+        if is_seal_here(format_, data, offset, base):
             return offset
         end = format_.frame_end(data, offset)
         if end is None:
@@ -191,46 +247,184 @@ def unsealed_end(format_: SealFormat, data: Buffer, begin: int, base: int = 0) -
     return len(data)
 
 
-def opening_stamp(format_: SealFormat, data: Buffer, offset: int, base: int = 0) -> int | None:
-    """The stamp of what follows, if a seal stands at ``offset`` that fits and does not close."""
-    if not format_.is_like_seal(data, offset):
-        return None
-    seal = format_.parse(data, offset)
-    if seal is None or not seal.opens or not fits(format_, seal, data, offset, base):
-        return None
-    return seal.stamp
-
-
-def sealed_inside(
-    format_: SealFormat, data: Buffer, damage: Damage, base: int = 0
-) -> tuple[int, int] | None:
-    """Where a sealed block begins inside what was taken for damage, and its stamp.
+def seal_inside(format_: SealFormat, data: Buffer, damage: Damage, base: int = 0) -> int | None:
+    """Where a seal stands inside what was taken for damage.
 
     Not in a torn tail: that one ends the file, and may quote anything.
     """
     if damage.kind == "torn":
         return None
-    proven = next_proven(format_, data, damage.offset - base, None, base)
-    if proven is None or proven[1].begin >= damage.end:
+    place = next_seal(format_, data, damage.offset - base, None, base)
+    return None if place is None or base + place >= damage.end else base + place
+
+
+class Verdict(NamedTuple):
+    """What is wrong at a boundary. Between these damages, and up to ``end``, all entries are good.
+
+    ``stamp`` is that of the stretch that is open at ``end``; None: unsealed records follow.
+    """
+
+    damages: tuple[Damage, ...]
+    end: int
+    stamp: int | None
+
+
+def begins_with_entry(codec: Codec[Any], data: Buffer, offset: int, base: int = 0) -> bool:
+    """Whether a whole entry stands at ``offset``, and what follows it is plausible too.
+
+    A seal cut short that swallows the beginning of the next entry may decode as well.
+    """
+    try:
+        entry = codec.decode(data, offset)
+    except FormatError:
+        return False
+    if entry is None:
+        return False
+    is_sealed = codec.seals is not None and is_seal_here(codec.seals, data, entry.end, base)
+    return is_sealed or codec.resync(data, offset) == offset
+
+
+def judge(
+    codec: Codec[Any],
+    data: Buffer,
+    at: int,
+    stamp: int | None,
+    *,
+    file: str = "",
+    base: int = 0,
+    salvage: bool = False,
+) -> Verdict:
+    """What is wrong at ``at``, where no block fits although a seal stands there, or should.
+
+    ``data`` must go to the end of the file. All places in the answer are those in the file.
+    """
+    return _Judging(codec, data, file, base).verdict(at, stamp, salvage=salvage)
+
+
+class _Judging:
+    """See ``judge``. Places here are those in the data."""
+
+    def __init__(self, codec: Codec[Any], data: Buffer, file: str, base: int) -> None:
+        assert codec.seals is not None
+        self._codec, self._format = codec, codec.seals
+        self._data, self._file, self._base = data, file, base
+
+    def verdict(self, at: int, stamp: int | None, *, salvage: bool) -> Verdict:
+        data, format_, base = self._data, self._format, self._base
+        seal = seal_at(format_, data, at, base)
+        if seal is not None and (block := block_at(format_, data, at, base)) is not None:
+            mark = self._damage(at, format_.size, "corrupt", _MARK_REASON)
+            return self._verdict([mark], block.end, seal.stamp if seal.opens else None)
+        body = at + format_.size
+        stamp = stamp if seal is None else seal.stamp
+        behind = at + 1 if seal is None else body + seal.length
+        proven = next_seal(format_, data, min(behind, len(data)), stamp, base)
+        if proven is not None:
+            end = proven if seal is None else min(behind, len(data))
+            damage = self._damage(at, end - at, "corrupt", _BLOCK_REASON)
+            return self._verdict([damage], end, stamp)
+        if is_zeros(data, at):
+            return self._to_the_end(at, "padding", "zeros to the end of the file")
+        # Another program writes no seals: what is marked as one was ours, and all before it is too.
+        marked = next(format_.places(data, min(behind, len(data))), None)
+        if marked is not None:
+            damage = self._damage(at, marked - at, "corrupt", _BLOCK_REASON)
+            return self._verdict([damage], marked, stamp)
+        if seal is not None:
+            verdict = self._unfinished(at, body, seal)
+        elif is_cut_seal(format_, data, at) and is_zeros(data, min(body, len(data))):
+            verdict = self._to_the_end(at, UNSEALED, _IN_FLIGHT_REASON)
+        else:
+            verdict = self._unannounced(at)
+        if salvage and verdict.damages[0].kind in (UNSEALED, UNANNOUNCED):
+            end = min(body, len(data)) if is_seal_here(format_, data, at, base) else at
+            damage = replace(verdict.damages[0], length=end - at)
+            return self._verdict([damage] if end > at else [], end)
+        return verdict
+
+    def _unfinished(self, at: int, body: int, seal: Seal) -> Verdict:
+        """The tail begins with a good seal, but what follows is not the block that it announces."""
+        data, announced_end = self._data, body + seal.length
+        is_longer = len(data) > announced_end
+        ends = [body]
+        for entry in follow_entries(self._codec, data, body):
+            ends.append(entry.end)
+            if entry.end >= announced_end:
+                break
+        reached = ends[-1]
+        is_followed = is_longer and (
+            begins_with_entry(self._codec, data, reached, self._base) or is_zeros(data, reached)
+        )
+        if reached == announced_end and is_followed:
+            return self._spoilt(at, announced_end, seal.stamp)
+        mark = self._damage(at, body - at, "torn", _CONTINUED_REASON)
+        if reached > body and (is_followed or reached == len(data) < announced_end):
+            return self._verdict([mark], body)
+        start = self._chain(body + 1, announced_end, ends)
+        if reached == announced_end and start is None:
+            return self._spoilt(at, announced_end, seal.stamp)
+        is_hollow = self._has_hole(ends[-2:][0], len(data) if start is None else start)
+        if not is_longer and (start is None or is_hollow):
+            return self._to_the_end(at, UNSEALED, _IN_FLIGHT_REASON)
+        if start is None:
+            if is_hollow:
+                return self._to_the_end(at, UNANNOUNCED, _TAIL_REASON)
+            return self._verdict([mark], body)
+        if is_hollow:  # power was cut, and records beside the hole may have lost their ends
+            return self._verdict([self._damage(at, start - at, "torn", _TORN_REASON)], start)
+        kept = max(end for end in ends if end <= start)
+        torn = self._damage(kept, start - kept, "torn", _TORN_REASON)
+        return self._verdict([mark, torn], start)
+
+    def _spoilt(self, at: int, end: int, stamp: int) -> Verdict:
+        """A block is as long as announced, and only its content does not fit."""
+        if end == len(self._data) and self._has_hole(at, end):
+            return self._to_the_end(at, UNSEALED, _IN_FLIGHT_REASON)
+        damage = self._damage(at, end - at, "corrupt", _BLOCK_REASON)
+        return self._verdict([damage], end, stamp)
+
+    def _unannounced(self, at: int) -> Verdict:
+        """The tail begins with a seal that does not fit, or with bytes that are no record."""
+        data, codec = self._data, self._codec
+        try:
+            begins_zero = codec.decode(data, at) is None or is_zeros(data[at : at + 4], 0)
+        except FormatError:
+            begins_zero = is_zeros(data[at : at + 4], 0)
+        start = None if begins_zero else self._chain(at + 1, len(data), [])
+        if start is None or self._has_hole(at, start):
+            return self._to_the_end(at, UNANNOUNCED, _TAIL_REASON)
+        return self._verdict([self._damage(at, start - at, "torn", _TORN_REASON)], start)
+
+    def _chain(self, begin: int, beyond: int, known: list[int]) -> int | None:
+        """The first place from which entries follow one another to the end, or ``beyond``.
+
+        The ``known`` places were followed before, and did not lead there.
+        """
+        data, codec = self._data, self._codec
+        while (start := codec.resync(data, begin)) is not None:
+            if start in known:
+                begin = start + 1
+                continue
+            stop = start
+            for entry in follow_entries(codec, data, start):
+                stop = entry.end
+            if stop == len(data) or stop > beyond:
+                return start
+            begin = max(start + 1, stop)
         return None
-    return proven[1].begin, proven[1].stamp
 
+    def _has_hole(self, begin: int, end: int) -> bool:
+        return _HOLE.search(self._data, begin, end) is not None
 
-def bad_block(
-    format_: SealFormat, data: Buffer, offset: int, stamp: int, *, file: str = "", base: int = 0
-) -> Damage:
-    """How far the damage goes where the block at ``offset`` has no seal that fits."""
-    proven = next_proven(format_, data, offset, stamp, base)
-    if proven is not None:
-        at, seal = proven
-        begin = seal.begin - base
-        end = begin if begin > offset else at + format_.size
-        return Damage(file, base + offset, end - offset, "corrupt", _BLOCK_REASON)
-    length = len(data) - offset
-    if _is_zeros(data, offset):
-        reason = "zeros to the end of the file"
-        return Damage(file, base + offset, length, "padding", reason)
-    return Damage(file, base + offset, length, UNSEALED, _TAIL_REASON)
+    def _to_the_end(self, at: int, kind: DamageKind, reason: str) -> Verdict:
+        length = len(self._data) - at
+        return self._verdict([self._damage(at, length, kind, reason)], len(self._data))
+
+    def _damage(self, at: int, length: int, kind: DamageKind, reason: str) -> Damage:
+        return Damage(self._file, self._base + at, length, kind, reason)
+
+    def _verdict(self, damages: list[Damage], end: int, stamp: int | None = None) -> Verdict:
+        return Verdict(tuple(damages), self._base + end, stamp)
 
 
 class _Reading:
@@ -254,79 +448,68 @@ class _Reading:
         self._no_seal_from = len(data)  # it was searched for from here on, in vain
 
     def items(self) -> Iterator[Entry[Any] | Damage]:
-        offset, stamp = yield from self._unsealed(0)
-        while offset < len(self._data):
-            step = self._unsealed(offset) if stamp is None else self._sealed(offset, stamp)
-            offset, stamp = yield from step
+        data, format_ = self._data, self._format
+        stamp: int | None = None
+        offset = yield from self._unsealed(0)
+        while offset < len(data):
+            block = block_at(format_, data, offset)
+            if block is not None and is_marked(format_, data, offset):
+                if self._seals:
+                    yield from self._entries(offset, block.begin)
+                yield from self._entries(block.begin, block.end)
+                offset, stamp = block.end, block.seal.stamp if block.seal.opens else None
+            elif is_seal_here(format_, data, offset) or (
+                stamp is not None and not begins_with_entry(self._codec, data, offset)
+            ):
+                offset, stamp = yield from self._bad(offset, stamp)
+            else:
+                offset, stamp = (yield from self._unsealed(offset)), None
 
-    # --- what no seal proves ---
+    def _bad(
+        self, offset: int, stamp: int | None
+    ) -> Generator[Entry[Any] | Damage, None, tuple[int, int | None]]:
+        verdict = judge(
+            self._codec, self._data, offset, stamp, file=self._file, salvage=self._salvage
+        )
+        for damage in verdict.damages:
+            yield from self._entries(offset, damage.offset)
+            yield damage
+            offset = damage.end
+        yield from self._entries(offset, verdict.end)
+        return verdict.end, verdict.stamp
 
-    def _unsealed(self, begin: int) -> Generator[Entry[Any] | Damage, None, tuple[int, int | None]]:
-        """Up to an opening seal or the end. Where that is, and the stamp of what follows."""
+    def _unsealed(self, begin: int) -> Generator[Entry[Any] | Damage, None, int]:
+        """Up to a seal or the end; where that is."""
         data, format_ = self._data, self._format
         end = unsealed_end(format_, data, begin or len(self._codec.header))
         codec: Any = self._codec if begin == 0 else Headless(self._codec)
         view = memoryview(data)[begin:end]
         for found in read_past_damage(codec, view, file=self._file, salvage=self._salvage):
             offset = begin + found.offset
-            if isinstance(found, Damage):
-                damage = replace(found, offset=offset)
-                sealed_at = self._sealed_inside(damage) if end == len(data) else None
-                if sealed_at is None:
-                    yield damage
-                    continue
-                at, stamp = sealed_at
-                if at > offset:
-                    yield replace(damage, length=at - offset, kind="corrupt")
-                return at, stamp
-            if found.length == format_.size and format_.is_like_seal(data, offset):
-                if self._seals:
-                    yield Entry(offset, found.length, found.record)
-                opened = opening_stamp(format_, data, offset)
-                if opened is not None:  # damage had hidden it
-                    return offset + found.length, opened
-            else:
+            if not isinstance(found, Damage):
+                if is_seal_here(format_, data, offset):  # damage had hidden it
+                    return offset
                 yield Entry(offset, found.length, found.record)
-        if end == len(data):
-            return end, None
-        if self._seals:
-            yield from self._block(end, end + format_.size)
-        return end + format_.size, opening_stamp(format_, data, end)
+                continue
+            damage = replace(found, offset=offset)
+            place = self._seal_inside(damage) if end == len(data) else None
+            if place is None:
+                yield damage
+                continue
+            if place > offset:
+                yield replace(damage, length=place - offset, kind="corrupt")
+            return place
+        return end
 
-    def _sealed_inside(self, damage: Damage) -> tuple[int, int] | None:
+    def _seal_inside(self, damage: Damage) -> int | None:
         if damage.offset >= self._no_seal_from:
             return None
-        sealed_at = sealed_inside(self._format, self._data, damage)
-        if sealed_at is None and damage.kind != "torn":
+        place = seal_inside(self._format, self._data, damage)
+        if place is None and damage.kind != "torn":
             self._no_seal_from = damage.offset
-        return sealed_at
+        return place
 
-    # --- what seals prove ---
-
-    def _sealed(
-        self, offset: int, stamp: int
-    ) -> Generator[Entry[Any] | Damage, None, tuple[int, int | None]]:
-        """Up to a closing seal or the end of the file."""
-        data, format_ = self._data, self._format
-        while offset < len(data):
-            found = seal_after(format_, data, offset, stamp)
-            if found is not None:
-                at, seal = found
-                yield from self._block(offset, at)
-                offset = at + format_.size
-                if self._seals:
-                    yield from self._block(at, offset)
-                if not seal.opens:
-                    return offset, None
-                continue
-            damage = bad_block(format_, data, offset, stamp, file=self._file)
-            if self._salvage and is_in_flight(damage):
-                return offset, None
-            yield damage
-            offset = damage.end
-        return offset, stamp
-
-    def _block(self, offset: int, end: int) -> Iterator[Entry[Any] | Damage]:
+    def _entries(self, offset: int, end: int) -> Iterator[Entry[Any] | Damage]:
         """The entries of a proven block. What does not decode there was written like that."""
         decode = self._codec.decode
         while offset < end:
@@ -343,7 +526,8 @@ class _Reading:
             offset = entry.end
 
 
-def _is_zeros(data: Buffer, offset: int) -> bool:
+def is_zeros(data: Buffer, offset: int) -> bool:
+    """Whether nothing but zeros stands from ``offset`` on."""
     return not any(
         bytes(data[at : at + _ZERO_CHUNK]).strip(b"\0")
         for at in range(offset, len(data), _ZERO_CHUNK)

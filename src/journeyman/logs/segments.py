@@ -56,7 +56,7 @@ _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 class Position:
     """Where a record stands: ``offset`` bytes into the segment at ``path``.
 
-    ``block`` is where the sealed block begins that it is part of; None if it is not sealed.
+    ``block`` is where the seal of its block stands; None if it is not sealed.
     """
 
     path: str

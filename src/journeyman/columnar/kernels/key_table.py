@@ -81,6 +81,16 @@ def crc32c(data: Bytes, at: int, end: int) -> int:
     return int(np.int64(crc ^ np.uint32(0xFFFFFFFF)))
 
 
+@kernel
+def crc32c_after(crc: int, number: int) -> int:
+    """The CRC of what has this one, and of the eight bytes of a number after it, lowest first."""
+    state = np.uint32(crc) ^ np.uint32(0xFFFFFFFF)
+    for i in range(8):
+        byte = np.uint32(number >> 8 * i & 0xFF)
+        state = TABLES[0, (byte ^ state) & 0xFF] ^ np.uint32(state >> 8)
+    return int(np.int64(state ^ np.uint32(0xFFFFFFFF)))
+
+
 def zlib_crcs(data: Bytes, starts: Ints, lengths: Ints) -> npt.NDArray[np.int64]:
     """``zlib.crc32`` of each span, which must lie inside the data."""
     crcs = np.empty(len(starts), np.int64)

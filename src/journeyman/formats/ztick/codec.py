@@ -31,8 +31,8 @@ recovery, not format.
 
 Seals (seals.py) are removals of jobs that never exist, which the original skips.
 
-    00000030 02 002d | journeyman.seal. | kind | 8 hex stamp | 12 hex begin | 8 hex CRC
-    \\____ the same in every seal ______/
+    00000034 02 0031 | journeyman.seal. | kind | 8 hex stamp | length | CRC of block | CRC of fields
+    \\____ the same in every seal ______/         all numbers have 8 hexadecimal digits
 
 The prefix is reserved: no client may set or remove a job with it.
 """
@@ -79,66 +79,50 @@ _INT64 = range(-(2**63), 2**63)
 
 
 RESERVED_PREFIX: Final = "journeyman.seal."
-_SEAL_PREFIX = RESERVED_PREFIX.encode()
-_FIELD_BYTES = 1 + 8 + 12 + 8
-_ID_BYTES = len(RESERVED_PREFIX) + _FIELD_BYTES
+_ID_BYTES = len(RESERVED_PREFIX) + 1 + 4 * 8
 SEAL_BYTES: Final = HEAD.size + _ID_BYTES
 SEAL_MARK: Final = (
     HEAD.pack(SEAL_BYTES - LENGTH.size, JOB_REMOVAL, _ID_BYTES) + RESERVED_PREFIX.encode()
 )
 
 _SEAL_MARK = re.compile(re.escape(SEAL_MARK))
-_SEAL_FIELDS = re.compile(rb"([obc])([0-9a-f]{8})([0-9a-f]{12})([0-9a-f]{8})")
+_SEAL_FIELDS = re.compile(rb"([obc])" + 4 * rb"([0-9a-f]{8})")
+_SEAL_SIGN = re.compile(rb"[obc][0-9a-f]{32}|" + re.escape(SEAL_MARK[: HEAD.size]))
 
 
 def is_reserved(identifier: str) -> bool:
     """Whether a removal of this job would be taken for a seal, or for one cut short."""
-    if not identifier.startswith(RESERVED_PREFIX[0]):
+    if not identifier.startswith((RESERVED_PREFIX[0], "\0")):
         return False
-    is_cut_short = len(identifier) == _ID_BYTES and identifier.isascii()
-    return identifier.startswith(RESERVED_PREFIX) or (
-        is_cut_short and _is_marked(identifier.encode())
-    )
-
-
-def _is_marked(identifier: bytes) -> bool:
-    """The prefix, or its beginning and zeros."""
-    known = identifier.rstrip(b"\0")[: len(_SEAL_PREFIX)]
-    is_beginning = len(known) > 0 and _SEAL_PREFIX.startswith(known)
-    return is_beginning and identifier.startswith(known.ljust(len(_SEAL_PREFIX), b"\0"))
+    if len(identifier) == _ID_BYTES and identifier.endswith("\0"):
+        return RESERVED_PREFIX.startswith(identifier.rstrip("\0")[: len(RESERVED_PREFIX)])
+    return identifier.startswith(RESERVED_PREFIX)
 
 
 class _ZtickSeals:
     """See journeyman.formats.seals.SealFormat."""
 
     size = SEAL_BYTES
+    mark = SEAL_MARK
     crc_bytes = 8
+    least_bytes = HEAD.size
 
-    def head(self, kind: SealKind, stamp: int, begin: int) -> bytes:
-        return SEAL_MARK + f"{kind.value}{stamp:08x}{begin:012x}".encode()
+    def may_hold_seals(self, data: Buffer, offset: int) -> bool:
+        return _SEAL_SIGN.search(data, offset) is not None
 
-    def tail(self, crc: int) -> bytes:
+    def fields(self, seal: Seal) -> bytes:
+        return b"%c%08x%08x%08x" % (ord(seal.kind.value), seal.stamp, seal.length, seal.crc)
+
+    def crc_field(self, crc: int) -> bytes:
         return b"%08x" % crc
 
-    def is_like_seal(self, data: Buffer, offset: int) -> bool:
-        if data[offset : offset + HEAD.size] != SEAL_MARK[: HEAD.size]:
-            return False
-        identifier = bytes(data[offset + HEAD.size : offset + SEAL_BYTES])
-        return len(identifier) == _ID_BYTES and identifier.isascii() and _is_marked(identifier)
-
-    def parse(self, data: Buffer, offset: int) -> Seal | None:
-        if not self.is_like_seal(data, offset) or offset + SEAL_BYTES > len(data):
-            return None
+    def parse(self, data: Buffer, offset: int) -> tuple[Seal, int] | None:
         fields = _SEAL_FIELDS.match(data, offset + len(SEAL_MARK))
         if fields is None:
             return None
-        kind, stamp, begin, crc = fields.groups()
-        return Seal(
-            SealKind(bytes(kind).decode()),
-            int(bytes(stamp), 16),
-            int(bytes(begin), 16),
-            int(bytes(crc), 16),
-        )
+        kind = SealKind(bytes(fields[1]).decode())
+        stamp, length, crc, own_crc = (int(bytes(field), 16) for field in fields.groups()[1:])
+        return Seal(kind, stamp, length, crc), own_crc
 
     def places(self, data: Buffer, offset: int) -> Iterator[int]:
         return (found.start() for found in _SEAL_MARK.finditer(data, offset))

@@ -40,8 +40,8 @@ from journeyman.folds import Anomaly, Notes
 from journeyman.folds.kestrel import DEFAULT_READER, FoldedQueue, Reader, open_queue
 from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import SEALS, WRITER, ItemPut
-from journeyman.formats.seals import BLOCK_BYTES
-from journeyman.logs.appender import Appender, SyncPolicy, in_blocks
+from journeyman.formats.seals import BLOCK_BYTES, CUT_BYTES
+from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.holders import Holders, ask
 from journeyman.logs.indexes import remove_index
 from journeyman.logs.kestrel.checkpoints import Checkpoints
@@ -323,8 +323,7 @@ class KestrelLog:
         sizes = [len(record) for record in encoded]
         runs = [[record] for record in encoded]
         if self.has_room_for(sum(sizes)):
-            # In pieces of a block: each is as if it were one record.
-            runs = list(in_blocks(encoded))
+            runs = self.appender.in_blocks(encoded)
         positions = self.appender.append([b"".join(run) for run in runs])
         with self._ids:
             segments_before = len(self._catalog)
@@ -339,7 +338,7 @@ class KestrelLog:
     def has_room_for(self, size: int) -> bool:
         """Whether the active segment takes so many bytes more, and the seals between them."""
         end = self.appender.end()
-        seals = (size // BLOCK_BYTES + 3) * SEALS.size
+        seals = (size // BLOCK_BYTES + 4 + size // CUT_BYTES) * SEALS.size
         return end is not None and end.offset + size + seals <= self._segment_bytes
 
     def read_after(self, item_id: int, *, max_items: int, max_bytes: int) -> list[ItemPut]:

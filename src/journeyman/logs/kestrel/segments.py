@@ -47,7 +47,7 @@ from journeyman.errors import FormatError, IncompleteEntry, InvalidData, LogErro
 from journeyman.folds.kestrel import FoldedQueue, Reader
 from journeyman.formats.framing import Entry, iter_entries
 from journeyman.formats.kestrel import SEALS, WRITER, ItemPut, Record
-from journeyman.formats.seals import MAX_BLOCK_BYTES, fits, next_proven, seal_after
+from journeyman.formats.seals import MAX_BLOCK_BYTES, block_at, is_marked, next_seal, seal_at
 from journeyman.logs.indexes import IndexDraft, load_index, remove_index, save_index
 from journeyman.logs.publication import remove_durably, write_whole
 from journeyman.logs.recovery import CHUNK_BYTES, FileReport, recover_entries
@@ -75,18 +75,18 @@ class Segment:
     last_ms: int = field(default=-_FOREVER_MS, compare=False)
     timeless: bool = field(default=False, compare=False)  # it has records other than items
     indexed: bool = field(default=False, compare=False)  # there is a file that says all this
-    sealed_to: int | None = field(default=None, compare=False)  # where the last seal found ends
+    last_seal: int | None = field(default=None, compare=False)  # where the last seal found stands
 
-    def note(self, item: ItemPut, offset: int, *, may_mark: bool = True) -> None:
-        """An item stands at ``offset``; ``may_mark``: and what is read may begin with it."""
+    def note(self, item: ItemPut, mark: int | None) -> None:
+        """The next item; ``mark``: what is read may begin there, and begins with the item."""
         if not self.items:
             self.first_id = item.item_id
-            self.marks.append((item.item_id, offset, 0, 0))
+            self.marks.append((item.item_id, len(WRITER.header) if mark is None else mark, 0, 0))
         elif item.item_id <= self.last_id:
             self.ascending = False
             del self.marks[1:]
-        elif may_mark and self.ascending and offset - self.marks[-1][1] >= MARK_BYTES:
-            self.marks.append((item.item_id, offset, self.items, self.data_bytes))
+        elif mark is not None and self.ascending and mark - self.marks[-1][1] >= MARK_BYTES:
+            self.marks.append((item.item_id, mark, self.items, self.data_bytes))
         self.first_id = min(self.first_id, item.item_id)
         self.last_id = max(self.last_id, item.item_id)
         self.items += 1
@@ -106,12 +106,12 @@ class Segment:
     ) -> None:
         """Items follow one another from ``offset`` on, with ascending ids.
 
-        ``block``: where the sealed block begins that they are part of.
+        ``block``: where the seal of the block stands that they are part of.
         """
         odd = not self.items or not self.ascending or items[0].item_id <= self.last_id
         if odd or block is not None:
             for item, size in zip(items, sizes, strict=True):
-                self.note(item, offset, may_mark=block in (None, offset))
+                self.note(item, _mark_at(offset, block))
                 offset += size
             return
         next_mark = self.marks[-1][1] + MARK_BYTES
@@ -129,13 +129,12 @@ class Segment:
 
     def note_entry(self, entry: Entry[Record]) -> None:
         if isinstance(entry.record, ItemPut):
-            may_mark = self.sealed_to in (None, entry.offset)
-            self.note(entry.record, entry.offset, may_mark=may_mark)
+            self.note(entry.record, _mark_at(entry.offset, self.last_seal))
         else:
             self.timeless = True
 
     def note_seal(self, entry: Entry[Record]) -> None:
-        self.sealed_to = entry.end
+        self.last_seal = entry.offset
 
     def mark_before(self, item_id: int) -> Mark:
         """Where to begin to read if items from this id on are wanted."""
@@ -148,6 +147,13 @@ class Segment:
         """The next place where an item is known to begin."""
         place = bisect_right(self.marks, offset, key=lambda mark: mark[1])
         return self.marks[place][1] if place < len(self.marks) else None
+
+
+def _mark_at(offset: int, seal: int | None) -> int | None:
+    """Where to begin to read if the item at ``offset`` is wanted: at the seal of its block."""
+    if seal is None:
+        return offset
+    return seal if seal + SEALS.size == offset else None
 
 
 class SegmentCatalog:
@@ -365,35 +371,27 @@ class ItemReader:
 
     def _read(self, segment: Segment, offset: int) -> Iterator[ItemPut]:
         end = self._end_of(segment)
-        stamp = self._stamp_before(segment.path, offset)
         length = STRETCH_BYTES
         while offset < end:
             data = self._disk.read_at(segment.path, offset, min(length, end - offset))
             if not data:
                 return
-            found = _decode(data, offset, stamp)
+            found = _decode(data, offset)
             yield from found.items
-            begin, offset, stamp = offset, offset + found.taken, found.stamp
-            is_cut = found.fault is not None and begin + len(data) < end
-            if found.taken and (found.fault is None or is_cut):
-                length = STRETCH_BYTES
+            begin, offset = offset, offset + found.taken
+            is_cut = begin + len(data) < end
+            if found.taken == len(data) or (found.taken and found.fault is not None and is_cut):
+                length = STRETCH_BYTES  # what stopped it is judged with more bytes after it
                 continue
-            if is_cut and found.may_be_cut and length < _MAX_STRETCH_BYTES:
-                length = min(4 * length, _MAX_STRETCH_BYTES)
+            if is_cut and found.needed and length < _MAX_STRETCH_BYTES:
+                length = min(max(4 * length, found.needed), _MAX_STRETCH_BYTES)
                 continue
-            behind = _proven_behind(data, found, begin) or segment.mark_behind(offset)
+            behind = _seal_behind(data, found, begin) or segment.mark_behind(offset)
             if found.fault is None and behind is None:
                 return  # zeros: the end of what was written
             reason = "zeros where items stood" if found.fault is None else found.fault.reason
             self._tell(segment.path, offset, behind or end, reason)
             offset, length = behind or end, STRETCH_BYTES
-            stamp = self._stamp_before(segment.path, offset) or stamp
-
-    def _stamp_before(self, path: str, offset: int) -> int | None:
-        """The stamp of the sealed stretch that goes on at ``offset``; None if none does."""
-        at = max(0, offset - SEALS.size)
-        seal = SEALS.parse(self._disk.read_at(path, at, offset - at), 0)
-        return seal.stamp if seal is not None and seal.opens else None
 
     def _tell(self, path: str, begin: int, end: int, reason: str) -> None:
         if (path, begin) not in self._told:
@@ -406,55 +404,46 @@ class _Found(NamedTuple):
 
     items: list[ItemPut]
     taken: int
-    stamp: int | None
     fault: FormatError | None = None
-    may_be_cut: bool = False  # more bytes may heal the fault
+    needed: int = 0  # bytes that may heal the fault, from the beginning of the stretch
 
 
-def _decode(data: bytes, offset: int, stamp: int | None) -> _Found:
-    """What stands at ``offset``. Of sealed blocks only those count whose seals fit."""
+def _decode(data: bytes, offset: int) -> _Found:
+    """What stands at ``offset``. Of announced blocks only those count that fit."""
     items: list[ItemPut] = []
     at = 0
     try:
         while at < len(data) and data[at] != 0:
-            if stamp is None:
+            seal = seal_at(SEALS, data, at, offset)
+            if seal is None:
                 entry = WRITER.decode(data, at)
                 assert entry is not None
-                if SEALS.is_like_seal(data, at):
-                    stamp = _stamp_at(data, at, offset)
-                elif isinstance(entry.record, ItemPut):
+                if is_marked(SEALS, data, at):
+                    return _Found(items, at, InvalidData(_NOT_SEALED, offset + at))
+                if isinstance(entry.record, ItemPut):
                     items.append(entry.record)
                 at = entry.end
                 continue
-            found = seal_after(SEALS, data, at, stamp, offset)
-            if found is None:
-                return _Found(items, at, stamp, InvalidData(_NOT_SEALED, offset + at), True)
-            end, seal = found
-            records = (entry.record for entry in iter_entries(WRITER, data[at:end]))
+            end = at + SEALS.size + seal.length
+            block = block_at(SEALS, data, at, offset)
+            if block is None:
+                fault = InvalidData(_NOT_SEALED, offset + at)
+                return _Found(items, at, fault, needed=end if end > len(data) else 0)
+            records = (entry.record for entry in iter_entries(WRITER, data[block.begin : end]))
             items += [record for record in records if isinstance(record, ItemPut)]
-            at = end + SEALS.size
-            stamp = seal.stamp if seal.opens else None
+            at = end
     except FormatError as error:
-        is_cut = isinstance(error, IncompleteEntry)
-        return _Found(items, at, stamp, error.moved(offset), is_cut)
-    return _Found(items, at, stamp)
+        needed = at + error.needed if isinstance(error, IncompleteEntry) else 0
+        return _Found(items, at, error.moved(offset), needed)
+    return _Found(items, at)
 
 
-def _stamp_at(data: bytes, at: int, offset: int) -> int | None:
-    """The stamp of the stretch that the seal here opens; None if it does not."""
-    seal = SEALS.parse(data, at)
-    opens = seal is not None and seal.opens and fits(SEALS, seal, data, at, offset)
-    return seal.stamp if seal is not None and opens else None
-
-
-def _proven_behind(data: bytes, found: _Found, offset: int) -> int | None:
-    """Where the next block begins that a seal proves."""
-    if found.stamp is None:
+def _seal_behind(data: bytes, found: _Found, offset: int) -> int | None:
+    """Where the next seal stands that fits."""
+    if found.fault is None:
         return None
-    proven = next_proven(SEALS, data, found.taken, found.stamp, offset)
-    if proven is None or proven[1].begin <= offset + found.taken:
-        return None
-    return proven[1].begin
+    place = next_seal(SEALS, data, found.taken + 1, None, offset)
+    return None if place is None else offset + place
 
 
 def _follow_each_other(segments: Sequence[Segment]) -> bool:

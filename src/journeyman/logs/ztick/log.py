@@ -61,7 +61,7 @@ from journeyman.logs.publication import (
     write_whole,
 )
 from journeyman.logs.recovery import RecoveryReport, recover_entries
-from journeyman.logs.sealing import Sealing, block_offsets, has_seals, read_whole, sealed
+from journeyman.logs.sealing import BlockLayout, Sealing, has_seals, read_whole, sealed
 from journeyman.logs.segments import Position, ZtickNames, ZtickPlan
 from journeyman.units import NS_PER_S
 
@@ -137,7 +137,9 @@ def _draft(places: Mapping[fold.Key, tuple[int, int, int]], *, is_sealed: bool) 
     """The index of the records at these places, written one after another."""
     draft = IndexDraft()
     sizes = [end - begin for _, begin, end in places.values()]
-    offsets = block_offsets(SEALS, sizes) if is_sealed else accumulate(sizes, initial=0)
+    layout = BlockLayout(SEALS, 0)
+    blocks = (layout.add(size)[1] for size in sizes)
+    offsets: Iterator[int | None] = blocks if is_sealed else accumulate(sizes, initial=0)
     for count, offset in zip(range(len(sizes)), offsets, strict=False):
         if offset is not None and offset >= draft.next_mark:
             draft.mark(offset, count)

@@ -38,7 +38,7 @@ from typing import Any
 from journeyman.clock import Clock
 from journeyman.config import LogLevel, MessageFormat
 from journeyman.logs.recovery import FileReport, RecoveryReport
-from journeyman.logs.sealing import is_in_flight
+from journeyman.logs.sealing import UNANNOUNCED, is_in_flight
 from journeyman.runners.contract import redact
 from journeyman.units import NS_PER_S, NS_PER_US, US_PER_S
 
@@ -171,6 +171,13 @@ def tell_recovery(
 ) -> None:
     """Nothing, if all files were whole. ``path``, ``queue``: the log as commands name it."""
     for file in report.files:
+        if file.sealed_again:
+            messages.warn(
+                "another program has written to the log since this server was killed; its records "
+                "were kept",
+                file=file.file,
+                records=file.sealed_again,
+            )
         unsealed = [damage for damage in file.damages if is_in_flight(damage)]
         if file.damage_count > len(unsealed):
             messages.warn(
@@ -186,7 +193,8 @@ def tell_recovery(
             if is_in_flight(damage):
                 _tell_unsealed(messages, file, damage.offset, damage.length, path, queue)
                 continue
-            messages.warn(
+            report_damage = messages.error if damage.kind == UNANNOUNCED else messages.warn
+            report_damage(
                 f"{damage.kind} bytes: {damage.reason}",
                 file=file.file,
                 offset=damage.offset,
@@ -197,12 +205,12 @@ def tell_recovery(
 def _tell_unsealed(
     messages: ServerLog, file: FileReport, offset: int, length: int, path: str, queue: str | None
 ) -> None:
-    """What a crash has cut short; and how to take it back all the same."""
+    """Say where a batch is that a crash has cut short, and how to take its records back."""
     aside = file.quarantined[-1] if file.quarantined else "nowhere"
     of_queue = f" --queue {queue}" if queue is not None else ""
     messages.warn(
-        "the last batch was never acknowledged and was set aside; to take its records back, stop "
-        f"the server and run: journeyman repair {path}{of_queue} --take-back {aside}",
+        "the last batch is not whole and was set aside; to take its whole records back, stop the "
+        f"server and run: journeyman repair {path}{of_queue} --take-back {aside}",
         file=file.file,
         offset=offset,
         length=length,

@@ -18,6 +18,7 @@ from journeyman.disk import Disk
 from journeyman.errors import FormatError
 from journeyman.formats import workq, ztick
 from journeyman.formats.framing import Codec, Entry
+from journeyman.formats.seals import is_marked
 from journeyman.logs.catalog import load_order
 from journeyman.logs.segments import ledger_segments, names_in, workq_segments
 
@@ -177,4 +178,4 @@ def _placed(path: str, entry: Entry[Any], data: bytes, base: int) -> PlacedRecor
 
 
 def _is_seal(codec: Codec[Any], data: bytes, offset: int) -> bool:
-    return codec.seals is not None and codec.seals.is_like_seal(data, offset)
+    return codec.seals is not None and is_marked(codec.seals, data, offset)

@@ -33,7 +33,6 @@ from journeyman.errors import JourneymanError
 from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Record
-from journeyman.logs.appender import in_blocks
 from journeyman.logs.ledger import FLUSH_NS, MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import (
@@ -96,6 +95,7 @@ class ZtickRecorder:
 
     def __init__(self, log: ZtickLog, marks: MarkWriter | None = None) -> None:
         self._append = log.appender.append
+        self._in_blocks = log.appender.in_blocks
         self._is_busy = log.appender.is_busy
         self._marks = marks
 
@@ -108,7 +108,7 @@ class ZtickRecorder:
         # Pieces of a block, not one per record: where in the log a record stands is not needed.
         encode = CODEC.encode
         encoded = [each if isinstance(each, bytes) else encode(each) for each in records]
-        self._append([b"".join(block) for block in in_blocks(encoded)])
+        self._append([b"".join(block) for block in self._in_blocks(encoded)])
         if self._marks is not None:
             self._marks.note()
 

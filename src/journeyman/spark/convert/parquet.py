@@ -40,7 +40,7 @@ from journeyman.clock import SystemClock
 from journeyman.errors import EncodeError, FormatError, LogError, UsageError
 from journeyman.formats.framing import Codec
 from journeyman.formats.kestrel import SEALS as KESTREL_SEALS
-from journeyman.formats.seals import SealFormat
+from journeyman.formats.seals import SealFormat, is_marked
 from journeyman.formats.ztick.codec import SEALS as ZTICK_SEALS
 from journeyman.logs.catalog import Log
 from journeyman.logs.publication import put_in_place
@@ -177,7 +177,7 @@ def _seals_at(format_: SealFormat, path: str, offset: int) -> bytes:
 
 def _leading_seals(format_: SealFormat, data: bytes) -> bytes:
     end = 0
-    while format_.is_like_seal(data, end):
+    while is_marked(format_, data, end):
         end += format_.size
     return data[:end]
 

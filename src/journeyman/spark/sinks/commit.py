@@ -148,7 +148,7 @@ def join_parts(
 def _blocks(disk: SinkDisk, codec: Codec[Any], hop: Hop, path: str) -> Iterator[Buffer]:
     """The entries of a part, about a block of them at a time."""
     view, at = disk.view(path), len(codec.header)
-    if KERNELS[codec.name].next_seal(view, at) < len(view):
+    if KERNELS[codec.name].next_seal(view, at, 0, True) < len(view):
         # It would be taken for the seal of a block, which it does not fit.
         raise UsageError(
             "a row removes a job whose identifier begins with journeyman.seal., which the log"

@@ -9,8 +9,8 @@ The index of a file (journeyman.logs.indexes) is made by the task that reads all
 
 Logs of the originals, and closed files that their server has not indexed yet, get an index by the
 first query or ingest that makes rows of them. A file with damage gets none. In chunks the only gaps
-between entries are seals; so once a file has one, marks are set only behind gaps, where a sealed
-block begins.
+between entries are seals; so once a file has one, marks are set only in gaps, at the seal of the
+block that follows.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 from journeyman.columnar.chunks import Chunk
 from journeyman.disk import RealDisk
 from journeyman.formats.framing import Buffer, Codec
+from journeyman.formats.seals import seal_at
 from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.indexes import IndexDraft, is_worth_an_index, remove_index, try_to_save
@@ -168,6 +169,7 @@ class _ChunkDraft(IndexDraft):
         self._time, self._unit_ns, self._key = _COLUMNS[piece.file.dialect]
         self._codec = piece.file.codec
         self.timeless = self._time is None
+        self._seal_bytes = 0 if self._codec.seals is None else self._codec.seals.size
         self._has_gaps = False
         self.end = len(self._codec.header)
 
@@ -177,7 +179,7 @@ class _ChunkDraft(IndexDraft):
         while at < file.size:
             size = 0 if format_ is None else format_.size
             seal = RealDisk().read_at(file.path, at, size)
-            if format_ is None or len(seal) < size or format_.parse(seal, 0) is None:
+            if format_ is None or seal_at(format_, seal, 0, at) is None:
                 return False
             at += size
         return at == file.size
@@ -189,11 +191,11 @@ class _ChunkDraft(IndexDraft):
         ends = offsets + raw_numbers(batch.column("length"))
         behind_gap = offsets != np.concatenate(([self.end], ends[:-1]))
         first_gap = len(offsets) if not behind_gap.any() else int(behind_gap.argmax())
-        may_mark = behind_gap
+        may_mark = behind_gap.copy()
         if not self._has_gaps:
             may_mark[:first_gap] = True
             self._has_gaps = first_gap < len(offsets)
-        self._mark(offsets, np.flatnonzero(may_mark))
+        self._mark(offsets - np.where(behind_gap, self._seal_bytes, 0), np.flatnonzero(may_mark))
         self.records += len(offsets)
         self.end = int(ends[-1])
         if self._time is not None:

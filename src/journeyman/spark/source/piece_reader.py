@@ -14,8 +14,8 @@ piece's anchor, without making rows.
 
 Without a checksum an entry may turn out to be damage when a fault follows within HELD_BYTES
 (journeyman.logs.damage). So a scout runs ahead, over entries that it only looks at, until so much
-follows what is handed on, and rows are made of what is sure by then. An opening seal ends its way:
-what follows is proven otherwise.
+follows what is handed on, and rows are made of what is sure by then. A seal ends its way: what
+follows is proven otherwise.
 
 A file is read through a window, which is moved on to the place where decoding stopped; so an entry
 cut by the end of one window is read whole in the next. Only what is wrong in a window that begins
@@ -27,10 +27,10 @@ the last one.
 
 Sealed stretches are read block by block, by the rule of journeyman.logs.sealing:
 
-    [o][block][b][block][b][## bad block ##][b][block][b][c]
+    [o][b][block][b][## bad block ##][b][block][c]
 
 What is an item elsewhere is a block there. A run of blocks is checked by a kernel, and then decoded
-at one go; a block whose seal does not fit is damage as a whole.
+at one go; a block that does not fit its seal is judged as the server judges it.
 
 Who can do without rows is offered the bytes first: a Stretch that begins with an entry. What it
 does not take of them is decoded for it.
@@ -49,9 +49,15 @@ import google_crc32c
 from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Ending, Entry
-from journeyman.formats.seals import BLOCK_BYTES, MAX_BLOCK_BYTES, fits
+from journeyman.formats.seals import BLOCK_BYTES, is_marked, is_seal_here, seal_at
 from journeyman.logs.damage import HELD_BYTES, Damage, Judge
-from journeyman.logs.sealing import bad_block, is_in_flight, sealed_inside, unsealed_end
+from journeyman.logs.sealing import (
+    begins_with_entry,
+    is_in_flight,
+    judge,
+    seal_inside,
+    unsealed_end,
+)
 from journeyman.spark.files import Window, filesystem_of
 from journeyman.spark.source.chunks import before, bulk_decoder, seals_of, shifted, walk_of
 from journeyman.spark.source.options import SourceOptions
@@ -113,7 +119,8 @@ def first_boundary(piece: Piece, options: SourceOptions) -> int:
             return piece.file.size
         reading = _Reading(window, piece, options)
         boundary = reading.start(piece)
-        return boundary if reading.judge.is_settled_at(boundary) else piece.anchor
+        is_exact = reading.judge.is_settled_at(boundary) and reading.is_known_at(boundary)
+        return boundary if is_exact else piece.anchor
 
 
 @contextmanager
@@ -191,7 +198,8 @@ class _Reading:
         anchor, proof = piece.anchor, piece.proof
         if proof is not None:
             indexed = self.window.peek(proof.since, proof.offset)
-            anchor = anchor if google_crc32c.value(indexed) == proof.crc else 0
+            is_proven = google_crc32c.value(indexed) == proof.crc
+            anchor = anchor if is_proven and self.is_known_at(anchor) else 0
         if anchor < piece.begin:
             for _ in self.items(anchor, piece.begin, None):
                 pass
@@ -211,16 +219,14 @@ class _Reading:
                 yield damage
         if self.judge.holds_back:
             # What led here knows more than the bytes before: these may be damaged.
-            known = self._came_to == offset and offset > 0
-            stamp = self._stamp if known else self._stamp_before(offset)
+            stamp = self._stamp if self._came_to == offset and offset > 0 else None
             while offset < end:
-                offset, stamp = yield from (
-                    self._scouted_items(offset, end, step, stretches=stretches)
-                    if stamp is None
-                    else self._sealed_items(
+                if stamp is None and not self.is_seal_here(offset):
+                    offset = yield from self._scouted_items(offset, end, step, stretches=stretches)
+                else:
+                    offset, stamp = yield from self._sealed_items(
                         offset, end, stamp, rows=step is not None, stretches=stretches
                     )
-                )
             self.reached = self._came_to = offset
             self._stamp = stamp
             return
@@ -240,17 +246,17 @@ class _Reading:
             elif ending is not None and self.is_cut_by_window(ending):
                 stale, at_least = True, self.needed(ending)
             else:
-                damage, _ = self.damage_at(offset, offset)
+                damage = self.damage_at(offset, offset)
                 yield damage
                 offset, stale, at_least = damage.end, True, 0
         self.reached = offset
 
     def _scouted_items(
         self, offset: int, end: int, step: _Stepper | None, *, stretches: bool
-    ) -> Items:
+    ) -> Generator[Chunk | Damage | Stretch, None, int]:
         """The same, where a fault may show that entries in front of it are damage.
 
-        Up to an opening seal. Where that was, and the stamp of what follows.
+        Up to a seal; where that was.
         """
         scout = Scout(self, offset)
         at_least = 0
@@ -264,22 +270,18 @@ class _Reading:
                 damage = scout.damage
                 yield damage
                 offset, at_least = damage.end, 0
-                if scout.stamp is not None:
-                    return offset, scout.stamp
+                if offset < end and self.is_seal_here(offset):
+                    return offset
                 scout = Scout(self, offset)
-            elif scout.stamp is not None and offset == scout.reached and offset < end:
-                assert self._format is not None
-                return offset + self._format.size, scout.stamp
-        return offset, None
+            elif scout.is_at_seal and offset == scout.reached:
+                return offset
+        return offset
 
     def _sure_items(
         self, offset: int, end: int, step: _Stepper, *, stretches: bool
     ) -> Iterator[Chunk | Stretch]:
         """Entries that begin before ``end``, all of them good and in the window."""
         while offset < end:
-            if self.seal_at(offset):
-                offset += self.seal_bytes
-                continue
             max_records = MAX_RECORDS
             if stretches:
                 stretch = self._stretch(offset, end)
@@ -298,7 +300,8 @@ class _Reading:
         begin = self.window.begin
         if self._walk is None:
             return self.decode(offset, end, MAX_RECORDS)
-        reached = begin + self._walk(self.window.data, offset - begin, end - begin)
+        target = min(end, self._limit(offset))
+        reached = begin + self._walk(self.window.data, offset - begin, target - begin)
         return (
             DecodeStep(None, reached, None) if reached > offset else self.decode(offset, end, FEW)
         )
@@ -327,16 +330,13 @@ class _Reading:
             offset, damage = self.judge.header(whole[:end])
             if damage is None or end < len(whole):
                 return offset, damage
-            sealed_at = sealed_inside(self._format, whole, damage)
-            if sealed_at is None:
+            seal = seal_inside(self._format, whole, damage)
+            if seal is None:
                 return offset, damage
-            return sealed_at[0], replace(damage, length=sealed_at[0], kind="corrupt")
+            return seal, replace(damage, length=seal, kind="corrupt")
 
-    def damage_at(self, offset: int, boundary: int) -> tuple[Damage, int | None]:
-        """How far the damage at ``offset`` goes; entries from ``boundary`` on led there.
-
-        And the stamp, if it goes up to a sealed block.
-        """
+    def damage_at(self, offset: int, boundary: int) -> Damage:
+        """How far the damage at ``offset`` goes; entries from ``boundary`` on led there."""
         rest = whole = self.window.rest(boundary)
         if self._format is not None:
             rest = whole[: unsealed_end(self._format, whole, 0, boundary)]
@@ -351,40 +351,61 @@ class _Reading:
         assert boundary + at == offset, f"decoder and codec disagree at {offset}, {boundary + at}"
         damage = self.judge.damage(rest, at, fault, held, base=boundary)
         if self._format is None or len(rest) < len(whole):
-            return damage, None
-        sealed_at = sealed_inside(self._format, whole, damage, boundary)
-        if sealed_at is None:
-            return damage, None
-        begin, stamp = sealed_at
-        return replace(damage, length=begin - damage.offset, kind="corrupt"), stamp
+            return damage
+        seal = seal_inside(self._format, whole, damage, boundary)
+        if seal is None:
+            return damage
+        return replace(damage, length=seal - damage.offset, kind="corrupt")
 
     def _sealed_items(
-        self, offset: int, end: int, stamp: int, *, rows: bool, stretches: bool
+        self, offset: int, end: int, stamp: int | None, *, rows: bool, stretches: bool
     ) -> Items:
-        """Blocks that begin before ``end``, up to a closing seal. Without ``rows`` only damages."""
+        """Blocks that begin before ``end``, up to what is not sealed. Without ``rows`` no rows.
+
+        Where that was, and the stamp of the stretch that is open there.
+        """
         window, format_, kernels = self.window, self._format, self._seals
         assert format_ is not None
         assert kernels is not None
         at_least = 0
         while offset < end:
-            window.move(offset, end + 2 * BLOCK_BYTES, at_least)
-            proven, is_open = kernels.run(window.data, 0, end - offset, stamp, offset)
+            window.move(offset, end + 2 * BLOCK_BYTES, max(at_least, format_.size))
+            proven, last = kernels.run(window.data, 0, end - offset, offset)
             if proven:
                 if rows:
                     yield from self._proven_items(offset, offset + proven, stretches=stretches)
-                offset, at_least = offset + proven, 0
-                if not is_open:
-                    return offset, None
-            elif window.end < window.size and len(window.data) < MAX_BLOCK_BYTES:
-                at_least = min(4 * len(window.data), MAX_BLOCK_BYTES)
-            else:
-                rest = window.rest(offset)
-                damage = bad_block(format_, rest, 0, stamp, file=self._path, base=offset)
-                if self._salvages and is_in_flight(damage):
-                    return offset, None
+                offset, at_least, stamp = offset + proven, 0, None if last < 0 else last
+                if stamp is None:
+                    break
+                continue
+            seal = seal_at(format_, window.data, 0, offset)
+            needed = 0 if seal is None else format_.size + seal.length
+            if needed > len(window.data) and window.end < window.size:
+                at_least = needed
+                continue
+            if not self.is_seal_here(offset) and self._begins_with_entry(offset):
+                return offset, None  # another program's
+            verdict = judge(
+                *(self._codec, window.rest(offset), 0, stamp),
+                file=self._path,
+                base=offset,
+                salvage=self._salvages,
+            )
+            window.move(offset, verdict.end, verdict.end - offset)
+            for damage in verdict.damages:
+                if rows:
+                    yield from self._proven_items(offset, damage.offset, stretches=stretches)
                 yield damage
-                offset, at_least = damage.end, 0
+                offset = damage.end
+            if rows:
+                yield from self._proven_items(offset, verdict.end, stretches=stretches)
+            offset, at_least, stamp = verdict.end, 0, verdict.stamp
+            if stamp is None:
+                break
         return offset, stamp
+
+    def _begins_with_entry(self, offset: int) -> bool:
+        return begins_with_entry(self._codec, self.window.rest(offset), 0, offset)
 
     def _proven_items(
         self, offset: int, end: int, *, stretches: bool
@@ -424,37 +445,22 @@ class _Reading:
             return Damage(self._path, offset, frame_end - at, "corrupt", error.reason)
         raise AssertionError(f"decoder and codec disagree at {offset}")
 
-    def _stamp_before(self, offset: int) -> int | None:
-        """The stamp of the sealed stretch that goes on at ``offset``; None if none does."""
-        format_ = self._format
-        if format_ is None or offset < format_.size:
-            return None
-        at = offset - format_.size
-        seal = format_.parse(self.window.peek(at, offset), 0)
-        if seal is None or not seal.opens or not 0 <= seal.begin <= at:
-            return None
-        if at - seal.begin > MAX_BLOCK_BYTES:
-            return None
-        block = self.window.peek(seal.begin, offset)
-        return seal.stamp if fits(format_, seal, block, at - seal.begin, seal.begin) else None
+    def is_seal_here(self, offset: int) -> bool:
+        """Whether a seal stands at this boundary, good, damaged, or cut short."""
+        if self._format is None or offset >= self.window.size:
+            return False
+        end = min(offset + self._format.size, self.window.size)
+        return is_seal_here(self._format, self.window.peek(offset, end), 0, offset)
 
-    def seal_at(self, offset: int) -> bool:
-        """Whether something that is marked as a seal stands in the window at ``offset``."""
-        at, format_, data = offset - self.window.begin, self._format, self.window.data
-        return (
-            format_ is not None
-            and at + format_.size <= len(data)
-            and format_.is_like_seal(data, at)
-        )
-
-    def opening_stamp(self, offset: int) -> int | None:
-        """The stamp of what follows, if the seal at ``offset`` fits and does not close."""
-        assert self._format is not None
-        return self._stamp_before(offset + self._format.size)
-
-    @property
-    def seal_bytes(self) -> int:
-        return 0 if self._format is None else self._format.size
+    def is_known_at(self, offset: int) -> bool:
+        """Whether what stands at ``offset`` says by itself how to read on from there."""
+        if self._format is None or offset >= self.window.size:
+            return True
+        self.window.move(offset, offset + BLOCK_BYTES)
+        seal = seal_at(self._format, self.window.data, 0, offset)
+        if seal is not None:
+            return is_marked(self._format, self.window.data, 0)
+        return not self.is_seal_here(offset) and self._begins_with_entry(offset)
 
     def _limit(self, offset: int) -> int:
         """Where the next seal stands in the window, or its end."""
@@ -463,9 +469,11 @@ class _Reading:
             return window.end
         begin, end = self._no_seal
         if not begin <= offset < end:
-            end = window.begin + self._seals.next_seal(window.data, offset - window.begin)
+            is_end = window.end == window.size
+            at = offset - window.begin
+            end = window.begin + self._seals.next_seal(window.data, at, window.begin, is_end)
             self._no_seal = offset, end
-        return end if self.seal_at(end) else window.end
+        return end if self.is_seal_here(end) else window.end
 
     def _stretch(self, offset: int, end: int) -> Stretch:
         window = self.window
@@ -494,7 +502,7 @@ class Scout:
         self._marks = [begin]
         self._past: int | None = None  # the first boundary at or behind the end
         self._damage: Damage | None = None
-        self.stamp: int | None = None  # of what is sealed behind the seal, or the damage, met
+        self.is_at_seal = False
         self.reached = self.sure = begin
         self.needed = 0  # bytes from ``reached`` on that the window has to hold
         self.is_at_fault = False
@@ -507,13 +515,10 @@ class Scout:
             if self.reached == reading.window.end:
                 self.needed = 1
                 break
-            if reading.seal_at(self.reached):
-                self.stamp = reading.opening_stamp(self.reached)
-                if self.stamp is not None:
-                    self.sure = self.reached if self._past is None else self._past
-                    return
-                self._move(self.reached + reading.seal_bytes)
-                continue
+            if reading.is_seal_here(self.reached):
+                self.is_at_seal = True
+                self.sure = self.reached if self._past is None else self._past
+                return
             step = reading.walk(self.reached, self._target(end), FEW)
             if step.next_offset > self.reached:
                 self._move(step.next_offset)
@@ -556,7 +561,7 @@ class Scout:
         held = [mark for mark in self._marks if self.reached - mark > HELD_BYTES]
         self.is_at_fault = True
         boundary = held[-1] if held else self._marks[0]
-        self._damage, self.stamp = self._reading.damage_at(self.reached, boundary)
+        self._damage = self._reading.damage_at(self.reached, boundary)
         self.sure = self._damage.offset
         if self._past is not None and self._past <= self.sure:
             self.sure = self._past

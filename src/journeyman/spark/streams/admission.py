@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Buffer, Codec
-from journeyman.formats.seals import MAX_BLOCK_BYTES, fits
+from journeyman.formats.seals import is_seal_here, seal_at
 from journeyman.logs.catalog import LogFile
 from journeyman.logs.indexes import Index
-from journeyman.logs.sealing import bad_block, is_in_flight
+from journeyman.logs.sealing import UNANNOUNCED, UNSEALED, begins_with_entry, judge
 from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.chunks import seals_of
 from journeyman.spark.source.options import KESTREL, LEDGER, WORKQ, SourceOptions
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from journeyman.columnar.seals import SealKernels
 
 _CHUNK_BYTES = 8 * 1024 * 1024
+_MAY_COME = (UNSEALED, UNANNOUNCED, "padding")  # the rest of such a tail may be on its way
 _FIRST_LOOK_BYTES = 64 * 1024
 MIN_PIECE_BYTES = 4 * 1024 * 1024
 MAX_PIECE_BYTES = 128 * 1024 * 1024
@@ -237,8 +238,8 @@ class Walk:
     says (journeyman.logs.damage) of what is there; if nothing follows it, up to the end of that,
     since what is appended later begins with an entry again.
 
-    In a sealed stretch a batch ends behind a seal that fits; what has no seal yet is on its way. A
-    bad block that a good one follows is damage, and part of the batch.
+    In a sealed stretch a batch ends behind a block that is whole; one that is announced and not
+    whole is on its way. A bad block that a good one follows is damage, and part of the batch.
 
     Otherwise only lengths are followed. What is inside an entry, and whether its checksum fits, is
     found out by whoever decodes the stretch. Bytes are read, never mapped: a writer may cut a file
@@ -261,18 +262,15 @@ class Walk:
         if self.closed and upto == self.size:
             return self.size
         at = begin
-        stamp = self._stamp_before(at)
+        stamp: int | None = None
         while at < upto:
-            if stamp is not None:
+            if self._is_sealed(at, stamp):
                 step, stamp = self._blocks(at, upto, stamp, must_move=must_move and at == begin)
                 if step == 0:
                     return at
                 at += step
                 continue
-            if self.seals is not None and (opened := self._opened(at)) is not None:
-                step, stamp = opened
-                at += step
-                continue
+            stamp = None
             step = self._hops(at, upto)
             if step == 0:
                 beyond = self._beyond(at)
@@ -301,55 +299,54 @@ class Walk:
             return 0
         target = len(data)
         if self.seals is not None and begin < target:
-            target = max(begin, self.seals.next_seal(data, begin))
+            is_end = at + len(data) == self.size
+            target = max(begin, self.seals.next_seal(data, begin, at, is_end))
         return self.hop(data, begin, target) if target > begin else begin
 
     # --- sealed stretches ---
 
-    def _stamp_before(self, at: int) -> int | None:
-        """The stamp of the sealed stretch that goes on at ``at``; None if none does."""
+    def _is_sealed(self, at: int, stamp: int | None) -> bool:
+        """Whether a seal stands at ``at``, or should: ``stamp`` is that of the open stretch.
+
+        A whole entry without an announcement is another program's.
+        """
         format_ = self.codec.seals
-        if format_ is None or self.seals is None or at < format_.size:
-            return None
-        seal = format_.parse(read_at(self.file, at - format_.size, format_.size), 0)
-        if seal is None or not seal.opens or not 0 <= seal.begin <= at - format_.size:
-            return None
-        block = read_at(self.file, seal.begin, at - seal.begin)
-        place = len(block) - format_.size
-        return seal.stamp if fits(format_, seal, block, place, seal.begin) else None
+        if format_ is None:
+            return False
+        head = read_at(self.file, at, min(format_.size, self.size - at))
+        if is_seal_here(format_, head, 0, at):
+            return True
+        if stamp is None:
+            return False
+        return not begins_with_entry(self.codec, read_at(self.file, at, self.size - at), 0, at)
 
-    def _opened(self, at: int) -> tuple[int, int | None] | None:
-        """The size of the seal that stands at ``at``, and the stamp if it opens a stretch."""
-        format_ = self.codec.seals
-        assert format_ is not None
-        if at + format_.size > self.size:
-            return None
-        if not format_.is_like_seal(read_at(self.file, at, format_.size), 0):
-            return None
-        return format_.size, self._stamp_before(at + format_.size)
+    def _blocks(
+        self, at: int, upto: int, stamp: int | None, *, must_move: bool
+    ) -> tuple[int, int | None]:
+        """How far blocks lead without passing ``upto``, and the stamp of the stretch open there.
 
-    def _blocks(self, at: int, upto: int, stamp: int, *, must_move: bool) -> tuple[int, int | None]:
-        """How far proven blocks lead without passing ``upto``, and the stamp of what follows.
-
-        0: a batch is on its way, or the next block does not fit.
+        0: a batch is on its way, or the next block passes it.
         """
         format_ = self.codec.seals
         assert format_ is not None
         assert self.seals is not None
-        room = _CHUNK_BYTES
-        while True:
-            limit = self.size if must_move else upto
-            data = read_at(self.file, at, min(room, limit - at))
-            end, is_open = self.seals.run(data, 0, 1 if must_move else len(data), stamp, at)
-            if end:
-                return end, stamp if is_open else None
-            if at + len(data) >= limit or room >= MAX_BLOCK_BYTES:
-                break
-            room *= 4
-        damage = bad_block(format_, read_at(self.file, at, self.size - at), 0, stamp)
-        if is_in_flight(damage) or damage.kind == "padding":
+        limit = self.size if must_move else upto
+        data = read_at(self.file, at, min(_CHUNK_BYTES, limit - at))
+        seal = seal_at(format_, data, 0, at)
+        needed = 0 if seal is None else format_.size + seal.length
+        if len(data) < needed <= limit - at:
+            data = read_at(self.file, at, needed)
+        end, last = self.seals.run(data, 0, 1 if must_move else len(data), at)
+        if end:
+            return end, None if last < 0 else last
+        if limit - at < needed <= self.size - at:
+            return 0, stamp
+        verdict = judge(self.codec, read_at(self.file, at, self.size - at), 0, stamp, base=at)
+        may_come = verdict.end == self.size and verdict.damages[-1].kind in _MAY_COME
+        if may_come:
             return (self.size - at, None) if self.closed and upto == self.size else (0, stamp)
-        return (damage.length, stamp) if damage.length <= upto - at or must_move else (0, stamp)
+        step = verdict.end - at
+        return (step, verdict.stamp) if step <= upto - at or must_move else (0, stamp)
 
     def _beyond(self, at: int) -> int | None:
         """Where the entry or the damage at ``at`` ends; None while that cannot be told."""
