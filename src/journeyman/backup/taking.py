@@ -303,4 +303,4 @@ def _chunks(held: _Held, offset: int) -> Iterator[bytes]:
         if parts:
             yield b"".join(parts)
         if wanted:
-            return  # cut meanwhile: what is gone was never acknowledged
+            return  # cut meanwhile, by a server that took an append back

@@ -23,7 +23,7 @@ never searched, since a wrong head would skip unread items.
 
 Seals (seals.py) are a command that libkestrel does not know and skips by its sizes.
 
-    75 | "JMS" kind | u32 stamp | u32 length | u32 CRC of the block | u32 CRC of the fields
+    75 | "JMA" kind | u32 stamp | u32 length | u32 CRC of the block | u32 CRC of the fields
     \__ the same __/                             command 7, five header words, no data
 
 Both kinds of file have them.
@@ -56,7 +56,7 @@ MAX_DATA_BYTES = 16 * 1024 * 1024
 
 
 SEAL_BYTE: Final = 0x75
-SEAL_MARK: Final = bytes((SEAL_BYTE,)) + b"JMS"
+SEAL_MARK: Final = bytes((SEAL_BYTE,)) + b"JMA"
 _SEAL_FIELDS = struct.Struct("<BIII")
 _SEAL_CRC = struct.Struct("<I")
 SEAL_BYTES: Final = len(SEAL_MARK) + _SEAL_FIELDS.size + _SEAL_CRC.size

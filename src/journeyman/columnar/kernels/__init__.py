@@ -6,8 +6,9 @@ used. The code is kept on disk, so only the first process that ever calls it pay
 compilation.
 
 numba notices when the kernel's own file changes, but not when a file changes that the kernel calls
-into. So the cache directory is named after a digest of all sources of journeyman.columnar: any
-change starts an empty one. The directory is made below ``NUMBA_CACHE_DIR`` if that is set, else in
+into, nor when a constant changes that comes from another module. So the cache directory is named
+after a digest of all sources of journeyman.columnar and journeyman.formats: any change starts an
+empty one. The directory is made below ``NUMBA_CACHE_DIR`` if that is set, else in
 ``__pycache__`` beside this file, else in the user's cache directory. Where none of them can be
 written (a read-only image without a home) the kernels still work; every process then compiles for
 itself.
@@ -71,7 +72,7 @@ def _parents() -> Iterator[Path]:
 
 def _digest_of_sources() -> str:
     digest = hashlib.sha256()
-    folders = [resources.files("journeyman.columnar")]
+    folders = [resources.files(f"journeyman.{package}") for package in ("columnar", "formats")]
     while folders:
         for entry in sorted(folders.pop().iterdir(), key=lambda entry: entry.name):
             if entry.is_dir():
