@@ -78,7 +78,7 @@ class Lane:
 
 def _simulation(lane: Lane, plan: SimulationPlan, options: str) -> str:
     begun_s = time.process_time()
-    seeds, operations, checked, simulated_s, ends = 0, 0, 0, 0.0, 0
+    seeds, operations, checked, simulated_s, ends, times_stuck = 0, 0, 0, 0.0, 0, 0
     while lane.goes_on(f"{seeds} seeds, {operations} operations"):
         try:
             report = simulate(lane.first + seeds, plan)
@@ -93,11 +93,13 @@ def _simulation(lane: Lane, plan: SimulationPlan, options: str) -> str:
         checked += report.checked
         simulated_s += report.simulated_s
         ends += report.ends.total()
+        times_stuck += report.times_stuck
     cpu_s = time.process_time() - begun_s
     return (
         f"seeds {lane.first} to {lane.first + seeds - 1}: {operations} operations, {checked} "
-        f"checked for linearizability, {ends} ends of a server, {simulated_s / 3600:.0f} simulated "
-        f"hours in {cpu_s:.0f} s of CPU ({simulated_s / 60 / cpu_s:.0f} hours a minute)"
+        f"checked for linearizability, {ends} ends of a server, {times_stuck} probes of a stuck "
+        f"one, {simulated_s / 3600:.0f} simulated hours in {cpu_s:.0f} s of CPU "
+        f"({simulated_s / 60 / cpu_s:.0f} hours a minute)"
     )
 
 

@@ -7,22 +7,24 @@ import gc
 
 import pytest
 
-from journeyman.servers.core.group_commit import Batch, GroupCommit
+from journeyman.servers.core.group_commit import Batch, GroupCommit, WriteInFlight
 from journeyman.testing.simulated_files import FileNode
 from journeyman.testing.simulation import SimulationFailed, SimulationPlan, simulate
 from journeyman.testing.simulation.clients import ClientPace
 from journeyman.testing.simulation.scenario import Story
-from journeyman.testing.simulation.world import World
+from journeyman.testing.simulation.world import Loop, World
+from journeyman.units import NS_PER_S
 
 SHORT = SimulationPlan(operations=1_500, lives=6)
 BURSTS = SimulationPlan(operations=80_000, lives=6, pace=ClientPace(burst=500))
+STALLED = SimulationPlan(operations=1_000, lives=6, troubles=("stall",))
 SEEDS = range(10, 18)
 STORIES = [*((seed, SHORT) for seed in SEEDS), *((seed, BURSTS) for seed in range(10))]
 
 
-def simulate_some() -> None:
+def simulate_some(plan: SimulationPlan = SHORT) -> None:
     for seed in SEEDS:
-        simulate(seed, SHORT)
+        simulate(seed, plan)
 
 
 @pytest.mark.parametrize(("seed", "plan"), STORIES)
@@ -32,6 +34,47 @@ def test_nothing_is_lost_or_invented_whatever_happens(seed: int, plan: Simulatio
     assert report.checked > 0
     assert report.occurrences > 0 or report.rotten_bits > 0
     assert report.ends.total() > 0
+
+
+def test_disks_stall_for_longer_than_the_deadline():
+    assert sum(simulate(seed, STALLED).times_stuck for seed in SEEDS) > 10
+
+
+@pytest.mark.parametrize("on_loop", [True, False])
+def test_server_that_calls_itself_ready_while_it_is_stuck_is_found_out(
+    on_loop: bool, monkeypatch: pytest.MonkeyPatch
+):
+    begin = WriteInFlight.begin
+
+    def forget_some(write: WriteInFlight, *, holds_loop: bool = False) -> None:
+        if holds_loop is not on_loop:
+            begin(write, holds_loop=holds_loop)
+
+    monkeypatch.setattr(WriteInFlight, "begin", forget_some)
+    with pytest.raises(SimulationFailed, match="ready while stuck"):
+        simulate_some(STALLED)
+
+
+def test_server_that_stays_not_ready_is_found_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(WriteInFlight, "end", lambda _: None)
+    with pytest.raises(SimulationFailed, match="not ready, although nothing is stuck"):
+        simulate_some()
+
+
+def test_frozen_process_does_nothing_and_goes_on_afterwards():
+    world, steps = World(1), list[tuple[str, float]]()
+    frozen, free = world.loop(), world.loop()
+
+    def step(loop: Loop, name: str) -> None:
+        steps.append((name, loop.time()))
+
+    for loop, name in ((frozen, "frozen"), (free, "free")):
+        for after_s in (1, 2, 9):
+            loop.call_later(after_s, step, loop, name)
+    frozen.frozen_until_ns = 5 * NS_PER_S
+    world.run(world.loop(), asyncio.sleep(10))
+    assert [at for name, at in steps if name == "free"] == [1, 2, 9]
+    assert [at for name, at in steps if name == "frozen"] == [5, 5, 9]
 
 
 def test_a_seed_tells_the_same_story_again():

@@ -179,3 +179,23 @@ def test_a_server_that_dies_ends_what_is_open():
     history.end(lost, OK)  # too late: its client was not there any more
     assert (lost.answer, answered.answer) == (UNKNOWN, OK)
     assert answered.returned < lost.returned < NEVER
+
+
+def test_touch_of_more_than_the_own_ttr_ends_by_that_after_a_restart():
+    """The ledger says that a lease was touched, not until when."""
+    ttr_ns, touched_ns = 2, 10
+
+    def story(leased_again_ns: int, *, deaths: int) -> list[Operation]:
+        return [
+            Operation("k", ("add", 2, ttr_ns), 1, 0, OK, 2, 0),
+            Operation("k", ("lease", 1, 0), 3, 0, OK, 4, 0),
+            Operation("k", ("touch", touched_ns), 5, 1, OK, 6, 1),
+            Operation("k", ("lease", 2, 0), 7, 2, OK, 8, leased_again_ns, deaths),
+        ]
+
+    check(work_job, None, story(11, deaths=0))
+    with pytest.raises(NotLinearizable):
+        check(work_job, None, story(10, deaths=0))
+    check(work_job, None, story(3, deaths=1))
+    with pytest.raises(NotLinearizable):
+        check(work_job, None, story(2, deaths=1))

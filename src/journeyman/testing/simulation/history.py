@@ -49,6 +49,7 @@ class Operation:
     answer: Any = UNKNOWN
     returned: int = NEVER
     returned_ns: int = NEVER
+    deaths: int = 0  # of the server before it
 
     def __str__(self) -> str:
         answer = "?" if self.answer is UNKNOWN else self.answer
@@ -65,6 +66,7 @@ class History:
         self._by_key: dict[str, list[Operation]] = {}
         self._now_ns = now_ns
         self.order = 0
+        self._deaths = 0
         self._open: dict[Operation, None] = {}
         self._lock = threading.Lock()
 
@@ -72,7 +74,7 @@ class History:
         with self._lock:
             self.order += 1
             self.asked += 1
-            operation = Operation(key, ask, self.order, self._now_ns())
+            operation = Operation(key, ask, self.order, self._now_ns(), deaths=self._deaths)
             self._note(operation)
             self._open[operation] = None
             return operation
@@ -86,14 +88,15 @@ class History:
     def put(self, key: str, *ask: Any, like: Operation, answer: Any = "OK") -> None:
         """An operation with the times of another one that showed it: a lease names its job."""
         with self._lock:
-            times = (like.invoked, like.invoked_ns)
-            self._note(Operation(key, ask, *times, answer, like.returned, like.returned_ns))
+            times = (like.invoked, like.invoked_ns, answer, like.returned, like.returned_ns)
+            self._note(Operation(key, ask, *times, like.deaths))
 
     def server_died(self) -> None:
         """What is open was carried out before this moment, or never will be."""
         with self._lock:
             for operation in list(self._open):
                 self._close(operation)
+            self._deaths += 1
 
     def of_key(self, key: str) -> list[Operation]:
         return self._by_key.get(key, [])
@@ -222,8 +225,17 @@ class WorkState(NamedTuple):
     fails: int = 0
     attempts: int = 0  # at least: those that were seen
     leased_ns: int | None = None  # its lease ends then, or a little later
+    own_ns: int = 0  # the same by the job's own TTR, from its lease or its last touch on
+    deaths: int = 0  # of the server before its lease or its last touch
     free_ns: int = 0  # its delay ends then, or a little later
     ended: tuple[bool, bytes] | None = None  # whether it was completed, and its result
+
+    def lease_ends_ns(self, operation: Operation) -> int | None:
+        """As this operation may find it: a restart knows that a lease was touched, not until when,
+        and gives it the job's own TTR from the restart on."""
+        if self.leased_ns is None or operation.deaths == self.deaths:
+            return self.leased_ns
+        return min(self.leased_ns, self.own_ns)
 
 
 def work_job(state: Hashable, operation: Operation) -> Iterator[Hashable]:
@@ -290,13 +302,19 @@ def _answered(
 
 
 def _touched(state: WorkState, operation: Operation, answer: object) -> Iterator[WorkState]:
-    ends_ns = state.leased_ns
+    ends_ns = state.lease_ends_ns(operation)
     if answer == OK:
         if ends_ns is not None:
-            ttr_ns = operation.ask[1] or state.ttr_ns
-            yield state._replace(leased_ns=operation.invoked_ns + ttr_ns)
+            yield _leased(state, operation, operation.ask[1] or state.ttr_ns)
     elif answer == NOT_LEASED and (ends_ns is None or operation.returned_ns >= ends_ns):
         yield state
+
+
+def _leased(state: WorkState, operation: Operation, ttr_ns: int) -> WorkState:
+    begun_ns = operation.invoked_ns
+    return state._replace(
+        leased_ns=begun_ns + ttr_ns, own_ns=begun_ns + state.ttr_ns, deaths=operation.deaths
+    )
 
 
 def _changed(state: WorkState, operation: Operation) -> Iterator[WorkState]:
@@ -306,10 +324,10 @@ def _changed(state: WorkState, operation: Operation) -> Iterator[WorkState]:
         attempt, fails = arguments or (0, 0)
         attempts = attempt or state.attempts + 1
         is_right = attempts > state.attempts and (not attempt or fails == state.fails)
-        free_ns = max(state.leased_ns or 0, state.free_ns)
+        free_ns = max(state.lease_ends_ns(operation) or 0, state.free_ns)
         if is_right and operation.returned_ns >= free_ns:
-            ends_ns = operation.invoked_ns + state.ttr_ns
-            yield state._replace(after=(), attempts=attempts, leased_ns=ends_ns, free_ns=0)
+            started = state._replace(after=(), attempts=attempts, free_ns=0)
+            yield _leased(started, operation, state.ttr_ns)
         return
     options: tuple[Any, ...] = (*arguments, *_NO_OPTIONS[len(arguments) - 1 :])
     result, attempt, delay_ns, is_final = options

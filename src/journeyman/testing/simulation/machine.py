@@ -5,6 +5,12 @@
     kill       the process ends at once; what it has written stays
     power cut  at any operation of the disk; what was not synced survives by chance
     failed     a sync failed: the server ends itself
+    stall      the disk does nothing for a while: syncs do not return, neither in threads nor on the
+               event loop, which is blocked then
+    freeze     the process does nothing for a while, as with SIGSTOP; the others go on
+
+What the server says about itself is compared with what is known here (``probe``): while a write is
+older than the deadline it must not be ready, and else it must not call itself stuck.
 
 After each end the next start finds what is left. ``life`` counts the starts. Programs that jobs run
 are simulated: each takes a while by chance, and is noted in ``runs``.
@@ -36,8 +42,11 @@ from journeyman.testing.simulated_disk import PowerCut, SimulatedDisk
 from journeyman.testing.simulated_files import Survival
 from journeyman.testing.simulation.network import Network
 from journeyman.testing.simulation.world import Loop, SimulatedThreads, World
+from journeyman.units import NS_PER_S
 
 MAX_RUN_S = 2.0
+STALLED_LOOK_S = 0.5  # between two looks of the watch while the event loop is blocked
+WRITER = "journeyman-writer"
 KEPT_LINES = 200
 
 
@@ -60,6 +69,10 @@ class Machine:
         self.lines: list[str] = []  # that the server said
         self.mistakes: list[str] = []  # exceptions that nothing caught
         self.slow = 1.0  # how many times slower than usual the disk is
+        self.times_stuck = 0  # probes that met a write older than the deadline
+        self._stalled_until_ns = 0  # monotonic
+        self._threads: SimulatedThreads
+        self._writes: WriteWatch
         self._network = network
         self.configuration = configuration
         self._outside = outside
@@ -82,10 +95,11 @@ class Machine:
         loop = self._loop = self.world.loop()
         loop.on_mistake = self._on_mistake
         loop.listen = self._network.listener(loop)
-        disk_threads = SimulatedThreads(loop, chance, self._delay_s)
+        disk_threads = SimulatedThreads(loop, chance, self._delay_s, self._stalled_s)
+        self._threads = disk_threads
         loop.use_executor(disk_threads.pool(4, "default"))
         self.disk.when_cut = self._power_is_cut
-        self.disk.before_sync = lambda: self.world.clock.advance(self._delay_s(chance) / 10)
+        self.disk.before_sync = lambda: self._sync(chance)
         self._stopping = asyncio.Event()
         with threads.using(disk_threads):
             self._serving = loop.create_task(self._serve(loop, chance))
@@ -93,6 +107,30 @@ class Machine:
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def stall(self, seconds: float) -> None:
+        """From now on the disk does nothing for so long; 0: it works again."""
+        self._stalled_until_ns = self.world.clock.monotonic_ns() + int(seconds * NS_PER_S)
+
+    def freeze(self, seconds: float) -> None:
+        """From now on the process does nothing for so long."""
+        if self._loop is not None:
+            self.world.note("freeze")
+            until_ns = self.world.clock.monotonic_ns() + int(seconds * NS_PER_S)
+            self._loop.frozen_until_ns = until_ns
+
+    def probe(self) -> None:
+        """Compare what GET /v1/ready would say with what the threads of the process wait for."""
+        is_serving = self.is_ready and not self._stopping.is_set()
+        if self._loop is None or self._loop.frozen_until_ns or not is_serving:
+            return  # nothing answers
+        self._writes.look()
+        now_ns, deadline_ns = self.world.clock.monotonic_ns(), self._writes.deadline_ns
+        writing_ns, any_ns = self._threads.begun_ns(WRITER), self._threads.begun_ns()
+        if writing_ns is not None and now_ns - writing_ns >= deadline_ns:
+            self._must_be_stuck()
+        elif any_ns is None or now_ns - any_ns < deadline_ns:
+            self._expect(not self._writes.stuck(), "not ready, although nothing is stuck")
 
     def kill(self) -> None:
         """End the process, not the machine: what was written stays, synced or not."""
@@ -111,7 +149,7 @@ class Machine:
         settings, clock, disk = self.configuration.settings, self.world.clock, self.disk
         messages = ServerLog(clock, self._say, level=LogLevel.INFO)
         prepare_data_directory(self.configuration, disk, messages)
-        writes = WriteWatch(clock, messages, settings.limits)
+        self._writes = writes = WriteWatch(clock, messages, settings.limits)
         ledger = open_ledger(settings, disk, clock, messages, writes=writes)
         failures: list[BaseException] = []
         hurry = asyncio.Event()
@@ -186,6 +224,30 @@ class Machine:
         """How long the disk keeps a thread, and ten times a sync: mostly little, sometimes long."""
         usual_s = chance.random() * 0.002
         return self.slow * (usual_s if chance.random() < 0.98 else usual_s * 100)
+
+    def _stalled_s(self) -> float:
+        return max(0, self._stalled_until_ns - self.world.clock.monotonic_ns()) / NS_PER_S
+
+    def _sync(self, chance: random.Random) -> None:
+        """A file is synced, in a thread or on the event loop."""
+        begun_ns = self.world.clock.monotonic_ns()
+        self.world.clock.advance(self._delay_s(chance) / 10)
+        # Threads do nothing while the disk is stalled, so it is the loop that waits.
+        while (left_s := self._stalled_s()) > 0:
+            self.world.clock.advance(min(left_s, STALLED_LOOK_S))
+            if self.is_ready and not self._stopping.is_set():
+                self._writes.look()
+                if self.world.clock.monotonic_ns() - begun_ns >= self._writes.deadline_ns:
+                    self._must_be_stuck()
+                    self._expect(self._writes.is_loop_held(), "no stand-in for a loop that waits")
+
+    def _must_be_stuck(self) -> None:
+        self.times_stuck += 1
+        self._expect(bool(self._writes.stuck()), "ready while stuck")
+
+    def _expect(self, is_so: bool, otherwise: str) -> None:
+        if not is_so and otherwise not in self.mistakes:
+            self.mistakes.append(otherwise)
 
     def _say(self, line: str) -> None:
         self.lines.append(line)

@@ -7,7 +7,8 @@
 
     ends      power is cut at an operation of the disk, by chance also while the server starts; the
               process is killed; it is stopped in order; a sync fails
-    troubles  the disk is full, or slow; no file can be opened; the clock is set
+    troubles  the disk is full, slow, or stalled; no file can be opened; the clock is set; the
+              process is frozen. A server that calls itself ready while a write is stuck fails
     rot       in some stories bits of one log are flipped before the last start: the server starts,
               all other services hold what they must, and the rotten one invents nothing
     weather   of connections, for the whole story: cut, split, stalled
@@ -48,8 +49,10 @@ ROT = {  # what may be read wrongly if these files are rotten
     "/data/kestrel/": frozenset({"fan-out"}),
     "/data/ledger/": frozenset({"timetables", "work"}),
 }
+PROBE_S = 0.7  # between two questions whether the server is ready
 LOOK_S = 1.0  # between two looks whether something has come about
-TROUBLES = ("full", "slow", "files", "clock", "nothing", "nothing")
+TROUBLES = ("full", "slow", "files", "clock", "stall", "freeze", "nothing", "nothing")
+HELD_UP_S = (0.5, 5.0, 15.0, 90.0)  # for how long a disk is stalled, or a process frozen
 
 
 class SimulationFailed(AssertionError):
@@ -63,6 +66,7 @@ class SimulationPlan:
     operations: int = 5_000  # at least so many are asked before the end
     lives: int = 8  # at most
     pace: ClientPace = field(default_factory=ClientPace)
+    troubles: tuple[str, ...] = TROUBLES  # one of them in each life
 
 
 @dataclass
@@ -79,6 +83,7 @@ class SimulationReport:
     occurrences: int = 0
     disk_operations: int = 0
     rotten_bits: int = 0
+    times_stuck: int = 0  # probes of a server whose write was older than the deadline
     ends: Counter[str] = field(default_factory=Counter)
     troubles: Counter[str] = field(default_factory=Counter)
 
@@ -145,6 +150,7 @@ class Story:
         report.operations = self._history.asked
         report.simulated_s = world.clock.monotonic_ns() / NS_PER_S
         report.runs = len(self.machine.runs)
+        report.times_stuck = self.machine.times_stuck
 
     # -- the story --
 
@@ -154,6 +160,7 @@ class Story:
         await self._cast.set_up()
         self._network.weather = weather
         self._cast.begin()
+        self._probe()
         while self._history.asked < self.plan.operations:
             if self.machine.life >= self.plan.lives:
                 await self._until(lambda: self._history.asked >= self.plan.operations)
@@ -164,17 +171,22 @@ class Story:
         await self._cast.stop()
         await self._end()
 
+    def _probe(self) -> None:
+        self.machine.probe()
+        self._outside.call_later(PROBE_S, self._probe)
+
     async def _live(self) -> None:
         """A part of the story with one end of the server."""
-        trouble, end = self._chance.choice(TROUBLES), self._chance.choice(ENDS)
+        trouble, end = self._chance.choice(self.plan.troubles), self._chance.choice(ENDS)
         self.report.troubles[trouble] += 1
         self.report.ends[end] += 1
         enough = self._history.asked + self._chance.randrange(
             1, 2 * self.plan.operations // self.plan.lives
         )
         await self._until(lambda: self._history.asked >= enough)
-        self._begin_trouble(trouble)
-        await asyncio.sleep(self._chance.random() * 3)
+        for_s = self._begin_trouble(trouble)
+        # The end comes in the middle of the trouble, or after it.
+        await asyncio.sleep(self._chance.random() * max(3.0, 2 * for_s))
         await self._come_to(end)
         self._heal()
         await asyncio.sleep(self._chance.choice((0.0, 1.0, 300.0)) * self._chance.random())
@@ -218,8 +230,13 @@ class Story:
                 await self._start()
             await asyncio.sleep(LOOK_S)
 
-    def _begin_trouble(self, trouble: str) -> None:
+    def _begin_trouble(self, trouble: str) -> float:
+        """For how many seconds the server is held up."""
         disk, chance = self.machine.disk, self._chance
+        if trouble in ("stall", "freeze"):
+            for_s = chance.choice(HELD_UP_S)
+            (self.machine.stall if trouble == "stall" else self.machine.freeze)(for_s)
+            return for_s
         if trouble == "full":
             disk.capacity = disk.used + chance.randrange(2000)
         elif trouble == "slow":
@@ -232,11 +249,13 @@ class Story:
             self._most_ns = max(self._most_ns, self._set_ns)
             self._set_back += [self._history.order] if by_ns < 0 else []
             self.world.set_clock(by_ns)
+        return 0.0
 
     def _heal(self) -> None:
         self.machine.disk.capacity = None
         self.machine.disk.heal()
         self.machine.slow = 1.0
+        self.machine.stall(0)
 
     def _survival(self) -> Survival:
         """What a power cut leaves."""

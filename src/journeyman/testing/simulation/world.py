@@ -2,6 +2,7 @@
 
     World     clock --advances only here--> heap of timers, queue of what is ready --> one step
       Loop    an asyncio event loop of one simulated process; many share the world, each may die
+              or be frozen for a while: what would happen in it meanwhile happens afterwards
 
 Steps run in the order of their time, and at one time in the order in which they were asked for,
 as asyncio promises. Nothing waits: when no step is ready, the clock jumps to the next timer. A
@@ -16,7 +17,8 @@ Threads of a simulated server are steps as well (``SimulatedThreads``):
     submit --after a delay by chance--> the work is done, here and now --> its future has a result
 
 One piece of work is one step, so threads take turns between pieces of work, never inside of them;
-power may be cut at every operation of the disk inside. A pool of N threads has N such lines.
+power may be cut at every operation of the disk inside. A pool of N threads has N such lines. While
+the disk is stalled (``stalled_s``) no work is done. ``begun_ns`` knows since when work waits.
 """
 
 from __future__ import annotations
@@ -110,6 +112,11 @@ class World:
                 loop: Any = handle._loop  # type: ignore[attr-defined]
                 if handle.cancelled() or loop.is_dead:
                     continue
+                if loop.frozen_until_ns:
+                    if clock.monotonic_ns() < loop.frozen_until_ns:
+                        self.call_at(loop.frozen_until_ns, handle)
+                        continue
+                    loop.frozen_until_ns = 0
                 if loop is not running:
                     asyncio._set_running_loop(loop)
                     running = loop
@@ -137,6 +144,7 @@ class Loop(asyncio.AbstractEventLoop):
     def __init__(self, world: World) -> None:
         self.world = world
         self.is_dead = False
+        self.frozen_until_ns = 0  # monotonic; 0: it is not frozen
         self.on_mistake: Callable[[dict[str, Any]], None] = _raise
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.listen: Callable[..., Any] | None = None  # see network.py
@@ -256,36 +264,66 @@ def _raise(context: dict[str, Any]) -> None:
 
 
 class SimulatedThreads:
-    """Threads of the process whose loop this is. ``delay_s`` says how long the next step takes."""
+    """Threads of the process whose loop this is. ``delay_s`` says how long the next step takes,
+    ``stalled_s`` for how long the disk still does nothing."""
 
     def __init__(
-        self, loop: Loop, chance: random.Random, delay_s: Callable[[random.Random], float]
+        self,
+        loop: Loop,
+        chance: random.Random,
+        delay_s: Callable[[random.Random], float],
+        stalled_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._loop = loop
         self._chance = chance
         self._delay_s = delay_s
+        self._stalled_s = stalled_s
+        self._submitted: dict[Future[Any], tuple[str, int]] = {}
+
+    def begun_ns(self, name: str = "") -> int | None:
+        """Since when the oldest work of threads with this name waits or is done; None: there is
+        none."""
+        begun = (at_ns for kind, at_ns in self._submitted.values() if kind.startswith(name))
+        return min(begun, default=None)
 
     def worker(self, name: str) -> WorkerThread:
         return PoolWorker(self.pool(1, name))
 
-    def pool(self, workers: int, name: str) -> Executor:  # noqa: ARG002 - as of the machine
-        return _Pool(self._later, workers)
+    def pool(self, workers: int, name: str) -> Executor:
+        return _Pool(self._later, workers, lambda future: self._note(name, future))
+
+    def _note(self, name: str, future: Future[Any]) -> None:
+        self._submitted[future] = (name, self._loop.world.clock.monotonic_ns())
+        future.add_done_callback(self._submitted.pop)
 
     def start(self, target: Callable[[], None], name: str, *, daemon: bool) -> _Started:  # noqa: ARG002
         return _Started(self._later, target)
 
     def _later(self, step: Callable[[], None]) -> None:
-        self._loop.call_later(self._delay_s(self._chance), step)
+        self._loop.call_later(self._delay_s(self._chance), self._step, step)
+
+    def _step(self, step: Callable[[], None]) -> None:
+        if (wait_s := self._stalled_s()) > 0:
+            self._loop.call_later(wait_s, self._step, step)
+        else:
+            step()
 
 
 class _Pool(Executor):
-    def __init__(self, later: Callable[[Callable[[], None]], None], workers: int) -> None:
+    def __init__(
+        self,
+        later: Callable[[Callable[[], None]], None],
+        workers: int,
+        note: Callable[[Future[Any]], None],
+    ) -> None:
         self._later = later
+        self._note = note
         self._idle = workers
         self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
+        self._note(future)
         self._waiting.append((future, lambda: fn(*args, **kwargs)))
         if self._idle:
             self._idle -= 1
