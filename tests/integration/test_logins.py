@@ -8,7 +8,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -238,3 +238,19 @@ def test_over_http_the_balancer_says_so_in_a_header(balanced):
     while status("192.0.2.5") != 503:
         pass
     assert status("192.0.2.6") == 401
+
+
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/log/tail"])
+def test_a_stream_of_a_token_that_was_removed_ends(server, tmp_path, path):
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+    with closing(connection):
+        headers = {"Authorization": f"Bearer {SECRET}", "Accept": "text/event-stream"}
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        (tmp_path / "tokens").write_text(TOKENS.replace(SECRET, "sk_new"))
+        server.process.send_signal(signal.SIGHUP)
+        server.wait_for_line("SIGHUP: reloaded .* 1 connections closed")
+        with suppress(http.client.IncompleteRead, ConnectionError):
+            while answer.readline():
+                pass  # until the server ends it

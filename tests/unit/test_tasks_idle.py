@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import journeyman as jm
+from journeyman.client import Refused
 from journeyman.tasks.worker import QueueShare, Worker
 
 MORE_KB = 20 * 1024  # than what it imports, which depends on the machine
@@ -86,3 +87,29 @@ def test_an_idle_worker_takes_little_memory():
         return used
 
     assert 0 < asyncio.run(run()) < MORE_KB
+
+
+def test_limits_that_the_server_cannot_take_now_are_set_later(monkeypatch):
+    """A full disk has passed when the next attempt comes; the worker must not run without them."""
+    app = jm.App("journeyman://127.0.0.1:1")
+
+    @app.task(name="mail", queue="mail", concurrency=1)
+    def mail() -> None: ...
+
+    worker = Worker(app)
+    answers: list[Exception | None] = [Refused("SERVER-ERROR", "Read-only mode"), None]
+    tried = []
+
+    async def set_limits(limits: object) -> None:
+        tried.append(limits)
+        if (error := answers.pop(0)) is not None:
+            raise error
+
+    async def begin() -> None:
+        worker._loop = asyncio.get_running_loop()
+        await worker._set_limits()
+
+    monkeypatch.setattr(app.broker, "set_limits", set_limits)
+    asyncio.run(begin())
+    assert len(tried) == 2
+    app.close()

@@ -36,7 +36,7 @@ from journeyman.config.loading import read_text_file
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import FanOutRunner, Runner, WorkQueueRunner
 from journeyman.formats.ztick.codec import RUNNER_WORDS, runner_word
-from journeyman.local_access import AUTO, new_token, token_path, token_text
+from journeyman.local_access import AUTO, token_path, token_text
 
 ALL_NAMESPACES = "*"
 
@@ -154,10 +154,9 @@ class _Section:
 
 
 def load_tokens(path: str) -> Tokens:
-    """The tokens of an auth file; ``auto``: of the user's own, or a new one if it is not made."""
+    """The tokens of an auth file; ``auto``: of the user's own."""
     if path == AUTO:
-        text = token_text() if os.path.lexists(token_path()) else new_token()
-        return parse_tokens(text, token_path())
+        return parse_tokens(token_text(), token_path())
     tokens = parse_tokens(read_text_file(path, f"controller.auth_file = {path!r}"), path)
     if mode := stat.S_IMODE(os.stat(path).st_mode) & 0o007:
         readable = f"{path}: every user of this machine can read or change the secrets in it"

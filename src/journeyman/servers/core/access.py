@@ -33,6 +33,7 @@ journeyman.config.Tokens checks secrets, by comparing keyed digests.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
@@ -46,7 +47,9 @@ from journeyman.config import (
     Tokens,
     digest_of,
     load_tokens,
+    parse_tokens,
 )
+from journeyman.local_access import AUTO, new_token, token_path
 from journeyman.protocols.workq.salts import namespace_salt
 from journeyman.servers.core.listener import load_certificate, server_context
 from journeyman.servers.core.namespace_secret import KnownNamespaces
@@ -89,6 +92,7 @@ class Access:
         self.auth_timeout_s = auth_timeout_s
         self.proxies = proxies or TrustedProxies()
         self.attempts = Attempts()
+        self.visitors: set[Admitted] = set()  # requests over HTTP that are being answered
 
     @classmethod
     def load(cls, settings: Settings) -> Access:
@@ -96,7 +100,7 @@ class Access:
         tls = None
         if controller.tls_cert is not None and controller.tls_key is not None:
             tls = server_context(controller.tls_cert, controller.tls_key)
-        tokens = None if controller.auth_file is None else load_tokens(controller.auth_file)
+        tokens = None if controller.auth_file is None else _tokens_of(controller.auth_file)
         return cls(
             tokens,
             tls,
@@ -181,12 +185,20 @@ class Access:
             self.tokens = tokens
             self.namespaces |= tokens.namespaces
             self.attempts.forget_known()
-            gone = [each for each in connections if each.token and each.token not in tokens]
+            everyone = [*connections, *self.visitors]
+            gone = [each for each in everyone if each.token and each.token not in tokens]
             for connection in gone:
                 connection.drop()
             closed = f", {len(gone)} connections closed whose token was removed" if gone else ""
             done.append(f"{len(tokens)} tokens{closed}")
         return done
+
+
+def _tokens_of(auth_file: str) -> Tokens:
+    """The user's own token need not be there when settings are only checked."""
+    if auth_file == AUTO and not os.path.lexists(token_path()):
+        return parse_tokens(new_token(), token_path())
+    return load_tokens(auth_file)
 
 
 class Attempt:

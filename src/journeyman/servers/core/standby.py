@@ -31,6 +31,7 @@ from journeyman.config import Settings
 from journeyman.disk import postgres_disk_of
 from journeyman.errors import LogError
 from journeyman.servers.core.access import Access
+from journeyman.servers.core.listener import bind_unix
 from journeyman.servers.core.server_log import ServerLog, ServiceManager
 from journeyman.units import NS_PER_MS
 
@@ -178,9 +179,14 @@ class _StandBy:
         # Clients that are in the middle of a request must not hold up a takeover.
         runner = web.ServerRunner(web.Server(answer, access_log=None), shutdown_timeout=0.1)
         await runner.setup()
-        site = web.TCPSite(runner, http.listen.host, http.listen.port, ssl_context=self._access.tls)
+        tls, path = self._access.tls, http.listen.path
         try:
-            await site.start()
+            if path:
+                bound = bind_unix(path, int(self._settings.access.socket_mode, 8))
+                await web.SockSite(runner, bound, ssl_context=tls).start()
+            else:
+                host, port = http.listen.host, http.listen.port
+                await web.TCPSite(runner, host, port, ssl_context=tls).start()
         except OSError as error:  # on one machine: the active server has the port
             self._messages.info("HTTP is closed while standing by", reason=error.strerror or error)
         else:

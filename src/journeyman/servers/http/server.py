@@ -24,7 +24,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -219,6 +220,18 @@ def _reason(error: HttpProcessingError) -> str:
     return error.message.partition("\n")[0].rstrip(":")[:MAX_REASON]
 
 
+@dataclass(slots=True, eq=False)
+class _Visitor:
+    """A request that is being answered."""
+
+    token: Token | None
+    _request: web.Request
+
+    def drop(self) -> None:
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
+
 class _Gate:
     """Every request passes here: where it comes from, the token, and errors made into JSON."""
 
@@ -243,7 +256,8 @@ class _Gate:
                 request["token"] = token
                 request["namespace"] = ALL_NAMESPACES if token is None else token.namespace
                 self._check_lease()
-            response = await handler(request)
+            with self._admitted(request):
+                response = await handler(request)
             if request.path not in _PUBLIC_PATHS and not response.prepared:
                 self._check_lease()  # again: the answer may have taken its time
             if response.status < 400 and _is_old_change(request):
@@ -276,6 +290,20 @@ class _Gate:
         if lease is not None and not lease.is_valid:
             reason = "another server may be active: the database has not confirmed that this one is"
             raise ApiError(503, reason, "not_ready")
+
+    @contextmanager
+    def _admitted(self, request: web.Request) -> Iterator[None]:
+        """While it is answered, which a stream may be for ever, its token must stay."""
+        token = request.get("token")
+        if token is None:
+            yield
+            return
+        visitor = _Visitor(token, request)
+        self._around.access.visitors.add(visitor)
+        try:
+            yield
+        finally:
+            self._around.access.visitors.discard(visitor)
 
     async def _audit(self, request: web.Request) -> None:
         assert request.match_info.route.resource is not None

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from journeyman.client import AccessDenied, CannotConnect, ClientError, ConnectionFailed
+from journeyman.client import AccessDenied, CannotConnect, ClientError, ConnectionFailed, Refused
 from journeyman.errors import UsageError
 from journeyman.protocols.workq.commands import MAX_LEASED
 from journeyman.tasks.app import App
@@ -68,6 +68,7 @@ MAX_AHEAD = 256
 STUCK_S = 5.0  # after its timeout a thread has so long to react
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0  # between attempts to connect
 BURST_WAIT_S = 10.0  # for a server that cannot be reached; without burst: for as long as it takes
+_PASSING = ("SERVER-ERROR", "internal")  # codes of refusals: of the work queue, of the schedule
 _SHOWN_TASKS = 30  # at the start
 
 
@@ -490,8 +491,11 @@ class Worker:
             except AccessDenied:
                 raise
             except ClientError as error:
-                logger.error("the server refused limits of this app: %s", error)
-                return
+                if not _passes(error):
+                    logger.error("the server refused limits of this app: %s", error)
+                    return
+                said = f"the server cannot take limits ({error})"
+                wait_s = min(self._retry_in(said, pause_s), self._patience_left_s(said, began))
             await self._change(wait_s)
             if self._stopping:
                 return
@@ -506,8 +510,10 @@ class Worker:
             except ConnectionFailed as error:
                 wait_s = self._retry_in(str(error), pause_s)
             except ClientError as error:
-                logger.error("the schedule refused a timetable of this app: %s", error)
-                return
+                if not _passes(error):
+                    logger.error("the schedule refused a timetable of this app: %s", error)
+                    return
+                wait_s = self._retry_in(f"the schedule cannot take timetables ({error})", pause_s)
             else:
                 names = " ".join(self._app.recurring)
                 logger.info("timetables are set: %s", names)
@@ -530,6 +536,11 @@ def _explained(prepared: Prepared, error: BaseException) -> BaseException:
     if isinstance(error, JobTimeout) and not error.args:
         return JobTimeout(f"took longer than {prepared.options.timeout_s:g} s")
     return error
+
+
+def _passes(error: ClientError) -> bool:
+    """Whether the same request may be taken later: the disk is full, for example."""
+    return isinstance(error, Refused) and error.code in _PASSING
 
 
 def _queues_of(app: App) -> set[str]:
