@@ -443,3 +443,45 @@ def test_a_request_that_cannot_be_read_is_answered_as_a_problem(server, request_
     assert (told["status"], told["code"]) == (400, "bad_request")
     assert told["detail"]
     assert len(body) < 1_000
+
+
+@pytest.mark.parametrize("charset", ["nope", "utf-16", "punycode", "base64", "undefined", "idna"])
+def test_the_charset_that_a_form_names_is_not_believed(server, charset):
+    form = b"secret=%ff%00&back=" + b"x" * 1000
+    head = b"Host: localhost\r\nConnection: close\r\nContent-Length: %d\r\n" % len(form)
+    kind = b"Content-Type: application/x-www-form-urlencoded; charset=" + charset.encode()
+    said = raw(server, b"POST /console/login HTTP/1.1\r\n" + head + kind + b"\r\n\r\n" + form)
+    assert said.startswith(b"HTTP/1.1 401 ")
+
+
+def test_a_form_of_very_many_fields_is_refused(server):
+    form = "&".join(["a=b"] * 5_000)
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    connection = http.client.HTTPConnection("127.0.0.1", server.http_port, timeout=60)
+    connection.request("POST", "/console/login", form, kind)
+    assert connection.getresponse().status == 400
+    connection.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/work/jobs", "/jobs/a", "/nothing"])
+def test_what_is_expected_in_vain_is_answered_as_every_error(server, path):
+    said = raw(
+        server,
+        b"POST %b HTTP/1.1\r\n" % path.encode()
+        + HEAD
+        + b"Connection: close\r\nExpect: nonsense\r\nContent-Length: 2\r\n\r\n{}",
+    )
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 417 ")
+    told = json.loads(body)
+    assert told["code" if path.startswith("/v1/") else "error"] in (
+        "expectation_failed",
+        "only 100-continue can be expected",
+    )
+
+
+def test_an_expected_100_continue_comes_before_the_body(server):
+    body = b'{"queues": ["team.none"]}'
+    head = b"Connection: close\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
+    said = raw(server, LEASE + head + body)
+    assert said.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")

@@ -73,6 +73,7 @@ CODES: Final = {
     409: "conflict",
     413: "body_too_large",
     415: "unsupported_media_type",
+    417: "expectation_failed",
     421: "wrong_host",
     422: "unprocessable",
     500: "internal",

@@ -71,7 +71,10 @@ SPARED_S = 1.0  # a connection may wait so long for its first request, even if a
 MAX_REASON = 200  # characters; it may repeat what the client sent
 _PUBLIC_PATHS = ("/health", OPENAPI_PATH, "/v1/health", "/v1/ready", V1_DOCUMENT_PATH)
 
+CONTINUE = "100-continue"
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_RawHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _BOUNDS_S = (*(f"{bound_ms / 1000:g}" for bound_ms in BOUNDS_MS), "+Inf")
 
@@ -134,6 +137,7 @@ async def build_http(
     )
     await runner.setup()
     assert runner.server is not None
+    runner.server.request_handler = _refusing_expectations(runner.server.request_handler)
     connections.make = partial(
         _Connection,
         runner.server,
@@ -145,6 +149,17 @@ async def build_http(
     )
     console.history.start()
     return HttpServing(connections, runner)
+
+
+def _refusing_expectations(handle: _RawHandler) -> _RawHandler:
+    """aiohttp answers an Expect that it does not know by itself, as text."""
+
+    async def check(request: web.BaseRequest) -> web.StreamResponse:
+        if request.headers.get("Expect", CONTINUE).lower() != CONTINUE:
+            return _refusal(request, ApiError(417, f"only {CONTINUE} can be expected"))
+        return await handle(request)
+
+    return check
 
 
 def _closing(console: Console) -> Callable[[web.Application], Awaitable[None]]:
@@ -162,7 +177,7 @@ def _is_old_change(request: web.Request) -> bool:
     return is_old and request.method not in READING and not is_planning
 
 
-def _refusal(request: web.Request, error: ApiError) -> web.Response:
+def _refusal(request: web.BaseRequest, error: ApiError) -> web.Response:
     if request.path.startswith(f"{VERSION_1}/"):
         return problem(error)
     return json_response({"error": error.message}, error.status)

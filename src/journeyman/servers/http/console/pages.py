@@ -15,9 +15,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import parse_qsl
 
 import msgspec
 from aiohttp import web
+from multidict import MultiDict
 from yarl import URL
 
 from journeyman.config import Token
@@ -57,6 +59,7 @@ from journeyman.units import NS_PER_S
 OVERVIEW_ROWS: Final = 8
 NEXT_FIRINGS: Final = 5
 SLIDER_STEPS: Final = 1000
+MAX_FIELDS = 2_000  # of a form: an id for each job that was chosen, and a few more
 MAX_SAID: Final = 500  # characters of what an action says on the next page
 PUBLIC: Final = ("/console/login", PREFIX)
 
@@ -377,10 +380,9 @@ class Console:
         return await self._page(request, "login.html", "", back=back, is_wrong=False)
 
     async def login(self, request: web.Request) -> web.StreamResponse:
-        form = await request.post()
-        request["body_is_in"]()
-        back = local(str(form.get("back", "/")))
-        token = await request["find_token"](str(form.get("secret", "")).strip())
+        form = await _form(request)
+        back = local(form.get("back", "/"))
+        token = await request["find_token"](form.get("secret", "").strip())
         if token is None:
             response = await self._page(request, "login.html", "", back=back, is_wrong=True)
             response.set_status(401)
@@ -396,13 +398,23 @@ class Console:
         raise web.HTTPSeeOther("/console/login")
 
     async def _signed(self, request: web.Request) -> dict[str, Any]:
-        form = await request.post()
-        request["body_is_in"]()
+        form = await _form(request)
         session: Session | None = request.get("session")
-        code = str(form.get("code", ""))
-        if session is None or not self._sessions.is_signed(session, code):
+        if session is None or not self._sessions.is_signed(session, form.get("code", "")):
             raise ApiError(403, "this form has expired; open the page again", "csrf")
-        return {name: form.getall(name) if name == "id" else str(form[name]) for name in set(form)}
+        return {name: form.getall(name) if name == "id" else form[name] for name in set(form)}
+
+
+async def _form(request: web.Request) -> MultiDict[str]:
+    """The fields of a form. They are UTF-8, as our pages are: aiohttp would decode them with the
+    codec that the client names, some of which fail or take very long."""
+    data = await request.read()
+    request["body_is_in"]()
+    try:
+        text = data.decode(errors="replace")
+        return MultiDict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
+    except ValueError:
+        raise ApiError(400, f"the form has more than {MAX_FIELDS} fields", "invalid_body") from None
 
 
 def _cache_of(backend: HttpBackend) -> str:
