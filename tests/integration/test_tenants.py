@@ -274,6 +274,9 @@ def test_unique_tasks_and_chains_have_ids_that_others_cannot_take(server):
     assert job.is_new
     assert queue_of(server, job.id) == "team.q"
     assert not victim.send("a").is_new
+    assert asyncio.run(sent_by_asyncio(server)) == job.id
+    jobs = jm.group([victim.call("a"), plain.call("z")]).send().jobs
+    assert jobs[0].id == job.id
     chain = plain.call("b").then(plain).send()
     with server.work_queue("sk_team") as queue:
         leased = queue.lease("team.q", wait_ms=10_000)
@@ -288,6 +291,17 @@ def test_unique_tasks_and_chains_have_ids_that_others_cannot_take(server):
     assert str(following.job_id) == chain.id
     for task in (victim, plain):
         task.app.close()
+
+
+async def sent_by_asyncio(server: Server) -> str:
+    task = task_of(server, "sk_team", unique="args")
+    single, (member, _) = (
+        await task.asend("a"),
+        (await jm.group([task.call("a"), task.call("y")]).asend()).jobs,
+    )
+    assert member.id == single.id
+    await task.app.aclose()
+    return str(single.id)
 
 
 def test_tokens_of_all_namespaces_keep_the_ids_of_before(server):

@@ -389,7 +389,7 @@ class WorkqWriter(GroupCommit):
                     continue
             outcome = decide(request, now_ns, client)
             records, reply, effects = outcome
-            if prefix:
+            if prefix and type(reply) is RefusedLine:
                 reply = scoped_reply(self._queue, request, reply, prefix)
                 outcome = outcome._replace(reply=reply)
             outcomes.append(reply)
