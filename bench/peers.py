@@ -45,15 +45,20 @@ class Peer:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> float:
-        """Start it; seconds until it accepts a connection."""
+    def begin(self) -> None:
+        """Start it, and do not wait for it."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        begin = time.perf_counter()
         with (self.directory / f"{self.name}.out").open("ab") as output:
             self._process = subprocess.Popen(
                 self._command, cwd=self.directory, stdout=output, stderr=output
             )
+
+    def start(self) -> float:
+        """Start it; seconds until it accepts a connection."""
+        begin = time.perf_counter()
+        self.begin()
         while not self._accepts():
+            assert self._process is not None
             if self._process.poll() is not None or time.perf_counter() - begin > START_LIMIT_S:
                 said = (self.directory / f"{self.name}.out").read_text(errors="replace")
                 raise SystemExit(f"{self.name} does not start: {said[-500:]}")

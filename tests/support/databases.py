@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from tests.support.servers.keeper import join
+
+_numbers = count()
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +47,7 @@ def data_address(postgres_port: int) -> Iterator[str]:
 def new_database(port: int) -> Iterator[str]:
     import psycopg  # most lanes do without it
 
-    name = f"t{os.getpid()}_{threading.get_ident()}"
+    name = f"t{os.getpid()}_{next(_numbers)}"
 
     def run(*statements: str) -> None:
         server = f"host=127.0.0.1 port={port} user=journeyman dbname=postgres"

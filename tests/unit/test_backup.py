@@ -112,7 +112,7 @@ def test_the_next_backup_stores_only_what_is_new(data, vault, tmp_path):
 def test_a_file_that_has_not_changed_is_not_read_again(data, vault, monkeypatch):
     take(str(data), vault, CLOCK)
     opened: list[str] = []
-    monkeypatch.setattr(taking, "ReadFile", opened.append)
+    monkeypatch.setattr(RealDisk, "open_read", lambda _, path: opened.append(path))
     assert take(str(data), vault, CLOCK).new_bytes == 0
     assert opened == []
 
@@ -129,8 +129,8 @@ def test_a_backup_of_a_moment_is_the_newest_before_it(data, vault):
 def test_files_that_are_replaced_meanwhile_are_looked_at_again(data, vault, monkeypatch):
     hold, moves = taking._hold, iter(range(3))
 
-    def hold_and_move(directory, path, identity, opened):
-        held = hold(directory, path, identity, opened)
+    def hold_and_move(disk, directory, path, identity, opened):
+        held = hold(disk, directory, path, identity, opened)
         if path == "schedule.log" and (number := next(moves, None)) is not None:
             os.rename(data / "schedule.log", data / f"schedule.log.{number}")
             (data / "schedule.log").write_bytes(b"new %d" % number)

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import os
 import posixpath
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -47,7 +46,7 @@ from journeyman.data_directory import (
     SCHEDULE_LOG,
     WORKQ_DIRECTORY,
 )
-from journeyman.disk import RealDisk
+from journeyman.disk import Disk, disk_of, is_database
 from journeyman.errors import JourneymanError, LogError, UsageError
 from journeyman.formats import kestrel, ledger, workq
 from journeyman.formats.framing import Codec
@@ -87,13 +86,14 @@ def restore(
 
     ``manifest``: this one. ``finish`` may change the directory before it gets its name.
     """
-    disk = RealDisk()
-    if os.path.lexists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
-        raise UsageError(f"{directory} is not empty: restore into a new directory")
+    disk, place = disk_of(directory), directory.rstrip("/")
+    if disk.exists(place):
+        there = disk.list_dir(place) if disk.is_dir(place) else [place]
+        if set(there) - {_UNFINISHED}:
+            raise UsageError(f"{directory} is not empty: restore into a new directory")
     manifest = manifest or choose(vault, at_ns)
-    unfinished = directory.rstrip("/") + _UNFINISHED
-    if os.path.lexists(unfinished):  # of a restore that was cut short
-        shutil.rmtree(unfinished)
+    unfinished = f"{place}/{_UNFINISHED}" if is_database(place) else place + _UNFINISHED
+    _remove_files(disk, unfinished)  # of a restore that was cut short
     disk.make_dirs(unfinished)
     parents = {unfinished}
     for file in manifest.files:
@@ -104,11 +104,20 @@ def restore(
     finish(unfinished)
     for parent in parents:
         disk.sync_dir(parent)
-    if os.path.isdir(directory):
-        os.rmdir(directory)
-    disk.rename(unfinished, directory)
-    disk.sync_dir(os.path.dirname(os.path.abspath(directory)))
+    disk.rename(unfinished, place)  # in the place of an empty directory
+    if not is_database(place):
+        disk.sync_dir(os.path.dirname(os.path.abspath(place)))
     return manifest
+
+
+def _remove_files(disk: Disk, directory: str) -> None:
+    if not disk.is_dir(directory):
+        return
+    for name, facts in disk.scan(directory).items():
+        if facts.is_dir:
+            _remove_files(disk, f"{directory}/{name}")
+        else:
+            disk.remove(f"{directory}/{name}")
 
 
 def _inside(directory: str, path: str) -> str:
@@ -119,7 +128,7 @@ def _inside(directory: str, path: str) -> str:
     return os.path.join(directory, *parts)
 
 
-def _write_file(vault: Vault, file: StoredFile, path: str, disk: RealDisk) -> None:
+def _write_file(vault: Vault, file: StoredFile, path: str, disk: Disk) -> None:
     written = disk.open_append(path)
     size = written.size()  # more than 0 if the manifest names a file twice
     try:
@@ -251,7 +260,7 @@ def _cut_all(
     directory: str, files: tuple[StoredFile, ...], before: dict[str, int], at_ns: int
 ) -> None:
     """The schedule first: the ledger, which has its times, is cut too."""
-    disk = RealDisk()
+    disk = disk_of(directory)
     cuts: dict[str, int] = {}
     for file in files:
         if file.size > before.get(file.path, 0) and _is_log(file.path):
@@ -259,13 +268,13 @@ def _cut_all(
             end = _end_by(disk, directory, file.path, path, at_ns)
             cuts[path] = max(before.get(file.path, 0), file.size if end is None else end)
     for path, end in cuts.items():
-        os.truncate(path, end)
-        descriptor = os.open(path, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
+        written = disk.open_append(path)
+        written.truncate(end)
+        written.sync()
+        written.close()
 
 
-def _end_by(disk: RealDisk, directory: str, name: str, path: str, at_ns: int) -> int | None:
+def _end_by(disk: Disk, directory: str, name: str, path: str, at_ns: int) -> int | None:
     """How much of a file was there at the moment; None: all of it."""
     folder = name.partition("/")[0]
     if folder == SCHEDULE_LOG or "/" not in name:

@@ -25,7 +25,6 @@ from __future__ import annotations
 import hashlib
 import os
 import resource
-import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -35,7 +34,7 @@ from journeyman import __version__
 from journeyman.backup.vault import Manifest, StoredFile, Vault, list_backups, read_manifest
 from journeyman.clock import Clock
 from journeyman.data_directory import LEDGER_DIRECTORY, SCHEDULE_LOG, STORE_DIRECTORY
-from journeyman.disk import ReadFile, is_out_of_files
+from journeyman.disk import Disk, OpenFile, absolute, disk_of, is_out_of_files
 from journeyman.errors import LogError, UsageError
 from journeyman.storage.opening import copy_store
 from journeyman.units import MIB
@@ -64,7 +63,7 @@ class _Held:
     """A file that is open; ``size`` bytes of it are part of the backup."""
 
     path: str
-    file: ReadFile
+    file: OpenFile
     identity: Identity
     size: int = 0
 
@@ -86,7 +85,7 @@ class Memory:
 
 def is_changed(directory: str, last: Manifest | None) -> bool:
     """Whether anything is there that the last backup does not have. A store is not looked into."""
-    found = _list_files(directory, lambda _: True)
+    found = _list_files(disk_of(directory), directory, lambda _: True)
     known = {} if last is None else {file.path: file.identity for file in last.files}
     return found != known
 
@@ -100,7 +99,8 @@ def take(
     memory: Memory | None = None,
 ) -> Taken:
     """``full``: read every file, also those that have not changed since the last backup."""
-    if not os.path.isdir(directory):
+    disk = disk_of(directory)
+    if not disk.is_dir(directory):
         raise UsageError(f"{directory} is not a directory: nothing to back up")
     _allow_many_files()
     memory = memory or Memory()
@@ -109,20 +109,20 @@ def take(
     writer = _ChunkWriter(vault, known, memory)
     with ExitStack() as closing:
         store = os.path.join(directory, STORE_DIRECTORY)
-        if not os.path.isdir(store):
-            cut = _cut(directory, known, lambda _: True, closing)
+        if not disk.is_dir(store):
+            cut = _cut(disk, directory, known, lambda _: True, closing)
             files, exact = writer.store_all(cut), cut.exact
         else:
-            cut = _cut(directory, known, _is_log, closing)
+            cut = _cut(disk, directory, known, _is_log, closing)
             files = writer.store_all(cut)
             staging = closing.enter_context(tempfile.TemporaryDirectory(prefix="journeyman-"))
             copy_store(store, os.path.join(staging, STORE_DIRECTORY))
-            files += writer.store_all(_cut(staging, {}, lambda _: True, closing))
-            files += writer.store_all(_cut(directory, known, _is_ledger, closing))
+            files += writer.store_all(_cut(disk, staging, {}, lambda _: True, closing))
+            files += writer.store_all(_cut(disk, directory, known, _is_ledger, closing))
             exact = False
         taken_ns = clock.now_ns()
     files.sort(key=lambda file: file.path)
-    source = os.path.abspath(directory)
+    source = absolute(directory)
     manifest = Manifest(taken_ns, source, __version__, exact, tuple(files))
     vault.settle()
     manifest.write(vault)
@@ -165,6 +165,7 @@ def _rank(path: str) -> tuple[int, str]:
 
 
 def _cut(
+    disk: Disk,
     directory: str,
     known: Mapping[str, StoredFile],
     is_wanted: Callable[[str], bool],
@@ -172,7 +173,7 @@ def _cut(
 ) -> _Cut:
     """The wanted files as they were at one moment; ``closing`` closes them."""
     for _ in range(_ATTEMPTS):
-        before = _list_files(directory, is_wanted)
+        before = _list_files(disk, directory, is_wanted)
         with ExitStack() as opened:
             unchanged = [
                 known[path]
@@ -181,11 +182,11 @@ def _cut(
             ]
             changed = sorted(before.keys() - {file.path for file in unchanged}, key=_rank)
             try:
-                held = [_hold(directory, path, before[path], opened) for path in changed]
+                held = [_hold(disk, directory, path, before[path], opened) for path in changed]
             except FileNotFoundError:
                 continue
             exact = _read_sizes(held)
-            if _is_same(before, _list_files(directory, is_wanted), unchanged):
+            if _is_same(before, _list_files(disk, directory, is_wanted), unchanged):
                 closing.push(opened.pop_all())
                 return _Cut(held, unchanged, exact)
     raise LogError(
@@ -193,26 +194,26 @@ def _cut(
     )
 
 
-def _list_files(directory: str, is_wanted: Callable[[str], bool]) -> Listing:
+def _list_files(
+    disk: Disk, directory: str, is_wanted: Callable[[str], bool], above: str = ""
+) -> Listing:
     found: Listing = {}
-    for parent, _, names in os.walk(directory):
-        for name in names:
-            whole = os.path.join(parent, name)
-            path = os.path.relpath(whole, directory).replace(os.sep, "/")
-            if name.endswith(_LOCK) or not is_wanted(path):
-                continue
-            try:
-                status = os.lstat(whole)
-            except FileNotFoundError:
-                continue  # the second listing will differ
-            if stat.S_ISREG(status.st_mode):
-                found[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    try:
+        there = disk.scan(os.path.join(directory, above).rstrip("/"))
+    except FileNotFoundError:
+        return {}  # the second listing will differ
+    for name, facts in there.items():
+        path = f"{above}{name}"
+        if facts.is_dir:
+            found |= _list_files(disk, directory, is_wanted, f"{path}/")
+        elif facts.is_regular and not name.endswith(_LOCK) and is_wanted(path):
+            found[path] = (facts.identity, facts.size, facts.modified_ns)
     return found
 
 
-def _hold(directory: str, path: str, identity: Identity, opened: ExitStack) -> _Held:
+def _hold(disk: Disk, directory: str, path: str, identity: Identity, opened: ExitStack) -> _Held:
     try:
-        file = ReadFile(os.path.join(directory, path))
+        file = disk.open_read(os.path.join(directory, path))
     except OSError as error:
         if is_out_of_files(error):
             said = "has more files than this process may open; raise `ulimit -n`"

@@ -42,7 +42,7 @@ from journeyman.cli.verify import inspect_log
 from journeyman.clock import SystemClock
 from journeyman.config import Settings
 from journeyman.data_directory import STORE_DIRECTORY
-from journeyman.disk import RealDisk
+from journeyman.disk import absolute, disk_of
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.logs.detection import LogFinder
 from journeyman.servers.preflight import is_below, places_kept
@@ -98,7 +98,7 @@ def backup(
     if follow:
         if full:
             raise UsageError("--follow and --full cannot be combined: use one of them")
-        if os.path.isdir(os.path.join(directory, STORE_DIRECTORY)):
+        if disk_of(directory).is_dir(os.path.join(directory, STORE_DIRECTORY)):
             raise UsageError(f"{directory} has a store, which is copied as a whole: use --every")
         _Follow(vault, directory, every or FOLLOW_S, keep or FOLLOW_KEPT).run()
 
@@ -193,7 +193,7 @@ def _given(data: str | None) -> dict[str, str]:
 
 def _data_directory(settings: Settings) -> str:
     """UsageError if a service keeps its data elsewhere: the backup would lack it."""
-    directory = os.path.abspath(settings.data.directory)
+    directory = absolute(settings.data.directory)
     for name, place in places_kept(settings):
         above = os.path.join(directory, STORE_DIRECTORY) if name == "storage.path" else directory
         if not is_below(place, above):
@@ -240,12 +240,15 @@ def restore_command(ctx: click.Context, target: str, data: str, at: int | None) 
 
 def _size_of(directory: str) -> tuple[int, int]:
     """How many files, and how many bytes."""
-    found = [os.path.join(at, name) for at, _, names in os.walk(directory) for name in names]
-    return len(found), sum(map(os.path.getsize, found))
+    files = size = 0
+    for name, facts in disk_of(directory).scan(directory).items():
+        inner = _size_of(os.path.join(directory, name)) if facts.is_dir else (1, facts.size)
+        files, size = files + inner[0], size + inner[1]
+    return files, size
 
 
 def _damaged_logs(directory: str, as_of_ns: int) -> Iterator[str]:
-    disk = RealDisk()
+    disk = disk_of(directory)
     try:
         logs = list(LogFinder(disk, warn).find([directory]))
     except UsageError:

@@ -27,7 +27,7 @@ from journeyman.cli.output import (
     working,
 )
 from journeyman.clock import Clock, SystemClock
-from journeyman.disk import Disk, RealDisk
+from journeyman.disk import Disk, own_disk_of
 from journeyman.errors import UsageError
 from journeyman.logs.catalog import KESTREL, LEDGER, WORKQ, ZTICK, Log
 from journeyman.logs.detection import LogFinder
@@ -65,8 +65,7 @@ def compact(
     segments that every reader has passed. A ledger keeps the last record of each key. Records that
     a stream or a lake has not read yet are kept.
     """
-    disk, clock = RealDisk(), SystemClock()
-    disk.refuse_links_below(path)
+    disk, clock = own_disk_of(path), SystemClock()
     logs = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)
     if logs and all(log.dialect == WORKQ for log in logs):
         raise UsageError(f"{path} is a workq log: use `journeyman clean {path}`")
@@ -207,8 +206,7 @@ def clean(
     A segment is rewritten once about half of its records can be dropped, and removed when none is
     left. The active segment is never touched, nor is what a stream or a lake has not read yet.
     """
-    disk, clock = RealDisk(), SystemClock()
-    disk.refuse_links_below(path)
+    disk, clock = own_disk_of(path), SystemClock()
     logs = LogFinder(disk, warn).find_whole(path, dialect=dialect)
     # A data directory has others beside it.
     log = next((each for each in logs if each.dialect == WORKQ), logs[0])

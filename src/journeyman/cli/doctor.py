@@ -33,7 +33,7 @@ from journeyman.cli.serve import SERVER_LIBRARIES
 from journeyman.cli.verify import inspect_log
 from journeyman.clock import SystemClock
 from journeyman.config import Address, Configuration, Settings
-from journeyman.disk import RealDisk
+from journeyman.disk import disk_of, is_database
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.logs.detection import LogFinder
 from journeyman.units import MIB, MS_PER_S
@@ -173,6 +173,9 @@ def _connect(address: Address) -> None:
 
 def _look_at_directory(directory: str, verify_all: bool) -> Iterator[Finding]:
     about = "data"
+    if is_database(directory):
+        yield from _look_at_database(directory, verify_all)
+        return
     if not os.path.isdir(directory):
         yield Finding(NOTE, about, f"{directory} does not exist; a server would create it")
         return
@@ -188,6 +191,32 @@ def _look_at_directory(directory: str, verify_all: bool) -> Iterator[Finding]:
     yield _measure_sync(directory)
     yield from _look_at_times(directory)
     yield from _look_at_logs(directory, verify_all)
+
+
+def _look_at_database(address: str, verify_all: bool) -> Iterator[Finding]:
+    from journeyman.disk.examination import OLDEST_VERSION, examine
+
+    about = "database"
+    try:
+        facts = examine(address)
+    except OSError as error:
+        yield Finding(BAD, about, f"it does not answer: {error.strerror}")
+        return
+    active = "a server is active" if facts.is_taken else "no server is active"
+    yield Finding(OK, about, f"PostgreSQL {facts.version}; {active}, epoch {facts.epoch}")
+    if facts.version_number < OLDEST_VERSION:
+        said = f"PostgreSQL 14 or later is needed, not {facts.version}: earlier ones keep the lock "
+        yield Finding(BAD, about, said + "of a server that is cut off")
+    if not facts.syncs:
+        said = "fsync or full_page_writes is off in PostgreSQL: a power cut loses data"
+        yield Finding(BAD, about, said)
+    if not facts.has_replica:
+        said = "no synchronous replica (synchronous_standby_names): acknowledged work is lost with "
+        yield Finding(NOTE, about, said + "this database")
+    if not facts.keeps_sessions:
+        said = "a pooler changes sessions between statements: connect directly, or in session mode"
+        yield Finding(BAD, about, said)
+    yield from _look_at_logs(address, verify_all)
 
 
 def _file_system_of(directory: str) -> str:
@@ -233,7 +262,7 @@ def _look_at_times(directory: str) -> Iterator[Finding]:
 
 
 def _look_at_logs(directory: str, verify_all: bool) -> Iterator[Finding]:
-    disk, as_of_ns = RealDisk(), SystemClock().now_ns()
+    disk, as_of_ns = disk_of(directory), SystemClock().now_ns()
     try:
         logs = list(LogFinder(disk, warn).find([directory]))
     except UsageError:

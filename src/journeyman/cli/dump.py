@@ -50,7 +50,7 @@ from journeyman.cli.output import (
 )
 from journeyman.cli.reading import LogReading, iso, line_maker, map_log, snippet
 from journeyman.clock import Clock, SystemClock
-from journeyman.disk import RealDisk
+from journeyman.disk import Disk, disk_of
 from journeyman.errors import FormatError, IncompleteEntry, UsageError
 from journeyman.folds import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Codec, Entry, iter_entries
@@ -107,7 +107,7 @@ def dump(
     A directory means its whole log (kestrel: all its queues), a file that file. Damage is skipped,
     with a warning on stderr that says where and why.
     """
-    disk = RealDisk()
+    disk = disk_of(*paths)
     logs = LogFinder(disk, warn).find(paths, dialect=dialect, queue=queue)
     json = as_json(format_, json_)
     if seals and (compact or follow):
@@ -139,7 +139,7 @@ def dump(
 
 
 def _times(
-    disk: RealDisk, log: Log, ledger: str | None, as_of_ns: int
+    disk: Disk, log: Log, ledger: str | None, as_of_ns: int
 ) -> Mapping[str, FileTimes] | None:
     """When the records of a ztick log were written."""
     if log.dialect != ZTICK:
@@ -158,7 +158,7 @@ def _times(
 
 
 def _follow(
-    disk: RealDisk, logs: list[Log], json: bool, *, compact: bool, as_of: int | None, salvage: bool
+    disk: Disk, logs: list[Log], json: bool, *, compact: bool, as_of: int | None, salvage: bool
 ) -> None:
     for option, given in (("--compact", compact), ("--as-of", as_of is not None)):
         if given:
@@ -279,7 +279,7 @@ class _Stopped(BaseException):
 
 
 def follow(
-    disk: RealDisk, clock: Clock, logs: list[Log], emit: Callable[[str], None], *, json: bool
+    disk: Disk, clock: Clock, logs: list[Log], emit: Callable[[str], None], *, json: bool
 ) -> None:
     """Print entries of these logs as they come. Returns when SIGINT or SIGTERM comes."""
     followers = [_LogFollower(disk, log, json) for log in logs]
@@ -309,7 +309,7 @@ def _stopped_by_signals() -> Iterator[None]:
 class _LogFollower:
     """One log: the files that are open, and those that are finished."""
 
-    def __init__(self, disk: RealDisk, log: Log, json: bool) -> None:
+    def __init__(self, disk: Disk, log: Log, json: bool) -> None:
         self._disk = disk
         self._log = log
         self._json = json
@@ -349,7 +349,7 @@ class _LogFollower:
 class _FileFollower:
     """One open file: what was read of it, and how to read on."""
 
-    def __init__(self, disk: RealDisk, file: LogFile, json: bool) -> None:
+    def __init__(self, disk: Disk, file: LogFile, json: bool) -> None:
         self._file = file
         self._handle = disk.open_read(file.path)
         self._line = line_maker(file, json=json)

@@ -29,7 +29,7 @@ from journeyman.cli.synthetic import (
     workq_pieces,
     ztick_pieces,
 )
-from journeyman.disk import AppendFile, Disk, RealDisk
+from journeyman.disk import AppendFile, Disk, disk_of
 from journeyman.errors import UsageError
 from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK
 from journeyman.logs.detection import ztick_files
@@ -167,7 +167,7 @@ def generate(
         readers=readers,
         start_ns=start,
     )
-    disk = RealDisk()
+    disk = disk_of(path)
     directory = posixpath.dirname(path) or "." if dialect == ZTICK else path
     _make_room(disk, dialect, path, directory, queue, force)
     sizes = _write(disk, directory, _pieces(dialect, path, plan), records, quiet)

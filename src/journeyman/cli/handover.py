@@ -20,7 +20,7 @@ from journeyman.cli.output import (
     working,
 )
 from journeyman.clock import SystemClock
-from journeyman.disk import Disk, RealDisk
+from journeyman.disk import Disk, disk_of
 from journeyman.errors import UsageError
 from journeyman.logs.catalog import LEDGER, Log
 from journeyman.logs.detection import LogFinder
@@ -64,7 +64,7 @@ def handover(
 
     Exit code 0: the original can be started; 3: decide on the listed points first.
     """
-    disk, clock = RealDisk(), SystemClock()
+    disk, clock = disk_of(path), SystemClock()
     logs = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)
     if all(log.dialect == LEDGER for log in logs):
         raise UsageError(f"{path} is a ledger, which no original reads: give the log beside it")

@@ -47,7 +47,7 @@ from typing import Any
 
 from journeyman.cli.errors import warn
 from journeyman.cli.output import Advance, json_line
-from journeyman.disk import ReadFile, RealDisk
+from journeyman.disk import Disk, OpenFile
 from journeyman.errors import LogError
 from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Buffer, Entry
@@ -79,7 +79,7 @@ class MappedLog:
         return sum(map(len, self.views.values()))
 
 
-def map_log(disk: RealDisk, log: Log, *, compacted: bool = False) -> MappedLog:
+def map_log(disk: Disk, log: Log, *, compacted: bool = False) -> MappedLog:
     """Map the files of a log; ``compacted`` adds those that ztick's compaction put beside it."""
     with _no_cleaning(disk, log):
         for _ in range(_TRIES):
@@ -90,10 +90,10 @@ def map_log(disk: RealDisk, log: Log, *, compacted: bool = False) -> MappedLog:
     raise LogError(log.where, "its files keep changing; try again")
 
 
-def _views(disk: RealDisk, log: Log) -> dict[str, memoryview] | None:
+def _views(disk: Disk, log: Log) -> dict[str, memoryview] | None:
     """None when a name changed its file while they were mapped."""
     views: dict[str, memoryview] = {}
-    handles: list[tuple[str, ReadFile]] = []
+    handles: list[tuple[str, OpenFile]] = []
     try:
         for file in log.files:
             handles.append((file.path, disk.open_read(file.path)))
@@ -110,7 +110,7 @@ def _views(disk: RealDisk, log: Log) -> dict[str, memoryview] | None:
 
 
 @contextmanager
-def _no_cleaning(disk: RealDisk, log: Log) -> Iterator[None]:
+def _no_cleaning(disk: Disk, log: Log) -> Iterator[None]:
     path = posixpath.join(log.where, READ_LOCK)
     if log.dialect != WORKQ or not disk.exists(path):
         yield

@@ -33,7 +33,7 @@ from journeyman.cli.output import (
 from journeyman.cli.reading import map_log
 from journeyman.cli.verify import inspect_log
 from journeyman.clock import Clock, SystemClock
-from journeyman.disk import Disk, RealDisk
+from journeyman.disk import Disk, own_disk_of
 from journeyman.errors import LogError, UsageError
 from journeyman.formats import kestrel, ztick
 from journeyman.formats.framing import Codec
@@ -117,8 +117,7 @@ def repair(
 
     Exit code 0: the log is clean now; 1: it is not (with --dry-run: there is damage).
     """
-    disk, clock = RealDisk(), SystemClock()
-    disk.refuse_links_below(path)
+    disk, clock = own_disk_of(path), SystemClock()
     if take_back is not None:
         if dry_run:
             raise UsageError("--take-back cannot be combined with --dry-run")
@@ -209,7 +208,7 @@ def _recover_without_readers(disk: Disk, log: Log, queue: str) -> RecoveryReport
         lock.release()
 
 
-def _is_clean(disk: RealDisk, log: Log, quiet: bool) -> bool:
+def _is_clean(disk: Disk, log: Log, quiet: bool) -> bool:
     """Look once more, from the outside."""
     mapped = map_log(disk, log, compacted=True)
     with progress(f"verifying {log.title}", mapped.size, quiet=quiet) as advance:

@@ -43,7 +43,7 @@ from journeyman.cli.output import (
 )
 from journeyman.cli.reading import MappedLog, is_end, kind_of, map_log, uuid_text
 from journeyman.clock import SystemClock
-from journeyman.disk import RealDisk
+from journeyman.disk import disk_of
 from journeyman.folds import Anomaly, Notes, kestrel, ledger, workq, ztick
 from journeyman.formats.kestrel import ItemPut, ReadDone, ReadHead
 from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, Log, LogFile
@@ -253,7 +253,7 @@ def verify(
     Counts records by kind, lists damage with offset, length, reason and the records after it,
     counts live and dead bytes of each file, and reports anomalies.
     """
-    disk = RealDisk()
+    disk = disk_of(path)
     as_of_ns = SystemClock().now_ns() if as_of is None else as_of
     reports = []
     for log in LogFinder(disk, warn).find([path], dialect=dialect, queue=queue):

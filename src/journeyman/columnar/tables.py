@@ -11,7 +11,6 @@ and ``journeyman repair`` sets it aside.
 
 from __future__ import annotations
 
-import os
 import posixpath
 from importlib import import_module
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from journeyman.columnar.delta import open_delta
-from journeyman.disk import RealDisk, open_regular
+from journeyman.disk import disk_of, is_database
 from journeyman.errors import LogError, UsageError
 from journeyman.formats.framing import Stop
 from journeyman.logs.catalog import KESTREL, LogFile
@@ -31,15 +30,17 @@ _GOOD_ENDS = (Stop.EOF, Stop.TORN, Stop.ZERO_BYTE)
 
 def read_table(path: str, *, payloads: bool = False) -> pa.Table:
     """Everything at ``path``. ``payloads`` also reads payloads, results and data of a log."""
-    if "://" in path or os.path.isdir(posixpath.join(path, "_delta_log")):
+    disk = disk_of(path)
+    is_elsewhere = "://" in path and not is_database(path)
+    if is_elsewhere or disk.is_dir(posixpath.join(path, "_delta_log")):
         opened = open_delta(path)
         if opened is None:
             raise UsageError(f"there is no Delta table at {path}: only these are read at a URI")
         table: pa.Table = opened.to_pyarrow_table()
         return table
-    if os.path.isdir(path) and any(name.startswith(_PARTITIONS) for name in os.listdir(path)):
+    if disk.is_dir(path) and any(name.startswith(_PARTITIONS) for name in disk.list_dir(path)):
         return ds.dataset(path, format="parquet", partitioning="hive").to_table()
-    logs = LogFinder(RealDisk(), lambda _: None).find([path])
+    logs = LogFinder(disk, lambda _: None).find([path])
     files = [file for log in logs for file in log.files if file.reader is None]
     if len({file.dialect for file in files}) != 1:
         raise UsageError(f"{path} is neither one log nor a table of a lake")
@@ -49,8 +50,7 @@ def read_table(path: str, *, payloads: bool = False) -> pa.Table:
 def _read_file(file: LogFile, *, payloads: bool) -> pa.Table:
     decoder = import_module(f"journeyman.columnar.{file.dialect}.decode")
     codec = {"codec": file.codec} if file.dialect == KESTREL else {}
-    with open(file.path, "rb", opener=open_regular) as opened:
-        data = opened.read()
+    data = disk_of(file.path).view(file.path)
     batches = []
     for chunk in decoder.iter_batches(data, payloads=payloads, **codec):
         batches.append(chunk.batch)

@@ -58,6 +58,7 @@ __all__ = [
     "is_full",
     "is_out_of_files",
     "open_regular",
+    "own_disk_of",
     "postgres_disk_of",
 ]
 
@@ -72,9 +73,25 @@ def is_database(path: str) -> bool:
     return _DATABASE.match(path) is not None
 
 
-def disk_of(path: str) -> Disk:
-    """The disk that a path is on. UsageError: an address that cannot be used."""
-    return postgres_disk_of(path) if is_database(path) else RealDisk()
+def disk_of(path: str, *others: str) -> Disk:
+    """The disk that these paths are on. UsageError: an address that cannot be used, or paths on
+    several disks."""
+    if not is_database(path):
+        if any(map(is_database, others)):
+            raise UsageError("files and databases cannot be read together: name one of them")
+        return RealDisk()
+    disk = postgres_disk_of(path)
+    if any(not is_database(other) or postgres_disk_of(other) is not disk for other in others):
+        raise UsageError("several databases cannot be read together: name one of them")
+    return disk
+
+
+def own_disk_of(path: str) -> Disk:
+    """The same for a command that changes what is there: it follows no link below the path."""
+    disk = disk_of(path)
+    if isinstance(disk, RealDisk):
+        disk.refuse_links_below(path)
+    return disk
 
 
 def postgres_disk_of(path: str) -> PostgresDisk:

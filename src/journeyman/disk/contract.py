@@ -42,6 +42,7 @@ class FileStatus(NamedTuple):
     size: int
     modified_ns: int
     is_dir: bool
+    is_regular: bool  # neither a directory nor a link, a pipe or a device
 
 
 class AppendFile(Protocol):

@@ -160,9 +160,7 @@ class RealDisk:
         return os.stat(path).st_size
 
     def stat(self, path: str) -> FileStatus:
-        found = os.stat(path)
-        is_dir = stat.S_ISDIR(found.st_mode)
-        return FileStatus(found.st_ino, found.st_size, found.st_mtime_ns, is_dir)
+        return _status(os.stat(path))
 
     def list_dir(self, path: str) -> list[str]:
         self._check_links(path)
@@ -174,11 +172,7 @@ class RealDisk:
         with os.scandir(path) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):
-                    status = entry.stat(follow_symlinks=False)
-                    is_dir = stat.S_ISDIR(status.st_mode)
-                    found[entry.name] = FileStatus(
-                        status.st_ino, status.st_size, status.st_mtime_ns, is_dir
-                    )
+                    found[entry.name] = _status(entry.stat(follow_symlinks=False))
         return dict(sorted(found.items()))
 
     def free_bytes(self, path: str) -> int | None:
@@ -321,6 +315,13 @@ def open_regular(path: str, flags: int) -> int:
 
 def _link_error(path: str) -> OSError:
     return OSError(errno.ELOOP, "not a regular file but a symbolic link; move it away", path)
+
+
+def _status(found: os.stat_result) -> FileStatus:
+    mode = found.st_mode
+    return FileStatus(
+        found.st_ino, found.st_size, found.st_mtime_ns, stat.S_ISDIR(mode), stat.S_ISREG(mode)
+    )
 
 
 def _has_name(fd: int, path: str) -> bool:

@@ -23,6 +23,7 @@ _ARGUMENTS: Final = {
     "cut": ("bigint", "bigint"),
     "make": ("bigint", "bytea", "boolean"),
     "rename": ("bigint", "bigint", "bytea"),
+    "rename_to_root": ("bigint",),
     "remove": ("bigint",),
 }
 _CALLS: Final = {
@@ -123,12 +124,25 @@ class NamedFiles:
             above = known
 
     def rename(self, source: str, target: str) -> None:
+        if not split_address(target).names:
+            self._rename_to_root(source)
+            return
         file_id = self._file(source)
         above, name = self._place(target)
         replaced = self.find(target)
         if replaced is not None and replaced[1]:
             raise error_of(errno.EISDIR, target)
         self._call("rename", target, file_id, above, name)
+
+    def _rename_to_root(self, source: str) -> None:
+        """A directory takes the place of the data directory, if there is nothing else in that."""
+        entry = self.find(source)
+        if entry is None or not entry[1]:
+            raise error_of(errno.ENOTDIR if entry else errno.ENOENT, source)
+        if self.list_dir(self.database.address) != [split_address(source).names[-1]]:
+            raise error_of(errno.ENOTEMPTY, self.database.address)
+        self._call("rename_to_root", source, entry[0])
+        self._directories = {(): ROOT}
 
     def remove(self, path: str) -> None:
         self._call("remove", path, self._file(path))

@@ -384,7 +384,7 @@ class PostgresDisk(NamedFiles):
         with self._mutex:
             state = self._states.get(file_id)
             size = size if state is None else state.size
-        return FileStatus(file_id, size, modified_us * 1000, is_dir)
+        return FileStatus(file_id, size, modified_us * 1000, is_dir, not is_dir)
 
     def scan(self, path: str) -> dict[str, FileStatus]:
         above = self._listed_directory(path)
@@ -405,7 +405,7 @@ class PostgresDisk(NamedFiles):
         if entry is None:
             raise error_of(errno.ENOENT, path)
         if entry[0] == ROOT:
-            return FileStatus(ROOT, 0, 0, True)
+            return FileStatus(ROOT, 0, 0, is_dir=True, is_regular=False)
         return self.status_of(entry[0], path)
 
     def size(self, path: str) -> int:

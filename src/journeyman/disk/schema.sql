@@ -111,6 +111,14 @@ BEGIN
     UPDATE journeyman_file SET parent = above, name = new_name WHERE id = moved;
 END $$;
 
+CREATE OR REPLACE FUNCTION journeyman_rename_to_root(own bigint, moved bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM journeyman_fence(own);
+    UPDATE journeyman_file SET parent = 0 WHERE parent = moved;
+    DELETE FROM journeyman_file WHERE id = moved;
+END $$;
+
 CREATE OR REPLACE FUNCTION journeyman_remove(own bigint, removed bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

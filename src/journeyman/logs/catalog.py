@@ -30,6 +30,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 from urllib.parse import unquote
 
+from journeyman.disk import is_database
 from journeyman.errors import LogError, UsageError
 from journeyman.formats.framing import Codec
 from journeyman.logs.publication import is_journal
@@ -76,6 +77,8 @@ class Listing(Protocol):
 
 
 def has_glob(path: str) -> bool:
+    if is_database(path):
+        return False  # a question mark begins the parameters of an address
     return not _GLOB_CHARACTERS.isdisjoint(path)
 
 

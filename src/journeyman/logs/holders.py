@@ -115,7 +115,7 @@ class Holders:
     def free(self, directory: str, log: str, files: Sequence[str], active: str | None) -> Free:
         """See ``ask``."""
         sizes = [self.disk.size(path) for path in files]
-        growing = self.disk.size(active) if active is not None and self.disk.exists(active) else 0
+        growing = self.disk.size(active) if active and self.disk.exists(active) else 0
         count, losers = len(files), []
         for holder in _names(self.disk, directory):
             if (found := _read(self.disk, directory, holder)) is None:

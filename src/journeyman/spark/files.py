@@ -1,6 +1,7 @@
 """Files wherever they are, to read and to write: the one place that opens a path or a URI.
 
     /var/log/ztick/logfile, file:///var/...     local
+    postgresql://user@host/database/workq       logs in PostgreSQL (journeyman.disk), to read only
     s3://bucket/logs, gs://, hdfs://, ...       pyarrow.fs.FileSystem.from_uri
     memory://, sftp://, abfs://, ...            fsspec, where it is installed
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 import io
 import mmap
 import os
+import posixpath
 import re
 import secrets
 import stat
@@ -30,7 +32,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import IO, Any, BinaryIO, Final, NamedTuple, Protocol, cast
 
-from journeyman.disk import open_regular
+from journeyman.disk import FileStatus, disk_of, is_database, open_regular
 from journeyman.errors import FormatError, LogError, UsageError
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.logs import catalog
@@ -113,6 +115,69 @@ class _Local:
 def _found(path: str, status: os.stat_result) -> FoundFile:
     is_dir = stat.S_ISDIR(status.st_mode)
     return FoundFile(path, is_dir, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+class _Database:
+    """Logs in PostgreSQL. Their server writes them; here they are read."""
+
+    def find(self, path: str) -> FoundFile | None:
+        try:
+            return _found_there(path, disk_of(path).stat(path))
+        except FileNotFoundError:
+            return None
+
+    def list_dir(self, path: str) -> list[FoundFile]:
+        found = disk_of(path).scan(path)
+        return [_found_there(posixpath.join(path, name), facts) for name, facts in found.items()]
+
+    def read_at(self, path: str, offset: int, length: int) -> bytes:
+        return disk_of(path).read_at(path, offset, length)
+
+    def open(self, path: str) -> BinaryIO:
+        return cast("BinaryIO", DatabaseFile(path))
+
+    def create(self, path: str) -> NewFile:
+        raise UsageError(f"{path}: logs in PostgreSQL are written by their server alone")
+
+
+class DatabaseFile(io.RawIOBase):
+    """A file in PostgreSQL as a seekable binary file."""
+
+    def __init__(self, path: str) -> None:
+        disk = disk_of(path)
+        self.identity = disk.stat(path).identity
+        self._file = disk.open_read(path)
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        begins = {os.SEEK_SET: 0, os.SEEK_CUR: self._at}
+        begin = self._file.size() if whence == os.SEEK_END else begins[whence]
+        self._at = begin + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        room = memoryview(buffer).cast("B")
+        data = self._file.read_at(self._at, min(len(room), _MAX_READ_BYTES))
+        room[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def identity_of(file: BinaryIO) -> int:
+    """Which file an open one is, if it is local or in a database."""
+    if isinstance(file, DatabaseFile):
+        return file.identity
+    return os.fstat(file.fileno()).st_ino
+
+
+def _found_there(path: str, facts: FileStatus) -> FoundFile:
+    return FoundFile(path, facts.is_dir, facts.size, facts.modified_ns, facts.identity)
 
 
 def _read(file: BinaryIO, offset: int, length: int) -> bytes:
@@ -217,11 +282,13 @@ def staging_name(now_ns: int) -> str:
     return f"_temporary-{now_ns // NS_PER_MS}-{secrets.token_hex(6)}"
 
 
-_LOCAL = _Local()
+_LOCAL, _DATABASE = _Local(), _Database()
 
 
 def filesystem_of(path: str) -> Filesystem:
     """The filesystem that this absolute path is on."""
+    if is_database(path):
+        return _DATABASE
     return remote_of(path) if is_uri(path) else _LOCAL
 
 

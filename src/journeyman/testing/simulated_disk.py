@@ -309,8 +309,8 @@ class SimulatedDisk:
         if node is None:
             raise _os_error(errno.ENOENT, path)
         if isinstance(node, DirectoryNode):
-            return FileStatus(id(node), 0, 0, is_dir=True)
-        return FileStatus(id(node), len(node.content), 0, is_dir=False)
+            return FileStatus(id(node), 0, 0, is_dir=True, is_regular=False)
+        return FileStatus(id(node), len(node.content), 0, is_dir=False, is_regular=True)
 
     def scan(self, path: str) -> dict[str, FileStatus]:
         return {name: self.stat(f"{path}/{name}") for name in self.list_dir(path)}

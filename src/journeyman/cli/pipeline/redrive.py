@@ -28,7 +28,7 @@ from journeyman.cli.pipeline.shared import (
     session_options,
 )
 from journeyman.clock import SystemClock
-from journeyman.disk import RealDisk
+from journeyman.disk import disk_of
 from journeyman.errors import UsageError
 from journeyman.logs.catalog import WORKQ, ZTICK
 
@@ -127,7 +127,7 @@ def redrive(
             kinds = ", ".join(found) or "none"
             raise UsageError(f"one dialect at a time, not {kinds}: choose with --dialect")
         ((kind, paths),) = found.items()
-        done = read_done(RealDisk(), asked.record) if asked.record is not None else []
+        done = read_done(disk_of(asked.record), asked.record) if asked.record is not None else []
         which: dict[str, Any] = {
             "done": done,
             "limit": asked.limit,
@@ -155,7 +155,7 @@ def _send(asked: _Wanted, dialect: str, jobs: Any) -> Redriven:
 
     server = ServerOptions.parse(asked.server(dialect))
     assert asked.record is not None
-    with RedriveLedger(RealDisk(), asked.record) as ledger:
+    with RedriveLedger(disk_of(asked.record), asked.record) as ledger:
         return send(jobs, server, ledger, SystemClock(), at_ns=asked.at_ns)
 
 

@@ -52,7 +52,7 @@ import click
 
 from journeyman.cli.errors import debug_asked, sentence, warn
 from journeyman.cli.output import Output, counted, json_line
-from journeyman.disk import Disk, RealDisk
+from journeyman.disk import Disk, disk_of, is_database
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.logs.catalog import LEDGER, ZTICK, Log
 from journeyman.logs.detection import LogFinder
@@ -101,10 +101,9 @@ def logs_by_dialect(
     if dialect is not None:
         return {dialect: list(paths)}
     found: dict[str, list[str]] = {}
-    disk = RealDisk()
     errors: list[OSError] = []
     for path in paths:
-        for log in _logs_at(disk, path, None if unreadable is None else errors):
+        for log in _logs_at(disk_of(path), path, None if unreadable is None else errors):
             if log.dialect == LEDGER and not ledger:
                 continue
             places = found.setdefault(log.dialect, [])
@@ -122,8 +121,8 @@ def is_small(paths: Iterable[str], most_bytes: int = SMALL_BYTES) -> bool:
     """Whether so little is to be read that starting up takes most of the time."""
     total = 0
     for path in paths:
-        for file in _local_files(path):
-            total += os.path.getsize(file)
+        for size in _sizes(path):
+            total += size
             if total > most_bytes:
                 return False
     return total > 0
@@ -131,7 +130,7 @@ def is_small(paths: Iterable[str], most_bytes: int = SMALL_BYTES) -> bool:
 
 def _logs_at(disk: Disk, path: str, errors: list[OSError] | None = None) -> Iterator[Log]:
     """``errors`` takes what cannot be looked at; without it, that is raised."""
-    if "://" in path:
+    if "://" in path and not is_database(path):
         raise UsageError(f"{path} is not a local path: say what it holds with --dialect")
     finder = LogFinder(disk, warn, errors)
     nothing, known = True, len(errors or ())
@@ -149,7 +148,7 @@ def _expanded(path: str) -> list[str]:
     from journeyman.logs.catalog import expand, has_glob
     from journeyman.spark.files import absolute, filesystem_of
 
-    if not has_glob(path) or os.path.exists(path):
+    if is_database(path) or not has_glob(path) or os.path.exists(path):
         return [path]
     return [found.path for found in expand(filesystem_of(path), absolute(path))]
 
@@ -174,11 +173,19 @@ def _places(log: Log) -> list[str]:
     return [file.path for file in log.files]
 
 
-def _local_files(path: str) -> Iterator[str]:
-    if os.path.isfile(path):
-        yield path
-    for directory, _, names in os.walk(path):
-        yield from (os.path.join(directory, name) for name in names)
+def _sizes(path: str) -> Iterator[int]:
+    """Of a file, or of all files below a directory; nothing of what is elsewhere."""
+    disk = disk_of(path)
+    if not disk.exists(path):
+        return
+    if not disk.is_dir(path):
+        yield disk.size(path)
+        return
+    for name, facts in disk.scan(path).items():
+        if facts.is_dir:
+            yield from _sizes(posixpath.join(path, name))
+        else:
+            yield facts.size
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ is a line of JSON on stdout, as of `pipeline convert`.
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -36,7 +35,7 @@ from journeyman.cli.reading import LogReading, map_log
 from journeyman.cli.storage.checking import be_alone
 from journeyman.clock import SystemClock
 from journeyman.data_directory import LEDGER_DIRECTORY
-from journeyman.disk import Disk, RealDisk
+from journeyman.disk import Disk, absolute, disk_of
 from journeyman.errors import EncodeError, FormatError
 from journeyman.folds import kestrel, workq, ztick
 from journeyman.folds.kestrel import consumed_by_all, id_span
@@ -100,7 +99,7 @@ def import_(
 
     Prints one JSON line for each job or field that cannot be carried over.
     """
-    disk, now_ns = RealDisk(), SystemClock().now_ns()
+    disk, now_ns = disk_of(*logs), SystemClock().now_ns()
     stores = [path for path in logs if dialect == KEYSPACE or _is_keyspace(path)]
     others = [path for path in logs if path not in stores]
     found = LogFinder(disk, warn).find(others, dialect=dialect, queue=queue) if others else []
@@ -118,14 +117,14 @@ def import_(
 
 
 def _is_keyspace(path: str) -> bool:
-    if not os.path.isfile(path):
+    disk = disk_of(path)
+    if not disk.exists(path) or disk.is_dir(path):
         return False
-    with open(path, "rb") as file:
-        return file.read(len(MAGIC)) == MAGIC
+    return disk.read_at(path, 0, len(MAGIC)) == MAGIC
 
 
 def _import_log(
-    storage: Storage, disk: RealDisk, log: Log, now_ns: int, output: Output, *, quiet: bool
+    storage: Storage, disk: Disk, log: Log, now_ns: int, output: Output, *, quiet: bool
 ) -> int:
     mapped = map_log(disk, log, compacted=True)
     passes = max(1, -(-mapped.size // PASS_BYTES))
@@ -262,7 +261,7 @@ def _work(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> I
                 yield record
 
     if part[0] == 0 and log.whole:
-        for name in _paused(RealDisk(), log.where):
+        for name in _paused(disk_of(log.where), log.where):
             yield replace(queue_record(name), state="paused")
     for key, state in workq.replay(records()).items():
         job = workq.visible(state, now_ns)
@@ -294,7 +293,7 @@ def _items(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> 
             if item_id is not None and _in_part(b"%d" % item_id, part):
                 yield entry.record
 
-    where = f"{os.path.abspath(log.where)}/{log.queue}"
+    where = f"{absolute(log.where)}/{log.queue}"
     queue = log.queue if log.queue and _NAME.fullmatch(log.queue) else _DEFAULT_NAME
     for item_id, item in kestrel.replay(wanted()).items():
         for ordinal, put in enumerate(kestrel.snapshot(item)):
@@ -319,7 +318,7 @@ def _items(log: Log, source: LogReading, now_ns: int, part: tuple[int, int]) -> 
 _JOBS_OF: Final = {ZTICK: _schedule, WORKQ: _work, KESTREL: _items}
 
 
-def _keyspace(disk: RealDisk, path: str, advance: Advance) -> Iterator[Found]:
+def _keyspace(disk: Disk, path: str, advance: Advance) -> Iterator[Found]:
     data = disk.view(path)
     for number, found in enumerate(read_past_damage(CODEC, data, file=path)):
         if isinstance(found, Damage):

@@ -367,7 +367,8 @@ class GroupCommit(ABC):
             self._loop.call_later(LEASE_LOOK_S, self._go_on_later, done)
             return
         try:
-            was_slow = done is not None and self._quick_in_a_row == 0
+            is_slow = self._quick_in_a_row == 0 or self.lease is not None
+            was_slow = done is not None and is_slow
             batch = None if was_slow else self._decide_next()
             if self.lease is not None and not self.lease.is_valid:
                 raise LogError("the log", "the lease ended between a decision and its answer")

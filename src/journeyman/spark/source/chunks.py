@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from journeyman.columnar.chunks import Chunk
-from journeyman.disk import RealDisk
+from journeyman.disk import RealDisk, disk_of, is_database
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.formats.seals import seal_at
 from journeyman.logs.catalog import LogFile
@@ -141,6 +141,8 @@ def _is_worth_it(piece: Piece) -> bool:
         return False
     if not is_worth_an_index(file.size) or file.reader is not None:
         return False
+    if is_database(path):
+        return False  # there only the server writes
     try:  # its server must not be kept from writing there
         is_ours = os.stat(posixpath.dirname(path)).st_uid == os.geteuid()
     except OSError:
@@ -178,7 +180,7 @@ class _ChunkDraft(IndexDraft):
         format_, at = self._codec.seals, self.end
         while at < file.size:
             size = 0 if format_ is None else format_.size
-            seal = RealDisk().read_at(file.path, at, size)
+            seal = disk_of(file.path).read_at(file.path, at, size)
             if format_ is None or seal_at(format_, seal, 0, at) is None:
                 return False
             at += size

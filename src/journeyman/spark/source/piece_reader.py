@@ -58,7 +58,7 @@ from journeyman.logs.sealing import (
     seal_inside,
     unsealed_end,
 )
-from journeyman.spark.files import Window, filesystem_of
+from journeyman.spark.files import Window, filesystem_of, identity_of
 from journeyman.spark.source.chunks import before, bulk_decoder, seals_of, shifted, walk_of
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import Piece, Stretch
@@ -146,7 +146,7 @@ def _size_now(file: BinaryIO, piece: Piece) -> int:
     """
     if piece.file.reader is not None:
         return file.seek(0, os.SEEK_END)
-    if piece.file.identity is not None and os.fstat(file.fileno()).st_ino != piece.file.identity:
+    if piece.file.identity is not None and identity_of(file) != piece.file.identity:
         raise LogError(piece.file.path, "was replaced since the query was planned; load it again")
     return piece.file.size
 

@@ -36,7 +36,7 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from journeyman.disk import RealDisk
+from journeyman.disk import disk_of, is_database
 from journeyman.errors import UsageError
 from journeyman.formats.framing import Buffer
 from journeyman.logs.catalog import Log, LogFile
@@ -170,8 +170,9 @@ def _whole_files(logs: Iterable[Log], options: SourceOptions, *, times: bool) ->
 def _times(log: Log, options: SourceOptions) -> Mapping[str, FileTimes]:
     """What the ledger beside a schedule's log, or the one that was named, says of its files."""
     ledger = options.ledger or ledger_beside(log.name)
-    is_local = "://" not in log.name and "://" not in ledger
-    known = times_of(RealDisk(), ledger, [file.path for file in log.files]) if is_local else {}
+    has_disk = all(is_database(path) or "://" not in path for path in (log.name, ledger))
+    files = [file.path for file in log.files]
+    known = times_of(disk_of(ledger, *files), ledger, files) if has_disk else {}
     if options.has_moment and not known:
         raise UsageError(
             f"records of {log.name} say no time, and there is no ledger with times at {ledger}: "

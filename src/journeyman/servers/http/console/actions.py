@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from journeyman.disk import RealDisk
+from journeyman.disk import disk_of
 from journeyman.logs.holders import names_of_holders
 from journeyman.protocols.workq.salts import salted_id
 from journeyman.servers.http.console.shown import error_line
@@ -363,10 +363,11 @@ class KeptReport(NamedTuple):
 
 def lakes_of(places: Mapping[str, str]) -> list[str]:
     """Lakes that read these logs, in directories of this machine or at URIs. Blocks."""
-    disk, found = RealDisk(), set()
+    found = set()
     for place in places.values():
-        directory = place if os.path.isdir(place) else os.path.dirname(place)
+        disk = disk_of(place)
         with suppress(OSError):
+            directory = place if disk.is_dir(place) else os.path.dirname(place)
             found |= set(names_of_holders(disk, directory))
     lakes = {who.removeprefix(_LAKE) for who in found if who.startswith(_LAKE)}
     return sorted(lake for lake in lakes if "://" in lake or os.path.isdir(lake))
@@ -396,7 +397,7 @@ class ReportRuns:
         if not self.can_make:
             raise ApiError(409, "Spark is not installed: pip install 'journeyman[spark]'")
         name = f"report-{re.sub('[-:]', '', moment[:19])}Z.html"
-        logs = [place for place in places.values() if os.path.exists(place)]
+        logs = [place for place in places.values() if disk_of(place).exists(place)]
         source = ["--lake", lake] if lake else logs
         self._task = asyncio.get_running_loop().create_task(self._make(source, name))
         return name

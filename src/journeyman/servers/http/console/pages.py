@@ -10,6 +10,7 @@ of its own, comes as a signed form, and is written to the ledger (actions.py).
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -24,6 +25,7 @@ from yarl import URL
 
 from journeyman.config import Token
 from journeyman.data_directory import CACHE_DIRECTORY
+from journeyman.disk import absolute, is_database
 from journeyman.servers.core.shared import delay_to_second
 from journeyman.servers.http.console.actions import Actions, ReportRuns, lakes_of
 from journeyman.servers.http.console.drawing import (
@@ -418,10 +420,16 @@ async def _form(request: web.Request) -> MultiDict[str]:
 
 
 def _cache_of(backend: HttpBackend) -> str:
-    """In the data directory, which is where the ledger or else the schedule's log is."""
+    """In the data directory, which is where the ledger or else the schedule's log is; if that is a
+    database, in the user's directory of such things."""
     settings = backend.settings
     place = settings.database.logfile_path if backend.ledger is None else settings.ledger.path
-    return os.path.join(os.path.dirname(os.path.abspath(place)), CACHE_DIRECTORY, "reports")
+    directory = os.path.join(os.path.dirname(absolute(place)), CACHE_DIRECTORY)
+    if is_database(place):
+        caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        key = hashlib.sha256(place.encode()).hexdigest()[:16]
+        directory = os.path.join(caches, "journeyman", key)
+    return os.path.join(directory, "reports")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from journeyman.config import Persistence, WorkqPersistence
-from journeyman.disk import Disk
+from journeyman.disk import Disk, FileStatus, absolute
 from journeyman.engines.kestrel.messages import AddReader, Append, EraseQueue, RemoveReader
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.ledger import times_of
@@ -118,15 +118,15 @@ class LogRoutes:
         shown = []
         for place, path in found[:limit]:
             with suppress(FileNotFoundError):
-                shown.append(self._file_seen(_SERVICES[int(place[0])], path, os.stat(path)))
+                shown.append(self._file_seen(_SERVICES[int(place[0])], path, disk.stat(path)))
         last = found[limit - 1][0].encode(errors="surrogateescape") if found[limit:] else None
         return values.LogFiles(shown, cursor_of(last))
 
-    def _file_seen(self, service: str, path: str, facts: os.stat_result) -> values.LogFileSeen:
+    def _file_seen(self, service: str, path: str, facts: FileStatus) -> values.LogFileSeen:
         return values.LogFileSeen(
-            service, os.path.basename(path), path, facts.st_size,
-            time_text(facts.st_mtime_ns), str(facts.st_mtime_ns),
-            *self._verified.get(os.path.abspath(path), ()),
+            service, os.path.basename(path), path, facts.size,
+            time_text(facts.modified_ns), str(facts.modified_ns),
+            *self._verified.get(absolute(path), ()),
         )  # fmt: skip
 
     async def records(self, call: RouteCall) -> values.LogRecords:
@@ -155,7 +155,7 @@ class LogRoutes:
         segments = [
             path for path in _journals(disk, directory) if path.rpartition(".")[2].isdigit()
         ]
-        segments.sort(key=_modified_ns, reverse=True)
+        segments.sort(key=partial(_modified_ns, disk), reverse=True)
         found: list[PlacedRecord] = []
         for path in segments[:8]:
             found += records.last_records(disk, kestrel.WRITER, path, limit)
@@ -230,11 +230,12 @@ class LogRoutes:
         """`journeyman verify`, in a process of its own: it may read for minutes."""
         if self._verifying.locked():
             raise ApiError(409, "a verification is running", "busy")
-        fan_out = self.fan_out_log
-        if fan_out is not None and not kestrel_queues(names_of(fan_out)):
+        disk, fan_out = self._backend.disk, self.fan_out_log
+        if fan_out is not None and not kestrel_queues(names_of(disk, fan_out)):
             fan_out = None  # no queue yet
         places = [each for each in (self.schedule_log, self.work_log, fan_out) if each]
-        found = [place for place in places if os.path.exists(place)]
+        found = [place for place in places if disk.exists(place)]
+        disk.flush()
         async with self._verifying:
             lines: list[Any] = []
             is_clean, now_ns = True, self._backend.clock.now_ns()
@@ -243,7 +244,7 @@ class LogRoutes:
                 is_clean = is_clean and code == 0
                 lines += [json.loads(line) for line in text.splitlines() if line.startswith("{")]
         self._verified = {
-            os.path.abspath(file["file"]): (
+            absolute(file["file"]): (
                 *(file[name] for name in ("live_bytes", "dead_bytes", "damaged_bytes")),
                 *(time_text(now_ns), str(now_ns)),
             )
@@ -310,28 +311,28 @@ async def _run_verify(place: str) -> tuple[int, str]:
     return process.returncode or 0, text.decode(errors="replace")
 
 
-def names_of(directory: str) -> list[str]:
+def names_of(disk: Disk, directory: str) -> list[str]:
     try:
-        with os.scandir(directory) as entries:
-            return [each.name for each in entries if each.is_file() and "." in each.name[1:]]
+        found = disk.scan(directory)
     except FileNotFoundError:
         return []
+    return [name for name, facts in found.items() if not facts.is_dir and "." in name[1:]]
 
 
 def _is_named(path: str, prefix: str) -> bool:
     return os.path.basename(path).startswith(prefix)
 
 
-def _journals(_: Disk, directory: str) -> list[str]:
-    return [os.path.join(directory, name) for name in names_of(directory)]
+def _journals(disk: Disk, directory: str) -> list[str]:
+    return [os.path.join(directory, name) for name in names_of(disk, directory)]
 
 
 _FILES_OF = (records.schedule_files, records.work_files, _journals)
 
 
-def _modified_ns(path: str) -> int:
+def _modified_ns(disk: Disk, path: str) -> int:
     try:
-        return os.stat(path).st_mtime_ns
+        return disk.stat(path).modified_ns
     except FileNotFoundError:
         return 0
 
