@@ -473,6 +473,67 @@ def test_options_of_a_job_that_is_gone_are_not_those_of_the_next_one(story: Stor
     assert story.engine._state.extensions.options[job_id(1)].key == "other"
 
 
+def sent(number: int, namespace: str, after: tuple[int, ...] = (), **more: Any) -> Add:
+    """A job that others follow, as the writer hands it on."""
+    options = AddOptions(after=tuple(map(job_id, after)), namespace=namespace, **more)
+    return Add(job_id(number), "q", DAY_MS, DAY_MS, b"", options=options)
+
+
+def test_the_namespace_of_a_sender_is_kept_while_its_job_can_be_followed(story: Story):
+    """Through retries, restarts, requeues, and waiting for other jobs."""
+    assert story.decide(sent(1, "team.")._replace(max_fails=3)) == DONE
+    assert story.decide(sent(2, "*", after=(1,))) == DONE
+    bodies = [each.body for each in story.ledger if isinstance(each, JobOptionsSet)]
+    assert [body["namespace"] for body in bodies] == ["team.", "*"]
+    for _ in range(2):
+        assert [story.engine.namespace_of(job_id(n)) for n in (1, 2, 3)] == ["team.", "*", ""]
+        story.restart()
+    story.lease()
+    assert story.decide(Fail(job_id(1), b"", 5)) == DONE
+    story.wait(10)
+    story.lease()
+    assert story.decide(Fail(job_id(1), b"", None, 0, True)) == DONE
+    story.restart()
+    assert story.engine.namespace_of(job_id(1)) == "team."
+    assert story.decide(Requeue(job_id(1))) == DONE
+    story.restart()
+    assert story.engine.namespace_of(job_id(1)) == "team."
+    story.lease()
+    assert story.decide(Complete(job_id(1), b"")) == DONE
+    story.wait(2000)
+    story.restart()
+    assert story.engine.namespace_of(job_id(1)) == ""
+
+
+def test_a_child_that_was_added_keeps_the_namespace_of_its_sender(story: Story):
+    story.add(1)
+    assert story.decide(sent(2, "team.", after=(1,))) == DONE
+    story.lease()
+    assert story.decide(Complete(job_id(1), b"")) == DONE
+    story.wait(2000)
+    for _ in range(2):
+        assert story.engine.namespace_of(job_id(2)) == "team."
+        story.restart()
+
+
+@pytest.mark.parametrize("namespace", ["", "team."])
+def test_the_namespace_of_a_job_before_is_not_that_of_the_next_one(story: Story, namespace: str):
+    """Also if a power cut left it in the ledger, and its job not in the log."""
+    story.lose_log_of(sent(1, "*"))
+    assert story.decide(sent(1, namespace)) == DONE
+    assert story.decide(sent(2, "*")) == DONE
+    story.lease()
+    assert story.decide(Complete(job_id(2), b"")) == DONE
+    assert story.decide(sent(2, namespace, replaces_finished=True)) == DONE
+    assert story.decide(sent(3, "*")) == DONE
+    assert story.decide(Delete(job_id(3))) == DONE
+    assert story.decide(sent(3, namespace)) == DONE
+    for _ in range(3):
+        assert [story.engine.namespace_of(job_id(n)) for n in (1, 2, 3)] == [namespace] * 3
+        story.wait(1001)
+        story.restart()
+
+
 @pytest.mark.parametrize("key", ["", "k"])
 def test_child_that_was_added_and_deleted_does_not_come_back(story: Story, key: str):
     story.add(1)

@@ -441,9 +441,9 @@ def child_body(job: Add) -> Body:
         "after": [id_text(parent) for parent in options.after],
         "even_failed": int(options.even_failed),
         "key": options.key,
-        "namespace": options.namespace,
         "name": job.name,
         "payload": b64encode(job.payload).decode(),
+        **({"namespace": options.namespace} if options.namespace else {}),
         **numbers,
     }
 

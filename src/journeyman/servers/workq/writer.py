@@ -161,7 +161,11 @@ def with_origin(
         sender = queue.namespace_of(options.follows) or namespace_of(name)
         sender = "" if sender == ALL_NAMESPACES else sender
         prefix = max(prefix, sender, key=len)  # both begin the name of the queue
-    namespace = (prefix or ALL_NAMESPACES) if options.has_followers and queue.keeps_options else ""
+    namespace = ""
+    if options.has_followers and queue.keeps_options:
+        # Only a token of all namespaces can use a queue that none of them covers: the ledger need
+        # not say so.
+        namespace = prefix or (ALL_NAMESPACES if namespace_of(request.name) else "")
     options = options._replace(follows=b"", has_followers=False, namespace=namespace)
     return in_scope(queue, request._replace(options=options), prefix), prefix
 
