@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -22,6 +24,7 @@ from tests.support.servers.trouble import STALLING_SYNC, end_stall, stall
 
 SHORT = {"limits.write_warn_ms": 100, "limits.write_deadline_ms": 300}
 NEVER = 10**9
+CERTIFICATES = Path(__file__).parent / "data"
 WRITING = """
 from journeyman.servers.core import group_commit
 group_commit.QUICK_NS = 10**18
@@ -158,6 +161,42 @@ def test_sync_that_does_not_return_is_reported_and_ends_in_peace(
         warned = [line for line in server.lines if "WARN a write has not ended" in line]
         assert len(warned) == 1
         assert run("status", "--server", url_of(server)).exit_code == 0
+
+
+def test_stand_in_answers_inside_tls_and_whatever_it_is_sent(tmp_path: Path):
+    tls = {
+        "controller.tls_cert": CERTIFICATES / "server_chain.pem",
+        "controller.tls_key": CERTIFICATES / "server_key.pem",
+    }
+    trust = ssl.create_default_context(cafile=str(CERTIFICATES / "root.pem"))
+    with serving(tmp_path, "loop", **tls) as server:
+        port = port_of(server, "schedule")
+        with trust.wrap_socket(
+            socket.create_connection(("127.0.0.1", port), timeout=60), server_hostname="localhost"
+        ) as client:
+            change(client, "schedule")
+            stall(tmp_path, "/logfile")
+            client.sendall(b"1 SET a 1\n")
+            server.wait_for_line("WARN a write has not ended")
+            with closing(https(server, trust)) as silent:
+                silent.connect()
+                for method, path, expected in (
+                    ("GET", "/v1/health", 200),
+                    ("GET", "/v1/ready", 503),
+                    ("PUT", "/jobs/x", 503),
+                    ("POST", "/v1/work/queues/q/jobs", 503),
+                ):
+                    with closing(https(server, trust)) as other:
+                        other.request(
+                            method, path, body=b"{}" * 20_000 if method != "GET" else None
+                        )
+                        assert other.getresponse().status == expected
+            end_stall(tmp_path)
+            assert receive(client, 5) == b"1 OK\n"
+
+
+def https(server: ScheduleProcess, trust: ssl.SSLContext) -> http.client.HTTPSConnection:
+    return http.client.HTTPSConnection("localhost", server.http_port, timeout=60, context=trust)
 
 
 def test_ledger_that_does_not_sync_is_named(tmp_path: Path):
