@@ -27,14 +27,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.fuzz import fuzz_server, runner
 from tests.mutations.lane import plant_and_test, read_bugs
+from tests.simulation import SimulationFailed, SimulationPlan, simulate
+from tests.simulation.clients import ClientPace
 from tests.support.crash.syscall_faults import Fault, run
 from tests.support.crash.traces import StraceRefused
 from tests.support.crash.whole_cycles import WholeCycles
 from tests.support.exhaustion import LANES as EXHAUSTION
 from tests.support.exhaustion import NotPossible
-
-from journeyman.testing.simulation import SimulationFailed, SimulationPlan, simulate
-from journeyman.testing.simulation.clients import ClientPace
 
 ROOT = Path(__file__).resolve().parent.parent
 BUSY, SLOW = (
@@ -84,7 +83,7 @@ def _simulation(lane: Lane, plan: SimulationPlan, options: str) -> str:
             report = simulate(lane.first + seeds, plan)
         except SimulationFailed as error:
             error.add_note(
-                f"again: python -m journeyman.testing.simulation --seed {lane.first + seeds} "
+                f"again: python -m tests.simulation --seed {lane.first + seeds} "
                 f"--operations {plan.operations} --lives {plan.lives}{options}"
             )
             raise

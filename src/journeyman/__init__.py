@@ -3,7 +3,7 @@
     journeyman           App, Backoff, job, ...: tasks for applications (docs/tasks.md)
     journeyman.client    clients of the server
     journeyman.spark     logs as Spark tables, and back
-    journeyman.testing   apps without a server; a clock and a disk for tests
+    journeyman.testing   apps without a server, and a clock for tests
 
 These four packages are the public Python API (docs/python-api.md); everything else may change.
 Importing them is cheap: no pyspark, no numpy, no aiohttp; the names of journeyman.tasks are

@@ -5,7 +5,7 @@
     start(compact, "journeyman-…")   a thread of its own: compactions
 
 ``using`` puts something else in their place for what is called inside of it, event loops that
-start there included. journeyman.testing.simulation does so: its threads are steps of a simulation.
+start there included. tests.simulation does so: its threads are steps of a simulation.
 Threads that only talk (stderr, telemetry, the history of runs) are not started here.
 """
 

@@ -8,8 +8,8 @@ import pytest
 
 from journeyman.disk import RealDisk
 from journeyman.disk.postgres import PostgresDisk
-from journeyman.testing import SimulatedDisk
-from journeyman.testing.disk_contract import DiskContract
+from tests.contract.disk_contract import DiskContract
+from tests.support.simulated_disk import SimulatedDisk
 
 
 class TestRealDisk(DiskContract):

@@ -9,7 +9,7 @@ from journeyman.storage.contract import EngineOptions
 from journeyman.storage.memory import MemoryBackend
 from journeyman.storage.rocksdb import RocksBackend
 from journeyman.storage.sqlite import SqliteBackend
-from journeyman.testing.storage_contract import StorageContract
+from tests.contract.storage_contract import StorageContract
 
 OPTIONS = [
     EngineOptions(),

@@ -9,7 +9,8 @@ import pytest
 from journeyman.errors import LogError, LogPoisoned
 from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.sealing import Sealing
-from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
 from tests.support.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 
 SEGMENT_BYTES = 150

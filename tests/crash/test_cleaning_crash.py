@@ -17,9 +17,10 @@ from journeyman.folds.workq import FoldedJob, expires_ns, replay, visible
 from journeyman.formats.workq import Command, JobAdded, JobFinished, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.crash.cuts import crashes
 from tests.support.effort import cases
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_logs import (
     DIRECTORY,
     added,

@@ -10,8 +10,9 @@ from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Record, RuleSet,
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.segments import ZtickNames
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.crash.cuts import EXTREMES, crashes
+from tests.support.simulated_disk import SimulatedDisk
 
 PATH = "/data/log"
 FILES = {PATH, f"{PATH}.compressed", f"{PATH}.lock"}

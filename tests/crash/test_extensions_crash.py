@@ -38,8 +38,9 @@ from journeyman.protocols.workq.replies import JobList, QueueList
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.crash.cuts import crashes
+from tests.support.simulated_disk import SimulatedDisk
 
 IDS = tuple(bytes.fromhex(f"0000000a00004000800000000000000{number}") for number in range(6))
 PLAIN, KEYED, CHILD, EVEN, DEAD, ALSO_DEAD = IDS

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from journeyman.testing import SimulatedDisk
 from tests.support.crash.cuts import Crash, crashes
 from tests.support.fanout_world import FanOutWorld
+from tests.support.simulated_disk import SimulatedDisk
 
 SEGMENT_BYTES = 4 + 3 * (25 + 4)  # three items
 READERS = ("a", "b")

@@ -16,10 +16,11 @@ from journeyman.logs.handover import HandedOver, hand_over
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support import ztick_original
 from tests.support.cli_commands import added, event, job, job_id
 from tests.support.crash.cuts import crashes
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_original import replay_all
 
 PATH = "/data/log"

@@ -17,8 +17,9 @@ from journeyman.logs.ztick.log import ZtickLog
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.crash.cuts import crashes
+from tests.support.simulated_disk import SimulatedDisk
 
 NOW = Instant(1_700_000_000_000_000_000)
 

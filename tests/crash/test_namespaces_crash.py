@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from journeyman.servers.core.namespace_secret import KnownNamespaces, load_namespaces
-from journeyman.testing import SimulatedDisk
 from tests.support.crash.cuts import crashes
+from tests.support.simulated_disk import SimulatedDisk
 
 PATH = "/data/namespaces.secret"
 SILENT: Any = None  # any message is an error

@@ -13,7 +13,8 @@ from journeyman.formats.workq import CODEC, HEADER, JobAdded, Record
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.publication import Publication, journal_path, publish
 from journeyman.logs.workq.log import WorkqLog
-from journeyman.testing.simulated_disk import ManualClock, PowerCut, SimulatedDisk
+from journeyman.testing.manual_clock import ManualClock
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 OLD, NEW = [1, 2, 3], [4, 5]
 

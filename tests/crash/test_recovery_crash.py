@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from journeyman.logs.recovery import FileReport, recover_file
-from journeyman.testing import PowerCut, SimulatedDisk
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
 from tests.support.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 
 SURVIVALS = ("lose_all_unsynced", "keep_all_unsynced", *range(12))

@@ -20,8 +20,9 @@ from journeyman.spark.redrive import (
 )
 from journeyman.spark.sinks.sending import ZtickSender
 from journeyman.spark.sinks.server import ServerOptions
-from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.crash.cuts import Crash, crashes
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 RECORD = "/data/redrive.jsonl"
 OLD_NS = 1_000

@@ -11,8 +11,9 @@ from journeyman.formats.framing import scan
 from journeyman.formats.kestrel import READER, WRITER, ItemPut, ReadDone, ReadHead
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.kestrel.log import KestrelLog
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.crash.cuts import EXTREMES, Crash, crashes
+from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY = "/spool"
 ARCHIVE = "/archive"

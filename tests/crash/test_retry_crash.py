@@ -12,7 +12,8 @@ from journeyman.logs.appender import SyncPolicy
 from journeyman.protocols.workq.commands import InspectJob
 from journeyman.protocols.workq.replies import JobList
 from journeyman.servers.workq.persistence import open_log
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_logs import DIRECTORY, added, as_of, at, job_id, path_of, planted, started
 
 PENDING, FAILED = 3, 2

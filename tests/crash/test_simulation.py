@@ -8,12 +8,12 @@ import gc
 import pytest
 
 from journeyman.servers.core.group_commit import Batch, GroupCommit, WriteInFlight
-from journeyman.testing.simulated_files import FileNode
-from journeyman.testing.simulation import SimulationFailed, SimulationPlan, simulate
-from journeyman.testing.simulation.clients import ClientPace
-from journeyman.testing.simulation.scenario import Story
-from journeyman.testing.simulation.world import Loop, World
 from journeyman.units import NS_PER_S
+from tests.simulation import SimulationFailed, SimulationPlan, simulate
+from tests.simulation.clients import ClientPace
+from tests.simulation.scenario import Story
+from tests.simulation.world import Loop, World
+from tests.support.simulated_files import FileNode
 
 SHORT = SimulationPlan(operations=1_500, lives=6)
 BURSTS = SimulationPlan(operations=80_000, lives=6, pace=ClientPace(burst=500))

@@ -16,9 +16,9 @@ import pytest
 from journeyman.engines.ztick.messages import DONE, RunFinished
 from journeyman.formats.ztick import Status
 from journeyman.protocols.ztick.commands import PauseTimetable, RemoveTimetable, ResumeTimetable
-from journeyman.testing import SimulatedDisk
 from tests.support.crash.cuts import crashes
 from tests.support.crash.timetable_cycles import TIMETABLES, TimetableCycles
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.timetable_world import Crash, DiskWorld, TimetableWorld
 
 END = "2026-11-16T20:30:00+00:00"

@@ -6,7 +6,6 @@ import os
 import time
 from pathlib import Path
 
-from journeyman.testing import Survival
 from tests.support.crash.acknowledged import COMMANDS, Recovered, Sender, job_id, states
 from tests.support.crash.cuts import EXTREMES
 from tests.support.crash.traces import (
@@ -18,6 +17,7 @@ from tests.support.crash.traces import (
     strace,
 )
 from tests.support.servers.whole_process import WholeProcess
+from tests.support.simulated_files import Survival
 
 SETTINGS = {
     "database.compression_interval": "1",

@@ -18,11 +18,11 @@ import zlib
 from collections import deque
 
 from journeyman.config.loading import load
-from journeyman.testing.simulation.machine import Machine
-from journeyman.testing.simulation.network import ConnectionCut, Network, Weather, Wire
-from journeyman.testing.simulation.world import World
 from journeyman.units import NS_PER_MS
 from tests.fuzz.runner import run
+from tests.simulation.machine import Machine
+from tests.simulation.network import ConnectionCut, Network, Weather, Wire
+from tests.simulation.world import World
 
 SCHEDULE, WORK, FAN_OUT, HTTP = 5678, 9922, 22133, 8080
 INPUTS_A_CONNECTION = 8

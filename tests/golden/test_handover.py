@@ -15,8 +15,9 @@ from journeyman.logs.catalog import WORKQ, ZTICK, Log
 from journeyman.logs.handover import hand_over
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support import ztick_original
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_original import replay_all
 
 DATA = Path(__file__).parent / "data"

@@ -27,10 +27,10 @@ from journeyman.formats.kestrel import (
     UnknownCommand,
 )
 from journeyman.formats.seals import is_marked
-from journeyman.testing import SimulatedDisk
 from tests.support.departures import expected_here
 from tests.support.fanout_world import SPOOL, FanOutWorld
 from tests.support.servers.fanout_process import FanOutProcess
+from tests.support.simulated_disk import SimulatedDisk
 
 DATA = Path(__file__).parent / "data" / "kestrel"
 FOLDERS = sorted(path.parent.name for path in DATA.glob("q*/case.json"))

@@ -16,8 +16,9 @@ from journeyman.formats.framing import scan
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.departures import expected_here
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.unsealed import without_seals
 
 DATA = Path(__file__).parent / "data"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from journeyman.logs.kestrel.old_journals import begins_as_old_journal, find_old_journals
-from journeyman.testing import SimulatedDisk
 from tests.support.cli_commands import run
 from tests.support.fanout_world import SPOOL, FanOutWorld
+from tests.support.simulated_disk import SimulatedDisk
 
 DATA = Path(__file__).parent / "data" / "kestrel2"
 CASES = sorted(path.parent.name for path in DATA.glob("*/case.json"))

@@ -14,7 +14,7 @@ from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import EngineOptions, Storage, StorageMode, Upsert
 from journeyman.storage.checking import check
 from journeyman.storage.postgres import PostgresBackend
-from journeyman.testing.storage_contract import StorageContract
+from tests.contract.storage_contract import StorageContract
 
 
 def job(number: int, status: str = "new") -> JobRecord:

@@ -19,9 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from journeyman.engines.kestrel.messages import KestrelGone
 from journeyman.protocols.kestrel.commands import GetItem, Key, Put
-from journeyman.testing import PowerCut, SimulatedDisk
 from tests.support.effort import cases
 from tests.support.fanout_world import END, SMALL, STORED, FanOutWorld, data_of
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 SEGMENT_BYTES = 4 + 3 * (25 + 3)
 QUEUES = st.sampled_from(["q", "r"])

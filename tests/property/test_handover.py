@@ -15,8 +15,9 @@ from journeyman.formats.workq import CODEC, HEADER, Command, JobAdded, JobEvent,
 from journeyman.logs.catalog import WORKQ, Log
 from journeyman.logs.handover import hand_over
 from journeyman.logs.workq.log import WorkqLog
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.drawn_folds import workq_records
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_original import replay_all
 
 CMDLOG = "/data/cmdlog"

@@ -15,8 +15,9 @@ from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import inspect_file, recover_file
 from journeyman.logs.sealing import Sealing
-from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.effort import cases
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
 from tests.support.specimens import CREATED, DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 
 texts = st.text(st.characters(codec="utf-8"), max_size=12)

@@ -30,9 +30,10 @@ from journeyman.logs.segments import numbered_name
 from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Limits, Requeue
 from journeyman.servers.workq import bulk
 from journeyman.servers.workq.persistence import open_log
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.effort import cases
 from tests.support.loaded_engines import load_work_queue
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_views import expected_orders, folded, jobs_of, orders_of
 
 START_NS = 1_700_000_000 * 10**9

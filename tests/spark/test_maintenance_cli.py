@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from journeyman.cli import journeyman
 from journeyman.formats import ztick
 from journeyman.spark.maintenance import make_durable
-from journeyman.testing.simulated_disk import SimulatedDisk
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.spark.stream_driver import open_workq, open_ztick, set_jobs, ztick_bytes
 from tests.support.workq_logs import added, deleted
 

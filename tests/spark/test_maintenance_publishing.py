@@ -17,8 +17,8 @@ from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark.maintenance.cleaning import publish_workq
 from journeyman.spark.maintenance.compaction import Retirement, publish_kestrel, publish_ztick
 from journeyman.testing import ManualClock
-from journeyman.testing.simulated_disk import SimulatedDisk
 from tests.support.crash.cuts import crashes
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.spark.sink_disk import SimulatedSinkDisk
 from tests.support.specimens import kestrel_record, workq_record
 

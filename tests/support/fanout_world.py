@@ -27,7 +27,8 @@ from journeyman.engines.kestrel.state import LoadedReader
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, Flush, GetItem, Key, Put
 from journeyman.protocols.kestrel.replies import reply_bytes
 from journeyman.servers.kestrel.persistence import KestrelLogs
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 
 __all__ = ["SPOOL", "FanOutWorld", "data_of"]
 

@@ -17,7 +17,8 @@ from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Set, SetRule
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.ztick.writer import Request, ZtickRecorder, ZtickWriter
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.writer_client import WriterClient
 
 FAR_NS = 4_000_000_000_000_000_000

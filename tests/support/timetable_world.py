@@ -37,8 +37,9 @@ from journeyman.protocols.ztick.commands import (
     SetTimetable,
 )
 from journeyman.protocols.ztick.grammar import read_timetable
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from journeyman.units import NS_PER_S
+from tests.support.simulated_disk import SimulatedDisk
 
 
 class Crash(Exception):

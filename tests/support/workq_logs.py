@@ -8,7 +8,7 @@ from journeyman.formats.framing import scan
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC, Command, JobAdded, JobEvent, JobFinished, Record
 from journeyman.logs.segments import numbered_name, workq_segments
-from journeyman.testing import SimulatedDisk
+from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY = "/queue/cmdlog"
 SECOND_NS = 1_000_000_000

@@ -11,7 +11,8 @@ import pytest
 from journeyman.errors import LogClosed, LogError, LogFull, LogPoisoned
 from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.segments import KestrelPlan, NumberedPlan, Position, SegmentPlan, ZtickPlan
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 
 HEADER = b"8 bytes."
 POLICIES = [SyncPolicy.ALWAYS, SyncPolicy.OS]

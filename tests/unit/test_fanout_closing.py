@@ -17,8 +17,9 @@ from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.core.writes import WriteWatch
 from journeyman.servers.kestrel.service import KestrelServer
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.fanout_caller import Caller
+from tests.support.simulated_disk import SimulatedDisk
 
 FOLDER = "/q"
 

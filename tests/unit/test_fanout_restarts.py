@@ -22,8 +22,9 @@ from journeyman.formats.kestrel import READER, SEALS, WRITER, ItemPut
 from journeyman.logs.publication import journal_path
 from journeyman.servers.core.group_commit import QUICK_BYTES, WriteWait
 from journeyman.servers.kestrel.persistence import QUICK_JOURNALS, KestrelLogs
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.fanout_world import SPOOL, FanOutWorld
+from tests.support.simulated_disk import SimulatedDisk
 
 SEGMENT_BYTES = 200_000
 ITEM = b"x" * 975  # 1000 with what the record adds

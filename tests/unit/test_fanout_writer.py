@@ -21,8 +21,9 @@ from journeyman.servers.kestrel import writer
 from journeyman.servers.kestrel.metrics import KestrelMetrics
 from journeyman.servers.kestrel.persistence import KestrelLogs
 from journeyman.servers.kestrel.writer import NO_ROOM, KestrelWriter
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.fanout_caller import Caller
+from tests.support.simulated_disk import SimulatedDisk
 
 Q, P = Key("q"), Key("p")
 STORED, END, DELETED = b"STORED\r\n", b"END\r\n", b"DELETED\r\n"

@@ -10,7 +10,8 @@ from journeyman.logs.holders import register
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.process import LogHolders
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 
 PATH = "/data/schedule.log"
 

@@ -34,7 +34,8 @@ from journeyman.spark.source import LogReader, full_schema
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import LogPartition, Piece
 from journeyman.spark.streams import LogStreamReader
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_logs import DIRECTORY, added, as_of, path_of, planted, started
 
 DISK = RealDisk()

@@ -13,7 +13,8 @@ from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import WRITER, ItemPut
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.kestrel.segments import Segment, load_segment
-from journeyman.testing.simulated_disk import ManualClock, SimulatedDisk
+from journeyman.testing.manual_clock import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 
 SEGMENT_BYTES = 200_000
 ITEM = b"x" * 1000

@@ -28,7 +28,8 @@ from journeyman.formats.kestrel import (
     UnknownCommand,
 )
 from journeyman.logs.kestrel.log import KestrelLog, remove_stale_locks
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.unsealed import scan_records, without_seals
 
 DIRECTORY = "/spool"

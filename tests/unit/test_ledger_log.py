@@ -21,7 +21,8 @@ from journeyman.formats.timed_frame import Instant
 from journeyman.logs import ledger as module
 from journeyman.logs.ledger import LedgerLog
 from journeyman.logs.segments import LEDGER_LOCK
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 
 NOW = Instant(1_700_000_000_000_000_000)
 FIRST = "ledger/000000001.ledger"

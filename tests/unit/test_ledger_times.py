@@ -27,9 +27,10 @@ from journeyman.logs.ledger import (
     times_of,
 )
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.cli_commands import assert_one_line_error, run
 from tests.support.marked_schedule import MarkedSchedule
+from tests.support.simulated_disk import SimulatedDisk
 
 LOG = "data/schedule.log"
 SECOND_NS = 10**9

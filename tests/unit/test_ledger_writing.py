@@ -35,8 +35,9 @@ from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
 from journeyman.servers.workq.writer import WorkqWriter
 from journeyman.servers.ztick.writer import ZtickWriter
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from tests.support.schedule_writer import Bench, Caller, NotingRecorder, sets
+from tests.support.simulated_disk import SimulatedDisk
 
 DAY_MS = 86_400_000
 CLOCK = ManualClock()

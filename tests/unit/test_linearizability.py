@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from journeyman.testing.simulation import UNKNOWN, NotLinearizable, Operation, check
-from journeyman.testing.simulation.checks import check_deliveries, check_occurrences, check_order
-from journeyman.testing.simulation.history import (
+from tests.simulation import UNKNOWN, NotLinearizable, Operation, check
+from tests.simulation.checks import check_deliveries, check_occurrences, check_order
+from tests.simulation.history import (
     DUPLICATE,
     NEVER,
     NOT_FOUND,

@@ -6,7 +6,7 @@ import pytest
 
 from journeyman.errors import LogError
 from journeyman.logs.publication import Publication, finish, journal_path, pending, publish
-from journeyman.testing import SimulatedDisk
+from tests.support.simulated_disk import SimulatedDisk
 
 JOURNAL = journal_path("/log")
 

@@ -22,7 +22,7 @@ from journeyman.logs.recovery import (
     recover_entries,
     recover_file,
 )
-from journeyman.testing import SimulatedDisk
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "data"

@@ -16,7 +16,8 @@ from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Remove, Set, SetRule
 from journeyman.servers.ztick import persistence
 from journeyman.servers.ztick.persistence import RetentionWatch
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 
 DAY_NS = 86_400 * 10**9
 START_NS = 1_800_000_000 * 10**9

@@ -26,8 +26,9 @@ from journeyman.logs.ztick.run_history import (
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.ztick import runs as run_history
 from journeyman.servers.ztick.runs import EndedRun, RunHistory, directory_of, read_recent_runs
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
 from journeyman.units import MIB
+from tests.support.simulated_disk import SimulatedDisk
 
 WAIT_S = 60.0
 RUN = RunLine("job", "rule", "shell", 5, 7, 9, "failed", "exit status 3", "said\n")

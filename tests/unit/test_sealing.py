@@ -29,7 +29,8 @@ from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Get, Remove, Set
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.spark.streams.admission import walk
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.unsealed import without_seals
 
 PATH = "/data/log"

@@ -10,7 +10,8 @@ import pytest
 from journeyman.errors import LogError, UsageError
 from journeyman.logs import segments
 from journeyman.logs.segments import KestrelPlan, NumberedPlan, ZtickNames, ZtickPlan
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 
 KESTREL = Path(__file__).parent.parent / "golden" / "data" / "kestrel"
 NOW_MS = 1_700_000_000_000

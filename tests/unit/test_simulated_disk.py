@@ -7,7 +7,8 @@ import errno
 import pytest
 
 from journeyman.disk import AppendFile
-from journeyman.testing import ManualClock, PowerCut, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
 
 SEEDS = range(200)
 

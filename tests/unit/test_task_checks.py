@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from journeyman.testing.simulation import UNKNOWN, NotLinearizable, Operation, check
-from journeyman.testing.simulation.checks import check_tasks
-from journeyman.testing.simulation.clients import Notes
-from journeyman.testing.simulation.history import (
+from tests.simulation import UNKNOWN, NotLinearizable, Operation, check
+from tests.simulation.checks import check_tasks
+from tests.simulation.clients import Notes
+from tests.simulation.history import (
     LEASED_AGAIN,
     NOT_DEAD,
     NOT_FOUND,
@@ -19,7 +19,7 @@ from journeyman.testing.simulation.history import (
     failed_parent,
     work_job,
 )
-from journeyman.testing.simulation.work_clients import LIMITS
+from tests.simulation.work_clients import LIMITS
 
 ADD = ("add", 2, 100)
 

@@ -17,7 +17,8 @@ from journeyman.servers.core.group_commit import WriteWait
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import Cleaning, IntervalSync
 from journeyman.servers.workq.writer import LogRecorder, policy_of
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_logs import DIRECTORY, added, deleted, path_of, started
 
 SEGMENT_BYTES = 4096

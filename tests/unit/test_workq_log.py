@@ -16,7 +16,8 @@ from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq import log as workq_log
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import WorkqLog
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_logs import (
     DIRECTORY,
     added,

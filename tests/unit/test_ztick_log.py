@@ -32,7 +32,8 @@ from journeyman.logs.ztick.log import (
     compact_offline,
     merge,
 )
-from journeyman.testing import ManualClock, SimulatedDisk
+from journeyman.testing import ManualClock
+from tests.support.simulated_disk import SimulatedDisk
 from tests.support.unsealed import scan_records, without_seals
 
 PATH = "/data/schedule/log"

@@ -6,7 +6,7 @@ What survives a crash, as promised by POSIX and no more:
     Disk.sync_dir         the entries of this directory: names made, renamed or removed in it
 
 so a new file is there for good only after *both*, and a rename only after the directory's sync.
-journeyman.testing.SimulatedDisk keeps exactly these promises and breaks every other one.
+tests.support.simulated_disk.SimulatedDisk keeps exactly these promises and breaks every other one.
 
 Paths are plain strings. Errors are OSError, as the operating system words them; a lock that is
 taken is LogLocked. ``NotWritten`` is an OSError of a sync that is known to have written nothing.

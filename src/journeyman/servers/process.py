@@ -8,7 +8,7 @@
 
 Errors at the start are raised, for the command line to word.
 
-The services know neither signals nor the machine: journeyman.testing.simulation runs the same
+The services know neither signals nor the machine: tests.simulation runs the same
 Assembly on a simulated one.
 
     ServiceContext --> WorkqServer, KestrelServer --add, put--> the runner --> ZtickServer

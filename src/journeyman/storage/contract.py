@@ -16,7 +16,7 @@ are. A turn that raises, or commits nothing, changes nothing.
 Keys are bytes in the order of their bytes, 1 to MAX_KEY_BYTES long; ranges are
 ``start <= key < end``. What a scan gives is read while it is asked for, inside the ``with``.
 
-The same suite runs on every engine: journeyman.testing.storage_contract.
+The same suite runs on every engine: tests.contract.storage_contract.
 
 What can be asked of an engine besides its name and place.
 

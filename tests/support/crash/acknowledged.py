@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from journeyman.config.loading import load
-from journeyman.testing import SimulatedDisk
-from journeyman.testing.simulation.machine import Machine
-from journeyman.testing.simulation.network import Network, Weather
-from journeyman.testing.simulation.world import World
+from tests.simulation.machine import Machine
+from tests.simulation.network import Network, Weather
+from tests.simulation.world import World
+from tests.support.simulated_disk import SimulatedDisk
 
 FAR_NS = 4_000_000_000_000_000_000
 PORTS = {"schedule": 5678, "work": 9922, "fan-out": 22133}

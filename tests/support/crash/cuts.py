@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from journeyman.testing import PowerCut, SimulatedDisk, Survival
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
+from tests.support.simulated_files import Survival
 
 T = TypeVar("T")
 

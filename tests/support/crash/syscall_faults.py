@@ -14,10 +14,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from journeyman.testing import SimulatedDisk
 from tests.support.crash.acknowledged import COMMANDS, Recovered, Sender, job_id, states
 from tests.support.crash.traces import strace
 from tests.support.servers.whole_process import WholeProcess
+from tests.support.simulated_disk import SimulatedDisk
 
 SETTINGS = {
     "database.compression_interval": "1",

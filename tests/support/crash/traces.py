@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.testing import SimulatedDisk
+from tests.support.simulated_disk import SimulatedDisk
 
 CALLS = (
     "openat,write,writev,pwrite64,sendto,sendmsg,fsync,fdatasync,rename,renameat,renameat2,"

@@ -5,7 +5,7 @@
     ...                                     or before the server has even started
     the end stop the load, do and read all that is left, check the history
 
-The load and the checks are those of journeyman.testing.simulation, on real sockets, HTTP included:
+The load and the checks are those of tests.simulation, on real sockets, HTTP included:
 each answer is noted, jobs must be linearizable, leases exclusive, items in order; no occurrence may
 be missing. Programs of jobs append ``<life> <job>`` to a file.
 """
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from journeyman.testing.simulation.cast import Cast
-from journeyman.testing.simulation.clients import (
+from tests.simulation.cast import Cast
+from tests.simulation.clients import (
     FAN_OUT_PORT,
     HTTP_PORT,
     SCHEDULE_PORT,
@@ -33,8 +33,8 @@ from journeyman.testing.simulation.clients import (
     ClientPace,
     Notes,
 )
-from journeyman.testing.simulation.history import History
-from journeyman.testing.simulation.network import ConnectionCut
+from tests.simulation.history import History
+from tests.simulation.network import ConnectionCut
 from tests.support.servers.whole_process import WholeProcess
 
 KILLS = ("load", "start")

@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 
 from journeyman.spark.sinks.commit import Source
-from journeyman.testing import SimulatedDisk
-from journeyman.testing.simulated_files import Change, DirectoryNode, Survival
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_files import Change, DirectoryNode, Survival
 
 __all__ = ["SimulatedSinkDisk"]
 

@@ -1,6 +1,6 @@
 """A whole server in one thread of virtual time, with everything that can go wrong, from one seed.
 
-    python -m journeyman.testing.simulation --seed 7
+    python -m tests.simulation --seed 7
 
     Story      one seed: settings, processes, troubles, ends of the server, checks     scenario.py
       Machine  the real services, engines, logs and ledger of a server                 machine.py
@@ -16,14 +16,14 @@ it does not show: two threads that take turns inside of one piece of work, TLS, 
 stores, and real kernels. tests/crash has kills of real processes.
 """
 
-from journeyman.testing.simulation.history import (
+from tests.simulation.history import (
     UNKNOWN,
     History,
     NotLinearizable,
     Operation,
     check,
 )
-from journeyman.testing.simulation.scenario import (
+from tests.simulation.scenario import (
     SimulationFailed,
     SimulationPlan,
     SimulationReport,

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from journeyman.testing.simulation.world import Loop, World
+from tests.simulation.world import Loop, World
 
 DEFAULT_HIGH_BYTES = 64 * 1024
 _DATE = re.compile(rb"Date: [^\r\n]*")  # of the real clock, in answers of HTTP
@@ -59,7 +59,7 @@ class Network:
     def listener(self, loop: Loop) -> Callable[..., Any]:
         """What ``create_server`` of this loop does."""
 
-        def listen(  # type: ignore[no-untyped-def]
+        def listen(
             make_protocol: Callable[[], asyncio.Protocol],
             host: str,
             port: int,

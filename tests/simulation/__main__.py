@@ -1,8 +1,8 @@
 """Run seeds of the simulation: one, or one after another.
 
-    python -m journeyman.testing.simulation --seed 7
-    python -m journeyman.testing.simulation --seed 1 --seeds 1000 --operations 20000
-    python -m journeyman.testing.simulation --seed 1 --seeds 20 --slow      hours, not operations
+    python -m tests.simulation --seed 7
+    python -m tests.simulation --seed 1 --seeds 1000 --operations 20000
+    python -m tests.simulation --seed 1 --seeds 20 --slow      hours, not operations
 
 A seed that fails is printed with the command that runs it again, and the exit code is 1. The same
 seed and options give the same story in every process: names are hashed in the same way in each.
@@ -15,15 +15,15 @@ import os
 import sys
 import time
 
-from journeyman.testing.simulation import SimulationFailed, SimulationPlan, simulate
-from journeyman.testing.simulation.clients import ClientPace
+from tests.simulation import SimulationFailed, SimulationPlan, simulate
+from tests.simulation.clients import ClientPace
 
 _HASHES = "PYTHONHASHSEED"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m journeyman.testing.simulation", description="Simulate a whole server."
+        prog="python -m tests.simulation", description="Simulate a whole server."
     )
     parser.add_argument("--seed", type=int, default=1, help="the first seed (1)")
     parser.add_argument("--seeds", type=int, default=1, help="how many (1)")
@@ -41,7 +41,7 @@ def main() -> int:
         except SimulationFailed as error:
             slow = " --slow" if options.slow else ""
             out.write(
-                f"{error}\nagain: python -m journeyman.testing.simulation --seed {seed} "
+                f"{error}\nagain: python -m tests.simulation --seed {seed} "
                 f"--operations {options.operations} --lives {options.lives}{slow}\n"
             )
             return 1
@@ -61,7 +61,5 @@ def main() -> int:
 if __name__ == "__main__":
     if os.environ.get(_HASHES) != "0":
         os.environ[_HASHES] = "0"
-        os.execv(
-            sys.executable, [sys.executable, "-m", "journeyman.testing.simulation", *sys.argv[1:]]
-        )
+        os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     sys.exit(main())

@@ -25,9 +25,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from journeyman.testing.simulation.history import NOT_FOUND, OK, REFUSED, History, Operation
-from journeyman.testing.simulation.network import ConnectionCut
 from journeyman.units import NS_PER_MS, NS_PER_S
+from tests.simulation.history import NOT_FOUND, OK, REFUSED, History, Operation
+from tests.simulation.network import ConnectionCut
 
 SCHEDULE_PORT, WORK_PORT, FAN_OUT_PORT, HTTP_PORT = 5678, 9922, 22133, 8080
 FAR_NS = 4_000_000_000 * NS_PER_S  # beyond all simulated time

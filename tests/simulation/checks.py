@@ -21,8 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from journeyman.testing.simulation.clients import Notes
-from journeyman.testing.simulation.history import (
+from journeyman.units import NS_PER_MS
+from tests.simulation.clients import Notes
+from tests.simulation.history import (
     NEVER,
     NOT_FOUND,
     OK,
@@ -36,8 +37,7 @@ from journeyman.testing.simulation.history import (
     scheduled_job,
     work_job,
 )
-from journeyman.testing.simulation.work_clients import LIMITS, TASK_QUEUES, TTR_MS, TaskLimit
-from journeyman.units import NS_PER_MS
+from tests.simulation.work_clients import LIMITS, TASK_QUEUES, TTR_MS, TaskLimit
 
 SHOWN = 10
 

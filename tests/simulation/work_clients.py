@@ -21,7 +21,8 @@ import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from journeyman.testing.simulation.clients import (
+from journeyman.units import NS_PER_MS
+from tests.simulation.clients import (
     FEW,
     MAX_LEASED,
     TTL_MS,
@@ -29,7 +30,7 @@ from journeyman.testing.simulation.clients import (
     WORK_QUEUES,
     Process,
 )
-from journeyman.testing.simulation.history import (
+from tests.simulation.history import (
     DUPLICATE,
     LEASED_AGAIN,
     NOT_DEAD,
@@ -40,7 +41,6 @@ from journeyman.testing.simulation.history import (
     UNKNOWN,
     Operation,
 )
-from journeyman.units import NS_PER_MS
 
 _REFUSALS = {
     "-CLIENT-ERROR Job was leased again": LEASED_AGAIN,

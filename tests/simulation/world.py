@@ -36,7 +36,7 @@ from hashlib import blake2b
 from inspect import iscoroutine
 from typing import Any, TypeVar
 
-from journeyman.testing.simulated_disk import ManualClock
+from journeyman.testing.manual_clock import ManualClock
 from journeyman.threads import PoolWorker, WorkerThread
 from journeyman.units import NS_PER_S
 
@@ -296,7 +296,7 @@ class SimulatedThreads:
         self._submitted[future] = (name, self._loop.world.clock.monotonic_ns())
         future.add_done_callback(self._submitted.pop)
 
-    def start(self, target: Callable[[], None], name: str, *, daemon: bool) -> _Started:  # noqa: ARG002
+    def start(self, target: Callable[[], None], name: str, *, daemon: bool) -> _Started:
         return _Started(self._later, target)
 
     def _later(self, step: Callable[[], None]) -> None:
@@ -330,7 +330,7 @@ class _Pool(Executor):
             self._later(self._step)
         return future
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Do what waits: a real pool does so too."""
         while self._waiting:
             self._do_one()

@@ -15,8 +15,6 @@ makes operations fail with an errno; opening a file, for reading or appending, i
 good, as Linux does: a later sync succeeds and means nothing.
 
 PowerCut is a BaseException so that no ``except Exception`` outlives the power.
-
-ManualClock is the double of journeyman.clock: time moves only when the test moves it.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from typing import Any
 
 from journeyman.disk import AppendFile, FileStatus, Lock
 from journeyman.errors import LogLocked
-from journeyman.testing.simulated_files import (
+from tests.support.simulated_files import (
     Change,
     DirectoryNode,
     FileNode,
@@ -46,44 +44,6 @@ from journeyman.testing.simulated_files import (
     surviving_changes,
     surviving_directory,
 )
-from journeyman.units import NS_PER_S
-
-DEFAULT_NOW_NS = 1_700_000_000_000_000_000  # some day in November 2023
-
-
-class ManualClock:
-    """A Clock for tests. ``sleep`` returns at once, and moves the time.
-
-    ``advance`` moves both clocks; ``step_wall`` moves only the wall clock, as an operator or a
-    time server would, in either direction.
-    """
-
-    def __init__(self, now_ns: int = DEFAULT_NOW_NS) -> None:
-        self._now_ns = now_ns
-        self._monotonic_ns = 0
-
-    def now_ns(self) -> int:
-        return self._now_ns
-
-    def monotonic_ns(self) -> int:
-        return self._monotonic_ns
-
-    def sleep(self, seconds: float) -> None:
-        self.advance(seconds)
-
-    def advance(self, seconds: float) -> None:
-        """Advance both clocks."""
-        self.advance_ns(round(seconds * NS_PER_S))
-
-    def advance_ns(self, elapsed_ns: int) -> None:
-        if elapsed_ns < 0:
-            raise ValueError("time does not go back; step_wall moves the wall clock alone")
-        self._now_ns += elapsed_ns
-        self._monotonic_ns += elapsed_ns
-
-    def step_wall(self, by_ns: int) -> None:
-        """Set the wall clock forward or back; monotonic time is unaffected."""
-        self._now_ns += by_ns
 
 
 class PowerCut(BaseException):
@@ -315,7 +275,7 @@ class SimulatedDisk:
     def scan(self, path: str) -> dict[str, FileStatus]:
         return {name: self.stat(f"{path}/{name}") for name in self.list_dir(path)}
 
-    def free_bytes(self, path: str) -> int | None:  # noqa: ARG002 - it has no parts
+    def free_bytes(self, path: str) -> int | None:
         return None if self.capacity is None else self.capacity - self._used
 
     def share(self, path: str) -> None:

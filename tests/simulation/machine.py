@@ -38,11 +38,11 @@ from journeyman.servers.core.shared import Shared
 from journeyman.servers.core.writes import WriteWatch
 from journeyman.servers.preflight import prepare_data_directory
 from journeyman.servers.process import Assembly
-from journeyman.testing.simulated_disk import PowerCut, SimulatedDisk
-from journeyman.testing.simulated_files import Survival
-from journeyman.testing.simulation.network import Network
-from journeyman.testing.simulation.world import Loop, SimulatedThreads, World
 from journeyman.units import NS_PER_S
+from tests.simulation.network import Network
+from tests.simulation.world import Loop, SimulatedThreads, World
+from tests.support.simulated_disk import PowerCut, SimulatedDisk
+from tests.support.simulated_files import Survival
 
 MAX_RUN_S = 2.0
 STALLED_LOOK_S = 0.5  # between two looks of the watch while the event loop is blocked

@@ -29,15 +29,15 @@ from dataclasses import dataclass, field
 
 from journeyman.config import Configuration
 from journeyman.config.loading import load
-from journeyman.testing.simulated_files import Survival
-from journeyman.testing.simulation.cast import Cast
-from journeyman.testing.simulation.checks import tell
-from journeyman.testing.simulation.clients import FEW, HTTP_PORT, ClientPace, Notes
-from journeyman.testing.simulation.history import History
-from journeyman.testing.simulation.machine import Machine
-from journeyman.testing.simulation.network import Network, Weather
-from journeyman.testing.simulation.world import World
 from journeyman.units import NS_PER_S
+from tests.simulation.cast import Cast
+from tests.simulation.checks import tell
+from tests.simulation.clients import FEW, HTTP_PORT, ClientPace, Notes
+from tests.simulation.history import History
+from tests.simulation.machine import Machine
+from tests.simulation.network import Network, Weather
+from tests.simulation.world import World
+from tests.support.simulated_files import Survival
 
 TIMETABLES = {"minutely": 60, "often": 20}  # by name: seconds
 ENDS = ("power", "power", "power", "start", "kill", "stop", "sync")

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 
-from journeyman.testing.simulation.checks import (
+from tests.simulation.checks import (
     REGISTERS,
     check_deliveries,
     check_not_invented,
@@ -24,7 +24,7 @@ from journeyman.testing.simulation.checks import (
     check_tasks,
     tell,
 )
-from journeyman.testing.simulation.clients import (
+from tests.simulation.clients import (
     FAN_QUEUES,
     WORK_QUEUES,
     ClientPace,
@@ -38,8 +38,8 @@ from journeyman.testing.simulation.clients import (
     Starter,
     Ways,
 )
-from journeyman.testing.simulation.history import NEVER, OK, UNKNOWN, Operation
-from journeyman.testing.simulation.work_clients import (
+from tests.simulation.history import NEVER, OK, UNKNOWN, Operation
+from tests.simulation.work_clients import (
     TASK_QUEUES,
     Foreman,
     Producer,
