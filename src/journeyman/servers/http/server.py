@@ -68,6 +68,7 @@ from journeyman.servers.ztick.session import ZtickContext
 
 SWEEP_S = 0.5
 SPARED_S = 1.0  # a connection may wait so long for its first request, even if all places are taken
+MAX_WAITING_LOGINS = 200  # requests whose secret waits to be checked: others need connections too
 MAX_REASON = 200  # characters; it may repeat what the client sent
 _PUBLIC_PATHS = ("/health", OPENAPI_PATH, "/v1/health", "/v1/ready", V1_DOCUMENT_PATH)
 
@@ -257,6 +258,7 @@ class _Gate:
         self._around = around
         self._cross_site = cross_site
         self._sessions = sessions
+        self._waiting: dict[asyncio.Future[Token | None], None] = {}  # secrets, the oldest first
 
     @web.middleware
     async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -305,6 +307,15 @@ class _Gate:
         if lease is not None and not lease.is_valid:
             reason = "another server may be active: the database has not confirmed that this one is"
             raise ApiError(503, reason, "not_ready")
+
+    def _wait_in_line(self, checked: asyncio.Future[Token | None]) -> None:
+        """Of too many the one that has waited longest makes room."""
+        self._waiting[checked] = None
+        if len(self._waiting) > MAX_WAITING_LOGINS:
+            longest = next(iter(self._waiting))
+            del self._waiting[longest]
+            if not longest.done():
+                longest.set_exception(TimeoutError())
 
     @contextmanager
     def _admitted(self, request: web.Request) -> Iterator[None]:
@@ -392,6 +403,8 @@ class _Gate:
             lambda token: None if checked.done() else checked.set_result(token),
             to_write=False,
         )
+        if attempt.is_waiting:
+            self._wait_in_line(checked)
         try:
             async with asyncio.timeout(access.auth_timeout_s):
                 token = await checked
@@ -399,6 +412,7 @@ class _Gate:
             raise ApiError(503, "the token could not be checked in time", "login_busy") from None
         finally:
             attempt.give_up()
+            self._waiting.pop(checked, None)
         if token is None:
             around.messages.warn("authentication failed", client=host, over="http")
         return token
