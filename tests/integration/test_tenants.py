@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import journeyman as jm
+from journeyman.client import WorkQueue
 from journeyman.client.errors import NotFound, Refused
 from journeyman.protocols.ztick.grammar import work_id
 from journeyman.tasks.envelope import Envelope
@@ -24,6 +25,7 @@ from journeyman.tasks.flows import following_order
 from journeyman.tasks.task import next_id
 from journeyman.tasks.worker.worker import Worker
 from tests.integration.test_access import Server
+from tests.support.servers.database_process import DatabaseProcess
 from tests.support.servers.http_client import ask
 
 TOKENS = """
@@ -234,6 +236,22 @@ def test_a_namespace_has_a_salt_that_stays_and_others_do_not_know(tmp_path):
     path.write_bytes(secret)
     with Server(tmp_path, TOKENS) as server:
         assert salt(server, "sk_team") == salts["team"]
+
+
+def test_a_server_that_takes_over_has_the_same_salts(tmp_path, data_address):
+    """The secret is in the data directory, which is in PostgreSQL for both of them."""
+    salts = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tokens").write_text(TOKENS)
+        settings = {"controller.auth_file": "tokens"}
+        with DatabaseProcess(tmp_path / name, data_address, settings) as server:
+            with WorkQueue("localhost", server.ports["work"], token="sk_team") as queue:
+                salts.append(queue.salt())
+                queue.add("team.q", b"x")
+            assert server.stop() == 0
+        assert not any("secret of namespaces" in line for line in server.lines)
+    assert salts[0] == salts[1] != b""
 
 
 def test_no_secret_is_made_before_a_token_has_a_namespace(tmp_path):

@@ -321,7 +321,7 @@ class Reports:
                 self._loop.call_later(AGAIN_S, self._again, job_id)
                 return
             report = self._open.get(job_id)
-            if report is not None and text.endswith("without a ledger"):
+            if report is not None and text.endswith("without a ledger") and report.has_delay:
                 report.requests[0] = _DELAY.sub(b"", report.requests[0], count=1)
                 self._next(job_id)  # the job is tried again at once, rather than not at all
                 return
@@ -363,6 +363,11 @@ class Reports:
 class _Report:
     attempt: int
     requests: list[bytes]  # what is still to be sent
+
+    @property
+    def has_delay(self) -> bool:
+        line, _, _ = self.requests[0].partition(b"\r\n")
+        return _DELAY.search(line) is not None
 
 
 def _refused(job_id: str, attempt: int, text: str) -> bytes:
