@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from journeyman.errors import LogError
-from journeyman.logs.publication import Publication, finish, journal_path, pending, publish
+from journeyman.logs import holders
+from journeyman.logs.publication import (
+    HELD_DIRECTORY,
+    Publication,
+    finish,
+    journal_path,
+    pending,
+    publish,
+    replacement_of,
+)
 from tests.support.simulated_disk import SimulatedDisk
 
 JOURNAL = journal_path("/log")
@@ -37,6 +46,25 @@ def test_logs_that_share_a_directory_have_journals_of_their_own():
     assert JOURNAL == "/log/_publication.json"
 
 
+NESTED = b"[" * 100_000
+NOT_OURS = [NESTED, b"[]", b"5", b'{"logs": []}', b'{"logs": {"a": []}}', b"\xff"]
+
+
+@pytest.mark.parametrize("content", NOT_OURS)
+def test_notes_that_make_no_sense_are_none(content: bytes):
+    names = ("holder.x", "became.7")
+    disk = disk_with(**{f"{HELD_DIRECTORY}__{name}": content for name in names})
+    who, _, places = holders._read(disk, "/log", "x") or ("", 0, {})
+    assert (who, places) == ("x", {})
+    assert replacement_of(disk, "/log/file", 7) is None
+
+
+@pytest.mark.parametrize("content", [NESTED, b"5", b"\xff"])
+def test_a_list_of_lost_files_that_makes_no_sense_is_empty(content: bytes):
+    disk = disk_with(**{f"{HELD_DIRECTORY}__lost.x": content})
+    assert holders.lost_files(disk, "/log", "x") == []
+
+
 def test_a_name_cannot_come_and_go():
     with pytest.raises(ValueError, match="would come and go"):
         Publication({"staged/a": "x"}, ("x",))
@@ -46,6 +74,7 @@ def test_a_name_cannot_come_and_go():
     ("content", "words"),
     [
         (b"{", "is not the journal"),
+        (NESTED, "is not the journal"),
         (b'{"version": 1}', "is not the journal"),
         (b'{"version": 2, "renames": {}, "removes": []}', "is of version 2"),
         (b'{"version": 1, "renames": {"gone": "lost"}, "removes": []}', "neither gone nor lost"),

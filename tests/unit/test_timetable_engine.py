@@ -17,7 +17,7 @@ from journeyman.engines.ztick.messages import (
     TimetableRefused,
     TimetableRun,
 )
-from journeyman.engines.ztick.timetables import TimetableBook
+from journeyman.engines.ztick.timetables import TimetableBook, read_body
 from journeyman.formats.ztick import Shell, Status
 from journeyman.protocols.ztick.commands import (
     BackfillTimetable,
@@ -489,3 +489,8 @@ def test_many_held_jobs_cost_as_much_as_they_are_many_and_come_back_in_order():
     assert book.held("t") == 2
     assert [book.release("t") for _ in range(3)] == [*jobs[:2], None]
     assert book.held("t") == 0
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b"[]", b"5", b"\xff", b'{"cron": {}}', b"null"])
+def test_a_timetable_of_the_ledger_that_makes_no_sense_is_none(body: bytes):
+    assert read_body(body) is None

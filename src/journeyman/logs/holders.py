@@ -197,7 +197,7 @@ def _read(disk: Disk, directory: str, holder: str) -> tuple[str, int, dict[str, 
         return str(found["who"]), int(found["seen_ns"]), places
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return holder, _modified_ns(disk, path), {}
 
 
@@ -246,5 +246,5 @@ def lost_files(disk: Disk, directory: str, holder: str) -> list[str]:
     path = posixpath.join(directory, HELD_DIRECTORY, _LOST + holder)
     try:
         return [str(name) for name in json.loads(disk.read_bytes(path))]
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return []

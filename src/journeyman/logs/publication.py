@@ -227,7 +227,7 @@ def _read(disk: Disk, journal: str) -> Publication:
         content = json.loads(disk.read_bytes(journal))
         version, renames, removes = content["version"], content["renames"], content["removes"]
         publication = Publication(dict(renames), tuple(removes))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise LogError(journal, f"is not the journal of a publication: {error}") from error
     if version != _VERSION:
         raise LogError(journal, f"is of version {version}, and this program knows {_VERSION}")
@@ -291,7 +291,7 @@ def replacement_of(disk: Disk, path: str, inode: int) -> Replacement | None:
         found = Replacement(**json.loads(disk.read_bytes(note)))
         # The same directory, by the reader's name for it: the writer's may be a relative path.
         return found._replace(path=posixpath.join(parent, posixpath.basename(found.path)))
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
 
 

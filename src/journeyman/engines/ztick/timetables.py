@@ -126,7 +126,7 @@ def read_body(body: bytes) -> Read | None:
         if isinstance(runner, str):
             return None
         return Read(timetable, occurrences_of(timetable), runner)
-    except (TimetableError, ValueError, TypeError):
+    except (TimetableError, ValueError, TypeError, AttributeError, RecursionError):
         return None
 
 
