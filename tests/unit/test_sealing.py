@@ -230,6 +230,18 @@ def test_what_another_program_wrote_after_a_torn_batch_is_kept(theirs: int, cut:
         assert log.recovery.clean
 
 
+@pytest.mark.parametrize("theirs", [1, 2, 3, 40])
+@pytest.mark.parametrize("cut", range(1, SEALS.size))
+def test_what_another_program_wrote_after_a_torn_seal_is_kept(theirs: int, cut: int):
+    """Also after one of which only zeros are there, the beginning of its size."""
+    after = crashed([job("a")])
+    whole = after.read_bytes(PATH)
+    entries = [job(f"theirs.{n}") for n in range(theirs)]
+    torn = announced(whole, job("ours"))[:cut]
+    after.plant(PATH, whole + torn + b"".join(map(CODEC.encode, entries)))
+    assert loaded(after) == [job("a"), *entries]
+
+
 def test_a_tail_that_begins_with_zeros_or_a_torn_record_is_set_aside_as_an_error():
     after = crashed([job("a")])
     whole = after.read_bytes(PATH)

@@ -278,10 +278,22 @@ def begins_with_entry(codec: Codec[Any], data: Buffer, offset: int, base: int = 
         entry = codec.decode(data, offset)
     except FormatError:
         return False
-    if entry is None:
+    if entry is None or _has_swallowed(codec, data, entry):
         return False
     is_sealed = codec.seals is not None and is_seal_here(codec.seals, data, entry.end, base)
     return is_sealed or codec.resync(data, offset) == offset
+
+
+def _has_swallowed(codec: Codec[Any], data: Buffer, entry: Entry[Any]) -> bool:
+    """Whether an entry begins as a seal does, and others begin inside it."""
+    format_ = codec.seals
+    if format_ is None or entry.length != format_.size:
+        return False
+    begin, length = entry.offset, format_.least_bytes
+    if data[begin : begin + length] != format_.mark[:length]:
+        return False
+    inside = codec.resync(data, begin + length)
+    return inside is not None and inside < entry.end
 
 
 def judge(
@@ -332,7 +344,11 @@ class _Judging:
             return self._verdict([damage], marked, stamp)
         if seal is not None:
             verdict = self._unfinished(at, body, seal)
-        elif is_cut_seal(format_, data, at) and is_zeros(data, min(body, len(data))):
+        elif (
+            is_cut_seal(format_, data, at)
+            and is_zeros(data, min(body, len(data)))
+            and self._chain(at + len(format_.mark), len(data), []) is None
+        ):
             verdict = self._to_the_end(at, UNSEALED, _IN_FLIGHT_REASON)
         else:
             verdict = self._unannounced(at)
@@ -390,8 +406,10 @@ class _Judging:
             begins_zero = codec.decode(data, at) is None or is_zeros(data[at : at + 4], 0)
         except FormatError:
             begins_zero = is_zeros(data[at : at + 4], 0)
-        start = None if begins_zero else self._chain(at + 1, len(data), [])
-        if start is None or self._has_hole(at, start):
+        start = self._chain(at + 1, len(data), [])
+        # Up to three zeros may be all that there is of the size of a record.
+        is_hollow = start is not None and begins_zero and start > at + 3
+        if start is None or is_hollow or self._has_hole(at, start):
             return self._to_the_end(at, UNANNOUNCED, _TAIL_REASON)
         return self._verdict([self._damage(at, start - at, "torn", _TORN_REASON)], start)
 
