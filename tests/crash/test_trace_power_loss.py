@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from tests.support.crash.acknowledged import COMMANDS, Recovered, Sender, job_id, states
+from journeyman.formats import ztick
+from journeyman.logs.segments import kestrel_segments, names_in
+from tests.support.crash.acknowledged import COMMANDS, FAR_NS, Recovered, Sender, job_id, states
 from tests.support.crash.cuts import EXTREMES
 from tests.support.crash.traces import (
     CALLS,
@@ -16,6 +19,7 @@ from tests.support.crash.traces import (
     skip_if_refused,
     strace,
 )
+from tests.support.originals import appended_by_libkestrel, appended_by_ztick
 from tests.support.servers.whole_process import WholeProcess
 from tests.support.simulated_files import Survival
 
@@ -66,6 +70,43 @@ def test_every_system_call_of_a_server(tmp_path: Path):
             assert found in expected[answered : answered + 2], (number, events[number], rest)
             checked += 1
     assert checked > 100
+
+
+def test_originals_write_between_a_crash_and_the_return(tmp_path: Path):
+    """What they have acknowledged is there as well, unless zeros show that power was cut."""
+    skip_if_refused(tmp_path)
+    server, events, now_ns = traced(tmp_path)
+    expected, ids = states(COMMANDS), [job_id(n) for n in range(len(COMMANDS))]
+    options = {"data.directory": str(server.data), **SETTINGS}
+    log, spool = str(server.data / "schedule.log"), server.data / "kestrel"
+    theirs: list[ztick.Record] = [ztick.JobSet("theirs", FAR_NS, ztick.Status.PLANNED)]
+    checked = kept = 0
+    for number, answered, disk in crash_points(events):
+        rests: tuple[Survival, ...] = (*EXTREMES, number)
+        for rest in rests if EVERY_STATE else (rests[number % 3],):
+            after = disk.after_crash(rest)
+            names = kestrel_segments("f", names_in(after, str(spool)))
+            segments = {name: after.read_bytes(str(spool / name)) for name in names}
+            if not after.exists(log) or not segments:
+                continue
+            before = [after.read_bytes(log), *segments.values()]
+            after.plant(log, appended_by_ztick(after.read_bytes(log), theirs))
+            changed, _ = appended_by_libkestrel(segments, "f", [b"their item"])
+            for name, data in changed.items():
+                after.plant(str(spool / name), data)
+            found = Recovered(after, options, now_ns).state(ids)
+            ours = replace(
+                found,
+                jobs=tuple(job for job in found.jobs if job[0] != "theirs"),
+                items=tuple(item for item in found.items if item != "their item"),
+            )
+            assert ours in expected[answered : answered + 2], (number, events[number], rest)
+            is_all = ("theirs", FAR_NS) in found.jobs and found.items[-1:] == ("their item",)
+            assert is_all or any(bytes(16) in data for data in before), (number, rest)
+            checked += 1
+            kept += is_all
+    assert checked > 50
+    assert kept > 0.8 * checked
 
 
 def in_hex(text: str) -> str:

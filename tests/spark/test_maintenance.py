@@ -16,6 +16,7 @@ from journeyman.folds import workq as workq_fold
 from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
+from journeyman.formats.seals import SealKind, make_seal
 from journeyman.formats.timed_frame import Instant
 from journeyman.logs.segments import workq_segments
 from journeyman.spark.maintenance import clean, compact, compaction, holding
@@ -131,20 +132,22 @@ def test_a_torn_tail_is_put_aside_and_the_rest_compacted(spark, tmp_path):
     assert [each.read_bytes() for each in (tmp_path / "quarantine").iterdir()] == [record[:-2]]
 
 
-def test_a_batch_without_its_seal_is_put_aside_and_the_rest_compacted(spark, tmp_path):
+def test_a_batch_that_is_not_whole_is_put_aside_and_the_rest_compacted(spark, tmp_path):
     path = tmp_path / "logfile"
     with open_ztick(path) as log:
         set_jobs(log, *range(5))
     assert ztick.CODEC.seals is not None
     seal = ztick.CODEC.seals.size
-    record = ztick.CODEC.encode(ztick.JobSet("never.acknowledged", 1, ztick.Status.PLANNED))
-    path.write_bytes(path.read_bytes()[:-seal] + record)  # a crash: neither its seal nor a stop
+    record = ztick.CODEC.encode(ztick.JobSet("cut.short", 1, ztick.Status.PLANNED))
+    whole = path.read_bytes()[:-seal]
+    batch = make_seal(ztick.CODEC.seals, SealKind.BLOCK, 7, len(whole), record) + record[:-1]
+    path.write_bytes(whole + batch)  # a crash: neither all of a batch nor a stop
     (outcome,) = compact(spark, "ztick", [str(path)])
     assert outcome.error is None
     assert {each.identifier for each in records_in(ztick.CODEC, path)} == {
         f"job.{number}" for number in range(5)
     }
-    assert [each.read_bytes() for each in (tmp_path / "quarantine").iterdir()] == [record]
+    assert [each.read_bytes() for each in (tmp_path / "quarantine").iterdir()] == [batch]
 
 
 def assert_flipped_bits_are_noticed(codec: Codec[Any], path: Path) -> None:

@@ -205,7 +205,7 @@ def test_what_another_program_wrote_after_a_crash_is_kept_and_sealed():
     assert kinds(after.read_bytes(PATH)) == "obobcobc"
 
 
-LONG = job("long." + 600 * "x")
+LONG = job("long." + 600 * "x", 1_763_431_200_123_456_789)
 
 
 @pytest.mark.parametrize("theirs", [1, 3, 40], ids=["shorter", "longer", "much longer"])

@@ -133,6 +133,12 @@ def is_marked(format_: SealFormat, data: Buffer, offset: int) -> bool:
     return data[offset : offset + len(mark)] == mark and offset + format_.size <= len(data)
 
 
+def is_seal_beginning(format_: SealFormat, data: Buffer, offset: int) -> bool:
+    """Whether the bytes at ``offset`` begin as a seal does, and then go on in another way."""
+    least = format_.mark[: format_.least_bytes]
+    return data[offset : offset + len(least)] == least and not is_marked(format_, data, offset)
+
+
 def is_cut_seal(format_: SealFormat, data: Buffer, offset: int) -> bool:
     """Whether a seal begins at ``offset`` of which the rest is missing: the data end, or zeros
     stand there."""

@@ -44,6 +44,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.framing import Buffer, Codec, Entry, iter_entries
+from journeyman.formats.seals import is_seal_beginning
 
 DamageKind: TypeAlias = Literal[
     "torn", "corrupt", "bad-header", "padding", "unsealed", "unannounced"
@@ -170,6 +171,10 @@ class Judge(Generic[R]):
         ``held`` are the entries that led there, as far as they are held back .
         """
         codec = self._codec
+        cut_seal = _cut_seal(codec, data, _trim(held, offset), offset)
+        if cut_seal is not None:
+            begin, end = cut_seal
+            return Damage(self._file, base + begin, end - begin, "torn", "a seal cut short")
         nonzero = _first_nonzero(data, offset)
         if nonzero == len(data):
             return self._padding(base + offset, len(data) - offset, "zeros to the end of the file")
@@ -232,6 +237,28 @@ def _search_inside(codec: Codec[R], data: Buffer, held: list[Entry[R]], fault: i
             return codec.resync(data, swallower.offset + 1)
         # Whatever begins between here and ``stop`` leads to ``stop`` as well.
         search = max(start + 1, min(stop, fault))
+    return None
+
+
+def _cut_seal(
+    codec: Codec[R], data: Buffer, held: list[Entry[R]], fault: int
+) -> tuple[int, int] | None:
+    """Begin and end of a seal that was cut short and swallows what was appended to it.
+
+    No entry of a client begins like one; so entries that lead from inside it to the end of the data
+    are sure.
+    """
+    if codec.seals is None:
+        return None
+    for begin in (*(entry.offset for entry in held), fault):
+        if not is_seal_beginning(codec.seals, data, begin):
+            continue
+        search = begin + 1
+        while (start := codec.resync(data, search)) is not None:
+            stop = _run(codec, data, start, len(data))
+            if stop == len(data):
+                return begin, start
+            search = max(start + 1, stop)
     return None
 
 

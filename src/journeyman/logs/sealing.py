@@ -342,16 +342,7 @@ class _Judging:
         if marked is not None:
             damage = self._damage(at, marked - at, "corrupt", _BLOCK_REASON)
             return self._verdict([damage], marked, stamp)
-        if seal is not None:
-            verdict = self._unfinished(at, body, seal)
-        elif (
-            is_cut_seal(format_, data, at)
-            and is_zeros(data, min(body, len(data)))
-            and self._chain(at + len(format_.mark), len(data), []) is None
-        ):
-            verdict = self._to_the_end(at, UNSEALED, _IN_FLIGHT_REASON)
-        else:
-            verdict = self._unannounced(at)
+        verdict = self._unannounced(at) if seal is None else self._unfinished(at, body, seal)
         if salvage and verdict.damages[0].kind in (UNSEALED, UNANNOUNCED):
             end = min(body, len(data)) if is_seal_here(format_, data, at, base) else at
             damage = replace(verdict.damages[0], length=end - at)
@@ -379,7 +370,7 @@ class _Judging:
         start = self._chain(body + 1, announced_end, ends)
         if reached == announced_end and start is None:
             return self._spoilt(at, announced_end, seal.stamp)
-        is_hollow = self._has_hole(ends[-2:][0], len(data) if start is None else start)
+        is_hollow = self._is_hollow(ends[-2:][0], start)
         if not is_longer and (start is None or is_hollow):
             return self._to_the_end(at, UNSEALED, _IN_FLIGHT_REASON)
         if start is None:
@@ -407,11 +398,14 @@ class _Judging:
         except FormatError:
             begins_zero = is_zeros(data[at : at + 4], 0)
         start = self._chain(at + 1, len(data), [])
-        # Up to three zeros may be all that there is of the size of a record.
-        is_hollow = start is not None and begins_zero and start > at + 3
-        if start is None or is_hollow or self._has_hole(at, start):
-            return self._to_the_end(at, UNANNOUNCED, _TAIL_REASON)
-        return self._verdict([self._damage(at, start - at, "torn", _TORN_REASON)], start)
+        if start is not None and not self._is_hollow(at, start):
+            # Up to three zeros may be all that there is of the size of a record.
+            if not begins_zero or start <= at + 3:
+                return self._verdict([self._damage(at, start - at, "torn", _TORN_REASON)], start)
+        behind = min(at + self._format.size, len(data))
+        if is_cut_seal(self._format, data, at) and is_zeros(data, behind):
+            return self._to_the_end(at, UNSEALED, _IN_FLIGHT_REASON)
+        return self._to_the_end(at, UNANNOUNCED, _TAIL_REASON)
 
     def _chain(self, begin: int, beyond: int, known: list[int]) -> int | None:
         """The first place from which entries follow one another to the end, or ``beyond``.
@@ -430,6 +424,13 @@ class _Judging:
                 return start
             begin = max(start + 1, stop)
         return None
+
+    def _is_hollow(self, begin: int, start: int | None) -> bool:
+        """Whether power was cut: zeros stand in what is torn, or right before ``start``."""
+        if start is None:
+            return self._has_hole(begin, len(self._data))
+        ends_zero = begin <= start - 4 and is_zeros(self._data[start - 4 : start], 0)
+        return ends_zero or self._has_hole(begin, start)
 
     def _has_hole(self, begin: int, end: int) -> bool:
         return _HOLE.search(self._data, begin, end) is not None
