@@ -27,8 +27,10 @@ from journeyman.formats.kestrel import (
     UnknownCommand,
 )
 from journeyman.formats.seals import is_marked
+from journeyman.logs.segments import kestrel_segments
 from tests.support.departures import expected_here
 from tests.support.fanout_world import SPOOL, FanOutWorld
+from tests.support.originals import appended_by_libkestrel
 from tests.support.servers.fanout_process import FanOutProcess
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -336,6 +338,49 @@ def test_a_checkpoint_that_is_lost_brings_everything_once_more():
     disk.remove(f"{SPOOL}/q.read.a")
     again = FanOutWorld(disk)
     assert again.drained("q", "a") == [b"1", b"2"]  # the first reader takes the default one's place
+
+
+def test_one_lost_checkpoint_among_several_starts_at_the_oldest_item_and_is_reported():
+    disk = SimulatedDisk()
+    world = FanOutWorld(disk)
+    for reader in ("a", "b"):
+        world.get("q", reader)
+    world.put("q", b"1", b"2")
+    for reader in ("a", "b"):
+        assert world.drained("q", reader) == [b"1", b"2"]
+    world.put("q", b"3")
+    world.close()
+    disk.remove(f"{SPOOL}/q.read.a")
+    again = FanOutWorld(disk)
+    assert again.drained("q", "a") == [b"1", b"2", b"3"]
+    assert again.drained("q", "b") == [b"3"]
+    (lost,) = again.opened["q"].anomalies
+    assert (lost.kind, lost.key) == ("checkpoint-damaged", "a")
+
+
+def test_a_reader_that_was_dropped_does_not_come_back():
+    disk = SimulatedDisk()
+    world = FanOutWorld(disk)
+    for reader in ("a", "b"):
+        world.get("q", reader)
+    world.put("q", b"1", b"2")
+    world.delete("q", "a")
+    world.close()
+    assert sorted(FanOutWorld(disk).engine.queues["q"].readers) == ["b"]
+
+
+def test_a_reader_that_the_original_dropped_does_not_come_back():
+    disk = SimulatedDisk()
+    world = FanOutWorld(disk)
+    for reader in ("a", "b"):
+        world.get("q", reader)
+    world.put("q", b"1")
+    world.close()
+    (name,) = kestrel_segments("q", disk.list_dir(SPOOL))
+    after, _ = appended_by_libkestrel({name: disk.read_bytes(f"{SPOOL}/{name}")}, "q", [b"2"])
+    disk.plant(f"{SPOOL}/{name}", after[name])
+    disk.remove(f"{SPOOL}/q.read.a")
+    assert sorted(FanOutWorld(disk).engine.queues["q"].readers) == ["b"]
 
 
 # -- for the original ----------------------------------------------------------------------------

@@ -398,10 +398,10 @@ class _Judging:
         except FormatError:
             begins_zero = is_zeros(data[at : at + 4], 0)
         start = self._chain(at + 1, len(data), [])
-        if start is not None and not self._is_hollow(at, start):
-            # Up to three zeros may be all that there is of the size of a record.
-            if not begins_zero or start <= at + 3:
-                return self._verdict([self._damage(at, start - at, "torn", _TORN_REASON)], start)
+        # Up to three zeros may be all that there is of the size of a record.
+        is_lost = start is None or (begins_zero and start > at + 3) or self._is_hollow(at, start)
+        if start is not None and not is_lost:
+            return self._verdict([self._damage(at, start - at, "torn", _TORN_REASON)], start)
         behind = min(at + self._format.size, len(data))
         if is_cut_seal(self._format, data, at) and is_zeros(data, behind):
             return self._to_the_end(at, UNSEALED, _IN_FLIGHT_REASON)

@@ -3,6 +3,7 @@
     <queue>.read.<reader>          READ_HEAD, then READ_DONE with ids ascending, always both, sealed
     <queue>.read.<reader>~~<ms>    the next one, being written
     <queue>.read.                  the default reader's; there is none beside named readers
+    .index/<queue>                 the names of the readers if there are several, a list in JSON
 
     step                                       a crash before the next step leaves
     1 write and sync the ~~ file               the old checkpoint; opening removes the ~~ file
@@ -12,23 +13,31 @@ One whose seal does not match, that cannot be read completely, or that has ids n
 reached, is not trusted: it is copied to quarantine/, and its reader starts at the
 oldest item. Delivering twice is better than never.
 
+One that is missing although ``.index/<queue>`` names its reader is lost, and its reader starts at
+the oldest item too. The list is a hint: where another program has written to the queue since, it
+may have dropped the reader, and the list says nothing.
+
 What ``durable`` holds is on disk. Retention uses nothing else.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from journeyman.disk import Disk
-from journeyman.folds.kestrel import Reader, fold_reader, snapshot_reader
+from journeyman.errors import LogError
+from journeyman.folds.kestrel import DEFAULT_READER, Reader, fold_reader, snapshot_reader
 from journeyman.formats.framing import Buffer, Entry
 from journeyman.formats.kestrel import READER, SEALS, Record
 from journeyman.formats.seals import stamp_of
+from journeyman.logs.indexes import index_path
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.recovery import FileReport, copy_aside, inspect_file
-from journeyman.logs.sealing import sealed
+from journeyman.logs.sealing import has_seals, sealed
 from journeyman.logs.segments import TEMPORARY_MARK, kestrel_reader_name, kestrel_readers
 
 
@@ -43,9 +52,12 @@ class Checkpoints:
         self.durable: dict[str, Reader] = {}
 
     def load(
-        self, names: Iterable[str], tail: int
+        self, names: Iterable[str], tail: int, *, is_ours: bool = False
     ) -> tuple[dict[str, Reader | None], list[FileReport]]:
-        """Every reader among these file names; None for one whose checkpoint is not trusted."""
+        """Every reader among these file names; None for one whose checkpoint is not trusted.
+
+        ``is_ours``: no other program has written to the segments since this one did.
+        """
         readers: dict[str, Reader | None] = {}
         reports: list[FileReport] = []
         for name, file in kestrel_readers(self._queue, names).items():
@@ -63,6 +75,10 @@ class Checkpoints:
                 readers[name] = None
                 report = replace(report, quarantined=(copy,))
             reports.append(report)
+            is_ours = is_ours and has_seals(SEALS, self._disk.view(path))
+        if is_ours:
+            lost = self._listed() - readers.keys() - {DEFAULT_READER}
+            readers |= dict.fromkeys(sorted(lost))
         return readers, reports
 
     def settle(
@@ -88,6 +104,7 @@ class Checkpoints:
         for name in found:
             if name not in opened:
                 remove_durably(self._disk, self._path(name))
+        self._list(self.durable)
 
     def write(self, name: str, reader: Reader, now_ms: int) -> None:
         """Replace a reader's checkpoint. Durable when this returns."""
@@ -100,7 +117,10 @@ class Checkpoints:
         temporary = f"{path}{TEMPORARY_MARK}{now_ms}"
         write_whole(self._disk, temporary, pieces)
         put_in_place(self._disk, temporary, path)
+        is_new = name not in self.durable
         self.durable[name] = _copy(reader)
+        if is_new:
+            self._list(self.durable)
 
     def rename(self, name: str, new_name: str) -> None:
         """Hand a reader's place over to another name, in one step."""
@@ -109,13 +129,50 @@ class Checkpoints:
             self._disk.rename(old, new)
         self._disk.sync_dir(self._directory)
         self.durable[new_name] = self.durable.pop(name)
+        self._list(self.durable)
 
     def drop(self, name: str) -> None:
         """Forget a reader."""
+        self._list(self.durable.keys() - {name})  # first: one that is listed and missing is lost
         if self._disk.exists(self._path(name)):
             self._disk.remove(self._path(name))
         self._disk.sync_dir(self._directory)
         del self.durable[name]
+
+    def remove_list(self) -> None:
+        """The queue is erased, or has one reader."""
+        path = index_path(self._listing)
+        if self._disk.exists(path):
+            remove_durably(self._disk, path)  # else a crash would bring dropped readers back
+
+    @property
+    def _listing(self) -> str:
+        return posixpath.join(self._directory, self._queue)
+
+    def _listed(self) -> set[str]:
+        try:
+            names = json.loads(self._disk.read_bytes(index_path(self._listing)))
+        except (OSError, ValueError):
+            return set()
+        return {str(name) for name in names} if isinstance(names, list) else set()
+
+    def _list(self, names: Iterable[str]) -> None:
+        """Write down which readers there are. A hint is not worth an error.
+
+        A single one needs no list: see ``open_queue`` in journeyman.folds.kestrel.
+        """
+        named = set(names) - {DEFAULT_READER}
+        several = named if len(named) > 1 else set()
+        if self._listed() == several:
+            return
+        if not several:
+            self.remove_list()
+            return
+        path = index_path(self._listing)
+        with suppress(OSError, LogError):
+            self._disk.make_dirs(posixpath.dirname(path))
+            write_whole(self._disk, path + TEMPORARY_MARK, [json.dumps(sorted(several)).encode()])
+            put_in_place(self._disk, path + TEMPORARY_MARK, path)
 
     def _path(self, name: str) -> str:
         return posixpath.join(self._directory, kestrel_reader_name(self._queue, name))

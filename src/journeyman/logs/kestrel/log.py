@@ -55,7 +55,7 @@ from journeyman.logs.kestrel.segments import (
 )
 from journeyman.logs.publication import finish, journal_path, pending, remove_durably
 from journeyman.logs.recovery import RecoveryReport, copy_aside
-from journeyman.logs.sealing import Sealing, read_whole
+from journeyman.logs.sealing import Sealing, last_seal, read_whole
 from journeyman.logs.segments import (
     LOCK_SUFFIX,
     KestrelPlan,
@@ -103,7 +103,9 @@ def find_queue(
     segments, reports = recover_segments(disk, paths, thorough=thorough)
     catalog = SegmentCatalog(segments)
     checkpoints = Checkpoints(disk, directory, queue, seal=seal)
-    found, reader_reports = checkpoints.load(names, catalog.tail)
+    is_ours = bool(paths) and not any(report.sealed_again for report in reports)
+    is_ours = is_ours and _ends_sealed(disk, paths[-1])
+    found, reader_reports = checkpoints.load(names, catalog.tail, is_ours=is_ours)
     anomalies: list[Anomaly] = []
     view = open_queue(catalog.edge_ids(), found, anomalies.append)
     if notes is not None:
@@ -114,6 +116,11 @@ def find_queue(
     last_path = paths[-1] if paths and disk.exists(paths[-1]) else None
     next_id = _next_id(view, found)
     return FoundQueue(catalog, checkpoints, next_id, last_path, report, tuple(anomalies))
+
+
+def _ends_sealed(disk: Disk, path: str) -> bool:
+    """Whether this program was the last one that has written to a segment."""
+    return disk.exists(path) and last_seal(disk, SEALS, path, disk.size(path)) is not None
 
 
 def finish_publication(disk: Disk, directory: str, queue: str = "") -> bool:
@@ -488,6 +495,7 @@ class KestrelLog:
                 remove_durably(self._disk, path)
                 remove_index(self._disk, path)
             self._checkpoints.drop(DEFAULT_READER)
+            self._checkpoints.remove_list()
             with suppress(FileNotFoundError):
                 self._disk.remove(self._lock_path)  # last, while it is held: see Disk.lock
             self._lock.release()
