@@ -14,7 +14,6 @@ from bench import (
     storage,
     tasks,
     timetables,
-    upserts,
     workqueue,
 )
 
@@ -27,7 +26,6 @@ PROGRAMS = (
     tasks.main,
     fanout.main,
     storage.main,
-    upserts.main,
     console.main,
     pipeline.main,
 )

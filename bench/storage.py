@@ -4,7 +4,7 @@
 
     upsert       new jobs with all indexes and counters, durable; 1,000 of one commit
     transition   status changes of waiting jobs, in the order they came; 1,000 of one commit
-    threads      upserts of one job each by 16 threads: what group commit makes of it
+    threads      upserts of one job each by 16 threads, which take turns
     page         50 jobs of a queue and status, by number and by cursor, anywhere among all jobs
     open         from nothing to the first answer, with all jobs in the store
 

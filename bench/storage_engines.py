@@ -25,8 +25,8 @@ from typing import Any
 from uuid import UUID
 
 from bench import peers, report
-from journeyman.formats.keyspace.values import JobRecord, encode_value
-from journeyman.storage.records import facts_of, index_keys, job_key, status_key
+from journeyman.formats.keyspace.values import JobRecord
+from journeyman.storage.records import entries_of, job_key
 
 JOBS = 500_000
 BATCH = 1000
@@ -39,7 +39,8 @@ Write = Callable[[list[bytes], list[Entry]], None]  # keys to look at, and what 
 def batches(count: int) -> Iterator[tuple[list[bytes], list[Entry]]]:
     chance = random.Random(1)
     for first in range(0, count, BATCH):
-        looks, entries = [], []
+        looks: list[bytes] = []
+        entries: list[tuple[bytes, bytes]] = []
         for number in range(first, first + BATCH):
             uuid = UUID(int=chance.getrandbits(128), version=4)
             at_ns = STARTED_NS + number * 1_000_000
@@ -47,8 +48,7 @@ def batches(count: int) -> Iterator[tuple[list[bytes], list[Entry]]]:
                 uuid, f"mail:{uuid}", "mail", "waiting", at_ns, at_ns, payload='{"n":1}'
             )
             looks.append(job_key(uuid))
-            entries += [(job_key(uuid), encode_value(job)), (status_key(uuid), b"waiting")]
-            entries += [(key, b"\x01") for key in index_keys(uuid, facts_of(job))]
+            entries += entries_of(job).items()
         yield looks, sorted(entries)
 
 

@@ -14,6 +14,8 @@ from journeyman.folds import workq
 from journeyman.folds.keyspace import (
     MEMBER,
     Defaults,
+    folded_of_record,
+    is_archived,
     payload_bytes,
     record_of_payload,
     record_of_workq,
@@ -94,8 +96,16 @@ def test_a_job_comes_back_as_it_was(job: workq.FoldedJob, as_of_ns: int):
     # A job that was tried is ready again, whatever time it was first due.
     time = None if job.state == workq.JobState.PENDING else job.added.time
     due_ns = None if time is None else time.unix_ns
-    assert record.status == workq_status(job.state, due_ns, as_of_ns)
-    assert workq_of_record(record, Defaults()) == job
+    status = workq_status(job.state, due_ns, as_of_ns)
+    has_ended = workq.expires_ns(job) <= as_of_ns
+    is_finished = status in ("completed", "failed")
+    assert record.status == ("failed" if has_ended and not is_finished else status)
+    assert folded_of_record(record) == (job, 0)
+    assert is_archived(record) == has_ended
+    if is_finished or not has_ended:
+        assert workq_of_record(record, Defaults()) == job
+    over = stored(record_of_workq(job, as_of_ns, is_over=True))
+    assert folded_of_record(over) == (None, 0)
 
 
 @given(PAYLOADS, st.uuids())

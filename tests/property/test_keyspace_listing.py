@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from journeyman.errors import EncodeError, InvalidData, UnknownEntryType
 from journeyman.formats.keyspace import keys
 from journeyman.formats.keyspace.keys import (
+    ARCHIVE,
     LISTINGS,
     PLACE_BYTES,
+    TIMERS,
     decode_key,
     listing_of,
     listing_prefix,
@@ -75,8 +77,8 @@ def test_names_that_begin_alike_are_kept_apart():
 def test_no_prefix_begins_with_another_one():
     public = [value for name, value in vars(keys).items() if not name.startswith("_")]
     known = [value for value in public if isinstance(value, bytes)]
-    assert len(known) == 8
-    for ours in (LISTINGS, b"v1:storage:"):
+    assert len(known) == 10
+    for ours in (LISTINGS, TIMERS, ARCHIVE, b"v1:storage:"):
         for other in known:
             assert ours == other or not ours.startswith(other)
             assert ours == other or not other.startswith(ours)

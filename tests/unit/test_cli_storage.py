@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import re
-import subprocess
-import sys
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from journeyman.cli.storage import importing
-from journeyman.folds import workq as workq_fold
-from journeyman.folds.keyspace import id_of
-from journeyman.formats.keyspace import file
 from journeyman.formats.keyspace.keys import (
     COUNTERS,
     JOBS,
@@ -28,24 +23,15 @@ from journeyman.formats.keyspace.keys import (
     prefix_range,
 )
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord
-from journeyman.formats.timed_frame import Instant
-from journeyman.formats.workq import Command, JobEvent, JobFinished, Record, pack_max_fails
-from journeyman.formats.ztick import RuleSet, Shell
-from journeyman.storage import RemoveJob, Storage, Upsert
+from journeyman.formats.workq import CODEC, Command
+from journeyman.storage import Storage, Upsert
 from tests.support.cli_commands import (
     NOW_NS,
     added,
     assert_one_line_error,
     event,
-    job,
-    job_id,
-    put,
-    rows,
     run,
-    write_checkpoint,
-    write_segment,
     write_workq,
-    write_ztick,
 )
 
 FAR_NS = 4_000_000_000 * 10**9
@@ -145,7 +131,7 @@ def test_a_store_of_another_program_must_be_rebuilt_first(opened, place, tmp_pat
         backend = storage.backend
         storage.upsert_job_record(record(1))
         backend.delete(b"v1:storage:schema")
-    refused = run(*place, "export", tmp_path / "x", "--to", "ztick")
+    refused = run(*place, "export", tmp_path / "x")
     assert_one_line_error(refused, 1, "storage rebuild")
     assert run(*place, "rebuild").exit_code == 0
     with opened() as storage:
@@ -154,8 +140,8 @@ def test_a_store_of_another_program_must_be_rebuilt_first(opened, place, tmp_pat
 
 def test_a_newer_store_is_refused(opened, place, tmp_path):
     with opened() as storage:
-        storage.backend.put(b"v1:storage:schema", (2).to_bytes(8, "big"))
-    assert_one_line_error(run(*place, "export", tmp_path / "x", "--to", "ztick"), 1, "schema 2")
+        storage.backend.put(b"v1:storage:schema", (3).to_bytes(8, "big"))
+    assert_one_line_error(run(*place, "export", tmp_path / "x"), 1, "schema 3")
 
 
 @pytest.mark.parametrize("command", ["check", "rebuild"])
@@ -166,7 +152,7 @@ def test_a_store_that_is_not_there_is_not_made(place, command, tmp_path):
 
 def test_settings_that_cannot_be_are_one_line_and_exit_code_2(tmp_path):
     for words, said in (
-        (["--set", "storage.engine=sled"], "expected one of rocksdb"),
+        (["--set", "storage.engine=leveldb"], "expected one of rocksdb"),
         (["--set", "storage.mode=fast"], "low_space, high_throughput"),
         (["--set", "storage.cache_capacity=1"], "from 1048576"),
         (["--engine", "memory"], "keeps nothing"),
@@ -175,27 +161,6 @@ def test_settings_that_cannot_be_are_one_line_and_exit_code_2(tmp_path):
 
 
 # -- import and export ---------------------------------------------------------------------------
-
-
-def entries(path: Path) -> dict[bytes, bytes]:
-    data, at, found = path.read_bytes(), len(file.HEADER), {}
-    while (entry := file.CODEC.decode(data, at)) is not None:
-        found[entry.record.key] = entry.record.value
-        at = entry.end
-    assert list(found) == sorted(found)
-    return found
-
-
-def test_a_keyspace_file_brings_a_store_back(filled, place, tmp_path, engine):
-    target = tmp_path / "all.jmkv"
-    assert run(*place, "export", target, "--to", "keyspace").exit_code == 0
-    assert len(entries(target)) == COUNT * 4 + 2
-    other = ["storage", "--engine", engine, "--path", str(tmp_path / "other")]
-    done = run(*other, "import", target)
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", f"{COUNT} jobs imported\n")
-    assert run(*other, "check").exit_code == 0
-    run(*other, "export", tmp_path / "again.jmkv", "--to", "keyspace")
-    assert (tmp_path / "again.jmkv").read_bytes() == target.read_bytes()
 
 
 def work_log(directory: Path) -> Path:
@@ -219,171 +184,96 @@ def work_log(directory: Path) -> Path:
     )
 
 
-@pytest.mark.parametrize("pass_bytes", [10**9, 100])
-def test_a_work_queue_goes_in_and_comes_out_again(opened, place, tmp_path, monkeypatch, pass_bytes):
-    monkeypatch.setattr(importing, "PASS_BYTES", pass_bytes)
-    log = work_log(tmp_path / "log")
-    done = run(*place, "import", log)
-    losses = [json.loads(line) for line in done.stdout.splitlines()]
+def test_a_parquet_file_brings_a_store_back(filled, place, tmp_path):
+    path = tmp_path / "store.parquet"
+    done = run(*place, "export", path)
+    assert (done.exit_code, done.stderr) == (0, f"{path}: {4 * COUNT + 2} keys exported\n")
+    table = pq.read_table(path)
+    jobs = [row for row in table.to_pylist() if row["key"].startswith(JOBS)]
+    assert [row["status"] for row in jobs] == ["waiting"] * COUNT
+    assert {row["queue"] for row in table.to_pylist()} == {"mail", None}
+    keys = [row["key"] for row in table.to_pylist()]
+    assert keys == sorted(keys)
+    assert_one_line_error(run(*place, "export", path), 2, "already exists: give another path")
+    other = ("storage", "--engine", "sqlite", "--path", tmp_path / "other")
+    assert run(*other, "import", path, path).stderr.endswith(f"{2 * COUNT} jobs imported\n")
+    assert run(*other, "check").stdout == "all is right\n"
+    again = tmp_path / "again.parquet"
+    assert run(*other, "export", again).exit_code == 0
+    assert pq.read_table(again) == table
+
+
+def test_what_is_no_parquet_file_of_a_store_is_refused(place, opened, tmp_path):
+    (tmp_path / "text").write_text("no Parquet")
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "other")
+    for name in ("text", "other"):
+        said = "not a Parquet file of a store"
+        assert_one_line_error(run(*place, "import", tmp_path / name), 2, said)
+
+
+def test_records_that_cannot_be_read_are_named_and_left_out(place, opened, tmp_path):
+    rows = [(b"v1:j:x", b"{}"), (b"v1:j:" + str(UUID(int=1)).encode(), b"{"), (b"v1:q:a", b"1")]
+    keys, values = zip(*rows, strict=True)
+    pq.write_table(pa.table({"key": keys, "value": values}), tmp_path / "rows")
+    done = run(*place, "import", tmp_path / "rows")
     assert done.exit_code == 0
-    assert [(row["key"], row["reason"]) for row in losses] == [
-        (job_id(9).hex(), "its TTL has ended")
-    ]
-    with opened() as storage:
-        counts = {c.status: c.count for c in storage.queue_status_counts("work")}
-        assert counts == {"waiting": 3, "active": 1, "delayed": 1}
-        assert [queue.name for queue in storage.load_queues().queues] == ["work"]
-    assert run(*place, "check").exit_code == 0
-    assert run(*place, "export", tmp_path / "out", "--to", "workq").stdout == ""
-    before = {row["id"]: row for row in rows(run("dump", "--compact", "--json", log))}
-    after = {row["id"]: row for row in rows(run("dump", "--compact", "--json", tmp_path / "out"))}
-    assert len(after) == 5
-    for uuid, row in after.items():
-        assert {k: v for k, v in row.items() if k != "logged"} == {
-            k: v for k, v in before[uuid].items() if k != "logged"
-        }
+    assert done.stderr.count("left out: ") == 3
+    assert "0 jobs imported" in done.stderr
 
 
-def test_a_schedule_goes_in_and_comes_out_again(opened, place, tmp_path):
-    log = write_ztick(
-        tmp_path / "logfile",
-        RuleSet("mail", "mail.", Shell("true")),
-        job("mail.17", FAR_NS),
-        job("other", 5),
-        replace(job("mail.old"), status=job("x").status.__class__.EXECUTED),
-    )
-    done = run(*place, "import", log)
-    assert {json.loads(line)["key"] for line in done.stdout.splitlines()} == {"mail", "mail.old"}
-    with opened() as storage:
-        found = storage.get_job(id_of("mail.17"))
-        assert found is not None
-        assert (found.queue, found.status, found.payload) == ("mail", "delayed", '"mail.17"')
-        assert storage.count("default", "waiting") == 1
-    run(*place, "export", tmp_path / "out", "--to", "ztick")
-    lines = run("dump", "--compact", tmp_path / "out").stdout.splitlines()
-    assert sorted(line.split()[1] for line in lines) == ["mail.17", "other"]
+# -- the index of a log ----------------------------------------------------------------------------
 
 
-def test_queues_of_items_go_in_and_come_out_again(opened, place, tmp_path):
-    queue = tmp_path / "queues"
-    items = [put(number, b"item %d" % number) for number in range(1, 6)]
-    write_segment(queue / "orders.1", *items)
-    write_checkpoint(queue / "orders.read.a", 2, 4)
-    done = run(*place, "import", queue)
-    assert done.stderr == "2 jobs imported\n"
-    reasons = [json.loads(line)["reason"] for line in done.stdout.splitlines()]
-    assert reasons.count("every reader has finished it") == 3
-    with opened() as storage:
-        assert storage.count("orders", "waiting") == 2
-    run(*place, "export", tmp_path / "out", "--to", "kestrel")
-    found = rows(run("dump", "--compact", "--json", tmp_path / "out"))
-    assert sorted(base64.b64decode(row["data_b64"]) for row in found if "data_b64" in row) == [
-        b"item 3",
-        b"item 5",
-    ]
-
-
-def test_importing_twice_changes_nothing(opened, place, tmp_path):
-    log = work_log(tmp_path / "log")
-    run(*place, "import", log)
-    run(*place, "export", tmp_path / "one", "--to", "keyspace")
-    run(*place, "import", log)
-    run(*place, "export", tmp_path / "two", "--to", "keyspace")
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-
-
-def test_damage_in_a_keyspace_file_is_left_out_and_told(filled, place, tmp_path, engine):
-    target = tmp_path / "all.jmkv"
-    run(*place, "export", target, "--to", "keyspace")
-    data = bytearray(target.read_bytes())
-    data[30] ^= 1
-    target.write_bytes(data)
-    other = ["storage", "--engine", engine, "--path", str(tmp_path / "other")]
-    done = run(*other, "import", target)
+def test_a_log_is_followed_to_its_end_and_from_there_on(tmp_path):
+    log = work_log(tmp_path / "data" / "workq")
+    place = ("storage", "--engine", "sqlite", "--set", f"data.directory={tmp_path / 'data'}")
+    done = run(*place, "follow", "--once")
     assert done.exit_code == 0
-    assert "left out" in done.stderr
-    assert f"{COUNT - 1} jobs imported" in done.stderr
+    assert re.search(r"the store is at 000000002\.log:\d+\n", done.stdout)
+    assert "the store is rebuilt from the log: it has no position in the log" in done.stderr
+    again = run(*place, "follow", "--once")
+    assert (again.stdout, again.stderr) == (done.stdout, "")
+    counts = run(*place, "list").stdout.split()
+    assert counts[:3] == ["1", added(1).name, "active"]
+    with (log / "000000002.log").open("ab") as file:
+        file.write(CODEC.encode(event(1, Command.DELETE)))
+    assert run(*place, "follow", "--once").stderr == ""
+    assert "active" not in run(*place, "list").stdout
+    listed = run(*place, "list", "--status", "waiting")
+    assert "as of the log at 000000002.log:" in listed.stdout.splitlines()[-1]
 
 
-def test_a_path_that_is_taken_is_refused(filled, place, tmp_path):
-    for name in ("x", "x.partial"):
-        (tmp_path / name).write_text("mine")
-        assert_one_line_error(run(*place, "export", tmp_path / "x", "--to", "ztick"), 2, name)
-        (tmp_path / name).unlink()
+def test_a_rebuild_keeps_the_archive_and_drops_what_the_log_does_not_have(tmp_path):
+    log = work_log(tmp_path / "data" / "workq")
+    data, kept = f"data.directory={tmp_path / 'data'}", "storage.retention_ms=3000000000000"
+    place = ("storage", "--engine", "sqlite", "--set", data, "--set", kept)
+    assert run(*place, "follow", "--once").exit_code == 0
+    before = run(*place, "list", "--status", "failed").stdout
+    assert len(before.splitlines()) == 2  # its TTL has ended
+    shutil.rmtree(log)
+    write_workq(log, [added(7, ttl_ms=TTL_MS)])
+    done = run(*place, "rebuild")
+    assert done.exit_code == 0
+    assert "1 job of " in done.stdout
+    assert run(*place, "check").stdout == "all is right\n"
+    after = run(*place, "list", "--status", "failed").stdout
+    assert after.splitlines()[:-1] == before.splitlines()[:-1]
+    assert len(run(*place, "list", "--status", "waiting", "--json").stdout.splitlines()) == 2
 
 
-@pytest.mark.parametrize("command", [["rebuild"], ["import", "x"]])
+def test_without_a_log_there_is_nothing_to_follow(tmp_path):
+    place = ("storage", "--engine", "sqlite", "--path", tmp_path / "store")
+    said = "there is no command log at"
+    log = f"workq.cmdlog_path={tmp_path / 'none'}"
+    assert_one_line_error(run(*place, "--set", log, "follow"), 2, said)
+
+
+@pytest.mark.parametrize("command", ["rebuild", "import"])
 def test_what_must_be_alone_is_refused_beside_a_server(filled, place, tmp_path, command):
-    write_ztick(tmp_path / "x", job("a"))
+    pq.write_table(pa.table({"key": [b"k"], "value": [b"v"]}), tmp_path / "x")
     with filled() as storage:
         storage.backend.be_alone()
-        words = [str(tmp_path / "x") if word == "x" else word for word in command]
-        done = run(*place, *words)
+        done = run(*place, command, *([tmp_path / "x"] if command == "import" else []))
     assert done.exit_code in (1, 2)
     assert re.fullmatch(r"journeyman: error: [^\n]+\n", done.stderr)
     assert run(*place, "check").exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("target", "count"), [("ztick", 5000), ("kestrel", 5000), ("workq", 5000), ("ztick", 5)]
-)
-def test_export_whose_reader_goes_away_fails_and_leaves_nothing_behind(
-    opened, place, tmp_path, target, count
-):
-    """It notices on its way, or, where there is little to say, at the end."""
-    with opened() as storage:
-        storage.apply([Upsert(record(n, "completed", queue="not a name")) for n in range(count)])
-    command = [sys.executable, "-m", "journeyman", *place, "export"]
-    read, write = os.pipe()
-    os.close(read)  # as `head` does when it has seen enough
-    done = subprocess.run(
-        [*command, str(tmp_path / "out"), "--to", target],
-        stdout=write,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    os.close(write)
-    assert done.returncode == 1
-    assert re.fullmatch(r"journeyman: error: stdout was closed [^\n]+\n", done.stderr)
-    assert [path.name for path in tmp_path.iterdir()] == ["store"]
-
-
-def test_delay_before_a_retry_goes_out_and_comes_back(opened, place, tmp_path):
-    delayed = replace(added(1, ttl_ms=TTL_MS), max_fails=pack_max_fails(3, 60_000))
-    lives: dict[int, list[Record]] = {
-        1: [event(1, Command.START_ATTEMPT), event(1, Command.TIMEOUT_ATTEMPT, at_ns=NOW_NS + 77)],
-        2: [
-            JobFinished(Instant(NOW_NS + 9), job_id(2), Command.FAIL, b"why", hidden=True),
-            JobEvent(Instant(NOW_NS + 9), job_id(2), Command.TIMEOUT_ATTEMPT, hidden=True),
-        ],
-        3: [event(3, Command.TIMEOUT_ATTEMPT, at_ns=NOW_NS + 5)],
-    }
-    records: list[Record] = [replace(delayed, job_id=job_id(number)) for number in lives]
-    records += [record for life in lives.values() for record in life]
-    log = write_workq(tmp_path / "log", records)
-    assert run(*place, "import", log).exit_code == 0
-    with opened() as storage:
-        before = list(storage.all_jobs())
-        assert [json.loads(job.extra[0][1])["timed_out_ns"] for job in before] == [
-            *(NOW_NS + 77, NOW_NS + 9, NOW_NS + 5)
-        ]
-    assert run(*place, "export", tmp_path / "out", "--to", "workq").exit_code == 0
-    with opened() as storage:
-        storage.apply([RemoveJob(job.job_uuid) for job in before])
-    assert run(*place, "import", tmp_path / "out").exit_code == 0
-    with opened() as storage:
-        assert list(storage.all_jobs()) == before
-
-
-def test_what_the_fold_of_a_log_is_in_parts_is_the_fold():
-    """What importing in passes rests on."""
-    records = [added(n, ttl_ms=TTL_MS) for n in range(50)]
-    whole = workq_fold.replay(records)
-    parts = [
-        workq_fold.replay(r for r in records if importing._in_part(r.job_id, (part, 7)))
-        for part in range(7)
-    ]
-    assert {k: v for part in parts for k, v in part.items()} == whole
-    assert all(len(part) < 50 for part in parts)

@@ -1,4 +1,4 @@
-"""The facade: writers at once, group commit, what is refused, and paths."""
+"""The facade: writers at once, what is refused, and paths."""
 
 from __future__ import annotations
 
@@ -36,7 +36,6 @@ from journeyman.storage import (
 from journeyman.storage import opening as storage_opening
 from journeyman.storage.checking import check
 from journeyman.storage.contract import expanded
-from journeyman.storage.facade import StoreGroupCommit
 from journeyman.storage.memory import MemoryBackend
 from journeyman.storage.records import job_key
 from journeyman.storage.rocksdb import RocksBackend
@@ -105,98 +104,6 @@ class CountingBackend(MemoryBackend):
             self.entered.set()
             assert self.go.wait(60)
         return super().turn()
-
-
-def test_what_many_threads_ask_for_meanwhile_is_one_commit():
-    backend = CountingBackend()
-    storage = Storage(backend, "memory")
-    first = threading.Thread(target=lambda: storage.upsert_job_record(job(0)))
-    first.start()
-    assert backend.entered.wait(60)
-    others = [
-        threading.Thread(target=lambda n=n: storage.upsert_job_record(job(n))) for n in range(1, 20)
-    ]
-    for thread in others:
-        thread.start()
-    while len(storage._commits._waiting) < 19:
-        pass
-    backend.go.set()
-    for thread in (first, *others):
-        thread.join()
-    assert storage.count("q", "new") == 20
-    assert backend.turns == 3
-
-
-def test_new_leader_takes_all_that_came_during_the_commit_before():
-    threads, rounds = 32, 10
-    left = threads
-    groups: list[int] = []
-
-    def commit(numbers: list[int]) -> list[int]:
-        groups.append(len(numbers))
-        deadline = time.monotonic() + 60
-        while len(commits._waiting) < left - len(numbers):  # all others wait, or have done
-            assert time.monotonic() < deadline
-            time.sleep(0.0001)
-        return numbers
-
-    def work() -> None:
-        nonlocal left
-        for number in range(rounds):
-            assert commits.run([number]) == [number]
-        with lock:
-            left -= 1
-
-    lock = threading.Lock()
-    commits: StoreGroupCommit[int, int] = StoreGroupCommit(commit)
-    in_threads(*[work] * threads)
-    assert sum(groups) == threads * rounds
-    assert len(groups) <= 3 * rounds
-
-
-def test_leader_that_is_interrupted_leaves_the_others_a_leader():
-    entered, go = threading.Event(), threading.Event()
-
-    def commit(numbers: list[int]) -> list[int]:
-        if numbers == [0]:
-            entered.set()
-            assert go.wait(60)
-            raise KeyboardInterrupt
-        return numbers
-
-    commits: StoreGroupCommit[int, int] = StoreGroupCommit(commit)
-    heard: list[BaseException | list[int]] = []
-
-    def ask(number: int) -> None:
-        try:
-            heard.append(commits.run([number]))
-        except KeyboardInterrupt as error:
-            heard.append(error)
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(3)]
-    threads[0].start()
-    assert entered.wait(60)
-    for thread in threads[1:]:
-        thread.start()
-    while len(commits._waiting) < 2:
-        pass
-    go.set()
-    for thread in threads:
-        thread.join()
-    assert [answer for answer in heard if isinstance(answer, list)] in ([[1], [2]], [[2], [1]])
-    assert sum(isinstance(answer, KeyboardInterrupt) for answer in heard) == 1
-
-
-def test_a_failed_commit_is_heard_by_all_who_were_in_it_and_by_nobody_else():
-    def commit(numbers: list[int]) -> list[int]:
-        if 13 in numbers:
-            raise StorageError("here", "no room")
-        return [number * 2 for number in numbers]
-
-    commits: StoreGroupCommit[int, int] = StoreGroupCommit(commit)
-    with pytest.raises(StorageError):
-        commits.run([1, 13])
-    assert commits.run([1, 2]) == [2, 4]
 
 
 def test_an_operation_that_cannot_be_stored_is_refused_before_anything_is_done(storage):

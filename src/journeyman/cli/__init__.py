@@ -59,7 +59,7 @@ COMMANDS = {
     "rules": ("server.schedule:rules", "List, add and remove rules of the schedule."),
     "serve": ("serve:serve", "Run the schedule, the work queue and the fan-out queues."),
     "status": ("server.status:status", "Show the state of each service."),
-    "storage": ("storage:storage", "Check, rebuild, list, import and export the store."),
+    "storage": ("storage:storage", "Follow, check, rebuild, list, import and export the store."),
     "tail": ("server.status:tail", "Print records as they become durable, until Ctrl-C."),
     "timetable": (
         "server.schedule:timetable",

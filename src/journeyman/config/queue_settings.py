@@ -353,8 +353,10 @@ class KestrelSettings:
 
 @dataclass(frozen=True, slots=True)
 class StorageSettings:
-    engine: StorageEngine = setting(
-        Choice(StorageEngine), StorageEngine.ROCKSDB, "engine of the store of job records"
+    engine: StorageEngine | None = setting(
+        Optional(Choice(StorageEngine)),
+        None,
+        "engine of the store, an index of the work queue's log; if not set, there is none",
     )
     path: str = setting(
         SecretText(),
@@ -371,4 +373,9 @@ class StorageSettings:
         Optional(Choice(StorageMode)),
         None,
         "optimise for disk space or for speed; only for rocksdb and sqlite",
+    )
+    retention_ms: int = setting(
+        Integer(0, 36_500 * DAY_MS, "milliseconds"),
+        7 * DAY_MS,
+        "how long the store keeps a job after its TTL has ended",
     )

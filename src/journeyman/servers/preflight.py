@@ -3,6 +3,7 @@
     check                    refuses what cannot be served; ``journeyman config`` does the same
       addresses   one of its own for each port; other networks only with tokens, or insecure = true
       access      the auth file and the certificate can be read and used
+      storage     the engine has these options and this kind of path, and its library is installed
       telemetry   the endpoint is a URL, and the exporter is installed
     fit_to_open_files        how many connections the limit on open files leaves room for
     prepare_data_directory   made only if an open service keeps something below it
@@ -41,6 +42,8 @@ from journeyman.servers.core.namespace_secret import load_namespaces
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import delay_to_second
 from journeyman.servers.telemetry import check_telemetry
+from journeyman.storage.contract import EngineOptions, expanded
+from journeyman.storage.opening import check_engine, check_path
 
 # Where earlier versions kept things by default, by the setting that says where they are now.
 _FORMER_PLACES = {
@@ -67,6 +70,10 @@ def check(configuration: Configuration, *, to_serve: bool = False) -> Access:
         make_token()
     access = Access.load(settings)
     _check_places(settings)
+    if settings.storage.engine is not None:
+        storage = settings.storage
+        options = EngineOptions(storage.cache_capacity_bytes, storage.mode)
+        check_path(check_engine(settings.storage.engine, options), expanded(storage.path))
     if settings.workq.events_to and not settings.kestrel.enabled:
         raise UsageError("workq.events_to needs the fan-out queues: set kestrel.enabled = true")
     if settings.telemetry.enabled:
@@ -186,6 +193,8 @@ def places_kept(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "database.logfile_path", settings.database.logfile_path
     if settings.workq.enabled and settings.workq.persistence is WorkqPersistence.LOG:
         yield "workq.cmdlog_path", settings.workq.cmdlog_path
+    if settings.storage.engine is not None:
+        yield "storage.path", settings.storage.path
     if settings.kestrel.enabled:
         yield "kestrel.queue_path", settings.kestrel.queue_path
     if is_used(settings):

@@ -33,7 +33,7 @@ from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from journeyman.clock import Clock, SystemClock
-from journeyman.config import Configuration
+from journeyman.config import Configuration, Settings, WorkqPersistence
 from journeyman.config.settings import LakeSettings
 from journeyman.disk import Disk, RealDisk, is_database
 from journeyman.errors import JourneymanError
@@ -77,6 +77,7 @@ from journeyman.units import DAY_MS, NS_PER_MS
 
 if TYPE_CHECKING:
     from journeyman.disk.guard import Guard
+    from journeyman.servers.index.process import IndexProcess
 
 CLEAN, FORCED = 0, 1
 FILES_IN_RESERVE = 16  # for the logs alone: rotation, compaction, checkpoints
@@ -163,10 +164,30 @@ async def _serve(
         if ledger is not None:
             closing.callback(ledger.close)
         prepare_salts(settings, access, disk, messages)
-        return await _serve_on(
-            *(disk, guard, holders, ledger, manager, writes),
-            *(configuration, access, clock, messages, read_again),
-        )
+        index = _index_of(settings, messages)
+        try:
+            if index is not None:
+                await index.open()  # before any port is
+            return await _serve_on(
+                *(disk, guard, holders, ledger, manager, writes, index),
+                *(configuration, access, clock, messages, read_again),
+            )
+        finally:
+            if index is not None:
+                await index.stop()
+
+
+def _index_of(settings: Settings, messages: ServerLog) -> IndexProcess | None:
+    """The process that keeps the store, if there is one; few servers need its modules."""
+    workq = settings.workq
+    if settings.storage.engine is None:
+        return None
+    if not workq.enabled or workq.persistence is not WorkqPersistence.LOG:
+        messages.warn("storage.engine has no effect: the work queue has no log here")
+        return None
+    from journeyman.servers.index.process import IndexProcess
+
+    return IndexProcess(settings, messages)
 
 
 async def _serve_on(
@@ -176,6 +197,7 @@ async def _serve_on(
     ledger: Ledger | None,
     manager: ServiceManager,
     writes: WriteWatch,
+    index: IndexProcess | None,
     configuration: Configuration,
     access: Access,
     clock: SystemClock,
@@ -224,6 +246,7 @@ async def _serve_on(
         configuration.origins,
         holders.of_logs,
         guard,
+        index,
     )
     server = Assembly(
         context,
@@ -257,6 +280,8 @@ async def _serve_on(
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     gc.disable()  # loading makes millions of objects, and none of them is garbage
     await server.start()
+    if index is not None:
+        index.follow()  # the logs are recovered
     dismiss()
     gc.freeze()  # what was loaded stays: the collector need not look at it again and again
     gc.set_threshold(*GC_THRESHOLDS)

@@ -21,8 +21,6 @@ from journeyman.storage.pages import Page, Unreadable
 from journeyman.storage.transaction import (
     Operation,
     OperationOutcome,
-    PutEntries,
-    PutQueue,
     RemoveJob,
     SetStatus,
     Upsert,
@@ -33,8 +31,6 @@ __all__ = [
     "Operation",
     "OperationOutcome",
     "Page",
-    "PutEntries",
-    "PutQueue",
     "QueueCount",
     "RemoveJob",
     "SetStatus",

@@ -32,6 +32,7 @@ from uuid import UUID
 
 from journeyman.errors import FormatError
 from journeyman.formats.keyspace.keys import (
+    ARCHIVE,
     COUNTERS,
     JOBS,
     LISTINGS,
@@ -40,30 +41,36 @@ from journeyman.formats.keyspace.keys import (
     QUEUES,
     STATUS_FIFO,
     STATUSES,
+    TIMERS,
     CounterKey,
     decode_key,
     encode_key,
     prefix_range,
 )
-from journeyman.formats.keyspace.values import JobRecord
-from journeyman.storage.contract import Backend, Entry, StoreReader
+from journeyman.storage.contract import Backend, StoreReader
 from journeyman.storage.facade import SCHEMA, SCHEMA_KEY
 from journeyman.storage.records import (
-    MARKER_BYTES,
+    entries_of,
     facts_of,
-    index_keys,
     job_key,
     old_queue_time_key,
     read_job,
     read_queue,
-    status_key,
     uuid_of_job_key,
 )
 
 _COUNT = Struct(">Q")
 _BATCH: Final = 2000
 _UUID_TEXT = 36
-_INDEXES: Final = (STATUSES, STATUS_FIFO, QUEUE_TIMES, QUEUE_TIMES_V1, LISTINGS)
+_INDEXES: Final = (
+    STATUSES,
+    STATUS_FIFO,
+    QUEUE_TIMES,
+    QUEUE_TIMES_V1,
+    LISTINGS,
+    TIMERS,
+    ARCHIVE,
+)
 
 T = TypeVar("T")
 
@@ -113,19 +120,13 @@ def _records(reader: StoreReader, counts: Counter[tuple[str, str]]) -> Iterator[
                 yield StoreProblem(key, f"the record cannot be read: {record}")
                 continue
             counts[record.queue, record.status] += 1
-            wanted += _entries_of(record)
+            wanted += entries_of(record).items()
         found = reader.get_many([key for key, _ in wanted])
         for (key, value), there in zip(wanted, found, strict=True):
             if there is None:
                 yield StoreProblem(key, "it is missing, though there is such a job")
             elif there != value:
                 yield StoreProblem(key, f"it says {shown(there[:80])}, the record {shown(value)}")
-
-
-def _entries_of(record: JobRecord) -> Iterator[Entry]:
-    yield status_key(record.job_uuid), record.status.encode("ascii")
-    for key in index_keys(record.job_uuid, facts_of(record)):
-        yield key, MARKER_BYTES
 
 
 # -- 2: index keys -------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ def _index_keys(reader: StoreReader) -> Iterator[StoreProblem]:
 
 def _uuid_in(prefix: bytes, key: bytes) -> UUID | None:
     try:
-        if prefix in (STATUS_FIFO, LISTINGS):
+        if prefix in (STATUS_FIFO, LISTINGS, TIMERS, ARCHIVE):
             return UUID(bytes=key[-16:])
         return UUID(key[-_UUID_TEXT:].decode("ascii"))
     except ValueError:
@@ -158,9 +159,8 @@ def _points_wrong(key: bytes, uuid: UUID, raw: bytes) -> str | None:
     record = read_job(uuid, raw)
     if isinstance(record, str):
         return "the record of its job cannot be read"
-    facts = facts_of(record)
-    right = (*index_keys(uuid, facts), status_key(uuid), old_queue_time_key(uuid, facts))
-    return None if key in right else "the record of its job says otherwise"
+    is_right = key in entries_of(record) or key == old_queue_time_key(uuid, facts_of(record))
+    return None if is_right else "the record of its job says otherwise"
 
 
 # -- 3: counters ---------------------------------------------------------------------------------
@@ -199,7 +199,8 @@ def _queues(reader: StoreReader) -> Iterator[StoreProblem]:
 
 
 _COMMIT_KEYS: Final = 50_000
-_DERIVED: Final = (COUNTERS, QUEUE_TIMES, QUEUE_TIMES_V1, STATUS_FIFO, STATUSES, LISTINGS)
+_RANKS: Final = b"v1:q_status_rank:"  # of schema 1
+_DERIVED: Final = (COUNTERS, *_INDEXES, _RANKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +244,7 @@ def _index_all(backend: Backend, progress: Callable[[int], None]) -> Rebuilt:
                     continue
                 jobs += 1
                 counts[record.queue, record.status] += 1
-                changes[status_key(record.job_uuid)] = record.status.encode("ascii")
-                changes.update(
-                    dict.fromkeys(index_keys(record.job_uuid, facts_of(record)), MARKER_BYTES)
-                )
+                changes.update(entries_of(record))
             backend.write(changes)
             progress(jobs + unreadable)
     numbers = ((encode_key(CounterKey(*name)), _COUNT.pack(n)) for name, n in counts.items())

@@ -1,9 +1,9 @@
 """The storage facade: queues and jobs, whatever engine keeps them.
 
     with Storage.open("rocksdb", "~/.journeyman/data") as storage:
-        storage.upsert_job_record(record)                       one durable commit, shared with
-        storage.set_job_status(uuid, "completed")               whatever else is written
-        storage.apply([Upsert(record), Remove(uuid)])           many at once, all or none
+        storage.upsert_job_record(record)                       one durable commit
+        storage.set_job_status(uuid, "completed")
+        storage.apply([Upsert(record), RemoveJob(uuid)])        many at once, all or none
         storage.list_jobs("mail", "waiting", page=700)
 
 Invariants
@@ -14,34 +14,18 @@ Invariants
   removed or overwritten.
 
 Time and randomness do not enter here. Blocking: a server calls it from a thread.
-
-Group commit: what many threads ask for at once is one turn and one sync.
-
-    thread A  --ops-->  waiting --+
-    thread B  --ops-->  waiting --+--> the leader takes all that waits: one commit
-    thread C  --ops-->  waiting --+    then it wakes them, and makes the next in line the leader
-
-There is no thread of its own: the first caller leads, and writes for all that came meanwhile.
-Each waits at a gate of its own, not at a lock: so a new leader finds all that came during the
-commit before. Callers of the last commit were woken together and are likely to come again at once:
-a leader waits for as many as they were, though never longer than half a commit took; one caller
-alone waits for none. The operations that were handed in together are all in one commit, or none
-is. Should the store fail, everyone whose operations were in that commit hears of it.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
-from threading import Lock
 from types import TracebackType
-from typing import Final, Generic, TypeVar
+from typing import Final
 from uuid import UUID
 
-from journeyman.clock import Clock, SystemClock
-from journeyman.config import StorageSettings
+from journeyman.config import StorageEngine, StorageSettings
 from journeyman.errors import FormatError, StorageError, UnreadableRecord
 from journeyman.formats.keyspace.keys import (
     COUNTERS,
@@ -65,22 +49,21 @@ from journeyman.formats.keyspace.values import (
 from journeyman.storage.contract import Backend, EngineOptions, EngineStats, Entry, expanded
 from journeyman.storage.opening import open_backend
 from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status, read_jobs
+from journeyman.storage.position import LogPosition, position_in
 from journeyman.storage.records import job_key, read_job, read_queue, uuid_of_job_key
 from journeyman.storage.transaction import (
     Draft,
     Operation,
     OperationOutcome,
-    Ready,
     RemoveJob,
     SetStatus,
     Upsert,
-    ready_to_run,
-    run,
+    check_operation,
 )
-from journeyman.units import NS_PER_S
 
-# Which derived keys a store keeps complete. 1: listings besides what Overhop keeps.
-SCHEMA: Final = 1
+# Which derived keys a store keeps complete. 1: listings besides what Overhop keeps, and ranks;
+# 2: listings, timers and the archive.
+SCHEMA: Final = 2
 SCHEMA_KEY: Final = b"v1:storage:schema"
 
 _COUNT = Struct(">Q")
@@ -109,7 +92,6 @@ class Storage:
         """Take over an open backend; its schema is checked. Most callers want ``open``."""
         self._backend = backend
         self._path = path
-        self._commits: StoreGroupCommit[Ready, OperationOutcome] = StoreGroupCommit(self._commit)
         self._check_schema()
 
     @classmethod
@@ -126,8 +108,9 @@ class Storage:
         ``say`` gets a line for each thing that happens: a server passes its log.
         """
         say = say or _unheard
-        place = expanded(path) if engine not in ("postgres", "memory") else path
-        shown = engine if engine in ("postgres", "memory") else place
+        is_directory = engine not in ("postgres", "memory")
+        place = expanded(path) if is_directory else path
+        shown = place if is_directory else engine
         say(f"opening the store: {engine}{_at(shown, engine)}")
         backend = open_backend(engine, place, options or EngineOptions())
         try:
@@ -144,7 +127,8 @@ class Storage:
     ) -> Storage:
         """The store that the configuration names."""
         options = EngineOptions(settings.cache_capacity_bytes, settings.mode)
-        return cls.open(settings.engine, settings.path, options, say=say)
+        engine = settings.engine or StorageEngine.ROCKSDB
+        return cls.open(engine, settings.path, options, say=say)
 
     def __enter__(self) -> Storage:
         return self
@@ -186,10 +170,9 @@ class Storage:
                 turn.commit({SCHEMA_KEY: _COUNT.pack(SCHEMA)})
         elif found != _COUNT.pack(SCHEMA):
             number = int.from_bytes(found, "big")
-            raise StorageError(
-                self._path,
-                f"it has schema {number}, and this program knows {SCHEMA}; use a newer journeyman",
-            )
+            how = "use a newer journeyman" if number > SCHEMA else "run: journeyman storage rebuild"
+            reason = f"it has schema {number}, and this program knows {SCHEMA}; {how}"
+            raise StorageError(self._path, reason)
 
     # -- queues ----------------------------------------------------------------------------------
 
@@ -221,8 +204,16 @@ class Storage:
         a record that cannot be read, which is UNREADABLE. Raises EncodeError for a record or
         status that cannot be stored, before anything is done.
         """
-        ready = [ready_to_run(operation) for operation in operations]
-        return self._commits.run(ready) if ready else []
+        asked = list(operations)
+        for operation in asked:
+            check_operation(operation)
+        if not asked:
+            return []
+        with self._backend.turn() as turn:
+            draft = Draft(turn, (operation.job_uuid for operation in asked))
+            outcomes = [draft.run(operation) for operation in asked]
+            turn.commit(draft.changes())
+        return outcomes
 
     def upsert_job_record(self, record: JobRecord) -> None:
         self.apply([Upsert(record)])
@@ -237,13 +228,6 @@ class Storage:
     def remove_job_record(self, job_uuid: UUID) -> bool:
         """False if there is no such job. A record that cannot be read is removed as well."""
         return self.apply([RemoveJob(job_uuid)])[0] is OperationOutcome.DONE
-
-    def _commit(self, operations: list[Ready]) -> list[OperationOutcome]:
-        with self._backend.turn() as turn:
-            draft = Draft(turn, operations)
-            outcomes = [run(draft, operation) for operation in operations]
-            turn.commit(draft.changes())
-        return outcomes
 
     # -- reading jobs ----------------------------------------------------------------------------
 
@@ -331,6 +315,11 @@ class Storage:
 
     # -- the store -------------------------------------------------------------------------------
 
+    def position(self) -> LogPosition | None:
+        """How far the log was followed; None: the store follows none, or is being rebuilt."""
+        with self._backend.view() as view:
+            return position_in(view)
+
     def flush(self) -> None:
         self._backend.flush()
 
@@ -343,6 +332,13 @@ class Storage:
 
     def _unreadable(self, job_uuid: UUID, reason: str) -> UnreadableRecord:
         return UnreadableRecord(self._path, job_key(job_uuid), reason)
+
+
+def shown_place(settings: StorageSettings) -> str:
+    """Where the store is; of a database only which engine, for its address may hold a password."""
+    engine = settings.engine or StorageEngine.ROCKSDB
+    is_directory = engine not in (StorageEngine.POSTGRES, StorageEngine.MEMORY)
+    return expanded(settings.path) if is_directory else engine
 
 
 def _unheard(line: str) -> None:
@@ -378,113 +374,3 @@ def counts_in(entries: Iterable[Entry]) -> Iterator[QueueCount]:
             continue  # `storage check` names it
         if isinstance(key, CounterKey) and len(value) == _COUNT.size:
             yield QueueCount(key.queue, key.status, int(_COUNT.unpack(value)[0]))
-
-
-MAX_OPERATIONS: Final = 10_000  # of one commit, unless one caller alone hands in more
-
-Op = TypeVar("Op")
-Result = TypeVar("Result")
-
-
-class _Waiting(Generic[Op, Result]):
-    __slots__ = ("error", "gate", "operations", "results")
-
-    def __init__(self, operations: Sequence[Op]) -> None:
-        self.operations = operations
-        self.results: list[Result] | None = None
-        self.error: BaseException | None = None
-        self.gate = Lock()  # closed; released when it is done, or is to lead
-        self.gate.acquire()
-
-
-class StoreGroupCommit(Generic[Op, Result]):
-    """Runs ``commit`` with the operations of all waiting callers; it returns as many results."""
-
-    def __init__(
-        self, commit: Callable[[list[Op]], list[Result]], clock: Clock | None = None
-    ) -> None:
-        self._commit = commit
-        self._clock = clock or SystemClock()
-        self._lock = Lock()
-        self._has_leader = False
-        self._waiting: deque[_Waiting[Op, Result]] = deque()
-        self._callers = 1  # of the last commits: the more of one commit and the one before it
-        self._last_callers = 1
-        self._commit_ns = 0  # how long the last one took
-        self._gathering: Lock | None = None  # released by the caller that makes them as many
-
-    def run(self, operations: Sequence[Op]) -> list[Result]:
-        """The results of these operations, when they are durable."""
-        mine: _Waiting[Op, Result] = _Waiting(operations)
-        with self._lock:
-            self._waiting.append(mine)
-            leads = not self._has_leader
-            self._has_leader = True
-            if self._gathering is not None and len(self._waiting) >= self._callers:
-                self._gathering.release()
-                self._gathering = None
-        if not leads:
-            mine.gate.acquire()
-        if mine.results is None and mine.error is None:
-            self._lead(mine)
-        if mine.error is not None:
-            raise mine.error
-        assert mine.results is not None
-        return mine.results
-
-    def _lead(self, mine: _Waiting[Op, Result]) -> None:
-        try:
-            while mine.results is None and mine.error is None:
-                self._commit_group(mine)
-        finally:
-            with self._lock:
-                if mine in self._waiting:  # interrupted before its turn
-                    self._waiting.remove(mine)
-                self._has_leader = bool(self._waiting)
-                if self._has_leader:
-                    self._waiting[0].gate.release()
-
-    def _gather(self) -> None:
-        """Until as many have come as before, or for half the time of a commit."""
-        with self._lock:
-            if len(self._waiting) >= self._callers:
-                return
-            gathering = self._gathering = Lock()
-            gathering.acquire()
-        gathering.acquire(timeout=self._commit_ns / NS_PER_S / 2)
-        with self._lock:
-            self._gathering = None
-
-    def _commit_group(self, mine: _Waiting[Op, Result]) -> None:
-        self._gather()
-        with self._lock:
-            group = self._take_group()
-        together = [operation for each in group for operation in each.operations]
-        begun_ns = self._clock.monotonic_ns()
-        try:
-            results = self._commit(together)
-        except BaseException as error:
-            for each in group:
-                each.error = error
-            if not isinstance(error, Exception):
-                raise
-        else:
-            at = 0
-            for each in group:
-                each.results = results[at : at + len(each.operations)]
-                at += len(each.operations)
-        finally:
-            self._commit_ns = self._clock.monotonic_ns() - begun_ns
-            self._callers = max(len(group), self._last_callers)
-            self._last_callers = len(group)
-            for each in group:
-                if each is not mine:
-                    each.gate.release()
-
-    def _take_group(self) -> list[_Waiting[Op, Result]]:
-        group = [self._waiting.popleft()]
-        size = len(group[0].operations)
-        while self._waiting and size + len(self._waiting[0].operations) <= MAX_OPERATIONS:
-            group.append(self._waiting.popleft())
-            size += len(group[-1].operations)
-        return group

@@ -31,6 +31,7 @@ from journeyman.formats.keyspace.keys import (
 )
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage.contract import StoreReader
+from journeyman.storage.position import LogPosition, position_in
 from journeyman.storage.records import job_key, read_job, uuid_of_job_key
 
 MAX_PAGE_SIZE: Final = 10_000
@@ -54,6 +55,7 @@ class Page:
     jobs: tuple[JobRecord, ...]
     unreadable: tuple[Unreadable, ...]
     next_cursor: str | None
+    position: LogPosition | None = None  # what the listing is true of
 
 
 def page_of_queue(
@@ -78,7 +80,8 @@ def page_of_queue(
     keys = [key for key, _ in found]
     has_more, keys = len(keys) > size, keys[:size]
     jobs, unreadable = read_jobs(reader, [uuid_of_place(key) for key in keys])
-    return Page(jobs, unreadable, keys[-1][len(prefix) :].hex() if has_more else None)
+    cursor = keys[-1][len(prefix) :].hex() if has_more else None
+    return Page(jobs, unreadable, cursor, position_in(reader))
 
 
 def page_of_status(reader: StoreReader, status: str, size: int, *, after: str | None) -> Page:
@@ -95,7 +98,7 @@ def page_of_status(reader: StoreReader, status: str, size: int, *, after: str | 
         keys = _fifo(reader, prefix + ms, begin, None, prefix)
     keys += _fifo(reader, begin, end, size + 1, prefix)
     if not keys:
-        return Page((), (), None)
+        return Page((), (), None, position_in(reader))
     last_ms = keys[-1][:_MS_BYTES]
     by_id = {ms} if len(done) == _FIFO_PLACE_BYTES else set()
     rest = prefix + keys[-1] + b"\0", prefix + _next_ms(last_ms)
@@ -137,6 +140,7 @@ def _sorted_page(
         tuple(sorted((j for j in jobs if j.job_uuid in shown), key=lambda j: in_order[j.job_uuid])),
         tuple(each for each in unreadable if uuid_of_job_key(each.key) in shown),
         found[-1].hex() if has_more else None,
+        position_in(reader),
     )
 
 

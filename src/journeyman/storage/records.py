@@ -5,24 +5,26 @@
 Whatever is written or removed is worked out from the facts of the record that is stored, never from
 what a caller remembers, so no index key is left over.
 
-A record is readable if its JSON is, if it holds the uuid of its own key, and if queue and status
-can stand in keys.
+A record is readable if its JSON is, if it holds the uuid of its own key, if queue and status can
+stand in keys, and if its member ``workq``, where it has one, is that of a job.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from journeyman.errors import EncodeError, FormatError
+from journeyman.folds.keyspace import folded_of_record, is_archived, next_change_ns
 from journeyman.formats.keyspace.keys import (
+    ARCHIVE,
     JOBS,
     QUEUE_TIMES,
     QUEUE_TIMES_V1,
     QUEUES,
     STATUS_FIFO,
     STATUSES,
+    TIMERS,
     JobKey,
     QueueKey,
     listing_prefix,
@@ -36,11 +38,11 @@ from journeyman.formats.keyspace.values import (
     QueueRecord,
     decode_value,
     encode_value,
-    glance,
 )
 from journeyman.units import NS_PER_MS
 
 MARKER_BYTES: Final = b"\x01"
+_FAR_MS: Final = 1 << 63
 
 
 class JobFacts(NamedTuple):
@@ -50,33 +52,6 @@ class JobFacts(NamedTuple):
     status: str
     created_at_ns: int
     execution_start_ns: int
-
-
-class PreparedJob(NamedTuple):
-    """A record that can be stored: checked and encoded before its turn to be written, and so are
-    the entries of the indexes, because other threads wait for a turn to end."""
-
-    job_uuid: UUID
-    uuid_text: str
-    raw: bytes
-    facts: JobFacts
-    place: bytes
-    entries: dict[bytes, bytes]
-
-
-def prepared(record: JobRecord) -> PreparedJob:
-    """Raises EncodeError for a record that cannot be stored."""
-    facts, uuid, text = facts_of(record), record.job_uuid, str(record.job_uuid)
-    raw, ascii_text = encode_value(record), text.encode()
-    place = place_of(facts.created_at_ns, uuid)
-    fifo, listed = listed_keys(facts.queue, facts.status, place)
-    entries = {
-        fifo: MARKER_BYTES,
-        listed: MARKER_BYTES,
-        STATUSES + ascii_text: status_bytes(facts.status),
-        queue_time_key(facts, ascii_text): MARKER_BYTES,
-    }
-    return PreparedJob(uuid, text, raw, facts, place, entries)
 
 
 def facts_of(record: JobRecord) -> JobFacts:
@@ -94,6 +69,8 @@ def read_job(job_uuid: UUID, raw: bytes | None) -> JobRecord | str:
             return f"it is the record of {record.job_uuid}"
         status_bytes(record.status)
         queue_bytes(record.queue)
+        next_change_ns(record)
+        folded_of_record(record)
     except FormatError as error:
         return error.reason
     except EncodeError as error:
@@ -101,23 +78,23 @@ def read_job(job_uuid: UUID, raw: bytes | None) -> JobRecord | str:
     return record
 
 
-def look(
-    job_uuid: UUID, uuid_text: str, raw: bytes, status: str | None = None
-) -> tuple[JobFacts | None, bytes]:
-    """The facts of a stored record, None if it cannot be read; and its bytes with a status."""
-    seen = glance(raw, status)
-    if seen is not None and seen.uuid_text == uuid_text:
-        try:
-            status_bytes(seen.status)
-            queue_bytes(seen.queue)
-        except EncodeError:
-            return None, raw
-        return JobFacts(*seen[1:5]), seen.changed
-    record = read_job(job_uuid, raw)
-    if isinstance(record, str):
-        return None, raw
-    changed = record if status is None else replace(record, status=status)
-    return facts_of(record), raw if changed is record else encode_value(changed)
+def entries_of(record: JobRecord) -> dict[bytes, bytes]:
+    """Every entry of a job but its share of a counter. EncodeError: it cannot be stored."""
+    facts, text = facts_of(record), str(record.job_uuid).encode()
+    place = place_of(facts.created_at_ns, record.job_uuid)
+    fifo, listed = listed_keys(facts.queue, facts.status, place)
+    entries = {
+        JOBS + text: encode_value(record),
+        STATUSES + text: status_bytes(facts.status),
+        fifo: MARKER_BYTES,
+        listed: MARKER_BYTES,
+        queue_time_key(facts, text): MARKER_BYTES,
+    }
+    changes_ns = next_change_ns(record)
+    if changes_ns is not None:
+        prefix = ARCHIVE if is_archived(record) else TIMERS
+        entries[timer_key(prefix, changes_ns, record.job_uuid.bytes)] = MARKER_BYTES
+    return entries
 
 
 # -- keys ----------------------------------------------------------------------------------------
@@ -125,13 +102,6 @@ def look(
 
 def job_key(job_uuid: UUID) -> bytes:
     return JOBS + str(job_uuid).encode()
-
-
-def key_of_id(job_id: bytes) -> bytes:
-    """The same by the bytes of the uuid, without making one."""
-    text = job_id.hex()
-    parts = text[:8], text[8:12], text[12:16], text[16:20], text[20:]
-    return JOBS + "-".join(parts).encode()
 
 
 def uuid_of_job_key(key: bytes) -> UUID | None:
@@ -147,17 +117,16 @@ def status_key(job_uuid: UUID) -> bytes:
     return STATUSES + str(job_uuid).encode()
 
 
-def index_keys(job_uuid: UUID, facts: JobFacts) -> tuple[bytes, bytes, bytes]:
-    """Status FIFO, listing and queue-time key of a job."""
-    place = place_of(facts.created_at_ns, job_uuid)
-    queue_time = queue_time_key(facts, str(job_uuid).encode())
-    return *listed_keys(facts.queue, facts.status, place), queue_time
-
-
 def listed_keys(queue: str, status: str, place: bytes) -> tuple[bytes, bytes]:
     """Status FIFO and listing key of the job at a place."""
     fifo = b"%b%b:%b%b" % (STATUS_FIFO, status_bytes(status), place[:8], place[12:])
     return fifo, listing_prefix(queue, status) + place
+
+
+def timer_key(prefix: bytes, moment_ns: int, job_id: bytes) -> bytes:
+    """The key under which the next change of a row by time stands; rounded up, so never early."""
+    moment_ms = min(max(-(-moment_ns // NS_PER_MS), -_FAR_MS), _FAR_MS - 1)
+    return prefix + ordered_bytes(moment_ms) + job_id
 
 
 def queue_time_key(facts: JobFacts, uuid_text: bytes) -> bytes:

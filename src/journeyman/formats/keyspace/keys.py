@@ -21,7 +21,9 @@ Invariants
 Listings by queue and status have keys of their own. They are derived from the others: programs
 that do not know them may drop them (docs/adr/0009-listing-index.md).
 
-    v1:q_status_fifo:<length><queue>:<status>:<place>          a job of a queue and status -> 01
+    v1:q_status_fifo:<length><queue>:<status>:<place>   a job of a queue and status          -> 01
+    v1:storage_timer:<ms 8 bytes><16 bytes>             when time alone changes a row        -> 01
+    v1:storage_archive:<ms 8 bytes><16 bytes>           when the TTL of an archived job ended -> 01
 
     <length>  u16 big endian, of the queue name in bytes: no name is the beginning of another
     <place>   ms 8 bytes | ns 4 bytes | uuid 16 bytes            oldest first; ns is what the
@@ -304,6 +306,8 @@ def counters_of_queue(queue: str) -> KeyRange:
 
 
 LISTINGS: Final = b"v1:q_status_fifo:"
+TIMERS: Final = b"v1:storage_timer:"
+ARCHIVE: Final = b"v1:storage_archive:"
 PLACE_BYTES: Final = 28
 
 _TIME = Struct(">QI")

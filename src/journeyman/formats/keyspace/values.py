@@ -28,7 +28,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from struct import Struct
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from journeyman.errors import EncodeError, InvalidData
@@ -409,35 +409,3 @@ def match_written(text: str) -> re.Match[str] | None:
     except ValueError:
         return None  # other members follow, or it is not one
     return match
-
-
-class Glance(NamedTuple):
-    """The fields of a job that indexes need, and its record with another status."""
-
-    uuid_text: str
-    queue: str
-    status: str
-    created_at_ns: int
-    execution_start_ns: int
-    changed: bytes
-
-
-def glance(data: bytes, status: str | None = None) -> Glance | None:
-    """A look at the record of a job without making one, and the record with a status.
-
-    None if it is not exactly as it would be written, or not a record: decode it then.
-    """
-    try:
-        text = str(data, "utf-8")
-        match = match_written(text)
-        if match is None:
-            return None
-        old = match[_STATUS_GROUP]
-        created_ns = parse_time(match[1])
-        start_ns = created_ns if match[1] == match[2] else parse_time(match[2])
-    except ValueError:
-        return None
-    if status is not None and status != old:
-        start, end = match.span(_STATUS_GROUP)
-        data = f"{text[: start - 1]}{string_text(status)}{text[end + 1 :]}".encode()
-    return Glance(match[10], match[6], old, created_ns, start_ns, data)

@@ -203,6 +203,7 @@ class ZtickServer(Service):
                 started_ns,
                 context.writes,
                 context.ledger,
+                context.index,
             )
             return await build_http(
                 self.around,

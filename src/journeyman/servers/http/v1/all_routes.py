@@ -28,6 +28,7 @@ from journeyman.servers.http.routes import (
 )
 from journeyman.servers.http.sending import FIGURES_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.v1 import values
+from journeyman.servers.http.v1.archive import ArchiveRoutes
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
 from journeyman.servers.http.v1.fan_out import FanOutRoutes
 from journeyman.servers.http.v1.log import LogRoutes
@@ -54,6 +55,7 @@ class VersionOne:
     timetables: TimetableRoutes
     past: PastRoutes
     log: LogRoutes
+    archive: ArchiveRoutes
     server: ServerRoutes
 
     @classmethod
@@ -66,6 +68,7 @@ class VersionOne:
             TimetableRoutes(backend),
             past,
             LogRoutes(backend, past),
+            ArchiveRoutes(backend),
             ServerRoutes(backend),
         )
 
@@ -79,6 +82,7 @@ class VersionOne:
                 self.fan_out,
                 self.log,
                 self.past,
+                self.archive,
             ),
         )
         return [route for part in parts for route in part.routes()]

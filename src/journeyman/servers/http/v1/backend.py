@@ -44,6 +44,7 @@ from journeyman.servers.kestrel.writer import NO_ROOM
 if TYPE_CHECKING:
     from journeyman.servers.core.ledger import Ledger
     from journeyman.servers.core.metrics import FiguredDisk
+    from journeyman.servers.index.process import IndexProcess
     from journeyman.servers.kestrel.service import KestrelServer
     from journeyman.servers.workq.service import WorkqServer
     from journeyman.servers.ztick.service import ZtickServer
@@ -92,6 +93,7 @@ class HttpBackend:
     started_ns: int
     writes: WriteWatch
     ledger: Ledger | None = None
+    index: IndexProcess | None = None
     searches: Shares = field(
         default_factory=lambda: Shares(SEARCHES, SEARCHES_WAITING, "too many searches; try again")
     )
