@@ -90,22 +90,22 @@ def has_hole(data: bytes) -> bool:
 @pytest.mark.parametrize("torn", [0.0, 0.3, 0.7, 1.0])
 @pytest.mark.parametrize("count", THEIRS)
 def test_what_ztick_wrote_after_our_crash_is_there(torn: float, count: int):
-    theirs = their_jobs(count)
+    foreign = their_jobs(count)
     whole, kept = 0, 0
     for crash in crashes(Schedule, lambda run: run.disk, Schedule.run, seeds=12, torn=torn):
         disk = crash.disk
-        left = disk.read_bytes(LOG) if disk.exists(LOG) else b""
-        disk.plant(LOG, appended_by_ztick(left, theirs))
+        remaining = disk.read_bytes(LOG) if disk.exists(LOG) else b""
+        disk.plant(LOG, appended_by_ztick(remaining, foreign))
         found = loaded(disk)
         assert found[: len(crash.run.acknowledged)] == crash.run.acknowledged, crash
-        ours = [record for record in found if record not in theirs]
-        assert ours == [job(n) for n in range(len(ours))] or has_hole(left), crash
+        ours = [record for record in found if record not in foreign]
+        assert ours == [job(n) for n in range(len(ours))] or has_hole(remaining), crash
         whole += 1
-        if holds(found, theirs):
+        if holds(found, foreign):
             kept += 1
         else:
             # Zeros stand where a part of the batch was lost: see ADR 10.
-            assert has_hole(left), crash
+            assert has_hole(remaining), crash
             assert disk.list_dir("/data/quarantine"), crash
         assert loaded(disk) == found, crash
     assert kept > 0.8 * whole
@@ -114,14 +114,14 @@ def test_what_ztick_wrote_after_our_crash_is_there(torn: float, count: int):
 @pytest.mark.parametrize("torn", [0.2, 0.5, 0.9])
 @pytest.mark.parametrize("count", THEIRS)
 def test_what_ztick_wrote_after_we_were_killed_is_there(torn: float, count: int):
-    """Without a power cut the file is as the last write left it: whole, or cut somewhere."""
-    theirs = their_jobs(count)
+    """Without a power cut the file is as the last write has left it: whole, or cut somewhere."""
+    foreign = their_jobs(count)
     for crash in killed(Schedule, torn):
         disk = crash.disk
-        disk.plant(LOG, appended_by_ztick(disk.read_bytes(LOG), theirs))
+        disk.plant(LOG, appended_by_ztick(disk.read_bytes(LOG), foreign))
         found = loaded(disk)
         assert found[: len(crash.run.acknowledged)] == crash.run.acknowledged, crash
-        assert holds(found, theirs), crash
+        assert holds(found, foreign), crash
 
 
 def killed(begin: Any, torn: float) -> list[Crash[Any]]:

@@ -79,7 +79,7 @@ def test_originals_write_between_a_crash_and_the_return(tmp_path: Path):
     expected, ids = states(COMMANDS), [job_id(n) for n in range(len(COMMANDS))]
     options = {"data.directory": str(server.data), **SETTINGS}
     log, spool = str(server.data / "schedule.log"), server.data / "kestrel"
-    theirs: list[ztick.Record] = [ztick.JobSet("theirs", FAR_NS, ztick.Status.PLANNED)]
+    foreign: list[ztick.Record] = [ztick.JobSet("theirs", FAR_NS, ztick.Status.PLANNED)]
     checked = kept = 0
     for number, answered, disk in crash_points(events):
         rests: tuple[Survival, ...] = (*EXTREMES, number)
@@ -90,7 +90,7 @@ def test_originals_write_between_a_crash_and_the_return(tmp_path: Path):
             if not after.exists(log) or not segments:
                 continue
             before = [after.read_bytes(log), *segments.values()]
-            after.plant(log, appended_by_ztick(after.read_bytes(log), theirs))
+            after.plant(log, appended_by_ztick(after.read_bytes(log), foreign))
             changed, _ = appended_by_libkestrel(segments, "f", [b"their item"])
             for name, data in changed.items():
                 after.plant(str(spool / name), data)

@@ -23,8 +23,8 @@ def test_a_job_that_ztick_set_after_a_kill_is_there(tmp_path: Path):
             assert client.ask(f"1 SET ours {FAR_NS}") == "1 OK"
         server.kill()
     log = tmp_path / "logfile"
-    theirs: list[ztick.Record] = [ztick.JobSet("theirs", FAR_NS + 1, ztick.Status.PLANNED)]
-    log.write_bytes(appended_by_ztick(log.read_bytes(), theirs))
+    foreign: list[ztick.Record] = [ztick.JobSet("theirs", FAR_NS + 1, ztick.Status.PLANNED)]
+    log.write_bytes(appended_by_ztick(log.read_bytes(), foreign))
     dumped = CliRunner().invoke(journeyman, ["dump", str(log)])
     assert [line.split()[1] for line in dumped.stdout.splitlines()] == ["ours", "theirs"]
     with ScheduleProcess(tmp_path) as server:

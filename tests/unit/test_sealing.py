@@ -208,14 +208,14 @@ def test_what_another_program_wrote_after_a_crash_is_kept_and_sealed():
 LONG = job("long." + 600 * "x", 1_763_431_200_123_456_789)
 
 
-@pytest.mark.parametrize("theirs", [1, 3, 40], ids=["shorter", "longer", "much longer"])
+@pytest.mark.parametrize("count", [1, 3, 40], ids=["shorter", "longer", "much longer"])
 @pytest.mark.parametrize("cut", [0, 1, 30, 60, 200, 640])
-def test_what_another_program_wrote_after_a_torn_batch_is_kept(theirs: int, cut: int):
+def test_what_another_program_wrote_after_a_torn_batch_is_kept(count: int, cut: int):
     """The original reads whole entries, ignores the torn one, and appends after it."""
     after = crashed([job("a")])
     whole = after.read_bytes(PATH)
     batch = announced(whole, job("first"), LONG)
-    entries = [job(f"theirs.{n}") for n in range(theirs)]
+    entries = [job(f"theirs.{n}") for n in range(count)]
     glued = whole + batch[: SEALS.size + cut] + b"".join(map(CODEC.encode, entries))
     after.plant(PATH, glued)
     first = [job("first")] if cut >= len(CODEC.encode(job("first"))) else []
@@ -293,6 +293,19 @@ def test_a_bad_block_in_the_middle_is_damage_with_its_range():
         assert [e.record for e in log.entries()] == [job("a", 2**60), job("c", 2**60)]
     with ZtickLog.open(disk, ManualClock(), PATH) as log:
         assert log.recovery.clean
+
+
+def test_a_batch_in_another_place_does_not_count():
+    disk = SimulatedDisk()
+    with ZtickLog.open(disk, ManualClock(), PATH) as log:
+        for name in "abc":
+            write(log, job(name, 2**60))
+    data = disk.read_bytes(PATH)
+    _, a, b, c, _ = SEALS.places(data, 0)
+    disk.plant(PATH, data[:a] + data[b:c] + data[a:b] + data[c:])
+    with ZtickLog.open(disk, ManualClock(), PATH) as log:
+        assert not log.recovery.clean
+        assert [e.record for e in log.entries()] == [job("c", 2**60)]
 
 
 def test_a_flipped_bit_in_a_segment_that_has_an_index_is_met_when_it_is_read():

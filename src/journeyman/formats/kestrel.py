@@ -78,8 +78,8 @@ class _KestrelSeals:
     def may_hold_seals(self, data: Buffer, offset: int) -> bool:
         return offset < len(data)
 
-    def fields(self, seal: Seal) -> bytes:
-        return _SEAL_FIELDS.pack(ord(seal.kind.value), seal.stamp, seal.length, seal.crc)
+    def fields(self, kind: SealKind, stamp: int, length: int, crc: int) -> bytes:
+        return _SEAL_FIELDS.pack(ord(kind.value), stamp, length, crc)
 
     def crc_field(self, crc: int) -> bytes:
         return _SEAL_CRC.pack(crc)

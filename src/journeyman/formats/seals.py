@@ -93,7 +93,7 @@ class SealFormat(Protocol):
         """Whether a seal may stand anywhere from ``offset`` on. A quick look, not a proof."""
         ...
 
-    def fields(self, seal: Seal) -> bytes:
+    def fields(self, kind: SealKind, stamp: int, length: int, crc: int) -> bytes:
         """The bytes between the mark and the CRC."""
         ...
 
@@ -119,7 +119,7 @@ def make_seal(
     format_: SealFormat, kind: SealKind, stamp: int, place: int, block: bytes = b""
 ) -> bytes:
     """The seal to be written at ``place`` of the file, right before ``block``."""
-    fields = format_.fields(Seal(kind, stamp, len(block), google_crc32c.value(block)))
+    fields = format_.fields(kind, stamp, len(block), google_crc32c.value(block))
     return format_.mark + fields + format_.crc_field(_fields_crc(fields, place))
 
 

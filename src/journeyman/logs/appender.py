@@ -134,9 +134,11 @@ class Appender:
 
         Each list may be appended as if it were one record, by the thread that asks.
         """
+        if len(records) == 1:
+            return [list(records)]
         with self._lock:
             offset, seal_bytes = self._tail.next_place()
-        return list(in_blocks(records, offset, seal_bytes))
+        return in_blocks(records, offset, seal_bytes)
 
     def hold_now(self) -> bool:
         """Keep other threads out until ``let_go``; False: one is in, and may be waiting for the

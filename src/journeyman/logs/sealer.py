@@ -7,7 +7,8 @@ open     --last--> closed    at a clean stop, or when a segment is left
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
+from itertools import accumulate
 
 from journeyman.formats.seals import BLOCK_BYTES, CUT_BYTES, Seal, SealKind, make_seal
 from journeyman.logs.sealing import Sealing
@@ -83,20 +84,23 @@ class Sealer:
         return make_seal(self._format, SealKind.CLOSING, self._stamp, offset)
 
 
-def in_blocks(records: Iterable[bytes], offset: int, seal_bytes: int) -> Iterator[list[bytes]]:
+def in_blocks(records: Sequence[bytes], offset: int, seal_bytes: int) -> list[list[bytes]]:
     """Records together that make up about a block each; the first one will stand at ``offset``.
 
     No record but the first of a list begins at a multiple of CUT_BYTES.
     """
-    block: list[bytes] = []
+    begins = list(accumulate(map(len, records), initial=offset))
+    cuts = range(offset - offset % CUT_BYTES + CUT_BYTES, begins[-1], CUT_BYTES)
+    if begins[-1] - offset < BLOCK_BYTES and set(begins).isdisjoint(cuts):
+        return [list(records)]  # nearly always
+    blocks: list[list[bytes]] = [[]]
     size = 0
     for record in records:
-        if block and (size >= BLOCK_BYTES or not offset % CUT_BYTES):
-            yield block
-            block, size = [], 0
+        if blocks[-1] and (size >= BLOCK_BYTES or not offset % CUT_BYTES):
+            blocks.append([])
+            size = 0
             offset += seal_bytes
-        block.append(record)
+        blocks[-1].append(record)
         size += len(record)
         offset += len(record)
-    if block:
-        yield block
+    return blocks

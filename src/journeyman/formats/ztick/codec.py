@@ -110,8 +110,8 @@ class _ZtickSeals:
     def may_hold_seals(self, data: Buffer, offset: int) -> bool:
         return _SEAL_SIGN.search(data, offset) is not None
 
-    def fields(self, seal: Seal) -> bytes:
-        return b"%c%08x%08x%08x" % (ord(seal.kind.value), seal.stamp, seal.length, seal.crc)
+    def fields(self, kind: SealKind, stamp: int, length: int, crc: int) -> bytes:
+        return f"{kind.value}{stamp:08x}{length:08x}{crc:08x}".encode()
 
     def crc_field(self, crc: int) -> bytes:
         return b"%08x" % crc
