@@ -186,7 +186,7 @@ def test_core_starts_without_the_heavy_libraries():
 
 def test_a_server_starts_without_what_few_servers_use():
     """Each is imported for the first client, rule or setting that asks for it."""
-    rare = ["aiohttp", "aiormq", "jinja2", "msgspec", "opentelemetry", "prometheus_client"]
+    rare = ["aiohttp", "aiormq", "jinja2", "opentelemetry", "prometheus_client"]
     rare += ["redis", "sqlite3", "rocksdict", "psycopg", "numpy", "pyarrow", "journeyman.tasks"]
     code = (
         "import sys, journeyman.cli.serve, journeyman.servers.process\n"

@@ -7,7 +7,7 @@ its delay or its attempts, and none has what was never said of it."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
@@ -44,7 +44,7 @@ from tests.support.simulated_disk import SimulatedDisk
 
 IDS = tuple(bytes.fromhex(f"0000000a00004000800000000000000{number}") for number in range(6))
 PLAIN, KEYED, CHILD, EVEN, DEAD, ALSO_DEAD = IDS
-SETTINGS = replace(WorkqSettings(), cmdlog_sync=WorkqSync.ALWAYS)
+SETTINGS = WorkqSettings(cmdlog_sync=WorkqSync.ALWAYS)
 DAY_MS = 86_400_000
 DONE = 1  # its key says nothing any more
 

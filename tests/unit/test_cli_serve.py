@@ -20,7 +20,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
         return 0
 
     monkeypatch.setattr(process, "run", run)
-    for name in Settings.__dataclass_fields__:
+    for name in Settings.__struct_fields__:
         monkeypatch.delenv(f"JOURNEYMAN_{name.upper()}_LISTEN", raising=False)
     return found
 

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 from journeyman.clock import Clock
@@ -385,7 +384,7 @@ def test_pauses_go_along_when_the_ledger_is_switched_off_and_on():
 
 def test_a_ledger_that_is_switched_off_is_left_alone_and_reported():
     said: list[str] = []
-    disk, off = SimulatedDisk(), replace(Settings(), ledger=LedgerSettings(enabled=False))
+    disk, off = SimulatedDisk(), Settings(ledger=LedgerSettings(enabled=False))
     messages = ServerLog(CLOCK, said.append, level=LogLevel.WARN)
     assert open_ledger(off, disk, CLOCK, messages) is None
     assert said == []  # there is none
@@ -395,7 +394,7 @@ def test_a_ledger_that_is_switched_off_is_left_alone_and_reported():
     assert open_ledger(off, disk, CLOCK, messages) is None
     assert "the ledger is off" in said[0]
     assert disk.files() == before
-    elsewhere = replace(off, ledger=LedgerSettings(enabled=False, path="/other/ledger"))
+    elsewhere = Settings(ledger=LedgerSettings(enabled=False, path="/other/ledger"))
     assert unused_ledger_beside(elsewhere, off.workq.cmdlog_path) == ""
 
 

@@ -66,4 +66,4 @@ def test_extra_and_check_name_the_same_libraries():
     core = {re.split(r"[<>=\[]", each)[0] for each in project["dependencies"]}
     extra = {re.split(r"[<>=\[]", each)[0] for each in project["optional-dependencies"]["server"]}
     assert {name.replace("-", "_") for name in extra} == set(SERVER_LIBRARIES)
-    assert core == {"click", "cronsim", "google-crc32c", "rich", "tzdata"}
+    assert core == {"click", "cronsim", "google-crc32c", "msgspec", "rich", "tzdata"}

@@ -6,12 +6,11 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from journeyman.config import RunnerSettings, Settings
+from journeyman.config import ControllerSettings, RunnerSettings, Settings
 from journeyman.config.tokens import parse_tokens
 from journeyman.formats.ztick import Amqp, Http, Redis
 from journeyman.runners.contract import RunRequest, RunResult
@@ -107,7 +106,7 @@ def test_a_file_of_ztick_denies_nothing():
 def test_rules_of_a_token_that_was_removed_stay_bound(tmp_path):
     path = tmp_path / "tokens"
     path.write_text(RESTRICTING)
-    settings = Settings(controller=replace(Settings().controller, auth_file=str(path)))
+    settings = Settings(controller=ControllerSettings(auth_file=str(path)))
     tenants = Access.load(settings)
     path.write_text(RESTRICTING.partition("[token.team]")[0])
     tenants.reload(settings, [])

@@ -28,7 +28,7 @@ from journeyman.local_access import socket_in
 from journeyman.servers.core.bulk_child import WORKQ_READER, ZTICK_READER, prepare
 
 # Of the extra `server`.
-SERVER_LIBRARIES = ("aiohttp", "aiormq", "jinja2", "msgspec", "prometheus_client", "redis")
+SERVER_LIBRARIES = ("aiohttp", "aiormq", "jinja2", "prometheus_client", "redis")
 
 # Of what `serve` runs, the work queue alone.
 _ALONE = {

@@ -1,8 +1,8 @@
 """The server's configuration: every setting, where its value comes from, and the auth file.
 
-    settings.py         the table: section, key, kind, default, limit, meaning; the frozen result
+    settings.py         the table: section, key, type, range, default, meaning; the frozen result
     queue_settings.py   its sections about queues, and the tables inside [kestrel]
-    kinds.py            kinds of values: what is allowed, reading, writing; host:port
+    kinds.py            types of values: what is allowed, reading, writing; host:port
     loading.py          defaults < file < environment < command line; checks; show, sample
     tokens.py           the auth file
 
@@ -15,7 +15,6 @@ from __future__ import annotations
 from journeyman.config.kinds import Address, parse_address
 from journeyman.config.loading import Configuration, load, sample, show
 from journeyman.config.queue_settings import (
-    KestrelQueueSettings,
     KestrelSettings,
     StorageEngine,
     StorageMode,
@@ -65,7 +64,6 @@ __all__ = [
     "HistorySettings",
     "HttpSettings",
     "Interrupted",
-    "KestrelQueueSettings",
     "KestrelSettings",
     "LimitSettings",
     "LogLevel",

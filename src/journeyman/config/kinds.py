@@ -1,17 +1,17 @@
-"""Kinds of values a setting can have: what is allowed, in words; reading; writing as TOML.
+"""Types of settings: reading, what is allowed in words, writing as TOML.
 
-    kind              a file gives       the environment and the command line give text
-    Choice(enum)      "info"             info
-    Flag()            true               true, false
-    Integer(1, 9)     5                  5
-    Text()            "logfile"          logfile
-    SecretText()      the same; shown without the password of an address
-    Optional(Text())  "tokens", or none  tokens
-    TextList()        ["-c"]             ["-c"], a TOML array
-    Networks()        ["10.0.0.0/8"]     the same, each a network
-    NetworkList()     ["10.0.0.0/8"]     the same, each a network or a host
-    ListenAddress()   "localhost:5678"   localhost:5678
+    type                      a file gives       the environment and the command line give text
+    a StrEnum                 "info"             info
+    bool                      true               true, false
+    int, between(1, 9)        5                  5
+    Text                      "logfile"          logfile
+    Text | None               "tokens", or none  tokens
+    Texts                     ["-c"]             ["-c"], a TOML array
+    Networks                  ["10.0.0.0/8"]     the same, each a network
+    NetworksAndHosts          ["10.0.0.0/8"]     the same, each a network or a host
+    Listen                    "localhost:5678"   localhost:5678
 
+msgspec reads them; the annotation of the last three holds a function that reads them instead.
 Reading is strict, as ztick is: a number in quotes is not a number. What does not fit is a
 ValueError; its text, if any, says more than ``allowed`` does.
 
@@ -22,8 +22,6 @@ whole world is not for a server to guess.
     127.0.0.1:5678   localhost:5678   0.0.0.0:5678       a name or an IPv4 address
     [::1]:5678       ::1:5678         [::]:5678          IPv6, with or without brackets
     unix:/run/journeyman/schedule.sock                   a Unix socket
-
-``setting`` makes one row of the table of settings: a field of a dataclass that says what it is.
 """
 
 from __future__ import annotations
@@ -31,21 +29,28 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_network
-from typing import Generic, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from msgspec import Meta, Struct, ValidationError, convert
 
 from journeyman.local_access import MAX_PATH_BYTES, UNIX_PREFIX, socket_path
+from journeyman.units import DAY_MS
 
 MAX_PORT = 65_535
 
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+_WHOLE = re.compile(r"-?[0-9]{1,20}")
+_PASSWORD = re.compile(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&']+)")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_UNITS = {"_ms": "milliseconds", "_s": "seconds", "_bytes": "bytes", "_days": "days"}
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """Where a server listens. The host of an IPv6 address is kept without brackets."""
 
     host: str
@@ -74,135 +79,151 @@ def parse_address(text: str) -> Address:
         )
     in_brackets = host.startswith("[") and host.endswith("]")
     if in_brackets or ":" in host:
-        return Address(_ipv6(host[1:-1] if in_brackets else host), int(port))
+        host = host[1:-1] if in_brackets else host
+        return Address(_checked(host, IPv6Address, "IPv6"), int(port))
     if re.fullmatch(r"[0-9.]+", host):
-        return Address(_ipv4(host), int(port))
+        return Address(_checked(host, IPv4Address, "IPv4"), int(port))
     if not _NAME.fullmatch(host):
         raise ValueError(f"{host!r} is neither a host name nor an IP address")
     return Address(host, int(port))
 
 
-def _ipv4(host: str) -> str:
+def _checked(host: str, read: Callable[[str], object], version: str) -> str:
     try:
-        IPv4Address(host)
+        read(host)
     except AddressValueError:
-        raise ValueError(f"{host!r} is not an IPv4 address") from None
+        raise ValueError(f"{host!r} is not an {version} address") from None
     return host
 
 
-def _ipv6(host: str) -> str:
-    try:
-        IPv6Address(host)
-    except AddressValueError:
-        raise ValueError(f"{host!r} is not an IPv6 address") from None
-    return host
+# -- types -----------------------------------------------------------------------------------------
+
+_Line = Annotated[str, Meta(pattern=r"\A[^\0]*\Z")]  # no program can be given a NUL byte
 
 
-T = TypeVar("T")
+def between(low: int, high: int) -> Meta:
+    """The range of a whole number, both ends included."""
+    return Meta(ge=low, le=high)
 
 
-def setting(kind: ValueKind[T], default: T, meaning: str, *, key: str = "") -> T:
-    """A field that is a setting. ``key`` where ztick's name lacks the unit."""
-    metadata = {"kind": kind, "meaning": meaning, "key": key}
-    return field(default=default, metadata=metadata)
+def _read_address(value: object) -> Address:
+    return parse_address(convert(value, str))
 
 
-E = TypeVar("E", bound=StrEnum)
-
-_PASSWORD = re.compile(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&']+)")
-
-
-class ValueKind(ABC, Generic[T]):
-    """One kind of value."""
-
-    allowed: str
-
-    @abstractmethod
-    def read(self, value: object) -> T:
-        """The value of a setting from a value of a TOML file; ValueError if it does not fit."""
-
-    def read_text(self, text: str) -> T:
-        """The value of a setting from the environment or the command line."""
-        return self.read(text)
-
-    @abstractmethod
-    def write(self, value: T) -> str:
-        """The value as TOML; ``read`` gives it back."""
-
-
-class Choice(ValueKind[E]):
-    def __init__(self, words: type[E]) -> None:
-        self._words = words
-        self.allowed = "one of " + ", ".join(words)
-
-    def read(self, value: object) -> E:
-        if not isinstance(value, str):
-            raise ValueError
+def _read_networks(value: object, *, or_hosts: bool = False) -> tuple[str, ...]:
+    entries = convert(value, tuple[_Line, ...])
+    for entry in entries:
         try:
-            return self._words(value)
-        except ValueError:
-            raise ValueError from None  # its text would only repeat the value
-
-    def write(self, value: E) -> str:
-        return quoted(value)
-
-
-class Flag(ValueKind[bool]):
-    allowed = "true or false"
-
-    def read(self, value: object) -> bool:
-        if not isinstance(value, bool):
-            raise ValueError
-        return value
-
-    def read_text(self, text: str) -> bool:
-        if text not in ("true", "false"):
-            raise ValueError
-        return text == "true"
-
-    def write(self, value: bool) -> str:
-        return "true" if value else "false"
+            ip_network(entry)
+        except ValueError as error:
+            is_name = not re.search(r"[:/]|\A[0-9.]+\Z", entry)
+            if not or_hosts or not is_name:
+                raise ValueError(f"not a network: {error}") from None
+            if not _NAME.fullmatch(entry.removeprefix("*.")):
+                raise ValueError(f"{entry!r} is neither a network nor a host name") from None
+    return entries
 
 
-class Integer(ValueKind[int]):
-    def __init__(self, low: int, high: int, unit: str = "") -> None:
-        self._range = range(low, high + 1)
-        self.allowed = f"a whole number{unit and ' of ' + unit} from {low} to {high}"
+TimeLimit = Annotated[int, between(1, DAY_MS)]
+IdleTime = Annotated[int, between(0, 365 * DAY_MS)]
+SyncInterval = Annotated[int, between(1, 60 * 60 * 1000)]
+Days = Annotated[int, between(0, 36_500)]
+Text = Annotated[_Line, Meta(min_length=1, description="a string that is not empty")]
+Texts = Annotated[tuple[_Line, ...], Meta(description='an array of strings, such as ["-c"]')]
+Networks = Annotated[
+    tuple[str, ...],
+    _read_networks,
+    Meta(description='an array of networks, such as ["10.1.0.0/16", "192.0.2.7", "2001:db8::/32"]'),
+]
+NetworksAndHosts = Annotated[
+    tuple[str, ...],
+    partial(_read_networks, or_hosts=True),
+    Meta(
+        description="an array of networks and hosts, such as "
+        '["10.1.0.0/16", "::1", "*.example.com"]'
+    ),
+]
+Listen = Annotated[
+    Address,
+    _read_address,
+    Meta(description="host:port, such as 127.0.0.1:5678 or [::1]:5678, or unix:PATH"),
+]
 
-    def read(self, value: object) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value not in self._range:
-            raise ValueError
-        return value
 
-    def read_text(self, text: str) -> int:
-        if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 20:
-            raise ValueError
-        return self.read(int(text))
+# -- reading and writing ---------------------------------------------------------------------------
 
-    def write(self, value: int) -> str:
+
+def read(kind: Any, value: object) -> Any:
+    """The value of a setting from a value of a TOML file; ValueError if it does not fit."""
+    reader = next(filter(callable, _parts(kind)[1]), None)
+    try:
+        return convert(value, kind) if reader is None else reader(value)
+    except ValidationError:
+        raise ValueError from None  # its text would say less than ``allowed``
+
+
+def read_text(kind: Any, text: str) -> Any:
+    """The value of a setting from the environment or the command line."""
+    plain = _parts(kind)[0]
+    if plain is Address or (isinstance(plain, type) and issubclass(plain, str)):
+        return read(kind, text)
+    if _WHOLE.fullmatch(text):
+        return read(kind, int(text))
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except ValueError:
+        raise ValueError from None  # its text would speak of a line and column
+    if type(value) is int:  # in one of the other forms of TOML, such as 1_000
+        raise ValueError
+    return read(kind, value)
+
+
+def allowed(kind: Any, name: str) -> str:
+    """The values of a type in words; the end of the setting's name is the unit of its number."""
+    plain, details = _parts(kind)
+    metas = [detail for detail in details if isinstance(detail, Meta)]
+    for meta in metas:
+        if meta.description:
+            return meta.description
+    if plain is bool:
+        return "true or false"
+    if issubclass(plain, StrEnum):
+        return "one of " + ", ".join(plain)
+    unit = next((f" of {unit}" for end, unit in _UNITS.items() if name.endswith(end)), "")
+    return f"a whole number{unit} from {metas[0].ge} to {metas[0].le}"
+
+
+def written(value: Any) -> str:
+    """The value as TOML, without the passwords of addresses; ``read`` gives it back."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
         return str(value)
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_quoted, value)) + "]"
+    if isinstance(value, Mapping):
+        pairs = (
+            f"{key if _BARE_KEY.fullmatch(key) else _quoted(key)} = {written(item)}"
+            for key, item in value.items()
+        )
+        return "{" + ", ".join(pairs) + "}"
+    return _quoted(_without_password(str(value)))
 
 
-class Text(ValueKind[str]):
-    allowed = "a string that is not empty"
-
-    def read(self, value: object) -> str:
-        if not isinstance(value, str) or not value or "\0" in value:
-            raise ValueError
-        return value
-
-    def write(self, value: str) -> str:
-        return quoted(value)
-
-
-class SecretText(Text):
-    """Text that may be an address with a password, which is not shown."""
-
-    def write(self, value: str) -> str:
-        return quoted(without_password(value))
+def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The plain type, and what its annotations say: the nearest first."""
+    details: tuple[Any, ...] = ()
+    while True:
+        if get_origin(kind) is Annotated:
+            details += kind.__metadata__
+            kind = kind.__origin__
+        elif get_origin(kind) in (Union, UnionType):
+            kind = get_args(kind)[0]  # the other one is None
+        else:
+            return kind, details
 
 
-def without_password(text: str) -> str:
+def _without_password(text: str) -> str:
     """An address as a URL or as ``key=value`` words, with *** for its passwords."""
     scheme, separator, rest = text.partition("://")
     userinfo, at, place = rest.rpartition("@")
@@ -212,93 +233,7 @@ def without_password(text: str) -> str:
     return _PASSWORD.sub(r"\1***", text)
 
 
-class TextList(ValueKind[tuple[str, ...]]):
-    allowed = 'an array of strings, such as ["-c"]'
-
-    def read(self, value: object) -> tuple[str, ...]:
-        if not isinstance(value, list):
-            raise ValueError
-        if not all(isinstance(item, str) and "\0" not in item for item in value):
-            raise ValueError
-        return tuple(value)
-
-    def read_text(self, text: str) -> tuple[str, ...]:
-        try:
-            document = tomllib.loads(f"value = {text}")
-        except ValueError:
-            raise ValueError from None  # its text would speak of a line and column
-        return self.read(document["value"])
-
-    def write(self, value: tuple[str, ...]) -> str:
-        return "[" + ", ".join(map(quoted, value)) + "]"
-
-
-class NetworkList(TextList):
-    allowed = 'an array of networks and hosts, such as ["10.1.0.0/16", "::1", "*.example.com"]'
-
-    def read(self, value: object) -> tuple[str, ...]:
-        entries = super().read(value)
-        for entry in entries:
-            _check_network_or_host(entry)
-        return entries
-
-
-class Networks(TextList):
-    allowed = 'an array of networks, such as ["10.1.0.0/16", "192.0.2.7", "2001:db8::/32"]'
-
-    def read(self, value: object) -> tuple[str, ...]:
-        entries = super().read(value)
-        for entry in entries:
-            try:
-                ip_network(entry)
-            except ValueError as error:
-                raise ValueError(f"not a network: {error}") from None
-        return entries
-
-
-def _check_network_or_host(entry: str) -> None:
-    """Raises ValueError with a phrase that says what is wrong."""
-    try:
-        ip_network(entry)
-    except ValueError as error:
-        if ":" in entry or "/" in entry or re.fullmatch(r"[0-9.]+", entry):
-            raise ValueError(f"not a network: {error}") from None
-        if not _NAME.fullmatch(entry.removeprefix("*.")):
-            raise ValueError(f"{entry!r} is neither a network nor a host name") from None
-
-
-class ListenAddress(ValueKind[Address]):
-    allowed = "host:port, such as 127.0.0.1:5678 or [::1]:5678, or unix:PATH"
-
-    def read(self, value: object) -> Address:
-        if not isinstance(value, str):
-            raise ValueError
-        return parse_address(value)
-
-    def write(self, value: Address) -> str:
-        return quoted(str(value))
-
-
-class Optional(ValueKind[T | None]):
-    """A setting that may be left out. None is never written, so never read."""
-
-    def __init__(self, kind: ValueKind[T]) -> None:
-        self._kind = kind
-        self.allowed = kind.allowed
-
-    def read(self, value: object) -> T:
-        return self._kind.read(value)
-
-    def read_text(self, text: str) -> T:
-        return self._kind.read_text(text)
-
-    def write(self, value: T | None) -> str:
-        if value is None:
-            raise ValueError("a setting that is not set cannot be written")
-        return self._kind.write(value)
-
-
-def quoted(text: str) -> str:
+def _quoted(text: str) -> str:
     """A TOML string: controls, quote and backslash escaped."""
     escaped = (
         f"\\u{ord(char):04x}" if char < " " or char == "\x7f" else "\\" * (char in '"\\') + char

@@ -34,11 +34,14 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from journeyman.config import kinds
 from journeyman.config.queue_settings import StorageEngine, WrongKey
 from journeyman.config.settings import Setting, Settings, all_settings
 from journeyman.data_directory import PLACES, STORE_DIRECTORY
@@ -54,16 +57,14 @@ _COMMENT = re.compile(r"\s#")
 _NOT_BARE = re.compile(r"""["']|^[\[{#]|^$""")
 
 
-@dataclass(frozen=True, slots=True)
-class FoundValue:
+class FoundValue(Struct, frozen=True):
     """A value and the line it stands on; None where the file gives it in an unusual way."""
 
     value: object
     line: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class FileValues:
+class FileValues(Struct, frozen=True):
     sections: dict[str, dict[str, FoundValue]]
     heading_lines: dict[str, int]
     key_lines: dict[tuple[str, str], int]
@@ -76,8 +77,7 @@ class FileValues:
         return self.heading_lines.get(".".join(path)) if line is None else line
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     number: int
     section: str
     key: str
@@ -252,11 +252,10 @@ _OVERHOP_KEYS = ("storage.cache_capacity", "storage.mode")  # those of [storage.
 _OVERHOP_OPTIONS = {
     f"storage.{_OVERHOP_TABLE}.{name.partition('.')[2]}": _TABLE[name] for name in _OVERHOP_KEYS
 }
-_SECTIONS = tuple(field.name for field in fields(Settings))
+_SECTIONS = Settings.__struct_fields__
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True):
     """The settings in effect, where each of them comes from, and what was odd on the way."""
 
     settings: Settings
@@ -301,7 +300,7 @@ def show(configuration: Configuration) -> str:
         if value is None:
             rows.append((f"# {setting.key} is not set", ""))
         else:
-            rows.append((f"{setting.key} = {setting.kind.write(value)}", f"  # {origin}"))
+            rows.append((f"{setting.key} = {kinds.written(value)}", f"  # {origin}"))
     width = max(len(text) for text, origin in rows if origin and len(text) <= _WIDE)
     return "".join(f"{text.ljust(width) if origin else text}{origin}\n" for text, origin in rows)
 
@@ -318,8 +317,8 @@ def sample() -> str:
         if setting.section != section:
             section = setting.section
             lines += ["", f"[{section}]"]
-        lines += [f"# {setting.meaning}; {setting.kind.allowed}"]
-        value = "..." if setting.default is None else setting.kind.write(setting.default)
+        lines += [f"# {setting.meaning}; {setting.allowed}"]
+        value = "..." if setting.default is None else kinds.written(setting.default)
         lines += [f"# {setting.key} = {value}"]
     return "\n".join(lines) + "\n"
 
@@ -335,15 +334,13 @@ class _Layers:
         self._sections: set[str] = set()  # those of which something was said
 
     def settings(self) -> Settings:
-        sections = {}
-        for section in _SECTIONS:
-            given = {
-                setting.attribute: self._values[name]
-                for name, setting in _TABLE.items()
-                if setting.section == section and name in self._values
-            }
-            sections[section] = replace(getattr(Settings(), section), **given)
-        return Settings(**sections)
+        settings = Settings()
+        for name, value in self._values.items():
+            setting = _TABLE[name]
+            section = getattr(settings, setting.section)
+            changed = replace(section, **{setting.attribute: value})
+            settings = replace(settings, **{setting.section: changed})
+        return settings
 
     def add_file(self, path: str) -> None:
         values = read_values(read_text_file(path), path)
@@ -413,7 +410,7 @@ class _Layers:
         if setting is None:
             raise _unknown_key(place, f"{section}.{key}", found.value)
         try:
-            value = setting.kind.read(self._translated(setting, found.value, place))
+            value = kinds.read(setting.kind, self._translated(setting, found.value, place))
         except WrongKey:
             raise
         except ValueError as error:
@@ -442,7 +439,7 @@ class _Layers:
 
     def _add_text(self, setting: Setting, text: str, place: str) -> None:
         try:
-            value = setting.kind.read_text(str(self._translated(setting, text, place)))
+            value = kinds.read_text(setting.kind, str(self._translated(setting, text, place)))
         except WrongKey as error:
             raise _wrong_key(place, setting.name, error) from None
         except ValueError as error:
@@ -511,7 +508,7 @@ def _bad_value(place: str, setting: Setting, value: object, error: ValueError) -
     if value == "storage" and setting.name in _FORMER:
         return UsageError(f"{place}: {setting.name} = {_shown(value)}: {_FORMER[setting.name]}")
     detail = f" ({error})" if str(error) else ""
-    expected = setting.kind.allowed
+    expected = setting.allowed
     return UsageError(f"{place}: {setting.name} = {_shown(value)}: expected {expected}{detail}")
 
 

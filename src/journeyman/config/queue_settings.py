@@ -13,202 +13,121 @@ Each table is the value of a setting, so the environment, the command line and `
 have it too, in one line: ``{orders = {max_items = 5, reader = {billing = {max_open = 10}}}}``.
 """
 
-from __future__ import annotations
-
-import tomllib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from functools import partial
+from typing import Annotated, Any
 
+from msgspec import Meta, Struct, field
+
+from journeyman.config import kinds
 from journeyman.config.kinds import (
     Address,
-    Choice,
-    Flag,
-    Integer,
-    ListenAddress,
-    Optional,
-    SecretText,
+    IdleTime,
+    Listen,
+    SyncInterval,
     Text,
-    ValueKind,
-    quoted,
-    setting,
+    TimeLimit,
+    between,
 )
 from journeyman.data_directory import default_place
 from journeyman.protocols.kestrel.parser import is_queue_name, is_reader_name
 from journeyman.units import DAY_MS, MIB
 
-T = TypeVar("T")
-
-_MANY = 10**15
-_LONG_MS = 3650 * 24 * 60 * 60 * 1000  # ten years
+_Path = tuple[str, ...]
+_Many = Annotated[int, between(0, 10**15)]
+_Age = Annotated[int, between(0, 3650 * DAY_MS)]  # up to ten years
+_CacheSize = Annotated[int, between(MIB, MIB * MIB)]
 
 
 class WrongKey(ValueError):
     """A nested value is invalid; ``path`` leads to it."""
 
-    def __init__(self, path: tuple[str, ...], value: object, problem: str) -> None:
+    def __init__(self, path: _Path, value: object, problem: str) -> None:
         super().__init__(problem)
         self.path = path
         self.value = value
         self.problem = problem
 
-    def under(self, name: str) -> WrongKey:
-        return WrongKey((name, *self.path), self.value, self.problem)
+
+def _read_queue_name(value: object) -> str:
+    if not isinstance(value, str) or (value and not is_queue_name(value)):
+        raise ValueError
+    return value
 
 
-class _QueueName(ValueKind[str]):
-    allowed = "the name of a queue, made of A-Z a-z 0-9 : _ -, or an empty string"
-
-    def read(self, value: object) -> str:
-        if not isinstance(value, str) or (value and not is_queue_name(value)):
-            raise ValueError
-        return value
-
-    def write(self, value: str) -> str:
-        return quoted(value)
-
-
-READER_KEYS: Mapping[str, ValueKind[Any]] = {
-    "max_items": Integer(0, _MANY),
-    "max_bytes": Integer(0, _MANY, "bytes"),
-    "drops_oldest": Flag(),
-    "max_age_ms": Integer(0, _LONG_MS, "milliseconds"),
-    "expire_to": _QueueName(),
-    "max_errors": Integer(0, 1_000_000),
-    "errors_to": _QueueName(),
-    "max_open": Integer(1, 1_000_000),
-    "max_expire_sweep": Integer(0, _MANY),
+QueueName = Annotated[
+    str,
+    _read_queue_name,
+    Meta(description="the name of a queue, made of A-Z a-z 0-9 : _ -, or an empty string"),
+]
+READER_KEYS: Mapping[str, Any] = {
+    "max_items": _Many,
+    "max_bytes": _Many,
+    "drops_oldest": bool,
+    "max_age_ms": _Age,
+    "expire_to": QueueName,
+    "max_errors": Annotated[int, between(0, 1_000_000)],
+    "errors_to": QueueName,
+    "max_open": Annotated[int, between(1, 1_000_000)],
+    "max_expire_sweep": _Many,
 }
-QUEUE_KEYS: Mapping[str, ValueKind[Any]] = {
-    "max_item_bytes": Integer(0, 16 * 1024 * 1024, "bytes"),
-    "max_queue_age_ms": Integer(0, _LONG_MS, "milliseconds"),
+QUEUE_KEYS: Mapping[str, Any] = {
+    "max_item_bytes": Annotated[int, between(0, 16 * MIB)],
+    "max_queue_age_ms": _Age,
     **READER_KEYS,
 }
-_READER = "reader"
+READER = "reader"
 
 
-@dataclass(frozen=True, slots=True)
-class KestrelQueueSettings:
-    """The table of a queue and those of its readers, with only the given keys."""
-
-    queue: str = ""
-    given: Mapping[str, Any] = field(default_factory=dict)
-    readers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-
-class QueueTable(ValueKind[KestrelQueueSettings]):
-    """[kestrel.default]: no reader has a table of its own."""
-
-    allowed = "a table of limits, such as {max_items = 1000}"
-
-    def read(self, value: object) -> KestrelQueueSettings:
-        return KestrelQueueSettings(given=_read_keys(value, QUEUE_KEYS))
-
-    def read_text(self, text: str) -> KestrelQueueSettings:
-        return self.read(_parsed(text))
-
-    def write(self, value: KestrelQueueSettings) -> str:
-        return _write_table(_written(value.given))
-
-
-class QueueTables(ValueKind[tuple[KestrelQueueSettings, ...]]):
-    """[kestrel.queue.*]: by the names of the queues."""
-
-    allowed = "tables of limits by queue, such as {orders = {max_items = 1000}}"
-
-    def read(self, value: object) -> tuple[KestrelQueueSettings, ...]:
-        return tuple(_each(value, is_queue_name, _read_queue).values())
-
-    def read_text(self, text: str) -> tuple[KestrelQueueSettings, ...]:
-        return self.read(_parsed(text))
-
-    def write(self, value: tuple[KestrelQueueSettings, ...]) -> str:
-        queues = {}
-        for limits in value:
-            table = _written(limits.given)
-            readers = {name: _write_table(_written(keys)) for name, keys in limits.readers.items()}
-            if readers:
-                table[_READER] = _write_table(readers)
-            queues[limits.queue] = _write_table(table)
-        return _write_table(queues)
-
-
-# -- reading -------------------------------------------------------------------------------------
-
-
-def _read_queue(name: str, value: object) -> KestrelQueueSettings:
-    table = dict(_items(value))
-    try:
-        readers = _each(table.pop(_READER, {}), is_reader_name, _read_reader)
-    except WrongKey as error:
-        raise error.under(_READER) from None
-    return KestrelQueueSettings(name, _read_keys(table, QUEUE_KEYS), readers)
-
-
-def _read_reader(_: str, value: object) -> Mapping[str, Any]:
-    return _read_keys(value, READER_KEYS)
-
-
-def _each(
-    value: object, is_name: Callable[[str], bool], read: Callable[[str, object], T]
-) -> dict[str, T]:
-    """A table of tables, by names of queues or readers."""
-    found: dict[str, T] = {}
-    for name, table in _items(value):
-        if not is_name(name):
-            raise WrongKey((name,), table, "invalid name")
+def _read_limits(value: object, known: Mapping[str, Any], path: _Path = ()) -> Mapping[str, Any]:
+    table = _table(value, path)
+    for key, given in table.items():
+        if key not in known:
+            raise WrongKey((*path, key), given, f"unknown key; allowed are {', '.join(known)}")
         try:
-            found[name] = read(name, table)
-        except WrongKey as error:
-            raise error.under(name) from None
-    return found
-
-
-def _read_keys(value: object, known: Mapping[str, ValueKind[Any]]) -> Mapping[str, Any]:
-    given: dict[str, Any] = {}
-    for key, found in _items(value):
-        kind = known.get(key)
-        if kind is None:
-            raise WrongKey((key,), found, f"unknown key; allowed are {', '.join(known)}")
-        try:
-            given[key] = kind.read(found)
+            kinds.read(known[key], given)
         except ValueError:
-            raise WrongKey((key,), found, f"expected {kind.allowed}") from None
-    return given
+            problem = f"expected {kinds.allowed(known[key], key)}"
+            raise WrongKey((*path, key), given, problem) from None
+    return table
 
 
-def _items(value: object) -> list[tuple[str, object]]:
+def _read_queues(value: object) -> Mapping[str, Mapping[str, Any]]:
+    for name, limits in _named(value, is_queue_name, ()):
+        own = dict(_table(limits, (name,)))
+        for reader, table in _named(own.pop(READER, {}), is_reader_name, (name, READER)):
+            _read_limits(table, READER_KEYS, (name, READER, reader))
+        _read_limits(own, QUEUE_KEYS, (name,))
+    return _table(value, ())
+
+
+def _named(
+    value: object, is_name: Callable[[str], bool], path: _Path
+) -> Iterator[tuple[str, object]]:
+    """A table of tables, by names of queues or readers."""
+    for name, table in _table(value, path).items():
+        if not is_name(name):
+            raise WrongKey((*path, name), table, "invalid name")
+        yield name, table
+
+
+def _table(value: object, path: _Path) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise WrongKey((), value, "expected a table")
-    return list(value.items())
+        raise WrongKey(path, value, "expected a table")
+    return value
 
 
-def _parsed(text: str) -> object:
-    try:
-        document = tomllib.loads(f"value = {text}")
-    except ValueError:
-        raise ValueError from None  # its text would speak of a line and column
-    return document["value"]
-
-
-# -- writing -------------------------------------------------------------------------------------
-
-
-def _written(given: Mapping[str, Any]) -> dict[str, str]:
-    return {key: QUEUE_KEYS[key].write(value) for key, value in given.items()}
-
-
-def _write_table(values: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{_key(key)} = {text}" for key, text in values.items()) + "}"
-
-
-def _key(key: str) -> str:
-    bare = key.isascii() and key.replace("_", "").replace("-", "").isalnum()
-    return key if bare else quoted(key)
-
-
-# ruff: noqa: RUF009 - setting() is dataclasses.field() with the rest of the table's row
+QueueLimits = Annotated[
+    Mapping[str, Any],
+    partial(_read_limits, known=QUEUE_KEYS),
+    Meta(description="a table of limits, such as {max_items = 1000}"),
+]
+LimitsByQueue = Annotated[
+    Mapping[str, Mapping[str, Any]],
+    _read_queues,
+    Meta(description="tables of limits by queue, such as {orders = {max_items = 1000}}"),
+]
 
 
 class WorkqSync(StrEnum):
@@ -242,140 +161,90 @@ class StorageMode(StrEnum):
     HIGH_THROUGHPUT = "high_throughput"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkqSettings:
-    enabled: bool = setting(
-        Flag(),
-        True,
-        "whether the work queue is served; false with a file that has no [workq]",
+class WorkqSettings(Struct, frozen=True):
+    enabled: Annotated[
+        bool, "whether the work queue is served; false with a file that has no [workq]"
+    ] = True
+    listen: Annotated[Listen, "address of the workq protocol"] = Address("127.0.0.1", 9922)
+    persistence: Annotated[WorkqPersistence, "where jobs are kept: command log, or memory only"] = (
+        WorkqPersistence.LOG
     )
-    listen: Address = setting(
-        ListenAddress(), Address("127.0.0.1", 9922), "address of the workq protocol"
+    cmdlog_path: Annotated[Text, "directory of the command log"] = default_place(
+        "workq.cmdlog_path"
     )
-    persistence: WorkqPersistence = setting(
-        Choice(WorkqPersistence),
-        WorkqPersistence.LOG,
-        "where jobs are kept: command log, or memory only",
+    cmdlog_sync: Annotated[WorkqSync, "when the command log is synced"] = WorkqSync.ALWAYS
+    cmdlog_sync_int_ms: Annotated[SyncInterval, "time between syncs, with cmdlog_sync interval"] = (
+        field(default=1000, name="cmdlog_sync_int")
     )
-    cmdlog_path: str = setting(
-        Text(), default_place("workq.cmdlog_path"), "directory of the command log"
-    )
-    cmdlog_sync: WorkqSync = setting(
-        Choice(WorkqSync), WorkqSync.ALWAYS, "when the command log is synced"
-    )
-    cmdlog_sync_int_ms: int = setting(
-        Integer(1, 60 * 60 * 1000, "milliseconds"),
-        1000,
-        "time between syncs, with cmdlog_sync interval",
-        key="cmdlog_sync_int",
-    )
-    cmdlog_clean_int_ms: int = setting(
-        Integer(0, 30 * DAY_MS, "milliseconds"),
-        300_000,
-        "time between cleanings of the command log; 0 turns them off",
-        key="cmdlog_clean_int",
-    )
-    cmdlog_seg_size_bytes: int = setting(
-        Integer(0, 1024 * MIB, "bytes"),
-        64 * MIB,
-        "size at which a new segment is started; 0: the default",
-        key="cmdlog_seg_size",
-    )
-    idle_timeout_ms: int = setting(
-        Integer(0, 365 * DAY_MS, "milliseconds"),
-        0,
+    cmdlog_clean_int_ms: Annotated[
+        int, between(0, 30 * DAY_MS), "time between cleanings of the command log; 0 turns them off"
+    ] = field(default=300_000, name="cmdlog_clean_int")
+    cmdlog_seg_size_bytes: Annotated[
+        int, between(0, 1024 * MIB), "size at which a new segment is started; 0: the default"
+    ] = field(default=64 * MIB, name="cmdlog_seg_size")
+    idle_timeout_ms: Annotated[
+        IdleTime,
         "time after which an idle connection that is not waiting is closed; 0: never",
-    )
-    events_to: str = setting(
-        _QueueName(), "", "fan-out queue that gets an item for every job that ends; empty: none"
-    )
+    ] = 0
+    events_to: Annotated[
+        QueueName, "fan-out queue that gets an item for every job that ends; empty: none"
+    ] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class KestrelSettings:
-    enabled: bool = setting(
-        Flag(),
-        True,
-        "whether the fan-out queues are served; false with a file that has no [kestrel]",
-    )
-    listen: Address = setting(
-        ListenAddress(), Address("127.0.0.1", 22133), "address of the kestrel protocol"
-    )
-    queue_path: str = setting(
-        Text(), default_place("kestrel.queue_path"), "directory of the journals"
-    )
-    sync: WorkqSync = setting(Choice(WorkqSync), WorkqSync.ALWAYS, "when journals are synced")
-    sync_interval_ms: int = setting(
-        Integer(1, 60 * 60 * 1000, "milliseconds"),
-        1000,
-        "time between syncs, with sync interval",
-    )
-    seals: bool = setting(
-        Flag(), True, "whether journals are sealed; false writes the same bytes as the original"
-    )
-    checkpoint_interval_ms: int = setting(
-        Integer(1, 60 * 60 * 1000, "milliseconds"),
-        1000,
+class KestrelSettings(Struct, frozen=True):
+    enabled: Annotated[
+        bool, "whether the fan-out queues are served; false with a file that has no [kestrel]"
+    ] = True
+    listen: Annotated[Listen, "address of the kestrel protocol"] = Address("127.0.0.1", 22133)
+    queue_path: Annotated[Text, "directory of the journals"] = default_place("kestrel.queue_path")
+    sync: Annotated[WorkqSync, "when journals are synced"] = WorkqSync.ALWAYS
+    sync_interval_ms: Annotated[SyncInterval, "time between syncs, with sync interval"] = 1000
+    seals: Annotated[
+        bool, "whether journals are sealed; false writes the same bytes as the original"
+    ] = True
+    checkpoint_interval_ms: Annotated[
+        SyncInterval,
         "time between checkpoints; items confirmed since the last one are repeated after a crash",
-    )
-    segment_bytes: int = setting(
-        Integer(1024, 1024 * MIB, "bytes"), 16 * MIB, "size at which a new segment is started"
-    )
-    archive_path: str | None = setting(
-        Optional(Text()),
-        None,
+    ] = 1000
+    segment_bytes: Annotated[
+        int, between(1024, 1024 * MIB), "size at which a new segment is started"
+    ] = 16 * MIB
+    archive_path: Annotated[
+        Text | None,
         "directory for segments that every reader has passed; if not set, they are removed",
+    ] = None
+    max_queues: Annotated[int, between(1, 1_000_000), "maximum number of queues"] = 4096
+    max_readers: Annotated[int, between(1, 1_000_000), "maximum number of readers per queue"] = 1000
+    window_items: Annotated[
+        int, between(1, 10_000_000), "items of each queue kept in memory; the rest is only on disk"
+    ] = 8192
+    window_bytes: Annotated[int, between(1, 1024 * MIB), "total size of these items per queue"] = (
+        2 * MIB
     )
-    max_queues: int = setting(Integer(1, 1_000_000), 4096, "maximum number of queues")
-    max_readers: int = setting(Integer(1, 1_000_000), 1000, "maximum number of readers per queue")
-    window_items: int = setting(
-        Integer(1, 10_000_000), 8192, "items of each queue kept in memory; the rest is only on disk"
-    )
-    window_bytes: int = setting(
-        Integer(1, 1024 * MIB, "bytes"), 2 * MIB, "total size of these items per queue"
-    )
-    sweep_interval_ms: int = setting(
-        Integer(1, DAY_MS, "milliseconds"), 1000, "time between sweeps for expired items"
-    )
-    idle_timeout_ms: int = setting(
-        Integer(0, 365 * DAY_MS, "milliseconds"),
-        0,
+    sweep_interval_ms: Annotated[TimeLimit, "time between sweeps for expired items"] = 1000
+    idle_timeout_ms: Annotated[
+        IdleTime,
         "time after which an idle connection that is not waiting is closed; 0: never",
-    )
-    allow_shutdown: bool = setting(Flag(), False, "whether clients may stop the server")
-    default: KestrelQueueSettings = setting(
-        QueueTable(), KestrelQueueSettings(), "limits of every queue and reader"
-    )
-    queue: tuple[KestrelQueueSettings, ...] = setting(
-        QueueTables(), (), "limits by queue, and by reader"
-    )
+    ] = 0
+    allow_shutdown: Annotated[bool, "whether clients may stop the server"] = False
+    default: Annotated[QueueLimits, "limits of every queue and reader"] = {}
+    queue: Annotated[LimitsByQueue, "limits by queue, and by reader"] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class StorageSettings:
-    engine: StorageEngine | None = setting(
-        Optional(Choice(StorageEngine)),
-        None,
+class StorageSettings(Struct, frozen=True):
+    engine: Annotated[
+        StorageEngine | None,
         "engine of the store, an index of the work queue's log; if not set, there is none",
-    )
-    path: str = setting(
-        SecretText(),
-        "~/.journeyman/data",
-        "its directory (~/ and $HOME are expanded); for postgres, the database address",
-    )
-    cache_capacity_bytes: int | None = setting(
-        Optional(Integer(MIB, MIB * MIB, "bytes")),
-        None,
-        "cache size; only for rocksdb and sqlite",
-        key="cache_capacity",
-    )
-    mode: StorageMode | None = setting(
-        Optional(Choice(StorageMode)),
-        None,
-        "optimise for disk space or for speed; only for rocksdb and sqlite",
-    )
-    retention_ms: int = setting(
-        Integer(0, 36_500 * DAY_MS, "milliseconds"),
-        7 * DAY_MS,
-        "how long the store keeps a job after its TTL has ended",
-    )
+    ] = None
+    path: Annotated[
+        Text, "its directory (~/ and $HOME are expanded); for postgres, the database address"
+    ] = "~/.journeyman/data"
+    cache_capacity_bytes: Annotated[
+        _CacheSize | None, "cache size; only for rocksdb and sqlite"
+    ] = field(default=None, name="cache_capacity")
+    mode: Annotated[
+        StorageMode | None, "optimise for disk space or for speed; only for rocksdb and sqlite"
+    ] = None
+    retention_ms: Annotated[
+        int, between(0, 36_500 * DAY_MS), "how long the store keeps a job after its TTL has ended"
+    ] = 7 * DAY_MS

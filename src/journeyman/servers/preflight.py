@@ -23,7 +23,8 @@ import os
 import resource
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from journeyman.config import (
     Address,

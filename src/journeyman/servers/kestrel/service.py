@@ -17,8 +17,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from journeyman import threads
-from journeyman.config import KestrelQueueSettings, Settings, WorkqSync
-from journeyman.config.queue_settings import READER_KEYS
+from journeyman.config import Settings, WorkqSync
+from journeyman.config.queue_settings import READER, READER_KEYS
 from journeyman.disk import absolute
 from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.engines.kestrel.messages import Checkpoint, Effect, SaveCheckpoint, StopServer
@@ -55,8 +55,10 @@ def queue_settings(settings: Settings) -> KestrelOptions:
     """
     kestrel = settings.kestrel
     return KestrelOptions(
-        default=_queue_settings(kestrel.default.given, KestrelQueueSettings()),
-        queues={each.queue: _queue_settings(kestrel.default.given, each) for each in kestrel.queue},
+        default=_queue_settings(kestrel.default, {}),
+        queues={
+            name: _queue_settings(kestrel.default, limits) for name, limits in kestrel.queue.items()
+        },
         max_item_bytes=_max_item_bytes(kestrel.segment_bytes),
         max_queues=kestrel.max_queues,
         max_readers=kestrel.max_readers,
@@ -75,12 +77,12 @@ def _max_item_bytes(segment_bytes: int) -> int:
     return min(room, MAX_DATA_BYTES)
 
 
-def _queue_settings(default: Mapping[str, Any], limits: KestrelQueueSettings) -> QueueSettings:
-    given = {**default, **limits.given}
+def _queue_settings(default: Mapping[str, Any], limits: Mapping[str, Any]) -> QueueSettings:
+    given = {**default, **limits}
     return QueueSettings(
         reader=_reader_settings(given),
         readers={
-            name: _reader_settings({**given, **its_own}) for name, its_own in limits.readers.items()
+            name: _reader_settings({**given, **own}) for name, own in limits.get(READER, {}).items()
         },
         max_item_bytes=given.get("max_item_bytes") or None,
         max_age_ms=given.get("max_queue_age_ms") or None,

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from journeyman import __version__
 from journeyman.config import ALL_NAMESPACES, all_settings
+from journeyman.config.kinds import written
 from journeyman.formats.ztick.codec import RUNNER_WORDS
 from journeyman.servers.http.openapi import ErrorAnswers, describe
 from journeyman.servers.http.routes import (
@@ -162,7 +163,7 @@ class ServerRoutes:
         found = []
         for setting in all_settings():
             value = setting.value_in(settings)
-            text = None if value is None else setting.kind.write(value)
+            text = None if value is None else written(value)
             if setting.name in _SECRETS and text is not None and "://" in text:
                 text = "(an address that may hold a password)"
             origin = origins.get(setting.name, "default")
