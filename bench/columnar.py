@@ -27,18 +27,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-import pyarrow as pa
-
 from bench import python_loops, report, sample_logs
 from journeyman.columnar.kestrel import decode
-from journeyman.columnar.keyspace import decode as keyspace
 from journeyman.columnar.workq import decode as workq
 from journeyman.columnar.ztick import decode as ztick
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats import workq as workq_format
 from journeyman.formats import ztick as ztick_format
 from journeyman.formats.framing import iter_entries
-from journeyman.formats.keyspace import keys as keyspace_format
 
 REPEATS = 5
 
@@ -75,9 +71,6 @@ def questions() -> list[Question]:
     ztick_log = sample_logs.ztick_log(300_000)
     workq_log = sample_logs.workq_log(40_000)
     kestrel_log = sample_logs.kestrel_log(100_000)
-    keys = sample_logs.keyspace_keys(50_000)
-    key_array = pa.array(keys, pa.binary())
-    decode_key = keyspace_format.decode_key
     return [
         Question(
             "ztick",
@@ -102,14 +95,6 @@ def questions() -> list[Question]:
             lambda: len(python_loops.kestrel_loop(kestrel_log)),
             lambda: sum(1 for _ in iter_entries(kestrel_format.WRITER, kestrel_log, 4)),
             lambda: sum(c.batch.num_rows for c in decode.iter_batches(kestrel_log, payloads=True)),
-        ),
-        Question(
-            "keyspace keys",
-            sum(map(len, keys)),
-            None,
-            lambda: len([decode_key(key) for key in keys]),
-            lambda: len([decode_key(key) for key in keys]),
-            lambda: keyspace.decode(key_array).num_rows,
         ),
     ]
 

@@ -3,27 +3,16 @@
 ztick    ids like backup.db17.daily, 1 entry in 5 a removal, 1 in 10,000 a rule
 workq    add, start-attempt, complete for each job; payloads of 100 bytes, results of 20
 kestrel  puts of 100 bytes, 1 in 4 with an expiry
-keyspace all keys of some jobs: record, status, both indexes, and the counters
 """
 
 from __future__ import annotations
 
 from random import Random
-from uuid import UUID
 
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.formats.keyspace.keys import (
-    CounterKey,
-    JobKey,
-    Key,
-    QueueTimeKey,
-    StatusFifoKey,
-    StatusKey,
-    encode_key,
-)
 from journeyman.formats.timed_frame import Instant
 
-__all__ = ["kestrel_log", "keyspace_keys", "workq_log", "ztick_log"]
+__all__ = ["kestrel_log", "workq_log", "ztick_log"]
 
 SEED = 20_240_328
 START_NS = 1_790_000_000_000_000_000
@@ -78,20 +67,3 @@ def kestrel_log(items: int) -> bytes:
         item = kestrel.ItemPut(item_id, added_ms, expires_ms, 0, chance.randbytes(100))
         log.append(kestrel.WRITER.encode(item))
     return b"".join(log)
-
-
-def keyspace_keys(jobs: int) -> list[bytes]:
-    chance = Random(SEED)
-    keys: list[Key] = []
-    for i in range(jobs):
-        job = UUID(int=chance.getrandbits(128), version=4)
-        queue, status = chance.choice(_SERVICES), chance.choice(("new", "waiting", "delayed"))
-        time_ms = START_NS // 1_000_000 + i
-        keys += [
-            JobKey(job),
-            StatusKey(job),
-            QueueTimeKey(time_ms, queue, job, chance.choice((1, 2))),
-            StatusFifoKey(status, time_ms, job),
-        ]
-    keys += [CounterKey(queue, "new") for queue in _SERVICES]
-    return [encode_key(key) for key in keys]

@@ -14,7 +14,6 @@ from journeyman.errors import JourneymanError
 from journeyman.folds.ztick import replay
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
-from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.publication import journal_path, pending
 from journeyman.logs.segments import kestrel_readers, kestrel_segments, names_in, workq_segments
@@ -39,10 +38,6 @@ OLD, NEW = range(6), range(6, 14)  # which specimens
 
 def entry_bytes(codec: Codec[Any], records: list[Any]) -> bytes:
     return b"".join(map(codec.encode, records))
-
-
-def key_value(number: int) -> keyspace_file.KeyValue:
-    return keyspace_file.KeyValue(b"v1:q:%04d" % number, b"value %d" % number)
 
 
 @dataclass(frozen=True)
@@ -154,20 +149,6 @@ def look_kestrel(disk: SimulatedSinkDisk) -> Any:
     return items, sorted(kestrel_readers("jobs", names))
 
 
-# -- keyspace ------------------------------------------------------------------------------------
-
-
-def plant_keyspace(disk: SimulatedSinkDisk) -> None:
-    for part, numbers in enumerate((range(2), range(2, 4), range(4, 6))):
-        entries = entry_bytes(keyspace_file.CODEC, [key_value(n) for n in numbers])
-        disk.plant(f"{LOG}/part-{part:05d}.jmkv", keyspace_file.HEADER + entries)
-
-
-def look_keyspace(disk: SimulatedSinkDisk) -> Any:
-    names = [name for name in names_in(disk, LOG) if name.endswith(".jmkv")]
-    return read_all(disk, keyspace_file.CODEC, names)
-
-
 CASES = {
     "ztick": Case(
         "ztick", ztick.CODEC, ztick_record, COMMITS["ztick"].commit, plant_ztick, look_ztick
@@ -183,14 +164,6 @@ CASES = {
         plant_kestrel,
         look_kestrel,
         StagedStream("jobs"),
-    ),
-    "keyspace": Case(
-        "keyspace",
-        keyspace_file.CODEC,
-        key_value,
-        COMMITS["keyspace"].commit,
-        plant_keyspace,
-        look_keyspace,
     ),
 }
 
@@ -240,7 +213,6 @@ WAYS = [
         (True, False, "append"),
         (True, True, "overwrite"),
     )
-    if (dialect, name) != ("keyspace", "append")
 ]
 
 
@@ -276,7 +248,7 @@ def test_a_crash_leaves_the_old_log_or_the_new_one(dialect, planted, overwrite):
     assert False in seen
 
 
-@pytest.mark.parametrize("dialect", ["workq", "kestrel", "keyspace"])
+@pytest.mark.parametrize("dialect", ["workq", "kestrel"])
 def test_a_second_crash_while_the_first_is_made_good_changes_nothing(dialect):
     case = CASES[dialect]
     new = expected(case, NEW, readers=[])

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
-import pyarrow as pa
 import pytest
 
-from journeyman.columnar.keyspace import decode
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, LEDGER, WORKQ, ZTICK, assert_twins
-from tests.support.drawn_logs import assert_same_keys
 from tests.support.golden_logs import DATA, KESTREL_FILES, WORKQ_SEGMENTS, ZTICK_LOGS, relative
 
 SIZES = [1, 2, 65_536]
@@ -45,17 +40,3 @@ def test_kestrel_files_are_read_as_the_codecs_read_them(path):
     for twins in (JOURNAL, CHECKPOINT):
         for size in SIZES:
             assert_twins(twins, path.read_bytes(), max_records=size)
-
-
-def test_overhop_keys_are_read_as_the_codec_reads_them():
-    steps = json.loads((DATA / "overhop-vectors.json").read_text())["steps"]
-    pairs = [(bytes.fromhex(kv["key_hex"]), kv["value"]) for step in steps for kv in step["kv"]]
-    raw = [key for key, _ in pairs]
-    values = [
-        bytes.fromhex(value) if key.startswith(b"v1:q_status:") else value.encode()
-        for key, value in pairs
-    ]
-    assert_same_keys(raw, values)
-    kinds = decode.decode(pa.array(raw, pa.binary())).column("kind")
-    assert kinds.null_count == 0
-    assert set(kinds.to_pylist()) == set(range(6))

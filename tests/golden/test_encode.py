@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from journeyman.columnar.kestrel import decode, encode
-from journeyman.columnar.keyspace import encode as keyspace_encode
 from journeyman.columnar.workq import decode as workq
 from journeyman.columnar.workq import encode as workq_encode
 from journeyman.columnar.ztick import decode as ztick
@@ -17,12 +15,10 @@ from journeyman.columnar.ztick import encode as ztick_encode
 from journeyman.errors import EncodeError
 from journeyman.formats import kestrel as kestrel_format
 from journeyman.formats.framing import scan
-from journeyman.formats.keyspace.file import CODEC as KEYSPACE
-from journeyman.formats.keyspace.file import KeyValue
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC as WORKQ
 from journeyman.formats.workq import JobAdded, Record
-from tests.support.golden_logs import DATA, KESTREL_FILES, WORKQ_SEGMENTS, ZTICK_LOGS, relative
+from tests.support.golden_logs import KESTREL_FILES, WORKQ_SEGMENTS, ZTICK_LOGS, relative
 
 # A record of a newer writer is shown, but its bytes are not among the columns.
 KNOWN_SEGMENTS = [path for path in WORKQ_SEGMENTS if "x-unknown-type" not in path.parts]
@@ -86,14 +82,3 @@ def test_kestrel_files_come_back_as_they_were(path):
 
 def _is_known(record: kestrel_format.Record) -> bool:
     return not isinstance(record, kestrel_format.UnknownCommand)
-
-
-def test_overhop_keyspaces_are_encoded_as_the_codec_does():
-    steps = json.loads((DATA / "overhop-vectors.json").read_text())["steps"]
-    assert steps
-    for step in steps:
-        pairs = {bytes.fromhex(kv["key_hex"]): kv["value"].encode() for kv in step["kv"]}
-        keys = sorted(pairs)
-        batch = pa.RecordBatch.from_pydict({"raw_key": keys, "value": [pairs[k] for k in keys]})
-        expected = b"".join(KEYSPACE.encode(KeyValue(key, pairs[key])) for key in keys)
-        assert bytes(keyspace_encode.encode(batch)) == expected

@@ -11,17 +11,13 @@ from hypothesis import strategies as st
 
 from journeyman.columnar.arrays import as_bytes
 from journeyman.columnar.kernels.key_table import crc32c, zlib_crcs
-from journeyman.columnar.keyspace import decode
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
 from journeyman.formats import timed_frame
 from journeyman.formats.framing import scan
-from journeyman.formats.keyspace.keys import encode_key
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, LEDGER, WORKQ, ZTICK, assert_twins
 from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS
 from tests.support.drawn_ledger import RECORDS as LEDGER_RECORDS
 from tests.support.drawn_logs import (
-    KEYS,
-    assert_same_keys,
     draw_log,
 )
 from tests.support.drawn_workq import RECORDS as WORKQ_RECORDS
@@ -245,51 +241,6 @@ def test_crc_is_that_of_the_library(data, skipped):
     array = as_bytes(data)
     at = min(skipped, len(data))
     assert crc32c(array, at, len(data)) == google_crc32c.value(data[at:])
-
-
-# -- keyspace ------------------------------------------------------------------------------------
-
-VALUES = st.binary(min_size=8, max_size=8) | st.binary(max_size=10)
-
-
-@given(st.lists(st.tuples(KEYS.map(encode_key), VALUES), max_size=8))
-@plain
-def test_keys_come_back_as_decode_key_gives_them(pairs):
-    assert_same_keys([key for key, _ in pairs], [value for _, value in pairs])
-
-
-@given(st.lists(KEYS.map(encode_key), min_size=1, max_size=4), st.data())
-@thorough
-def test_damaged_keys_are_refused_as_decode_key_refuses_them(raw, data):
-    damaged = []
-    for key in raw:
-        start = data.draw(st.integers(0, len(key)))
-        end = data.draw(st.integers(start, min(start + 3, len(key))))
-        damaged.append(key[:start] + data.draw(st.binary(max_size=3)) + key[end:])
-    assert_same_keys(damaged, [bytes(8)] * len(damaged))
-
-
-DECIMALS = ["0", "-0", "00", "01", "-1", "-", "", "+1", "1x", "9223372036854775807"]
-DECIMALS += ["9223372036854775808", "-9223372036854775808", "-9223372036854775809", "9" * 19]
-DECIMALS += ["9" * 20, "-" + "9" * 19, "-" + "9" * 18, "1" + "0" * 18, "1" + "0" * 19, "--1"]
-
-
-def test_decimal_times_are_read_to_the_edges_of_64_bits():
-    tail = ":q:00000000-0000-4000-8000-000000000000"
-    raw = [f"v1:j_qt:{decimal}{tail}".encode() for decimal in DECIMALS]
-    assert_same_keys(raw, [b""] * len(raw))
-
-
-def test_keys_are_refused_at_the_limits_of_their_parts():
-    raw = [b"v1:q:" + b"q" * size for size in (0, 1, 1024, 1025, 2043, 2044)]
-    raw += [b"v1:q_status:q:" + b"s" * size for size in (0, 1, 64, 65)]
-    raw += [b"v1:status_fifo:" + b"s" * size + b":" + bytes(24) for size in (0, 1, 64, 65)]
-    raw += [b"", b":", b"v1", b"v1:q", b"v2:q:x", b"v1:q_status:x", b"v1:q_status::new"]
-    assert_same_keys(raw, [b""] * len(raw))
-    assert np.array_equal(
-        [row["kind"] is not None for row in decode.decode(pa.array(raw[:6])).to_pylist()],
-        [False, True, True, False, False, False],
-    )
 
 
 @given(st.lists(st.text(max_size=20), min_size=1))

@@ -13,22 +13,18 @@ from hypothesis import strategies as st
 
 from journeyman.columnar.kestrel import decode as kestrel
 from journeyman.columnar.kestrel import encode as kestrel_encode
-from journeyman.columnar.keyspace import encode as keyspace_encode
-from journeyman.columnar.keyspace import file
 from journeyman.columnar.workq import decode as workq
 from journeyman.columnar.workq import encode as workq_encode
 from journeyman.columnar.ztick import decode as ztick
 from journeyman.columnar.ztick import encode as ztick_encode
 from journeyman.formats.framing import Codec
 from journeyman.formats.kestrel import WRITER, UnknownCommand
-from journeyman.formats.keyspace.file import CODEC as KEYSPACE
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC as WORKQ
 from journeyman.formats.workq import JobAdded
 from journeyman.formats.workq import Record as WorkqRecord
 from journeyman.formats.ztick import CODEC as ZTICK
 from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS
-from tests.support.drawn_keyspace import RECORDS as KEYSPACE_RECORDS
 from tests.support.drawn_workq import KNOWN as WORKQ_RECORDS
 from tests.support.drawn_ztick import records as ZTICK_RECORDS  # noqa: N812
 
@@ -67,10 +63,6 @@ def clamped(time: Instant) -> Instant:
     return Instant(max(INT64_MIN, min(INT64_MAX, time.unix_ns)))
 
 
-def ascending(records: list[Any]) -> list[Any]:
-    return [record for _, record in sorted({r.key: r for r in records}.items())]
-
-
 ZTICK_WAY = Way(
     ZTICK,
     ztick.decode,
@@ -83,15 +75,11 @@ ZTICK_WAY = Way(
 )
 WORKQ_WAY = Way(WORKQ, workq.decode, workq_encode.encode, {"kind": workq_encode.KINDS})
 KESTREL_WAY = Way(WRITER, kestrel.decode, kestrel_encode.encode, {"kind": kestrel_encode.KINDS})
-KEYSPACE_WAY = Way(KEYSPACE, file.decode, keyspace_encode.encode, {})
 KNOWN = KESTREL_RECORDS.filter(lambda record: not isinstance(record, UnknownCommand))
 WAYS = [
     pytest.param(ZTICK_WAY, st.lists(ZTICK_RECORDS, max_size=8), id="ztick"),
     pytest.param(WORKQ_WAY, st.lists(WORKQ_RECORDS.map(in_utc), max_size=8), id="workq"),
     pytest.param(KESTREL_WAY, st.lists(KNOWN, max_size=8), id="kestrel"),
-    pytest.param(
-        KEYSPACE_WAY, st.lists(KEYSPACE_RECORDS, max_size=8).map(ascending), id="keyspace"
-    ),
 ]
 each_way = pytest.mark.parametrize(("way", "logs"), WAYS)
 

@@ -16,7 +16,6 @@ from journeyman.formats.framing import scan
 from journeyman.formats.keyspace import values as keyspace_values
 from journeyman.formats.keyspace.keys import CounterKey, JobKey, decode_key
 from journeyman.formats.timed_frame import Instant
-from journeyman.spark import read
 from journeyman.spark.convert import WHOLE, JobDefaults, convert
 from journeyman.spark.convert.parquet import log_to_parquet, parquet_to_log
 from journeyman.spark.maintenance import archive
@@ -153,8 +152,8 @@ def test_a_keyspace_has_every_index_and_counter_of_the_jobs(spark, tmp_path):
         log.append([started(4, 1), completed(4, 2), added(5, ttl_s=1)])
     conversion = convert(spark, "workq", "keyspace", [str(tmp_path / "queue")], SETTINGS)
     conversion.write(str(tmp_path / "store"))
-    rows = read(spark, "keyspace", str(tmp_path / "store"), payloads=True).collect()
-    entries = {bytes(row["raw_key"]): bytes(row["value"]) for row in rows}
+    rows = spark.read.parquet(str(tmp_path / "store")).collect()
+    entries = {bytes(row["key"]): bytes(row["value"]) for row in rows}
     decoded = {key: decode_key(key) for key in entries}
     values = {key: keyspace_values.decode_value(decoded[key], entries[key]) for key in entries}
     jobs = [v for v in values.values() if isinstance(v, keyspace_values.JobRecord)]

@@ -102,7 +102,7 @@ def test_a_log_goes_to_parquet_and_comes_back_by_the_command(tmp_path):
     assert (tmp_path / "again").read_bytes() == log.read_bytes()
     store = run("convert", log, "--to", "keyspace", "--output", tmp_path / "store")
     assert store.exit_code == 0, store.output
-    assert list((tmp_path / "store").glob("*.jmkv"))
+    assert list((tmp_path / "store").glob("*.parquet"))
 
 
 def test_what_was_archived_survives_a_power_cut():

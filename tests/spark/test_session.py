@@ -201,7 +201,7 @@ def test_formats_are_made_known_once_and_only_those_that_are_asked_for():
     register_formats(session, "workq", SERVER_FORMAT)
     assert asked == ["workq", "journeyman"]
     register_formats(session)
-    assert sorted(asked) == ["journeyman", "kestrel", "keyspace", "ledger", "workq", "ztick"]
+    assert sorted(asked) == ["journeyman", "kestrel", "ledger", "workq", "ztick"]
 
 
 class _Session:

@@ -15,7 +15,6 @@ from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import Codec, scan
-from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.formats.seals import SealKind, make_seal, seal_at
 from journeyman.formats.ztick.codec import SEALS
 from journeyman.logs.kestrel.log import KestrelLog
@@ -44,11 +43,6 @@ def workq_bytes(numbers: range) -> bytes:
 
 def kestrel_bytes(numbers: range) -> bytes:
     return b"".join(kestrel.WRITER.encode(kestrel_record(number)) for number in numbers)
-
-
-def keyspace_bytes(numbers: range) -> bytes:
-    values = (keyspace_file.KeyValue(b"v1:q:%06d" % n, b"value %d" % n) for n in numbers)
-    return b"".join(map(keyspace_file.CODEC.encode, values))
 
 
 def contents(directory: Path, pattern: str, header: bytes) -> bytes:
@@ -235,30 +229,6 @@ def test_a_row_that_would_be_taken_for_a_seal_is_refused(spark, tmp_path):
     assert not (tmp_path / "logfile").exists()
 
 
-def test_a_keyspace_comes_back_in_order_and_is_not_appended_to(spark, tmp_path):
-    source, target = tmp_path / "keys", tmp_path / "copy"
-    source.mkdir()
-    data = keyspace_file.HEADER + keyspace_bytes(range(COUNT))
-    (source / "part-00000.jmkv").write_bytes(data)
-    frame = read(spark, "keyspace", str(source), payloads=True)
-    write(frame.repartition(3), "keyspace", str(target), partitions=3)
-    assert contents(target, "*.jmkv", keyspace_file.HEADER) == keyspace_bytes(range(COUNT))
-    assert names(target) == [f"part-{n:05d}.jmkv" for n in range(3)]
-    with pytest.raises(Exception, match="nothing can be appended to one"):
-        write_small(frame.limit(1), "keyspace", target)
-    write(
-        frame.where("raw_key < x'76313a713a303030313030'"),
-        "keyspace",
-        str(target),
-        mode="overwrite",
-    )
-    assert contents(target, "*.jmkv", keyspace_file.HEADER) == keyspace_bytes(range(100))
-    doubled = frame.unionAll(frame)
-    with pytest.raises(Exception, match=r"column raw_key: does not come behind|not in the order"):
-        write_small(doubled, "keyspace", tmp_path / "doubled")
-    assert not (tmp_path / "doubled").exists()
-
-
 def test_an_empty_dataframe_is_an_empty_log(spark, tmp_path):
     nothing = jobs(spark, "a").limit(0).withColumn("_position", F.lit(0).cast("long"))
     for dialect, file in (("ztick", "ztick"), ("workq", "workq/000000001.log")):
@@ -311,7 +281,6 @@ def test_a_log_in_use_is_refused_and_left_alone(spark, tmp_path):
         ("workq", {"orderBy": "kind", "segmentBytes": 3}, "segmentBytes is a number from 1024"),
         ("kestrel", {"orderBy": "kind", "queue": "a.b"}, "queue name 'a.b' holds"),
         ("kestrel", {"orderBy": "kind", "readers": "default,x"}, "no default reader"),
-        ("keyspace", {"orderBy": "kind"}, "writing keyspace has no option 'orderBy'"),
         ("ztick", {"orderBy": "kind", "seals": "no"}, "seals is true or false, not 'no'"),
         ("workq", {"orderBy": "kind", "seals": "true"}, "writing workq has no option 'seals'"),
     ],

@@ -230,7 +230,7 @@ def test_adjacent_bad_frames_hide_nothing_from_a_replay(spark, tmp_path):
     jobs = [ZTICK.codec.encode(JobSet(f"job.{n}", n, Status.PLANNED)) for n in range(99)]
     data = jobs[0] + 2 * newer + b"".join(jobs[1:50]) + bytes(50) + b"".join(jobs[50:])
     (tmp_path / "logfile").write_bytes(data)
-    for dialect in ("ztick", "workq", "kestrel", "keyspace", "ledger"):
+    for dialect in ("ztick", "workq", "kestrel", "ledger"):
         forget_reads(spark, dialect)  # what other tests have read in this session
     assert states(spark, "ztick", str(tmp_path / "logfile"))["jobs"].count() == 99
     damage = measure_damage(spark)

@@ -13,10 +13,8 @@ from pyarrow import fs
 from journeyman.errors import LogError, UsageError
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.kestrel import READER_MAGIC, WRITER_MAGIC
-from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.logs.catalog import (
     KESTREL,
-    KEYSPACE,
     WORKQ,
     ZTICK,
     Log,
@@ -123,14 +121,6 @@ def test_a_checkpoint_under_a_foreign_name_is_known_by_its_first_bytes(tmp_path)
         ("items", None),
         ("saved", "saved"),
     ]
-
-
-def test_part_files_of_a_keyspace_are_one_log_and_other_files_their_own(tmp_path):
-    make(tmp_path, "s/part-00001.jmkv", "s/part-00000.jmkv", "s/_lock", "x.jmkv", "y.txt")
-    assert shown(logs("keyspace", tmp_path / "s"), tmp_path) == {
-        "s": ["s/part-00000.jmkv", "s/part-00001.jmkv"]
-    }
-    assert shown(logs("keyspace", tmp_path), tmp_path) == {"x.jmkv": ["x.jmkv"]}
 
 
 def test_hidden_temporary_and_quarantined_files_are_no_logs(tmp_path):
@@ -312,7 +302,6 @@ def test_a_directory_in_the_middle_of_a_change_is_not_read(tmp_path):
     [
         (LogFile(ZTICK, "/log/file"), ztick.CODEC),
         (LogFile(WORKQ, "/log/file"), workq.CODEC),
-        (LogFile(KEYSPACE, "/log/file"), keyspace_file.CODEC),
         (LogFile(KESTREL, "/log/file"), kestrel.WRITER),
         (LogFile(KESTREL, "/log/file", "a reader"), kestrel.READER),
     ],

@@ -21,7 +21,6 @@ from journeyman.columnar.chunks import ending_at, make_fields
 from journeyman.columnar.kernels import byte_access
 from journeyman.columnar.kernels.key_table import crc32c
 from journeyman.columnar.kestrel import decode
-from journeyman.columnar.keyspace import decode as keyspace
 from journeyman.columnar.workq import decode as workq
 from journeyman.columnar.workq import scan as workq_scan
 from journeyman.columnar.ztick import decode as ztick
@@ -209,7 +208,7 @@ def test_kernel_that_stops_where_the_codec_goes_on_is_found_out():
 def test_schemas_hold_only_types_that_spark_has():
     plain = {pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.binary()}
     lists = {pa.list_(pa.string()), pa.list_(pa.int64())}
-    for module in (ztick, workq, decode, keyspace):
+    for module in (ztick, workq, decode):
         assert set(module.SCHEMA.types) <= plain | lists
 
 
@@ -229,33 +228,6 @@ def test_hop_stops_where_the_lengths_lead_no_further(module):
     assert module.hop(log, start, 0) == start
 
 
-# -- keys ----------------------------------------------------------------------------------------
-
-
-def test_slice_of_a_key_array_is_read_as_that_slice():
-    raw = pa.array([b"v1:q:a", b"v1:q:b", b"junk", b"v1:q:c"], pa.binary())
-    batch = keyspace.decode(raw.slice(1, 2))
-    assert batch.column("queue").to_pylist() == ["b", None]
-    assert keyspace.decode(raw.slice(0, 0)).num_rows == 0
-
-
-def test_queue_name_that_is_not_utf8_refuses_its_key_and_no_other():
-    raw = pa.array([b"v1:q:\xff", "v1:q:é".encode(), b"v1:q_status:\xc0:new"], pa.binary())
-    batch = keyspace.decode(raw)
-    assert batch.column("kind").to_pylist() == [None, keyspace.QUEUE, None]
-    assert batch.column("queue").to_pylist() == [None, "é", None]
-    assert batch.column("status").null_count == 3
-
-
-def test_keys_and_values_must_be_binary_without_nulls_and_as_many():
-    with pytest.raises(ValueError, match="without nulls"):
-        keyspace.decode(pa.array([b"v1:q:a", None], pa.binary()))
-    with pytest.raises(ValueError, match="binary"):
-        keyspace.decode(pa.array(["v1:q:a"], pa.string()))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="2 values for 1 keys"):
-        keyspace.decode(pa.array([b"v1:q:a"], pa.binary()), pa.array([b"", b""], pa.binary()))
-
-
 # -- kernels -------------------------------------------------------------------------------------
 
 
@@ -269,9 +241,8 @@ def test_each_kernel_is_compiled_once_whatever_holds_the_bytes(tmp_path):
             assert_twins(twins, data, max_records=3)
         assert_twins(twins, memoryview(mapped))
         twins.hop(bytearray(log), 0, 10)
-    keyspace.decode(pa.array([b"v1:q:a"], pa.binary()), pa.array([bytes(8)], pa.binary()))
     kernels: list[Any] = [ztick._scan, ztick._hop, workq_scan.scan, workq_scan.hop]
-    kernels += [decode._scan, decode._hop, keyspace._scan, byte_access.copy_spans]
+    kernels += [decode._scan, decode._hop, byte_access.copy_spans]
     for kernel in kernels:
         assert len(kernel.signatures) == 1
 
@@ -335,11 +306,6 @@ def check_bounds() -> None:
     with pytest.raises(IndexError):
         crc32c(as_bytes(b"abc"), 0, 8)
     read_damaged_logs(seed=2, count=1500)
-    chance = np.random.default_rng(3)
-    for _ in range(300):
-        raw = [chance.bytes(int(size)) for size in chance.integers(0, 60, 5)]
-        prefixes = [b"v1:status_fifo:", b"v1:j_qt:", b"v2:j_qt:", b"v1:q_status:", b"v1:j:"]
-        keyspace.decode(pa.array([p + r for p, r in zip(prefixes, raw, strict=True)], pa.binary()))
 
 
 @pytest.mark.slow

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from journeyman.columnar.kestrel import encode as kestrel_encode
-from journeyman.columnar.keyspace import encode as keyspace_encode
 from journeyman.columnar.workq import encode as workq_encode
 from journeyman.columnar.ztick import encode as ztick_encode
 from journeyman.errors import EncodeError
@@ -73,7 +72,6 @@ ENCODERS: dict[str, tuple[Callable[..., memoryview], dict[str, Any]]] = {
     "rule": (ztick_encode.encode, RULE),
     "workq": (workq_encode.encode, ADD),
     "kestrel": (kestrel_encode.encode, PUT),
-    "keyspace": (keyspace_encode.encode, {"raw_key": b"a", "value": b""}),
 }
 REFUSALS = [
     ("ztick", {"kind": "sett"}, "kind: 'sett' is none of set, rule_set, remove, remove_rule"),
@@ -112,10 +110,6 @@ REFUSALS = [
     ("kestrel", {"data": None, "data_size": 4}, "data: null, but data_size is not 0"),
     ("kestrel", {"data": bytes(16 * 1024 * 1024 + 1)}, "data: over 16777216 bytes"),
     ("kestrel", {"kind": "READ_DONE"}, "done_ids: null"),
-    ("keyspace", {"raw_key": b""}, "raw_key: a key of no bytes"),
-    ("keyspace", {"raw_key": None}, "raw_key: null"),
-    ("keyspace", {"raw_key": bytes(2049)}, "raw_key: over 2048 bytes"),
-    ("keyspace", {"value": None}, "value: null: was the keyspace read without its payloads?"),
 ]
 
 
@@ -123,22 +117,10 @@ REFUSALS = [
 def test_what_cannot_be_written_is_refused_with_its_row_and_column(encoder, change, words):
     encode, good = ENCODERS[encoder]
     bad = good | change
-    rows = [bad] if encoder == "keyspace" else [good, bad]
     with pytest.raises(EncodeError) as caught:
-        encode(batch(*rows), first_row=100)
-    assert str(caught.value).startswith(f"row {99 + len(rows)}, column ")
+        encode(batch(good, bad), first_row=100)
+    assert str(caught.value).startswith("row 101, column ")
     assert words in str(caught.value)
-
-
-@pytest.mark.parametrize("keys", [[b"b", b"a"], [b"a", b"a"], [b"ab", b"a"], [b"\xff", b"\x00"]])
-def test_keys_must_ascend(keys):
-    with pytest.raises(EncodeError, match="row 1, column raw_key: does not come behind"):
-        keyspace_encode.encode(batch(*({"raw_key": key, "value": b""} for key in keys)))
-
-
-@pytest.mark.parametrize("keys", [[b"a", b"b"], [b"a", b"ab"], [b"\x7f", b"\x80"]])
-def test_keys_that_ascend_by_their_bytes_are_taken(keys):
-    assert keyspace_encode.encode(batch(*({"raw_key": key, "value": b""} for key in keys)))
 
 
 def test_text_that_is_not_utf8_is_refused_though_arrow_carried_it():

@@ -10,9 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from journeyman.errors import UsageError
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.formats.keyspace import file
 from journeyman.spark import files
 from journeyman.spark.sinks import dialects
 from journeyman.spark.sinks.log_sink import SinkOptions
@@ -33,7 +31,7 @@ def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write() -> Callable[..., None]:
     def run(dialect: str, *tasks: dict[str, list[Any]], overwrite: bool = False) -> None:
         columns = ["n", *(tasks[0] if tasks else [])]
-        given = {"path": f"{ROOT}/log"} | ({} if dialect == "keyspace" else {"orderBy": "n"})
+        given = {"path": f"{ROOT}/log", "orderBy": "n"}
         options = SinkOptions.parse(dialect, given, columns)
         messages = []
         for partition, task in enumerate(tasks):
@@ -79,16 +77,6 @@ def test_a_workq_log_gets_segments_and_loses_the_old_ones_when_overwritten(bucke
     write("workq", overwrite=True)
     (only,) = (bucket / "log").iterdir()
     assert (only.name, only.read_bytes()) == ("000000001.log", workq.HEADER)
-
-
-def test_a_keyspace_is_not_appended_to(bucket, write):
-    entry = {"raw_key": [b"a"], "value": [b"1"]}
-    write("keyspace", entry)
-    with pytest.raises(UsageError, match="write elsewhere, or overwrite"):
-        write("keyspace", entry)
-    write("keyspace", entry, {"raw_key": [b"b"], "value": [b"2"]}, overwrite=True)
-    found = sorted((bucket / "log").glob("*.jmkv"))
-    assert [path.read_bytes()[: len(file.HEADER)] for path in found] == [file.HEADER] * 2
 
 
 def test_kestrel_queues_get_segments_and_checkpoints(bucket, write):

@@ -283,7 +283,7 @@ def _lines(command: list[str]) -> list[str]:
     return subprocess.check_output(command, text=True).replace("'", '"').splitlines()
 
 
-@pytest.mark.parametrize("name", ["ztick", "workq", "kestrel", "keyspace", "journeyman"])
+@pytest.mark.parametrize("name", ["ztick", "workq", "kestrel", "journeyman"])
 def test_a_module_of_this_name_lets_spark_find_the_format(name):
     source = import_module(f"pyspark_{name}").DefaultSource
     assert source.name() == name

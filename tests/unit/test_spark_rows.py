@@ -15,7 +15,6 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journeyman.errors import LogError, UsageError
 from journeyman.formats import kestrel
-from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.formats.timed_frame import Instant
 from journeyman.spark import source
 from journeyman.spark.files import find_logs
@@ -87,13 +86,9 @@ def log(tmp_path):
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_batches_have_the_schema_that_spark_checks(dialect, tmp_path):
-    if dialect == "keyspace":
-        name, data = "part-00000.jmkv", keyspace_file.HEADER
-        data += keyspace_file.CODEC.encode(keyspace_file.KeyValue(b"v1:q:jobs", b"1"))
-    else:
-        every = [*SPECIMENS, LEDGER_SPECIMEN]
-        specimen = next(each for each in every if each.name == dialect)
-        name, data = specimen.file, specimen.encode(specimen.records(3))
+    every = [*SPECIMENS, LEDGER_SPECIMEN]
+    specimen = next(each for each in every if each.name == dialect)
+    name, data = specimen.file, specimen.encode(specimen.records(3))
     (tmp_path / name).write_bytes(data)
     options = options_for(dialect, tmp_path)
     found = batches(options)
@@ -254,24 +249,6 @@ def test_a_time_beyond_the_calendar_is_null_and_its_number_is_kept(tmp_path):
     found = rows("kestrel", tmp_path)
     assert [row["time"] is None for row in found] == [False, True, True, False, True]
     assert [row["add_time_ms"] for row in found] == list(times_ms)
-
-
-def test_keyspace_rows_name_every_kind_and_unknown_keys(tmp_path):
-    job = "0000000a-0000-4000-8000-00000000000b"
-    keys = [b"v1:j:" + job.encode(), b"v1:q:mail", b"v1:q_status:mail:new", b"zzz"]
-    values = [b"{}", b"", (5).to_bytes(8, "big"), b"?"]
-    pairs = [keyspace_file.KeyValue(*pair) for pair in zip(keys, values, strict=True)]
-    data = keyspace_file.HEADER + b"".join(map(keyspace_file.CODEC.encode, pairs))
-    (tmp_path / "part-00000.jmkv").write_bytes(data)
-    found = rows("keyspace", tmp_path, payloads=True, splitBytes=30)
-    assert [row["kind"] for row in found] == ["job", "queue", "counter", "unknown"]
-    assert [row["key"] for row in found] == [job, "mail", "mail", None]
-    assert [row["count"] for row in found] == [None, None, 5, None]
-    assert [row["raw_key"] for row in found] == keys
-    assert [row["value"] for row in found] == values
-    (unknown,) = rows("keyspace", tmp_path, kinds="unknown")
-    assert unknown["raw_key"] == b"zzz"
-    assert unknown["value"] is None
 
 
 # -- tables in a catalog -------------------------------------------------------------------------

@@ -5,7 +5,6 @@
     workq      a log is a directory of 000000001.log ...
     ledger     a log is a directory of 000000001.ledger ...
     kestrel    a log is one queue of a directory: <queue>.<number> ..., then <queue>.read.<reader>
-    keyspace   a log is a directory of part-00000.jmkv ..., or one file of another name
 
     paths, globs --expand--> files and directories --group--> Log(files in order)
 
@@ -155,13 +154,11 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 ZTICK = "ztick"
 WORKQ = "workq"
 KESTREL = "kestrel"
-KEYSPACE = "keyspace"
 LEDGER = "ledger"
-DIALECTS = (ZTICK, WORKQ, KESTREL)  # of services; a keyspace is written by exports only
+DIALECTS = (ZTICK, WORKQ, KESTREL)  # of services
 SERVER_DIALECTS = (*DIALECTS, LEDGER)  # what a server process writes
 DEFAULT_ZTICK_NAME = "logfile"  # of the original
 
-_KEYSPACE_PART = re.compile(r"part-[0-9]+\.jmkv", re.ASCII)
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _NOT_IN_NAMES = re.compile(r"[.`]")
 _ZTICK_NOT_LOGS = (".lock", ".tmp")
@@ -207,10 +204,6 @@ class LogFile:
             from journeyman.formats import ledger
 
             return ledger.CODEC
-        if self.dialect == KEYSPACE:
-            from journeyman.formats.keyspace import file
-
-            return file.CODEC
         from journeyman.formats import kestrel
 
         return kestrel.WRITER if self.reader is None else kestrel.READER
@@ -327,7 +320,7 @@ def belongs(dialect: str, name: str) -> bool:
         return workq_sequence(name) is not None
     if dialect == LEDGER:
         return ledger_sequence(name) is not None
-    return is_kestrel_name(name) if dialect == KESTREL else name.endswith(".jmkv")
+    return is_kestrel_name(name)
 
 
 def _files_at(query: LogQuery, files: Files, path: str) -> Iterator[FoundFile]:
@@ -434,14 +427,12 @@ def _where(file: LogFile) -> str:
             if file.name.endswith(suffix) and file.name != suffix:
                 return file.path.removesuffix(suffix)
         return file.path
-    if file.dialect == KEYSPACE and _KEYSPACE_PART.fullmatch(file.name) is None:
-        return file.path
     return file.path.rpartition("/")[0] or "/"
 
 
 def _numbered(files: Iterable[LogFile]) -> tuple[LogFile, ...]:
     in_order = sorted(files, key=lambda file: (reading_order(file), file.path))
-    written = [file for file in in_order if file.reader is None and file.dialect != KEYSPACE]
+    written = [file for file in in_order if file.reader is None]
     return tuple(
         replace(file, segment=segment, is_last=file in written[-1:])
         for segment, file in enumerate(in_order)

@@ -3,7 +3,6 @@
     ztick      ztick_log      jobs, rules              the log as it is; the state it adds up to
     workq      workq_log      work_jobs, orphans
     kestrel    kestrel_log    items, readers
-    keyspace   keyspace_log
     ledger     ledger_log     ledger_entries
     all        attempts, runs                          history, where there is any
 

@@ -35,7 +35,7 @@ COMMANDS = {
     "archive": ("maintenance:archive", "Store whole logs as Parquet."),
     "convert": (
         "maintenance:convert",
-        "Convert between dialects, to Parquet and back, to a keyspace.",
+        "Convert between dialects, to Parquet and back, to a store.",
     ),
     "history": ("history:history", "Every job and attempt: waits, run times, outcome."),
     "audit": ("history:audit", "Duplicate and missed runs, lost jobs, orphans, dead bytes."),

@@ -9,7 +9,7 @@
     convert   ztick <-> workq       what is planned <-> scheduled jobs
               kestrel -> workq      items that a reader waits for -> jobs
               any <-> parquet       every record, byte for byte back
-              any -> keyspace       records, indexes and counters, sorted for a bulk load
+              any -> keyspace       records, indexes and counters, as Parquet files
 
     OUTPUT/run=20261115T190051Z-logfile-5d41402a/log=.../day=2026-11-15/part-....parquet
 
@@ -194,7 +194,7 @@ def convert(
     dialect: str | None,
     options: SessionOptions,
 ) -> None:
-    """Convert LOGS to a log, a keyspace or Parquet files at --output."""
+    """Convert LOGS to a log, the keys of a store or Parquet files at --output."""
     if options.output is None:
         raise UsageError("say where the result goes with --output")
     if target == "log":

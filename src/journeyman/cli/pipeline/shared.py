@@ -69,7 +69,7 @@ _QUARANTINE = "quarantine"
 _AGAIN_S = 0.2
 pipeline_dialect_option = click.option(
     "--dialect",
-    type=click.Choice(["ztick", "workq", "kestrel", "keyspace"]),
+    type=click.Choice(["ztick", "workq", "kestrel"]),
     help="Dialect of the logs, instead of detecting it.",
 )
 lake_option = click.option(

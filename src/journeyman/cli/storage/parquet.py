@@ -142,9 +142,10 @@ def _in_range(ns: int) -> int | None:
 @quiet_option
 @click.pass_context
 def import_(ctx: click.Context, paths: tuple[str, ...], quiet: bool) -> None:
-    """Import the jobs and queues of Parquet FILEs. Existing jobs are replaced.
+    """Import the jobs and queues of Parquet FILEs, or of directories of them.
 
-    Records that cannot be read or stored are named on stderr and left out.
+    Existing jobs are replaced. Records that cannot be read or stored are named on stderr and left
+    out.
     """
     _check_arrow()
     jobs = 0
@@ -152,7 +153,7 @@ def import_(ctx: click.Context, paths: tuple[str, ...], quiet: bool) -> None:
         be_alone(storage.backend)
         storage.backend.delete(POSITION_KEY)
         queues = {queue.name: queue for queue in storage.load_queues().queues}
-        for path in paths:
+        for path in _files(paths):
             with working(f"importing {path}", quiet=quiet):
                 for batch in in_batches(_records(path), _BATCH):
                     queues |= {each.name: each for each in batch if isinstance(each, QueueRecord)}
@@ -161,6 +162,18 @@ def import_(ctx: click.Context, paths: tuple[str, ...], quiet: bool) -> None:
         storage.replace_queues(queues.values())
     if not quiet:
         click.echo(f"{counted(jobs, 'job')} imported", err=True)
+
+
+def _files(paths: tuple[str, ...]) -> list[str]:
+    """The files; of a directory, as `pipeline convert --to keyspace` writes it, those in it."""
+    found: list[str] = []
+    for path in paths:
+        names = sorted(os.listdir(path)) if os.path.isdir(path) else None
+        if names is None:
+            found.append(path)
+        else:
+            found += [os.path.join(path, name) for name in names if name.endswith(".parquet")]
+    return found
 
 
 def _records(path: str) -> Iterator[JobRecord | QueueRecord]:

@@ -3,7 +3,7 @@
     ztick   -> workq      jobs that are planned become scheduled jobs; rules are listed
     workq   -> ztick      scheduled jobs become planned jobs; what else a job says is listed
     kestrel -> workq      items that some reader still waits for become jobs
-    any     -> keyspace   job records with their indexes and counters, sorted for a bulk load
+    any     -> keyspace   job records with their indexes and counters, as Parquet files
     any     -> parquet    every record, and back, byte for byte: see parquet.py
 
 A conversion is a function from state tables to two DataFrames: rows for a sink, and losses: one row
@@ -71,12 +71,13 @@ class Conversion:
         self.held.unpersist()
 
     def write(self, output: str, *, force: bool = False) -> None:
-        """Write the rows as a log or keyspace of their own."""
-        mode = "overwrite" if force else "append"
+        """Write the rows as a log of their own, or as Parquet files for ``storage import``."""
         if self.target == "keyspace":
-            write(self.rows, "keyspace", output, mode=mode)
-        else:
-            write(self.rows, self.target, output, mode=mode, orderBy="_log,_position")
+            entries = self.rows.select(F.col("raw_key").alias("key"), "value").sort("key")
+            entries.write.mode("overwrite" if force else "error").parquet(output)
+            return
+        mode = "overwrite" if force else "append"
+        write(self.rows, self.target, output, mode=mode, orderBy="_log,_position")
 
 
 @dataclass(frozen=True, slots=True)

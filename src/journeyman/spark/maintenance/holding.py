@@ -54,7 +54,6 @@ from journeyman.spark.sinks.commit import (
 from journeyman.spark.source.options import (
     DAMAGE_KIND,
     KESTREL,
-    KEYSPACE,
     WORKQ,
     ZTICK,
     SourceOptions,
@@ -114,8 +113,6 @@ class MaintenanceResult:
 
 def logs_at(dialect: str, paths: tuple[str, ...], queue: str | None = None) -> list[Log]:
     """The logs at these paths, each of them whole. Raises UsageError."""
-    if dialect == KEYSPACE:
-        raise UsageError("a keyspace is a state already: there is nothing to fold")
     remote = next((path for path in paths if "://" in path and not path.startswith("file:")), None)
     if remote is not None:
         raise UsageError(f"{remote} is not on a local file system: no lock keeps others from it")

@@ -24,7 +24,6 @@ from journeyman.errors import UsageError
 from journeyman.formats import workq, ztick
 from journeyman.formats.framing import Buffer, Codec, scan
 from journeyman.formats.kestrel import READER, SEALS, WRITER, ReadDone, ReadHead
-from journeyman.formats.keyspace.file import HEADER as KEYSPACE_HEADER
 from journeyman.formats.seals import stamp_of
 from journeyman.logs.publication import (
     finish,
@@ -68,7 +67,6 @@ if TYPE_CHECKING:
     from journeyman.spark.sinks.log_sink import SinkOptions
 
 
-SUFFIX = ".jmkv"
 _LOCK = "_lock"
 
 
@@ -352,58 +350,6 @@ class _Plan:
         return posixpath.join(self._directory, name)
 
 
-def file_name(number: int) -> str:
-    return f"part-{number:05d}{SUFFIX}"
-
-
-def check_keyspace_free(disk: SinkDisk, path: str) -> None:
-    """Raises LogLocked if the keyspace is in use, UsageError if none can be there."""
-    if disk.exists(path) and not disk.is_dir(path):
-        raise UsageError(f"{path} is a file: a keyspace is written as a directory")
-    lock = posixpath.join(path, _LOCK)
-    with locked(disk, path, [lock] if disk.exists(lock) else []):
-        pass
-
-
-def commit_keyspace(write: Write) -> None:
-    """Files part-00000.jmkv ..., keys ascending in them and across them.
-
-        no directory yet   the parts become its files; it appears by one rename
-        otherwise          the parts take the place of all files that are there, by a journal
-
-    A keyspace is a map in order, so nothing can be appended to one that has entries: union the two
-    and overwrite. That keys ascend across parts was seen when their messages were put in order.
-    """
-    disk, directory = write.disk, write.options.path
-    check_keyspace_free(disk, directory)
-    if not disk.is_dir(directory):
-        make_directory(write, _files(write))
-        return
-    journal = journal_path(directory)
-    with locked(disk, directory, [posixpath.join(directory, _LOCK)]):
-        finish(disk, journal)
-        existing = [name for name in disk.list_dir(directory) if name.endswith(SUFFIX)]
-        has_entries = any(
-            disk.size(posixpath.join(directory, n)) > len(KEYSPACE_HEADER) for n in existing
-        )
-        if has_entries and not write.overwrite:
-            if not write.streams():
-                return
-            raise UsageError(
-                f"{directory} holds a keyspace, and nothing can be appended to one:"
-                " union it with what is new and write that elsewhere, or overwrite"
-            )
-        place_files(write, journal, _files(write), existing)
-
-
-def _files(write: Write) -> dict[str, str]:
-    paths = [part.path for part in write.parts(StagedStream())]
-    if not paths:
-        paths = [write.staged("empty")]
-        write_whole(write.disk, paths[0], [KEYSPACE_HEADER])
-    return {path: file_name(number) for number, path in enumerate(paths)}
-
-
 class DialectCommit(NamedTuple):
     """The two steps of a dialect."""
 
@@ -415,7 +361,6 @@ COMMITS: Final = {
     "ztick": DialectCommit(check_ztick_free, commit_ztick),
     "workq": DialectCommit(check_workq_free, commit_workq),
     "kestrel": DialectCommit(check_kestrel_free, commit_kestrel),
-    "keyspace": DialectCommit(check_keyspace_free, commit_keyspace),
 }
 
 
@@ -429,7 +374,7 @@ def commit_remotely(
     changes several files at once. So:
 
         ztick               one file; it is the old log or the new one
-        workq, keyspace     files are copied one after the other, then older ones go: a reader in
+        workq               files are copied one after the other, then older ones go: a reader in
         kestrel             between sees some of them, and so does one behind a write that was
                             killed in the middle. Write to a new place, and point readers there
                             when it is done
@@ -470,13 +415,6 @@ class _RemoteWrite:
                 last = 0 if self._overwrite or not there else workq_sequence(there[-1]) or 0
                 names = map(numbered_name, range(last + 1, last + 1 + self._count()))
                 self._place_all(names, there, workq.HEADER)
-            case "keyspace":
-                there = [n for n in self.store.names(self._path) if n.endswith(SUFFIX)]
-                if there and not self._overwrite:
-                    raise UsageError(
-                        f"{self._path} holds a keyspace: write elsewhere, or overwrite"
-                    )
-                self._place_all(map(file_name, range(self._count())), there, KEYSPACE_HEADER)
             case _:
                 for queue in sorted({stream.queue or "" for stream in self._parts}):
                     self._kestrel(queue)

@@ -1,4 +1,4 @@
-"""``write.format("ztick" | "workq" | "kestrel" | "keyspace")``: a DataFrame becomes a log.
+"""``write.format("ztick" | "workq" | "kestrel")``: a DataFrame becomes a log.
 
     where       when                       what
     driver      ``new_writer``             options and schema checked; is the log in use?
@@ -13,10 +13,10 @@ write, and must not while they are committed: then LogLocked is raised, and noth
 The options of a write (SinkOptions). Names are read without regard to case, as in Spark; one that
 nobody knows is an error:
 
-    path          ztick: the logfile. workq, kestrel, keyspace: the directory
+    path          ztick: the logfile. workq, kestrel: the directory
     orderBy       columns, comma separated, that the rows are in ascending order of; `_position` if
-                  the rows have it; a keyspace is always in the order of `raw_key`
-    segmentBytes  workq, kestrel, keyspace: a file is left once it has reached this size
+                  the rows have it
+    segmentBytes  workq, kestrel: a file is left once it has reached this size
     queue         kestrel: the queue of rows that name none
     readers       kestrel: readers, comma separated, that begin at the first item written, where
                   they have no checkpoint; `default` is the one without a name
@@ -56,12 +56,10 @@ from journeyman.spark.source.options import (
 MODES = ("append", "overwrite")
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _DEFAULT_READER_WORD: Final = "default"
-_RAW_KEY: Final = "raw_key"
 _MIN_SEGMENT_BYTES: Final = 1024
 _DEFAULT_SEGMENT_BYTES: Final = {
     "workq": 64 * 1024 * 1024,
     "kestrel": 16 * 1024 * 1024,
-    "keyspace": 256 * 1024 * 1024,
 }
 
 
@@ -134,8 +132,7 @@ class LogWriter(DataSourceArrowWriter):
         return write_parts(self.options, self.staging, partition, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        strictly = self.options.dialect == "keyspace"
-        ordered = in_order(messages, self.options.order_by, strictly=strictly)
+        ordered = in_order(messages, self.options.order_by)
         if self.options.is_remote:
             commit_remotely(self.options, self._overwrite, self.staging, ordered)
         else:
@@ -200,8 +197,6 @@ class SinkOptions:
 
 
 def _order(dialect: str, names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
-    if dialect == "keyspace":
-        return (_RAW_KEY,)
     for name in names:
         if name not in columns:
             raise UsageError(f"orderBy: no column {name!r}; there are {', '.join(columns)}")
@@ -246,5 +241,4 @@ _OPTIONS: Final[Mapping[str, OptionTable]] = {
     "ztick": (_PATH, _ORDER_BY, _SEALS),
     "workq": (_PATH, _ORDER_BY, _SEGMENT_BYTES),
     "kestrel": (_PATH, _ORDER_BY, _SEGMENT_BYTES, _QUEUE, _READERS, _SEALS),
-    "keyspace": (_PATH, _SEGMENT_BYTES),
 }

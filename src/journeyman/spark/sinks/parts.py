@@ -34,7 +34,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from journeyman.errors import UsageError
 from journeyman.formats import kestrel, workq
-from journeyman.formats.keyspace import file as keyspace_file
 from journeyman.logs.segments import check_queue_name, check_reader_name
 from journeyman.spark.files import Filesystem, NewFile, filesystem_of
 
@@ -88,7 +87,7 @@ def header_of(dialect: str, stream: StagedStream) -> bytes:
     """What a file of this stream begins with."""
     if dialect == "kestrel":
         return (kestrel.WRITER if stream.reader is None else kestrel.READER).header
-    return {"workq": workq.HEADER, "keyspace": keyspace_file.HEADER}.get(dialect, b"")
+    return workq.HEADER if dialect == "workq" else b""
 
 
 def write_parts(
@@ -112,7 +111,7 @@ class _Task:
         self._partition = partition
         self._name = posixpath.join(staging, f"part-{partition:05d}-{secrets.token_hex(4)}")
         self._store = filesystem_of(staging)
-        self._check = OrderCheck(options.order_by, strictly=options.dialect == "keyspace")
+        self._check = OrderCheck(options.order_by)
         self._runs: dict[StagedStream, _Run] = {}
         self._records = 0
         self._logs: set[tuple[StagedStream, str]] = set()
@@ -235,8 +234,7 @@ def _encoder(dialect: str) -> Any:
 
 
 def _hop_of(dialect: str) -> Callable[[memoryview, int, int], int]:
-    name = "file" if dialect == "keyspace" else "decode"
-    module = import_module(f"journeyman.columnar.{dialect}.{name}")
+    module = import_module(f"journeyman.columnar.{dialect}.decode")
     hop: Callable[[memoryview, int, int], int] = module.hop
     return hop
 
@@ -256,12 +254,9 @@ def _checked(stream: StagedStream) -> StagedStream:
 
 
 def in_order(
-    messages: Iterable[WriterCommitMessage | None], order_by: Sequence[str], *, strictly: bool
+    messages: Iterable[WriterCommitMessage | None], order_by: Sequence[str]
 ) -> list[PartsWritten]:
-    """The messages in the order of their partitions. Raises UsageError if the rows are not.
-
-    ``strictly``: two rows must not have the same place, as keys of a keyspace must not.
-    """
+    """The messages in the order of their partitions. Raises UsageError if the rows are not."""
     found = sorted(
         (message for message in messages if isinstance(message, PartsWritten)),
         key=lambda message: message.partition,
@@ -270,7 +265,7 @@ def in_order(
     for before, message in pairwise(filled):
         assert before.last is not None
         assert message.first is not None
-        if not follows(message.first, before.last, strictly=strictly):
+        if not follows(message.first, before.last):
             raise UsageError(
                 f"the rows are not in the order of {', '.join(order_by)}: partition"
                 f" {message.partition} begins at {shown(message.first)}, behind"
@@ -279,10 +274,9 @@ def in_order(
     return found
 
 
-def follows(place: Place, before: Place, *, strictly: bool) -> bool:
+def follows(place: Place, before: Place) -> bool:
     """Whether a row at ``place`` may stand behind one at ``before``."""
-    one, other = _comparable(place), _comparable(before)
-    return one > other if strictly else one >= other
+    return _comparable(place) >= _comparable(before)
 
 
 def shown(place: Place) -> str:
@@ -294,9 +288,8 @@ def shown(place: Place) -> str:
 class OrderCheck:
     """Looks at the batches of one task as they pass."""
 
-    def __init__(self, order_by: Sequence[str], *, strictly: bool = False) -> None:
+    def __init__(self, order_by: Sequence[str]) -> None:
         self._order_by = list(order_by)
-        self._strictly = strictly
         self.first: Place | None = None
         self.last: Place | None = None
 
@@ -306,7 +299,7 @@ class OrderCheck:
             return
         columns = batch.select(self._order_by)
         first, last = _place(columns, 0), _place(columns, batch.num_rows - 1)
-        behind = self.last is None or follows(first, self.last, strictly=self._strictly)
+        behind = self.last is None or follows(first, self.last)
         if not behind or not _is_sorted(columns):
             raise UsageError(
                 f"the rows are not in the order of {', '.join(self._order_by)}: sort them by it"

@@ -1,4 +1,4 @@
-"""Logs as Spark data sources: ``spark.read.format("ztick" | "workq" | "kestrel" | "keyspace" |
+"""Logs as Spark data sources: ``spark.read.format("ztick" | "workq" | "kestrel" |
 "ledger")``.
 
     in the driver     spark.read.format("ztick").load(path)      options and schema are checked
@@ -118,15 +118,11 @@ class KestrelSource(LogSource):
     dialect = "kestrel"
 
 
-class KeyspaceSource(LogSource):
-    dialect = "keyspace"
-
-
 class LedgerSource(LogSource):
     dialect = "ledger"
 
 
-SOURCES = (ZtickSource, WorkqSource, KestrelSource, KeyspaceSource, LedgerSource)
+SOURCES = (ZtickSource, WorkqSource, KestrelSource, LedgerSource)
 
 
 def _is_table(options: Mapping[str, str]) -> bool:

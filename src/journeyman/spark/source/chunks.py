@@ -34,7 +34,7 @@ from journeyman.formats.seals import seal_at
 from journeyman.logs.catalog import LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.indexes import IndexDraft, is_worth_an_index, remove_index, try_to_save
-from journeyman.spark.source.options import KESTREL, KEYSPACE, LEDGER, WORKQ, ZTICK
+from journeyman.spark.source.options import KESTREL, LEDGER, WORKQ, ZTICK
 from journeyman.spark.source.splits import Piece, index_of
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ def seals_of(dialect: str) -> SealKernels | None:
 
 
 def _decoding(dialect: str) -> Any:
-    module = "file" if dialect == KEYSPACE else "decode"
-    return import_module(f"journeyman.columnar.{dialect}.{module}")
+    return import_module(f"journeyman.columnar.{dialect}.decode")
 
 
 def shifted(chunk: Chunk, by: int) -> Chunk:

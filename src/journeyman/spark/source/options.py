@@ -55,13 +55,7 @@ from journeyman.moments import parse_moment
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ZTICK, WORKQ, KESTREL, KEYSPACE, LEDGER = DIALECTS = (
-    "ztick",
-    "workq",
-    "kestrel",
-    "keyspace",
-    "ledger",
-)
+ZTICK, WORKQ, KESTREL, LEDGER = DIALECTS = ("ztick", "workq", "kestrel", "ledger")
 CORRUPT_RECORD: Final = "_corrupt_record"  # unless columnNameOfCorruptRecord says otherwise
 DAMAGE: Final = "_damage"
 DAMAGE_KIND: Final = "damage"
@@ -87,7 +81,6 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
         "unknown",
     ),
     "kestrel": ("PUT", "READ_HEAD", "READ_DONE", "UNKNOWN"),
-    "keyspace": ("queue", "job", "queue_time", "status", "status_fifo", "counter", "unknown"),
     "ledger": (*LEDGER_KINDS, "unknown"),
 }
 _KESTREL_WORDS: Final = {KESTREL_PUT: "PUT", 0: "READ_HEAD", 9: "READ_DONE"}
@@ -96,7 +89,6 @@ KIND_WORDS: Final[dict[str, tuple[str | None, ...]]] = {
     ZTICK: KINDS[ZTICK],
     WORKQ: (None, *KINDS[WORKQ]),
     KESTREL: tuple(_KESTREL_WORDS.get(code, "UNKNOWN") for code in range(32)),
-    KEYSPACE: KINDS[KEYSPACE],
     LEDGER: KINDS[LEDGER],
 }
 # The words of other columns that hold numbers in a ztick log, by number.
@@ -140,10 +132,6 @@ DIALECT_COLUMNS: Final[dict[str, list[StructField]]] = {
     KESTREL: fields(
         "queue string, reader string, item_id bigint, add_time_ms bigint, expire_time_ms bigint, "
         "error_count int, data_size int, data binary, done_ids array<bigint>"
-    ),
-    KEYSPACE: fields(
-        "version int, queue string, job_uuid string, status string, time_ms bigint, count bigint, "
-        "raw_key binary, value binary"
     ),
     LEDGER: fields(
         "logged_ns bigint, version bigint, family string, removes boolean, payload string"
@@ -310,11 +298,6 @@ class SourceOptions:
         if unknown:
             raise UsageError(
                 f"kinds: {dialect} has no {', '.join(unknown)}; it has {', '.join(KINDS[dialect])}"
-            )
-        if self.has_moment and dialect == KEYSPACE:
-            raise UsageError(
-                f"records of {dialect} say no time: "
-                "startTime, endTime and a time in asOf cannot be met"
             )
         if self.ledger is not None and dialect != ZTICK:
             raise UsageError(f"option ledger is for ztick, not for {dialect}")

@@ -44,7 +44,7 @@ from journeyman.logs.damage import HELD_BYTES
 from journeyman.logs.indexes import MARK_BYTES, Index, Mark, has_key, load_index
 from journeyman.logs.ledger import FileTimes, ledger_beside, times_of
 from journeyman.spark.files import filesystem_of
-from journeyman.spark.source.options import KEYSPACE, ZTICK, AsOfPosition, SourceOptions
+from journeyman.spark.source.options import ZTICK, AsOfPosition, SourceOptions
 
 MAX_SPLIT_BYTES = 256 * 1024 * 1024
 MAX_REDUCED_SPLIT_BYTES = 1024 * 1024 * 1024  # what a reducer hands on is small
@@ -226,7 +226,7 @@ def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[P
 def index_of(piece: Piece) -> Index | None:
     """The index of the file of a piece, if it has one that matches."""
     file = piece.file
-    if file.reader is not None or file.dialect == KEYSPACE:
+    if file.reader is not None:
         return None
     return load_index(filesystem_of(file.path), file.path, file.size, indexed=piece.context.file)
 

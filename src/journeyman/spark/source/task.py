@@ -42,9 +42,7 @@ from journeyman.spark.source.options import (
     FAILFAST,
     KESTREL,
     KESTREL_PUT,
-    KEYSPACE,
     KIND_WORDS,
-    KINDS,
     LEDGER,
     MAX_CORRUPT_BYTES,
     SEGMENT_SHIFT,
@@ -71,7 +69,6 @@ _TIME = pa.timestamp("us", tz="UTC")
 _CODED: Any = pa.dictionary(pa.int32(), pa.string())
 # What Spark's and Python's calendars reach: the years 1 to 9999.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
-_KEYSPACE_UNKNOWN: Final = KINDS[KEYSPACE].index("unknown")
 _HEX_DIGITS = np.array([list(b"%02x" % byte) for byte in range(256)], np.uint8)
 _DIGIT_PLACES = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
 
@@ -379,30 +376,23 @@ def _kestrel_key(chunk: pa.RecordBatch) -> Column:
     return numbers(raw_numbers(chunk.column("item_id")), is_put).cast(pa.string())
 
 
-def _keyspace_key(chunk: pa.RecordBatch) -> Column:
-    return pc.coalesce(chunk.column("job_uuid"), chunk.column("queue"))
-
-
 _KEYS: Final[dict[str, Callable[[pa.RecordBatch], Column]]] = {
     ZTICK: lambda chunk: chunk.column("identifier"),
     WORKQ: _workq_key,
     KESTREL: _kestrel_key,
-    KEYSPACE: _keyspace_key,
     LEDGER: lambda chunk: chunk.column("subject"),
 }
 _TIME_COLUMNS: Final[dict[str, Callable[[SplitContext, pa.RecordBatch], Column]]] = {
     ZTICK: _marked_time,
     WORKQ: _logged_time,
     KESTREL: _kestrel_time,
-    KEYSPACE: _no_time,
     LEDGER: _logged_time,
 }
 
 
 def kinds_in(chunk: pa.RecordBatch) -> Any:
-    """The numbers of the kinds. What columnar knows no number for is a key it does not know."""
-    kinds = chunk.column("kind")
-    return kinds.fill_null(_KEYSPACE_UNKNOWN) if kinds.null_count else kinds
+    """The numbers of the kinds."""
+    return chunk.column("kind")
 
 
 def uuid_texts(raw: Any) -> Column:

@@ -36,7 +36,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.spark.source.options import KEYSPACE, SourceOptions
+from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import LogPartition
 from journeyman.spark.streams.admission import Allowance, advanced, partitions_of
 from journeyman.spark.streams.chains import Watch
@@ -156,8 +156,6 @@ def _towards(begin: StreamOffset, target: StreamOffset) -> StreamOffset:
 
 
 def _check(options: SourceOptions) -> None:
-    if options.dialect == KEYSPACE:
-        raise UsageError("a keyspace is a state: it can be read, not streamed")
     refused = {
         "asOf": options.as_of_ns or options.as_of_position,
         "reduce": options.reduce,

@@ -1,1 +1,0 @@
-"""The keyspace in bulk: decode, encode, and its file."""
