@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import subprocess
 import sys
 import time
+import traceback
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 
-from journeyman.client import KestrelClient, WorkQueue
+import journeyman as jm
+from journeyman.client import BadAnswer, CannotConnect, KestrelClient, Schedule, WorkQueue
+from journeyman.client.service import parse_url
 from journeyman.config.tokens import parse_tokens
+from journeyman.tasks.worker import Worker
 from tests.support.cli_commands import assert_one_line_error, rows, run
 from tests.support.servers.workq_process import WorkqProcess
 
@@ -303,3 +308,55 @@ def test_status_is_a_line_per_service(ask, url):
         rf"fan-out +{moment} +\d+ +items: \d+; bytes: \d+",
     ):
         assert re.search(f"^{line}", found, re.MULTILINE), found
+
+
+# -- a port of another service --
+
+
+@pytest.fixture
+def ports(url) -> dict[str, int]:
+    found = parse_url(url)
+    titles = {"schedule": "the schedule", "work_queue": "the work queue"}
+    titles |= {"fan_out": "the fan-out queues", "http": "HTTP"}
+    return {title: found.ports[word] for word, title in titles.items()}
+
+
+ASKED: dict[type[Any], tuple[str, str, Callable[[Any], object]]] = {
+    Schedule: ("the schedule", "5678", lambda client: client.get("job")),
+    WorkQueue: ("the work queue", "9922", lambda client: client.add("mail", b"hello")),
+    KestrelClient: ("the fan-out queues", "22133", lambda client: client.get("orders")),
+}
+
+
+@pytest.mark.parametrize("token", [None, "secret"])
+@pytest.mark.parametrize("client", ASKED)
+def test_a_client_names_the_port_that_it_has_by_mistake(ports, client, token):
+    service, usual, ask = ASKED[client]
+    for other in ports.keys() - {service}:
+        # It does not wait for a timeout: this one would be the test's.
+        made = client(port=ports[other], token=token, timeout_s=600)
+        with made, pytest.raises(BadAnswer) as raised:
+            ask(made)
+        said = f"is the port of {other}, not of {service} (by default {usual})"
+        assert str(raised.value) == f"127.0.0.1:{ports[other]} {said}"
+
+
+@pytest.mark.parametrize("options", [{}, {"rate": "10/s"}])
+def test_a_worker_at_a_port_of_another_service_ends(ports, options):
+    for other in ports.keys() - {"the work queue"}:
+        app = jm.App(f"journeyman://127.0.0.1:{ports[other]}?timeout_s=600")
+        app.task(name="nothing", **options)(lambda: None)
+        with pytest.raises(BadAnswer, match=f"is the port of {other}, not of the work queue"):
+            asyncio.run(Worker(app).run())
+
+
+def test_a_task_that_no_server_takes_is_one_short_error():
+    task = jm.App("journeyman://127.0.0.1:1").task(name="nothing")(lambda: None)
+    with pytest.raises(CannotConnect) as raised:
+        task.send()
+    with pytest.raises(CannotConnect) as awaited:
+        asyncio.run(task.asend())
+    for error in (raised.value, awaited.value):
+        assert len(traceback.extract_tb(error.__traceback__)) < 12
+        (block,) = re.findall(r"(?m)^Traceback.*", "".join(traceback.format_exception(error)))
+        assert block

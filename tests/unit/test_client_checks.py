@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
+import traceback
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -268,7 +269,7 @@ def test_port_that_speaks_tls_is_told_from_one_that_lost_the_answer(
     client: Any, ask: Callable[[Any], object], service: str
 ):
     alert = bytes.fromhex("15030100020246")
-    said = "speaks TLS: connect with tls=True"
+    said = r"speaks TLS: connect with journeyman\+tls://HOST, or tls=True"
     with Listening(alert, close=True) as peer, pytest.raises(errors.CannotConnect, match=said):
         ask_of(client, ask, port=peer.port)
 
@@ -311,6 +312,15 @@ def test_port_of_another_service(client: Any, ask: Callable[[Any], object], serv
         pytest.raises(errors.BadAnswer, match=re.escape(said)),
     ):
         ask_of(client, ask, port=peer.port)
+
+
+@pytest.mark.parametrize(("client", "ask", "service"), ASK)
+def test_an_error_is_short_in_a_traceback(client: Any, ask: Callable[[Any], object], service: str):
+    with pytest.raises(errors.CannotConnect) as raised:
+        ask_of(client, ask, port=NOWHERE)
+    lines = traceback.format_exception(raised.value)
+    assert not [line for line in lines if "ConnectionRefusedError" in line]
+    assert not [line for line in lines if "/client/conversation.py" in line]
 
 
 @pytest.mark.parametrize("client", [Schedule, WorkQueue, KestrelClient])

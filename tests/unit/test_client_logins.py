@@ -92,7 +92,7 @@ def test_what_no_such_server_says_is_no_verdict(kind, service):
     with (
         ScriptedPeer([(secret, b"HTTP/1.1 400 Bad Request\r\n")]) as peer,
         kind_of(kind, blocking, awaiting)(peer, token="s") as client,
-        pytest.raises(errors.BadAnswer, match="is this the port of"),
+        pytest.raises(errors.BadAnswer, match="is the port of HTTP, not of"),
     ):
         ask(client, blocking)
 
@@ -108,7 +108,7 @@ def test_it_ends_after_some_attempts(kind):
 
 
 def test_it_ends_when_no_time_is_left_for_a_pause():
-    link = Link("here", "the schedule", greeting=greeting(b"AUTH s\n", b"OK", b"ERROR", None))
+    link = Link("here", "the schedule", 5678, greeting=greeting(b"AUTH s\n", b"OK", b"ERROR", None))
     steps = link.connected()
     assert next(steps) is CONNECT
     assert next(steps) == Send(b"AUTH s\n")

@@ -7,9 +7,9 @@ from itertools import product
 import pytest
 
 from journeyman.protocols import HTTP, TLS, Auth, AuthRequired, foreign
-from journeyman.protocols.kestrel.commands import DeleteQueue, GetItem, Key
+from journeyman.protocols.kestrel.commands import DeleteQueue, GetItem, Key, RefusedRequest
 from journeyman.protocols.kestrel.parser import KestrelParser
-from journeyman.protocols.workq.commands import Complaint, InspectServer, RefusedLine
+from journeyman.protocols.workq.commands import Complaint, HangUp, InspectServer, RefusedLine
 from journeyman.protocols.workq.parser import WorkqParser
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.commands import Set, Stat
@@ -184,3 +184,68 @@ def test_looking_at_a_long_line_takes_linear_time():
     assert foreign(b"x " + b"/" * 1_000_000) is None
     assert foreign(b"POST " + b"a" * 1_000_000) is None
     assert foreign(b" " * 1_000_000) is None
+
+
+# -- clients of the other services of this server --
+
+JOB = "0da7e4d4-7a7d-4d0a-9ff1-3a3a4b0a1c11"
+OF_QUEUES = [
+    f"add {JOB} mail 1000 60000 5",
+    f"schedule {JOB} mail 1000 60000 2026-01-01T00:00:00Z 5",
+    f"result {JOB} 0",
+    "lease mail 60000",
+    "lease mail pings 60000 -max=8 -worker=w",
+    "inspect queues 0 10",
+    "limit mail -rate=1/s",
+    "auth secret",
+    "set orders 0 0 5",
+    "get orders/t=500/open",
+]
+
+
+@pytest.mark.parametrize("line", OF_QUEUES)
+def test_the_schedule_answers_clients_of_the_queues(line):
+    parser = ZtickParser()
+    (refused,) = parser.feed(f"{line}\r\n".encode())
+    assert isinstance(refused, commands.RefusedCommand)
+    assert refused.message == "this is the port of the schedule"
+    assert parser.feed(b"r1 STAT\n") == [Stat(b"r1")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "add",
+        "add 5",
+        "get",
+        "set a b",
+        "lease mail",
+        "jobs add mail",
+        f"x add {JOB}",
+        "GET x",
+        "r1 y",
+    ],
+)
+def test_the_schedule_stays_silent_about_unknown_commands(line):
+    assert ZtickParser().feed(f"{line}\n".encode()) == []
+
+
+@pytest.mark.parametrize("line", ["r1 SET job 0", "r1 GET job", "r1 STAT", "AUTH secret"])
+@pytest.mark.parametrize("auth_required", [False, True])
+def test_the_work_queue_answers_clients_of_the_schedule(line, auth_required):
+    parser = WorkqParser(auth_required=auth_required)
+    refused, hangup = parser.feed(f"{line}\n".encode())
+    assert refused == RefusedLine(Complaint.UNKNOWN_COMMAND)
+    assert hangup == HangUp()
+    assert parser.closed
+
+
+def test_the_fan_out_queues_do_not_wait_for_the_payload_of_a_job():
+    parser = KestrelParser()
+    (refused,) = parser.feed(f"add {JOB} mail 1000 60000 5\r\nhello\r\n".encode())
+    assert isinstance(refused, RefusedRequest)
+    assert parser.closed
+    # Of memcached: the item is passed over, then its command is refused.
+    waiting = KestrelParser()
+    assert waiting.feed(b"add orders 0 0 5\r\n") == []
+    assert len(waiting.feed(b"hello\r\n")) == 1

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from journeyman.client.conversation import CONNECT, Call, Conversation, Pause, Send, Step
-from journeyman.client.errors import CannotConnect, ConnectionFailed, Refused
+from journeyman.client.errors import CannotConnect, ClientError, ConnectionFailed, Refused
 from journeyman.client.service import Endpoint, ServiceClient, as_method, poll_of
 from journeyman.local_access import socket_path
 
@@ -99,7 +99,7 @@ class _Transport:
                 self._writer.write(data)
                 await self._writer.drain()
         except OSError as error:
-            raise self._link.cannot_send(error) from error
+            raise self._link.cannot_send(error) from None
 
     async def _receive(self) -> None:
         assert self._reader is not None
@@ -107,7 +107,7 @@ class _Transport:
             async with asyncio.timeout_at(self._deadline):
                 data = await self._reader.read(_RECEIVE_BYTES)
         except OSError as error:
-            raise self._link.cannot_receive(error) from error
+            raise self._link.cannot_receive(error) from None
         self._link.received(data)
 
     async def _connect(self) -> None:
@@ -117,7 +117,7 @@ class _Transport:
             async with asyncio.timeout(self._endpoint.timeout_s):
                 opened = await _open(host, port, self._endpoint.tls)
         except (OSError, ssl.SSLError) as error:
-            raise self._link.cannot_connect(error) from error
+            raise self._link.cannot_connect(error) from None
         self._reader, self._writer = opened
         self._link.opened()
 
@@ -152,8 +152,8 @@ class _Pool:
         try:
             async with asyncio.timeout(self._endpoint.timeout_s):
                 await free.acquire()
-        except TimeoutError as error:
-            raise CannotConnect(self._endpoint.all_in_use(self._size)) from error
+        except TimeoutError:
+            raise CannotConnect(self._endpoint.all_in_use(self._size)) from None
         transport = self._idle.pop() if self._idle else _Transport(self._endpoint)
         try:
             yield transport
@@ -181,8 +181,11 @@ class AsyncClient(ServiceClient):
 
     async def hold(self, call: Call[T], *, kept: bool = False) -> T:
         """Hold a conversation; ``kept``: on the connection that is kept for open reads."""
-        async with (self._kept if kept else self._pool).borrow() as transport:
-            return await transport.hold(call)
+        try:
+            async with (self._kept if kept else self._pool).borrow() as transport:
+                return await transport.hold(call)
+        except ClientError as error:  # see BlockingClient.hold
+            raise error.with_traceback(None) from None
 
     async def close(self) -> None:
         """Close all connections; the next call opens new ones."""

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from journeyman.client.conversation import CONNECT, Call, Conversation, Pause, Send, Step
-from journeyman.client.errors import CannotConnect, ConnectionFailed, Refused
+from journeyman.client.errors import CannotConnect, ClientError, ConnectionFailed, Refused
 from journeyman.client.service import Endpoint, ServiceClient, as_method, poll_of
 from journeyman.local_access import socket_path
 
@@ -85,7 +85,7 @@ class _Transport:
             try:
                 self._ready().sendall(step.data)
             except OSError as error:
-                raise self._link.cannot_send(error) from error
+                raise self._link.cannot_send(error) from None
         elif step is CONNECT:
             self._connect()
         elif isinstance(step, Pause):
@@ -99,7 +99,7 @@ class _Transport:
             try:
                 data = self._ready().recv(_RECEIVE_BYTES)
             except OSError as error:
-                raise self._link.cannot_receive(error) from error
+                raise self._link.cannot_receive(error) from None
             self._link.received(data)
 
     def _connect(self) -> None:
@@ -120,7 +120,7 @@ class _Transport:
         except OSError as error:
             if opened is not None:
                 opened.close()
-            raise self._link.cannot_connect(error) from error
+            raise self._link.cannot_connect(error) from None
         self._socket = opened
         self._poll = poll_of(opened.fileno())
         self._limit_s = 0.0
@@ -214,7 +214,11 @@ class BlockingClient(ServiceClient):
 
     def hold(self, call: Call[T], *, kept: bool = False) -> T:
         """Hold a conversation; ``kept``: on the connection that is kept for open reads."""
-        return (self._kept if kept else self._pool).hold(call)
+        try:
+            return (self._kept if kept else self._pool).hold(call)
+        except ClientError as error:
+            # Its message says it all: where in the client it was raised would only be read past.
+            raise error.with_traceback(None) from None
 
     def close(self) -> None:
         """Close all connections; the next call opens new ones."""

@@ -23,6 +23,7 @@ way could not be distinguished from those to come.
 from __future__ import annotations
 
 import random
+import re
 import ssl
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
@@ -47,7 +48,22 @@ _MAX_LINE_BYTES = 2 * 1024 * 1024  # of a reply; all protocols stay far below
 _SHOWN_CHARACTERS = 200  # of a reply that is not understood
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 2.0  # between logins that the server could not check
 _MAX_PAUSES = 6
+_WITH_TLS = "journeyman+tls://HOST, or tls=True"
+_WITHOUT_TLS = "journeyman://HOST, or tls=False"
 _TLS_ALERT = b"\x15\x03"  # how a TLS server begins its reply to what is not TLS
+
+# How the first reply begins on each port, to a request that is not of its protocol.
+_OTHER_PORTS = (
+    ("HTTP", re.compile(r"HTTP/1")),
+    ("the work queue", re.compile(r"-(?:CLIENT|SERVER)-ERROR")),
+    ("the fan-out queues", re.compile(r"(?:CLIENT_ERROR|SERVER_ERROR|ERROR$)")),
+    ("the schedule", re.compile(r"(?:\S+ )?ERROR [a-z]+_[a-z]+")),
+)
+
+
+def port_of(answer: str) -> str | None:
+    """The service whose port gives such an answer to what is not of its protocol, if known."""
+    return next((title for title, begins in _OTHER_PORTS if begins.match(answer)), None)
 
 
 class Step(Enum):
@@ -90,13 +106,21 @@ class Link:
     """What is known of one connection: where it leads, what has arrived, whether it still works."""
 
     def __init__(
-        self, where: str, service: str, *, is_tls: bool = False, greeting: Greeting | None = None
+        self,
+        where: str,
+        service: str,
+        usual_port: int,
+        *,
+        is_tls: bool = False,
+        greeting: Greeting | None = None,
     ) -> None:
-        """``greeting`` is held on every new connection; ``service`` is for messages."""
+        """``greeting`` is held on every new connection; ``service`` and its port by default are
+        for messages."""
         self.where = where
         self.is_open = False
         self.requests = 0  # numbers of the schedule's request ids
         self._service = service
+        self._usual_port = usual_port
         self._is_tls = is_tls
         self._greeting = greeting
         self._buffer = bytearray()
@@ -146,6 +170,9 @@ class Link:
             if unread > _MAX_LINE_BYTES:
                 self.drop()
                 raise BadAnswer(f"{self.where} sent an endless line")
+            if ending != b"\n" and (end := self._buffer.find(b"\n", self._at)) >= 0:
+                # Lines of this service never end so, those of the schedule do.
+                raise self.unexpected(self._buffer[self._at : end].decode("utf-8", "replace"))
             yield RECEIVE
             searched = max(self._at, self._at + unread - len(ending) + 1)
         line = self.line_here(ending)
@@ -162,8 +189,7 @@ class Link:
     def unexpected(self, answer: str) -> BadAnswer:
         """For a reply that this service never gives. The link is of no more use."""
         self.drop()
-        said = answer[:_SHOWN_CHARACTERS]
-        return BadAnswer(f"{self.where} answers {said!r}; is this the port of {self._service}?")
+        return BadAnswer(unexpected_answer(self.where, self._service, self._usual_port, answer))
 
     def drop(self) -> None:
         """Close it; the next request opens another."""
@@ -183,7 +209,7 @@ class Link:
             hint = self._is_it_the_port(or_tls=not self._is_tls)
             raise ConnectionFailed(f"{self.where} closed the connection{hint}")
         if not self._heard_anything and not self._is_tls and data.startswith(_TLS_ALERT):
-            raise CannotConnect(f"{self.where} speaks TLS: connect with tls=True")
+            raise CannotConnect(f"{self.where} speaks TLS: connect with {_WITH_TLS}")
         self._heard_anything = True
         del self._buffer[: self._at]
         self._at = 0
@@ -200,7 +226,7 @@ class Link:
             reason = "there is no such socket" if is_missing else "connection refused"
             hint = f"; is journeyman serve running there, with {self._service}?"
         elif self._is_tls and isinstance(error, ssl.SSLError | TimeoutError | ConnectionError):
-            hint = "; does this port speak TLS? If not, leave tls out"
+            hint = f"; does this port speak TLS? If not, connect with {_WITHOUT_TLS}"
             if isinstance(error, TimeoutError):
                 reason = "the TLS handshake timed out"
         elif isinstance(error, TimeoutError):
@@ -219,14 +245,19 @@ class Link:
         """A question for a user who may have the wrong port: nothing ever came from it."""
         if self._heard_anything:
             return ""
-        tls = ", and does it want TLS (tls=True)" if or_tls else ""
+        tls = f", and does it want TLS ({_WITH_TLS})" if or_tls else ""
         return f"; is this the port of {self._service}{tls}?"
 
 
+def unexpected_answer(where: str, service: str, usual_port: int, answer: str) -> str:
+    """The message about a reply that this service never gives."""
+    if (other := port_of(answer)) is not None and other != service:
+        return f"{where} is the port of {other}, not of {service} (by default {usual_port})"
+    return f"{where} answers {answer[:_SHOWN_CHARACTERS]!r}; is this the port of {service}?"
+
+
 def _failed(reason: str, cause: OSError) -> ConnectionFailed:
-    failure = (TimedOut if isinstance(cause, TimeoutError) else ConnectionFailed)(reason)
-    failure.__cause__ = cause
-    return failure
+    return (TimedOut if isinstance(cause, TimeoutError) else ConnectionFailed)(reason)
 
 
 Reader: TypeAlias = Callable[[Link], Conversation[T]]  # reads one reply
@@ -245,7 +276,7 @@ def once(request: bytes, read: Reader[T], extra_ms: int = 0) -> Call[T]:
             raise
         except ConnectionFailed as error:
             what = request.split(b"\r\n", 1)[0].decode("utf-8", "replace")[:120].rstrip()
-            raise AnswerLost(f"{error}; {what} may have happened, or not") from error
+            raise AnswerLost(f"{error}; {what} may have happened, or not") from None
 
     return converse
 
@@ -328,7 +359,7 @@ def greeting(request: bytes, welcome: bytes, refusal: bytes, busy: bytes | None)
         except (CannotConnect, TimedOut):
             raise
         except ConnectionFailed as error:
-            raise LoginBusy(f"{error}; the token was not checked") from error
+            raise LoginBusy(f"{error}; the token was not checked") from None
         if answer == welcome:
             return
         said = answer.decode("utf-8", "replace")

@@ -67,6 +67,7 @@ class Endpoint:
 
     address: tuple[str, int]
     title: str
+    usual_port: int  # of the service, for messages
     tls: ssl.SSLContext | None
     timeout_s: float
     greeting: Greeting | None = field(repr=False)  # knows the token
@@ -77,7 +78,13 @@ class Endpoint:
         return host if socket_path(host) else f"{host}:{port}"
 
     def link(self) -> Link:
-        return Link(self.where, self.title, is_tls=self.tls is not None, greeting=self.greeting)
+        return Link(
+            self.where,
+            self.title,
+            self.usual_port,
+            is_tls=self.tls is not None,
+            greeting=self.greeting,
+        )
 
     def all_in_use(self, connections: int) -> str:
         return (
@@ -113,6 +120,7 @@ class ServiceClient(ABC):
         endpoint = Endpoint(
             address,
             service.title,
+            service.default_port,
             tls_context(tls),
             checks.seconds(timeout_s, "timeout_s"),
             greeting,

@@ -21,6 +21,10 @@ the page's choice. A protocol that skips the lines it does not know would then e
 So every parser asks ``foreign`` about lines that are not commands of its own, and ends with the
 answer: the connection is closed, and nothing that follows is read.
 
+A client that has one of the other ports of this server by mistake is answered, so that it need not
+wait for a reply that never comes: ``is_of_schedule`` and ``is_of_queues`` know its lines. Each port
+answers in its own language, by which the client knows the port.
+
 No command of the three protocols looks like this: theirs are not a method in capitals before a
 path, and do not end with an HTTP version. In the schedule's protocol, where a client chooses the
 first word, a header with its colon and a space is never taken for a request id.
@@ -65,6 +69,17 @@ _HEADER = re.compile(
 )
 TLS_HANDSHAKE = b"\x16\x03"
 
+_UUID = rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
+_OF_SCHEDULE = re.compile(
+    rb"(?:AUTH [^ ]+"
+    rb"|[^ ]+ (?:SET|GET|QUERY|LISTRULES|STAT|REMOVE|REMOVERULE|RULE|TIMETABLE)(?: .*)?)\r?"
+)
+_OF_QUEUES = re.compile(
+    rb"(?:(?:add|schedule|run|complete|fail|result|delete|touch) %b(?: .*)?"
+    rb"|lease [^ ]+ .*|inspect (?:server|queues?|jobs?)(?: .*)?|limit [^ ]+ .*|auth [^ ]+"
+    rb"|set [^ ]+ [0-9]+ [0-9]+ [0-9]+|gets? [^ ]+)\r?" % _UUID
+)
+
 
 class Foreign(NamedTuple):
     """The client speaks another protocol: close at once, and read nothing more."""
@@ -81,3 +96,13 @@ def foreign(line: bytes) -> Foreign | None:
     if line.startswith(TLS_HANDSHAKE):
         return TLS
     return HTTP if _REQUEST.match(line) or _HEADER.match(line) else None
+
+
+def is_of_schedule(line: bytes) -> bool:
+    """Whether a client of the schedule wrote this line, on another port."""
+    return _OF_SCHEDULE.fullmatch(line) is not None
+
+
+def is_of_queues(line: bytes) -> bool:
+    """Whether a client of the work queue or of the fan-out queues did, on the schedule's port."""
+    return _OF_QUEUES.fullmatch(line) is not None

@@ -286,7 +286,7 @@ def _jitter(given: Seconds) -> dict[str, str]:
 def _whole_seconds(name: str, given: Seconds) -> str:
     found = seconds(name, given)
     if not found.is_integer():
-        raise UsageError(f"{name} must be whole seconds: {found:g}")
+        raise UsageError(f"{name} must be whole seconds: {found:.15g}")
     return f"{found:.0f}s"
 
 

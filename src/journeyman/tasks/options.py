@@ -133,8 +133,8 @@ class Options:
         if found.unique_for_s is not None:
             if found.unique_for_s > found.ttl_s:
                 raise UsageError(
-                    f"unique_for ({found.unique_for_s:g} s) must not be longer than ttl"
-                    f" ({found.ttl_s:g} s): a job is forgotten when its ttl ends"
+                    f"unique_for ({found.unique_for_s:.15g} s) must not be longer than ttl"
+                    f" ({found.ttl_s:.15g} s): a job is forgotten when its ttl ends"
                 )
             if found.unique is None:
                 found = replace(found, unique="args")
@@ -262,7 +262,7 @@ def _time(low: float, high: float) -> Any:
     def read(name: str, value: Seconds) -> float:
         found = seconds(name, value)
         if not low <= found <= high:
-            raise UsageError(f"{name} must be from {low:g} to {high:g} seconds: {found:g}")
+            raise UsageError(f"{name} must be from {low:.15g} to {high:.15g} seconds: {found:.15g}")
         return found
 
     return read

@@ -211,7 +211,7 @@ class ServerBroker:
                 return act()
             except ConnectionFailed as error:
                 if time.monotonic() >= until or isinstance(error, TimedOut):
-                    raise
+                    raise error.with_traceback(None) from None  # one short error
             time.sleep(AGAIN_S)
 
     def _request(self, order: Order) -> bytes:
@@ -277,7 +277,7 @@ class ServerBroker:
                 return await act()
             except ConnectionFailed as error:
                 if time.monotonic() >= until or isinstance(error, TimedOut):
-                    raise
+                    raise error.with_traceback(None) from None  # one short error
             await asyncio.sleep(AGAIN_S)
 
     def add_many(self, orders: Sequence[Order]) -> None:

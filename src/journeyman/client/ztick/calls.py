@@ -334,7 +334,7 @@ def _removed(words: list[str]) -> Call[bool]:
         except CannotConnect:
             raise
         except ConnectionFailed as error:
-            raise AnswerLost(f"{error}; {' '.join(words)} may have happened, or not") from error
+            raise AnswerLost(f"{error}; {' '.join(words)} may have happened, or not") from None
 
     return converse
 

@@ -35,7 +35,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.protocols import HEAD_BYTES, Auth, AuthRequired, Foreign, foreign
+from journeyman.protocols import HEAD_BYTES, Auth, AuthRequired, Foreign, foreign, is_of_queues
 from journeyman.protocols.kestrel import commands
 from journeyman.units import MS_PER_S
 
@@ -389,6 +389,8 @@ def _read_item_line(command: str, words: list[str]) -> commands.RefusedRequest |
     queue = read_queue(words[1])
     refused: commands.RefusedRequest | None = None
     if command != "set":
+        if is_of_queues(" ".join(words).encode("latin-1")):
+            return _UNKNOWN  # an add of the work queue: its item would not end
         refused = _UNKNOWN
     elif isinstance(queue, commands.RefusedRequest):
         refused = queue

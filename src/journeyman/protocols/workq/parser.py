@@ -44,7 +44,7 @@ from binascii import unhexlify
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from journeyman.protocols import HEAD_BYTES, Auth, AuthRequired, foreign
+from journeyman.protocols import HEAD_BYTES, Auth, AuthRequired, foreign, is_of_schedule
 from journeyman.protocols.workq import commands, readers
 from journeyman.protocols.workq.readers import read_flags, read_size, usual_options
 
@@ -247,7 +247,7 @@ class WorkqParser:
         events: list[commands.Event] = []
         line, end, rest = data.partition(b"\n")
         if len(line) >= AUTH_LINE_LIMIT_BYTES or (end and not line.endswith(b"\r")):
-            self._hang_up(events, foreign(line[:HEAD_BYTES]) or _HANGUP)
+            self._hang_up_unended(events, line[:HEAD_BYTES])
         elif not end:
             self._buffer += data
         elif not line.startswith(_AUTH):
@@ -279,7 +279,7 @@ class WorkqParser:
                 self._hang_up(events, foreign(data[at : at + HEAD_BYTES]) or _HANGUP)
             return None
         if end == at or data[end - 1] != 0x0D:
-            self._hang_up(events, foreign(data[at:end]) or _HANGUP)
+            self._hang_up_unended(events, data[at:end])
             return None
         self._read_line(data[at : end - 1], events)
         return end + 1
@@ -352,6 +352,13 @@ class WorkqParser:
         if size is not None:
             self._discard = size
             self._pending = _ANSWERED
+
+    def _hang_up_unended(self, events: list[commands.Event], line: bytes) -> None:
+        """After a line that does not end as lines of this protocol do."""
+        found = foreign(line)
+        if found is None and is_of_schedule(line):
+            events.append(_UNKNOWN)
+        self._hang_up(events, found or _HANGUP)
 
     def _hang_up(self, events: list[commands.Event], why: commands.Event = _HANGUP) -> None:
         events.append(why)

@@ -21,7 +21,8 @@ refuses the secret closes the connection and drops the later events.
 - Events come in the order of the lines, and the same ones however the bytes were cut into feeds.
 - AUTH without authentication is ``AuthNotNeeded``; after a successful AUTH it gives no event.
 - No bytes raise. Malformed lines and unknown commands give no event: the protocol is silent there.
-  HTTP lines are the exception, because a web page could otherwise have later lines executed.
+  HTTP lines are an exception, because a web page could otherwise have later lines executed; lines
+  of the other two services are refused, because their clients would wait for a reply.
 - Between feeds at most one unfinished line is kept, of less than LINE_LIMIT_BYTES.
 
 SETs of the usual shape are read many at a time: ``feed_sets`` gives what ``feed`` gives, with the
@@ -67,6 +68,7 @@ from journeyman.protocols import (
     AuthRequired,
     Foreign,
     foreign,
+    is_of_queues,
 )
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.commands import Event, SetMany
@@ -97,6 +99,7 @@ _DATE_TIME = re.compile(
     rb"(?: ?(?:Z|([+-])([0-9]{2})(?::?([0-9]{2}))?))?"
 )
 
+_OTHER_PORT = "this is the port of the schedule"
 _NOT_A_TIME = "expected nanoseconds since 1970, YYYY-MM-DD HH:MM:SS or ISO 8601"
 _OUT_OF_RANGE = "outside the range of 64-bit nanoseconds"
 
@@ -196,7 +199,9 @@ def _read(tokens: list[bytes], line: bytes) -> commands.Event | None:
     # The value of a header may read like a command: `Referer: SET job 0`.
     if (read is None or tokens[0].endswith(b":")) and (found := foreign(line)) is not None:
         return found
-    return read(tokens) if read is not None else None
+    if read is None:
+        return _refused(tokens, _OTHER_PORT) if is_of_queues(line) else None
+    return read(tokens)
 
 
 # -- one reader a command; tokens[0] is the request id, tokens[1] the command ---------------------

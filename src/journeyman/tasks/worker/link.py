@@ -4,6 +4,7 @@
 
     ask(request) -> Future[list[Row]]       one write per turn of the event loop, however many asks
     lost        every open future raises ConnectionResetError; ``connect`` makes a new one
+    misread     every open future raises BadAnswer: this is not the port of a work queue
 
 A reply is a head line, and for ``lease`` and ``inspect`` the blocks after it. A Row is a line of
 words and the payload that follows it. Errors of the server are ``LinkRefused`` with its words.
@@ -31,9 +32,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Self, cast
 
 from journeyman.client import AccessDenied, BadAnswer, CannotConnect, ClientError, LoginBusy
+from journeyman.client.conversation import unexpected_answer
 from journeyman.client.service import ServerUrl, tls_context
 from journeyman.client.workq import DEFAULT_PORT
-from journeyman.client.workq.calls import PROBE
+from journeyman.client.workq.calls import PROBE, SERVICE
 from journeyman.local_access import has_token, is_local, socket_path, token_for
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Failure
@@ -65,6 +67,7 @@ class WorkerLink(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
+        self._where = ""
         self._open: deque[tuple[asyncio.Future[list[Row]], int]] = deque()  # and place of SIZE
         self._buffer = bytearray()
         self._needed = 0  # bytes; parsing is tried again only then
@@ -106,7 +109,8 @@ class WorkerLink(asyncio.Protocol):
             reason = str(error) or "timed out"
             if isinstance(error, ConnectionRefusedError | FileNotFoundError):
                 reason = "connection refused; is journeyman serve running there?"
-            raise CannotConnect(f"cannot connect to {where}: {reason}") from error
+            raise CannotConnect(f"cannot connect to {where}: {reason}") from None
+        link._where = where
         return link
 
     async def _asks_for_token(self) -> bool:
@@ -132,7 +136,7 @@ class WorkerLink(asyncio.Protocol):
         except (ConnectionError, TimeoutError) as error:
             self.close()
             reason = str(error) or "timed out"
-            raise LoginBusy(f"{where} did not check the token: {reason}") from error
+            raise LoginBusy(f"{where} did not check the token: {reason}") from None
 
     def ask(self, request: bytes, size_at: int = -1) -> asyncio.Future[list[Row]]:
         """Send a command. ``size_at``: which word of a reply's line is the size of its payload."""
@@ -181,8 +185,10 @@ class WorkerLink(asyncio.Protocol):
         try:
             while self._open and (end := self._read_reply(at)) >= 0:
                 at = end
-        except (ValueError, IndexError, BadAnswer) as error:
-            self._fail(BadAnswer(f"not a reply of the work queue: {error}"))
+        except BadAnswer as error:
+            self._fail(error)
+        except (ValueError, IndexError) as error:
+            self._fail(BadAnswer(f"{self._where}: not a reply of the work queue: {error}"))
         if len(self._buffer) - at > _MAX_BUFFER_BYTES:
             self._fail(BadAnswer("the server sends more than was asked for"))
         del self._buffer[:at]
@@ -203,9 +209,13 @@ class WorkerLink(asyncio.Protocol):
         buffer = self._buffer
         end = buffer.find(_END, at)
         if end < 0:
+            if (end := buffer.find(b"\n", at)) >= 0:  # replies of the schedule end so
+                raise self._unexpected(buffer[at:end].decode())
             self._needed = len(buffer) + 1
             return -1
         head = buffer[at:end].decode()
+        if not head.startswith(("+OK", "-")):
+            raise self._unexpected(head)
         future, size_at = self._open[0]
         rows: list[Row] = []
         at = end + 2
@@ -227,12 +237,13 @@ class WorkerLink(asyncio.Protocol):
         if not future.done():
             if head.startswith("+OK"):
                 future.set_result(rows)
-            elif head.startswith("-"):
+            else:
                 kind = NothingReady if head == "-TIMEOUT" else LinkRefused
                 future.set_exception(kind(head[1:]))
-            else:
-                raise BadAnswer(repr(head[:80]))
         return at
+
+    def _unexpected(self, answer: str) -> BadAnswer:
+        return BadAnswer(unexpected_answer(self._where, SERVICE.title, DEFAULT_PORT, answer))
 
     def _fail(self, error: Exception) -> None:
         if self._transport is not None:
@@ -241,7 +252,8 @@ class WorkerLink(asyncio.Protocol):
         while self._open:
             future, _ = self._open.popleft()
             if not future.done():
-                future.set_exception(ConnectionResetError(str(error)))
+                is_answer = isinstance(error, BadAnswer)
+                future.set_exception(error if is_answer else ConnectionResetError(str(error)))
         if not self.lost.done():
             self.lost.set_exception(error)
 
@@ -311,7 +323,7 @@ class Reports:
 
     def _answered(self, job_id: str, future: asyncio.Future[list[Row]]) -> None:
         error = None if future.cancelled() else future.exception()
-        if isinstance(error, ConnectionError):
+        if isinstance(error, ConnectionError | BadAnswer):
             self._reconnect()
             return
         if isinstance(error, LinkRefused):

@@ -23,6 +23,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from journeyman.errors import UsageError
@@ -47,8 +48,11 @@ def load_app(where: str) -> App:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and module_name.startswith(error.name or " "):
             place = f"in {os.getcwd()} or on PYTHONPATH"
-            stem = module_name.removesuffix(".py")
-            hint = f"; write {stem}:{attribute or 'app'}" if stem != module_name else ""
+            hint = ""
+            if (stem := module_name.removesuffix(".py")) != module_name:
+                hint = f"; write {stem}:{attribute or 'app'}"
+            elif _is_module(parent := module_name.rpartition(".")[0]):
+                hint = f"; write {parent}:{module_name.rpartition('.')[2]}"
             raise UsageError(f"no module {module_name!r} {place}{hint}") from None
         raise UsageError(f"cannot import {module_name}: {_described(error)}") from error
     app = getattr(module, attribute or "app", None)
@@ -57,6 +61,13 @@ def load_app(where: str) -> App:
         hint = f"; did you mean {module_name}:{found[0]}?" if found else "; add `app = jm.App()`"
         raise UsageError(f"{module_name} has no App called {attribute or 'app'!r}{hint}")
     return app
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return bool(name) and find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _described(error: Exception) -> str:

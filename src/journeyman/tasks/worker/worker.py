@@ -31,7 +31,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from journeyman.client import AccessDenied, CannotConnect, ClientError, ConnectionFailed, Refused
+from journeyman.client import (
+    AccessDenied,
+    BadAnswer,
+    CannotConnect,
+    ClientError,
+    ConnectionFailed,
+    Refused,
+)
 from journeyman.errors import UsageError
 from journeyman.protocols.workq.commands import MAX_LEASED
 from journeyman.tasks.app import App
@@ -136,6 +143,7 @@ class Worker:
         self._pool = ThreadPool(concurrency)
         self._ended: deque[tuple[Held, Outcome]] = deque()  # by threads
         self._lease_link: WorkerLink | None = None
+        self._was_answered = False  # a lease
         self._stopping = False
         self._changed = asyncio.Event()
         self._quiet_until = 0.0  # a line about the connection has just been written
@@ -208,6 +216,7 @@ class Worker:
                 link.close()
                 self._lease_link = None
             except NothingReady:
+                self._was_answered = True
                 if self._burst and not self._stopping:
                     if not self._held and not self._reports.is_busy:
                         return
@@ -216,6 +225,13 @@ class Worker:
                 if not str(error).startswith("SERVER-ERROR"):
                     raise
                 logger.warning("the server cannot lease (%s); trying again", error)
+                await self._change(AGAIN_S)
+            except BadAnswer as error:
+                if not self._was_answered:  # the port is wrong, and stays so
+                    raise
+                logger.warning("%s; connecting again", error)
+                link.close()
+                self._lease_link = None
                 await self._change(AGAIN_S)
 
     async def _lease(self, link: WorkerLink, room: int) -> None:
@@ -245,6 +261,7 @@ class Worker:
         return 0 if in_hand >= self._concurrency and in_hand > most // 2 else most - in_hand
 
     def _take(self, rows: Sequence[Any]) -> None:
+        self._was_answered = True
         now_ns = time.monotonic_ns()
         for row in rows:
             job_id, queue, ttr = row.words[:3]
@@ -488,7 +505,7 @@ class Worker:
             except ConnectionFailed as error:
                 left_s = self._patience_left_s(str(error), began)
                 wait_s = min(self._retry_in(str(error), pause_s), left_s)
-            except AccessDenied:
+            except (AccessDenied, BadAnswer):
                 raise
             except ClientError as error:
                 if not _passes(error):
