@@ -156,6 +156,114 @@ app.close()
 """
 
 
+DJANGO_MODELS = """
+from django.db import models
+
+class Order(models.Model):
+    total = models.IntegerField()
+    class Meta:
+        app_label = "orders"
+"""
+DJANGO_ORDER_TASKS = """
+import journeyman as jm
+from orders.models import Order
+
+app = jm.App(queue="django")
+
+@app.task(name="double")
+def double(order: int) -> int:
+    found = Order.objects.get(pk=order)
+    found.total *= 2
+    found.save()
+    return found.total
+
+@app.task(name="triple")
+async def triple(order: int) -> None:
+    found = await Order.objects.aget(pk=order)
+    found.total *= 3
+    await found.asave()
+"""
+DJANGO_TEST_CASES = """
+import unittest
+from asgiref.sync import sync_to_async
+from django.core.management import call_command
+from django.db import transaction
+from django.test import TestCase, TransactionTestCase
+from django.test.utils import get_runner, setup_test_environment
+from journeyman.integrations.django import on_commit
+from journeyman.testing import InMemory
+from orders.models import Order
+from orders.tasks import app, double, triple
+
+class InATransaction(TestCase):
+    def test_a_task_sees_the_rows_of_the_test(self):
+        order = Order.objects.create(total=21)
+        with InMemory(app) as queue:
+            double.send(order.pk)
+            queue.run_all()
+        order.refresh_from_db()
+        assert order.total == 42
+
+    def test_jobs_that_wait_for_the_commit(self):
+        order = Order.objects.create(total=1)
+        with InMemory(app) as queue:
+            with self.captureOnCommitCallbacks(execute=True):
+                with transaction.atomic():
+                    on_commit(double).send(order.pk)
+                    queue.assert_nothing_sent()
+            queue.assert_sent(double, order.pk)
+            queue.run_all()
+        order.refresh_from_db()
+        assert order.total == 2
+
+    async def test_an_async_test(self):
+        order = await Order.objects.acreate(total=4)
+        with InMemory(app) as queue:
+            await double.asend(order.pk)
+            await sync_to_async(queue.run_all)()
+            await triple.asend(order.pk)
+            await queue.arun_all()
+        await order.arefresh_from_db()
+        assert order.total == 24
+
+class Committed(TransactionTestCase):
+    def test_async_tasks_see_committed_rows(self):
+        order = Order.objects.create(total=5)
+        with InMemory(app) as queue:
+            triple.send(order.pk)
+            queue.run_all()
+        order.refresh_from_db()
+        assert order.total == 15
+
+setup_test_environment()
+suite = unittest.TestSuite()
+runner = get_runner(settings)(verbosity=0, interactive=False)
+names = runner.setup_databases()
+call_command("migrate", run_syncdb=True, verbosity=0)
+for case in (InATransaction, Committed):
+    suite.addTests(unittest.defaultTestLoader.loadTestsFromTestCase(case))
+result = unittest.TextTestRunner().run(suite)
+runner.teardown_databases(names)
+assert result.wasSuccessful() and result.testsRun == 4
+"""
+
+
+def test_tasks_run_in_the_tests_of_django(tmp_path):
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "__init__.py").touch()
+    (tmp_path / "orders" / "models.py").write_text(DJANGO_MODELS)
+    (tmp_path / "orders" / "tasks.py").write_text(DJANGO_ORDER_TASKS)
+    done = subprocess.run(
+        [sys.executable, "-c", DJANGO_PROJECT + DJANGO_TEST_CASES],
+        cwd=tmp_path,
+        env={"PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_django_sends_on_commit_and_has_a_worker_command(tmp_path, url):
     (tmp_path / "orders").mkdir()
     (tmp_path / "orders" / "__init__.py").touch()

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -603,3 +607,117 @@ def test_arguments_that_do_not_fit_are_refused_where_they_are_sent():
     for value in (deep(100_000), "\ud800", {1, 2}, "x" * 11_000_000):
         with pytest.raises(UsageError, match="arguments of work"):
             world.task.call(value).order()
+
+
+# -- where functions run --
+
+
+@pytest.mark.parametrize("has_middleware", [False, True])
+def test_sync_functions_run_in_the_thread_of_the_caller_outside_of_any_loop(has_middleware):
+    app = jm.App()
+    threads: list[int] = []
+
+    async def value() -> int:
+        return 5
+
+    @app.task(name="blocking")
+    def blocking() -> int:
+        threads.append(threading.get_ident())
+        return asyncio.run(value())
+
+    @app.task(name="nested")
+    def nested() -> Any:
+        return blocking.send().result(timeout=1)
+
+    if has_middleware:
+        app.use(Passing())
+    with InMemory(app) as queue:
+        blocking.send()
+        job = nested.send()
+        queue.run_all()
+        assert job.result() == 5
+        queue.advance(hours=1)
+    assert set(threads) == {threading.get_ident()}
+
+
+class Passing:
+    async def around(self, job: jm.CurrentJob, call: Callable[[], Awaitable[Any]]) -> Any:
+        return await call()
+
+
+def test_sync_functions_of_asyncio_tests_run_outside_of_the_loop():
+    app = jm.App()
+
+    @app.task(name="blocking")
+    def blocking() -> str:
+        asyncio.run(asyncio.sleep(0))
+        return "done"
+
+    async def test() -> None:
+        job = await blocking.asend()
+        assert await queue.arun_all() == 1
+        assert await job.aresult() == "done"
+        blocking.send()
+        assert queue.run_all() == 1
+
+    with InMemory(app) as queue:
+        asyncio.run(test())
+
+
+def test_what_a_function_sees_of_its_caller_is_what_middleware_set():
+    app = jm.App()
+    seen: list[str] = []
+    variable: ContextVar[str] = ContextVar("variable", default="none")
+
+    class Setting:
+        async def around(self, job: jm.CurrentJob, call: Callable[[], Awaitable[Any]]) -> Any:
+            seen.append(variable.get())
+            variable.set("middleware")
+            return await call()
+
+    app.use(Setting())
+    app.task(name="look")(lambda: seen.append(variable.get()))
+    variable.set("caller")
+    with InMemory(app) as queue:
+        app.tasks["look"].send()
+        queue.run_all()
+    assert seen == ["caller", "middleware"]
+    assert variable.get() == "caller"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, pytest.fail.Exception])
+def test_what_is_no_exception_of_a_task_ends_run_all(error: type[BaseException]):
+    app = jm.App()
+
+    @app.task(name="stop")
+    def stop() -> None:
+        raise error("now")
+
+    with InMemory(app) as queue:
+        stop.send()
+        with pytest.raises(error, match="now"):
+            queue.run_all()
+
+
+def test_system_exit_fails_its_job_as_in_a_worker():
+    app = jm.App()
+    app.task(name="leave")(lambda: sys.exit(3))
+    with InMemory(app) as queue:
+        app.tasks["leave"].send()
+        queue.run_all(check=False)
+        assert str(queue.jobs[0].failure) == "SystemExit: 3"
+
+
+def test_the_last_failure_of_a_job_that_waits_for_a_retry_can_be_read():
+    world = World(retries=1, backoff=60)
+    world.raises = [ValueError("the first")]
+    with InMemory(world.app) as queue:
+        job = world.task.send()
+        queue.run_all()
+        assert str(queue.jobs[0].failure) == "ValueError: the first"
+        with pytest.raises(
+            TimeoutError, match=r"call advance\(\) first; its last attempt failed: V"
+        ):
+            job.result(timeout=1)
+        queue.advance(minutes=2)
+        assert queue.jobs[0].failure is None

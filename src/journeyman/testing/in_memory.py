@@ -9,16 +9,26 @@
 It decides with the same engine as the server and runs attempts with the same code as a worker;
 arguments and results go through the app's codec. A job that fails for good raises JobFailed out of
 ``run_all`` (its cause is the exception), unless ``run_all(check=False)``.
+
+Sync functions never run inside an event loop, as in a worker. ``run_all`` runs them in the thread
+of its caller, which may have an open transaction that no other thread sees; ``arun_all`` runs them
+in threads. Async functions and middleware run on a loop.
+
+    thread of the caller    run_all --work--> <--function-- ... --outcome-->     <--number--
+    thread of the loop                leases, async functions, middleware, ends of jobs
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self, TypeVar
+from queue import SimpleQueue
+from typing import Any, Self, TypeAlias, TypeVar
 from uuid import UUID
 
 from journeyman.client import NotFound
@@ -61,6 +71,7 @@ from journeyman.tasks.running import (
     TaskDone,
     await_here,
     call_around,
+    call_here,
     failed,
     gathered,
     prepare,
@@ -72,6 +83,8 @@ from journeyman.timetables import occurrences_of
 from journeyman.units import NS_PER_S
 
 T = TypeVar("T")
+Ended: TypeAlias = tuple[Any, BaseException | None]  # what a function returned, or raised
+InThread: TypeAlias = Callable[[Callable[[], Ended]], Awaitable[Ended]]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -79,7 +92,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class SentJob:
-    """A job as a test sees it. ``state`` is as ``Job.state`` says it."""
+    """A job as a test sees it. ``state`` is as ``Job.state`` says it; ``failure`` of a job that
+    waits for a retry is that of its last attempt."""
 
     id: str
     task: str
@@ -103,6 +117,8 @@ class InMemory:
         self._engine = WorkqEngine(seed=seed)
         self._orders: dict[bytes, Order] = {}
         self._names: list[str] = []
+        self._failures: dict[bytes, Failure] = {}  # of the last attempts
+        self._deciding = threading.RLock()  # functions in threads send jobs too
         self._firings = {
             name: occurrences_of(each.timetable) for name, each in app.recurring.items()
         }
@@ -145,14 +161,17 @@ class InMemory:
 
     def run_all(self, *, check: bool = True) -> int:
         """Run all ready jobs and those they send; returns the number of attempts."""
-        return _run_here(self.arun_all(check=check))
+        return _run_here(lambda in_thread: self._run_ready(in_thread, check))
 
     async def arun_all(self, *, check: bool = True) -> int:
         """``run_all`` for asyncio tests."""
+        return await self._run_ready(asyncio.to_thread, check)
+
+    async def _run_ready(self, in_thread: InThread, check: bool) -> int:
         attempts = 0
         while (delivery := self.lease_or_none()) is not None:
             attempts += 1
-            outcome = await self._attempt(delivery)
+            outcome = await self._attempt(delivery, in_thread)
             if check and isinstance(outcome, Dead):
                 raise JobFailed(delivery.job_id, outcome.failure) from outcome.failed.exception
         return attempts
@@ -162,21 +181,26 @@ class InMemory:
 
         ``advance(hours=2)``, or a timedelta.
         """
-        return _run_here(self.aadvance(time, check=check, **parts))
+        passed = timedelta(**parts) if time is None else time
+        return _run_here(lambda in_thread: self._advance(passed, in_thread, check))
 
     async def aadvance(
         self, time: timedelta | None = None, *, check: bool = True, **parts: float
     ) -> int:
         """``advance`` for asyncio tests."""
-        end = self._now + (timedelta(**parts) if time is None else time)
+        passed = timedelta(**parts) if time is None else time
+        return await self._advance(passed, asyncio.to_thread, check)
+
+    async def _advance(self, time: timedelta, in_thread: InThread, check: bool) -> int:
+        end = self._now + time
         if end < self._now:
             raise UsageError("time does not go back")
-        attempts = await self.arun_all(check=check)
+        attempts = await self._run_ready(in_thread, check)
         while (due := self._next_due()) is not None and due <= end:
             self._now = max(self._now, due)
             self._settle()
             self._fire()
-            attempts += await self.arun_all(check=check)
+            attempts += await self._run_ready(in_thread, check)
         self._now = end
         return attempts
 
@@ -232,6 +256,7 @@ class InMemory:
         if self._decide(command) is not DONE:
             return False
         self._orders.pop(job_id, None)
+        self._failures.pop(job_id, None)
         self._orders[job_id] = order
         if options.queue not in self._names:
             self._names.append(options.queue)
@@ -284,7 +309,9 @@ class InMemory:
     def _ended(self, job_id: UUID, wait_s: float) -> JobEnding | None:
         ending = self._ending(job_id)
         if ending is None and wait_s > 0:
-            raise TimeoutError(f"job {job_id} needs time to pass: call advance() first")
+            failure = self._failures.get(job_id.bytes)
+            failed = f"; its last attempt failed: {failure}" if failure else ""
+            raise TimeoutError(f"job {job_id} needs time to pass: call advance() first{failed}")
         return ending
 
     def _ending(self, job_id: UUID) -> JobEnding | None:
@@ -300,8 +327,9 @@ class InMemory:
             return None
 
     def _decide(self, command: Command) -> Any:
-        self._settle()
-        return self._engine.decide(command, _to_ns(self._now)).reply
+        with self._deciding:
+            self._settle()
+            return self._engine.decide(command, _to_ns(self._now)).reply
 
     def _settle(self) -> None:
         """See to what the time has brought."""
@@ -321,20 +349,22 @@ class InMemory:
         job_id, queue, ttr_ms, payload, *numbers = leased.jobs[0]
         return Delivery(str(UUID(bytes=job_id)), queue, bytes(payload), ttr_ms, *numbers)
 
-    async def _attempt(self, delivery: Delivery) -> Outcome:
+    async def _attempt(self, delivery: Delivery, in_thread: InThread) -> Outcome:
         prepared = prepare(self._app, delivery)
         if prepared.envelope.gather:
             endings = self.endings([UUID(each) for each in prepared.envelope.gather])
             prepared = gathered(self._app, prepared, endings)
-        outcome = await _outcome_of(self._app, prepared)
+        outcome = await _outcome_of(self._app, prepared, in_thread)
         job_id = UUID(delivery.job_id).bytes
         if isinstance(outcome, TaskDone):
+            self._failures.pop(job_id, None)
             if outcome.following is not None:
                 self.add(outcome.following)
             self._decide(Complete(job_id, outcome.result))
         else:
             delay_ms = outcome.delay_ms if isinstance(outcome, Again) else None
             is_final = isinstance(outcome, Dead)
+            self._failures[job_id] = outcome.failure
             self._decide(Fail(job_id, outcome.failure.encode(), delay_ms, is_final=is_final))
         if isinstance(outcome, Dead):
             tell_failure(self._app, outcome)
@@ -361,7 +391,7 @@ class InMemory:
     def _sent(self, job_id: bytes, order: Order) -> SentJob:
         envelope = Envelope.decode(order.payload, self._app.codec)
         view = self._view(job_id)
-        result, failure = None, None
+        result, failure = None, None if view is None else self._failures.get(job_id)
         if view is not None:
             ending = self._ending(UUID(bytes=job_id)) if view.state in (1, 2) else None
             if ending is not None and ending.succeeded:
@@ -382,32 +412,76 @@ class InMemory:
         )
 
 
-async def _outcome_of(app: App, prepared: Prepared) -> Outcome:
+async def _outcome_of(app: App, prepared: Prepared, in_thread: InThread) -> Outcome:
     if prepared.problem is not None:
         return failed(prepared, prepared.problem)
     task = prepared.task
     assert task is not None
 
+    async def call() -> Any:
+        if task.is_async:
+            return await await_here(prepared)
+        value, error = await in_thread(lambda: _ended(prepared))
+        if error is not None:
+            raise error
+        return value
+
     limit = task.defaults.timeout_s if task.is_async else None
     try:
         async with asyncio.timeout(limit):
-            value = await call_around(app, prepared, lambda: await_here(prepared))
+            value = await call_around(app, prepared, call)
     except TimeoutError as error:
         late = JobTimeout(f"took longer than {limit:g} s") if limit is not None else error
         return failed(prepared, late, chance=0.5)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the outcome
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is the outcome
         return failed(prepared, error, chance=0.5)
     return succeeded(app, prepared, value)
 
 
-def _run_here(work: Coroutine[Any, Any, T]) -> T:
-    """Also inside of a running event loop: then in a thread."""
+def _ended(prepared: Prepared) -> Ended:
+    """Not raised: futures refuse StopIteration, and an event loop ends with KeyboardInterrupt."""
+    try:
+        return call_here(prepared), None
+    except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+        return None, error
+
+
+def _run_here(work: Callable[[InThread], Coroutine[Any, Any, T]]) -> T:
+    """Run the work on an event loop in a thread, and its sync functions in this one; in another
+    if an event loop runs in this one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(work)
+        pass
+    else:
+        with ThreadPoolExecutor(1) as threads:
+            context = copy_context()
+            return threads.submit(lambda: context.run(_run_here, work)).result()
+    functions: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+
+    async def in_this_thread(function: Callable[[], Ended]) -> Ended:
+        loop, context = asyncio.get_running_loop(), copy_context()
+        done: asyncio.Future[Ended] = loop.create_future()
+        functions.put(lambda: loop.call_soon_threadsafe(done.set_result, context.run(function)))
+        return await done
+
+    async def main() -> T:
+        running.append((asyncio.get_running_loop(), asyncio.current_task()))
+        return await work(in_this_thread)
+
     with ThreadPoolExecutor(1) as threads:
-        return threads.submit(asyncio.run, work).result()
+        ended = threads.submit(copy_context().run, asyncio.run, main())
+        ended.add_done_callback(lambda _: functions.put(None))
+        try:
+            while (function := functions.get()) is not None:
+                function()
+        except BaseException:  # Ctrl-C
+            for loop, task in running:
+                if task is not None and not ended.done():
+                    loop.call_soon_threadsafe(task.cancel)
+            raise
+        return ended.result()
 
 
 def _to_ns(moment: datetime) -> int:
