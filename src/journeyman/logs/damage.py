@@ -9,6 +9,8 @@ A file is entries and damages, end to end, in this order and without gaps. Kinds
     padding      zeros: a file system or a mapping made the file longer than its data
     corrupt      anything else that does not decode
     bad-header   the file does not begin as its format begins
+    unsealed     in a sealed file: an announced batch that is not whole (journeyman.logs.sealing)
+    unannounced  in a sealed file: a tail that begins neither with a seal nor with a whole entry
 
 How reading finds its way again, the surest way first:
 

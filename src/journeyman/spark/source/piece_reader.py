@@ -258,7 +258,7 @@ class _Reading:
 
         Up to a seal; where that was.
         """
-        scout = Scout(self, offset)
+        scout = self._new_scout(offset)
         at_least = 0
         while offset < end:
             self.window.move(offset, end + 2 * HELD_BYTES, at_least)
@@ -272,10 +272,15 @@ class _Reading:
                 offset, at_least = damage.end, 0
                 if offset < end and self.is_seal_here(offset):
                     return offset
-                scout = Scout(self, offset)
+                scout = self._new_scout(offset)
             elif scout.is_at_seal and offset == scout.reached:
                 return offset
         return offset
+
+    def _new_scout(self, offset: int) -> Scout:
+        """After damage entries follow one another on another way: seals on the old one are void."""
+        self._no_seal = (0, 0)
+        return Scout(self, offset)
 
     def _sure_items(
         self, offset: int, end: int, step: _Stepper, *, stretches: bool
