@@ -248,12 +248,12 @@ def test_a_token_with_a_namespace_gets_no_cursor_in_the_middle(prefix: str, afte
     call = cast(Any, SimpleNamespace(prefix=prefix))
     search = PageJobs(text="none has it")
     backend._loop_time = iter((0.0, 9.0, 9.0, 9.0)).__next__
-    assert asyncio.run(HttpBackend._gather_parts(backend, ask, call, search)) == ((), after)
+    assert asyncio.run(HttpBackend._gather(backend, ask, call, search)) == ((), after)
     if prefix:
         asked.clear()
         backend._loop_time = iter((0.0, 99.0)).__next__
         with pytest.raises(ApiError, match="too long"):
-            asyncio.run(HttpBackend._gather_parts(backend, ask, call, search))
+            asyncio.run(HttpBackend._gather(backend, ask, call, search))
 
 
 @pytest.mark.parametrize("error", [TimeoutError, SnapshotGivenUp])

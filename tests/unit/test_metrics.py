@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from journeyman.config.settings import LakeSettings
+from journeyman.config.settings import LakeSettings, LimitSettings
 from journeyman.disk import RealDisk
 from journeyman.engines.kestrel.messages import Counts, KestrelStats
 from journeyman.engines.workq.messages import QueueFigures, WorkqStats
@@ -65,6 +65,7 @@ from journeyman.servers.core.metrics import (
     MeasuredDisk,
     Point,
 )
+from journeyman.servers.core.writes import WriteWatch
 from journeyman.servers.http.server import text_of
 from journeyman.servers.kestrel.metrics import KestrelMetrics
 from journeyman.servers.process import LogHolders
@@ -254,7 +255,11 @@ def test_the_page_on_telemetry_lists_every_figure():
     holders = LogHolders(LakeSettings(), disk, ManualClock(), Mock())
     holders.of_logs.held_bytes["logs", "schedule"] = 1
     holders.of_logs.tell(LetGo("logs", "a lake", ("schedule",), "it was not seen"))
-    metrics = ServerMetrics(work.families, fan_out.families, disk.families, holders.families)
+    writes = WriteWatch(ManualClock(), Mock(), LimitSettings())
+    writes.begin("schedule")
+    metrics = ServerMetrics(
+        *(work.families, fan_out.families, disk.families, holders.families, writes.families)
+    )
     rows = re.findall(
         r"^\| `ztick\.(\S+)` \| `(\w+)` \| (\w+) \| (.*?) ?\|", PAGE.read_text(), re.MULTILINE
     )

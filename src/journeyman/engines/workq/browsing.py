@@ -11,7 +11,7 @@ States are those that people know:
     ready, scheduled   new or pending, now or later        leased, completed, dead
 
 ``error`` is looked for in the result of dead jobs, ``text`` in ids and payloads. A page ends with
-its limit, or when LOOKED_AT_ONCE jobs were looked at; then ``after`` leads on.
+its limit, with LISTED_BYTES, or when LOOKED_AT_ONCE jobs were looked at; then ``after`` leads on.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ READY, SCHEDULED, LEASED_NOW, COMPLETED_NOW, DEAD = STATES = (
 HELD_BACK = "waiting"  # for other jobs
 SORTED_AT_ONCE = 4_000
 LOOKED_AT_ONCE = 10_000
+LISTED_BYTES = 1024 * 1024  # of payloads and results; a page ends when it has as many
 MOST_PRIORITIES = 64  # of a queue that are looked at for its oldest job
 ID_DIGITS = 32
 FEW = 5_000  # so many jobs of a state are sorted for one page rather than looked for among all
@@ -239,7 +240,7 @@ def browse(
         if queue is None or not asked.queue.startswith(asked.prefix):
             return JobsFound((), None, True)
         number = queue.number
-    fits, found, looked = JobFilter(asked, now_ns), list[SeenJob](), 0
+    fits, found, looked, size = JobFilter(asked, now_ns), list[SeenJob](), 0, 0
 
     def look_at(job_id: bytes) -> None:
         entry = jobs.get(job_id)
@@ -251,6 +252,7 @@ def browse(
     if (one := whole_id(asked.text)) is not None and asked.after is None:
         look_at(one)
         return JobsFound(tuple(found), None, True)
+    last: SeenJob | None = None
     dead = asked.state == DEAD or bool(asked.error)
     every = jobs.in_order().newest(number, asked.after, dead=dead)
     for chunk in _few(jobs, queues, asked, number) or every:
@@ -261,6 +263,12 @@ def browse(
             looked += 1
             if len(found) >= asked.limit:
                 return JobsFound(tuple(found), key, True)
+            # Payloads of a megabyte would make a page of half a gigabyte.
+            if found and found[-1] is not last:
+                last = found[-1]
+                size += len(last.payload) + len(last.result or b"")
+                if size >= LISTED_BYTES:
+                    return JobsFound(tuple(found), key, True)
             if looked >= LOOKED_AT_ONCE:
                 return JobsFound(tuple(found), key, False)
     return JobsFound(tuple(found), None, True)

@@ -51,6 +51,7 @@ class HttpSender:
         self._slices = shared.slices
         self._written = 0  # bytes, to the transport
         self._pending = 0  # bytes of the part that is being written
+        self._body = 0  # bytes of the last answer, which is kept until all of it was sent
         self._for_room: list[asyncio.Future[None]] = []
         self._budget.add(self)
 
@@ -66,7 +67,7 @@ class HttpSender:
 
     async def write(self, response: web.StreamResponse, data: bytes) -> None:
         """In pieces, because the transport keeps a copy of what it cannot send. All counts."""
-        self._pending = len(data)
+        self._pending += len(data)
         self._budget.wrote(len(data))
         try:
             for at in range(0, len(data), PIECE_BYTES):
@@ -74,13 +75,21 @@ class HttpSender:
                 self._written += len(piece)
                 await response.write(piece)
         finally:
-            self._pending = 0
+            self._pending -= len(data)
 
     def wrote_body(self, response: web.StreamResponse) -> None:
         body = response.body if isinstance(response, web.Response) else None
         if isinstance(body, bytes | bytearray):
             self._written += len(body)
+            # It is written right after this. Until then the transport does not show it, and the
+            # budget would have room for as many answers as are made in this turn of the loop.
+            self._pending += len(body)
+            self._body = len(body)
             self._budget.wrote(len(body))
+            self._loop.call_soon(self._is_in_transport, len(body))
+
+    def _is_in_transport(self, size: int) -> None:
+        self._pending -= size
 
     def close(self) -> None:
         self._budget.remove(self)
@@ -89,7 +98,8 @@ class HttpSender:
     # -- from the budget --
 
     def unsent(self) -> int:
-        return self._pending + self._in_transport()
+        held = self._in_transport()
+        return self._pending + (max(held, self._body) if held else 0)
 
     def fetched(self) -> int:
         return self._written - self._in_transport()

@@ -16,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from journeyman.clock import Clock
 from journeyman.config import Settings, WorkqPersistence
 from journeyman.disk import is_database
-from journeyman.engines.workq.browsing import BrowseJobs, JobsFound, SortingJobs
+from journeyman.engines.workq.browsing import BrowseJobs, JobsFound, SeeJob, SeenJob, SortingJobs
 from journeyman.engines.ztick.browsing import JobPage, PageJobs, StillSorting
 from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, Reserved, RuleNotFound
 from journeyman.protocols.kestrel import replies as fan_out_replies
@@ -196,24 +197,33 @@ class HttpBackend:
         self, call: RouteCall, asked: PageJobs, at_ns: int | None = None
     ) -> JobPage:
         ask = partial(self.ask_schedule, call, at_ns=at_ns)
-        return JobPage(*await self._gather(ask, call, asked), True)
+        async with self._searching(call, at_ns):
+            return JobPage(*await self._gather(ask, call, asked), True)
 
     async def browse_jobs(
         self, call: RouteCall, asked: BrowseJobs, at_ns: int | None = None
     ) -> JobsFound:
         ask = partial(self.ask_work, call, at_ns=at_ns)
-        return JobsFound(*await self._gather(ask, call, asked), True)
+        async with self._searching(call, at_ns):
+            return JobsFound(*await self._gather(ask, call, asked), True)
+
+    async def see_job(self, call: RouteCall, job_id: bytes, at_ns: int | None) -> SeenJob:
+        async with self._searching(call, at_ns):
+            job: SeenJob = await self.ask_work(call, SeeJob(job_id), at_ns)
+            return job
+
+    @asynccontextmanager
+    async def _searching(self, call: RouteCall, at_ns: int | None) -> AsyncIterator[None]:
+        """Jobs may be large: few answers are made at a time, and none while clients that do not
+        read hold too many. The time machine has shares of its own."""
+        if at_ns is not None:
+            yield
+            return
+        async with self.searches.turn(call.who):
+            await call.request["sender"].turn()
+            yield
 
     async def _gather(
-        self,
-        ask: Callable[[Any], Awaitable[Any]],
-        call: RouteCall,
-        asked: PageJobs | BrowseJobs,
-    ) -> tuple[tuple[Any, ...], bytes | None]:
-        async with self.searches.turn(call.who):
-            return await self._gather_parts(ask, call, asked)
-
-    async def _gather_parts(
         self,
         ask: Callable[[Any], Awaitable[Any]],
         call: RouteCall,

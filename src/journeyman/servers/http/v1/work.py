@@ -128,9 +128,7 @@ class WorkRoutes:
         return values.WorkJobs([job_seen(job) for job in found.jobs], cursor_of(found.after))
 
     async def job(self, call: RouteCall) -> values.WorkJob:
-        at_ns = read_at(call.query.at)
-        found: SeenJob = await self._backend.ask_work(call, SeeJob(_id(call)), at_ns)
-        return job_seen(found)
+        return job_seen(await self._backend.see_job(call, _id(call), read_at(call.query.at)))
 
     async def queues(self, call: RouteCall) -> values.WorkQueues:
         query: values.NamesAtQuery = call.query
