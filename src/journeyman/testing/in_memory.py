@@ -456,7 +456,7 @@ def _run_here(work: Callable[[InThread], Coroutine[Any, Any, T]]) -> T:
     else:
         with ThreadPoolExecutor(1) as threads:
             context = copy_context()
-            return threads.submit(lambda: context.run(_run_here, work)).result()
+            return threads.submit(context.run, lambda: _run_here(work)).result()
     functions: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
 
