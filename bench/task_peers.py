@@ -65,7 +65,7 @@ def _redis(place: Path, stack: ExitStack) -> str:
     return f"redis://127.0.0.1:{stack.enter_context(peer).port}/0"
 
 
-class _DurablePostgres(PostgresService):
+class DurablePostgres(PostgresService):
     """The one of the tests runs without fsync."""
 
     def _run(self) -> None:
@@ -75,7 +75,7 @@ class _DurablePostgres(PostgresService):
 
 
 def durable_postgres(place: Path, stack: ExitStack) -> str:
-    server = _DurablePostgres(place)
+    server = DurablePostgres(place)
     server.start()
     stack.callback(server.stop)
     return f"host=127.0.0.1 port={server.port} user=journeyman dbname=postgres"

@@ -214,3 +214,62 @@ def test_every_test_that_the_threat_model_names_exists():
         sources = "".join((ROOT / path).read_text() for path in re.findall(r"\((tests/\S+)\)", row))
         for name in re.findall(r"`(test_\w+)`", row):
             assert re.search(rf"def {name}\(", sources), f"SECURITY.md names {name}"
+
+
+# What touches files without a disk, and why: none of these are the files of a data directory, or
+# it is certain that the directory is one of this machine.
+_FILES_OF_OTHERS = {
+    "backup/vault.py": "the target of backups",
+    "cli/doctor.py": "the file system of a directory of this machine",
+    "cli/errors.py": "standard output",
+    "cli/pipeline": "output of reports, settings of Spark",
+    "cli/storage": "exports",
+    "columnar/kernels": "compiled kernels",
+    "config": "settings and tokens",
+    "local_access.py": "tokens of users",
+    "servers/core/access.py": "tokens of users",
+    "servers/core/listener.py": "sockets",
+    "servers/core/shared.py": "a descriptor in reserve",
+    "servers/http/console/actions.py": "reports, lakes",
+    "servers/http/past/child.py": "lakes, its own process",
+    "servers/preflight.py": "who may change a directory of this machine",
+    "servers/process.py": "makes the disk",
+    "spark/files.py": "the one place of Spark that opens files",
+    "spark/lake/places.py": "lakes",
+    "spark/maintenance/compaction.py": "offline, on this machine",
+    "spark/replay/state_files.py": "output",
+    "spark/session": "Spark itself",
+    "spark/sinks": "output",
+    "spark/source/chunks.py": "indexes of files on this machine",
+    "spark/streams/offsets.py": "links on files of this machine",
+    "storage": "stores have directories of their own",
+    "tasks": "applications",
+}
+_OF_OS = {
+    *("stat", "lstat", "scandir", "listdir", "walk", "replace", "rename", "remove", "unlink"),
+    *("truncate", "open", "link", "mkdir", "makedirs", "rmdir", "fsync", "fdatasync", "chmod"),
+    *("path.exists", "path.lexists", "path.isdir", "path.isfile", "path.getsize", "statvfs"),
+}
+_OPENING = {"open", "RealDisk", "ReadFile", "Path", "open_regular", "open_own", "shutil.rmtree"}
+
+
+def test_data_files_are_touched_through_a_disk_alone():
+    """What passes a disk by finds nothing where the data directory is in a database."""
+    sources = ROOT / "src" / "journeyman"
+    unused = set(_FILES_OF_OTHERS)
+    for path in SOURCES:
+        name = path.relative_to(sources).as_posix() if path.is_relative_to(sources) else ""
+        if not name or name.startswith("disk/"):
+            continue
+        calls = [ast.unparse(n.func) for n in ast.walk(ast.parse(path.read_text()))
+                 if isinstance(n, ast.Call)]  # fmt: skip
+        found = {
+            call
+            for call in calls
+            if call in _OPENING or (call.startswith("os.") and call[3:] in _OF_OS)
+        }
+        allowed = {each for each in _FILES_OF_OTHERS if name == each or name.startswith(f"{each}/")}
+        assert not found or allowed, f"{name} calls {sorted(found)}: ask a disk (journeyman.disk)"
+        if found:
+            unused -= allowed
+    assert not unused

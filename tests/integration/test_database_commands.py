@@ -174,6 +174,19 @@ def test_doctor_examines_the_database(server, data_address):
     assert "does not answer" in said
 
 
+def test_ledger_and_log_of_a_batch_are_one_commit(server, data_address):
+    with psycopg.connect(data_address, autocommit=True) as connection:
+        found = connection.execute(
+            "SELECT b.xmin::text, convert_from(d.name, 'UTF8') FROM journeyman_bytes b"
+            " JOIN journeyman_file f ON f.id = b.file"
+            " LEFT JOIN journeyman_file d ON d.id = f.parent"
+            " WHERE position('nightly'::bytea IN b.data) > 0"
+        ).fetchall()
+    by_log = {directory: number for number, directory in found}
+    assert by_log.keys() == {"ledger", None}
+    assert by_log["ledger"] == by_log[None]
+
+
 def test_files_and_databases_are_not_read_together(data_address, tmp_path):
     refused = run("dump", data_address, str(tmp_path))
     assert refused.exit_code == 2

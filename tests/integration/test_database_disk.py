@@ -18,6 +18,7 @@ from journeyman.disk.postgres import PIECE_BYTES, PostgresDisk
 from journeyman.errors import LogFull, LogPoisoned, UsageError
 from journeyman.logs.appender import Appender
 from journeyman.logs.segments import ZtickPlan
+from tests.support.servers.link import Link
 
 _FULL = """
     CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -267,3 +268,32 @@ def test_a_password_in_an_address_is_refused_and_not_shown(address):
 def test_slashes_in_parameters_are_escaped():
     written = "postgresql:///db?host=/var/run/postgresql"
     assert checked_address(written) == "postgresql:///db?host=%2Fvar%2Frun%2Fpostgresql"
+
+
+def test_a_statement_that_arrives_late_finds_its_session_ended(data_address, postgres_port):
+    """A stalled link may deliver what was sent again long ago, and cut off since."""
+    with Link(postgres_port) as link:
+        disk = PostgresDisk(data_address.replace(f":{postgres_port}/", f":{link.port}/"))
+        path = f"{disk.database.address}/log"
+        file = disk.open_append(path)
+        file.write(b"one,")
+        file.sync()
+        assert disk.database._writer is not None
+        session = disk.database._writer.info.backend_pid
+        link.stall()
+        file.write(b"two")
+        syncing = threading.Thread(target=file.sync)
+        syncing.start()
+        while disk.database.waiting_since_ns is None:
+            time.sleep(0.001)
+        time.sleep(0.1)  # for the statement to be under way; if it is not, the test proves less
+        disk.database.parameters["port"] = str(postgres_port)
+        disk.database.hang_up()
+        syncing.join()
+        file.truncate(4)
+        with psycopg.connect(data_address, autocommit=True) as connection:
+            there = connection.execute("SELECT pid FROM pg_stat_activity").fetchall()
+        assert (session,) not in there  # nothing that the link still holds can be carried out
+        link.resume()
+        assert seen(f"{data_address}/log") == b"one,"
+        disk.close()

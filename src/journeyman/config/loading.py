@@ -393,7 +393,8 @@ class _Layers:
             directory = self._values["data.directory"] = checked_address(directory)
         for name, place in PLACES.items():
             self._complete(name, os.path.join(directory, place), DATA_ORIGIN)
-        if self._values.get("storage.engine") is not StorageEngine.POSTGRES:
+        has_store = self._values.get("storage.engine") is not StorageEngine.POSTGRES
+        if has_store and not is_database(directory):
             self._complete("storage.path", os.path.join(directory, STORE_DIRECTORY), DATA_ORIGIN)
 
     def _close_what_the_file_does_not_name(self, path: str) -> None:

@@ -53,6 +53,11 @@ _SESSION: Final = (
     " SET default_transaction_read_only = off; SET jit = off;"
     " SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3"
 )
+OWN_SESSION: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+END_SESSION: Final = (
+    "SELECT pg_terminate_backend(pid, 3000) FROM pg_stat_activity"
+    " WHERE pid = %s AND backend_start = %s"
+)
 _ADDRESS = re.compile(r"(postgres(?:ql)?://[^/?]*/[^/?]+(?:\?[^/]*)?)(?:/(.*))?", re.DOTALL)
 # The classes of errors after which the same statement may succeed: the connection, a restart.
 _LOST: Final = ("08", "57P", "25006", "23505", "40")
@@ -137,6 +142,7 @@ class Database:
         self.epoch: int | None = None  # of the server that this process is; None: not fenced
         self._changing = threading.Lock()
         self._writer: Connection | None = None
+        self._session: Row = (None, None)  # the last writer's, for the database
         self._is_unreplicated = False
         self._pool: list[Connection] = []
         self._pooling = threading.Lock()
@@ -170,14 +176,28 @@ class Database:
 
     def _try_change(self, statement: str, values: Values) -> list[Row]:
         if self._writer is None:
-            self._writer = connect(self.parameters)
-            self._writer.add_notice_handler(self._notice)
+            self._writer = self._new_writer()
         self._is_unreplicated = False
         cursor = self._writer.execute(statement, values, prepare=True, binary=True)
         rows = cursor.fetchall() if cursor.description is not None else []
         if self._is_unreplicated:
             raise psycopg.OperationalError("the commit was not replicated")
         return rows
+
+    def _new_writer(self) -> Connection:
+        """A connection for changes; the session of the last one has ended then, so that nothing
+        that was sent there can arrive later."""
+        writer = connect(self.parameters)
+        try:
+            ended = writer.execute(END_SESSION, self._session).fetchall()
+            if (False,) in ended:
+                raise psycopg.OperationalError("the database has not ended the lost session")
+            self._session = writer.execute(OWN_SESSION).fetchone() or (None, None)
+        except BaseException:
+            writer.close()
+            raise
+        writer.add_notice_handler(self._notice)
+        return writer
 
     def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.severity_nonlocalized == "WARNING" and notice.sqlstate in _UNREPLICATED:

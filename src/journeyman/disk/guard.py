@@ -37,6 +37,8 @@ import psycopg
 from journeyman import threads
 from journeyman.disk.database import (
     DEADLINE_S,
+    END_SESSION,
+    OWN_SESSION,
     RETRY_S,
     Connection,
     Database,
@@ -60,10 +62,6 @@ _UNLOCK: Final = "SELECT pg_advisory_unlock(7238, journeyman_key())"
 _CLEAN: Final = "UPDATE journeyman_directory SET is_clean = true WHERE epoch = %s"
 _EPOCH: Final = "SELECT epoch FROM journeyman_directory"
 _SESSION: Final = f"SET idle_session_timeout = {int(SESSION_S * 1000)}"
-_SELF: Final = "SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-_END: Final = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s"
-)
 # How long the session that holds the lock has been silent.
 _SILENCE: Final = """
     SELECT extract(epoch FROM clock_timestamp() - a.state_change)::float8
@@ -143,7 +141,7 @@ class Guard:
     def _begin_session(self) -> None:
         self._session = connect(self._database.parameters)
         self._session.execute(_SESSION)
-        self._identity = self._session.execute(_SELF).fetchone() or (None, None)
+        self._identity = self._session.execute(OWN_SESSION).fetchone() or (None, None)
 
     def _end_session(self) -> None:
         session, self._session = self._session, None
@@ -192,7 +190,7 @@ class Guard:
         earlier = self._identity
         self._begin_session()
         assert self._session is not None
-        self._session.execute(_END, earlier)
+        self._session.execute(END_SESSION, earlier)
         while self._session.execute(_LOCK).fetchone() != (True,):
             if self._stopped.wait(RETRY_S):
                 return

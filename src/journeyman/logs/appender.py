@@ -177,6 +177,8 @@ class Appender:
                 self._tail.sync()
             except SyncFailed as error:
                 self._give_up(error)
+            except NotWritten as error:  # what was appended before cannot be taken back any more
+                self._give_up(SyncFailed(self._where, "sync", error))
 
     def end(self) -> Position | None:
         """Where the log ends between two appends; None before its active file was opened."""

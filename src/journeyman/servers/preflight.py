@@ -85,7 +85,12 @@ def check(configuration: Configuration, *, to_serve: bool = False) -> Access:
 def _check_places(settings: Settings) -> None:
     """A server that takes over must find all of the state in the database. UsageError."""
     directory = settings.data.directory
-    for name, path in places_kept(settings):
+    others = {
+        "history.path": settings.history.path,
+        "kestrel.archive_path": settings.kestrel.archive_path,
+    }
+    named = [(name, path) for name, path in others.items() if path is not None]
+    for name, path in (*places_kept(settings), *named):
         is_elsewhere = not is_below(path, directory)
         if is_elsewhere and any(map(is_database, (path, directory))):
             raise UsageError(

@@ -5,6 +5,7 @@ Not a test itself. Its ports are known before it opens them, because it may stan
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Mapping
@@ -71,8 +72,9 @@ class DatabaseProcess(WholeProcess):
     def readiness(self) -> tuple[int, str]:
         """Status and code of /v1/ready."""
         status, found = ask(self, "GET", "/v1/ready")
-        code = found.get("code", "") if isinstance(found, dict) else found
-        return status, code
+        if isinstance(found, str):  # a problem has a media type of its own
+            found = json.loads(found)
+        return status, found.get("code", "")
 
     def is_closed(self) -> bool:
         try:

@@ -445,9 +445,15 @@ class GroupCommit(ABC):
             return
         assert self._ledger is not None
         is_urgent = self._is_urgent(batch.ledger)
+        then = partial(self._write, batch) if self._has_records(batch) else None
+        if self.lease is not None:
+            # In a database a sync commits all that was written, so the log's does for both.
+            self._ledger.write(batch.ledger, sync=False, then=then)
+            if is_urgent:
+                self._ledger.sync()
+            return
         if is_urgent:
             self._sync_log()
-        then = partial(self._write, batch) if self._has_records(batch) else None
         self._ledger.write(batch.ledger, sync=is_urgent, then=then)
 
     def _take_waiting(self) -> list[tuple[Any, Any]]:

@@ -162,8 +162,8 @@ class _StandBy:
     async def _open_http(self) -> Callable[[], Awaitable[None]]:
         """Say that this server stands by; what ends that."""
         http = self._settings.http
-        if not http.enabled:
-            return _nothing
+        if not http.enabled or not http.listen.port:
+            return _nothing  # a socket in the file system is for the active server
         # What an active server needs is read now, not when every moment counts.
         await self._loop.run_in_executor(None, import_module, "journeyman.servers.http.server")
         from aiohttp import web

@@ -9,7 +9,6 @@ readers      kestrel's checkpoints are replaced, not appended to: each ingest no
 from __future__ import annotations
 
 import hashlib
-import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from journeyman.clock import SystemClock
-from journeyman.disk import RealDisk, open_regular
+from journeyman.disk import disk_of, is_database
 from journeyman.errors import LogError
 from journeyman.folds.kestrel import Reader, fold_reader, open_queue
 from journeyman.formats.framing import Entry
@@ -53,10 +52,13 @@ def store_runs(lake: Lake, source: LakeSource, elsewhere: str | None = None) -> 
     for log in find_logs(options):
         host = dict(log.partitions).get("host") or source.host
         directory = elsewhere or log.name + DIRECTORY_SUFFIX
-        if "://" in directory or not os.path.isdir(directory):
+        if "://" in directory and not is_database(directory):
+            continue
+        disk = disk_of(directory)
+        if not disk.is_dir(directory):
             continue
         with _reading(directory):
-            names = history_files(os.listdir(directory))
+            names = history_files(disk.list_dir(directory))
         paths = [posixpath.join(directory, name) for name in names]
         for path in paths:
             while _store_lines(lake, log.name, host, path):
@@ -65,7 +67,7 @@ def store_runs(lake: Lake, source: LakeSource, elsewhere: str | None = None) -> 
             read = lake.state.runs.get(f"{host}{BETWEEN}{paths[-1]}", 0)
             done = Place(posixpath.basename(paths[-1]), None, read)
             holder, who = stream_name(lake, source), f"lake {lake.path}"
-            register(RealDisk(), directory, holder, who, SystemClock().now_ns(), {"": done})
+            register(disk, directory, holder, who, SystemClock().now_ns(), {"": done})
 
 
 class UnreadableFile(LogError):
@@ -84,9 +86,8 @@ def _store_lines(lake: Lake, log: str, host: str, path: str) -> bool:
     """Store some lines of a file; False if there are no more."""
     known = f"{host}{BETWEEN}{path}"
     begin = lake.state.runs.get(known, 0)
-    with _reading(path), open(path, "rb", opener=open_regular) as file:
-        file.seek(begin)
-        data = file.read(_RUNS_BYTES)
+    with _reading(path):
+        data = disk_of(path).read_at(path, begin, _RUNS_BYTES)
     end = data.rfind(b"\n") + 1
     if end == 0:
         return False

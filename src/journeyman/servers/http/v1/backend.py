@@ -172,6 +172,7 @@ class HttpBackend:
 
     async def ask_past(self, call: RouteCall, function: str, *arguments: Any) -> Any:
         """What this function of http/past/child.py returns."""
+        await asyncio.to_thread(self.disk.flush)  # for a process that reads what others see
         return await self.machine.ask(call.who, function, *arguments)
 
     def work_log(self) -> tuple[str, str]:
