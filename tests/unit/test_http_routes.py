@@ -232,6 +232,18 @@ def test_records_whose_queue_is_not_known_are_for_tokens_of_all_namespaces(
         ask("team.")
 
 
+def test_the_records_of_a_job_are_bounded_in_bytes(tmp_path: Path):
+    """Each of its attempts may have failed with a result of a megabyte."""
+    job_id = bytes.fromhex("00000000000040008000000000000001")
+    failed = JobFinished(Instant(1), job_id, Command.FAIL, bytes(1024 * 1024))
+    data = workq.CODEC.header + workq.CODEC.encode(failed) * 40
+    (tmp_path / "000000001.log").write_bytes(data)
+    found = records.of_work_job(RealDisk(), str(tmp_path), job_id)
+    assert len(found) == records.MOST_BYTES // (1024 * 1024)
+    assert {len(each.data) for each in found} == {records.SHOWN_BYTES}
+    assert found[0].entry.record == failed
+
+
 @pytest.mark.parametrize(("prefix", "after"), [("", b"0"), ("team.", None)])
 def test_a_token_with_a_namespace_gets_no_cursor_in_the_middle(prefix: str, after: bytes | None):
     """It names the last job that was looked at, which may be another's."""

@@ -26,6 +26,8 @@ PIECE_BYTES = 4 * 1024 * 1024
 LAST_BYTES = 128 * 1024
 LOOK_BACK_BYTES = 32  # a record begins at most so far before its key
 MOST_RECORDS = 500  # of one key
+MOST_BYTES = 16 * 1024 * 1024  # of these records; results may be a megabyte each
+SHOWN_BYTES = 4 * 1024  # of one record
 _ENTRY_BYTES = 2 * 1024 * 1024  # more than any record of the two logs takes
 _MOST_RECORD_BYTES = 4 * 1024  # enough for most of them
 _WORKQ_BEFORE_ID = tuple(15 + size + 1 for size in (1, 2, 3, 4))  # time, size, type
@@ -34,7 +36,7 @@ _ZTICK_BEFORE_ID = 4 + 1  # length, type
 
 @dataclass(frozen=True, slots=True)
 class PlacedRecord:
-    """A record, where it stands, and its bytes."""
+    """A record, where it stands, and its first SHOWN_BYTES."""
 
     file: str
     entry: Entry[Any]
@@ -64,9 +66,13 @@ def of_work_job(disk: Disk, directory: str, job_id: bytes) -> list[PlacedRecord]
                 if entry is not None and entry.record.job_id == job_id:
                     found.append(_placed(path, entry, data, base))
                     break
-            if len(found) >= MOST_RECORDS:
+            if len(found) >= MOST_RECORDS or _size_of(found) >= MOST_BYTES:
                 return found
     return found
+
+
+def _size_of(found: list[PlacedRecord]) -> int:
+    return sum(each.entry.length for each in found)
 
 
 def of_scheduled_job(disk: Disk, path: str, identifier: str) -> list[PlacedRecord]:
@@ -174,7 +180,9 @@ def _entry_at(codec: Codec[Any], data: bytes, offset: int) -> Entry[Any] | None:
 
 def _placed(path: str, entry: Entry[Any], data: bytes, base: int) -> PlacedRecord:
     placed = Entry(base + entry.offset, entry.length, entry.record)
-    return PlacedRecord(path, placed, data[entry.offset : entry.end])
+    return PlacedRecord(
+        path, placed, data[entry.offset : min(entry.end, entry.offset + SHOWN_BYTES)]
+    )
 
 
 def _is_seal(codec: Codec[Any], data: bytes, offset: int) -> bool:

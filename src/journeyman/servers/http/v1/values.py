@@ -481,7 +481,7 @@ class LogFiles(Struct):
 
 
 class LogRecord(Struct, omit_defaults=True):
-    """A record where it stands; ``bytes_hex`` are its raw bytes."""
+    """A record where it stands; ``bytes_hex`` are its first raw bytes, 4096 at most."""
 
     service: str
     file: str
