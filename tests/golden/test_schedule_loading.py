@@ -15,7 +15,8 @@ from journeyman.formats.ztick import Status
 from journeyman.logs.appender import SyncPolicy
 from journeyman.protocols.ztick.commands import ListRules, Query
 from journeyman.protocols.ztick.grammar import rule_line
-from journeyman.servers.ztick import bulk, persistence
+from journeyman.servers.core import bulk_loading
+from journeyman.servers.ztick import bulk
 from journeyman.servers.ztick.persistence import OpenedZtick, open_log
 from tests.support.bulk_here import read_here
 
@@ -59,7 +60,7 @@ def rules_of(schedule: ZtickEngine) -> list[bytes]:
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
 def test_both_ways_of_loading_agree(tmp_path, monkeypatch, path):
     if path != IN_A_PROCESS:
-        monkeypatch.setattr(persistence, "read", read_here)
+        monkeypatch.setattr(bulk_loading, "read", read_here)
         monkeypatch.setattr(bulk, "CHUNK_ROWS", 2)  # with many borders between chunks
     (tmp_path / "careful").mkdir()
     (tmp_path / "bulk").mkdir()

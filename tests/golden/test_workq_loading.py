@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.columnar.workq import decode
 from journeyman.disk import RealDisk
 from journeyman.folds.workq import FoldedJob, replay
 from journeyman.formats.workq import Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
-from journeyman.servers.workq import bulk, persistence
+from journeyman.servers.core import bulk_loading
+from journeyman.servers.workq import bulk
 from journeyman.servers.workq.persistence import OpenedWorkq, open_log
 from journeyman.testing import ManualClock
 from tests.support.bulk_here import read_here
@@ -58,9 +58,8 @@ def moments(name: str, directory: Path) -> list[int]:
 @pytest.mark.parametrize("name", LOGS)
 def test_both_ways_of_loading_agree_with_the_fold(tmp_path, monkeypatch, name):
     if name != IN_A_PROCESS:
-        monkeypatch.setattr(persistence, "read", read_here)
-        for module, rows in ((bulk, "CHUNK_ROWS"), (decode, "MAX_RECORDS")):
-            monkeypatch.setattr(module, rows, 2)  # with many borders between chunks
+        monkeypatch.setattr(bulk_loading, "read", read_here)
+        monkeypatch.setattr(bulk, "CHUNK_ROWS", 2)  # with many borders between chunks
     for number, now_ns in enumerate(moments(name, tmp_path / "first")):
         careful = opened(name, tmp_path / f"careful{number}", now_ns, bulk_bytes=1 << 60)
         quick = opened(name, tmp_path / f"bulk{number}", now_ns, bulk_bytes=0)
@@ -75,7 +74,7 @@ def test_both_ways_of_loading_agree_with_the_fold(tmp_path, monkeypatch, name):
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_a_whole_log_is_read_in_bulk_and_holds_jobs(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(persistence, "read", read_here)
+    monkeypatch.setattr(bulk_loading, "read", read_here)
     now_ns = moments(name, tmp_path / "first")[0]
     found = opened(name, tmp_path / "bulk", now_ns, bulk_bytes=0)
     assert found.in_bulk

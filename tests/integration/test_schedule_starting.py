@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, RuleSet, Shell, Status
-from journeyman.servers.core.bulk_child import BULK_BYTES
+from journeyman.servers.core.bulk_loading import BULK_BYTES
 from tests.support.ports import free_port
 from tests.support.servers.schedule_process import ScheduleProcess
 

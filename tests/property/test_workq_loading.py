@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from math import inf
-from typing import Any
+from dataclasses import replace
 from unittest.mock import patch
 
 import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
-from journeyman.columnar.workq import decode
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
 from journeyman.engines.workq.messages import WorkqDue
@@ -90,7 +88,6 @@ def opened(
     *,
     in_bulk: bool,
     cut: int = 0,
-    folded_first: float = 0,
     chunk_rows: int = 3,
     extensions: LoadedExtensions | None = None,
 ) -> WorkqEngine:
@@ -101,11 +98,7 @@ def opened(
         file = disk.open_append(f"{DIRECTORY}/{numbered_name(number)}")
         file.write(segment(part))
         file.close()
-    with (
-        patch.object(bulk, "FOLDED_FIRST", folded_first),
-        patch.object(bulk, "CHUNK_ROWS", chunk_rows),
-        patch.object(decode, "MAX_RECORDS", chunk_rows),
-    ):
+    with patch.object(bulk, "CHUNK_ROWS", chunk_rows):
         found = open_log(
             disk,
             clock,
@@ -139,40 +132,50 @@ FAR_BACK = JobAdded(NOW, IDS[0], "a", 1, 10**9, 0, 0, 0, b"", Instant(-(2**63) *
 @given(logs, st.integers(0, 12), st.integers(0, 14), st.integers(1, 5))
 @example([FAR_BACK], 0, 0, 1)  # the columns have the lowest number for it, which has no absolute
 @settings(max_examples=cases(100), deadline=None)
-def test_all_ways_of_loading_agree_with_the_fold(records, later_ms, cut, rows):
+def test_both_ways_of_loading_agree_with_the_fold(records, later_ms, cut, rows):
     now_ns = START_NS + later_ms * MS
     careful = opened(records, now_ns, in_bulk=False, cut=cut)
-    event_by_event = opened(
-        records, now_ns, in_bulk=True, cut=cut, folded_first=inf, chunk_rows=rows
-    )
-    folded_first = opened(records, now_ns, in_bulk=True, cut=cut, chunk_rows=rows)
-    assert whole(event_by_event) == whole(folded_first) == whole(careful)
+    quick = opened(records, now_ns, in_bulk=True, cut=cut, chunk_rows=rows)
+    assert whole(quick) == whole(careful)
     assert jobs_of(careful) == folded(records, now_ns)
-    for queue in (careful, event_by_event, folded_first):
+    for queue in (careful, quick):
         orders, expected = orders_of(queue), expected_orders(queue)
         assert {kind: orders[kind] for kind in expected} == expected
 
 
-@given(logs, st.integers(0, 12), st.sampled_from((0, 1)))
-@settings(max_examples=cases(40), deadline=None)
-def test_all_ways_of_loading_agree_on_jobs_of_the_ledger_and_on_rates(records, later_ms, rate):
-    """Ids that the ledger knows are folded, whatever the fast ways have made of them; starts that
-    a rate counts are found by each way."""
+def start(moment_ms: int, job_id: bytes) -> Record:
+    return JobEvent(Instant(START_NS + moment_ms * MS), job_id, Command.START_ATTEMPT)
 
-    def loaded(**way: Any) -> WorkqEngine:
+
+LATER_QUEUE = JobAdded(NOW, IDS[2], "b", 10**6, 10**9, 0, 0, 0, b"", None, NOW)
+EARLIER_QUEUE = replace(LATER_QUEUE, name="a")
+DELETED = JobEvent(NOW, IDS[2], Command.DELETE)
+CLOCK_SET_BACK = [
+    *(EARLIER_QUEUE, start(5, IDS[2])),
+    *(replace(EARLIER_QUEUE, job_id=IDS[3]), start(3, IDS[3])),
+]
+
+
+@given(logs, st.integers(0, 12), st.sampled_from((0, 1, 2)), st.integers(1, 5))
+@example([EARLIER_QUEUE, start(1, IDS[2]), DELETED, LATER_QUEUE, start(2, IDS[2])], 0, 2, 5)
+@example([EARLIER_QUEUE, start(1, IDS[2]), start(2, IDS[3])], 0, 2, 5)
+@example([EARLIER_QUEUE, start(1, IDS[2]), replace(EARLIER_QUEUE, ttr_ms=1)], 0, 2, 5)
+@example(CLOCK_SET_BACK, 0, 1, 5)
+@settings(max_examples=cases(60), deadline=None)
+def test_both_ways_of_loading_agree_on_jobs_of_the_ledger_and_on_rates(
+    records, later_ms, rate, rows
+):
+    """Ids that the ledger knows are folded; both ways find the starts that a rate counts."""
+
+    def loaded(*, in_bulk: bool) -> WorkqEngine:
         options = {IDS[0]: JobOptions(key="k"), IDS[1]: JobOptions(touched=1)}
         extensions = LoadedExtensions(limits={"a": Limits(rate=rate, per_ms=5)}, options=options)
-        return opened(records, START_NS + later_ms * MS, extensions=extensions, **way)
+        now_ns = START_NS + later_ms * MS
+        return opened(records, now_ns, extensions=extensions, in_bulk=in_bulk, chunk_rows=rows)
 
-    careful, *others = (
-        loaded(in_bulk=False),
-        loaded(in_bulk=True, folded_first=inf),
-        loaded(in_bulk=True),
-    )
-    starts = careful._state.queues.use("a").starts
-    for other in others:
-        assert whole(other) == whole(careful)
-        assert other._state.queues.use("a").starts == starts
+    careful, quick = loaded(in_bulk=False), loaded(in_bulk=True)
+    assert whole(quick) == whole(careful)
+    assert quick._state.queues.use("a").starts == careful._state.queues.use("a").starts
 
 
 commands = st.one_of(

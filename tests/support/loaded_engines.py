@@ -45,7 +45,7 @@ def load_work_queue(
     records: Iterable[workq.Record], *, now_ns: int, paused: Iterable[str] = (), seed: int = 0
 ) -> WorkqEngine:
     """The engine of a whole log."""
-    loader = WorkqLoader()
+    loader = WorkqLoader(now_ns=now_ns, paused=paused, seed=seed)
     for record in records:
         loader.add(record)
-    return loader.finish(now_ns=now_ns, paused=paused, seed=seed)
+    return loader.finish()

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
-from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
+from journeyman.engines.workq.loading import WorkqLoader
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue
 from journeyman.folds import ledger as ledger_fold
 from journeyman.formats.ledger import CODEC as LEDGER
@@ -98,18 +98,10 @@ def loaded_extensions(ledger: list[LedgerRecord]) -> LoadedExtensions:
 
 
 def load(log: list[Record], ledger: list[LedgerRecord], now_ns: int) -> WorkqEngine:
-    extensions = loaded_extensions(ledger)
-    loader = WorkqLoader(extensions)
+    loader = WorkqLoader(now_ns=now_ns, extensions=loaded_extensions(ledger))
     for record in log:
         loader.add(record)
-    engine = loader.finish(now_ns=now_ns)
-    # In bulk it is the same, whatever is left to the fold.
-    bulk, fold = BulkLoader(now_ns=now_ns, extensions=extensions), WorkqLoader(extensions)
-    for record in log:
-        bulk.mark_odd(record.job_id)
-        fold.add(record)
-    assert snapshot(bulk.finish(fold)) == snapshot(engine)
-    return engine
+    return loader.finish()
 
 
 def snapshot(engine: WorkqEngine) -> dict[str, object]:

@@ -16,6 +16,7 @@ from journeyman.columnar.workq import decode as workq_columns
 from journeyman.columnar.workq.fold import events_and_adds
 from journeyman.columnar.workq.fold import fold as fold_in_bulk
 from journeyman.disk import RealDisk
+from journeyman.engines.workq.loading import WorkqLoader
 from journeyman.errors import EncodeError, StringOverflow
 from journeyman.folds import Anomaly, AnomalyKind
 from journeyman.folds import kestrel as kestrel_fold
@@ -27,7 +28,9 @@ from journeyman.logs.recovery import recover_file
 from journeyman.logs.segments import Position
 from journeyman.logs.workq.cleaning import Cleaner, read_segment
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.servers.workq.bulk import read_all
+from journeyman.servers.core import bulk_loading
+from journeyman.servers.core.bulk_loading import WORKQ_READER, LogLoading
+from tests.support.bulk_here import read_here
 from tests.support.cli_commands import (
     NOW_NS,
     added,
@@ -119,13 +122,16 @@ def test_the_fold_of_workq_steps_over_them_and_says_so():
     assert all(isinstance(note.records[0], UnknownCommand) for note in unknown)
 
 
-def test_the_engine_loads_the_same_with_them(tmp_path: Path):
+def test_the_engine_loads_the_same_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write_workq(tmp_path / "log", LIFE) / "000000001.log"
     plain = load_work_queue(KNOWN, now_ns=NOW_NS)
     assert dict(plain._state.jobs) == dict(load_work_queue(LIFE, now_ns=NOW_NS)._state.jobs)
-    bulk = read_all(RealDisk(), [str(path)], now_ns=NOW_NS, paused=frozenset(), seed=0)
-    assert bulk is not None
-    assert dict(bulk[0]._state.jobs) == dict(plain._state.jobs)
+    monkeypatch.setattr(bulk_loading, "read", read_here)
+    loading = LogLoading(
+        RealDisk(), workq.CODEC, WORKQ_READER, lambda: WorkqLoader(now_ns=NOW_NS), bulk_bytes=0
+    )
+    assert loading.add_all([str(path)]) is not None
+    assert dict(loading.loader.finish()._state.jobs) == dict(plain._state.jobs)
     entries, report = recover_file(RealDisk(), workq.CODEC, str(path))
     assert report.clean
     assert [entry.record for entry in entries] == LIFE

@@ -25,7 +25,7 @@ from journeyman.cli.config import load_settings, settings_options
 from journeyman.config import Configuration, Persistence, Settings, WorkqPersistence
 from journeyman.errors import UsageError
 from journeyman.local_access import socket_in
-from journeyman.servers.core.bulk_child import WORKQ_READER, ZTICK_READER, prepare
+from journeyman.servers.core.bulk_loading import WORKQ_READER, ZTICK_READER, prepare
 
 # Of the extra `server`.
 SERVER_LIBRARIES = ("aiohttp", "aiormq", "jinja2", "prometheus_client", "redis")

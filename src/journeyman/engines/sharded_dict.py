@@ -6,7 +6,7 @@ One dict of a million jobs would stop everything for a tenth of a second wheneve
 and for several milliseconds whenever it has to be copied. A shard holds a 512th of that.
 
 Not Python's own hash: that is another one in every process, and the process that reads large logs
-sends the rows of each shard together (servers/core/bulk_child.py), so that one call takes in many.
+sends the rows of each shard together (servers/core/bulk_loading.py): one call takes in many.
 A client that chooses its keys can fill a single shard; then that one is as slow to grow as a dict.
 
 A snapshot shows the whole dict as of the moment it was made, though it is read shard by shard and

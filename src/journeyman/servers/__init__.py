@@ -17,7 +17,8 @@ Each service has these in a folder of its own; what they have in common is in co
     core/metrics.py       figures with names, and those about the disk
     core/ledger.py        what the logs cannot hold
     core/server_log.py    lines on stderr; what systemd hears
-    core/bulk_child.py    a large log, read in a process of its own
+    core/bulk_loading.py  a log for a loader; a large one is read in a helper process
+    core/helper_process.py  processes for long work, and what is sent to them and back
 
     ztick/  workq/  kestrel/
       service.py          builds the rest from the settings

@@ -42,7 +42,7 @@ from journeyman.runners import RunnerSet
 from journeyman.runners.contract import AnyRunner
 from journeyman.runners.runner_set import AddsWork, PutsItems
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.bulk_child import dismiss
+from journeyman.servers.core.bulk_loading import dismiss
 from journeyman.servers.core.ledger import Ledger, open_ledger
 from journeyman.servers.core.metrics import (
     Family,

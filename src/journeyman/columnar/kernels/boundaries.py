@@ -46,7 +46,7 @@ def walk_workq(data: Buffer, offset: int, target: int) -> int:
     room = make_fields(scan.FIELDS, _WORKQ_RECORDS, log.size - offset, scan.SMALLEST_RECORD_BYTES)
     full = True
     while full and offset < target:
-        _, offset, full = scan.scan(log, offset, target, room)
+        _, offset, full = scan.scan(log, offset, target, room, False)
     return offset
 
 

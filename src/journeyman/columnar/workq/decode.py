@@ -96,22 +96,25 @@ def decode(
         return refused(SCHEMA, start)
     log = as_bytes(data)
     room = make_fields(at.FIELDS, max_records, log.size - start, at.SMALLEST_RECORD_BYTES)
-    rows, position, full = at.scan(log, start, start + MAX_CHUNK_BYTES, room)
+    rows, position, full = at.scan(log, start, start + MAX_CHUNK_BYTES, room, False)
     batch = pa.RecordBatch.from_arrays(_columns(log, room[:, :rows], payloads), schema=SCHEMA)
     return Chunk(batch, position, None if full else ending_at(CODEC, data, position))
 
 
-def iter_fields(data: Buffer, offset: int | None = None) -> Iterator[FieldsChunk]:
-    """The numbers that scan.py takes from each record, for callers that need no Arrow columns."""
-    start = first_offset(CODEC, data, offset)
+def iter_fields(data: Buffer, *, max_records: int, is_proven: bool) -> Iterator[FieldsChunk]:
+    """The numbers that scan.py takes from each record, for callers that need no Arrow columns.
+
+    ``is_proven``: the whole file was read before.
+    """
+    start = first_offset(CODEC, data, None)
     if isinstance(start, Ending):
         yield FieldsChunk(np.empty((at.FIELDS, 0), np.int64), start.offset, start)
         return
     log = as_bytes(data)
-    room = make_fields(at.FIELDS, MAX_RECORDS, log.size - start, at.SMALLEST_RECORD_BYTES)
+    room = make_fields(at.FIELDS, max_records, log.size - start, at.SMALLEST_RECORD_BYTES)
     full = True
     while full:
-        rows, start, full = at.scan(log, start, start + MAX_CHUNK_BYTES, room)
+        rows, start, full = at.scan(log, start, start + MAX_CHUNK_BYTES, room, is_proven)
         yield FieldsChunk(room[:, :rows], start, None if full else ending_at(CODEC, data, start))
 
 
@@ -124,13 +127,6 @@ def hop(data: Buffer, offset: int, target: int) -> int:
     Neither contents nor CRC are looked at. Less than ``target`` when the sizes lead no further.
     """
     return at.hop(as_bytes(data), checked_offset(data, offset), target)
-
-
-def count(data: Buffer, limit: int) -> tuple[int, int]:
-    """How many of the first records of a segment are adds, and how many are not; nothing is
-    checked."""
-    start = first_offset(CODEC, data, None)
-    return (0, 0) if isinstance(start, Ending) else at.count(as_bytes(data), start, limit)
 
 
 def _columns(log: Bytes, fields: Ints, payloads: bool) -> list[Column]:

@@ -173,29 +173,16 @@ class WorkqJobTable:
     def lay(self, job_id: bytes, entry: Entry) -> None:
         self._shard_of(job_id)[job_id] = entry
 
-    def lay_new(self, job_id: bytes, spec: Spec) -> bool:
-        """False: there is such a job already, and nothing is changed."""
-        return self._shard_of(job_id).setdefault(job_id, spec) is spec
-
     def lay_sharded(
         self, ids: Sequence[bytes], entries: Sequence[Entry], counts: Iterable[int]
-    ) -> list[bytes]:
-        """The same for very many: so many of the first shard, then those of the next; the ids that
-        are there already."""
-        known: list[bytes] = []
+    ) -> None:
+        """The same for very many: so many of the first shard, then those of the next."""
         end = 0
         for number, count in enumerate(counts):
             begin, end = end, end + count
-            shard = self._entries.numbered(number)
-            own, laid, size = ids[begin:end], entries[begin:end], len(shard)
-            found = [*map(shard.setdefault, own, laid)]
-            if len(shard) < size + count:
-                pairs = zip(own, found, laid, strict=True)
-                known += [job_id for job_id, before, entry in pairs if before is not entry]
-        return known
-
-    def lift(self, job_id: bytes) -> Entry | None:
-        return self._shard_of(job_id).pop(job_id, None)
+            self._entries.numbered(number).update(
+                zip(ids[begin:end], entries[begin:end], strict=True)
+            )
 
     # -- inside --
 

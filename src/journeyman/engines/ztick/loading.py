@@ -43,6 +43,8 @@ class ZtickLoader:
 
     __slots__ = ("_by_name", "_columns", "_has_removals", "_row_count", "_rules")
 
+    bulk_arguments = ()  # the bulk reader needs to know no more than the files
+
     def __init__(self) -> None:
         self._by_name: ShardedDict[str, Job] = ShardedDict()
         self._row_count = 0  # about jobs; each has its number as its order

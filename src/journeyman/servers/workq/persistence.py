@@ -6,15 +6,7 @@
     keeping.look()                   after every batch
     keeping.stop(), keeping.close()  in this order; the writer is closed between them
 
-The command log is locked, then read:
-
-    small or damaged log     formats: one record after another, past damage, which is repaired
-    large and clean log      columnar, where it is installed: a million waiting jobs in 2 seconds
-
-Both give the same engine. The fast way runs in a process of its own (bulk_child.py), so that its
-libraries do not stay in the server. It only reads a log that is whole to its last byte; at the
-first oddity in the bytes the log is read the careful way from the beginning. Jobs with an odd
-history are folded in the fast way too (engines/workq/loading.py).
+The command log is locked, then read (core/bulk_loading.py).
 
 Upkeep of the command log:
 
@@ -40,17 +32,16 @@ from journeyman.config import WorkqSettings, WorkqSync
 from journeyman.disk import Disk
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
-from journeyman.engines.workq.loading import BulkLoader, WorkqLoader
+from journeyman.engines.workq.loading import WorkqLoader
 from journeyman.engines.workq.messages import WorkqStats
 from journeyman.errors import JourneymanError, LogError
 from journeyman.formats.ledger import QueuePaused, QueueResumed
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.timed_frame import Instant
-from journeyman.formats.workq import CODEC, Record
+from journeyman.formats.workq import CODEC
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders
 from journeyman.logs.ledger import peek
-from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.workq.cleaning import CleanReport
 from journeyman.logs.workq.log import (
     DEFAULT_SEGMENT_BYTES,
@@ -61,14 +52,12 @@ from journeyman.logs.workq.log import (
     read_pauses,
     remove_pauses,
 )
-from journeyman.servers.core.bulk_child import BULK_BYTES, WORKQ_READER, BulkFailed, can_use, read
+from journeyman.servers.core.bulk_loading import BULK_BYTES, WORKQ_READER, LogLoading
 from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
 from journeyman.servers.workq.writer import LogRecorder, WorkqWriter, policy_of
 from journeyman.units import NS_PER_MS
-
-_BULK = "journeyman.servers.workq.bulk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,110 +81,22 @@ def open_log(
     holders: Holders | None = None,
 ) -> OpenedWorkq:
     """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
-    reading = _Reading(
-        disk, clock, frozenset(paused), seed, bulk_bytes, extensions or LoadedExtensions()
-    )
+
+    def make_loader() -> WorkqLoader:
+        return WorkqLoader(now_ns=clock.now_ns(), paused=paused, seed=seed, extensions=extensions)
+
+    loading = LogLoading(disk, CODEC, WORKQ_READER, make_loader, bulk_bytes)
     log = WorkqLog.open(
         disk,
         clock,
         directory,
         sync=sync,
         segment_bytes=segment_bytes,
-        each=reading.each,
-        in_bulk=reading.all_at_once,
+        each=loading.add,
+        in_bulk=loading.add_all,
         holders=holders,
     )
-    return OpenedWorkq(log, reading.finish(), in_bulk=reading.was_in_bulk)
-
-
-class _Reading:
-    """Reads a log all at once if that is worth it and works, else record by record."""
-
-    def __init__(
-        self,
-        disk: Disk,
-        clock: Clock,
-        paused: frozenset[str],
-        seed: int,
-        bulk_bytes: int,
-        extensions: LoadedExtensions,
-    ) -> None:
-        self._disk = disk
-        self._clock = clock
-        self._paused = paused
-        self._seed = seed
-        self._bulk_bytes = bulk_bytes
-        self._extensions = extensions
-        self._loader = WorkqLoader(extensions)
-        self._queue: WorkqEngine | None = None
-
-    @property
-    def was_in_bulk(self) -> bool:
-        return self._queue is not None
-
-    def each(self, record: Record) -> None:
-        self._loader.add(record)
-
-    def all_at_once(self, files: list[str]) -> RecoveryReport | None:
-        """None: too small, not possible here, or the log needs care."""
-        if sum(self._disk.size(file) for file in files) < self._bulk_bytes:
-            return None
-        found = self._read_in_child(files) if can_use(self._disk) else self._read_here(files)
-        if found is None:
-            return None
-        self._queue, report = found
-        return report
-
-    def _read_here(self, files: list[str]) -> tuple[WorkqEngine, RecoveryReport] | None:
-        try:
-            from journeyman.servers.workq.bulk import read_all
-        except ImportError:
-            return None
-        return read_all(
-            self._disk,
-            files,
-            now_ns=self._clock.now_ns(),
-            paused=self._paused,
-            seed=self._seed,
-            extensions=self._extensions,
-        )
-
-    def _read_in_child(self, files: list[str]) -> tuple[WorkqEngine, RecoveryReport] | None:
-        now_ns = self._clock.now_ns()
-        loader = BulkLoader(
-            now_ns=now_ns, paused=self._paused, seed=self._seed, extensions=self._extensions
-        )
-        numbers = {name: loader.number_of(name) for name in self._paused}
-        reports: list[FileReport] = []
-        fold = WorkqLoader(self._extensions)
-        try:
-            for message in read(WORKQ_READER, files, now_ns, numbers, loader.counts_starts):
-                if message is None:
-                    return None
-                if isinstance(message, FileReport):
-                    reports.append(message)
-                else:
-                    for name, *arguments in message:
-                        getattr(loader, name)(*arguments)
-            if loader.odd:
-                for file, offsets in zip(
-                    files, read(f"{_BULK}:offsets_of", files, loader.odd), strict=True
-                ):
-                    view = self._disk.view(file)
-                    for offset in offsets:
-                        entry = CODEC.decode(view, offset)
-                        assert entry is not None
-                        fold.add(entry.record)
-        except BulkFailed:
-            return None
-        return loader.finish(fold), RecoveryReport(tuple(reports))
-
-    def finish(self) -> WorkqEngine:
-        if self._queue is not None:
-            return self._queue
-        return self._loader.finish(
-            now_ns=self._clock.now_ns(), paused=self._paused, seed=self._seed
-        )
+    return OpenedWorkq(log, loading.loader.finish(), in_bulk=loading.was_in_bulk)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
     columns of a chunk --numpy--> jobs, sorted by shard: see engines/ztick/jobs.py
     rows about rules -----------> where they stand: they are few, and of many shapes
 
-The server reads large logs in a process of its own (core/bulk_child.py). That process imports this
+The server has large logs read in a process of its own (core/bulk_loading.py), which imports this
 module and what it needs, and nothing of the server.
 """
 
@@ -27,9 +27,7 @@ from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, JobSet, Status
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
 from journeyman.logs.recovery import FileReport
-from journeyman.servers.core.bulk_child import ViewedFiles
-
-FILE, JOBS, RULES, REPORT = range(4)  # the kinds of pieces
+from journeyman.servers.core.bulk_loading import CALL, FILE, RECORDS, REPORT, Piece, ViewedFiles
 
 CHUNK_ROWS = 1 << 17  # many a shard, and the server takes some in while the next are decoded
 
@@ -43,16 +41,15 @@ def warm_up() -> None:
     """Have the kernels loaded, while there is nothing to read yet."""
     sample = CODEC.encode(JobSet("a", 0, Status.PLANNED))
     is_proven(CODEC, sample)
-    for _ in _pieces(columnar.decode(sample).batch, 0):
-        pass
+    _split(columnar.decode(sample).batch, 0)
 
 
-def pieces_of(files: list[str]) -> Iterator[tuple[int, Any] | None]:
-    """For the process that reads in bulk: see bulk_child.py."""
+def pieces_of(files: list[str]) -> Iterator[Piece | None]:
+    """Called in the helper."""
     return read_pieces(disk_of(files[0]), files)
 
 
-def read_pieces(disk: ViewedFiles, files: list[str]) -> Iterator[tuple[int, Any] | None]:
+def read_pieces(disk: ViewedFiles, files: list[str]) -> Iterator[Piece | None]:
     """The rows of the files, in pieces; None: one does not end where its last record does."""
     jobs = 0
     for path in files:
@@ -66,19 +63,20 @@ def read_pieces(disk: ViewedFiles, files: list[str]) -> Iterator[tuple[int, Any]
             if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
                 yield None
                 return
-            for piece in _pieces(chunk.batch, jobs):
-                jobs += len(piece[1].ends) - 1 if piece[0] == JOBS else 0
-                yield piece
+            rules, rows = _split(chunk.batch, jobs)
+            if rules:
+                yield RECORDS, rules
+            yield CALL, ("add_sharded", (rows,))
+            jobs += len(rows.ends) - 1
             records += chunk.batch.num_rows
         yield REPORT, FileReport(path, len(view), records, saved_after_damage=0, lost_at_least=0)
 
 
-def _pieces(batch: Any, first: int) -> Iterator[tuple[int, Any]]:
-    """``first``: how many jobs came before."""
+def _split(batch: Any, first: int) -> tuple[list[int], ShardedRows]:
+    """Where the rules stand, and the jobs; ``first``: how many jobs came before."""
     kinds = stored_in(batch.column("kind"))
     is_job = (kinds == JOB) | (kinds == JOB_REMOVAL)
-    if not is_job.all():
-        yield RULES, stored_in(batch.column("offset"))[~is_job].tolist()
+    rules = stored_in(batch.column("offset"))[~is_job].tolist()
     in_order = np.flatnonzero(is_job)
     offsets, text = text_in(batch.column("identifier"))
     starts, lengths = offsets[in_order], np.diff(offsets)[in_order]
@@ -91,16 +89,14 @@ def _pieces(batch: Any, first: int) -> Iterator[tuple[int, Any]]:
     is_removal = kinds[rows] == JOB_REMOVAL
     heads["status"] = np.where(is_removal, REMOVED, stored_in(batch.column("status"))[rows])
     ends, jobs = gather_behind(heads.view(np.uint8), text, starts, lengths)
-    yield (
-        JOBS,
-        ShardedRows(
-            np.bincount(shards, minlength=SHARDS).tolist(),
-            jobs.tobytes(),
-            array("q", ends.tobytes()),
-            _lines(text, starts, lengths),
-            bool(is_removal.any()),
-        ),
+    rows_by_shard = ShardedRows(
+        np.bincount(shards, minlength=SHARDS).tolist(),
+        jobs.tobytes(),
+        array("q", ends.tobytes()),
+        _lines(text, starts, lengths),
+        bool(is_removal.any()),
     )
+    return rules, rows_by_shard
 
 
 def _lines(text: Bytes, starts: Ints, lengths: Ints) -> str | None:

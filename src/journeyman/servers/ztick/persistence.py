@@ -1,12 +1,7 @@
 """A log on disk -> a ZtickEngine, with the log open for writing; and compaction while serving.
 
-    small or damaged log     formats: one record after another, past any damage, which is repaired
-    large and clean log      columnar, where it is installed: millions of rows in a second
-
-The log's lock is held before a byte is read. Both ways give the same engine. The fast way runs in a
-process of its own (bulk_child.py), so that its libraries do not stay in the server. It only reads a
-log that is whole to its last byte; at the first oddity the log is read the careful way from the
-beginning. So damage never stops a server: it is set aside, and ``recovery`` reports it.
+The log's lock is held before a byte is read (core/bulk_loading.py). Damage never stops a server: it
+is set aside, and ``recovery`` reports it.
 
 Files that ztick has left may belong to the log under other names: it compacts into
 ``logfile.compressed`` in its working directory, whatever its log is called, and renames the log to
@@ -18,9 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, absolute, is_database
@@ -28,13 +22,12 @@ from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import RemoveEnded
 from journeyman.errors import LogError, LogPoisoned
-from journeyman.formats.ztick import CODEC, Record
+from journeyman.formats.ztick import CODEC
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders
-from journeyman.logs.recovery import FileReport, RecoveryReport
 from journeyman.logs.segments import ZtickNames
 from journeyman.logs.ztick.log import CompactionStatus, Compactor, ZtickLog
-from journeyman.servers.core.bulk_child import BULK_BYTES, ZTICK_READER, BulkFailed, can_use, read
+from journeyman.servers.core.bulk_loading import BULK_BYTES, ZTICK_READER, LogLoading
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import delay_to_second
 from journeyman.units import DAY_MS, NS_PER_MS
@@ -42,7 +35,6 @@ from journeyman.units import DAY_MS, NS_PER_MS
 RETENTION_LOOK_S = 0.2  # while there is something to remove
 RETENTION_JOBS = 200  # removed at a look: a thousand a second, 86 million a day
 
-_FILE, _JOBS, _RULES, _REPORT = range(4)  # the kinds of pieces: see bulk.py
 _OF_ZTICK = ZtickNames("logfile")
 LOOK_S = 0.25  # while a compaction runs
 IDLE_LOOK_S = 2.0  # of both watches, while there is nothing to do
@@ -68,86 +60,22 @@ def open_log(
     holders: Holders | None = None,
 ) -> OpenedZtick:
     """Lock, read, repair if needed, and open for writing. LogLocked when someone else has it."""
-    reading = _Reading(disk, bulk_bytes)
+    loading = LogLoading(disk, CODEC, ZTICK_READER, ZtickLoader, bulk_bytes)
     log = ZtickLog.open(
         disk,
         clock,
         path,
         sync=sync,
         seal=seal,
-        each=reading.each,
-        in_bulk=reading.all_at_once,
+        each=loading.add,
+        in_bulk=loading.add_all,
         holders=holders,
     )
     return OpenedZtick(
         log,
-        reading.loader.finish(max_runs=max_runs, retained=retained),
-        in_bulk=reading.was_in_bulk,
+        loading.loader.finish(max_runs=max_runs, retained=retained),
+        in_bulk=loading.was_in_bulk,
     )
-
-
-class _Reading:
-    """Gives a log to a Loader, all at once if that is worth it and works, else record by record."""
-
-    def __init__(self, disk: Disk, bulk_bytes: int) -> None:
-        self._disk = disk
-        self._bulk_bytes = bulk_bytes
-        self.loader = ZtickLoader()
-        self.was_in_bulk = False
-
-    def each(self, record: Record) -> None:
-        self.loader.add(record)
-
-    def all_at_once(self, files: list[str]) -> RecoveryReport | None:
-        """None: too small, not possible here, or the log needs care."""
-        if sum(self._disk.size(file) for file in files) < self._bulk_bytes:
-            return None
-        try:
-            reports = add_pieces(self.loader, self._pieces(files), self._disk.view)
-        except (BulkFailed, ImportError):
-            reports = None
-        if reports is None:
-            self.loader = ZtickLoader()  # what was read so far is read again
-            return None
-        self.was_in_bulk = True
-        return RecoveryReport(tuple(reports))
-
-    def _pieces(self, files: list[str]) -> Iterator[tuple[int, Any] | None]:
-        if can_use(self._disk):
-            return read(ZTICK_READER, files)
-        from journeyman.servers.ztick.bulk import read_pieces
-
-        return read_pieces(self._disk, files)
-
-
-def add_pieces(
-    loader: ZtickLoader,
-    pieces: Iterable[tuple[int, Any] | None],
-    view_of: Callable[[str], memoryview],
-) -> list[FileReport] | None:
-    """Give a loader what was decoded in bulk; None: the log is not whole."""
-    reports: list[FileReport] = []
-    view = memoryview(b"")
-    for piece in pieces:
-        if piece is None:
-            return None
-        kind, value = piece
-        if kind == _FILE:
-            view = view_of(value)
-        elif kind == _REPORT:
-            reports.append(value)
-        elif kind == _JOBS:
-            loader.add_sharded(value)
-        else:
-            _add_rules(loader, view, value)
-    return reports
-
-
-def _add_rules(loader: ZtickLoader, view: memoryview, offsets: Sequence[int]) -> None:
-    for offset in offsets:
-        entry = CODEC.decode(view, offset)
-        assert entry is not None
-        loader.add(entry.record)
 
 
 def tell_of_ztick_files(disk: Disk, path: str, messages: ServerLog) -> None:

@@ -1,11 +1,9 @@
-"""The process of the past: loads engines up to a moment, and has them answer.
+"""The helper process of the past: loads engines up to a moment, and has them answer.
 
-    server --pipe: (function, arguments)--> child: one of the functions below
-           <--pipe: size, then (DONE, answer), (FAILED, why) or (NO_MEMORY, "")--
-
-A process of its own, because loading a million records takes the interpreter for a while, and the
-libraries that make it quick stay in memory. It ends with its standard input. Its memory is bounded
-(limits.past_bytes): a log that does not fit is refused, and the server ends this process.
+The server calls the functions below there (core/helper_process.py), because loading a million
+records takes the interpreter for a while, and the libraries that make it quick stay in memory. Its
+memory is bounded (limits.past_bytes): a log that does not fit is refused, and the server ends the
+process.
 
 Of a lake it reads the days: what came, started and ended, from its gold tables. That needs no
 Spark.
@@ -13,23 +11,15 @@ Spark.
 
 from __future__ import annotations
 
-import gc
 import os
-import pickle
-import resource
-import sys
-from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from importlib import import_module
-from typing import Any, BinaryIO
+from typing import Any
 
 from journeyman.engines.workq.browsing import SortingJobs
 from journeyman.engines.ztick.browsing import StillSorting
 from journeyman.servers.http.past.engines import Counts, PastSchedule, PastWork
 from journeyman.servers.workq.writer import REFUSALS, in_scope
-
-DONE, FAILED, NO_MEMORY = "done", "failed", "no memory"
 
 Day = tuple[str, str, int, int, int, int]  # date, dialect, added, started, completed, failed
 _TABLE = ("gold", "throughput_daily")
@@ -97,62 +87,3 @@ def lake_days(lake: str, limit: int) -> list[Day]:
     columns = ["date", "dialect", *(f"{name}_sum" for name in _COUNTS)]
     rows = sorted(zip(*(sums.column(name).to_pylist() for name in columns), strict=True))
     return [(str(date), *counts) for date, *counts in rows[: -limit - 1 : -1]]
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        *(ask_work, ask_schedule, count_work, count_schedule),
-        *(compare_work, last_of_work, lake_days),
-    )
-}
-
-
-def _serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    while True:
-        try:
-            name, arguments = pickle.load(requests)
-        except EOFError:
-            return
-        answer: tuple[str, Any]
-        try:
-            answer = (DONE, _FUNCTIONS[name](*arguments))
-        except MemoryError:
-            answer = (NO_MEMORY, "")
-        except Exception as error:  # noqa: BLE001 - the server reports it
-            answer = (FAILED, f"{type(error).__name__}: {error}")
-        data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
-        answers.write(len(data).to_bytes(8) + data)
-        answers.flush()
-        if not gc.isenabled():  # while libraries load it finds nothing; what is there now stays
-            gc.freeze()
-            gc.enable()
-
-
-class NotNeeded:
-    """What pyarrow and numba import if they find it: up to half a second, for nothing that is used
-    here."""
-
-    NAMES = ("pandas", "yaml", "cffi")
-
-    @classmethod
-    def find_spec(cls, name: str, *_: object) -> None:
-        if name in cls.NAMES:
-            raise ModuleNotFoundError(name)
-
-
-def main() -> None:
-    """Not run as a module: what is sent must be of this module, not of __main__."""
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # if memory runs out, this process goes and not the server
-    os.nice(5)  # the server comes first
-    # Not RLIMIT_AS: that counts libraries, and what allocators reserve and never use.
-    _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    limit_bytes = int(sys.argv[1])
-    if most == resource.RLIM_INFINITY or limit_bytes < most:
-        resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, most))
-    sys.meta_path.insert(0, NotNeeded)
-    # Printed text must not get between the answers.
-    with os.fdopen(os.dup(1), "wb") as pipe:
-        os.dup2(2, 1)
-        _serve(sys.stdin.buffer, pipe)

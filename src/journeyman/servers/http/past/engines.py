@@ -18,7 +18,7 @@ from __future__ import annotations
 import posixpath
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from journeyman.clock import SystemClock
@@ -38,8 +38,13 @@ from journeyman.logs.catalog import load_order
 from journeyman.logs.ledger import peek_records, times_of
 from journeyman.logs.sealing import read_file
 from journeyman.logs.segments import ledger_segments, names_in, workq_segments
-from journeyman.servers.core.bulk_child import BULK_BYTES
-from journeyman.servers.ztick.persistence import add_pieces
+from journeyman.servers.core.bulk_loading import (
+    BULK_BYTES,
+    WORKQ_READER,
+    ZTICK_READER,
+    L,
+    LogLoading,
+)
 from journeyman.units import NS_PER_S
 
 IN_FLIGHT_NS = NS_PER_S  # a batch that was decided at a moment may be written a little later
@@ -62,8 +67,13 @@ class _Copies:
     They are copied, not mapped: the server may cut a file back while it is read.
     """
 
+    is_shared = False
+
     def __init__(self, data: dict[str, bytes]) -> None:
         self._data = data
+
+    def size(self, path: str) -> int:
+        return len(self._data[path])
 
     def view(self, path: str) -> memoryview:
         return memoryview(self._data[path])
@@ -145,14 +155,11 @@ class PastWork(_PastEngines[WorkqEngine]):
                 extensions.add(record)
         paused = frozenset(key for family, key in states if family == "queue-pause")
         data = {path: self._disk.read_bytes(path) for path in self._log_files()}
-        engine = _in_bulk(data, at_ns, paused, extensions)
-        if engine is None:
-            loader = WorkqLoader(extensions)
-            for item in _entries(workq.CODEC, data.values()):
-                if item.record.logged.unix_ns <= at_ns:
-                    loader.add(item.record)
-            engine = loader.finish(now_ns=at_ns, paused=paused)
-        return engine
+
+        def make_loader() -> WorkqLoader:
+            return WorkqLoader(now_ns=at_ns, paused=paused, extensions=extensions, until_ns=at_ns)
+
+        return _load(data, workq.CODEC, WORKQ_READER, make_loader).finish()
 
     def counts(self, at_ns: int, prefix: str) -> Counts:
         """Jobs by queue and state, of queues that begin with ``prefix``."""
@@ -221,12 +228,7 @@ class PastSchedule(_PastEngines[ZtickEngine]):
                 data[path] = self._disk.read_bytes(path)
             elif end:
                 data[path] = self._disk.read_at(path, 0, end)
-        loader = _schedule_in_bulk(data)
-        if loader is None:
-            loader = ZtickLoader()
-            for item in _entries(ztick.CODEC, data.values()):
-                loader.add(item.record)
-        engine = loader.finish()
+        engine = _load(data, ztick.CODEC, ZTICK_READER, ZtickLoader).finish()
         timetables = TimetableLoader()
         for record in self._ledger_by(at_ns):
             timetables.absorb(record)
@@ -248,30 +250,9 @@ def _entries(codec: Any, data: Iterable[bytes]) -> Iterator[Entry[Any]]:
                 yield item
 
 
-def _in_bulk(
-    data: dict[str, bytes], at_ns: int, paused: frozenset[str], extensions: LoadedExtensions
-) -> WorkqEngine | None:
-    """None: too small, damaged, or the libraries are not installed."""
-    if sum(map(len, data.values())) < BULK_BYTES:
-        return None
-    try:
-        from journeyman.servers.workq.bulk import read_all
-    except ImportError:
-        return None
-    found = read_all(
-        _Copies(data), [*data], now_ns=at_ns, paused=paused, seed=0, extensions=extensions,
-        until_ns=at_ns,
-    )  # fmt: skip
-    return None if found is None else found[0]
-
-
-def _schedule_in_bulk(data: dict[str, bytes]) -> ZtickLoader | None:
-    if sum(map(len, data.values())) < BULK_BYTES:
-        return None
-    try:
-        from journeyman.servers.ztick.bulk import read_pieces
-    except ImportError:
-        return None
-    loader, copies = ZtickLoader(), _Copies(data)
-    is_whole = add_pieces(loader, read_pieces(copies, [*data]), copies.view) is not None
-    return loader if is_whole else None
+def _load(data: dict[str, bytes], codec: Any, reader: str, make_loader: Callable[[], L]) -> L:
+    loading = LogLoading(_Copies(data), codec, reader, make_loader, BULK_BYTES)
+    if loading.add_all([*data]) is None:
+        for item in _entries(codec, data.values()):
+            loading.add(item.record)
+    return loading.loader

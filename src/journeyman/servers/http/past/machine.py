@@ -9,31 +9,31 @@ ends, takes too long or has too little memory is started again with the next que
 from __future__ import annotations
 
 import asyncio
-import os
-import pickle
-import sys
 from contextlib import suppress
 from typing import Any
 
+from journeyman.servers.core.helper_process import (
+    Helper,
+    HelperFailed,
+    HelperLost,
+    HelperNeedsMemory,
+    answer_of,
+)
 from journeyman.servers.http.past import child
-from journeyman.servers.http.past.child import FAILED, NO_MEMORY
 from journeyman.servers.http.routes import ApiError
 from journeyman.servers.http.shares import Shares
 
 IDLE_S = 300.0
 ANSWER_S = 120.0
 MOST_WAITING = 20  # questions of one token
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
-_CHILD = f"import gc; gc.disable(); from {child.__name__} import main; main()"
-# Else pools and threads that are not used take part of its memory.
-_SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
+NICENESS = 5  # the server comes first
 
 
 class TimeMachine:
     """See the module's docstring. ``memory_bytes`` bounds the process."""
 
     def __init__(self, memory_bytes: int) -> None:
-        self._memory_bytes = memory_bytes
+        self._helper = Helper(child.__name__, memory_bytes, NICENESS)
         self._child: asyncio.subprocess.Process | None = None
         self._shares = Shares(1, MOST_WAITING, "too many requests for past states; try again")
         self._timer: asyncio.TimerHandle | None = None
@@ -57,13 +57,17 @@ class TimeMachine:
     async def _ask_in_time(self, function: str, arguments: tuple[Any, ...]) -> Any:
         try:
             async with asyncio.timeout(ANSWER_S):
-                return await self._ask(function, arguments)
-        except asyncio.IncompleteReadError as error:
+                return await answer_of(await self._running(), function, *arguments)
+        except HelperNeedsMemory as error:
             self.close()
-            raise ApiError(503, "the process that reads the past ended; try again") from error
-        except (OSError, EOFError, TimeoutError) as error:
+            limit = self._helper.memory_bytes
+            reason = f"the past needs more than {limit} bytes: raise limits.past_bytes"
+            raise ApiError(422, reason, "past_too_large") from error
+        except (HelperLost, OSError, TimeoutError) as error:
             self.close()
-            raise ApiError(503, f"the past could not be read: {error!r}") from error
+            raise ApiError(503, f"the past could not be read: {error!r}; try again") from error
+        except HelperFailed as error:
+            raise ApiError(503, f"the past could not be read: {error}") from error
 
     def close(self) -> None:
         if self._timer is not None:
@@ -72,35 +76,11 @@ class TimeMachine:
             self._child.kill()
         self._child = None
 
-    async def _ask(self, function: str, arguments: tuple[Any, ...]) -> Any:
-        process = await self._running()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(pickle.dumps((function, arguments)))
-        await process.stdin.drain()
-        size = int.from_bytes(await process.stdout.readexactly(8))
-        if size > MAX_ANSWER_BYTES:
-            raise OSError("the answer is too large")
-        outcome, answer = pickle.loads(await process.stdout.readexactly(size))
-        if outcome == NO_MEMORY:
-            self.close()
-            reason = f"the past needs more than {self._memory_bytes} bytes: raise limits.past_bytes"
-            raise ApiError(422, reason, "past_too_large")
-        if outcome == FAILED:
-            raise ApiError(503, f"the past could not be read: {answer}")
-        return answer
-
     async def _running(self) -> asyncio.subprocess.Process:
         loop = asyncio.get_running_loop()
         if self._timer is not None:
             self._timer.cancel()
         self._timer = loop.call_later(IDLE_S, self.close)
         if self._child is None or self._child.returncode is not None:
-            paths = os.pathsep.join(filter(None, sys.path))
-            environment = os.environ | _SPARING | {"PYTHONPATH": paths}
-            self._child = await asyncio.create_subprocess_exec(
-                sys.executable, "-P", "-c", _CHILD, str(self._memory_bytes),
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL, env=environment, limit=MAX_ANSWER_BYTES,
-            )  # fmt: skip
+            self._child = await self._helper.start_in_loop()
         return self._child

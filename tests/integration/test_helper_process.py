@@ -13,7 +13,8 @@ from journeyman.disk import RealDisk
 from journeyman.formats.workq import Command, JobEvent
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
-from journeyman.servers.core import bulk_child
+from journeyman.servers.core import bulk_loading
+from journeyman.servers.core.helper_process import HelperFailed, HelperLost
 from journeyman.servers.workq import persistence
 from tests.support.workq_logs import added, at, job_id
 
@@ -49,7 +50,7 @@ def test_libraries_of_the_bulk_reader_do_not_stay_in_the_process(tmp_path: Path)
 
 def test_log_is_read_the_careful_way_if_the_other_process_dies(tmp_path, monkeypatch):
     write_log(tmp_path / "cmdlog", 10)
-    monkeypatch.setattr(persistence, "WORKQ_READER", "journeyman.servers.no_such_module:rows")
+    monkeypatch.setattr(persistence, "WORKQ_READER", "journeyman.servers.no_such_module")
     found = persistence.open_log(
         RealDisk(),
         SystemClock(),
@@ -64,22 +65,28 @@ def test_log_is_read_the_careful_way_if_the_other_process_dies(tmp_path, monkeyp
 
 
 def test_process_that_ends_early_is_told():
-    with pytest.raises(bulk_child.BulkFailed, match="has ended"):
-        list(bulk_child.read("journeyman.no_such_module:rows"))
+    with pytest.raises(HelperLost, match="has ended"):
+        list(bulk_loading.read("journeyman.no_such_module", []))
+
+
+def test_failure_of_a_function_is_reported():
+    with pytest.raises(HelperFailed, match="FileNotFoundError"):
+        list(bulk_loading.read(bulk_loading.ZTICK_READER, ["missing"]))
 
 
 def test_process_that_was_prepared_is_asked_and_one_too_many_is_ended(tmp_path, monkeypatch):
     write_log(tmp_path / "cmdlog", 10)
-    monkeypatch.setattr(bulk_child, "BULK_BYTES", 1)
+    monkeypatch.setattr(bulk_loading, "BULK_BYTES", 1)
     for path in (tmp_path / "cmdlog", tmp_path / "missing"):
-        bulk_child.prepare(bulk_child.WORKQ_READER, str(path))
-    child = bulk_child._prepared[bulk_child.WORKQ_READER]
-    bulk_child.prepare(bulk_child.ZTICK_READER, str(tmp_path / "cmdlog"))
-    unasked = bulk_child._prepared[bulk_child.ZTICK_READER]
+        bulk_loading.prepare(bulk_loading.WORKQ_READER, str(path))
+    child = bulk_loading._prepared[bulk_loading.WORKQ_READER]
+    bulk_loading.prepare(bulk_loading.ZTICK_READER, str(tmp_path / "cmdlog"))
+    unasked = bulk_loading._prepared[bulk_loading.ZTICK_READER]
     files = [str(path) for path in (tmp_path / "cmdlog").glob("*.log")]
-    *_, report = bulk_child.read(bulk_child.WORKQ_READER, files, 0, {}, False)
+    pieces = bulk_loading.read(bulk_loading.WORKQ_READER, files, 0, set(), set())
+    (report,) = [piece[1] for piece in pieces if piece and piece[0] == bulk_loading.REPORT]
     assert report.records == 12
     assert child.returncode is not None
-    bulk_child.dismiss()
+    bulk_loading.dismiss()
     assert unasked.returncode is not None
-    assert bulk_child._prepared == {}
+    assert bulk_loading._prepared == {}
