@@ -12,6 +12,7 @@ import pytest
 
 from journeyman.clock import SystemClock
 from journeyman.disk import NotWritten, checked_address, disk_of
+from journeyman.disk import database as database_module
 from journeyman.disk import postgres as postgres_module
 from journeyman.disk.guard import Guard
 from journeyman.disk.postgres import PIECE_BYTES, PostgresDisk
@@ -156,6 +157,27 @@ def test_the_same_bytes_sent_again_are_there_once(disk, database, data_address):
     file.sync()
     file.close()
     assert seen(f"{data_address}/log") == b"one,two"
+
+
+def test_after_a_flush_of_unknown_outcome_nothing_is_synced(disk, data_address, monkeypatch):
+    """The thread that flushes has lost the database: a later sync must not succeed without it."""
+    file = disk.open_append(f"{data_address}/log")
+    file.write(b"one,")
+    file.sync()
+    with monkeypatch.context() as patch:
+        patch.setattr(database_module, "DEADLINE_S", 0)  # the first error is the last
+        disk.database.hang_up()
+        file.write(b"two,")
+        with pytest.raises(OSError, match="Errno 110"):
+            disk.flush()
+    with pytest.raises(OSError, match="Errno 110"):
+        file.sync()
+    file.write(b"three")
+    with pytest.raises(OSError, match="Errno 110"):
+        file.sync()
+    with pytest.raises(OSError, match="Errno 110"):
+        file.truncate(4)
+    assert seen(f"{data_address}/log") == b"one,"
 
 
 def test_connections_that_were_ended_are_replaced(disk, database, data_address):

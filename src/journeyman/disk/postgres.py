@@ -163,6 +163,7 @@ class PostgresDisk(NamedFiles):
         self._dirty_bytes = 0
         self._mutex = threading.Lock()  # of the states
         self._flushing = threading.Lock()
+        self._unknown: OSError | None = None  # after it nothing is appended, nor cut
         self._locks = _LockTable()
         self._claims = 0  # exclusive locks that are held or waited for
         self._stopped = threading.Event()
@@ -254,7 +255,9 @@ class PostgresDisk(NamedFiles):
                 self._flush()
 
     def _flush(self) -> None:
-        """Append all that was gathered, in one commit. NotWritten: it is still gathered."""
+        """Append all that was gathered, in one commit. NotWritten: it is still gathered; any other
+        OSError: what of it is in the database is not known, and every later flush fails too."""
+        self._refuse_if_unknown()
         with self._mutex:
             batch = list(self._dirty.values())
             for state in batch:
@@ -274,6 +277,9 @@ class PostgresDisk(NamedFiles):
                 for state in batch:
                     state.sent, state.gathered = b"", bytearray(state.sent) + state.gathered
             raise
+        except OSError as error:
+            self._unknown = error
+            raise
         with self._mutex:
             for state in batch:
                 state.end, state.sent = state.end + len(state.sent), b""
@@ -282,8 +288,14 @@ class PostgresDisk(NamedFiles):
                     self._forget_if_unused(state)
             self._dirty_bytes = sum(len(each.gathered) for each in self._dirty.values())
 
+    def _refuse_if_unknown(self) -> None:
+        # Later bytes would stand where the missing ones belong, and a sync of them would succeed.
+        if (error := self._unknown) is not None:
+            raise OSError(error.errno, error.strerror, error.filename)
+
     def truncate(self, state: _State, size: int) -> None:
         with self._flushing:
+            self._refuse_if_unknown()
             if size < state.end:
                 self._call("cut", state.path, state.id, size)
             with self._mutex:
