@@ -61,7 +61,8 @@ END_SESSION: Final = (
 _ADDRESS = re.compile(r"(postgres(?:ql)?://[^/?]*/[^/?]+(?:\?[^/]*)?)(?:/(.*))?", re.DOTALL)
 # The classes of errors after which the same statement may succeed: the connection, a restart.
 _LOST: Final = ("08", "57P", "25006", "23505", "40")
-_UNREPLICATED: Final = ("57014", "57P01")  # of a warning: committed here, and not on the replica
+# What warns that a commit is not on the replica. The code of such a warning may be that of any.
+_REPLICATION_WAIT: Final = "SyncRepWaitForLSN"
 
 
 class AddressedPath(NamedTuple):
@@ -200,7 +201,7 @@ class Database:
         return writer
 
     def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
-        if notice.severity_nonlocalized == "WARNING" and notice.sqlstate in _UNREPLICATED:
+        if notice.source_function == _REPLICATION_WAIT:
             self._is_unreplicated = True
 
     def _drop_writer(self) -> None:
