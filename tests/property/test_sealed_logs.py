@@ -7,6 +7,7 @@ found in a sealed stretch is what was written there.
 from __future__ import annotations
 
 import json
+from itertools import islice, product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -172,6 +173,39 @@ def test_all_agree_on_a_damaged_sealed_log(twins, dialect: Dialect, shape, wound
             again, report = recover_file(RealDisk(), dialect.codec, str(path))
             assert report.clean, "what was repaired is whole, seals and all"
             assert again == entries, "and records stand where they were said to"
+
+
+@each_log
+@pytest.mark.parametrize("seed", [1725, 1960, *range(cases(10))])
+def test_all_agree_where_another_program_wrote_to_a_damaged_log(twins, dialect, seed, tmp_path):
+    """Of 1725 and 1960 one had been read for ever, the other in two ways."""
+    shape = Random(seed).choice(list(SHAPES))
+    wound = Random(seed * 7).choice([*WOUNDS, several])
+    random = Random(f"{shape} {wound.__name__} {seed}")
+    writer = written(dialect, shape, seed)
+    wound(writer.data, writer.starts, random)
+    data = bytes(writer.data)
+    if random.random() < 0.5:
+        foreign = (dialect.codec.encode(dialect.record(500 + n)) for n in range(6))
+        cut = random.randrange(len(data) // 2, len(data))
+        data = data[:cut] + b"".join(islice(foreign, random.randrange(6)))
+    path = tmp_path / dialect.file
+    path.write_bytes(data)
+    file = log_file(path, twins)
+    for held_bytes, salvage in product((200, 256 * 1024), (False, True)):
+        with short_memory(held_bytes):
+            expected = expected_items(twins, data, file, salvage=salvage)
+            options = options_of(twins, salvage=str(salvage))
+            cuts = borders(data, expected, random)
+            assert items_of(pieces_of(file, []), options) == expected
+            assert items_of(pieces_of(file, cuts), options) == expected
+    entries, _ = recover_file(RealDisk(), dialect.codec, str(path))
+    assert [entry.record for entry in entries] == records_of(dialect.codec, data)
+    if path.exists():
+        once_more, report = recover_file(RealDisk(), dialect.codec, str(path))
+        assert report.clean
+        assert not report.sealed_again
+        assert once_more == entries
 
 
 @each_log

@@ -511,7 +511,7 @@ class _Reading:
                 yield Entry(offset, found.length, found.record)
                 continue
             damage = replace(found, offset=offset)
-            place = self._seal_inside(damage) if end == len(data) else None
+            place = self._seal_inside(damage)
             if place is None:
                 yield damage
                 continue
@@ -523,10 +523,9 @@ class _Reading:
     def _seal_inside(self, damage: Damage) -> int | None:
         if damage.offset >= self._no_seal_from:
             return None
-        place = seal_inside(self._format, self._data, damage)
-        if place is None and damage.kind != "torn":
+        if next_seal(self._format, self._data, damage.offset, None) is None:
             self._no_seal_from = damage.offset
-        return place
+        return seal_inside(self._format, self._data, damage)
 
     def _entries(self, offset: int, end: int) -> Iterator[Entry[Any] | Damage]:
         """The entries of a proven block. What does not decode there was written like that."""

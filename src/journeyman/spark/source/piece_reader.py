@@ -333,7 +333,7 @@ class _Reading:
                 return self.judge.header(whole)
             end = unsealed_end(self._format, whole, len(self._codec.header))
             offset, damage = self.judge.header(whole[:end])
-            if damage is None or end < len(whole):
+            if damage is None:
                 return offset, damage
             seal = seal_inside(self._format, whole, damage)
             if seal is None:
@@ -355,7 +355,7 @@ class _Reading:
             fault = error
         assert boundary + at == offset, f"decoder and codec disagree at {offset}, {boundary + at}"
         damage = self.judge.damage(rest, at, fault, held, base=boundary)
-        if self._format is None or len(rest) < len(whole):
+        if self._format is None:
             return damage
         seal = seal_inside(self._format, whole, damage, boundary)
         if seal is None:
