@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from journeyman.clock import SystemClock
-from journeyman.disk import RealDisk
+from journeyman.disk import RealDisk, disk_of
 from journeyman.errors import StorageError
 from journeyman.folds.keyspace import is_archived, record_of_workq
 from journeyman.folds.workq import visible
@@ -22,6 +22,7 @@ from journeyman.servers.index.follower import Follower
 from journeyman.storage import Storage
 from journeyman.storage.checking import check
 from journeyman.storage.index import JobLife
+from tests.support.servers.database_process import DatabaseProcess
 from tests.support.servers.http_client import ask
 from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
@@ -226,3 +227,25 @@ def test_a_store_that_another_has_ends_the_start(tmp_path: Path):
         assert server.start(wait=False).wait() == 2
     assert any("storage:" in line for line in server.lines)
     assert not any("listen" in line for line in server.lines)
+
+
+def test_a_log_in_a_database_is_followed(tmp_path: Path, data_address: str):
+    store = str(tmp_path / "store")
+    settings = {"storage.engine": "sqlite", "storage.path": store}
+    with DatabaseProcess(tmp_path / "server", data_address, settings=settings) as server:
+        server.wait_for_answer()
+        with server.work() as client:
+            for number in range(20):
+                job_id = client.add("done")
+                if number % 2:
+                    client.finish(job_id)
+
+        def counts() -> dict[str, int]:
+            _, found = ask(server, "GET", "/v1/work/archive/counts?queue=done")
+            return {each["status"]: each["count"] for each in found["counts"]}
+
+        server.wait_until(lambda: counts() == {"completed": 10, "waiting": 10}, "the counts")
+        server.stop()
+    assert not any("it is started again" in line for line in server.lines)
+    log = f"{data_address}/workq"
+    assert names_of_holders(disk_of(log), log) == [f"store {store}"]

@@ -17,7 +17,6 @@ from journeyman.folds.keyspace import (
     folded_of_record,
     is_archived,
     payload_bytes,
-    record_of_payload,
     record_of_workq,
     workq_of_record,
     workq_status,
@@ -108,10 +107,10 @@ def test_a_job_comes_back_as_it_was(job: workq.FoldedJob, as_of_ns: int):
     assert folded_of_record(over) == (None, 0)
 
 
-@given(PAYLOADS, st.uuids())
-def test_a_payload_comes_back_as_it_was(payload: bytes, uuid):
-    record = stored(record_of_payload("q", uuid, "waiting", 1, 2, payload))
-    assert payload_bytes(record) == payload
+@given(jobs(), PAYLOADS)
+def test_a_payload_comes_back_as_it_was(job: workq.FoldedJob, payload: bytes):
+    job.added = replace(job.added, payload=payload)
+    assert payload_bytes(stored(record_of_workq(job, NOW_NS))) == payload
 
 
 def test_a_record_that_says_nothing_gets_the_defaults():

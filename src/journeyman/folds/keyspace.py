@@ -1,9 +1,7 @@
-"""Jobs of the other dialects as job records of a keyspace, and back: the mapping, without files.
+"""Jobs of the work queue as job records of a keyspace, and back: the mapping, without files.
 
     workq    state     new, due later   new, pending   leased    completed   failed
              status    delayed          waiting        active    completed   failed
-    ztick    a planned job   ->  delayed or waiting, queue: its rule's identifier
-    kestrel  an item         ->  waiting, queue: its queue
 
 A payload is JSON in a record. One that is JSON stays as it is; other text becomes a JSON string,
 other bytes their base64 in one. What a record has no member for, but the way back needs, is in one
@@ -116,24 +114,6 @@ def _unbase64(text: object) -> bytes:
         return base64.b64decode(str(text), validate=True)
     except (binascii.Error, ValueError):
         raise InvalidData("invalid base64", 0) from None
-
-
-def record_of_payload(
-    queue: str, job_uuid: UUID, status: str, created_ns: int, start_ns: int, payload: bytes
-) -> JobRecord:
-    """A new job."""
-    encoding, text = _encoded(payload)
-    members = {} if encoding == "json" else {"encoding": encoding}
-    return JobRecord(
-        job_uuid=job_uuid,
-        jid=f"{queue}:{job_uuid}",
-        queue=queue,
-        status=status,
-        created_at_ns=created_ns,
-        execution_start_ns=start_ns,
-        payload=text,
-        extra=_extra(members),
-    )
 
 
 # -- workq ---------------------------------------------------------------------------------------

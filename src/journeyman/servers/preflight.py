@@ -91,6 +91,8 @@ def _check_places(settings: Settings) -> None:
     }
     named = [(name, path) for name, path in others.items() if path is not None]
     for name, path in (*places_kept(settings), *named):
+        if name == "storage.path":
+            continue  # an index, which is made from the log
         is_elsewhere = not is_below(path, directory)
         if is_elsewhere and any(map(is_database, (path, directory))):
             raise UsageError(

@@ -63,7 +63,6 @@ from journeyman.units import NS_PER_S
 _Change: TypeAlias = tuple[bytes, Entry | None]  # a job's id, its state before
 
 NEVER_NS = 2**90
-UNCOUNT_LIMIT = 4  # leases that the ledger forgets when another one begins
 
 
 class WorkqJobTable:

@@ -390,7 +390,6 @@ _WRITTEN_JOB = re.compile(
     r'(?:,"([v-z][a-z_]*)":(.*))?\}',
     re.DOTALL,
 )
-_STATUS_GROUP = 9
 
 
 def match_written(text: str) -> re.Match[str] | None:
