@@ -287,6 +287,11 @@ class ExtensionMachine(RuleBasedStateMachine):
         command = Fail(job_id, b"no", delay_ms, attempt, is_final)
         self.compare(command, self.model.fail(command))
 
+    @rule(job_id=job_ids, delay_ms=st.none() | delays, attempt=few)
+    def release(self, job_id: bytes, delay_ms: int | None, attempt: int) -> None:
+        command = Fail(job_id, b"", delay_ms, attempt, is_release=True)
+        self.compare(command, self.model.fail(command))
+
     @rule(job_id=job_ids, ttr_ms=st.none() | ttrs)
     def touch(self, job_id: bytes, ttr_ms: int | None) -> None:
         command = Touch(job_id, ttr_ms)

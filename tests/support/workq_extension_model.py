@@ -170,6 +170,14 @@ class Model:
             return RefusedLine(Complaint.DUPLICATE_RESULT)
         if command.attempt not in (0, job.attempts):
             return RefusedLine(Complaint.LEASED_AGAIN)
+        if command.is_release:
+            if job.state != LEASED:
+                return RefusedLine(Complaint.NOT_LEASED)
+            if 0 < job.add.max_attempts <= job.attempts:
+                self.finish(command.job_id, success=False)
+            else:
+                self.wait_again(job, command.delay_ms)
+            return DONE
         job.fails += 1
         add = job.add
         is_last = job.fails >= add.max_fails or 0 < add.max_attempts <= job.attempts

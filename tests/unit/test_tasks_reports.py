@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 import journeyman as jm
-from journeyman.tasks.running import TaskDone
+from journeyman.tasks.running import (
+    Dead,
+    Delivery,
+    GivenBack,
+    Outcome,
+    TaskDone,
+    UnknownTask,
+    given_back,
+    prepare,
+)
 from journeyman.tasks.task import stable_id
 from journeyman.tasks.worker.link import LinkRefused, Reports, Row
 
@@ -57,6 +66,26 @@ def reported(answer: str | list[str], *, has_token: bool = True, **options: Any)
         return requests
 
     return asyncio.run(scenario())
+
+
+def test_a_job_of_an_unknown_task_is_given_back_while_attempts_are_left():
+    payload = b'{"v":1,"task":"elsewhere","args":[],"kwargs":{}}'
+
+    def outcome(attempt: int, fails: int) -> Outcome:
+        delivery = Delivery(JOB, "q", payload, 1000, attempt, fails, max_fails=2)
+        prepared = prepare(jm.App(), delivery)
+        assert isinstance(prepared.problem, UnknownTask)
+        return given_back(prepared, prepared.problem, chance=0.5)
+
+    delays = [outcome(attempt, 0) for attempt in range(1, 21)]
+    assert all(isinstance(each, GivenBack) for each in delays)
+    seconds = [each.delay_ms / 1000 for each in delays if isinstance(each, GivenBack)]
+    assert seconds[:3] == [1, 2, 4]
+    assert max(seconds) == 3600
+    assert sum(seconds) > 8 * 3600
+    last = outcome(21, 1)
+    assert isinstance(last, Dead)
+    assert "unknown task 'elsewhere'" in str(last.failure)
 
 
 @pytest.mark.parametrize("answer", ["", "CLIENT-ERROR Duplicate job"])

@@ -146,6 +146,23 @@ def test_late_completion_is_refused_once_another_worker_has_the_job(story: Story
     assert story.decide(Complete(job_id(1), b"", 2)) == DONE
 
 
+def test_a_job_that_is_given_back_waits_and_has_not_failed(story: Story):
+    story.add(1, max_fails=1)
+    given_back = Fail(job_id(1), b"", 5_000, is_release=True)
+    assert story.decide(given_back) == RefusedLine(Complaint.NOT_LEASED)
+    assert story.lease() == [1]
+    assert story.decide(given_back) == DONE
+    story.restart()
+    story.wait(4_000)
+    assert story.lease() == []
+    story.wait(1_001)
+    assert story.lease() == [1]
+    (view,) = jobs_in(story.decide(InspectJob(job_id(1))))
+    assert (view.attempts, view.fails) == (2, 0)
+    assert story.decide(Fail(job_id(1), b"", 0, is_release=True)) == DONE
+    assert story.lease() == [1]
+
+
 def test_a_final_failure_leaves_a_dead_job_with_retries_left(story: Story):
     story.add(1, max_fails=3)
     story.add(2, after=(1,))

@@ -97,6 +97,7 @@ def complaint(data: str) -> Complaint:
         (f"run {TEXT} q 1 0 0 -max-attempts=x\r\n\r\n", Run(ID, "q", 1, 0, b"")),
         (f"complete {TEXT} 2\r\nok\r\n", Complete(ID, b"ok")),
         (f"fail {TEXT} 0\r\n\r\n", Fail(ID, b"")),
+        (f"fail {TEXT} 0 -release=1 -delay=5\r\n\r\n", Fail(ID, b"", 5, is_release=True)),
         (f"result {TEXT} 86400000\r\n", AwaitResult(ID, 86_400_000)),
         ("lease a b.c A-Z_0.9 5\r\n", Lease(("a", "b.c", "A-Z_0.9"), 5)),
         (f"delete {TEXT}\r\n", Delete(ID)),

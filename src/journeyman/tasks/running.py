@@ -4,6 +4,7 @@
 
     Done(result)             completed
     Again(failure, delay)    failed, to be tried again after the delay
+    GivenBack(failure, delay)  of a task that this app does not know: for another worker
     Dead(failure)            failed, not to be tried again; early: with retries left
 
 A worker runs functions its own way (thread, event loop); everything else about an attempt is here.
@@ -26,12 +27,20 @@ from journeyman.tasks.broker import JobEnding, Order
 from journeyman.tasks.envelope import MAX_BYTES, Envelope, Failure, UnreadableJob, written
 from journeyman.tasks.flows import ended, following_order
 from journeyman.tasks.jobs import CurrentJob, FailedJob, set_current, value_of
-from journeyman.tasks.options import MAX_DELAY_S, Options, Seconds, max_attempts_of, seconds
+from journeyman.tasks.options import (
+    MAX_DELAY_S,
+    Backoff,
+    Options,
+    Seconds,
+    max_attempts_of,
+    seconds,
+)
 from journeyman.tasks.task import AnyTask, stable_id
 from journeyman.units import MS_PER_S
 
 logger = logging.getLogger("journeyman.worker")
 _SHOWN_NAME = 100  # characters
+GIVEN_BACK = Backoff(1.0, factor=2.0, max=3_600.0, jitter=0.1)  # the spare attempts last 9 hours
 
 
 class Retry(JourneymanError):
@@ -59,6 +68,10 @@ class WorkerLost(JourneymanError):
         super().__init__(f"{died} workers died or hung while they ran this job")
 
 
+class UnknownTask(UnreadableJob):
+    """This worker's app has no task of this name; another worker's may."""
+
+
 class Delivery(NamedTuple):
     """A leased job. ``fails`` so far, of ``max_fails``; ``attempt`` counts this one."""
 
@@ -84,13 +97,19 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenBack:
+    failure: Failure
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Dead:
     failure: Failure
     failed: FailedJob
     is_early: bool = False  # although retries are left
 
 
-Outcome: TypeAlias = TaskDone | Again | Dead
+Outcome: TypeAlias = TaskDone | Again | GivenBack | Dead
 
 
 class Prepared(NamedTuple):
@@ -132,7 +151,7 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
         last = envelope.task.rpartition(".")[2]
         for known in [each for each in app.tasks if each.rpartition(".")[2] == last][:1]:
             said += f" It knows {known!r}: import it by the same name here and there"
-        return Prepared(delivery, current, envelope, None, UnreadableJob(said))
+        return Prepared(delivery, current, envelope, None, UnknownTask(said))
     return Prepared(delivery, current, envelope, task)
 
 
@@ -244,6 +263,17 @@ def failed(prepared: Prepared, error: BaseException, chance: float | None = None
         return Again(failure, round(error.after_s * MS_PER_S))
     rolled = random.random() if chance is None else chance
     return Again(failure, round(prepared.options.backoff.delay_s(fails, rolled) * MS_PER_S))
+
+
+def given_back(prepared: Prepared, problem: UnknownTask, chance: float | None = None) -> Outcome:
+    """The outcome of a job whose task another worker may know: no failure counts. Its attempts do,
+    and when only the one is left that reports dead workers, the job fails."""
+    delivery = prepared.delivery
+    if delivery.attempt >= max_attempts_of(delivery.max_fails) - 1:
+        return failed(prepared, problem)
+    rolled = random.random() if chance is None else chance
+    delay_s = GIVEN_BACK.delay_s(delivery.attempt - delivery.fails, rolled)
+    return GivenBack(_described(problem), round(delay_s * MS_PER_S))
 
 
 def _is_worth_a_retry(error: BaseException, options: Options) -> bool:

@@ -6,6 +6,7 @@
     match            a job became ready: it goes to the client that has waited longest for its queue
     complete, fail   the result is kept until the TTL ends, and all waiting clients get it now
     fail, retried    back to the queue, at once or after a delay; no client is answered
+    fail, released   the same, as if the TTR had ended: no failure counts
     result           answered at once, or when the job finishes or ends
     delete, expire   the job no longer exists
     touch            the lease ends later: no record, but the ledger has the first touch
@@ -300,6 +301,8 @@ def fail(state: WorkqState, command: Fail, _client: Client) -> Reply:
         return _DUPLICATE
     if command.attempt and command.attempt != attempts:
         return _LEASED_AGAIN
+    if command.is_release:
+        return _release(state, command, entry)
     if not command.is_final and _may_retry(spec, attempts, fails):
         has_delay = command.delay_ms is not None and not is_run(spec)
         if has_delay and not state.extensions.is_allowed:
@@ -313,6 +316,26 @@ def fail(state: WorkqState, command: Fail, _client: Client) -> Reply:
     else:
         finished = JobFinished(state.instant, job_id, _FAIL, command.result)
         _finish(state, entry, finished, FAILED)
+    return DONE
+
+
+def _release(state: WorkqState, command: Fail, entry: Entry) -> Reply:
+    """The worker gives the job back: the lease ends as if its time were over, maybe with a delay
+    of its own before the next one."""
+    spec, stage, *_ = opened(entry)
+    if stage != LEASED:
+        return _NOT_LEASED
+    if command.delay_ms is not None and not is_run(spec):
+        if not state.extensions.is_allowed:
+            return _NO_LEDGER
+        after = end_lease(entry, state.now_ns)
+        if after[1] == PENDING:
+            ready_ns = state.now_ns + command.delay_ms * NS_PER_MS if command.delay_ms else 0
+            _keep_delay(state, command.job_id, ready_ns)
+            state.record_event(command.job_id, Command.TIMEOUT_ATTEMPT)
+            _after_attempt(state, command.job_id, entry, move_lease_end(after, ready_ns))
+            return DONE
+    time_out(state, command.job_id, entry)
     return DONE
 
 

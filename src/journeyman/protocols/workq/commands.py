@@ -24,6 +24,7 @@
     lease NAME... WAIT [-max=N] [-worker=NAME]               Lease with ``max_jobs``, ``worker``
     touch ID [TTR]                                           Touch
     fail ID SIZE [-delay=MS] [-final=1]  + result            Fail with ``delay_ms``, ``is_final``
+    fail ID SIZE -release=1 [-delay=MS]  + result            Fail with ``is_release``
     requeue-all NAME LIMIT                                   RequeueAll
     inspect queues OFFSET LIMIT -counts=1                    InspectQueues ``with_counts``
     limit NAME [-rate=] [-concurrency=] [-key-rate=] [-key-concurrency=]  SetLimits
@@ -223,13 +224,15 @@ class Complete:
 
 @value
 class Fail:
-    """``delay_ms``: instead of the job's own delay before a retry. ``is_final``: no retry."""
+    """``delay_ms``: instead of the job's own delay before a retry. ``is_final``: no retry.
+    ``is_release``: the lease ends as if its time were over, which is no failure."""
 
     job_id: bytes
     result: bytes
     delay_ms: int | None = None
     attempt: int = 0  # as of Complete
     is_final: bool = False
+    is_release: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,13 +237,18 @@ def fail(words: Words, flags: Flags, payload: bytes) -> commands.Event:
         delay_ms = _read_up_to(flags[b"delay"], commands.MAX_RETRY_DELAY_MS)
         if delay_ms is None:
             return _NO[commands.Complaint.DELAY]
-    if flags.get(b"final", b"1") != b"1":
+    if flags.get(b"final", b"1") != b"1" or flags.get(b"release", b"1") != b"1":
         return _NO[commands.Complaint.ARGS]
-    others = {key: value for key, value in flags.items() if key not in (b"delay", b"final")}
+    if b"final" in flags and b"release" in flags:
+        return _NO[commands.Complaint.ARGS]
+    own = (b"delay", b"final", b"release")
+    others = {key: value for key, value in flags.items() if key not in own}
     read = complete(words, others, payload)
     if not isinstance(read, commands.Complete):
         return read
-    return commands.Fail(read.job_id, payload, delay_ms, read.attempt, b"final" in flags)
+    return commands.Fail(
+        read.job_id, payload, delay_ms, read.attempt, b"final" in flags, b"release" in flags
+    )
 
 
 # -- commands that are a line ---------------------------------------------------------------------

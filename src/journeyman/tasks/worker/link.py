@@ -39,7 +39,7 @@ from journeyman.client.workq.calls import PROBE, SERVICE
 from journeyman.local_access import has_token, is_local, socket_path, token_for
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Failure
-from journeyman.tasks.running import Again, Outcome, TaskDone
+from journeyman.tasks.running import Again, GivenBack, Outcome, TaskDone
 
 _END = b"\r\n"
 _VERDICT = "CLIENT-ERROR"  # how a refusal begins that another attempt does not change
@@ -397,8 +397,10 @@ def _requests(job_id: str, attempt: int, outcome: Outcome, has_token: bool) -> l
         if outcome.following is None:
             return [last]
         return [_add(outcome.following, job_id if has_token else ""), last]
-    if isinstance(outcome, Again):
+    if isinstance(outcome, Again | GivenBack):
         flags += f" -delay={outcome.delay_ms}"
+        if isinstance(outcome, GivenBack):
+            flags += " -release=1"
     elif outcome.is_early:
         flags += " -final=1"
     return [_finish("fail", job_id, outcome.failure.encode(), flags)]

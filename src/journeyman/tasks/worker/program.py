@@ -7,7 +7,7 @@ supervise(command, 1, reload=...) started again when a source file changes
 supervise(command, 4, burst=True) each runs once
 serve_metrics("9100")             for Prometheus:
 
-journeyman_worker_jobs_total{task, queue, outcome}     outcome: done, retry, failed
+journeyman_worker_jobs_total{task, queue, outcome}     outcome: done, retry, given_back, failed
 journeyman_worker_job_seconds{task}                    how long attempts took
 """
 
@@ -28,7 +28,7 @@ from pathlib import Path
 
 from journeyman.errors import UsageError
 from journeyman.tasks.app import App
-from journeyman.tasks.running import Again, Outcome, Prepared, TaskDone
+from journeyman.tasks.running import Again, GivenBack, Outcome, Prepared, TaskDone
 from journeyman.tasks.worker.worker import Worker
 
 logger = logging.getLogger("journeyman.worker")
@@ -206,6 +206,8 @@ def serve_metrics(where: str) -> Callable[[Prepared, Outcome, float], None]:
 
     def count(prepared: Prepared, outcome: Outcome, took_s: float) -> None:
         kind = "retry" if isinstance(outcome, Again) else "failed"
+        if isinstance(outcome, GivenBack):
+            kind = "given_back"
         if isinstance(outcome, TaskDone):
             kind = "done"
         name = UNKNOWN if prepared.task is None else prepared.name

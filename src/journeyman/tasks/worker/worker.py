@@ -48,15 +48,18 @@ from journeyman.tasks.running import (
     Again,
     Dead,
     Delivery,
+    GivenBack,
     JobTimeout,
     Outcome,
     Prepared,
     TaskDone,
+    UnknownTask,
     await_here,
     call_around,
     call_here,
     failed,
     gathered,
+    given_back,
     prepare,
     succeeded,
     tell_failure,
@@ -77,6 +80,7 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0  # between attempts to connect
 BURST_WAIT_S = 10.0  # for a server that cannot be reached; without burst: for as long as it takes
 _PASSING = ("SERVER-ERROR", "internal")  # codes of refusals: of the work queue, of the schedule
 _SHOWN_TASKS = 30  # at the start
+MAX_UNKNOWN = 1_000  # tasks that get a warning: anyone can send any name
 
 
 class QueueShare(NamedTuple):
@@ -144,6 +148,7 @@ class Worker:
         self._ended: deque[tuple[Held, Outcome]] = deque()  # by threads
         self._lease_link: WorkerLink | None = None
         self._was_answered = False  # a lease
+        self._unknown: set[str] = set()  # tasks that were given back
         self._stopping = False
         self._changed = asyncio.Event()
         self._quiet_until = 0.0  # a line about the connection has just been written
@@ -293,7 +298,11 @@ class Worker:
         task = prepared.task
         if task is None:
             assert prepared.problem is not None
-            self._loop.call_soon(self._end, held, failed(prepared, prepared.problem))
+            if isinstance(prepared.problem, UnknownTask):
+                outcome = given_back(prepared, prepared.problem)
+            else:
+                outcome = failed(prepared, prepared.problem)
+            self._loop.call_soon(self._end, held, outcome)
         elif task.is_async or self._app.middleware:
             held.running = self._loop.create_task(self._run_on_loop(held))
         elif self._kind == "asyncio":
@@ -421,11 +430,27 @@ class Worker:
 
     def _conclude(self, prepared: Prepared, outcome: Outcome, took_s: float) -> None:
         self._reports.send(prepared.delivery.job_id, prepared.delivery.attempt, outcome)
-        _log(prepared, outcome, took_s)
+        if isinstance(outcome, GivenBack):
+            self._log_given_back(prepared, outcome)
+        else:
+            _log(prepared, outcome, took_s)
         if self._on_outcome is not None:
             self._on_outcome(prepared, outcome, took_s)
         if isinstance(outcome, Dead):
             tell_failure(self._app, outcome)
+
+    def _log_given_back(self, prepared: Prepared, outcome: GivenBack) -> None:
+        """A warning once for each task: there may be many such jobs, and each comes again."""
+        level = logging.DEBUG
+        if prepared.name not in self._unknown and len(self._unknown) < MAX_UNKNOWN:
+            self._unknown.add(prepared.name)
+            level = logging.WARNING
+        logger.log(
+            level,
+            "given back %s id=%s queue=%s, again in %.1f s: %s",
+            *_named(prepared), prepared.delivery.queue, outcome.delay_ms / 1000,
+            _short(outcome.failure),
+        )  # fmt: skip
 
     def _has_reports(self) -> bool:
         return not self._stopping or bool(self._held) or self._reports.is_busy
