@@ -31,6 +31,7 @@ from journeyman.cli.synthetic import (
 )
 from journeyman.disk import AppendFile, Disk, disk_of
 from journeyman.errors import UsageError
+from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK
 from journeyman.logs.detection import ztick_files
 from journeyman.logs.segments import (
@@ -46,7 +47,6 @@ from journeyman.logs.segments import (
 
 DEFAULT_START = "2026-01-01T00:00:00Z"
 MAX_RECORDS = 1_000_000_000
-MAX_PAYLOAD_BYTES = 1_048_576  # what workq takes at most
 MIN_SEGMENT_BYTES = 64
 _SEGMENT_BYTES = {ZTICK: 0, WORKQ: 64 * 1024 * 1024, KESTREL: 16 * 1024 * 1024}
 _DEFAULT_PATH = {ZTICK: "logfile", WORKQ: "cmdlog", KESTREL: "journal"}

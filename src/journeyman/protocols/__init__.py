@@ -49,6 +49,7 @@ class AuthRequired:
     """A command came before the secret: say so and close."""
 
 
+LINE_END = b"\r\n"  # of the work queue and the fan-out queues
 HEAD_BYTES = 256  # of a line that is too long, this much shows what it is
 
 _METHODS = rb"(?:GET|POST|PUT|OPTIONS|HEAD|DELETE|PATCH|CONNECT|TRACE|PRI)"

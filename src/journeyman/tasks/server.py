@@ -45,6 +45,7 @@ from journeyman.client import (
 )
 from journeyman.client.service import ServerUrl, parse_url
 from journeyman.client.workq.calls import add_requests
+from journeyman.protocols.workq.commands import Complaint
 from journeyman.tasks.broker import JobEnding, Order, state_word
 from journeyman.tasks.options import Options, QueueLimits
 from journeyman.tasks.task import Recurring
@@ -148,7 +149,6 @@ class Gathering(Generic[J, R]):
 
 T = TypeVar("T")
 
-_DUPLICATE = "Duplicate job"
 AGAIN_S = 0.1  # between two attempts to reach a server
 MAX_WAITS = 1_000  # for results, at the same time
 MAX_HEADS = 1_000  # options whose words are kept
@@ -352,7 +352,7 @@ def _check(outcomes: Iterable[tuple[NewJob, Refused | None]]) -> None:
 
 def _is_there(refused: Refused) -> bool:
     """False: the job is there already. Any other refusal is raised."""
-    if refused.reason != _DUPLICATE:
+    if refused.reason != Complaint.DUPLICATE_JOB:
         raise refused
     return False
 

@@ -30,17 +30,18 @@ from journeyman.client.errors import (
 )
 from journeyman.client.service import Service
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.protocols.kestrel.commands import MAX_WAIT_MS, Key
+from journeyman.protocols import LINE_END
+from journeyman.protocols.kestrel.commands import MAX_WAIT_MS, STATUSES, Key
 from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
+from journeyman.protocols.kestrel.replies import AUTH_REQUIRED
 
 DEFAULT_PORT = 22133
 _MAX_EXPIRY_S = 2**40  # far beyond any date
 _MAX_COUNT = 1_000_000  # more reads than a connection can have open
-_END = b"\r\n"
 _ERRORS = ("ERROR", "CLIENT_ERROR", "SERVER_ERROR")
-_DENIED = "unauthenticated"
-_STATES = ("UP", "READONLY", "QUIESCENT", "WRITEAVOID")
-_WORDS = ("STORED", "NOT_STORED", "VALUE", "END", "DELETED", "STAT", "VERSION", "Flushed", *_STATES)
+_AUTH_REQUIRED = AUTH_REQUIRED.line.removesuffix(LINE_END)
+_WORDS = {"STORED", "NOT_STORED", "VALUE", "END", "DELETED", "STAT", "VERSION", "Flushed"}
+_WORDS.update(STATUSES)
 
 
 def _greet(secret: bytes) -> Greeting:
@@ -49,7 +50,7 @@ def _greet(secret: bytes) -> Greeting:
     return greeting(request, b"STORED", b"CLIENT_ERROR", b"SERVER_ERROR")
 
 
-_PROBE = Probe(b"version\r\n", b"CLIENT_ERROR unauthenticated")
+_PROBE = Probe(b"version\r\n", _AUTH_REQUIRED)
 SERVICE = Service(
     "the fan-out queues",
     "fan_out",
@@ -74,7 +75,7 @@ def put(queue: str, data: bytes, *, expiry_s: int = 0) -> Call[bool]:
         raise InvalidRequest(f"an item has up to {MAX_DATA_BYTES} bytes, not {len(data)}")
     expiry = checks.whole(expiry_s, "expiry_s", -_MAX_EXPIRY_S, _MAX_EXPIRY_S)
     head = f"set {_key(queue)} 0 {expiry} {len(data)}\r\n".encode()
-    ask = once(head + data + _END, _read_line)
+    ask = once(head + data + LINE_END, _read_line)
 
     def converse(link: Link) -> Conversation[bool]:
         return (yield from ask(link)) == "STORED"
@@ -177,8 +178,8 @@ def status() -> Call[str]:
 
 def set_status(status: str) -> Call[None]:
     """Set the status of the server until its next start."""
-    if checks.text(status, "status").upper() not in _STATES:
-        raise InvalidRequest(f"status must be one of {', '.join(_STATES)}, not {status!r}")
+    if checks.text(status, "status").upper() not in STATUSES:
+        raise InvalidRequest(f"status must be one of {', '.join(STATUSES)}, not {status!r}")
     return twice(f"status {status.upper()}\r\n".encode(), _read_done)
 
 
@@ -227,10 +228,11 @@ def _key(queue: str, reader: str = "") -> Key:
 
 
 def _read_text(link: Link) -> Conversation[str]:
-    line = (yield from link.line(_END)).decode("latin-1")
+    line = (yield from link.line(LINE_END)).decode("latin-1")
     code, _, reason = line.partition(" ")
     if code in _ERRORS:
-        raise AccessDenied(code, reason) if reason == _DENIED else Refused(code, reason)
+        is_denied = line.encode() == _AUTH_REQUIRED
+        raise AccessDenied(code, reason) if is_denied else Refused(code, reason)
     return line
 
 
@@ -260,7 +262,7 @@ def _read_item(link: Link) -> Conversation[bytes | None]:
     if len(words) != 4 or words[0] != "VALUE" or not words[3].isdecimal():
         raise link.unexpected(head)
     item = yield from link.exactly(int(words[3]))
-    if (yield from link.exactly(2)) != _END or (yield from link.line(_END)) != b"END":
+    if (yield from link.exactly(2)) != LINE_END or (yield from link.line(LINE_END)) != b"END":
         link.drop()
         raise BadAnswer(f"{link.where} does not end its item")
     return item

@@ -10,7 +10,6 @@ The original workq understands all but what docs/protocols/workq.md marks as new
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,27 +34,18 @@ from journeyman.client.errors import InvalidRequest, NotFound, Refused
 from journeyman.client.service import Service
 from journeyman.client.workq import lines
 from journeyman.client.workq.lines import JobId, JobInfo, LeasedJob, QueueInfo, Result, as_id
-from journeyman.protocols.workq.commands import (
-    MAX_CHILD_BYTES,
-    MAX_CONCURRENCY,
-    MAX_LEASED,
-    MAX_PARENTS,
-    MAX_REQUEUED,
-)
+from journeyman.protocols import LINE_END
+from journeyman.protocols.workq import commands
+from journeyman.protocols.workq.readers import RATE
+from journeyman.protocols.workq.replies import reply_bytes
 
 T = TypeVar("T")
-
-_RATE = re.compile(r"[0-9]{1,9}/[0-9]{0,9}(ms|s|m|h|d)")
 
 DEFAULT_PORT = 9922
 DEFAULT_TTR_MS = 60_000
 DEFAULT_TTL_MS = 24 * 3_600_000
 DEFAULT_BATCH = 200
 RESULTS_AT_ONCE = 100
-MAX_WAIT_MS = 86_400_000
-_MAX_TTR_MS = 86_400_000
-_MAX_TTL_MS = 2_592_000_000
-_INT32 = -(2**31), 2**31 - 1
 
 
 def _greet(secret: bytes) -> Greeting:
@@ -64,7 +54,7 @@ def _greet(secret: bytes) -> Greeting:
 
 PROBE = Probe(
     b"inspect job 00000000-0000-0000-0000-000000000000\r\n",
-    b"-CLIENT-ERROR Authentication required",
+    reply_bytes(commands.RefusedLine(commands.Complaint.AUTH_REQUIRED)).removesuffix(LINE_END),
 )
 SERVICE = Service("the work queue", "work_queue", DEFAULT_PORT, _greet, PROBE)
 
@@ -98,20 +88,20 @@ class NewJob:
             "add" if self.time is None else "schedule",
             str(as_id(self.job_id)),
             lines.checked_name(self.name),
-            lines.number(self.ttr_ms, "ttr_ms", 1, _MAX_TTR_MS),
-            lines.number(self.ttl_ms, "ttl_ms", 1, _MAX_TTL_MS),
+            lines.number(self.ttr_ms, "ttr_ms", 1, commands.MAX_TTR_MS),
+            lines.number(self.ttl_ms, "ttl_ms", 1, commands.MAX_TTL_MS),
         ]
         if self.time is not None:
             words.append(lines.time_text(self.time))
         payload = lines.checked_data(self.payload, "payload")
         words.append(str(len(payload)))
-        if checks.whole(self.priority, "priority", *_INT32):
+        if _priority(self.priority):
             words.append(f"-priority={self.priority}")
-        if checks.whole(self.max_attempts, "max_attempts", 0, 255):
+        if checks.whole(self.max_attempts, "max_attempts", 0, commands.MAX_COUNT):
             words.append(f"-max-attempts={self.max_attempts}")
-        if checks.whole(self.max_fails, "max_fails", 0, 255):
+        if checks.whole(self.max_fails, "max_fails", 0, commands.MAX_COUNT):
             words.append(f"-max-fails={self.max_fails}")
-        if checks.whole(self.retry_delay_ms, "retry_delay_ms", 0, MAX_WAIT_MS):
+        if checks.whole(self.retry_delay_ms, "retry_delay_ms", 0, commands.MAX_RETRY_DELAY_MS):
             words.append(f"-retry-delay={self.retry_delay_ms}")
         words += self._new_flags(payload)
         return lines.line(*words) + lines.block(payload)
@@ -123,7 +113,7 @@ class NewJob:
             words.append(f"-replace={'different' if self.unless_same else 'finished'}")
         elif self.unless_same:
             raise InvalidRequest("unless_same is for jobs with replace_finished=True")
-        if checks.whole(self.unique_ms, "unique_ms", 0, _MAX_TTL_MS):
+        if checks.whole(self.unique_ms, "unique_ms", 0, commands.MAX_TTL_MS):
             if not self.replace_finished:
                 raise InvalidRequest("unique_ms is for jobs with replace_finished=True")
             words.append(f"-unique-for={self.unique_ms}")
@@ -138,10 +128,9 @@ class NewJob:
         checks.one_of(self.after, (tuple, list), "after", "a list of job ids")
         if self.time is not None:
             raise InvalidRequest("a job waits for a time or for jobs (after), not for both")
-        if len(self.after) > MAX_PARENTS or len(payload) > MAX_CHILD_BYTES:
-            raise InvalidRequest(
-                f"a job with after= has at most {MAX_PARENTS} ids and {MAX_CHILD_BYTES} bytes"
-            )
+        if len(self.after) > commands.MAX_PARENTS or len(payload) > commands.MAX_CHILD_BYTES:
+            most = f"{commands.MAX_PARENTS} ids and {commands.MAX_CHILD_BYTES} bytes"
+            raise InvalidRequest(f"a job with after= has at most {most}")
         words.append("-after=" + ",".join(str(as_id(each)) for each in self.after))
         return [*words, "-even-failed=1"] if self.even_failed else words
 
@@ -289,12 +278,12 @@ def run(
         "run",
         str(uuid4() if job_id is None else as_id(job_id)),
         lines.checked_name(name),
-        lines.number(ttr_ms, "ttr_ms", 1, _MAX_TTR_MS),
+        lines.number(ttr_ms, "ttr_ms", 1, commands.MAX_TTR_MS),
         _wait(wait_ms),
         str(len(payload)),
     ]
-    if (urgency := lines.number(priority, "priority", *_INT32)) != "0":
-        words.append(f"-priority={urgency}")
+    if _priority(priority):
+        words.append(f"-priority={priority}")
     # The server waits for a leased job until its time to run ends.
     extra_ms = wait_ms + ttr_ms
     return once(lines.line(*words) + lines.block(payload), lines.read_result, extra_ms)
@@ -354,7 +343,7 @@ def lease(*names: str, wait_ms: int, worker: str = "") -> Call[LeasedJob | None]
 
 def lease_many(*names: str, wait_ms: int, max_jobs: int, worker: str = "") -> Call[list[LeasedJob]]:
     """Up to ``max_jobs`` jobs that are ready; with ``wait_ms`` at least one, or none in time."""
-    number = checks.whole(max_jobs, "max_jobs", 1, MAX_LEASED)
+    number = checks.whole(max_jobs, "max_jobs", 1, commands.MAX_LEASED)
     return once(_lease(names, wait_ms, number, worker), lines.read_leases, wait_ms)
 
 
@@ -365,7 +354,7 @@ def touch(job_id: JobId, *, ttr_ms: int | None = None) -> Call[None]:
     """
     words = ["touch", str(as_id(job_id))]
     if ttr_ms is not None:
-        words.append(lines.number(ttr_ms, "ttr_ms", 1, _MAX_TTR_MS))
+        words.append(lines.number(ttr_ms, "ttr_ms", 1, commands.MAX_TTR_MS))
     return twice(lines.line(*words), lines.read_done)
 
 
@@ -392,7 +381,7 @@ def fail(
     """
     flags = ["-final=1"] if final else []
     if delay_ms is not None:
-        flags.append(f"-delay={lines.number(delay_ms, 'delay_ms', 0, MAX_WAIT_MS)}")
+        flags.append(f"-delay={lines.number(delay_ms, 'delay_ms', 0, commands.MAX_RETRY_DELAY_MS)}")
     return _finish("fail", job_id, result, attempt, *flags)
 
 
@@ -406,7 +395,7 @@ def requeue(job_id: JobId) -> Call[None]:
 
 def requeue_all(name: str, *, limit: int = 100) -> Call[int]:
     """Up to ``limit`` dead jobs of a queue start over; how many. Raises NotFound."""
-    number = lines.number(limit, "limit", 1, MAX_REQUEUED)
+    number = lines.number(limit, "limit", 1, commands.MAX_REQUEUED)
     request = lines.line("requeue-all", lines.checked_name(name), number)
     return once(request, lines.read_requeued)
 
@@ -427,11 +416,11 @@ def limit(
     words = ["limit", lines.checked_name(name)]
     for flag, text in (("rate", rate), ("key_rate", key_rate)):
         if checks.text(text, flag):
-            if not _RATE.fullmatch(text):
+            if not RATE.fullmatch(text.encode(errors="replace")):
                 raise InvalidRequest(f"{flag} must be like '10/m' or '1/30s', not {text!r}")
             words.append(f"-{flag.replace('_', '-')}={text}")
     for flag, value in (("concurrency", concurrency), ("key_concurrency", key_concurrency)):
-        if checks.whole(value, flag, 0, MAX_CONCURRENCY):
+        if checks.whole(value, flag, 0, commands.MAX_CONCURRENCY):
             words.append(f"-{flag.replace('_', '-')}={value}")
     return twice(lines.line(*words), lines.read_done)
 
@@ -515,7 +504,7 @@ def add_requests(requests: Sequence[bytes]) -> Call[list[Refused | None]]:
         try:
             yield from lines.read_head(link)
         except Refused as refused:
-            is_there = may_be_there and refused.reason == lines.DUPLICATE_JOB
+            is_there = may_be_there and refused.reason == commands.Complaint.DUPLICATE_JOB
             return None if is_there else refused
         return None
 
@@ -561,12 +550,17 @@ def _first(ask: Call[list[T]]) -> Call[T | None]:
     return converse
 
 
+def _priority(priority: int) -> int:
+    return checks.whole(priority, "priority", commands.MIN_PRIORITY, commands.MAX_PRIORITY)
+
+
 def _wait(wait_ms: int) -> str:
-    return lines.number(wait_ms, "wait_ms", 0, MAX_WAIT_MS)
+    return lines.number(wait_ms, "wait_ms", 0, commands.MAX_WAIT_MS)
 
 
 def _page(offset: int, limit: int) -> tuple[str, str]:
-    return lines.number(offset, "offset", 0, 2**32 - 1), lines.number(limit, "limit", 1, 100)
+    first = lines.number(offset, "offset", 0, commands.MAX_CURSOR_OFFSET)
+    return first, lines.number(limit, "limit", 1, commands.MAX_LISTED)
 
 
 def _request(job: NewJob) -> bytes | Refused:

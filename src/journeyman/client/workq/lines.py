@@ -16,7 +16,6 @@ a payload over the limit is read as commands by the original.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -26,15 +25,13 @@ from uuid import UUID
 from journeyman.client import checks
 from journeyman.client.conversation import Conversation, Link
 from journeyman.client.errors import AccessDenied, BadAnswer, InvalidRequest, NotFound, Refused
-from journeyman.formats.workq import MAX_PAYLOAD_BYTES
+from journeyman.protocols import LINE_END
+from journeyman.protocols.workq.commands import MAX_PAYLOAD_BYTES, Complaint
+from journeyman.protocols.workq.readers import read_name
 
 JobId: TypeAlias = UUID | str
-DUPLICATE_JOB = "Duplicate job"
 
-_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,255}")
-_END = b"\r\n"
-_UNKNOWN_COMMAND = "Unknown command"
-_DENIED = ("Authentication required", "Insufficient namespace scope")
+_DENIED = (Complaint.AUTH_REQUIRED, Complaint.SCOPE)
 
 
 class WorkJobState(IntEnum):
@@ -127,7 +124,7 @@ def as_id(job_id: JobId) -> UUID:
 
 
 def checked_name(name: str, what: str = "name") -> str:
-    if not _NAME.fullmatch(checks.text(name, what)):
+    if read_name(checks.text(name, what).encode(errors="replace")) is None:
         raise InvalidRequest(f"a {what} is 1 to 255 of A-Z a-z 0-9 _ . -, not {name!r}")
     return name
 
@@ -142,12 +139,12 @@ def time_text(when: datetime) -> str:
 
 
 def line(*words: str) -> bytes:
-    return " ".join(words).encode("ascii") + _END
+    return " ".join(words).encode("ascii") + LINE_END
 
 
 def block(data: bytes) -> bytes:
     """A payload or result that ``checked_data`` has let through."""
-    return data + _END
+    return data + LINE_END
 
 
 def checked_data(data: bytes, what: str) -> bytes:
@@ -162,9 +159,9 @@ def checked_data(data: bytes, what: str) -> bytes:
 
 def read_head(link: Link) -> Conversation[int]:
     """How many blocks follow a ``+OK``. Raises what a ``-`` means."""
-    line = link.line_here(_END)
+    line = link.line_here(LINE_END)
     if line is None:
-        line = yield from link.line(_END)
+        line = yield from link.line(LINE_END)
     if line == b"+OK":  # nearly always
         return 0
     head = line.decode("utf-8", "replace")
@@ -271,7 +268,7 @@ def read_salt(link: Link) -> Conversation[bytes]:
     try:
         yield from read_head(link)
     except Refused as refused:
-        if refused.reason == _UNKNOWN_COMMAND:
+        if refused.reason == Complaint.UNKNOWN_COMMAND:
             return b""
         raise
     _, count = yield from _words(link, 2)
@@ -326,7 +323,7 @@ def _job_info(job_id: UUID, values: dict[str, str], payload: bytes) -> JobInfo:
 
 
 def _words(link: Link, count: int) -> Conversation[list[str]]:
-    words = (yield from link.line(_END)).decode("utf-8", "replace").split(" ")
+    words = (yield from link.line(LINE_END)).decode("utf-8", "replace").split(" ")
     if len(words) != count:
         raise link.unexpected(" ".join(words))
     return words
@@ -342,7 +339,7 @@ def _pairs(link: Link, count: int) -> Conversation[dict[str, str]]:
 
 def _block(link: Link, size: str) -> Conversation[bytes]:
     data = yield from link.exactly(_count(link, size))
-    if (yield from link.exactly(len(_END))) != _END:
+    if (yield from link.exactly(len(LINE_END))) != LINE_END:
         link.drop()
         raise BadAnswer(f"{link.where} sends more than the {size} bytes it speaks of")
     return data

@@ -45,17 +45,10 @@ from journeyman.client.errors import (
 from journeyman.client.service import Service
 from journeyman.errors import TimetableError
 from journeyman.formats.ztick import Runner, Status
-from journeyman.protocols.ztick.grammar import (
-    MAX_FIRINGS,
-    NOTHING,
-    fields_of,
-    read_runner,
-    read_timetable,
-    runner_words,
-    words_of,
-)
+from journeyman.protocols.ztick import grammar
+from journeyman.protocols.ztick.commands import ErrorCode
 from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES, tokenize
-from journeyman.protocols.ztick.replies import join
+from journeyman.protocols.ztick.replies import AUTH_REQUIRED, join
 from journeyman.timetables import Firing
 from journeyman.timetables.zones import moment_of
 
@@ -63,7 +56,7 @@ DEFAULT_PORT = 5678
 DEFAULT_BATCH = 500
 _STATUSES = {status.word: status for status in Status}
 _MAX_BODY_BYTES = LINE_LIMIT_BYTES - 24  # a request id of 64 bits, a space and the line end
-_DENIED = frozenset({"auth_denied", "auth_required", "auth_failed"})
+_DENIED = (ErrorCode.AUTH_DENIED, ErrorCode.AUTH_REQUIRED, ErrorCode.AUTH_FAILED)
 
 T = TypeVar("T")
 
@@ -166,10 +159,10 @@ def set_timetable(
     if runner is not None:
         named["runner"] = _runner_words(runner)
     try:
-        read_timetable(named)
+        grammar.read_timetable(named)
     except TimetableError as error:
         raise InvalidRequest(str(error)) from None
-    return _ask(["TIMETABLE", "SET", _identifier(identifier), *words_of(named)], _nothing)
+    return _ask(["TIMETABLE", "SET", _identifier(identifier), *grammar.words_of(named)], _nothing)
 
 
 def timetable(identifier: str) -> Call[TimetableStatus | None]:
@@ -206,7 +199,7 @@ def run_timetable(identifier: str) -> Call[str]:
 
 def next_firings(identifier: str, count: int = 5) -> Call[list[Firing]]:
     """The next occurrences, with warnings about daylight saving time. Raises NotFound."""
-    checks.whole(count, "count", 1, MAX_FIRINGS)
+    checks.whole(count, "count", 1, grammar.MAX_FIRINGS)
     return _list(["TIMETABLE", "NEXT", _identifier(identifier), str(count)], _firing, least=3)
 
 
@@ -387,7 +380,7 @@ def _greet(secret: bytes) -> Greeting:
     return greeting(_body(["AUTH", secret.decode()]) + b"\n", b"OK", b"ERROR auth_", None)
 
 
-_PROBE = Probe(b"probe GET journeyman.probe\n", b"ERROR auth_required")
+_PROBE = Probe(b"probe GET journeyman.probe\n", AUTH_REQUIRED.rstrip())
 SERVICE = Service("the schedule", "schedule", DEFAULT_PORT, _greet, _PROBE)
 
 
@@ -407,9 +400,9 @@ def _timetable(link: Link, row: list[str]) -> TimetableStatus:
         return TimetableStatus(
             identifier,
             state,
-            None if next_ns == NOTHING else int(next_ns),
-            None if next_ == NOTHING else next_,
-            None if last == NOTHING else last,
+            None if next_ns == grammar.NOTHING else int(next_ns),
+            None if next_ == grammar.NOTHING else next_,
+            None if last == grammar.NOTHING else last,
             int(running),
             int(waiting),
             _fields(words),
@@ -420,9 +413,9 @@ def _timetable(link: Link, row: list[str]) -> TimetableStatus:
 
 def _fields(words: list[str]) -> dict[str, Any]:
     """As JSON has them, unless this machine does not know the zone."""
-    fields = fields_of(words)
+    fields = grammar.fields_of(words)
     try:
-        return read_timetable(fields)[0].fields()
+        return grammar.read_timetable(fields)[0].fields()
     except TimetableError:
         return fields
 
@@ -436,7 +429,7 @@ def _firing(link: Link, row: list[str]) -> Firing:
 
 def _backfilled(link: Link, row: list[str]) -> BackfilledJob:
     try:
-        status = None if row[2] == NOTHING else _STATUSES[row[2]]
+        status = None if row[2] == grammar.NOTHING else _STATUSES[row[2]]
         return BackfilledJob(row[0], int(row[1]), status, row[3] == "run")
     except (ValueError, KeyError):
         _bad(link, row)
@@ -444,7 +437,7 @@ def _backfilled(link: Link, row: list[str]) -> BackfilledJob:
 
 def _rule(link: Link, row: list[str]) -> Rule:
     identifier, pattern, *words = row
-    runner = read_runner(words)
+    runner = grammar.read_runner(words)
     if isinstance(runner, str):
         link.drop()
         raise BadAnswer(f"{link.where} has a rule {identifier!r}: {runner}")
@@ -461,7 +454,7 @@ def _identifier(identifier: str) -> str:
 
 def _runner_words(runner: Runner) -> list[str]:
     """The words of a runner; the server decides whether they make sense."""
-    words = runner_words(runner)
+    words = grammar.runner_words(runner)
     for word in words:
         checks.text(word, "each argument of the runner")
     return words
@@ -487,6 +480,6 @@ def _body(words: list[str]) -> bytes:
 
 def _refusal(words: list[str]) -> Refused:
     code, reason = (words[0] if words else "error"), " ".join(words[1:])
-    if code == "not_found":
+    if code == ErrorCode.NOT_FOUND:
         return NotFound(code, reason)
     return AccessDenied(code, reason) if code in _DENIED else Refused(code, reason)

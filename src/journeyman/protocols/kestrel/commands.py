@@ -30,6 +30,7 @@ from typing import NamedTuple, TypeAlias
 
 from journeyman.protocols import Auth, AuthRequired, Foreign
 
+STATUSES = ("UP", "READONLY", "QUIESCENT", "WRITEAVOID")  # of the server
 MAX_WAIT_MS = 2**31 - 1  # almost 25 days; a longer wait is cut to this
 
 

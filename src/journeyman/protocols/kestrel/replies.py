@@ -106,6 +106,7 @@ FORBIDDEN = Verdict("SERVER_ERROR", SERVER_FAULT, hangup=True)  # by the status 
 DELETED = Verdict("DELETED")
 FLUSHED_ALL = Verdict("Flushed all queues.")
 FLUSHED_FOR_MEMCACHED = Verdict("OK")  # libmemcached takes the other one for a failure
+AUTH_REQUIRED = Verdict("CLIENT_ERROR unauthenticated", CLIENT_FAULT, hangup=True)
 GOODBYE = Verdict("", hangup=True)
 
 

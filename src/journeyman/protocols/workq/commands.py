@@ -48,10 +48,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from journeyman.formats.workq import MAX_PAYLOAD_BYTES as MAX_PAYLOAD_BYTES
 from journeyman.protocols import Auth, AuthRequired, Foreign
 from journeyman.values import value
 
-MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
 MAX_NAME_BYTES = 255
 MAX_TTR_MS = 86_400_000  # a day
 MAX_TTL_MS = 2_592_000_000  # thirty days
@@ -112,6 +112,8 @@ class Complaint(StrEnum):
     TOO_MANY_CHILDREN = "Too many jobs wait for others"  # new, of -after
     TOO_MANY_LIMITS = "Too many queues have limits"  # new, of limit
     NO_LEDGER = "Not available without a ledger"  # new
+    AUTH_REQUIRED = "Authentication required"  # new, and so is the next
+    AUTH_FAILED = "Authentication failed"
     SCOPE = "Insufficient namespace scope"  # new, of a token
     ID_TAKEN = "ID is taken"  # new, of a token: a job that it may not see has the id
 

@@ -44,7 +44,14 @@ from binascii import unhexlify
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from journeyman.protocols import HEAD_BYTES, Auth, AuthRequired, foreign, is_of_schedule
+from journeyman.protocols import (
+    HEAD_BYTES,
+    LINE_END,
+    Auth,
+    AuthRequired,
+    foreign,
+    is_of_schedule,
+)
 from journeyman.protocols.workq import commands, readers
 from journeyman.protocols.workq.readers import read_flags, read_size, usual_options
 
@@ -118,7 +125,6 @@ def _id(text: bytes) -> bytes:
 
 # What the original reads at most for one command: a payload and 10,000 bytes.
 LINE_LIMIT_BYTES = commands.MAX_PAYLOAD_BYTES + 10_000
-LINE_END = b"\r\n"
 AUTH_LINE_LIMIT_BYTES = 4096  # before the client is known
 
 _AUTH = b"auth "

@@ -123,7 +123,7 @@ _OPTIONS = frozenset(
 _NEW_FLAGS = _OPTIONS | {RETRY_DELAY}
 _LEASE_FLAGS = frozenset({b"max", b"worker"})
 _LIMIT_FLAGS = frozenset({b"rate", b"concurrency", b"key-rate", b"key-concurrency"})
-_RATE = re.compile(rb"([0-9]{1,9})/([0-9]{0,9})(ms|s|m|h|d)")
+RATE = re.compile(rb"([0-9]{1,9})/([0-9]{0,9})(ms|s|m|h|d)")
 _UNITS_MS = {b"ms": 1, b"s": 1000, b"m": 60_000, b"h": 3_600_000, b"d": 86_400_000}
 _ID_CHARACTERS = 36  # in a list only as it is printed: with dashes
 _MAX_U32 = 2**32 - 1
@@ -471,7 +471,7 @@ def _read_new_options(flags: Flags) -> commands.AddOptions | commands.RefusedLin
 
 def _read_rate(text: bytes) -> tuple[int, int] | None:
     """``10/m``, ``1/30s``: starts, and milliseconds in which there are no more than these."""
-    match = _RATE.fullmatch(text)
+    match = RATE.fullmatch(text)
     if match is None:
         return None
     rate, per_ms = int(match[1]), int(match[2] or b"1") * _UNITS_MS[match[3]]

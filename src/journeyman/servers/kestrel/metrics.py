@@ -85,8 +85,7 @@ HELD = object()  # the outcome of a command that is decided later, and counted t
 MOST_READERS = 100  # clients choose the names, so their number is bounded
 OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
 
-UP, READONLY, QUIESCENT, WRITEAVOID = "UP", "READONLY", "QUIESCENT", "WRITEAVOID"
-STATUSES = frozenset({UP, READONLY, QUIESCENT, WRITEAVOID})
+UP, READONLY, QUIESCENT, WRITEAVOID = ask.STATUSES
 VERSION = f"2.4.1-journeyman-{__version__}"
 _NOT_RELOADED = ServerError("settings are read when the server starts")
 _CHANGES = (ask.Put, ask.PutTooLarge, ask.DeleteQueue, ask.Flush, ask.FlushAll)
@@ -256,7 +255,7 @@ class KestrelInquiries:
     def _tell_status(self, word: str | None) -> Reply:
         if word is None:
             return words.line(self.status)
-        if word not in STATUSES:
+        if word not in ask.STATUSES:
             return words.CLIENT_ERROR_AND_CLOSE
         self.status = word
         self.usual = _USUAL if word in (UP, WRITEAVOID) else _NONE

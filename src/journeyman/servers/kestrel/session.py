@@ -19,7 +19,14 @@ from typing import Any
 from journeyman.protocols import Foreign
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.parser import KestrelParser
-from journeyman.protocols.kestrel.replies import STORED, ItemFound, Reply, Verdict, reply_bytes
+from journeyman.protocols.kestrel.replies import (
+    AUTH_REQUIRED,
+    STORED,
+    ItemFound,
+    Reply,
+    Verdict,
+    reply_bytes,
+)
 from journeyman.servers.core.connection import Connection, PortContext
 from journeyman.servers.kestrel.writer import item_bytes
 
@@ -74,7 +81,7 @@ class KestrelSession(Connection):
     window_bytes = LOAD_BYTES
     welcome = _STORED
     secret_is_wrong = b"CLIENT_ERROR authentication failure\r\n"
-    secret_is_missing = b"CLIENT_ERROR unauthenticated\r\n"
+    secret_is_missing = AUTH_REQUIRED.line
     try_again = b"SERVER_ERROR busy, try again\r\n"
     last_event = ask.HangUp
     why_last = "the client quit, or sent what cannot be read"

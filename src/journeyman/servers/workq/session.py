@@ -22,6 +22,7 @@ from typing import Any
 
 from journeyman.protocols.workq.commands import (
     AwaitResult,
+    Complaint,
     Event,
     HangUp,
     InspectDeadJobs,
@@ -30,6 +31,7 @@ from journeyman.protocols.workq.commands import (
     InspectPausedQueues,
     InspectQueues,
     InspectScheduledJobs,
+    RefusedLine,
 )
 from journeyman.protocols.workq.parser import WorkqParser
 from journeyman.protocols.workq.replies import (
@@ -81,8 +83,8 @@ class WorkqSession(Connection):
     window_bytes = LOAD_BYTES
 
     welcome = _OK
-    secret_is_wrong = b"-CLIENT-ERROR Authentication failed\r\n"
-    secret_is_missing = b"-CLIENT-ERROR Authentication required\r\n"
+    secret_is_wrong = reply_bytes(RefusedLine(Complaint.AUTH_FAILED))
+    secret_is_missing = reply_bytes(RefusedLine(Complaint.AUTH_REQUIRED))
     try_again = b"-SERVER-ERROR Busy, try again\r\n"
     last_event = HangUp
     why_last = "not the workq protocol"

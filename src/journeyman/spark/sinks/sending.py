@@ -26,10 +26,10 @@ from uuid import UUID
 from journeyman.client.errors import ConnectionFailed, InvalidRequest, Refused
 from journeyman.client.service import Tls
 from journeyman.client.workq import DEFAULT_TTL_MS, DEFAULT_TTR_MS, NewJob, WorkQueue
-from journeyman.client.workq import lines as workq_lines
 from journeyman.client.ztick import Schedule
 from journeyman.clock import Clock
 from journeyman.errors import UsageError
+from journeyman.protocols.workq.commands import Complaint
 from journeyman.protocols.workq.salts import salted_id
 from journeyman.spark.sinks.server import ServerOptions
 
@@ -69,7 +69,7 @@ class Sent:
 
 def is_there_already(refusal: Refused) -> bool:
     """Whether the server has a job of this very id."""
-    return refusal.reason == workq_lines.DUPLICATE_JOB
+    return refusal.reason == Complaint.DUPLICATE_JOB
 
 
 def check_columns(dialect: str, columns: Iterable[str]) -> None:

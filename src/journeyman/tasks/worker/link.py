@@ -37,6 +37,7 @@ from journeyman.client.service import ServerUrl, tls_context
 from journeyman.client.workq import DEFAULT_PORT
 from journeyman.client.workq.calls import PROBE, SERVICE
 from journeyman.local_access import has_token, is_local, socket_path, token_for
+from journeyman.protocols.workq.commands import Complaint
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Failure
 from journeyman.tasks.running import Again, GivenBack, Outcome, TaskDone
@@ -333,14 +334,14 @@ class Reports:
                 self._loop.call_later(AGAIN_S, self._again, job_id)
                 return
             report = self._open.get(job_id)
-            if report is not None and text.endswith("without a ledger") and report.has_delay:
+            if report is not None and text.endswith(Complaint.NO_LEDGER) and report.has_delay:
                 report.requests[0] = _DELAY.sub(b"", report.requests[0], count=1)
                 self._next(job_id)  # the job is tried again at once, rather than not at all
                 return
-            if text.endswith("Job was leased again"):
+            if text.endswith(Complaint.LEASED_AGAIN):
                 logger.warning("job %s: its lease ran out and another worker has it;"
                                " the outcome is dropped", job_id)  # fmt: skip
-            elif not text.endswith(("Duplicate job", "Duplicate result")):
+            elif not text.endswith((Complaint.DUPLICATE_JOB, Complaint.DUPLICATE_RESULT)):
                 logger.warning("job %s: the server refused its report: %s", job_id, text)
                 if report is not None and len(report.requests) > 1:
                     # The next job is not there: a job that completed would hide that.

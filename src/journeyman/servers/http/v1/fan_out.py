@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from journeyman.protocols.kestrel.commands import (
+    STATUSES,
     Confirm,
     DeleteQueue,
     Flush,
@@ -128,7 +129,7 @@ class ItemAnswer(Struct, omit_defaults=True):
 class FanOutStatus(values.Body):
     """What the fan-out queues take: see the status of the kestrel protocol."""
 
-    status: Annotated[str, Meta(pattern=r"^(UP|READONLY|QUIESCENT|WRITEAVOID)$(?!\n)")]
+    status: Annotated[str, Meta(pattern=rf"^({'|'.join(STATUSES)})$(?!\n)")]
 
 
 @dataclass(slots=True)
