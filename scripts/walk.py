@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Trace the walk of a command through the code: which modules it passes from socket to reply.
 
-    python scripts/walk.py              SET, add, put and a replay on Spark
+    python scripts/walk.py              SET, add, put, a start and a replay on Spark
     python scripts/walk.py set add      only these
 
 The real server runs in a child process under a profiler. For each command, a few go first, so
 that nothing is imported or built during the walk; then one command is recorded, in all threads,
 from the call of data_received with its bytes to the call of transport.write with its reply. What
 comes before and after, like counting it for /metrics or setting the timer for what is due next, is
-not part of the walk. For the replay, the driver and every Python worker are recorded, from start to
-end.
+not part of the walk. The walk of a start is all that a server with a small log of each service
+runs, from the call of main to the first reply. For the replay, the driver and every Python worker
+are recorded, from start to end.
 
 A module counts once, however often it is entered; "changes" counts each time that the walk goes
 from one module into another. Modules outside of journeyman are not counted.
@@ -39,6 +40,7 @@ import journeyman
 TRANSPORTS = str(selector_events.__file__)
 PACKAGE = str(Path(journeyman.__file__).parent) + os.sep
 WALK_FILE = "JOURNEYMAN_WALK"
+WALK_OF_START = "JOURNEYMAN_WALK_OF_START"
 WARM_UP = 5
 PATIENCE_S = 60.0
 
@@ -98,7 +100,8 @@ def serve_under_the_recorder(arguments: list[str]) -> None:
     from journeyman.cli import main
 
     sys.modules["uvloop"] = None  # type: ignore[assignment] # its transports cannot be traced
-    recorder = Recorder(os.environ[WALK_FILE], whole=False)
+    recorder = Recorder(os.environ[WALK_FILE], whole=WALK_OF_START in os.environ)
+    recorder.armed = WALK_OF_START in os.environ  # it ends with the first reply
 
     def arm(*_: object) -> None:
         recorder.arm()
@@ -149,19 +152,7 @@ COMMANDS: dict[str, tuple[str, Exchange]] = {
 def walks_of(commands: Sequence[str], folder: Path) -> dict[str, list[str]]:
     """The walks of these commands through one server."""
     walk = folder / "walk"
-    configuration = folder / "walk.toml"
-    listen = 'listen = "127.0.0.1:0"'
-    configuration.write_text(
-        f'[controller]\n{listen}\n[database]\nlogfile_path = "{folder}/logfile"\n'
-        f'[workq]\n{listen}\ncmdlog_path = "{folder}/workq"\n'
-        f'[kestrel]\n{listen}\nqueue_path = "{folder}/kestrel"\n'
-    )
-    server = subprocess.Popen(
-        [sys.executable, __file__, "--serve", "serve", "-c", str(configuration)],
-        env={**os.environ, WALK_FILE: str(walk)},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    server = _serve(folder, {WALK_FILE: str(walk)})
     try:
         ports = _ports(server)
         return {
@@ -172,6 +163,36 @@ def walks_of(commands: Sequence[str], folder: Path) -> dict[str, list[str]]:
     finally:
         server.terminate()
         server.communicate()
+
+
+def walk_of_start(folder: Path) -> list[str]:
+    """The walk of a server that finds the logs of ``walks_of``."""
+    walk = folder / "walk of start"
+    server = _serve(folder, {WALK_FILE: str(walk), WALK_OF_START: "1"})
+    try:
+        port = _ports(server)["schedule"]
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            ask(connection, b"r GET walk.1\n")
+        return walk.read_text().removesuffix("-\n").split()
+    finally:
+        server.terminate()
+        server.communicate()
+
+
+def _serve(folder: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+    configuration = folder / "walk.toml"
+    listen = 'listen = "127.0.0.1:0"'
+    configuration.write_text(
+        f'[controller]\n{listen}\n[database]\nlogfile_path = "{folder}/logfile"\n'
+        f'[workq]\n{listen}\ncmdlog_path = "{folder}/workq"\n'
+        f'[kestrel]\n{listen}\nqueue_path = "{folder}/kestrel"\n'
+    )
+    return subprocess.Popen(
+        [sys.executable, __file__, "--serve", "serve", "-c", str(configuration)],
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def _ports(server: subprocess.Popen[str]) -> dict[str, int]:
@@ -224,19 +245,21 @@ def walk_of_replay(folder: Path) -> list[str]:
 
 def _walks(names: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     with tempfile.TemporaryDirectory() as folder:
-        if not COMMANDS.keys().isdisjoint(names):
+        if not {*COMMANDS, "start"}.isdisjoint(names):
             yield from walks_of(names, Path(folder)).items()
+        if "start" in names:
+            yield "start", walk_of_start(Path(folder))
         if "replay" in names:
             yield "replay", walk_of_replay(Path(folder) / "replay")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("walks", nargs="*", metavar="WALK", help="set, add, put or replay")
+    parser.add_argument("walks", nargs="*", metavar="WALK", help="set, add, put, start or replay")
     parser.add_argument("--modules", action="store_true", help="also list the modules in order")
     options = parser.parse_args()
-    walks = options.walks or [*COMMANDS, "replay"]
-    if unknown := set(walks) - {*COMMANDS, "replay"}:
+    walks = options.walks or [*COMMANDS, "start", "replay"]
+    if unknown := set(walks) - {*COMMANDS, "start", "replay"}:
         parser.error(f"unknown walk: {', '.join(sorted(unknown))}")
     print("walk     modules  changes")
     for name, steps in _walks(walks):

@@ -1,4 +1,5 @@
-"""A command passes few modules from socket to reply: as many as docs/architecture.md says."""
+"""A command passes few modules from socket to reply, and a start from main to the first reply: as
+many as docs/architecture.md says."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-WALKS = {"set": 14, "add": 17, "put": 17}
+WALKS = {"set": 14, "add": 17, "put": 17, "start": 99}
 TRIES = 3  # a timer of the server that fires meanwhile is recorded too
 
 
@@ -33,5 +34,5 @@ def test_walks_are_no_longer_than_they_were():
 
 def test_the_page_on_architecture_says_as_much():
     page = (ROOT / "docs" / "architecture.md").read_text()
-    said = re.findall(r"^    (set|add|put) +(\d+) +\d+$", page, re.MULTILINE)
+    said = re.findall(r"^    (set|add|put|start) +(\d+) +\d+$", page, re.MULTILINE)
     assert {name: int(count) for name, count in said} == WALKS
