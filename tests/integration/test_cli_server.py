@@ -65,6 +65,16 @@ def test_a_job_is_added_listed_shown_and_removed(ask):
     assert_one_line_error(ask("jobs", "rm", job_id), 1, "no job")
 
 
+def test_a_list_without_jobs_says_so_and_is_no_error(ask):
+    text(ask("add", "only_ready", "hello"))
+    for words in (("only_ready", "--state", "dead"), ("only_ready", "--state", "done")):
+        listed = ask("jobs", "ls", *words)
+        assert (listed.exit_code, listed.stdout, listed.stderr) == (0, "", "no jobs match\n")
+        listed = ask("jobs", "ls", *words, "--json")
+        assert (listed.exit_code, listed.stdout, listed.stderr) == (0, "", "")
+    assert_one_line_error(ask("jobs", "ls", "no_such_queue", "--state", "dead"), 1, "no queue")
+
+
 def test_a_task_is_called_with_json_and_its_result_read(ask, url):
     words = ("--task", "shop.add", "--args", "[1]", "--kwargs", '{"b": 2}', "--json")
     (added,) = rows(ask("add", "calls", *words))

@@ -131,8 +131,8 @@ def list_jobs(
         found = [_row_of_http(job) for job in jobs]
     columns = ("id", "state", "task", "attempts", "created")
     show(found, as_json, columns if queue else ("queue", *columns))
-    if not found and not as_json and sys.stdout.isatty():
-        click.echo("no jobs", err=True)
+    if not found and not as_json:
+        click.echo("no jobs match", err=True)
 
 
 @jobs.command("show")
