@@ -266,7 +266,7 @@ def fit_to_open_files(configuration: Configuration, messages: ServerLog) -> Conf
     if fitting >= wanted:
         return configuration
     origin = configuration.origins["limits.connections"]
-    say = messages.info if origin == DEFAULT_ORIGIN else messages.warn
+    say = messages.debug if origin == DEFAULT_ORIGIN else messages.warn
     say(
         f"each port takes {fitting} connections, not {wanted}: only {allowed} files may be open; "
         "raise the limit (ulimit -n) for more"
