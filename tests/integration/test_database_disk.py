@@ -130,6 +130,20 @@ def test_a_session_that_was_ended_is_taken_again_by_the_same_server(disk, data_a
     guard.release()
 
 
+def test_a_stop_does_not_wait_for_a_database_that_does_not_answer(data_address, postgres_port):
+    with Link(postgres_port) as link:
+        disk = PostgresDisk(data_address.replace(f":{postgres_port}/", f":{link.port}/"))
+        disk.prepare()
+        guard = Guard(disk.database)
+        assert guard.take()
+        link.stall()
+        releasing = threading.Thread(target=guard.release, daemon=True)
+        releasing.start()
+        releasing.join(60)
+        assert not releasing.is_alive()
+        disk.database.close()
+
+
 def test_a_log_whose_end_was_lost_gets_no_hole(disk, database, data_address):
     """A replica that was behind has become the server: acknowledged bytes are missing there."""
     file = disk.open_append(f"{data_address}/log")
@@ -279,7 +293,11 @@ def test_a_database_that_no_server_has_used_is_an_empty_directory(data_address):
 
 @pytest.mark.parametrize(
     "address",
-    ["postgresql://me:secret@host/db", "postgresql://me@host/db?password=secret"],
+    [
+        "postgresql://me:secret@host/db",
+        "postgresql://me@host/db?password=secret",
+        "postgresql://me@host/db?sslpassword=secret",
+    ],
 )
 def test_a_password_in_an_address_is_refused_and_not_shown(address):
     with pytest.raises(UsageError, match="PGPASSFILE") as caught:

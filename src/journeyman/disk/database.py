@@ -99,7 +99,7 @@ def connection_parameters(address: str) -> dict[str, Any]:
         found: Mapping[str, Any] = conninfo_to_dict(address)
     except psycopg.Error:  # its text shows parts of the address, perhaps the password
         raise UsageError("the address of the database cannot be read") from None
-    if found.get("password"):
+    if found.get("password") or found.get("sslpassword"):
         raise UsageError(
             "the address of the database holds a password, which would show in process lists and "
             "messages; put it into PGPASSFILE or PGPASSWORD"
@@ -123,7 +123,7 @@ def is_lost(error: psycopg.Error) -> bool:
     return error.sqlstate is None or error.sqlstate.startswith(_LOST)
 
 
-def reason_of(error: psycopg.Error) -> str:
+def reason_of(error: Exception) -> str:
     """The first line of what the server or the library said."""
     return " ".join(str(error).split("\n", 1)[0].split()) or type(error).__name__
 

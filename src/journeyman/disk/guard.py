@@ -211,8 +211,8 @@ class Guard:
             if silent_ns >= stuck_ns and now_ns - hung_up_ns >= stuck_ns:
                 hung_up_ns = now_ns
                 self._database.hang_up()
-                if (session := self._session) is not None and not self.is_valid:
-                    hang_up(session)
+                if not self.is_valid:
+                    self._hang_up_session()
 
     def _lose(self, reason: str) -> None:
         self._lease_end_ns = 0
@@ -225,14 +225,23 @@ class Guard:
         """All is written: the next server need not wait."""
         self._stopped.set()
         self._lease_end_ns = 0
+        # The watch has ended: a database that does not answer must not hold up the stop.
+        patience = threading.Timer(LEASE_S, self._hang_up_session)
+        patience.daemon = True
+        patience.start()
         for thread in self._threads:
             thread.join()
         if self._session is not None and self._own is not None and self.lost is None:
             with suppress(psycopg.Error):
                 self._session.execute(_CLEAN, (self._own,))
                 self._session.execute(_UNLOCK)  # the end of a session takes a moment
+        patience.cancel()
         self._end_session()
         self._database.epoch = None
+
+    def _hang_up_session(self) -> None:
+        if (session := self._session) is not None:
+            hang_up(session)
 
     def _description(self) -> str:
         """Who this is, for the next server. Empty: it answers no one."""

@@ -138,12 +138,14 @@ class _StandBy:
         """Whether this server may open its ports now."""
         import psycopg
 
+        from journeyman.disk.database import reason_of
+
         try:
             if not self._is_taken:
                 self._disk.prepare()
                 self._is_taken = self._guard.take()
         except (OSError, psycopg.Error) as error:
-            self._say(f"standing by: the database does not answer: {str(error).splitlines()[0]}")
+            self._say(f"standing by: the database does not answer: {reason_of(error)}")
             return False
         if not self._is_taken:
             self._say("standing by: another server has the data directory")
