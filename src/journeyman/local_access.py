@@ -1,4 +1,4 @@
-"""What programs of one machine share: the names of Unix sockets, and a token for each user.
+"""Access between programs of one machine: the names of Unix sockets, and a token for each user.
 
     journeyman serve --socket DIR       schedule.sock, work_queue.sock, fan_out.sock and http.sock
     journeyman+unix://[TOKEN@]/DIR      the URL of such a server
@@ -10,7 +10,7 @@
 Clients and commands of the same user that were given no token find it there. They show it only
 
 - if the server asks for a token, on this machine
-- if the file belongs to the user, is no link, and no other user can read it
+- if the file belongs to the user, is not a link, and no other user can read it
 - if the server's port or socket belongs to the user, or to root: another user of the machine could
   listen on the port of a server that does not run, and would learn the token.
 """
@@ -54,7 +54,7 @@ def socket_in(directory: str, service: str) -> str:
 
 
 def is_local(host: str) -> bool:
-    """Whether this is an address of this machine that no other machine has."""
+    """Return whether this is an address of this machine that no other machine has."""
     if host == "localhost" or socket_path(host):
         return True
     try:
@@ -78,7 +78,7 @@ def user_of(peer: socket.socket) -> str:
 def token_path() -> str:
     """Where the user's token is, if there is one."""
     home = os.environ.get("XDG_CONFIG_HOME", "")
-    if not os.path.isabs(home):  # so the standard says
+    if not os.path.isabs(home):  # the XDG standard ignores relative paths
         home = os.path.join(os.path.expanduser("~"), ".config")
     return os.path.join(home, "journeyman", "token")
 
@@ -143,7 +143,7 @@ def _problem(status: os.stat_result) -> str:
 
 
 def has_token() -> bool:
-    """Whether the user has a token."""
+    """Return whether the user has a token."""
     return os.path.isfile(token_path())
 
 
@@ -152,14 +152,14 @@ def token_for(host: str, port: int) -> str | None:
     if not is_local(host) or not _is_ours(host, port):
         return None
     try:
-        found = _SECRET.search(token_text().encode())
+        secret = _SECRET.search(token_text().encode())
     except UsageError:
         return None
-    return None if found is None else found[1].decode()
+    return None if secret is None else secret[1].decode()
 
 
 def _is_ours(host: str, port: int) -> bool:
-    """Whether the socket at this address belongs to this user or to root."""
+    """Return whether the socket at this address belongs to this user or to root."""
     if path := socket_path(host):
         try:
             status = os.stat(path)

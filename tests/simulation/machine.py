@@ -124,7 +124,7 @@ class Machine:
         is_serving = self.is_ready and not self._stopping.is_set()
         if self._loop is None or self._loop.frozen_until_ns or not is_serving:
             return  # nothing answers
-        self._writes.look()
+        self._writes.report()
         now_ns, deadline_ns = self.world.clock.monotonic_ns(), self._writes.deadline_ns
         writing_ns, any_ns = self._threads.begun_ns(WRITER), self._threads.begun_ns()
         if writing_ns is not None and now_ns - writing_ns >= deadline_ns:
@@ -236,7 +236,7 @@ class Machine:
         while (left_s := self._stalled_s()) > 0:
             self.world.clock.advance(min(left_s, STALLED_LOOK_S))
             if self.is_ready and not self._stopping.is_set():
-                self._writes.look()
+                self._writes.report()
                 if self.world.clock.monotonic_ns() - begun_ns >= self._writes.deadline_ns:
                     self._must_be_stuck()
                     self._expect(self._writes.is_loop_held(), "no stand-in for a loop that waits")

@@ -30,7 +30,7 @@ class World:
 
     def look_after(self, seconds: float) -> list[str]:
         self.clock.advance(seconds)
-        self.watch.look()
+        self.watch.report()
         return self.said()
 
     def figures(self) -> dict[str, dict[str, object]]:
@@ -122,13 +122,13 @@ def test_only_a_write_that_the_event_loop_waits_for_needs_a_stand_in():
 def test_thread_sleeps_until_something_is_written():
     world, looks = World(), threading.Semaphore(0)
     world.watch.warn_ns = 1_000_000
-    look = world.watch.look
+    look = world.watch.report
 
     def counted() -> None:
         look()
         looks.release()
 
-    world.watch.look = counted  # type: ignore[method-assign]
+    world.watch.report = counted  # type: ignore[method-assign]
     thread = WatchThread(world.watch, ServiceManager(), lambda: None)
     try:
         while not world.watch.is_asleep:

@@ -1,4 +1,4 @@
-"""What `journeyman doctor` asks a database that holds a data directory. Nothing is changed."""
+"""The questions of `journeyman doctor` to a database of a data directory. Nothing is changed."""
 
 from __future__ import annotations
 

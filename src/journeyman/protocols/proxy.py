@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple
 
 LONGEST_LINE = 107
-LONGEST_BLOCK = 4096  # of version 2, whose further fields are not read
+LONGEST_BLOCK = 4096  # a header of version 2; its further fields are not read
 _LINE = re.compile(
     rb"PROXY (?:(?:TCP4|TCP6) ([0-9A-Fa-f:.]{2,45}) [0-9A-Fa-f:.]{2,45} ([0-9]{1,5}) [0-9]{1,5}"
     rb"|UNKNOWN[^\r\n]*)\r\n"
@@ -56,16 +56,16 @@ def _read_line(data: bytes) -> ProxyHeader | None:
         if len(data) >= LONGEST_LINE:
             raise NoProxyHeader("a PROXY header without an end")
         return None
-    found = _LINE.fullmatch(data[: end + 1])
-    if found is None:
+    line = _LINE.fullmatch(data[: end + 1])
+    if line is None:
         raise NoProxyHeader("a PROXY header that cannot be read")
-    if found[1] is None:
+    if line[1] is None:
         return ProxyHeader("", 0, end + 1)
     try:
-        host = ip_address(found[1].decode())
+        host = ip_address(line[1].decode())
     except ValueError:
         raise NoProxyHeader("a PROXY header without an address") from None
-    return ProxyHeader(str(host), int(found[2]), end + 1)
+    return ProxyHeader(str(host), int(line[2]), end + 1)
 
 
 def _read_block(data: bytes) -> ProxyHeader | None:

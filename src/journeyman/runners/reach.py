@@ -58,7 +58,7 @@ class Tenants(Protocol):
 
     @property
     def names_runners(self) -> bool:
-        """Whether any token names the runners that it may use."""
+        """True if any token names the runners that it may use."""
         ...
 
     def namespace_of(self, *identifiers: str) -> str:
@@ -139,15 +139,15 @@ class Reach:
 def _embedded(address: IpAddress) -> Iterator[IPv4Address]:
     if isinstance(address, IPv4Address):
         return
-    for found in (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())):
-        if found is not None:
-            yield found
+    for inner in (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())):
+        if inner is not None:
+            yield inner
     if any(address in network for network in (_NAT64, _NAT64_LOCAL, _COMPATIBLE)):
         yield IPv4Address(int(address) & 0xFFFF_FFFF)
 
 
 def _is_public(address: IpAddress) -> bool:
-    """Whether it is an address of the internet. ``is_global`` alone takes in more."""
+    """Return whether it is an address of the internet; ``is_global`` alone includes more."""
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None or address in _NAT64:
             return True  # the IPv4 address in it is judged

@@ -20,7 +20,7 @@ Wrong secrets must not lock out right ones of the same address:
     newest    of those that wait, the last that came is checked first: however many connections
               hold a place, the next login is checked at the next turn
     verdict   only a check says that a secret is wrong. One that was not checked in time
-              (limits.auth_timeout_ms) is told to try again, or closed without a word
+              (limits.auth_timeout_ms) is asked to try again, or closed without a reply
 
 A reload forgets what is known. An attempt that is given up leaves its line at once, so the lines
 are as long as there are connections, and hold digests only. The tables are bounded: when they are
@@ -132,12 +132,12 @@ class Access:
 
     @property
     def names_runners(self) -> bool:
-        """Whether tokens are bound to the runners that they name: not in a file of ztick."""
+        """True if tokens are bound to the runners that they name: not in a file of ztick."""
         return self.tokens is not None and self.tokens.names_runners
 
     @property
     def has_new_namespaces(self) -> bool:
-        """Whether there are some that are not kept yet."""
+        """True if there are namespaces that are not kept yet."""
         return not self.namespaces <= self._known.names
 
     def know(self, known: KnownNamespaces) -> None:
@@ -186,10 +186,12 @@ class Access:
             self.namespaces |= tokens.namespaces
             self.attempts.forget_known()
             everyone = [*connections, *self.visitors]
-            gone = [each for each in everyone if each.token and each.token not in tokens]
-            for connection in gone:
+            removed = [one for one in everyone if one.token and one.token not in tokens]
+            for connection in removed:
                 connection.drop()
-            closed = f", {len(gone)} connections closed whose token was removed" if gone else ""
+            closed = (
+                f", {len(removed)} connections closed whose token was removed" if removed else ""
+            )
             done.append(f"{len(tokens)} tokens{closed}")
         return done
 

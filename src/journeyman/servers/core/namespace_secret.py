@@ -1,4 +1,4 @@
-"""What a server keeps about the namespaces of its tokens: a file of the data directory.
+"""The file of the data directory that keeps the namespaces of tokens, and their secret.
 
     namespaces.secret      64 hexadecimal digits: the secret of the salts
                            then a line for each namespace that a token has ever had
@@ -42,21 +42,21 @@ def load_namespaces(
     *,
     has_records: bool,
 ) -> KnownNamespaces:
-    """What the file holds, with these names added. ``directory`` None: nothing is kept anyway."""
+    """The content of the file, with these names added. ``directory`` None: nothing is kept."""
     known = KnownNamespaces(secrets.token_bytes(SECRET_BYTES), frozenset(names))
     if directory is None:
         return known
     path = os.path.join(directory, NAMESPACE_SECRET)
     try:
-        found = _read(disk.read_bytes(path)) if disk.exists(path) else None
-        if found is not None:
-            known = found._replace(names=found.names | names)
+        stored = _read(disk.read_bytes(path)) if disk.exists(path) else None
+        if stored is not None:
+            known = stored._replace(names=stored.names | names)
         elif disk.exists(path):
             disk.rename(path, f"{path}.damaged")
             messages.warn(f"the secret of namespaces is damaged: {_NEW_IDS}", path=path)
         elif has_records:
             messages.warn(f"logs without the secret of namespaces: {_NEW_IDS}", path=path)
-        if known != found:
+        if known != stored:
             disk.make_dirs(directory)
             write_whole(disk, f"{path}.new", [_content(known)])
             put_in_place(disk, f"{path}.new", path)

@@ -25,7 +25,7 @@ HEALTH_PATHS = (b"/health", b"/v1/health")
 MAX_HEAD_BYTES = 16 * 1024
 MAX_CONNECTIONS = 64
 REQUEST_LIMIT_S = 5.0
-LOOK_S = 0.01  # between two looks whether the loop is free again
+POLL_S = 0.01  # between two checks whether the loop is free again
 
 
 def stand_in(
@@ -48,16 +48,16 @@ class _StandIn:
         servers = [
             await asyncio.start_server(
                 self._accept,
-                sock=each,
+                sock=listening,
                 ssl=self._tls,
                 ssl_handshake_timeout=None if self._tls is None else REQUEST_LIMIT_S,
                 backlog=BACKLOG,
                 limit=MAX_HEAD_BYTES,
             )
-            for each in sockets
+            for listening in sockets
         ]
         while self._writes.is_loop_held():
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         for server in servers:
             server.close()
         # Also those that were accepted a moment ago; each has its time limit.

@@ -2,7 +2,7 @@
 
     batch --begin--> WriteInFlight --end--> how long it took
                           ^
-    WriteWatch.look ------+  in a thread of its own, because the event loop may be what waits
+    WriteWatch.report ----+  in a thread of its own, because the event loop may be what waits
 
     age of a write                what happens
     limits.write_warn_ms          a WARN; the write counts as slow
@@ -90,11 +90,11 @@ class WriteWatch:
         return any(write.begun_ns is not None for write, _ in self._all())
 
     def is_loop_held(self) -> bool:
-        """Whether the event loop itself waits for a write, for long enough to be slow."""
+        """Return whether the event loop itself waits for a write, long enough to be slow."""
         return any(write.holds_loop and write.age_ns() >= self.warn_ns for write, _ in self._all())
 
     def is_alive(self) -> bool:
-        """Whether the service manager should leave the process alone."""
+        """Return whether the service manager should leave the process running."""
         return all(write.age_ns() < self._watchdog_ns for write, _ in self._all())
 
     def families(self) -> list[Family]:
@@ -116,8 +116,8 @@ class WriteWatch:
 
     # -- what is reported --
 
-    def look(self) -> None:
-        """Report the writes that have passed a threshold since the last look."""
+    def report(self) -> None:
+        """Log the writes that have passed a threshold since the last call."""
         for write, name in self._all():
             age_ns = write.age_ns()
             if write.reports == 0 and age_ns >= self.warn_ns:
@@ -189,7 +189,7 @@ class WatchThread:
             self._has_work.clear()
             # Also after being woken: a busy server begins thousands of writes per second.
             self._is_closing.wait(self._pause_s)
-            writes.look()
+            writes.report()
             if writes.is_loop_held():
                 self._serve_for_the_loop()
 
