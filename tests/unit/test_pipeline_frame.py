@@ -10,17 +10,20 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from pyarrow import fs
 
 from journeyman.cli.pipeline import COMMANDS, pipeline
 from journeyman.cli.pipeline.shared import (
     SMALL_BYTES,
     TINY_BYTES,
     SessionOptions,
+    input_bytes,
     is_small,
     logs_by_dialect,
     session_options,
 )
 from journeyman.errors import UsageError
+from journeyman.spark import files, session
 from tests.support.cli_commands import (
     added,
     assert_one_line_error,
@@ -170,15 +173,77 @@ def test_several_ztick_logs_in_a_directory_are_all_meant(tmp_path):
     assert found == {"ztick": [f"{tmp_path}/one.log", f"{tmp_path}/two.log"]}
 
 
-def test_with_a_dialect_nothing_is_looked_at():
-    paths = ["s3://bucket/logs", "/nowhere/*"]
+def test_with_a_dialect_paths_are_as_the_source_takes_them(logs):
+    paths = [f"{logs}/host=a", f"{logs}/host=?/work"]
 
     assert logs_by_dialect(paths, "workq") == {"workq": paths}
+    with pytest.raises(UsageError, match="does not exist"):
+        logs_by_dialect([f"{logs}/nowhere"], "workq")
+    with pytest.raises(UsageError, match="no kestrel log"):
+        logs_by_dialect([f"{logs}/host=a/work"], "kestrel")
 
 
-def test_what_is_not_local_needs_a_dialect():
-    with pytest.raises(UsageError, match="--dialect"):
-        logs_by_dialect(["s3://bucket/logs"])
+def test_a_connect_server_may_see_other_files(monkeypatch):
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host")
+
+    assert logs_by_dialect(["/nowhere"], "workq") == {"workq": ["/nowhere"]}
+
+
+def test_logs_at_a_uri_are_found_as_in_a_directory(logs, monkeypatch):
+    root = "arrow://here"
+    made = files.Remote(fs.SubTreeFileSystem(str(logs), fs.LocalFileSystem()), root, None)
+    monkeypatch.setattr(files, "_remote", {root: made}.__getitem__)
+
+    def there(found: dict[str, list[str]]) -> dict[str, list[str]]:
+        return {
+            dialect: [path.replace(str(logs), root) for path in paths]
+            for dialect, paths in found.items()
+        }
+
+    assert logs_by_dialect([root]) == there(logs_by_dialect([str(logs)]))
+    globbed = logs_by_dialect([f"{root}/host=*/work"])
+    assert globbed == there(logs_by_dialect([f"{logs}/host=*/work"]))
+    assert is_small([root])
+    with pytest.raises(FileNotFoundError):
+        logs_by_dialect([f"{root}/nowhere"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "compact s3://bucket/logfile",
+        "clean s3://bucket/workq",
+        "archive s3://bucket/workq --remove --output /archive",
+        "convert logfile --to workq --output s3://bucket/workq",
+        "convert tables --to log --output s3://bucket/logfile",
+    ],
+)
+def test_logs_are_written_to_local_paths_only(words, monkeypatch):
+    monkeypatch.setattr(session, "build_session", None)  # no Java starts
+    done = run("pipeline", *words.split())
+    assert_one_line_error(done, 2, "local paths only", "no locks")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("replay /nowhere", 1, "not found"),
+        ("replay /nowhere --dialect ztick", 2, "does not exist"),
+        ("replay {logs}/host=a/work --as-of x", 2, "asOf"),
+        ("history /nowhere", 1, "not found"),
+        ("history --lake /nowhere", 2, "no lake"),
+        ("audit --lake /nowhere", 2, "no lake"),
+        ("report --lake /nowhere", 2, "no lake"),
+        ("sql --lake /nowhere -e x", 2, "no lake"),
+        ("redrive --lake /nowhere", 2, "no lake"),
+        ("ingest /nowhere --lake {logs}/lake", 1, "not found"),
+        ("ingest {logs} --lake {logs}/host=a/schedule/logfile", 1, "ogfile"),
+    ],
+)
+def test_what_is_wrong_is_said_before_java_starts(logs, words, code, said, monkeypatch):
+    monkeypatch.setattr(session, "build_session", None)
+    done = run("pipeline", *words.format(logs=logs).split())
+    assert_one_line_error(done, code, said)
 
 
 def test_a_path_that_is_missing_is_an_error(tmp_path):
@@ -199,7 +264,7 @@ def test_small_is_what_is_quickly_read(tmp_path):
     with log.open("r+b") as file:
         file.truncate(TINY_BYTES + 1)
     assert is_small([str(tmp_path)])
-    assert not is_small([str(tmp_path)], TINY_BYTES)
+    assert input_bytes([str(tmp_path)]) == TINY_BYTES + 1
 
     with log.open("r+b") as file:
         file.truncate(SMALL_BYTES + 1)
@@ -207,7 +272,7 @@ def test_small_is_what_is_quickly_read(tmp_path):
 
 
 def test_what_cannot_be_measured_is_not_small():
-    assert not is_small(["s3://bucket/logs"])
+    assert not is_small(["/nowhere/*"])
     assert not is_small([])
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSource
 
 from journeyman.formats.ztick import JobSet
 from journeyman.logs.catalog import Log, LogFile
+from journeyman.logs.indexes import Index, Mark
 from journeyman.spark.files import find_logs
 from journeyman.spark.source import piece_reader, splits
 from journeyman.spark.source.options import SourceOptions
@@ -31,14 +32,14 @@ from tests.support.spark.pieces import expected_items, items_of, log_file
 from tests.support.specimens import ZTICK as SPECIMEN
 
 
-def log_of(*sizes: int, name: str = "/log", local: bool = True) -> Log:
+def log_of(*sizes: int, name: str = "/log") -> Log:
     files = [
         LogFile(
             "ztick",
             f"{name}/{at}",
             size=size,
             modified_ns=0,
-            identity=at if local else None,
+            identity=at,
             segment=at,
             is_last=at == len(sizes) - 1,
         )
@@ -163,27 +164,28 @@ def test_planning_reads_no_file_that_its_readers_can_walk(monkeypatch):
     assert {piece.anchor for piece in pieces(plan(log_of(1000 * MIB)))} == {0}
 
 
-def test_a_remote_file_is_walked_once_by_the_planner(monkeypatch):
-    asked = []
+def test_a_file_at_a_uri_is_not_walked_through(monkeypatch):
+    monkeypatch.setattr(piece_reader, "first_boundary", None)
+    monkeypatch.setattr(splits, "index_of", lambda _: None)
+    found = pieces(plan(log_of(1000, name="s3://bucket/log"), splitBytes=250))
+    assert [(piece.begin, piece.end, piece.anchor) for piece in found] == [(0, 1000, 0)]
 
-    def boundary(piece, _):
-        asked.append((piece.anchor, piece.begin))
-        return piece.begin + 3
 
-    monkeypatch.setattr(piece_reader, "first_boundary", boundary)
-    found = pieces(plan(log_of(1000, local=False), splitBytes=250))
-    assert asked == [(0, 250), (253, 500), (503, 750)]
-    assert [(piece.begin, piece.end, piece.anchor) for piece in found] == [
-        (0, 250, 0),
-        (253, 500, 253),
-        (503, 750, 503),
-        (753, 1000, 753),
-    ]
+def test_a_file_at_a_uri_is_cut_at_the_marks_of_its_index(monkeypatch):
+    marks = tuple(Mark(at * MIB, at, 0) for at in range(1, 21))
+    index = Index(21 * MIB, 21, None, None, marks)
+    monkeypatch.setattr(piece_reader, "first_boundary", None)
+    monkeypatch.setattr(splits, "index_of", lambda _: index)
+    found = pieces(plan(log_of(40 * MIB, name="s3://bucket/log"), splitBytes=10 * MIB))
+    assert [piece.begin // MIB for piece in found] == [0, 10, 20]
+    assert found[-1].end == 40 * MIB
+    assert all(piece.proof is not None for piece in found[1:])
 
 
 def test_a_part_in_which_nothing_begins_is_left_out(monkeypatch):
+    monkeypatch.setattr(splits, "MAX_WALK_BYTES", 0)
     monkeypatch.setattr(piece_reader, "first_boundary", lambda piece, _: max(piece.begin, 760))
-    found = pieces(plan(log_of(1000, local=False), splitBytes=250))
+    found = pieces(plan(log_of(1000), splitBytes=250))
     assert [(piece.begin, piece.end) for piece in found] == [(0, 250), (760, 1000)]
 
 

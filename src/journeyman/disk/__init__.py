@@ -23,6 +23,7 @@ from journeyman.disk.contract import (
     Lock,
     NotWritten,
     OpenFile,
+    ReadingDisk,
     is_full,
     is_out_of_files,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "NotWritten",
     "OpenFile",
     "ReadFile",
+    "ReadingDisk",
     "RealAppendFile",
     "RealDisk",
     "absolute",

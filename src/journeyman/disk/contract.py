@@ -92,12 +92,8 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
-class Disk(Protocol):
-    """A file system, as far as logs need one."""
-
-    def open_append(self, path: str) -> AppendFile:
-        """Open for appending; made if missing (then its directory entry awaits sync_dir)."""
-        ...
+class ReadingDisk(Protocol):
+    """A file system, as far as finding and reading logs need one."""
 
     def read_bytes(self, path: str) -> bytes:
         """The whole file."""
@@ -120,14 +116,22 @@ class Disk(Protocol):
 
     def size(self, path: str) -> int: ...
 
+    def list_dir(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        ...
+
+
+class Disk(ReadingDisk, Protocol):
+    """A file system, as far as logs need one."""
+
+    def open_append(self, path: str) -> AppendFile:
+        """Open for appending; made if missing (then its directory entry awaits sync_dir)."""
+        ...
+
     def stat(self, path: str) -> FileStatus: ...
 
     def open_read(self, path: str) -> OpenFile:
         """Open for reading."""
-        ...
-
-    def list_dir(self, path: str) -> list[str]:
-        """Names in a directory, sorted."""
         ...
 
     def make_dirs(self, path: str) -> None:

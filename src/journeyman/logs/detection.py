@@ -29,7 +29,7 @@ from journeyman.data_directory import (
     SCHEDULE_LOG,
     WORKQ_DIRECTORY,
 )
-from journeyman.disk import Disk, absolute
+from journeyman.disk import ReadingDisk, absolute
 from journeyman.errors import FormatError, IncompleteEntry, LogError, UsageError
 from journeyman.logs.catalog import (
     DEFAULT_ZTICK_NAME,
@@ -63,7 +63,7 @@ _PEEK_BYTES = 64 * 1024
 _ZTICK_COMPANIONS = (".compressed.tmp", ".compressed", ".to_compress", ".lock")
 
 
-def relist(disk: Disk, log: Log, *, compacted: bool = False) -> Log:
+def relist(disk: ReadingDisk, log: Log, *, compacted: bool = False) -> Log:
     """The log with the files it has now, if all of it was asked for.
 
     ``compacted``: of a ztick log also those that compaction put beside it, in load order.
@@ -81,7 +81,7 @@ def relist(disk: Disk, log: Log, *, compacted: bool = False) -> Log:
     return _numbered(disk, log.dialect, log.where, names)
 
 
-def ztick_files(disk: Disk, active: str) -> list[str]:
+def ztick_files(disk: ReadingDisk, active: str) -> list[str]:
     """The files of a ztick log that exist, in load order."""
     return [path for path in load_order(active) if disk.exists(path)]
 
@@ -94,7 +94,7 @@ class LogFinder:
     """
 
     def __init__(
-        self, disk: Disk, warn: Callable[[str], None], errors: list[OSError] | None = None
+        self, disk: ReadingDisk, warn: Callable[[str], None], errors: list[OSError] | None = None
     ) -> None:
         self._disk = disk
         self._warn = warn
@@ -328,7 +328,7 @@ def _without_companion(name: str) -> str:
     return name
 
 
-def _names_in(disk: Disk, path: str) -> tuple[list[str], list[str]]:
+def _names_in(disk: ReadingDisk, path: str) -> tuple[list[str], list[str]]:
     """The files of a directory, and the queues whose journals are of kestrel 1.x or 2.x."""
     names = [
         name
@@ -363,7 +363,7 @@ def _ztick(directory: str, name: str) -> Log:
     return Log(ZTICK, active, (LogFile(ZTICK, active),), whole=True)
 
 
-def _numbered(disk: Disk, dialect: str, path: str, names: list[str]) -> Log:
+def _numbered(disk: ReadingDisk, dialect: str, path: str, names: list[str]) -> Log:
     """A change of its files that was cut short counts as done: the next open carries it through."""
     own = workq_segments(names) if dialect == WORKQ else ledger_segments(names)
     change = None

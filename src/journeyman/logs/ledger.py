@@ -54,7 +54,7 @@ import google_crc32c
 
 from journeyman.clock import Clock
 from journeyman.data_directory import LEDGER_DIRECTORY
-from journeyman.disk import Disk, Lock
+from journeyman.disk import Disk, Lock, ReadingDisk
 from journeyman.errors import JourneymanError, LogClosed, LogError, LogLocked
 from journeyman.folds import ledger as fold
 from journeyman.formats.framing import Entry
@@ -302,12 +302,12 @@ def _finish(disk: Disk, directory: str) -> tuple[FileReport, ...]:
     return ()
 
 
-def peek(disk: Disk, directory: str) -> dict[fold.Key, Record]:
+def peek(disk: ReadingDisk, directory: str) -> dict[fold.Key, Record]:
     """The states of a ledger that another process may have open; none if there is no ledger."""
     return fold.replay(peek_records(disk, directory))
 
 
-def peek_records(disk: Disk, directory: str) -> Iterator[Record]:
+def peek_records(disk: ReadingDisk, directory: str) -> Iterator[Record]:
     """The same, every record in order."""
     for view in _views(disk, directory):
         for item in read_file(CODEC, view):
@@ -315,7 +315,7 @@ def peek_records(disk: Disk, directory: str) -> Iterator[Record]:
                 yield item.record
 
 
-def _views(disk: Disk, directory: str) -> list[memoryview]:
+def _views(disk: ReadingDisk, directory: str) -> list[memoryview]:
     """The segments as of one moment: a compaction changes several files at once."""
     journal = journal_path(directory)
     for _ in range(_TRIES):
@@ -329,7 +329,7 @@ def _views(disk: Disk, directory: str) -> list[memoryview]:
     raise LogError(directory, "its files keep changing; try again")
 
 
-def _segments(disk: Disk, directory: str) -> list[str]:
+def _segments(disk: ReadingDisk, directory: str) -> list[str]:
     names = ledger_segments(names_in(disk, directory))
     return [posixpath.join(directory, name) for name in names]
 
@@ -347,12 +347,12 @@ class FileHead(NamedTuple):
     crc: int
 
     @classmethod
-    def of(cls, disk: Disk, path: str, size: int = HEAD_BYTES) -> FileHead:
+    def of(cls, disk: ReadingDisk, path: str, size: int = HEAD_BYTES) -> FileHead:
         data = disk.read_at(path, 0, size)
         return cls(len(data), google_crc32c.value(data))
 
 
-def heads_of(disk: Disk, paths: Iterable[str], size: int) -> set[FileHead]:
+def heads_of(disk: ReadingDisk, paths: Iterable[str], size: int) -> set[FileHead]:
     """Of those of these files that exist, as far as they have so many bytes."""
     if not 0 < size <= HEAD_BYTES:
         return set()
@@ -411,7 +411,7 @@ def ledger_beside(log: str) -> str:
     return posixpath.join(posixpath.dirname(log), LEDGER_DIRECTORY)
 
 
-def times_of(disk: Disk, ledger: str, files: Sequence[str]) -> Mapping[str, FileTimes]:
+def times_of(disk: ReadingDisk, ledger: str, files: Sequence[str]) -> Mapping[str, FileTimes]:
     """By path, the times of these files of one log, in load order. Empty: nothing is known."""
     by_head: dict[FileHead, list[TimeMark]] = {}
     for record in peek_records(disk, ledger):

@@ -51,7 +51,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from journeyman.disk import Disk, is_full
+from journeyman.disk import Disk, ReadingDisk, is_full
 from journeyman.errors import LogError, LogFull
 from journeyman.formats.framing import Buffer
 
@@ -159,12 +159,14 @@ def publish(
     _apply(disk, journal, publication, sync_dirs)
 
 
-def pending(disk: Disk, journal: str) -> Publication | None:
+def pending(disk: ReadingDisk, journal: str) -> Publication | None:
     """The publication that was decided on and not carried through, if there is one."""
     return _read(disk, journal) if disk.exists(journal) else None
 
 
-def paths_after(disk: Disk, directory: str, change: Publication, names: Iterable[str]) -> list[str]:
+def paths_after(
+    disk: ReadingDisk, directory: str, change: Publication, names: Iterable[str]
+) -> list[str]:
     """Where these files of a directory are read, so that they are as the change leaves them."""
     staged = {
         name: place
@@ -222,7 +224,7 @@ def _directories(paths: Iterable[str]) -> list[str]:
     return sorted({posixpath.dirname(path) for path in paths} - {""})
 
 
-def _read(disk: Disk, journal: str) -> Publication:
+def _read(disk: ReadingDisk, journal: str) -> Publication:
     try:
         content = json.loads(disk.read_bytes(journal))
         version, renames, removes = content["version"], content["renames"], content["removes"]

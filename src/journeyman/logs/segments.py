@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from journeyman.clock import Clock
-from journeyman.disk import Disk
+from journeyman.disk import Disk, ReadingDisk
 from journeyman.errors import LogError, UsageError
 from journeyman.units import NS_PER_MS
 
@@ -98,7 +98,7 @@ class SegmentPlan(Protocol):
         ...
 
 
-def names_in(disk: Disk, directory: str) -> list[str]:
+def names_in(disk: ReadingDisk, directory: str) -> list[str]:
     """Names in a directory; none when it does not exist."""
     return disk.list_dir(directory) if disk.is_dir(directory) else []
 

@@ -16,14 +16,15 @@ import contextlib
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType, VariantType
 
-from journeyman.errors import UsageError
+from journeyman.spark.files import absolute, is_uri
+from journeyman.spark.tables import unless_there, write_lines, write_parquet
 
 _MEASURED_ROWS = 1000  # rows whose widths decide how wide the columns of a table are
 _WIDEST = 120  # characters; a longer cell is cut in a table
@@ -41,21 +42,21 @@ def answer_lines(frame: DataFrame, format_: str) -> Iterator[str]:
 
 def write_answer(frame: DataFrame, path: str, format_: str, *, overwrite: bool = False) -> None:
     """Write the answer as a directory of files, all of them or none."""
-    if format_ == "csv":
-        frame = _as_texts(frame, for_people=False)
-    writer = frame.write.mode("overwrite" if overwrite else "errorifexists").format(format_)
     if format_ == "parquet":
-        writer = writer.option("compression", "zstd")
-    if format_ == "csv":
-        writer = writer.option("header", "true")
-    try:
-        writer.save(path)
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_ALREADY_EXISTS":
-            raise
-        raise UsageError(
-            f"{path} already exists: choose another --output, or give --force"
-        ) from None
+        write_parquet(frame, path, overwrite=overwrite)
+        return
+    place = absolute(path)
+    if is_uri(place) and format_ == "csv":
+        header = f"{_csv_line(frame.columns)}\n"
+        lines = _as_texts(frame, for_people=False).select(F.to_csv(F.struct("*")))
+        write_lines(lines, place, format_, header, overwrite=overwrite)
+    elif is_uri(place):
+        write_lines(_as_json(frame), place, format_, "", overwrite=overwrite)
+    else:
+        texts = _as_texts(frame, for_people=False) if format_ == "csv" else frame
+        mode = "overwrite" if overwrite else "errorifexists"
+        writer = texts.write.mode(mode).format(format_).option("header", "true")
+        unless_there(path, partial(writer.save, path))
 
 
 def first_rows(frame: DataFrame, columns: Sequence[str], limit: int) -> tuple[DataFrame, int]:
@@ -82,9 +83,12 @@ def plan_of(frame: DataFrame) -> str:
 
 
 def _json_lines(frame: DataFrame) -> Iterator[str]:
+    return (row[0] for row in _as_json(frame).toLocalIterator(prefetchPartitions=True))
+
+
+def _as_json(frame: DataFrame) -> DataFrame:
     options = {"ignoreNullFields": "false", "timestampFormat": _MOMENT}
-    lines = frame.select(F.to_json(F.struct("*"), options).alias("line"))
-    return (row[0] for row in lines.toLocalIterator(prefetchPartitions=True))
+    return frame.select(F.to_json(F.struct("*"), options).alias("line"))
 
 
 def _text_rows(frame: DataFrame, *, for_people: bool) -> Iterator[Sequence[str | None]]:
@@ -115,13 +119,13 @@ def _as_text(column: Column, type_: DataType, for_people: bool) -> Column:
 
 
 def _csv_lines(frame: DataFrame, rows: Iterator[Sequence[str | None]]) -> Iterator[str]:
+    return map(_csv_line, chain([frame.columns], rows))
+
+
+def _csv_line(row: Sequence[str | None]) -> str:
     buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="")
-    for row in chain([frame.columns], rows):
-        writer.writerow(row)
-        yield buffer.getvalue()
-        buffer.seek(0)
-        buffer.truncate()
+    csv.writer(buffer, lineterminator="").writerow(row)
+    return buffer.getvalue()
 
 
 def _table_lines(names: Sequence[str], rows: Iterator[Sequence[str | None]]) -> Iterator[str]:

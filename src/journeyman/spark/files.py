@@ -2,7 +2,7 @@
 
     /var/log/ztick/logfile, file:///var/...     local
     postgresql://user@host/database/workq       logs in PostgreSQL (journeyman.disk), to read only
-    s3://bucket/logs, gs://, hdfs://, ...       pyarrow.fs.FileSystem.from_uri
+    s3://bucket/logs, gs://, hdfs://, ...       pyarrow.fs.FileSystem.from_uri; s3a:// is s3://
     memory://, sftp://, abfs://, ...            fsspec, where it is installed
 
 A path keeps its scheme everywhere outside of this module, so that a worker on another machine can
@@ -18,6 +18,7 @@ more, by place: see ``read_spans``.
 
 from __future__ import annotations
 
+import errno
 import io
 import mmap
 import os
@@ -26,13 +27,13 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
 from typing import IO, Any, BinaryIO, Final, NamedTuple, Protocol, cast
 
-from journeyman.disk import FileStatus, disk_of, is_database, open_regular
+from journeyman.disk import FileStatus, ReadingDisk, disk_of, is_database, open_regular
 from journeyman.errors import FormatError, LogError, UsageError
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.logs import catalog
@@ -205,35 +206,17 @@ class Remote:
     def list_dir(self, path: str) -> list[FoundFile]:
         return self._list(path, allow_not_found=False)
 
-    def names(self, directory: str) -> list[str]:
-        """Names of the files in a directory; none if it is not there."""
-        listed = self._list(directory, allow_not_found=True)
-        return [each.name for each in listed if not each.is_dir]
-
     def read_at(self, path: str, offset: int, length: int) -> bytes:
         return _read(self.open(path), offset, length)
 
     def open(self, path: str) -> BinaryIO:
         return cast("BinaryIO", self._filesystem.open_input_file(self._inner(path)))
 
-    def read(self, path: str, offset: int = 0) -> Iterator[bytes]:
-        """The file from ``offset`` on, in pieces."""
-        with self.open(path) as file:
-            file.seek(offset)
-            while piece := file.read(_COPY_BYTES):
-                yield piece
-
     def create(self, path: str) -> NewFile:
         inner = self._inner(path)
         if above := inner.rpartition("/")[0]:
             self._filesystem.create_dir(above, recursive=True)
         return NewFile(path, self._filesystem.open_output_stream(inner), is_local=False)
-
-    def write_whole(self, path: str, pieces: Iterable[Buffer]) -> None:
-        file = self.create(path)
-        for piece in pieces:
-            file.write(piece)
-        file.close()
 
     def sizes_below(self, directory: str) -> dict[str, int]:
         """Bytes of every file in a directory and those in it, by path; none if it is not there."""
@@ -246,10 +229,6 @@ class Remote:
 
     def remove(self, path: str) -> None:
         self._filesystem.delete_file(self._inner(path))
-
-    def remove_tree(self, path: str) -> None:
-        with suppress(FileNotFoundError):
-            self._filesystem.delete_dir(self._inner(path))
 
     def _list(
         self, path: str, *, allow_not_found: bool, recursive: bool = False
@@ -277,6 +256,53 @@ class Remote:
         return f"{self._ours}/{path.removeprefix(self._theirs or '').strip('/')}"
 
 
+class Addresses:
+    """Files at any address as one disk, to read only.
+
+    A file that a listing has shown is not asked for again: an object store answers each question
+    by a request of its own.
+    """
+
+    def __init__(self) -> None:
+        self._listed: dict[str, FoundFile] = {}
+
+    def read_bytes(self, path: str) -> bytes:
+        with filesystem_of(path).open(path) as file:
+            return file.read()
+
+    def read_at(self, path: str, offset: int, length: int) -> bytes:
+        return filesystem_of(path).read_at(path, offset, length)
+
+    def view(self, path: str) -> memoryview:
+        return memoryview(self.read_bytes(path))
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def is_dir(self, path: str) -> bool:
+        found = self._find(path)
+        return found is not None and found.is_dir
+
+    def size(self, path: str) -> int:
+        found = self._find(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return found.size
+
+    def list_dir(self, path: str) -> list[str]:
+        found = filesystem_of(path).list_dir(path)
+        self._listed |= {each.path.rstrip("/"): each for each in found}
+        return sorted(each.name for each in found)
+
+    def _find(self, path: str) -> FoundFile | None:
+        return self._listed.get(path) or filesystem_of(path).find(path)
+
+
+def disk_at(path: str) -> ReadingDisk:
+    """The disk to read this path from, wherever it is."""
+    return disk_of(path) if is_database(path) or not is_uri(path) else Addresses()
+
+
 def staging_name(now_ns: int) -> str:
     """A new directory for files that are not yet what they will be; readers pass over it."""
     return f"_temporary-{now_ns // NS_PER_MS}-{secrets.token_hex(6)}"
@@ -295,6 +321,17 @@ def filesystem_of(path: str) -> Filesystem:
 def is_uri(path: str) -> bool:
     """Whether an absolute path is of a filesystem that is not local."""
     return _SCHEME.match(path) is not None
+
+
+def refuse_uri(path: str) -> None:
+    """Raises UsageError unless a log can be written or changed at this absolute path."""
+    if is_database(path):
+        raise UsageError(f"{path}: logs in PostgreSQL are written by their server alone")
+    if is_uri(path):
+        raise UsageError(
+            f"{path}: logs are written to local paths only, because an object store has no locks "
+            "and cannot change several files at once; write the log locally and copy it"
+        )
 
 
 def arrow_path(path: str) -> tuple[Any, str]:
@@ -316,9 +353,9 @@ def _remote(root: str) -> Remote:
     import pyarrow as pa
     from pyarrow import fs
 
-    # With a name behind it, since not every filesystem takes its bare root.
+    # With a name after it, since not every filesystem takes its bare root.
     try:
-        filesystem, inner = _from_uri(fs.FileSystem, root)
+        filesystem, inner = _from_uri(fs.FileSystem, root.replace("s3a://", "s3://", 1))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
         try:
             core: Any = import_module("fsspec.core")  # installed by those who need it
@@ -349,6 +386,17 @@ def absolute(path: str) -> str:
 def find_logs(options: catalog.LogQuery) -> list[catalog.Log]:
     """The logs that the options of a read stand for. Raises UsageError when there are none."""
     return catalog.find_logs(options, map(absolute, options.paths), filesystem_of)
+
+
+def lines_of(path: str) -> Iterator[bytes]:
+    """The lines of a file, without their ends."""
+    rest = b""
+    with filesystem_of(path).open(path) as file:
+        while piece := file.read(_COPY_BYTES):
+            *whole, rest = (rest + piece).split(b"\n")
+            yield from whole
+    if rest:
+        yield rest
 
 
 class Window:

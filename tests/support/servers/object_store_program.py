@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from journeyman.spark import read, replay, write
+from journeyman.spark import read, replay
 from journeyman.spark.replay import STATE_TABLES
 from journeyman.spark.replay.state_files import write_states
 from journeyman.spark.session import build_session
@@ -31,13 +31,11 @@ def main(bucket: str, directory: Path) -> None:
     targets = {name: str(directory / name) for name in STATE_TABLES["ztick"]}
     written = write_states(packets, "ztick", targets)
     jobs = replay.states(spark, "ztick", f"{bucket}/host=a")["jobs"]
-    copy = f"{bucket}/copy"
-    write(jobs.withColumn("kind", F.lit("set")), "ztick", copy)
     told = {
         "records": counts(read(spark, "ztick", logs, splitBytes=SPLIT_BYTES)),
         "replayed": written.rows,
-        "jobs": identifiers(spark.read.parquet(targets["jobs"]).filter("host = 'a'")),
-        "written": identifiers(read(spark, "ztick", copy)),
+        "jobs": identifiers(jobs),
+        "written": identifiers(spark.read.parquet(targets["jobs"]).filter("host = 'a'")),
         "payloads": sizes(replay.states(spark, "workq", f"{bucket}/cmdlog", payloads=True)["jobs"]),
         "streamed": streamed(
             spark.readStream.format("ztick").load(f"{bucket}/host=a"), directory / "streamed"

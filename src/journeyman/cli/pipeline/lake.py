@@ -72,8 +72,11 @@ def ingest(
     """
     if options.output is not None or options.explain:
         raise UsageError("ingest writes to the lake: leave --output and --explain out")
+    from journeyman.spark.lake.storage import check_lake
+
     unreadable: list[str] = []
     found = logs_by_dialect(logs, dialect, ledger=True, unreadable=unreadable)
+    check_lake(lake, format_)
     with pipeline_session(options, logs) as spark:
         from journeyman.spark.lake.ingest import LogsLeftOut
         from journeyman.spark.lake.ingest import ingest as ingest_logs

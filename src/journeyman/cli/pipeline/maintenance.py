@@ -36,6 +36,7 @@ from journeyman.cli.output import (
 from journeyman.cli.pipeline.shared import (
     SessionOptions,
     explain,
+    local_only,
     logs_by_dialect,
     pipeline_dialect_option,
     pipeline_session,
@@ -72,6 +73,7 @@ def compact(
     in use, or a damaged one, is left unchanged and reported; the others are compacted.
     """
     refuse_output(options)
+    local_only(*logs)
     found = logs_by_dialect(logs, dialect)
     if "workq" in found:
         raise UsageError(f"{found['workq'][0]} is a workq log: use `journeyman pipeline clean`")
@@ -113,6 +115,7 @@ def clean(
     compared with the state before, and only then replaces the log.
     """
     refuse_output(options)
+    local_only(*logs)
     found = logs_by_dialect(logs, dialect)
     other = next((kind for kind in found if kind != "workq"), None)
     if other is not None:
@@ -146,6 +149,8 @@ def archive(
     """Write every record of LOGS, payloads included, to Parquet under --output, and verify it."""
     if options.output is None:
         raise UsageError("say where the archive is with --output")
+    if remove:
+        local_only(*logs)
     found = logs_by_dialect(logs, dialect)
     with pipeline_session(options, logs, changes_logs=True) as spark:
         from journeyman.spark.maintenance import archive as archive_logs
@@ -197,6 +202,8 @@ def convert(
     """Convert LOGS to a log, the keys of a store or Parquet files at --output."""
     if options.output is None:
         raise UsageError("say where the result goes with --output")
+    if target not in ("parquet", "keyspace"):
+        local_only(options.output)
     if target == "log":
         _restore(logs, options)
         return
@@ -242,11 +249,11 @@ def _restore(logs: tuple[str, ...], options: SessionOptions) -> None:
 
 
 def _tell_losses(conversion: Conversion, losses: str | None, *, force: bool) -> None:
+    from journeyman.spark.answers import answer_lines, write_answer
+
     if losses is not None:
-        mode = "overwrite" if force else "errorifexists"
-        conversion.losses.write.mode(mode).parquet(losses)
+        write_answer(conversion.losses, losses, "parquet", overwrite=force)
         return
-    from journeyman.spark.answers import answer_lines
 
     with Output() as output:
         for line in answer_lines(conversion.losses, "json"):

@@ -92,11 +92,19 @@ def replay(
     Logs of several dialects, and of several servers, may be given together.
     """
     asked = _Asked(as_of, payloads, limit)
+    found = logs_by_dialect(logs, dialect)
+    several = len(found) > 1
+    for each in found:
+        _check_as_of(each, as_of)
     with pipeline_session(options, logs) as spark:
-        found = logs_by_dialect(logs, dialect)
-        several = len(found) > 1
         for each, paths in found.items():
             _replay(spark, each, paths, asked, options, answer, several=several)
+
+
+def _check_as_of(dialect: str, as_of: str | None) -> None:
+    from journeyman.spark.source.options import SourceOptions
+
+    SourceOptions.parse(dialect, {"path": "/", **({} if as_of is None else {"asOf": as_of})})
 
 
 def _replay(

@@ -11,14 +11,14 @@
 
 **Logs**, by dialect:
 
-    a local file or directory    looked at, as the other commands do; a directory with no log of
-                                 its own stands for all logs below it, of any dialect; so does
-                                 the data directory of a server
-    a local glob                 each of what it matches
-    anything else (s3://...)     not looked at: --dialect must say what it is
+    a file or directory    looked at, as the other commands do; a directory with no log of its own
+                           stands for all logs below it, of any dialect; so does the data
+                           directory of a server
+    a glob                 each of what it matches
 
-With --dialect nothing is looked at: the source takes the paths as they are, with all it knows of
-globs, ``host=*`` directories and file systems.
+With --dialect the source takes the paths as they are, with all it knows of globs and ``host=*``
+directories. Paths, local or not (s3://...), and lakes are checked before Java starts. With a Spark
+Connect server and --dialect they are not: its machines may see other files.
 
 **Ctrl-C** while Spark works: its jobs are cancelled, then the command, or the statement, ends.
 
@@ -44,7 +44,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ import click
 
 from journeyman.cli.errors import debug_asked, sentence, warn
 from journeyman.cli.output import Output, counted, json_line
-from journeyman.disk import Disk, disk_of, is_database
+from journeyman.disk import ReadingDisk, is_database
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.logs.catalog import LEDGER, ZTICK, Log
 from journeyman.logs.detection import LogFinder
@@ -83,7 +83,12 @@ def logs_or_lake(
     """The paths to read, by dialect; none if a lake is to be read. Raises UsageError."""
     if bool(paths) == (lake is not None):
         raise UsageError("give LOGS, or a lake with --lake: one of the two")
-    return {} if lake is not None else logs_by_dialect(paths, dialect, ledger=ledger)
+    if lake is None:
+        return logs_by_dialect(paths, dialect, ledger=ledger)
+    from journeyman.spark.lake.storage import open_lake
+
+    open_lake(lake)
+    return {}
 
 
 def logs_by_dialect(
@@ -99,11 +104,16 @@ def logs_by_dialect(
     be looked at goes to ``unreadable``, if that is given and anything else was found.
     """
     if dialect is not None:
+        if not _is_remote():
+            from journeyman.spark.files import find_logs
+            from journeyman.spark.source.options import SourceOptions
+
+            find_logs(SourceOptions(dialect, tuple(paths)))
         return {dialect: list(paths)}
     found: dict[str, list[str]] = {}
     errors: list[OSError] = []
     for path in paths:
-        for log in _logs_at(disk_of(path), path, None if unreadable is None else errors):
+        for log in _logs_at(path, None if unreadable is None else errors):
             if log.dialect == LEDGER and not ledger:
                 continue
             places = found.setdefault(log.dialect, [])
@@ -117,21 +127,42 @@ def logs_by_dialect(
     return found
 
 
-def is_small(paths: Iterable[str], most_bytes: int = SMALL_BYTES) -> bool:
+def is_small(paths: Iterable[str]) -> bool:
     """Whether so little is to be read that starting up takes most of the time."""
+    return 0 < input_bytes(paths) <= SMALL_BYTES
+
+
+def input_bytes(paths: Iterable[str]) -> int:
+    """How much is to be read, as far as it is small; 0 if that is not known."""
     total = 0
     for path in paths:
         for size in _sizes(path):
             total += size
-            if total > most_bytes:
-                return False
-    return total > 0
+            if total > SMALL_BYTES:
+                return total
+    return total
 
 
-def _logs_at(disk: Disk, path: str, errors: list[OSError] | None = None) -> Iterator[Log]:
+def local_only(*paths: str) -> None:
+    """Raises UsageError for a path at which no log can be written or changed."""
+    from journeyman.spark.files import absolute, refuse_uri
+
+    for path in paths:
+        refuse_uri(absolute(path))
+
+
+def _is_remote() -> bool:
+    """Whether a Spark Connect server was asked for, by option or by the environment."""
+    context = click.get_current_context(silent=True)
+    asked = None if context is None else context.params.get("remote")
+    return bool(asked or os.environ.get("SPARK_REMOTE"))
+
+
+def _logs_at(path: str, errors: list[OSError] | None = None) -> Iterator[Log]:
     """``errors`` takes what cannot be looked at; without it, that is raised."""
-    if "://" in path and not is_database(path):
-        raise UsageError(f"{path} is not a local path: say what it holds with --dialect")
+    from journeyman.spark.files import disk_at
+
+    disk = disk_at(path)
     finder = LogFinder(disk, warn, errors)
     nothing, known = True, len(errors or ())
     for each in _expanded(path):
@@ -153,7 +184,7 @@ def _expanded(path: str) -> list[str]:
     return [found.path for found in expand(filesystem_of(path), absolute(path))]
 
 
-def _below(disk: Disk, finder: LogFinder, path: str) -> Iterator[Log]:
+def _below(disk: ReadingDisk, finder: LogFinder, path: str) -> Iterator[Log]:
     """The logs of a directory, or, if it has none itself, those of the directories in it."""
     logs = finder.find_all(path)
     yield from logs
@@ -174,18 +205,21 @@ def _places(log: Log) -> list[str]:
 
 
 def _sizes(path: str) -> Iterator[int]:
-    """Of a file, or of all files below a directory; nothing of what is elsewhere."""
-    disk = disk_of(path)
-    if not disk.exists(path):
-        return
+    """Of a file, or of all files below a directory."""
+    from journeyman.spark.files import disk_at
+
+    disk = disk_at(path)
+    if disk.exists(path):
+        yield from _sizes_on(disk, path)
+
+
+def _sizes_on(disk: ReadingDisk, path: str) -> Iterator[int]:
     if not disk.is_dir(path):
         yield disk.size(path)
         return
-    for name, facts in disk.scan(path).items():
-        if facts.is_dir:
-            yield from _sizes(posixpath.join(path, name))
-        else:
-            yield facts.size
+    for name in disk.list_dir(path):
+        with suppress(FileNotFoundError):  # removed since
+            yield from _sizes_on(disk, posixpath.join(path, name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,12 +298,13 @@ def pipeline_session(
     from journeyman.spark.session import active_session, build_session, cancel_all, end_session
 
     was_there = active_session() is not None
+    size = 0 if was_there or _is_remote() else input_bytes(logs)
     spark = build_session(
         options.master,
         options.conf,
         remote=options.remote,
-        small=is_small(logs),
-        tiny=is_small(logs, TINY_BYTES),
+        small=0 < size <= SMALL_BYTES,
+        tiny=0 < size <= TINY_BYTES,
         progress=not options.quiet and sys.stderr.isatty(),
         log_level="warn" if _is_debugging() else "fatal",
     )

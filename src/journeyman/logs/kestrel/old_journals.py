@@ -21,7 +21,7 @@ import re
 import struct
 from collections.abc import Iterable
 
-from journeyman.disk import Disk
+from journeyman.disk import ReadingDisk
 from journeyman.formats.framing import Buffer
 
 _NAME = re.compile(r"([^.~/]+)(?:\.[0-9]{1,18}(?:\.pack)?)?", re.ASCII)
@@ -38,13 +38,15 @@ _EXAMINED_ENTRIES = 64
 _EARLIEST_MS, _LATEST_MS = 2**39, 2**42
 
 
-def is_old_journal(disk: Disk, path: str) -> bool:
+def is_old_journal(disk: ReadingDisk, path: str) -> bool:
     """Whether this file is a journal of kestrel 1.x or 2.x."""
     head = disk.read_at(path, 0, 1)
     return head != b"" and head[0] <= _LAST_OPCODE and begins_as_old_journal(disk.view(path))
 
 
-def find_old_journals(disk: Disk, directory: str, names: Iterable[str]) -> dict[str, list[str]]:
+def find_old_journals(
+    disk: ReadingDisk, directory: str, names: Iterable[str]
+) -> dict[str, list[str]]:
     """Their files, by queue.
 
     A file without a byte counts as the newest of a queue where other files of the directory are

@@ -39,6 +39,7 @@ from journeyman.formats.workq import MAX_PAYLOAD_BYTES
 from journeyman.spark import write
 from journeyman.spark.replay import packets, tables_of, waiting
 from journeyman.spark.source.options import arrow_schema, struct
+from journeyman.spark.tables import write_parquet
 from journeyman.units import NS_PER_MS
 
 WHOLE: Final = "(all)"  # not a field: nothing of it is carried over
@@ -74,7 +75,7 @@ class Conversion:
         """Write the rows as a log of their own, or as Parquet files for ``storage import``."""
         if self.target == "keyspace":
             entries = self.rows.select(F.col("raw_key").alias("key"), "value").sort("key")
-            entries.write.mode("overwrite" if force else "error").parquet(output)
+            write_parquet(entries, output, overwrite=force)
             return
         mode = "overwrite" if force else "append"
         write(self.rows, self.target, output, mode=mode, orderBy="_log,_position")

@@ -45,11 +45,20 @@ from journeyman.formats.ztick.codec import SEALS as ZTICK_SEALS
 from journeyman.logs.catalog import Log
 from journeyman.logs.publication import put_in_place
 from journeyman.spark import read
-from journeyman.spark.files import Span, absolute, filesystem_of, read_spans, staging_name
-from journeyman.spark.maintenance.holding import logs_at, refuse_damage
+from journeyman.spark.files import (
+    Span,
+    absolute,
+    filesystem_of,
+    find_logs,
+    read_spans,
+    refuse_uri,
+    staging_name,
+)
+from journeyman.spark.maintenance.holding import refuse_damage
 from journeyman.spark.replay import packets
 from journeyman.spark.sinks.commit import LocalDisk, remove_staging
-from journeyman.spark.source.options import arrow_schema, struct
+from journeyman.spark.source.options import SourceOptions, arrow_schema, struct
+from journeyman.spark.tables import read_parquet, write_parquet
 
 MANIFEST: Final = "_log.json"
 RAW: Final = "_raw"
@@ -66,12 +75,12 @@ def log_to_parquet(
 ) -> int:
     """Write the logs at these paths; how many records they are. Damage is refused."""
     place = absolute(output).rstrip("/")
-    logs = logs_at(dialect, tuple(paths))
+    logs = find_logs(SourceOptions(dialect, tuple(paths)))
     records = refuse_damage(packets(spark, dialect, list(paths)), ", ".join(paths))
     frame = rows_with_raw(
         read(spark, dialect, *paths, payloads=True, mode="DROPMALFORMED"), dialect
     )
-    frame.write.mode("overwrite" if force else "errorifexists").parquet(place)
+    write_parquet(frame, place, overwrite=force)
     manifest = json.dumps({"dialect": dialect, "logs": [_described(log) for log in logs]})
     file = filesystem_of(place).create(posixpath.join(place, MANIFEST))
     file.write(manifest.encode())
@@ -208,6 +217,7 @@ def parquet_to_log(spark: SparkSession, source: str, target: str) -> str:
     """Restore the log in ``source`` at ``target``, a new path; its dialect."""
     dialect, files = _manifest(absolute(source).rstrip("/"))
     path, disk = absolute(target).rstrip("/"), LocalDisk()
+    refuse_uri(path)
     if disk.exists(path):
         raise UsageError(f"{path} already exists: give another path")
     directory = posixpath.dirname(path)
@@ -255,7 +265,7 @@ def _write_parts(
                 )
         yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(_ANSWER))
 
-    frame = spark.read.parquet(source)
+    frame = read_parquet(spark, source)
     ordered = frame.repartitionByRange("_file", "_position")
     answers = ordered.sortWithinPartitions("_file", "_position").mapInArrow(task, _ANSWER).collect()
     parts: dict[str, list[str]] = {}

@@ -16,16 +16,17 @@ ended without a known run is when that was written.
 
 from __future__ import annotations
 
-import re
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import reduce
-from typing import Final
+from dataclasses import asdict
+from functools import partial
+from itertools import islice
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql.types import StringType, StructField, StructType
 
 from journeyman.columnar.arrays import binary, text_in
 from journeyman.columnar.kernels.key_table import KeyTable
@@ -33,8 +34,13 @@ from journeyman.columnar.workq.attempts import NO_TIME
 from journeyman.columnar.ztick.plans import PLAN_COLUMNS, PlanTable
 from journeyman.errors import UsageError
 from journeyman.logs.segments import COMPACTED_SUFFIX
-from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, SUFFIX
-from journeyman.spark.files import absolute, filesystem_of, find_logs
+from journeyman.logs.ztick.run_history import (
+    DIRECTORY_SUFFIX,
+    RunLine,
+    decode_run,
+    history_files,
+)
+from journeyman.spark.files import Addresses, absolute, filesystem_of, find_logs, lines_of
 from journeyman.spark.history.columns import ATTEMPTS, attempt_batches, whole_jobs
 from journeyman.spark.lake.columns import (
     Ints,
@@ -47,26 +53,31 @@ from journeyman.spark.lake.columns import (
     text_of,
     unless_empty,
 )
-from journeyman.spark.source.options import SourceOptions, struct
+from journeyman.spark.slots import slots_of
+from journeyman.spark.source.options import SourceOptions, arrow_schema, struct
 
 # ----------------------------------------
 # The runs that servers of a schedule have noted beside their logs, as a table.
 #
 #     <log>.runs/1794769200000.jsonl      one JSON object a line, see logs/ztick/run_history.py
 #
-# A line that is not whole (the last one before a power cut) is left out. The log a run belongs to
-# is told by where its file is. History that was put elsewhere (setting ``history.path``) is found
-# by naming its directory; it belongs to the one log that was given with it.
+# Tasks read the files, wherever they are. A line that is not whole (the last one before a power
+# cut) is left out. The log a run belongs to is known by where its file is. History that was put
+# elsewhere (setting ``history.path``) is found by naming its directory; it belongs to the one log
+# that was given with it.
 
-# A line, field by field.
-LINES = struct(
-    "job string, rule string, runner string, execution_ns bigint, started_ns bigint, "
+RUNS = struct(
+    "_log string, job string, rule string, runner string, execution_ns bigint, started_ns bigint, "
     "ended_ns bigint, outcome string, detail string, output string"
 )
-RUNS = StructType([StructField("_log", StringType()), *LINES.fields])
-_NEEDED = ("job", "execution_ns", "started_ns", "ended_ns", "outcome")
-_IN_DIRECTORY = rf"\{DIRECTORY_SUFFIX}/[^/]*$"
-_HADOOP_GLOB = re.compile(r"([\\*?\[\]{}])")
+_ROWS_AT_A_TIME: Final = 16 * 1024
+
+
+class RunFile(NamedTuple):
+    """A file of runs, and the log that they belong to."""
+
+    log: str
+    path: str
 
 
 def run_directories(options: SourceOptions, elsewhere: Sequence[str] = ()) -> dict[str, str]:
@@ -88,38 +99,44 @@ def _is_directory(path: str) -> bool:
     return found is not None and found.is_dir
 
 
+def run_files(directories: Mapping[str, str]) -> list[RunFile]:
+    """The files in the directories that ``run_directories`` has found, the oldest of each first."""
+    return [
+        RunFile(log, posixpath.join(directory, name))
+        for log, directory in directories.items()
+        for name in history_files(Addresses().list_dir(directory))
+    ]
+
+
 def read_runs(spark: SparkSession, directories: Mapping[str, str]) -> DataFrame:
     """The runs of logs, by log name; ``run_directories`` says where they are."""
-    beside = [path for log, path in directories.items() if path == log + DIRECTORY_SUFFIX]
-    frames = [_read(spark, beside).withColumn("_log", _log_of_file())] if beside else []
-    for log, path in directories.items():
-        if path not in beside:
-            frames.append(_read(spark, [path]).withColumn("_log", F.lit(log)))
-    if not frames:
+    files = run_files(directories)
+    if not files:
         return spark.createDataFrame([], RUNS)
-    return reduce(DataFrame.unionByName, [frame.select(*RUNS.names) for frame in frames])
+    tasks = min(len(files), slots_of(spark))
+    numbers = spark.range(0, tasks, 1, tasks)
+    return numbers.mapInArrow(partial(_read_some, files, tasks), RUNS)
 
 
-def _read(spark: SparkSession, directories: Sequence[str]) -> DataFrame:
-    lines = (
-        spark.read.schema(LINES)
-        .option("mode", "DROPMALFORMED")
-        .option("pathGlobFilter", f"*{SUFFIX}")
-        .json([_HADOOP_GLOB.sub(r"\\\1", path) for path in directories])
-    )
-    return lines.where(_all_there(_NEEDED))
+def _read_some(
+    files: Sequence[RunFile], tasks: int, numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """What a task does: every so many-th file."""
+    schema = arrow_schema(RUNS)
+    for batch in numbers:
+        for number in batch.column("id").to_pylist():
+            for log, path in files[number::tasks]:
+                runs = filter(None, map(whole_run, lines_of(path)))
+                while some := list(islice(runs, _ROWS_AT_A_TIME)):
+                    rows = [{"_log": log, **asdict(run)} for run in some]
+                    yield pa.RecordBatch.from_pylist(rows, schema)
 
 
-def _all_there(names: Iterable[str]) -> Column:
-    return reduce(Column.__and__, [F.col(name).isNotNull() for name in names])
-
-
-def _log_of_file() -> Column:
-    """The log beside whose file the line stands, spelt as the source spells it."""
-    # Spark gives a URI: local files as file:///a%20b. A plus sign is one, not a space.
-    path = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
-    local = F.regexp_replace(path, "^file:(//)?/", "/")
-    return F.regexp_replace(local, _IN_DIRECTORY, "")
+def whole_run(line: bytes) -> RunLine | None:
+    """The run of one line; None if it is not such a line, or has times that no column holds."""
+    run = decode_run(line)
+    times = () if run is None else (run.execution_ns, run.started_ns, run.ended_ns)
+    return run if all(-(2**63) <= each < 2**63 for each in times) else None
 
 
 STATUSES = ("planned", "triggered", "executed", "failed")

@@ -46,8 +46,8 @@ from journeyman.spark.lake.names import partition_values, staged_path
 from journeyman.spark.lake.parts import parts_of, read_part
 from journeyman.spark.lake.state import STATE_VERSION, Staged
 from journeyman.spark.lake.storage import Lake, new_file
-from journeyman.spark.lake.work import tasks_of
 from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
+from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import WORKQ, ZTICK, SourceOptions, arrow_schema
 from journeyman.spark.source.splits import LogPartition
 from journeyman.spark.source.task import read_pieces, with_dictionaries
@@ -187,7 +187,7 @@ def _stage(
     if sum(map(_size, parts)) <= _SMALL_BYTES:
         made = [each for part in parts for each in write(part)]
     else:
-        units = _together(parts, tasks_of(spark))
+        units = _together(parts, slots_of(spark))
         numbers = spark.range(0, len(units), 1, len(units))
         task = partial(_write_numbered, write, units)
         made = [(row.table, row.file) for row in numbers.mapInArrow(task, _MADE).collect()]

@@ -59,7 +59,8 @@ from journeyman.spark.lake.parts import Part, dealt, parts_on, read_part
 from journeyman.spark.lake.silver import KEYED, RUNS, SilverChange, by_group
 from journeyman.spark.lake.state import StagedFiles
 from journeyman.spark.lake.storage import Lake
-from journeyman.spark.lake.work import HANDS, Groups, Packet, at_once, spread, tasks_of
+from journeyman.spark.lake.work import HANDS, Groups, Packet, at_once, spread
+from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_S
 
@@ -108,7 +109,7 @@ def stage_gold(spark: SparkSession, lake: Lake, change: SilverChange) -> list[St
     ]
     rows = sum(part.rows for part in parts)
     session = None if rows <= SMALL_ROWS else spark
-    hands = HANDS if session is None else max(tasks_of(spark), rows // _TASK_ROWS)
+    hands = HANDS if session is None else max(slots_of(spark), rows // _TASK_ROWS)
     groups = 1 if session is None else _GROUPS_A_TASK * hands
     packets = spread(session, dealt(parts, hands), partial(count_parts, wanted, groups), add_up)
     named = [str(date(1970, 1, 1) + timedelta(days=day)) for day in days]

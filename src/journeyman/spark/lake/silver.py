@@ -63,7 +63,8 @@ from journeyman.spark.lake.parts import (
 )
 from journeyman.spark.lake.state import Staged, StagedFiles
 from journeyman.spark.lake.storage import Lake
-from journeyman.spark.lake.work import HANDS, Groups, Packet, at_once, spread, tasks_of
+from journeyman.spark.lake.work import HANDS, Groups, Packet, at_once, spread
+from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import DAMAGE, DAMAGE_KIND, arrow_schema
 
 KEYED: Final = ("silver/attempts", "silver/jobs", "silver/timetable_firings")
@@ -170,7 +171,7 @@ def _hands(spark: SparkSession, rows: int) -> tuple[SparkSession | None, int]:
     """Who works on so many rows: Spark, if any; and in how many units."""
     if rows <= SMALL_ROWS:
         return None, HANDS
-    return spark, max(tasks_of(spark), rows // _TASK_ROWS)
+    return spark, max(slots_of(spark), rows // _TASK_ROWS)
 
 
 class Touched:

@@ -12,7 +12,7 @@ import hashlib
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
 
@@ -30,8 +30,8 @@ from journeyman.logs.catalog import Log
 from journeyman.logs.damage import Damage
 from journeyman.logs.holders import Place, register
 from journeyman.logs.sealing import read_file
-from journeyman.logs.ztick.run_history import DIRECTORY_SUFFIX, decode_run, history_files
-from journeyman.spark.files import absolute, filesystem_of, find_logs
+from journeyman.spark.files import absolute, filesystem_of, find_logs, is_uri
+from journeyman.spark.history.ztick_attempts import run_directories, run_files, whole_run
 from journeyman.spark.lake.bronze import LakeSource, stream_name
 from journeyman.spark.lake.columns import filled, is_one_of
 from journeyman.spark.lake.layout import BETWEEN, TABLES, moment_of
@@ -49,25 +49,22 @@ _RUNS_BYTES = 32 * 1024 * 1024  # of lines in one commit
 def store_runs(lake: Lake, source: LakeSource, elsewhere: str | None = None) -> None:
     """New whole lines of the runs beside these logs, or in the directory ``elsewhere``."""
     options = SourceOptions.parse(ZTICK, {"path": absolute(source.path)})
-    for log in find_logs(options):
-        host = dict(log.partitions).get("host") or source.host
-        directory = elsewhere or log.name + DIRECTORY_SUFFIX
-        if "://" in directory and not is_database(directory):
-            continue
-        disk = disk_of(directory)
-        if not disk.is_dir(directory):
-            continue
+    hosts = {log.name: dict(log.partitions).get("host") for log in find_logs(options)}
+    with _reading(source.path):
+        directories = run_directories(options, [] if elsewhere is None else [elsewhere])
+    for log, directory in directories.items():
+        host = hosts.get(log) or source.host
         with _reading(directory):
-            names = history_files(disk.list_dir(directory))
-        paths = [posixpath.join(directory, name) for name in names]
+            paths = [file.path for file in run_files({log: directory})]
         for path in paths:
-            while _store_lines(lake, log.name, host, path):
+            while _store_lines(lake, log, host, path):
                 pass
-        if paths:
+        if paths and (is_database(directory) or not is_uri(directory)):
             read = lake.state.runs.get(f"{host}{BETWEEN}{paths[-1]}", 0)
             done = Place(posixpath.basename(paths[-1]), None, read)
             holder, who = stream_name(lake, source), f"lake {lake.path}"
-            register(disk, directory, holder, who, SystemClock().now_ns(), {"": done})
+            now_ns = SystemClock().now_ns()
+            register(disk_of(directory), directory, holder, who, now_ns, {"": done})
 
 
 class UnreadableFile(LogError):
@@ -87,7 +84,7 @@ def _store_lines(lake: Lake, log: str, host: str, path: str) -> bool:
     known = f"{host}{BETWEEN}{path}"
     begin = lake.state.runs.get(known, 0)
     with _reading(path):
-        data = disk_of(path).read_at(path, begin, _RUNS_BYTES)
+        data = filesystem_of(path).read_at(path, begin, _RUNS_BYTES)
     end = data.rfind(b"\n") + 1
     if end == 0:
         return False
@@ -104,20 +101,12 @@ def _lines(data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each line: where it begins, and what it says."""
     at = 0
     for line in data.removesuffix(b"\n").split(b"\n"):
-        run = decode_run(line)
-        if run is None or not all(_fits(getattr(run, name)) for name in _TIMES):
+        run = whole_run(line)
+        if run is None:
             yield at, {"kind": DAMAGE_KIND, "_damage": "corrupt: not a line of the run history"}
         else:
-            yield at, {"kind": "run", **{name: getattr(run, name) for name in _RUN_FIELDS}}
+            yield at, {"kind": "run", **asdict(run)}
         at += len(line) + 1
-
-
-def _fits(ns: int) -> bool:
-    return -(2**63) <= ns < 2**63
-
-
-_TIMES = ("execution_ns", "started_ns", "ended_ns")
-_RUN_FIELDS = ("job", "rule", "runner", *_TIMES, "outcome", "detail", "output")
 
 
 def stage_rows(lake: Lake, table: str, rows: Sequence[Mapping[str, Any]], host: str) -> Staged:

@@ -35,7 +35,7 @@ from journeyman.spark.lake.layout import HASH, TABLES
 from journeyman.spark.lake.names import staged_path
 from journeyman.spark.lake.places import LakePlace, Saved, place_of
 from journeyman.spark.lake.state import LakeState, Staged, TableChange
-from journeyman.spark.lake.work import tasks_of
+from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import DAMAGE, arrow_schema
 
 
@@ -76,7 +76,7 @@ class Lake:
             return spark.createDataFrame([], schema)
         if is_uri(base):
             # Not by Spark itself, which knows these schemes only with libraries of Java.
-            tasks = min(len(listed), 4 * tasks_of(spark))
+            tasks = min(len(listed), 4 * slots_of(spark))
             numbers = spark.range(0, tasks, 1, tasks)
             return numbers.mapInArrow(partial(_read_some, base, table, listed, tasks), schema)
         whole = files is None and self.state.format == "parquet"
@@ -226,21 +226,27 @@ def _leaf(field: pa.Field[Any]) -> str:
     return f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
 
 
-@contextmanager
-def change_lake(path: str, format_: str | None = None) -> Iterator[Lake]:
-    """A lake to change, made if there is none. Raises JourneymanError if another process does."""
+def check_lake(path: str, format_: str | None = None) -> None:
+    """Raises UsageError if there can be no lake of this format here."""
     place = place_of(path)
     if format_ == "parquet" and is_uri(place.path):
         raise UsageError(
             f"{place.path} must be a Delta lake: an object store cannot rename files, so a log has "
             "to say which of them count; leave --format out, or choose a directory"
         )
+    saved = place.read()
+    known = None if saved is None else saved.state.format
+    if known is not None and format_ not in (None, known):
+        raise UsageError(f"{place.path} is a lake of format {known}, not {format_}")
+
+
+@contextmanager
+def change_lake(path: str, format_: str | None = None) -> Iterator[Lake]:
+    """A lake to change, made if there is none. Raises JourneymanError if another process does."""
+    check_lake(path, format_)
+    place = place_of(path)
     with place.changing() as found:
-        saved = found or Saved(LakeState(format=format_ or place.default_format))
-        known = saved.state.format
-        if format_ not in (None, known):
-            raise UsageError(f"{place.path} is a lake of format {known}, not {format_}")
-        yield Lake(place, saved)
+        yield Lake(place, found or Saved(LakeState(format=format_ or place.default_format)))
 
 
 def open_lake(path: str) -> Lake:

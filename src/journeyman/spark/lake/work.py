@@ -19,6 +19,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from journeyman.spark.slots import slots_of
+
 _THREADS: Final = min(4, os.cpu_count() or 1)  # of this process
 HANDS: Final = 4 * _THREADS  # units for them: some take longer than others
 _REQUESTS: Final = 16
@@ -40,11 +42,6 @@ Groups = Iterator[dict[str, pa.Table]]
 Fold = Callable[[Groups], Iterable[Packet]]
 
 
-def tasks_of(spark: SparkSession) -> int:
-    """How many tasks run at a time, as far as the session says."""
-    return max(1, int(spark.conf.get("spark.sql.shuffle.partitions") or 1))
-
-
 def spread(
     spark: SparkSession | None, units: Sequence[Unit], take: Take[Unit], fold: Fold | None = None
 ) -> list[Packet]:
@@ -56,7 +53,7 @@ def spread(
     numbers = spark.range(0, len(units), 1, len(units))
     packets = numbers.mapInArrow(partial(_take_numbered, take, units), _SCHEMA)
     if fold is not None:
-        packets = _routed(packets, tasks_of(spark)).mapInArrow(partial(_fold_sorted, fold), _SCHEMA)
+        packets = _routed(packets, slots_of(spark)).mapInArrow(partial(_fold_sorted, fold), _SCHEMA)
     return [Packet(row.group, row.what, _unpacked(row.rows)) for row in packets.collect()]
 
 

@@ -15,8 +15,8 @@ All of them take the same five steps, separately for each log:
 
 Spark runs the jobs of several threads side by side, so a few logs are processed together: with many
 small ones, planning takes longer than reading. Each log has its own locks, staging and outcome, so
-one that is in use or damaged does not delay the others. Only local file systems are supported,
-because object stores have no locks.
+one that is in use or damaged does not delay the others. Logs are changed on local file systems
+only, because object stores have no locks; ``archive`` reads them anywhere.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from journeyman.errors import JourneymanError, UsageError
 from journeyman.logs.catalog import Log
 from journeyman.logs.publication import remove_durably
 from journeyman.spark import read, register
-from journeyman.spark.files import absolute
+from journeyman.spark.files import absolute, is_uri
 from journeyman.spark.maintenance.cleaning import clean_workq, unneeded_segments
 from journeyman.spark.maintenance.compaction import (
     compact_kestrel,
@@ -57,6 +57,7 @@ from journeyman.spark.maintenance.holding import (
 from journeyman.spark.replay import packets, states, tables_of
 from journeyman.spark.session import in_one_sentence
 from journeyman.spark.sinks.commit import LocalDisk, SinkDisk
+from journeyman.spark.tables import read_parquet, write_parquet
 from journeyman.units import NS_PER_S
 
 __all__ = [
@@ -114,8 +115,8 @@ def archive(
 
     ``day`` is that of the record's own time; where records say none (ztick) it is the day of the
     run. A run is written under a hidden name, verified, and then renamed: it is there as a whole or
-    not at all. (On an object store, where renaming is copying, Spark writes to the last name; what
-    a run that failed leaves there is to be removed by hand.)
+    not at all. (At a URI, where nothing can be renamed, it has its last name at once; a run that
+    failed has no file ``_SUCCESS`` there.)
 
     ``remove`` lets segments go afterwards, oldest first, one durable step each:
 
@@ -133,7 +134,8 @@ def archive(
         left = held.size - sum(file.size for file in held.log.files if file.path in went)
         return MaintenanceResult(dialect, held.log.name, True, records, records, held.size, left)
 
-    return each_log(spark, dialect, logs_at(dialect, tuple(paths)), treat, drops=remove)
+    logs = logs_at(dialect, tuple(paths), changes=remove)
+    return each_log(spark, dialect, logs, treat, drops=remove)
 
 
 def archived_rows(spark: SparkSession, dialect: str, paths: tuple[str, ...]) -> DataFrame:
@@ -188,10 +190,10 @@ def _archive_one(spark: SparkSession, disk: Disk, held: HeldLog, output: str, no
     moment = datetime.fromtimestamp(now_ns // NS_PER_S, UTC).strftime("%Y%m%dT%H%M%SZ")
     digest = f"{zlib.crc32(held.log.name.encode()):08x}"  # logs of one name, of different hosts
     final = posixpath.join(output, f"run={moment}-{posixpath.basename(held.log.name)}-{digest}")
-    is_local = "://" not in output
+    is_local = not is_uri(output)
     written = posixpath.join(output, f"_{posixpath.basename(final)}") if is_local else final
-    rows.write.partitionBy("log", "day").parquet(written)
-    back = spark.read.parquet(written)
+    write_parquet(rows, written, by=("log", "day"))
+    back = read_parquet(spark, written)
     columns = [name for name in rows.columns if name not in ("log", "day")]
     check_same(held.log.name, "record", rows, back, columns)
     if is_local:

@@ -34,7 +34,7 @@ from pyspark.sql.types import BinaryType
 from journeyman.clock import Clock
 from journeyman.columnar.seals import is_proven
 from journeyman.disk import Disk
-from journeyman.errors import FormatError, IncompleteEntry, LogError, UsageError
+from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats.framing import Buffer, Codec
 from journeyman.formats.seals import SealFormat
 from journeyman.logs.catalog import Log
@@ -43,7 +43,7 @@ from journeyman.logs.holders import Holders, ask, names_of_holders
 from journeyman.logs.publication import HELD_DIRECTORY, finish, journal_path
 from journeyman.logs.sealing import has_seals, is_in_flight, read_file
 from journeyman.logs.segments import APPEND_LOCK, READ_LOCK, ZtickNames, kestrel_lock_name
-from journeyman.spark.files import find_logs, staging_name
+from journeyman.spark.files import absolute, find_logs, is_uri, refuse_uri, staging_name
 from journeyman.spark.sinks.commit import (
     SinkDisk,
     locked,
@@ -111,17 +111,21 @@ class MaintenanceResult:
         return asdict(self)
 
 
-def logs_at(dialect: str, paths: tuple[str, ...], queue: str | None = None) -> list[Log]:
-    """The logs at these paths, each of them whole. Raises UsageError."""
-    remote = next((path for path in paths if "://" in path and not path.startswith("file:")), None)
-    if remote is not None:
-        raise UsageError(f"{remote} is not on a local file system: no lock keeps others from it")
+def logs_at(
+    dialect: str, paths: tuple[str, ...], queue: str | None = None, *, changes: bool = True
+) -> list[Log]:
+    """The logs at these paths, each of them whole; ``changes``: to be changed. UsageError."""
+    for path in paths if changes else ():
+        refuse_uri(absolute(path))
     return find_logs(SourceOptions(dialect, paths, queue=queue))
 
 
 @contextmanager
 def hold_log(disk: SinkDisk, clock: Clock, dialect: str, log: Log) -> Iterator[HeldLog]:
-    """Hold a log. Raises LogLocked when it is in use."""
+    """Hold a log. Raises LogLocked when it is in use. One at a URI has no locks; it is as found."""
+    if is_uri(log.where):
+        yield HeldLog(dialect, log, _paths(dialect, log), "")
+        return
     directory = directory_of(dialect, log)
     with locked(disk, log.name, _locks(dialect, log)):
         if dialect != ZTICK:

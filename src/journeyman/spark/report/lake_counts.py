@@ -49,8 +49,9 @@ from journeyman.spark.lake.layout import LOG_DIALECTS
 from journeyman.spark.lake.parts import Part, dealt, parts_in
 from journeyman.spark.lake.silver import ITEMS, KEYED
 from journeyman.spark.lake.storage import Lake
-from journeyman.spark.lake.work import HANDS, Packet, spread, tasks_of
+from journeyman.spark.lake.work import HANDS, Packet, spread
 from journeyman.spark.report.queries import DROPPED, TOP, Measured, ReportGroup, axis, overview_of
+from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import KESTREL, ZTICK
 
 _SMALL_ROWS: Final = 8_000_000  # counted here: a job of Spark takes longer to begin
@@ -91,7 +92,7 @@ def measure_lake(
     parts = [part for table in _LOOK for part in parts_in(lake, table, lake.files(table))]
     rows = sum(part.rows for part in parts)
     session = None if rows <= _SMALL_ROWS else spark
-    hands = HANDS if session is None else max(tasks_of(spark), rows // _TASK_ROWS)
+    hands = HANDS if session is None else max(slots_of(spark), rows // _TASK_ROWS)
     units = dealt(parts, hands)
     if as_of_ns is None:
         found = spread(session, units, partial(_last_moments, heads))

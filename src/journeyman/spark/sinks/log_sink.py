@@ -40,10 +40,10 @@ from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.logs.publication import journal_path, pending
 from journeyman.logs.segments import check_queue_name, check_reader_name
-from journeyman.spark.files import absolute, staging_name
+from journeyman.spark.files import absolute, refuse_uri, staging_name
 from journeyman.spark.sinks.commit import LocalDisk, Write, remove_staging, remove_stale
-from journeyman.spark.sinks.dialects import COMMITS, abort_remotely, commit_remotely
-from journeyman.spark.sinks.parts import POSITION, PartsWritten, in_order, write_parts
+from journeyman.spark.sinks.dialects import COMMITS
+from journeyman.spark.sinks.parts import POSITION, in_order, write_parts
 from journeyman.spark.source import register_formats
 from journeyman.spark.source.options import (
     OptionTable,
@@ -68,8 +68,7 @@ def new_writer(
 ) -> LogWriter:
     """A writer for rows with these columns. Raises LogLocked when the log is in use."""
     parsed = SinkOptions.parse(dialect, options, columns)
-    if not parsed.is_remote:
-        COMMITS[dialect].check_free(LocalDisk(), parsed.path)
+    COMMITS[dialect].check_free(LocalDisk(), parsed.path)
     return LogWriter(parsed, overwrite, _staging(parsed))
 
 
@@ -133,36 +132,25 @@ class LogWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         ordered = in_order(messages, self.options.order_by)
-        if self.options.is_remote:
-            commit_remotely(self.options, self._overwrite, self.staging, ordered)
-        else:
-            self._commit_locally(ordered)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
-        if self.options.is_remote:
-            abort_remotely(self.staging)
-            return
-        disk = LocalDisk()
-        # What was decided is finished by the next writer, from these very files.
-        if pending(disk, journal_path(self.options.path)) is None:
-            remove_staging(disk, self.staging)
-
-    def _commit_locally(self, messages: Sequence[PartsWritten]) -> None:
         disk, clock = LocalDisk(), SystemClock()
-        job = Write(disk, clock, self.options, self._overwrite, self.staging, messages)
+        job = Write(disk, clock, self.options, self._overwrite, self.staging, ordered)
         job.check()
         COMMITS[self.options.dialect].commit(job)
         remove_staging(disk, self.staging)
         for directory in (self.options.path, posixpath.dirname(self.options.path)):
             remove_stale(disk, directory, clock.now_ns())
 
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
+        disk = LocalDisk()
+        # What was decided is finished by the next writer, from these very files.
+        if pending(disk, journal_path(self.options.path)) is None:
+            remove_staging(disk, self.staging)
+
 
 def _staging(options: SinkOptions) -> str:
     """Inside the log's directory if that is there, else beside it."""
     name = staging_name(SystemClock().now_ns())
-    is_inside = options.dialect != "ztick" and (
-        options.is_remote or LocalDisk().is_dir(options.path)
-    )
+    is_inside = options.dialect != "ztick" and LocalDisk().is_dir(options.path)
     return posixpath.join(options.path if is_inside else posixpath.dirname(options.path), name)
 
 
@@ -187,13 +175,10 @@ class SinkOptions:
         if not values.get("path"):
             raise UsageError(f"write.format({dialect!r}) needs a path: save(PATH)")
         values["path"] = absolute(values["path"]).rstrip("/")
+        refuse_uri(values["path"])
         values["order_by"] = _order(dialect, values.get("order_by", ()), columns)
         values.setdefault("segment_bytes", _DEFAULT_SEGMENT_BYTES.get(dialect, 0))
         return cls(dialect, **values)
-
-    @property
-    def is_remote(self) -> bool:
-        return "://" in self.path
 
 
 def _order(dialect: str, names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:

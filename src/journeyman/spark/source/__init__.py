@@ -18,7 +18,6 @@ that a command can say at its end how much of it is damaged (``measure_damage``)
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
@@ -38,6 +37,7 @@ from pyspark.sql.types import StructField, StructType
 from journeyman.errors import UsageError
 from journeyman.logs.catalog import Log, partition_columns
 from journeyman.spark.files import absolute, find_logs
+from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import (
     DIALECTS,
     PACKET_SCHEMA,
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 _KEPT_OPTIONS = "journeyman.options"
 SERVER_FORMAT = "journeyman"
-_MANY = 4096  # more than tasks run at once
-_LOCAL_MASTER = re.compile(r"local\[(\d+)(?:,\d+)?\]|(local)")
 _DAMAGE_COLUMNS = "_file string, _offset bigint, _length int, kind string, _damage string"
 _SAME_DAMAGE = (
     *("paths", "salvage", "queue", "asOf", "pathGlobFilter", "recursiveFileLookup"),
@@ -66,7 +64,6 @@ _read_in: WeakKeyDictionary[SparkSession, dict[str, tuple[str, dict[str, str]]]]
     WeakKeyDictionary()
 )
 _salvaging: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
-_slots: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
 # Registering again would do no harm but for a warning from Spark each time.
 _known_to: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
 
@@ -224,7 +221,7 @@ def open_logs(
         given.setdefault("salvage", "true")
     SourceOptions.parse(dialect, given)
     if "minpartitions" not in {name.lower() for name in given}:
-        given |= _parallelism(spark)
+        given["minPartitions"] = str(slots_of(spark))
     register_formats(spark, dialect)
     _note(spark, dialect, given)
     reader = spark.read.format(dialect).options(**given)
@@ -290,32 +287,3 @@ def _spelt(value: object) -> str:
     if isinstance(value, list | tuple | set | frozenset):
         return ",".join(str(each) for each in value)
     return str(value)
-
-
-def _parallelism(spark: SparkSession) -> dict[str, str]:
-    """How many tasks run at once, where the session says so."""
-    known = spark.conf.get("spark.default.parallelism", None)
-    if known is None:
-        master = spark.conf.get("spark.master", None) or ""
-        match = _LOCAL_MASTER.fullmatch(master)
-        known = match and (match[1] or "1")
-        if known is None and not master.startswith("local"):
-            known = str(_executor_slots(spark))
-    return {"minPartitions": known} if known else {}
-
-
-def _executor_slots(spark: SparkSession) -> int:
-    """How many tasks the executors run at once: by the settings, else by how Spark cuts a range.
-
-    Executors of a cluster come when the first task waits for them, so there is one.
-    """
-    if spark not in _slots:
-        executors = spark.conf.get("spark.executor.instances", None)
-        cores = spark.conf.get("spark.executor.cores", None)
-        if executors and cores and int(executors):
-            _slots[spark] = int(executors) * int(cores)
-        else:
-            spark.range(1).select(F.spark_partition_id()).collect()
-            parts = spark.range(_MANY).select(F.spark_partition_id()).distinct()
-            _slots[spark] = max(1, parts.count())
-    return _slots[spark]

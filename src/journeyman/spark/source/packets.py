@@ -46,6 +46,7 @@ from pyspark.sql.types import StructField, StructType
 
 from journeyman.columnar.chunks import Chunk
 from journeyman.errors import UsageError
+from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import (
     DAMAGE,
     DAMAGE_KIND,
@@ -69,7 +70,7 @@ Buckets = Sequence[tuple[int, pa.RecordBatch]]  # of each bucket its rows
 _SHAPE: Final = arrow_schema(PACKET_SCHEMA)
 _SCHEMA_BYTES: Final = 64 * 1024  # at most, of a schema's message,
 _HEAD_BYTES: Final = 16 * 1024  # and of a batch's, with what its columns are filled up with
-_BUCKETS_A_PARTITION: Final = 4
+_BUCKETS_A_SLOT: Final = 4
 _MAX_BUCKETS: Final = 1 << 16
 _MAX_LOGS: Final = 256  # combined at the same time in one task
 _NEEDED: Final = ("_log", "_file", "_segment", "_offset", "_length", "kind")
@@ -293,9 +294,9 @@ def _wanted(dialect: str) -> list[str]:
 
 
 def _buckets(frame: DataFrame) -> int:
-    """As many as the shuffle partitions suggest: nothing here knows how large a log is."""
-    partitions = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-    return min(_MAX_BUCKETS, 1 << (_BUCKETS_A_PARTITION * partitions - 1).bit_length())
+    """As many as the slots suggest: nothing here knows how large a log is."""
+    wanted = _BUCKETS_A_SLOT * slots_of(frame.sparkSession)
+    return min(_MAX_BUCKETS, 1 << (wanted - 1).bit_length())
 
 
 def _pack_rows(

@@ -17,9 +17,10 @@ were indexed; else the reader walks from the start.
     logs --> pieces of at most split_bytes --> neighbours packed into partitions
 
 About one partition a core is best: a reducer combines the more the more it sees, and every task
-costs its start. So a huge file becomes many partitions and many small files become one. A file
-without an index whose parts lie far from its start gets anchors, so that no reader has to walk far;
-only then does planning read any of it.
+costs its start. So a huge file becomes many partitions and many small files become one. A local
+file without an index whose parts lie far from its start gets anchors, so that no reader has to walk
+far; only then does planning read any of it. A file in an object store or a database is cut at the
+marks of its index alone; without one, a single task reads it.
 
 If records are wanted by time or key, a file is left out whose index says that it has none of them.
 For ztick the ledger says it.
@@ -36,20 +37,19 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from journeyman.disk import disk_of, is_database
 from journeyman.errors import UsageError
 from journeyman.formats.framing import Buffer
 from journeyman.logs.catalog import Log, LogFile
 from journeyman.logs.damage import HELD_BYTES
 from journeyman.logs.indexes import MARK_BYTES, Index, Mark, has_key, load_index
 from journeyman.logs.ledger import FileTimes, ledger_beside, times_of
-from journeyman.spark.files import filesystem_of
+from journeyman.spark.files import Addresses, absolute, filesystem_of, is_uri
 from journeyman.spark.source.options import ZTICK, AsOfPosition, SourceOptions
 
 MAX_SPLIT_BYTES = 256 * 1024 * 1024
 MAX_REDUCED_SPLIT_BYTES = 1024 * 1024 * 1024  # what a reducer hands on is small
 MIN_SPLIT_BYTES = 16 * 1024 * 1024  # below, another task costs more than it saves
-MAX_WALK_BYTES = 1024 * 1024 * 1024  # of a local file; others are not read twice
+MAX_WALK_BYTES = 1024 * 1024 * 1024  # of a local file
 MAX_BUCKETS = 65_536
 _BUCKET_BYTES = 8 * 1024 * 1024
 _OPEN_COST_BYTES = 128 * 1024  # opening a file takes as long as reading this much
@@ -170,9 +170,7 @@ def _whole_files(logs: Iterable[Log], options: SourceOptions, *, times: bool) ->
 def _times(log: Log, options: SourceOptions) -> Mapping[str, FileTimes]:
     """What the ledger beside a schedule's log, or the one that was named, says of its files."""
     ledger = options.ledger or ledger_beside(log.name)
-    has_disk = all(is_database(path) or "://" not in path for path in (log.name, ledger))
-    files = [file.path for file in log.files]
-    known = times_of(disk_of(ledger, *files), ledger, files) if has_disk else {}
+    known = times_of(Addresses(), absolute(ledger), [file.path for file in log.files])
     if options.has_moment and not known:
         raise UsageError(
             f"records of {log.name} say no time, and there is no ledger with times at {ledger}: "
@@ -205,14 +203,13 @@ def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[P
     from journeyman.spark.source.piece_reader import first_boundary
 
     count = 1 if piece.file.reader is not None else max(1, -(-piece.end // split_bytes))
-    walk_bytes = 0 if piece.file.identity is None else MAX_WALK_BYTES
     index = index_of(piece) if count > 1 else None
     anchor, proof = 0, None
-    for begin, end in pairwise(piece.end * number // count for number in range(count + 1)):
+    for begin, end in pairwise(_cuts(piece, count, index)):
         known = None if index is None else anchor_for(piece.file, index, begin)
         if known is not None and known.offset > anchor:
             anchor, proof = known.offset, known
-        if begin - anchor > walk_bytes + (0 if proof is None else HELD_BYTES + 2 * MARK_BYTES):
+        if begin - anchor > MAX_WALK_BYTES:
             whence = replace(piece, begin=begin, anchor=anchor, proof=proof)
             anchor, proof = first_boundary(whence, options), None
         if anchor < end or anchor == 0:
@@ -221,6 +218,18 @@ def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[P
                 context = replace(piece.context, times=times.between(anchor, end))
                 part = replace(part, context=context)
             yield part
+
+
+def _cuts(piece: Piece, count: int, index: Index | None) -> list[int]:
+    """Where a file is cut. One that is not local only where marks of its index are near: to walk
+    through it takes as long as to read it."""
+    evenly = [piece.end * number // count for number in range(count + 1)]
+    if not is_uri(piece.file.path):
+        return evenly
+    near = HELD_BYTES + 2 * MARK_BYTES
+    marks = {at: None if index is None else anchor_for(piece.file, index, at) for at in evenly}
+    inner = [at for at in evenly[1:-1] if (mark := marks[at]) and at - mark.offset <= near]
+    return [0, *inner, piece.end]
 
 
 def index_of(piece: Piece) -> Index | None:

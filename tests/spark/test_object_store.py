@@ -1,0 +1,136 @@
+"""Every command on logs in a bucket: the same answers as on the same logs in a directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import fs
+from pyarrow.parquet import read_table
+
+from journeyman.data_directory import KESTREL_DIRECTORY, SCHEDULE_LOG, WORKQ_DIRECTORY
+from journeyman.disk import RealDisk
+from journeyman.formats.ztick import Status
+from journeyman.logs.ztick.run_history import encode_run
+from journeyman.testing import ManualClock
+from tests.support.marked_schedule import MarkedSchedule
+from tests.support.object_store import object_store
+from tests.support.spark.histories import busy_log
+from tests.support.spark.written_logs import put, run, write_kestrel, write_workq
+
+ROOT = Path(__file__).parents[2]
+BUCKET = "logs"
+ATTEMPTS = "SELECT dialect, count(*) AS n, count(started_ns) AS started FROM attempts GROUP BY ALL"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """The data directory of a server, and when half of its schedule was written."""
+    data = tmp_path_factory.mktemp("server") / "data"
+    server = MarkedSchedule(RealDisk(), ManualClock(), str(data))
+    half = server.batch("a", "b")
+    server.batch("b", "c")
+    server.batch("b", status=Status.EXECUTED)
+    server.stop()
+    runs = data / f"{SCHEDULE_LOG}.runs"
+    runs.mkdir()
+    (runs / "1700000000000.jsonl").write_bytes(
+        encode_run(run("b", 0, 1, 2)) + b'{"job":"torn","sta'
+    )
+    write_workq(data / WORKQ_DIRECTORY, busy_log(7))
+    items = [put(number, number) for number in range(1, 9)]
+    write_kestrel(data / KESTREL_DIRECTORY, "mail", [items[:4], items[4:]], {"r": (2, ())})
+    return data, half
+
+
+def answers_on(logs: str, half: int) -> list[list[str]]:
+    """Commands that answer on stdout."""
+    return [
+        ["replay", logs],
+        ["replay", f"{logs}/{SCHEDULE_LOG}", "--as-of", str(half)],
+        ["history", logs, "--format", "json"],
+        ["history", f"{logs}/{KESTREL_DIRECTORY}", "--view", "lag", "--format", "json"],
+        ["sql", logs, "-e", ATTEMPTS, "--format", "json"],
+        ["audit", logs, "--as-of", "1970-01-01T00:00:00Z", "--format", "json"],
+        ["redrive", f"{logs}/{WORKQ_DIRECTORY}", "--format", "json"],
+    ]
+
+
+def writes(logs: str, output: str, here: Path) -> list[list[str]]:
+    """Commands that write tables, and some that read these again; ``here`` is a directory."""
+    lake, parquet = ["--lake", f"{output}/lake"], f"{output}/parquet"
+    return [
+        ["replay", logs, "--output", f"{output}/replayed"],
+        ["history", logs, "--format", "csv", "--output", f"{output}/history"],
+        ["history", logs, "--format", "csv", "--output", f"{output}/history", "--force"],
+        ["sql", logs, "-e", ATTEMPTS, "--format", "json", "--output", f"{output}/counts"],
+        ["report", logs, "--output", f"{here}/report.html"],
+        ["convert", f"{logs}/{WORKQ_DIRECTORY}", "--to", "parquet", "--output", parquet],
+        ["convert", parquet, "--to", "log", "--output", f"{here}/restored"],
+        ["archive", logs, "--output", f"{output}/archive"],
+        ["ingest", logs, *lake, "--host", "a"],
+        ["sql", *lake, "-e", ATTEMPTS, "--format", "json"],
+    ]
+
+
+def test_every_command_reads_logs_and_writes_tables_in_a_bucket(data, tmp_path):
+    here, half = data
+    there, output = f"s3://{BUCKET}/data", f"s3://{BUCKET}/output"
+    with object_store(BUCKET) as environment:
+        environment["XDG_STATE_HOME"] = str(tmp_path / "state")
+        address = environment["AWS_ENDPOINT_URL"]
+        store = fs.S3FileSystem(
+            access_key="key", secret_key="secret", region="us-east-1", endpoint_override=address
+        )
+        fs.copy_files(str(here), f"{BUCKET}/data", fs.LocalFileSystem(), store)
+        in_directory, in_bucket = answers_on(str(here), half), answers_on(there, half)
+        said = _run(in_directory + in_bucket + writes(there, output, tmp_path), environment)
+        fs.copy_files(f"{BUCKET}/output", str(tmp_path / "out"), store, fs.LocalFileSystem())
+    count, lines = len(in_bucket), [sorted(each.splitlines()) for each in said]
+    for words, expected, found in zip(in_bucket, lines, lines[count:], strict=False):
+        assert [line.replace(there, str(here)) for line in found] == expected, words
+        assert found, words
+    attempts = _rows(said[count + 4])
+    assert {"dialect": "ztick", "n": 4, "started": 1} in attempts  # its run is known
+    assert _rows(said[-1]) == [row for row in attempts if row["dialect"] != "kestrel"]
+    assert _rows("\n".join(_lines(tmp_path / "out" / "counts"))) == attempts
+    assert len(_lines(tmp_path / "out" / "history")) == 1 + sum(row["n"] for row in attempts)
+    for table in ("ztick.jobs", "workq.jobs", "kestrel.items"):
+        assert read_table(str(tmp_path / "out" / "replayed" / table)).num_rows > 0
+        assert (tmp_path / "out" / "replayed" / table / "_SUCCESS").exists()
+    restored = tmp_path / "restored" / "000000001.log"
+    assert restored.read_bytes() == (here / WORKQ_DIRECTORY / "000000001.log").read_bytes()
+    archived = [path.parent.name for path in (tmp_path / "out" / "archive").rglob("*.parquet")]
+    assert len(archived) >= 3
+    assert all(name.startswith("day=") for name in archived)
+    assert there in (tmp_path / "report.html").read_text()
+
+
+def _run(commands: list[list[str]], environment: dict[str, str]) -> list[str]:
+    program = [sys.executable, "-m", "tests.support.spark.lake_program", *map(json.dumps, commands)]
+    done = subprocess.run(
+        program,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def _rows(text: str) -> list[dict[str, Any]]:
+    return sorted(map(json.loads, text.splitlines()), key=str)
+
+
+def _lines(directory: Path) -> list[str]:
+    """Of all files, each once: every file begins with the header."""
+    parts = [path for path in directory.iterdir() if path.name.startswith("part-")]
+    return sorted({line for path in parts for line in path.read_text().splitlines()})
