@@ -202,7 +202,7 @@ def _warning(file: LogFile, data: Buffer, damage: Damage, frames: int) -> str:
 
 
 def is_end(file: LogFile, data: Buffer, damage: Damage) -> bool:
-    """Whether this is not damage but the end of a file: its end mark, or a batch in flight.
+    """True if this is not damage but the end of a file: its end mark, or a batch in flight.
 
     A checkpoint is written whole, so nothing is ever on its way there.
     """

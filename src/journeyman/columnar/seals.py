@@ -44,7 +44,7 @@ _NO_NUMBER = -1
 
 @kernel
 def is_ztick_seal(data: Bytes, at: int) -> bool:
-    """Whether what is marked as a seal stands at ``at``."""
+    """True if what is marked as a seal stands at ``at``."""
     return data[at + 3] == _ZTICK_MARK[3] and _is_marked(data, at, _ZTICK_MARK, ZTICK_SEAL_BYTES)
 
 
@@ -123,7 +123,7 @@ KERNELS: Final = {
 
 
 def is_proven(codec: Codec[Any], data: Buffer) -> bool:
-    """Whether every announced block of a whole file fits, and nothing of an open stretch is left
+    """True if every announced block of a whole file fits, and nothing of an open stretch is left
     without an announcement."""
     kernels, format_ = KERNELS[codec.name], codec.seals
     assert format_ is not None
@@ -174,7 +174,7 @@ def _is_kind(kind: int) -> bool:
 
 @kernel
 def _ztick_fits(data: Bytes, at: int, base: int) -> bool:
-    """Whether a seal stands at ``at`` whose fields fit its place; its mark may be damaged."""
+    """True if a seal stands at ``at`` whose fields fit its place; its mark may be damaged."""
     fields = at + _ZTICK_FIELDS
     if data.size - at < ZTICK_SEAL_BYTES or not _is_kind(u8(data, fields)):
         return False
@@ -236,7 +236,7 @@ def _kestrel_frame_end(data: Bytes, at: int) -> int:
 
 @kernel
 def _kestrel_fits(data: Bytes, at: int, base: int) -> bool:
-    """Whether a seal stands at ``at`` whose fields fit its place; its mark may be damaged."""
+    """True if a seal stands at ``at`` whose fields fit its place; its mark may be damaged."""
     fields = at + _KESTREL_FIELDS
     if data.size - at < KESTREL_SEAL_BYTES or not _is_kind(u8(data, fields)):
         return False

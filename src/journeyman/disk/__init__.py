@@ -71,7 +71,7 @@ _disks: dict[tuple[int, str], PostgresDisk] = {}
 
 
 def is_database(path: str) -> bool:
-    """Whether a path is the address of a PostgreSQL database, or of a file in one."""
+    """True if a path is the address of a PostgreSQL database, or of a file in one."""
     return _DATABASE.match(path) is not None
 
 

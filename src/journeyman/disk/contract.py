@@ -19,12 +19,12 @@ from typing import NamedTuple, Protocol
 
 
 def is_full(error: OSError) -> bool:
-    """Whether an error says that there is no room (disk or quota)."""
+    """True if an error says that there is no room (disk or quota)."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_out_of_files(error: OSError) -> bool:
-    """Whether an error says that no file can be opened now: too many are open."""
+    """True if an error says that no file can be opened now: too many are open."""
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -80,7 +80,7 @@ class OpenFile(Protocol):
     def size(self) -> int: ...
 
     def still_at(self, path: str) -> bool:
-        """Whether ``path`` names this very file."""
+        """True if ``path`` names this very file."""
         ...
 
     def close(self) -> None: ...
@@ -162,7 +162,7 @@ class Disk(ReadingDisk, Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes find the same files at the same paths."""
+        """True if other processes find the same files at the same paths."""
         ...
 
     def flush(self) -> None:

@@ -119,7 +119,7 @@ def connect(parameters: Mapping[str, Any]) -> Connection:
 
 
 def is_lost(error: psycopg.Error) -> bool:
-    """Whether the same statement may succeed on another connection."""
+    """True if the same statement may succeed on another connection."""
     return error.sqlstate is None or error.sqlstate.startswith(_LOST)
 
 

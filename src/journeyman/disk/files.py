@@ -85,7 +85,7 @@ class ReadFile:
         return os.fstat(self._fd).st_size
 
     def still_at(self, path: str) -> bool:
-        """Whether ``path`` names this very file."""
+        """True if ``path`` names this very file."""
         return _has_name(self._fd, path)
 
     def close(self) -> None:
@@ -243,7 +243,7 @@ class RealDisk:
     # -- links --
 
     def _check_links(self, path: str) -> bool:
-        """Whether the path is below one of our own directories; OSError if a link is on the way."""
+        """True if the path is below one of our own directories; OSError if a link is on the way."""
         whole, is_own = os.path.abspath(path), False
         for directory in self._own:
             if not whole.startswith(directory.rstrip("/") + "/"):

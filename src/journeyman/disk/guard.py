@@ -97,7 +97,7 @@ class Guard:
     # --- taking ---
 
     def take(self, timeout_s: float = 0.0) -> bool:
-        """Whether the directory is this process's now. psycopg.Error: the database does not
+        """True if the directory is this process's now. psycopg.Error: the database does not
         answer; call it again."""
         deadline_ns = boot_ns() + int(timeout_s * NS_PER_S)
         while not self._try_lock():
@@ -150,7 +150,7 @@ class Guard:
 
     @property
     def may_open(self) -> bool:
-        """Whether no earlier server can give a stale answer any more. Blocks for a moment."""
+        """True if no earlier server can give a stale answer any more. Blocks for a moment."""
         if self._last_server is not None and boot_ns() < self._opens_ns:
             if not _has_ended(self._last_server):
                 return False
@@ -161,7 +161,7 @@ class Guard:
 
     @property
     def is_valid(self) -> bool:
-        """Whether what this process knows is the truth now: no other one can have written."""
+        """True if what this process knows is the truth now: no other one can have written."""
         return boot_ns() < self._lease_end_ns
 
     def _confirm_until(self, asked_ns: int) -> None:
@@ -260,7 +260,7 @@ class Guard:
 
 
 def _has_ended(server: dict[str, Any]) -> bool:
-    """Whether this server is known to answer nothing."""
+    """True if this server is known to answer nothing."""
     if server["machine"] == _machine():
         pid, started = server["process"]
         return _started(int(pid)) != str(started)

@@ -255,7 +255,7 @@ def folded_of_record(record: JobRecord) -> tuple[FoldedJob | None, int]:
 
 
 def is_archived(record: JobRecord) -> bool:
-    """Whether the row is outside of what the log says now: its TTL has ended, or it is foreign."""
+    """True if the row is outside of what the log says now: its TTL has ended, or it is foreign."""
     members = _members(record)
     return "ttl_ms" not in members or "ended" in members
 

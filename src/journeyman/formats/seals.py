@@ -62,7 +62,7 @@ class Seal:
 
     @property
     def opens(self) -> bool:
-        """Whether what follows the block is sealed too."""
+        """True if what follows the block is sealed too."""
         return self.kind is not SealKind.CLOSING
 
 
@@ -90,7 +90,7 @@ class SealFormat(Protocol):
         ...
 
     def may_hold_seals(self, data: Buffer, offset: int) -> bool:
-        """Whether a seal may stand anywhere from ``offset`` on. A quick look, not a proof."""
+        """True if a seal may stand anywhere from ``offset`` on. A quick look, not a proof."""
         ...
 
     def fields(self, kind: SealKind, stamp: int, length: int, crc: int) -> bytes:
@@ -128,19 +128,19 @@ def _fields_crc(fields: bytes, place: int) -> int:
 
 
 def is_marked(format_: SealFormat, data: Buffer, offset: int) -> bool:
-    """Whether the bytes at ``offset`` begin as every seal does, and are long enough for one."""
+    """True if the bytes at ``offset`` begin as every seal does, and are long enough for one."""
     mark = format_.mark
     return data[offset : offset + len(mark)] == mark and offset + format_.size <= len(data)
 
 
 def is_seal_beginning(format_: SealFormat, data: Buffer, offset: int) -> bool:
-    """Whether the bytes at ``offset`` begin as a seal does, and then go on in another way."""
+    """True if the bytes at ``offset`` begin as a seal does, and then go on in another way."""
     least = format_.mark[: format_.least_bytes]
     return data[offset : offset + len(least)] == least and not is_marked(format_, data, offset)
 
 
 def is_cut_seal(format_: SealFormat, data: Buffer, offset: int) -> bool:
-    """Whether a seal begins at ``offset`` of which the rest is missing: the data end, or zeros
+    """True if a seal begins at ``offset`` of which the rest is missing: the data end, or zeros
     stand there."""
     known = bytes(data[offset : offset + format_.size]).rstrip(b"\0")
     if len(data) - offset < format_.size:
@@ -165,7 +165,7 @@ def seal_at(format_: SealFormat, data: Buffer, offset: int, base: int = 0) -> Se
 
 
 def is_seal_here(format_: SealFormat, data: Buffer, offset: int, base: int = 0) -> bool:
-    """Whether a seal stands at this boundary: good, damaged, or cut short by the end."""
+    """True if a seal stands at this boundary: good, damaged, or cut short by the end."""
     return (
         is_marked(format_, data, offset)
         or seal_at(format_, data, offset, base) is not None

@@ -397,7 +397,7 @@ def _cut(disk: Disk, path: str, size: int) -> None:
 
 
 def is_sealed(codec: Codec[R], data: Buffer) -> bool:
-    """Whether a file has seals."""
+    """True if a file has seals."""
     return codec.seals is not None and has_seals(codec.seals, data)
 
 

@@ -33,7 +33,7 @@ class Sealer:
 
     @property
     def has_begun(self) -> bool:
-        """Whether ``first`` has been written, if it had to be."""
+        """True if ``first`` has been written, if it had to be."""
         return self.is_open == self._enabled
 
     @property

@@ -270,7 +270,7 @@ class Verdict(NamedTuple):
 
 
 def begins_with_entry(codec: Codec[Any], data: Buffer, offset: int, base: int = 0) -> bool:
-    """Whether a whole entry stands at ``offset``, and what follows it is plausible too.
+    """True if a whole entry stands at ``offset``, and what follows it is plausible too.
 
     A seal cut short that swallows the beginning of the next entry may decode as well.
     """
@@ -285,7 +285,7 @@ def begins_with_entry(codec: Codec[Any], data: Buffer, offset: int, base: int = 
 
 
 def _has_swallowed(codec: Codec[Any], data: Buffer, entry: Entry[Any]) -> bool:
-    """Whether an entry begins as a seal does, and others begin inside it."""
+    """True if an entry begins as a seal does, and others begin inside it."""
     format_ = codec.seals
     if format_ is None or entry.length != format_.size:
         return False
@@ -426,7 +426,7 @@ class _Judging:
         return None
 
     def _is_hollow(self, begin: int, start: int | None) -> bool:
-        """Whether power was cut: zeros stand in what is torn, or right before ``start``."""
+        """True if power was cut: zeros stand in what is torn, or right before ``start``."""
         if start is None:
             return self._has_hole(begin, len(self._data))
         ends_zero = begin <= start - 4 and is_zeros(self._data[start - 4 : start], 0)
@@ -545,7 +545,7 @@ class _Reading:
 
 
 def is_zeros(data: Buffer, offset: int) -> bool:
-    """Whether nothing but zeros stands from ``offset`` on."""
+    """True if nothing but zeros stands from ``offset`` on."""
     return not any(
         bytes(data[at : at + _ZERO_CHUNK]).strip(b"\0")
         for at in range(offset, len(data), _ZERO_CHUNK)

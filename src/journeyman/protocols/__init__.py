@@ -100,10 +100,10 @@ def foreign(line: bytes) -> Foreign | None:
 
 
 def is_of_schedule(line: bytes) -> bool:
-    """Whether a client of the schedule wrote this line, on another port."""
+    """True if a client of the schedule wrote this line, on another port."""
     return _OF_SCHEDULE.fullmatch(line) is not None
 
 
 def is_of_queues(line: bytes) -> bool:
-    """Whether a client of the work queue or of the fan-out queues did, on the schedule's port."""
+    """True if a client of the work queue or of the fan-out queues did, on the schedule's port."""
     return _OF_QUEUES.fullmatch(line) is not None

@@ -129,7 +129,7 @@ class IndexDraft:
 
 
 def is_kept_without_log(row: JobRecord, now_ns: int) -> bool:
-    """Whether a row stays whose job the log does not have: it is, or belongs, in the archive."""
+    """True if a row stays whose job the log does not have: it is, or belongs, in the archive."""
     if is_archived(row):
         return True
     job, _ = folded_of_record(row)

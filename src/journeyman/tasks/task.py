@@ -104,7 +104,7 @@ class Call(Generic[T]):
 
     @property
     def derives_ids(self) -> bool:
-        """Whether its id, or that of a follower, is not a random one."""
+        """True if its id, or that of a follower, is not a random one."""
         return self.options.unique is not None or bool(self.followers)
 
     @property

@@ -152,7 +152,7 @@ def local_only(*paths: str) -> None:
 
 
 def _is_remote() -> bool:
-    """Whether a Spark Connect server was asked for, by option or by the environment."""
+    """True if a Spark Connect server was asked for, by option or by the environment."""
     context = click.get_current_context(silent=True)
     asked = None if context is None else context.params.get("remote")
     return bool(asked or os.environ.get("SPARK_REMOTE"))

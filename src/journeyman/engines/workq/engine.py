@@ -409,7 +409,7 @@ class WorkqEngine:
 
     @property
     def keeps_options(self) -> bool:
-        """Whether there is a ledger for what the log has no place for."""
+        """True if there is a ledger for what the log has no place for."""
         return self._state.extensions.is_allowed
 
     def refuse_extensions(self) -> None:

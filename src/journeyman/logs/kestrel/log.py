@@ -119,7 +119,7 @@ def find_queue(
 
 
 def _ends_sealed(disk: Disk, path: str) -> bool:
-    """Whether this program was the last one that has written to a segment."""
+    """True if this program was the last one that has written to a segment."""
     return disk.exists(path) and last_seal(disk, SEALS, path, disk.size(path)) is not None
 
 

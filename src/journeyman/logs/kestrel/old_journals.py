@@ -39,7 +39,7 @@ _EARLIEST_MS, _LATEST_MS = 2**39, 2**42
 
 
 def is_old_journal(disk: ReadingDisk, path: str) -> bool:
-    """Whether this file is a journal of kestrel 1.x or 2.x."""
+    """True if this file is a journal of kestrel 1.x or 2.x."""
     head = disk.read_at(path, 0, 1)
     return head != b"" and head[0] <= _LAST_OPCODE and begins_as_old_journal(disk.view(path))
 
@@ -74,7 +74,7 @@ def find_old_journals(
 
 
 def begins_as_old_journal(data: Buffer) -> bool:
-    """Whether a file that begins with these bytes seems to be such a journal.
+    """True if a file that begins with these bytes seems to be such a journal.
 
     All entries that were examined are plausible, up to a write that was cut short; or an item with
     plausible times comes before the first fault.

@@ -146,7 +146,7 @@ class LogLoading(Generic[L]):
 
 
 def can_use(disk: LoadedFiles) -> bool:
-    """Whether another process sees the same files, and there is what it needs."""
+    """True if another process sees the same files, and there is what it needs."""
     is_seen = disk.is_shared and bool(sys.executable)
     return is_seen and all(map(importlib.util.find_spec, ("numpy", "pyarrow", "numba")))
 

@@ -135,7 +135,7 @@ class _StandBy:
             living.cancel()
 
     def _try(self) -> bool:
-        """Whether this server may open its ports now."""
+        """True if this server may open its ports now."""
         import psycopg
 
         from journeyman.disk.database import reason_of

@@ -113,7 +113,7 @@ class Follower:
     # -- following --
 
     def step(self) -> bool:
-        """Whether there may be more to do at once."""
+        """True if there may be more to do at once."""
         if self._position is None:
             self._begin()
         try:

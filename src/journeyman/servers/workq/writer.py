@@ -171,7 +171,7 @@ def with_origin(
 
 
 def is_foreign(queue: WorkqEngine, job_id: bytes, prefix: str) -> bool:
-    """Whether a job of this id stands in a queue outside the namespace."""
+    """True if a job of this id stands in a queue outside the namespace."""
     name = queue.queue_of(job_id)
     return name is not None and not name.startswith(prefix)
 

@@ -197,7 +197,7 @@ def _ends_torn(data: Buffer, codec: Codec[Any], hop: Any) -> bool:
 
 
 def _ends_unsealed(data: Buffer, codec: Codec[Any]) -> bool:
-    """Whether all that is wrong is a batch that is announced and not whole."""
+    """True if all that is wrong is a batch that is announced and not whole."""
     if codec.seals is None or is_proven(codec, data):
         return False
     damages = [found for found in read_file(codec, data) if isinstance(found, Damage)]

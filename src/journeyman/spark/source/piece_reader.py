@@ -451,14 +451,14 @@ class _Reading:
         raise AssertionError(f"decoder and codec disagree at {offset}")
 
     def is_seal_here(self, offset: int) -> bool:
-        """Whether a seal stands at this boundary, good, damaged, or cut short."""
+        """True if a seal stands at this boundary, good, damaged, or cut short."""
         if self._format is None or offset >= self.window.size:
             return False
         end = min(offset + self._format.size, self.window.size)
         return is_seal_here(self._format, self.window.peek(offset, end), 0, offset)
 
     def is_known_at(self, offset: int) -> bool:
-        """Whether what stands at ``offset`` says by itself how to read on from there."""
+        """True if what stands at ``offset`` says by itself how to read on from there."""
         if self._format is None or offset >= self.window.size:
             return True
         self.window.move(offset, offset + BLOCK_BYTES)

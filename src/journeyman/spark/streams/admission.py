@@ -306,7 +306,7 @@ class Walk:
     # --- sealed stretches ---
 
     def _is_sealed(self, at: int, stamp: int | None) -> bool:
-        """Whether a seal stands at ``at``, or should: ``stamp`` is that of the open stretch.
+        """True if a seal stands at ``at``, or should: ``stamp`` is that of the open stretch.
 
         A whole entry without an announcement is another program's.
         """

@@ -581,7 +581,7 @@ def _explained(prepared: Prepared, error: BaseException) -> BaseException:
 
 
 def _passes(error: ClientError) -> bool:
-    """Whether the same request may be taken later: the disk is full, for example."""
+    """True if the same request may be taken later: the disk is full, for example."""
     return isinstance(error, Refused) and error.code in _PASSING
 
 
