@@ -140,7 +140,7 @@ class Tokens:
 
 
 def digest_of(secret: bytes) -> bytes:
-    """What is kept of a secret: of this process, and of no use in another."""
+    """The digest kept of a secret; it belongs to this process and is useless in another."""
     return hashlib.blake2b(secret, key=_DIGEST_KEY).digest()
 
 

@@ -1,4 +1,4 @@
-"""What a disk promises: the file system as far as logs need one.
+"""The promises of a disk: the file system as far as logs need one.
 
 What survives a crash, as promised by POSIX and no more:
 
@@ -153,7 +153,7 @@ class Disk(ReadingDisk, Protocol):
         ...
 
     def scan(self, path: str) -> dict[str, FileStatus]:
-        """What is in a directory, by name, sorted. What is removed meanwhile is missing."""
+        """The entries of a directory, by name, sorted. One that is removed meanwhile is missing."""
         ...
 
     def free_bytes(self, path: str) -> int | None:

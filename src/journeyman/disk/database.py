@@ -94,7 +94,7 @@ def normalized(address: str) -> str:
 
 
 def connection_parameters(address: str) -> dict[str, Any]:
-    """What libpq is given. UsageError: no address, or one with a password."""
+    """The parameters for libpq. UsageError: no address, or one with a password."""
     try:
         found: Mapping[str, Any] = conninfo_to_dict(address)
     except psycopg.Error:  # its text shows parts of the address, perhaps the password
@@ -140,14 +140,14 @@ class Database:
     def __init__(self, address: str) -> None:
         self.address = address
         self.parameters = connection_parameters(address)
-        self.epoch: int | None = None  # of the server that this process is; None: not fenced
+        self.epoch: int | None = None  # this server's; None: writes are not fenced
         self._changing = threading.Lock()
         self._writer: Connection | None = None
         self._session: Row = (None, None)  # the last writer's, for the database
         self._is_unreplicated = False
         self._pool: list[Connection] = []
         self._pooling = threading.Lock()
-        self.waiting_since_ns: int | None = None  # of the change that is under way
+        self.waiting_since_ns: int | None = None  # the change that is under way
 
     def run_script(self, script: str) -> None:
         """Run statements that may be repeated, in one transaction; one process at a time."""

@@ -45,14 +45,14 @@ class Sealer:
         return self._block_bytes >= BLOCK_BYTES
 
     def first(self, offset: int) -> bytes:
-        """What has to be durable at ``offset``, the end of the file, before a record follows."""
+        """The seal to make durable at ``offset``, the file's end, before a record follows."""
         if self.has_begun:
             return b""
         kind = SealKind.OPENING if self._enabled else SealKind.CLOSING
         return make_seal(self._format, kind, self._stamp, offset)
 
     def switched(self) -> None:
-        """What ``first`` gave is durable."""
+        """Note that the seal of ``first`` is durable."""
         self.is_open = self._enabled
 
     def begin_block(self, offset: int) -> None:

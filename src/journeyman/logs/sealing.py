@@ -259,7 +259,7 @@ def seal_inside(format_: SealFormat, data: Buffer, damage: Damage, base: int = 0
 
 
 class Verdict(NamedTuple):
-    """What is wrong at a boundary. Between these damages, and up to ``end``, all entries are good.
+    """The damage at a boundary. Between these damages, and up to ``end``, all entries are good.
 
     ``stamp`` is that of the stretch that is open at ``end``; None: unsealed records follow.
     """
@@ -306,7 +306,7 @@ def judge(
     base: int = 0,
     salvage: bool = False,
 ) -> Verdict:
-    """What is wrong at ``at``, where no block fits although a seal stands there, or should.
+    """The damage at ``at``, where no block fits although a seal stands there, or should.
 
     ``data`` must go to the end of the file. All places in the answer are those in the file.
     """

@@ -61,7 +61,7 @@ NEAR, WELL_BELOW = 0.9, 0.8  # of the connections a port takes: say so; may be s
 
 
 def check(configuration: Configuration, *, to_serve: bool = False) -> Access:
-    """What the ports need to know; UsageError, in one line, for what cannot be served.
+    """The facts that the ports need; UsageError, in one line, for what cannot be served.
 
     ``to_serve``: the user's token is made if it is asked for and not there.
     """

@@ -42,7 +42,7 @@ _MS_BYTES: Final = 8
 
 @dataclass(slots=True)
 class JobLife:
-    """What the fold has of a job, and what its row needs besides."""
+    """The fold's state of a job, and what its row needs besides."""
 
     state: State = None
     timed_out_ns: int = 0  # the last timeout-attempt; a delay before a retry begins there
@@ -70,7 +70,7 @@ class JobLife:
 
 
 class IndexDraft:
-    """What a turn makes of an index. ``unstorable`` counts jobs that can have no row."""
+    """The changes of a turn to an index. ``unstorable`` counts jobs that can have no row."""
 
     def __init__(self, reader: StoreReader, job_ids: Iterable[bytes]) -> None:
         self._reader = reader
@@ -81,7 +81,7 @@ class IndexDraft:
         self.unstorable = 0
 
     def apply(self, records: Sequence[Record], as_of_ns: int) -> None:
-        """What the log says, in its order."""
+        """Apply what the log says, in its order."""
         lives: dict[bytes, JobLife] = {}
         for record in records:
             job_id = record.job_id

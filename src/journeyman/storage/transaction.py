@@ -171,7 +171,7 @@ class Draft:
     # -- the record that is there --
 
     def _entries_there(self, job_uuid: UUID) -> dict[bytes, bytes]:
-        """What the store has of a job; it is counted out."""
+        """The row that the store has of a job; it is counted out."""
         row = self.row(job_uuid)
         if row is None:
             return {}

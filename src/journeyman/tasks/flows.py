@@ -101,7 +101,7 @@ class Group(Generic[T]):
 
     @property
     def ids(self) -> tuple[UUID, ...]:
-        """Of the jobs, once they were sent."""
+        """The ids of the jobs, after they were sent."""
         return tuple([order.job_id for order in self._made])
 
     @property

@@ -205,7 +205,7 @@ def _places(log: Log) -> list[str]:
 
 
 def _sizes(path: str) -> Iterator[int]:
-    """Of a file, or of all files below a directory."""
+    """The sizes of a file, or of all files below a directory."""
     from journeyman.spark.files import disk_at
 
     disk = disk_at(path)

@@ -175,7 +175,7 @@ def _up_since(of: dict[str, Any]) -> str:
 def facts(
     server: str | None, problem: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], list[ClientError]]:
-    """What each service says about itself; why not, if it does not answer.
+    """The report of each service about itself; the reason, if it does not answer.
 
     ``problem`` of the whole server: a service that is stuck would not answer, and is not asked.
     """

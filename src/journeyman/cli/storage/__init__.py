@@ -2,7 +2,7 @@
 
     follow     keep it the index of the log; a server does so by itself
     check      does everything follow from the job records?
-    rebuild    make it anew: indexes from the records, records from the log
+    rebuild    make it again: indexes from the records, records from the log
     list       numbers of jobs, and jobs by queue and status
     export     the store -> a Parquet file
     import     such files -> the store

@@ -195,7 +195,7 @@ def _records(path: str) -> Iterator[JobRecord | QueueRecord]:
 
 
 def _record(key: bytes, value: bytes) -> JobRecord | QueueRecord | str | None:
-    """What is imported of an entry; why it is not; None: it follows from others."""
+    """The imported form of an entry, or the reason against it; None: it follows from others."""
     if key.startswith(QUEUES):
         return read_queue(key, value)
     if not key.startswith(JOBS):

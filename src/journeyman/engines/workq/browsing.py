@@ -140,7 +140,7 @@ class SeenJob:
 
 
 class JobSummary(NamedTuple):
-    """As much of a job as counts and comparisons need."""
+    """The part of a job that counts and comparisons need."""
 
     job_id: bytes
     queue: str

@@ -400,7 +400,7 @@ class WorkqEngine:
         return self._state.queues.by_number[queue_of(spec_of(entry))].name
 
     def namespace_of(self, job_id: bytes) -> str:
-        """Of the token that added the job, * for all; nothing if that is not known."""
+        """The namespace of the token that added the job, * for all; empty if it is not known."""
         child = self._state.extensions.children.get(job_id)
         if child is not None:
             return "" if child.job.options is None else child.job.options.namespace

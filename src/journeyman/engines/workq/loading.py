@@ -132,7 +132,7 @@ class WorkqLoader:
 
     @property
     def bulk_arguments(self) -> tuple[Any, ...]:
-        """What the bulk reader needs to know, besides the files."""
+        """The facts that the bulk reader needs besides the files."""
         known_ids = self._extensions.known_ids
         return self._now_ns, known_ids, frozenset(self._rates), self._until_ns
 

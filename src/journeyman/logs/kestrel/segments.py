@@ -409,7 +409,7 @@ class _Found(NamedTuple):
 
 
 def _decode(data: bytes, offset: int) -> _Found:
-    """What stands at ``offset``. Of announced blocks only those count that fit."""
+    """The entry at ``offset``. An announced block counts only if it fits."""
     items: list[ItemPut] = []
     at = 0
     try:

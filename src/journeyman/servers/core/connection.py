@@ -278,7 +278,7 @@ class Connection(asyncio.Protocol):
         self._advance()
 
     def drop(self) -> None:
-        """What waits will never be answered: the log failed, or the token was removed."""
+        """Waiting commands are never answered: the log failed, or the token was removed."""
         self._closing = True
         self._give_up_attempt()
         self._transport.abort()

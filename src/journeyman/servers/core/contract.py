@@ -1,4 +1,4 @@
-"""What a writer works with: the engine that decides, the log, and those who submit commands."""
+"""The partners of a writer: the engine that decides, the log, and those who submit commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from journeyman.formats.ledger import Record as LedgerRecord
 
 
 class Engine(Protocol):
-    """What decides: a batch of it can be taken back."""
+    """An engine that decides; a batch of decisions can be taken back."""
 
     def begin_batch(self) -> None: ...
 
@@ -18,7 +18,7 @@ class Engine(Protocol):
     def undo_batch(self) -> None: ...
 
     def take_ledger(self) -> list[LedgerRecord]:
-        """What the decisions since the last call say that belongs in the ledger."""
+        """The part of the decisions since the last call that belongs in the ledger."""
         ...
 
 
@@ -31,7 +31,7 @@ class Recorder(Protocol):
 
 
 class Submitter(Protocol):
-    """What submits commands: a session, or a call from inside the process."""
+    """A source of commands: a session, or a call from inside the process."""
 
     def answered(self, answers: list[Any]) -> None:
         """To the oldest requests that are in flight, in order."""
@@ -42,5 +42,5 @@ class Submitter(Protocol):
         ...
 
     def drop(self) -> None:
-        """What is in flight will never be answered."""
+        """Commands in flight are never answered."""
         ...

@@ -93,7 +93,7 @@ class WriterOwner(Protocol):
 
 
 class Lease(Protocol):
-    """What says whether this process may still answer: see journeyman.disk.guard."""
+    """The lease that lets this process still answer: see journeyman.disk.guard."""
 
     @property
     def is_valid(self) -> bool: ...

@@ -48,7 +48,7 @@ class HelperLost(HelperFailed):
 
 
 class HelperNeedsMemory(HelperFailed):
-    """What was asked does not fit into the helper's memory."""
+    """The question does not fit into the helper's memory."""
 
 
 class Helper(NamedTuple):
@@ -92,7 +92,7 @@ def _environment() -> dict[str, str]:
 
 
 def parts_of(helper: subprocess.Popen[bytes], function: str, *arguments: Any) -> Iterator[Any]:
-    """What this generator yields in the helper. HelperFailed if it did not come to its end."""
+    """The values that this generator yields in the helper. HelperFailed if it was cut short."""
     assert helper.stdin is not None
     assert helper.stdout is not None
     try:
@@ -108,7 +108,7 @@ def parts_of(helper: subprocess.Popen[bytes], function: str, *arguments: Any) ->
 
 
 async def answer_of(helper: Process, function: str, *arguments: Any) -> Any:
-    """What this function returns in the helper. HelperFailed if it cannot."""
+    """The value that this function returns in the helper. HelperFailed if it cannot."""
     assert helper.stdin is not None
     assert helper.stdout is not None
     try:

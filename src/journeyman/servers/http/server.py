@@ -309,7 +309,7 @@ class _Gate:
             raise ApiError(503, reason, "not_ready")
 
     def _wait_in_line(self, checked: asyncio.Future[Token | None]) -> None:
-        """Of too many the one that has waited longest makes room."""
+        """Make room: of too many requests, the one that has waited longest is refused."""
         self._waiting[checked] = None
         if len(self._waiting) > MAX_WAITING_LOGINS:
             longest = next(iter(self._waiting))
@@ -390,7 +390,7 @@ class _Gate:
         return token
 
     async def _find_token(self, request: web.Request, secret: str) -> Token | None:
-        """As on every port: wrong ones make the next one wait. Raises ApiError: not in time."""
+        """Check a secret; a wrong one delays the next. Raises ApiError: not checked in time."""
         around, access = self._around, self._around.access
         if access.tokens is None or not secret:
             return None

@@ -291,7 +291,7 @@ class Follower:
     # -- the log's side --
 
     def _tell_log(self) -> None:
-        """What cleaning may change: all before the segment of the position."""
+        """The files that cleaning may change: all before the segment of the position."""
         position, now_ns = self.position, self._clock.now_ns()
         name = numbered_name(position.segment)
         if self._seen is not None and self._seen[0] == name and now_ns - self._seen[1] < SEEN_NS:

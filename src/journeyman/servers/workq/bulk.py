@@ -160,7 +160,7 @@ def read_pieces(
 def _chunks(
     view: Buffer, until_ns: int | None, *, may_be_torn: bool, is_proven: bool = False
 ) -> Iterator[Ints]:
-    """What the scanning kernel takes from records that were logged by then; None: from all."""
+    """The values of the scanning kernel for records logged by then; None: for all records."""
     for chunk in columnar.iter_fields(view, max_records=CHUNK_ROWS, is_proven=is_proven):
         good_ends = (Stop.EOF, Stop.TORN) if may_be_torn else (Stop.EOF,)
         if chunk.ending is not None and chunk.ending.stop not in good_ends:

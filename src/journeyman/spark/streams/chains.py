@@ -116,7 +116,7 @@ def identities(seen: LogSeen) -> list[tuple[str, int | None]]:
 
 
 def _replacement(file: FilePlace) -> Replacement | None:
-    """What took the place of this file."""
+    """The file that took the place of this one."""
     return replacement_of(disk_of(file.path), file.path, file.inode or 0)
 
 

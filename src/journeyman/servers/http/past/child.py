@@ -68,7 +68,7 @@ def last_of_work(log: str, ledger: str, at_ns: int, limit: int) -> list[tuple[st
 
 
 def lake_days(lake: str, limit: int) -> list[Day]:
-    """Of all queues and hosts together, the newest first; empty if nothing was ingested."""
+    """The days of all queues and hosts together, newest first; empty if nothing was ingested."""
     path, wanted = os.path.join(lake, *_TABLE), ["date", "dialect", *_COUNTS]
     table: Any
     if "://" in path or os.path.isdir(os.path.join(path, "_delta_log")):

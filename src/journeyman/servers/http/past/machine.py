@@ -39,7 +39,7 @@ class TimeMachine:
         self._timer: asyncio.TimerHandle | None = None
 
     async def ask(self, who: str, function: str, *arguments: Any) -> Any:
-        """What this function of ``child`` returns, asked by a token. ApiError if it cannot."""
+        """The value of this function of ``child``, asked by a token. ApiError if it fails."""
         async with self._shares.turn(who):
             asking = asyncio.ensure_future(self._ask_in_time(function, arguments))
             asking.add_done_callback(lambda done: done.cancelled() or done.exception())

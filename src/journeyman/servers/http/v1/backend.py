@@ -171,7 +171,7 @@ class HttpBackend:
     # -- the past --
 
     async def ask_past(self, call: RouteCall, function: str, *arguments: Any) -> Any:
-        """What this function of http/past/child.py returns."""
+        """The value of this function of http/past/child.py."""
         await asyncio.to_thread(self.disk.flush)  # for a process that reads what others see
         return await self.machine.ask(call.who, function, *arguments)
 

@@ -153,7 +153,7 @@ class WorkRoutes:
         return self._queue_seen(found.queues[0])
 
     def _queue_seen(self, queue: SeenQueue, at_ns: int | None = None) -> values.WorkQueueSeen:
-        """Of the past no log says how many clients waited, nor what the process had counted."""
+        """No log says how many clients waited in the past, nor what the process had counted."""
         oldest_ns = queue.oldest_ready_ns
         now_ns = self._backend.clock.now_ns() if at_ns is None else at_ns
         age_ms = None if oldest_ns is None else max(0, now_ns - oldest_ns) // NS_PER_MS
