@@ -15,6 +15,7 @@ from journeyman.units import MIB
 from tests.support.cli_commands import run
 
 LIMIT_BYTES = 256 * MIB
+WARNINGS: list[str] = []
 
 
 async def end(machine: TimeMachine) -> None:
@@ -49,7 +50,7 @@ def test_many_questions_share_one_process_and_the_rest_is_refused(
     monkeypatch.setattr(machines, "MOST_WAITING", 4)
 
     async def ask_all() -> list[Any]:
-        machine = TimeMachine(LIMIT_BYTES)
+        machine = TimeMachine(LIMIT_BYTES, WARNINGS.append)
         moments = (count(machine, tmp_path, 2**60 + n) for n in range(8))
         answers = await asyncio.gather(*moments, return_exceptions=True)
         await end(machine)
@@ -64,7 +65,7 @@ def test_a_client_that_leaves_does_not_end_the_process(tmp_path: Path):
     run("generate", "workq", tmp_path, "--records", 20)
 
     async def ask() -> None:
-        machine = TimeMachine(LIMIT_BYTES)
+        machine = TimeMachine(LIMIT_BYTES, WARNINGS.append)
         counts = await count(machine, tmp_path)
         child = machine._child
         leaving = asyncio.ensure_future(count(machine, tmp_path, 2**61))
@@ -85,7 +86,7 @@ def test_a_client_that_is_cancelled_twice_gets_no_answer_mixed_up(tmp_path: Path
     run("generate", "workq", tmp_path, "--records", 20)
 
     async def ask() -> None:
-        machine = TimeMachine(LIMIT_BYTES)
+        machine = TimeMachine(LIMIT_BYTES, WARNINGS.append)
         counts = await count(machine, tmp_path)
         leaving = asyncio.ensure_future(count(machine, tmp_path, 2**61))
         for _ in range(2):
@@ -108,7 +109,7 @@ def test_a_log_that_does_not_fit_is_refused_and_the_next_question_answered(tmp_p
     run("generate", "workq", small, "--records", 20)
 
     async def ask() -> None:
-        machine = TimeMachine(LIMIT_BYTES)
+        machine = TimeMachine(LIMIT_BYTES, WARNINGS.append)
         error = await refusal(machine, large)
         assert (error.status, error.code) == (422, "past_too_large")
         assert "limits.past_bytes" in error.message
@@ -126,7 +127,7 @@ def test_a_token_that_asks_without_end_waits_for_itself(tmp_path: Path):
     run("generate", "workq", tmp_path, "--records", 20)
 
     async def ask() -> None:
-        machine = TimeMachine(LIMIT_BYTES)
+        machine = TimeMachine(LIMIT_BYTES, WARNINGS.append)
         ended: list[str] = []
 
         async def note(who: str, number: int) -> None:
@@ -144,6 +145,19 @@ def test_a_token_that_asks_without_end_waits_for_itself(tmp_path: Path):
         await asyncio.gather(*many)
         assert ended.count("other") == 3
         assert ended.count("greedy 503") == 40 - machines.MOST_WAITING - 1
+        await end(machine)
+
+    asyncio.run(ask())
+
+
+def test_why_the_past_cannot_be_read_is_not_for_every_token(tmp_path: Path):
+    (tmp_path / "000000001.log").mkdir()  # in place of a file
+
+    async def ask() -> None:
+        machine = TimeMachine(LIMIT_BYTES, WARNINGS.append)
+        error = await refusal(machine, tmp_path)
+        assert (error.status, error.message) == (503, machines.UNREAD)
+        assert str(tmp_path) in WARNINGS[-1]
         await end(machine)
 
     asyncio.run(ask())

@@ -104,9 +104,9 @@ def postgres_disk_of(path: str) -> PostgresDisk:
 
     address = split_address(path).address
     key = os.getpid(), address
-    if key not in _disks:
-        _disks[key] = PostgresDisk(address)
-    return _disks[key]
+    disk = _disks.get(key)
+    # Two threads may come here at once, and the process must have one disk of a database.
+    return _disks.setdefault(key, PostgresDisk(address)) if disk is None else disk
 
 
 def checked_address(address: str) -> str:

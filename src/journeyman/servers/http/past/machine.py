@@ -9,6 +9,7 @@ ends, takes too long or has too little memory is started again with the next que
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -27,12 +28,16 @@ IDLE_S = 300.0
 ANSWER_S = 120.0
 MOST_WAITING = 20  # questions of one token
 NICENESS = 5  # the server comes first
+UNREAD = "the past could not be read: the server's log says why; try again"
 
 
 class TimeMachine:
     """See the module's docstring. ``memory_bytes`` bounds the process."""
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, warn: Callable[[str], None]) -> None:
+        """``warn`` gets why the past could not be read: that may name paths and addresses, which
+        are not for every token."""
+        self._warn = warn
         self._helper = Helper(child.__name__, memory_bytes, NICENESS)
         self._child: asyncio.subprocess.Process | None = None
         self._shares = Shares(1, MOST_WAITING, "too many requests for past states; try again")
@@ -65,9 +70,11 @@ class TimeMachine:
             raise ApiError(422, reason, "past_too_large") from error
         except (HelperLost, OSError, TimeoutError) as error:
             self.close()
-            raise ApiError(503, f"the past could not be read: {error!r}; try again") from error
+            self._warn(f"the past could not be read: {error!r}")
+            raise ApiError(503, UNREAD) from error
         except HelperFailed as error:
-            raise ApiError(503, f"the past could not be read: {error}") from error
+            self._warn(f"the past could not be read: {error}")
+            raise ApiError(503, UNREAD) from error
 
     def close(self) -> None:
         if self._timer is not None:

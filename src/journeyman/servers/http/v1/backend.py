@@ -106,7 +106,7 @@ class HttpBackend:
 
     @cached_property
     def machine(self) -> TimeMachine:
-        return TimeMachine(self.settings.limits.past_bytes)
+        return TimeMachine(self.settings.limits.past_bytes, self.messages.warn)
 
     # -- asking --
 
