@@ -229,7 +229,7 @@ def test_one_who_does_not_fetch_can_leave(server: FanOutProcess):
             client.put("abandoned", item)
         server.wait_until(lambda: connections(client) == 1, "those of other tests are gone")
         slow = server.reader()
-        # One item is open at a time: a second "open" would be an error, which closes the connection.
+        # One item is open at a time: to open a second one is an error that closes the connection.
         slow.send(b"get abandoned/open\r\n" + b"get abandoned/close/open\r\n" * 10)
         server.wait_until(lambda: connections(client) == 2)
         slow.close()
