@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark import SparkContext, java_gateway
 
 from journeyman.errors import UsageError
 from journeyman.spark import session
@@ -158,18 +155,16 @@ def test_without_a_cache_directory_a_temporary_one_does(tmp_path, monkeypatch):
     assert not home.is_relative_to(tmp_path)
 
 
-def test_java_that_is_being_started_when_an_interrupt_comes_is_ended(monkeypatch):
-    monkeypatch.setattr(SparkContext, "_gateway", None)
-    starter: Any = java_gateway
-    started: list[subprocess.Popen[bytes]] = []
+def test_ctrl_c_waits_until_java_has_started():
+    """Else pyspark would have no hold of it, and it would run for ever."""
+    before, started = signal.getsignal(signal.SIGINT), []
 
     def start() -> None:
-        with session._ended_if_interrupted():
-            waits = [sys.executable, "-c", "import time; time.sleep(600)"]
-            started.append(starter.Popen(waits))
-            raise KeyboardInterrupt
+        with session._interrupted_later():
+            os.kill(os.getpid(), signal.SIGINT)
+            started.append("java")
 
     with pytest.raises(KeyboardInterrupt):
         start()
-    assert started[0].returncode == -signal.SIGKILL
-    assert starter.Popen is subprocess.Popen
+    assert started == ["java"]
+    assert signal.getsignal(signal.SIGINT) is before

@@ -30,13 +30,14 @@ import atexit
 import logging
 import os
 import re
+import signal
 import socket
-import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Final, Protocol, TextIO
 
 import pyspark
 from py4j.protocol import (  # type: ignore[import-untyped]
@@ -44,7 +45,6 @@ from py4j.protocol import (  # type: ignore[import-untyped]
     Py4JJavaError,
     Py4JNetworkError,
 )
-from pyspark import SparkContext, java_gateway
 from pyspark.errors import AnalysisException, PySparkException, PySparkImportError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
@@ -176,32 +176,29 @@ def build_session(
     else:
         wanted = cluster_java_options(java, wanted, log_level=log_level)
     settings[_JAVA_OPTIONS] = wanted
-    with _ended_if_interrupted():
+    with _interrupted_later():
         return _with(settings).getOrCreate()
 
 
 @contextmanager
-def _ended_if_interrupted() -> Iterator[None]:
-    """Around the start of Java. Interrupted meanwhile, pyspark leaves it alone, and it would run
-    for ever: it can no longer say where it listens, and nobody has its stdin to close."""
-    started: list[subprocess.Popen[bytes]] = []
+def _interrupted_later() -> Iterator[None]:
+    """Let Ctrl-C wait until Java has started: before, pyspark would leave it running for ever."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = threading.Event()
 
-    def popen(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen(*args, **options))
-        return started[-1]
+    def note(*_: object) -> None:
+        asked.set()
 
-    starter: Any = java_gateway
-    before, starter.Popen = starter.Popen, popen
+    before = signal.signal(signal.SIGINT, note)
     try:
         yield
-    except BaseException:
-        if SparkContext._gateway is None:
-            for process in started:
-                process.kill()
-                process.wait()
-        raise
     finally:
-        starter.Popen = before
+        if signal.getsignal(signal.SIGINT) is note:  # pyspark may have set its own
+            signal.signal(signal.SIGINT, before)
+    if asked.is_set():
+        raise KeyboardInterrupt
 
 
 def active_session() -> SparkSession | None:
