@@ -70,7 +70,7 @@ OVER_HTTP: dict[type, Over] = {
         "job_id": "job", "result": "result", "attempt": "attempt"}),
     workq.Fail: Over("POST", f"{JOB}/fail", {
         "job_id": "job", "result": "result", "attempt": "attempt", "delay_ms": "delay_ms",
-        "is_final": "final"}),
+        "is_final": "final", "is_release": "release"}),
     workq.Touch: Over("POST", f"{JOB}/touch", {"job_id": "job", "ttr_ms": "ttr_ms"}),
     workq.Delete: Over("DELETE", JOB, {"job_id": "job"}),
     workq.InspectServer: Over("GET", "/v1/figures", {}),

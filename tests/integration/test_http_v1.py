@@ -335,6 +335,16 @@ def test_the_logs_are_listed_read_verified_and_compacted(server):
         assert told[1]["detail"]
 
 
+def test_a_job_is_given_back_without_a_failure(server):
+    job = add(server, "v1.release", max_fails=1)
+    assert ask(server, "POST", "/v1/work/lease", {"queues": ["v1.release"]})[1]["job"]["id"] == job
+    both = {"final": True, "release": True}
+    assert ask(server, "POST", f"/v1/work/jobs/{job}/fail", both)[0] == 400
+    assert ask(server, "POST", f"/v1/work/jobs/{job}/fail", {"release": True})[0] == 204
+    seen = ask(server, "GET", f"/v1/work/jobs/{job}")[1]
+    assert (seen["state"], seen["fails"]) == ("ready", 0)
+
+
 def test_the_work_queue_is_shown_as_it_was(server):
     ids = [add(server, "v1.past", payload=f"p{number}") for number in range(3)]
     ask(server, "POST", f"/v1/work/jobs/{ids[0]}/fail", {"result": "Timeout"})

@@ -358,6 +358,7 @@ class FinishBody(Body):
 class FailBody(FinishBody):
     delay_ms: RetryDelay | None = None
     final: Annotated[bool, Meta(description="no retry, whatever is left")] = False
+    release: Annotated[bool, Meta(description="give the job back: no failure counts")] = False
 
 
 class TouchBody(Body):

@@ -264,7 +264,13 @@ class WorkRoutes:
 
     async def fail(self, call: RouteCall) -> None:
         body: values.FailBody = call.body
-        failed = Fail(_id(call), _result(body), body.delay_ms, body.attempt or 0, body.final)
+        if body.final and body.release:
+            raise ApiError(
+                400, "a job either ends (final) or is given back (release)", "invalid_body"
+            )
+        failed = Fail(
+            _id(call), _result(body), body.delay_ms, body.attempt or 0, body.final, body.release
+        )
         await self._backend.ask_work(call, failed)
 
     async def touch(self, call: RouteCall) -> None:
