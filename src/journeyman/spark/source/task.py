@@ -324,10 +324,6 @@ _ENVELOPE: Final[dict[str, Callable[[SplitContext, pa.RecordBatch], Column]]] = 
 }
 
 
-def _no_time(_: SplitContext, chunk: pa.RecordBatch) -> Column:
-    return pa.nulls(chunk.num_rows, _TIME)
-
-
 def marked_times(context: SplitContext, chunk: pa.RecordBatch) -> tuple[Any, Bools]:
     """When ztick records were written, in nanoseconds, and of which that is known."""
     offsets, times = raw_numbers(chunk.column("offset")), context.times
