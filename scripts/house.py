@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Print how the source tree stands: size beside the budget, prose, names and packages.
+
+    python scripts/house.py             the figures
+    python scripts/house.py --list      the figures, and every place that they count
+
+tests/test_house.py uses the same functions and allows no fragment, no vague name, no name with two
+meanings and no cycle. The budget of lines is a plan, so nothing fails when a folder exceeds it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import re
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ROOT / "src" / "journeyman"
+
+# Lines of code that a folder should have at most.
+BUDGET = {
+    "formats, folds, protocols, timetables": 6500,
+    "engines": 7000,
+    "logs": 5000,
+    "disk": 1400,
+    "storage": 1700,
+    "columnar": 3000,
+    "servers": 14000,
+    "spark": 9500,
+    "client, tasks, integrations, runners, config, backup": 8500,
+    "cli": 5600,
+    "testing": 500,
+}
+
+# Words that say nothing without their neighbours.
+VAGUE_NAMES = frozenset(
+    {"found", "each", "mine", "theirs", "dealt", "alone", "again", "words", "said", "told"}
+    | {"around", "look", "settle", "shown", "left", "gone", "of", "held", "asked", "given"}
+    | {"known", "seen", "whole", "stuff", "thing", "things"}
+)
+# A text that begins with one of these is a piece of a sentence. Words such as "Once" or "As" begin
+# whole sentences as well, so they are left to the reader.
+FRAGMENT_STARTS = ("What ", "Whether ", "Of ", "Nor ", "Or ", "And ", "Which ", "Whose ", "Than ")
+_IS_CODE = re.compile(
+    r"^[a-z_]+[(\[.:=/_0-9]|^[a-z]+[A-Z]|^`|^(noqa|type:|fmt:|ruff:|mypy:|pragma|pyright)"
+)
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file, and what is to be seen there."""
+
+    path: Path
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(ROOT)}:{self.line}: {self.text}"
+
+
+def count_lines(path: Path) -> Counter[str]:
+    """Return how many lines of a module are code, docstring, comment and blank."""
+    source = path.read_text()
+    lines = source.splitlines()
+    kinds = ["code" if line.strip() else "blank" for line in lines]
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and lines[token.start[0] - 1].strip().startswith("#"):
+            kinds[token.start[0] - 1] = "comment"
+    for node in docstrings(ast.parse(source)):
+        first, last = node.lineno - 1, node.end_lineno or node.lineno
+        kinds[first:last] = ["docstring"] * (last - first)
+    return Counter(kinds)
+
+
+def docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Yield the nodes of all docstrings of a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | Definition) and ast.get_docstring(node, clean=False):
+            expression = node.body[0]
+            assert isinstance(expression, ast.Expr)
+            assert isinstance(expression.value, ast.Constant)
+            yield expression.value
+
+
+def comments(source: str) -> Iterator[tuple[int, str]]:
+    """Yield each comment and the line at which it begins; adjacent lines are one comment."""
+    block: list[str] = []
+    begins = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        is_alone = token.line.strip().startswith("#")
+        text = token.string.lstrip("#").strip()
+        if block and is_alone and token.start[0] == last + 1:
+            block.append(text)
+        else:
+            if block:
+                yield begins, " ".join(block)
+            block, begins = [text], token.start[0]
+        last = token.start[0] if is_alone else -1
+    if block:
+        yield begins, " ".join(block)
+
+
+def is_fragment(text: str) -> bool:
+    """Tell a sentence or a definition from a piece of one, by how it begins."""
+    text = text.strip()
+    if not text or text.startswith("--") or _IS_CODE.match(text):
+        return False
+    return text[0].islower() or text.startswith(FRAGMENT_STARTS)
+
+
+def fragments(path: Path) -> Iterator[Place]:
+    """Yield the docstrings and comments of a module that are pieces of sentences."""
+    source = path.read_text()
+    for node in docstrings(ast.parse(source)):
+        text = str(node.value)
+        if is_fragment(text):
+            yield Place(path, node.lineno, text.strip().splitlines()[0])
+    for line, text in comments(source):
+        if is_fragment(text):
+            yield Place(path, line, f"# {text}"[:100])
+
+
+def vague_names(path: Path) -> Iterator[Place]:
+    """Yield functions, methods, parameters and names of a module that are one vague word."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            arguments = node.args
+            every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+            names = [node.name, *(argument.arg for argument in every)]
+            for name in names:
+                if name.strip("_") in VAGUE_NAMES:
+                    yield Place(path, node.lineno, name)
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+        for target in targets:
+            if isinstance(target, ast.Name) and target.id.strip("_").lower() in VAGUE_NAMES:
+                yield Place(path, node.lineno, target.id)
+
+
+def names_defined_twice(paths: list[Path]) -> dict[str, list[Place]]:
+    """Return the public classes whose name another module defines as well."""
+    places = defaultdict(list)
+    for path in paths:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(Place(path, node.lineno, node.name))
+    return {name: where for name, where in sorted(places.items()) if len(where) > 1}
+
+
+def long_functions(paths: list[Path], at_least: int) -> list[Place]:
+    """Return the functions with so many lines, the longest first."""
+    measured = []
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines >= at_least:
+                    measured.append(
+                        (lines, Place(path, node.lineno, f"{node.name}, {lines} lines"))
+                    )
+    return [place for _, place in sorted(measured, key=lambda pair: -pair[0])]
+
+
+def package_cycles() -> list[tuple[str, str]]:
+    """Return the pairs of sibling packages that import each other, at every depth."""
+    import grimp  # needed here alone; a slow import
+
+    graph = grimp.build_graph("journeyman")
+    cycles = []
+    packages = {name.rpartition(".")[0] for name in graph.modules if "." in name}
+    for parent in sorted(packages):
+        children = sorted(graph.find_children(parent))
+        uses = {
+            (a, b)
+            for a in children
+            for b in children
+            if a != b and graph.direct_import_exists(importer=a, imported=b, as_packages=True)
+        }
+        cycles += [(a, b) for a, b in sorted(uses) if a < b and (b, a) in uses]
+    return cycles
+
+
+def words_of_docs() -> dict[str, int]:
+    """Return how many words each page of docs/ has, and README.md."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return {str(page.relative_to(ROOT)): len(page.read_text().split()) for page in pages}
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--list", action="store_true", help="also print every place that is counted"
+    )
+    every_place = parser.parse_args().list
+
+    paths = sorted(SOURCES.rglob("*.py"))
+    sizes: dict[str, Counter[str]] = defaultdict(Counter)
+    for path in paths:
+        parts = path.relative_to(SOURCES).parts
+        sizes[parts[0] if len(parts) > 1 else "(modules)"] += count_lines(path)
+    kinds = ("code", "docstring", "comment", "blank")
+    print(f"{'folder':14}" + "".join(f"{kind:>10}" for kind in kinds))
+    for folder, counts in sorted(sizes.items()):
+        print(f"{folder:14}" + "".join(f"{counts[kind]:10,}" for kind in kinds))
+    total: Counter[str] = sum(sizes.values(), Counter())
+    print(f"{'all':14}" + "".join(f"{total[kind]:10,}" for kind in kinds))
+    print("\ncode beside the budget")
+    for folders, budget in BUDGET.items():
+        code = sum(sizes[folder]["code"] for folder in folders.split(", "))
+        print(f"  {folders:54}{code:8,} of {budget:6,}{'' if code <= budget else '  over'}")
+
+    pages = words_of_docs()
+    sections = {
+        "fragments": [place for path in paths for place in fragments(path)],
+        "vague names": [place for path in paths for place in vague_names(path)],
+        "classes defined twice": [
+            place for places in names_defined_twice(paths).values() for place in places
+        ],
+        "functions of 60 lines and more": long_functions(paths, 60),
+        "packages that import each other": [" and ".join(pair) for pair in package_cycles()],
+    }
+    print()
+    for title, places in sections.items():
+        print(f"{title}: {len(places)}")
+        if every_place:
+            print(*(f"  {place}" for place in places), sep="\n")
+    print(f"docs: {len(pages)} pages, {sum(pages.values()):,} words")
+
+
+if __name__ == "__main__":
+    main()
