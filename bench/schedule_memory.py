@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from bench import report
 from journeyman.columnar.ztick import decode as columnar
 from journeyman.engines.ztick.engine import ZtickEngine
-from journeyman.engines.ztick.jobs import REMOVED, JobListing
+from journeyman.engines.ztick.job_table import REMOVED, JobListing
 from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import RunFinished, StartRun, TriggerDue
 from journeyman.formats.ztick import CODEC, JobSet, Shell, Status

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from journeyman.engines.ztick.jobs import PLANNED, STATUS_AT
+from journeyman.engines.ztick.job_table import PLANNED, STATUS_AT
 from journeyman.engines.ztick.messages import RunFinished, TriggerDue
 from journeyman.engines.ztick.timetables import TimetableBook, TimetableLoader, read_body
 from journeyman.folds import ledger as fold

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from journeyman.engines.ztick import jobs as ztick_due
+from journeyman.engines.ztick import job_table as ztick_due
 from journeyman.engines.ztick.engine import Decidable, ZtickEngine
-from journeyman.engines.ztick.jobs import REMOVED, JobListing, JobRow
+from journeyman.engines.ztick.job_table import REMOVED, JobListing, JobRow
 from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import (
     DONE,

@@ -10,7 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from journeyman.engines import sorted_set
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
-from journeyman.engines.workq.job import LEASED
 from journeyman.engines.workq.messages import (
     PauseChanged,
     WorkqAnswer,
@@ -18,6 +17,7 @@ from journeyman.engines.workq.messages import (
     WorkqGone,
     WorkqOutcome,
 )
+from journeyman.engines.workq.packed import LEASED
 from journeyman.folds import workq as fold
 from journeyman.formats.workq import CODEC, JobAdded, Record
 from journeyman.protocols.workq.commands import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.job import (
+from journeyman.engines.workq.packed import (
     EXHAUSTED,
     FAILED,
     IS_SCHEDULE,

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from journeyman.engines.ztick import jobs
+from journeyman.engines.ztick import job_table
 from journeyman.engines.ztick.engine import ZtickEngine
-from journeyman.engines.ztick.jobs import ZtickJobTable
+from journeyman.engines.ztick.job_table import ZtickJobTable
 from journeyman.engines.ztick.loading import ZtickLoader
 from journeyman.engines.ztick.messages import RemoveEnded, RunFinished, TriggerDue
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, Shell, Status
@@ -127,7 +127,7 @@ def test_removals_that_could_not_be_written_are_done_later():
 
 
 def test_tidying_in_a_batch_that_is_taken_back_forgets_nothing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jobs, "CHUNK_JOBS", 3)
+    monkeypatch.setattr(job_table, "CHUNK_JOBS", 3)
     schedule = Schedule()
     for number in range(9):
         schedule.run(f"job.{number}")
@@ -160,7 +160,7 @@ def test_a_loaded_schedule_goes_by_planned_times_in_the_order_of_the_log():
 
 def test_marks_say_when_jobs_of_the_log_had_ended(monkeypatch: pytest.MonkeyPatch):
     """So a job for a time long past is kept from its end on, also through a restart."""
-    monkeypatch.setattr(jobs, "CHUNK_JOBS", 2)
+    monkeypatch.setattr(job_table, "CHUNK_JOBS", 2)
     loader = ZtickLoader()
     for name in "abcdef":
         loader.add(JobSet(name, 0, Status.EXECUTED))
@@ -200,7 +200,7 @@ def test_a_job_that_runs_again_and_again_leaves_little_behind():
     schedule = Schedule()
     for _ in range(6000):
         schedule.run("again")
-    assert schedule.waiting <= 2 * jobs.CHUNK_JOBS
+    assert schedule.waiting <= 2 * job_table.CHUNK_JOBS
 
 
 def test_a_busy_schedule_does_not_grow():
@@ -255,10 +255,10 @@ def test_jobs_that_an_undone_batch_had_dropped_are_kept_as_long_as_before(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """They ended at an unknown time, and a mark of the ledger says by when."""
-    monkeypatch.setattr(jobs, "CHUNK_JOBS", 2)
+    monkeypatch.setattr(job_table, "CHUNK_JOBS", 2)
     loaded = [b"a", b"b", b"c", b"d"]
     held = {*loaded}
-    ended = jobs.EndedJobs(held.__contains__, lambda _: 0, loaded)
+    ended = job_table.EndedJobs(held.__contains__, lambda _: 0, loaded)
     ended.bound([(2, 100), (4, 200)], lambda job: loaded.index(job) + 1, now_ns=300)
     assert list(ended.take(150, limit=1)) == [b"a"]
     held -= {b"a", b"b", b"c", b"d"}  # all are removed in this batch

@@ -8,9 +8,9 @@ import pytest
 
 from journeyman.engines import sharded_dict
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
-from journeyman.engines.ztick import jobs as due
+from journeyman.engines.ztick import job_table as due
 from journeyman.engines.ztick.engine import Decidable, ZtickEngine
-from journeyman.engines.ztick.jobs import (
+from journeyman.engines.ztick.job_table import (
     PLANNED,
     REMOVED,
     SLICE_JOBS,

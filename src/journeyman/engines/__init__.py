@@ -14,10 +14,10 @@ makes bytes of it. A dialect's folder has
     messages.py   what goes in besides the commands of clients, and what comes out
     loading.py    a log -> an engine (kestrel: ``KestrelEngine.load``, one queue at a time)
 
-    ztick/        engine.py has the decisions, but for those about timetables; jobs.py all jobs and
-                  which is due next; rules.py which rule a job runs by
-    workq/        adding.py, lifecycle.py, views.py the decisions; job.py a job and its transitions;
-                  queues.py queues and who waits
+    ztick/        engine.py has the decisions, but for those about timetables; job_table.py all jobs
+                  and which is due next; rules.py which rule a job runs by
+    workq/        adding.py, lifecycle.py, views.py the decisions; packed.py a job and its
+                  transitions; queues.py queues and who waits
     kestrel/      engine.py and bulk.py the decisions; queue.py a queue, its readers and settings
 
     sorted_set.py, sharded_dict.py   what they are made of

@@ -56,18 +56,8 @@ from enum import IntEnum
 from typing import Literal, TypeAlias
 
 from journeyman.folds import Anomaly, AnomalyKind, Notes
+from journeyman.formats import workq
 from journeyman.formats.timed_frame import Instant
-from journeyman.formats.workq import (
-    MAX_PAYLOAD_BYTES,
-    Command,
-    JobAdded,
-    JobEvent,
-    JobFinished,
-    Record,
-    UnknownCommand,
-    delay_ms_of,
-    max_fails_of,
-)
 from journeyman.units import NS_PER_MS
 
 # What the protocol lets through. The original refuses to replay a log with a value outside these
@@ -82,7 +72,7 @@ PRIORITY_LIMITS = (-(2**31), 2**31 - 1)
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME_BYTES}}}", re.ASCII)
 
 
-def unusable_values(added: JobAdded) -> Iterator[str]:
+def unusable_values(added: workq.JobAdded) -> Iterator[str]:
     """A phrase for each field that the protocol would refuse."""
     if not _is_uuid4(added.job_id):
         yield f"id {added.job_id.hex()} is not a version 4 UUID"
@@ -96,13 +86,13 @@ def unusable_values(added: JobAdded) -> Iterator[str]:
         yield f"priority {added.priority}"
     if not 0 <= added.max_attempts <= MAX_COUNT:
         yield f"max-attempts {added.max_attempts}"
-    if max_fails_of(added.max_fails) > MAX_COUNT:
+    if workq.max_fails_of(added.max_fails) > MAX_COUNT:
         yield f"max-fails {added.max_fails}"
-    if delay_ms_of(added.max_fails) > MAX_RETRY_DELAY_MS:
-        yield f"retry-delay of {delay_ms_of(added.max_fails)} ms"
-    if len(added.payload) > MAX_PAYLOAD_BYTES:
+    if workq.delay_ms_of(added.max_fails) > MAX_RETRY_DELAY_MS:
+        yield f"retry-delay of {workq.delay_ms_of(added.max_fails)} ms"
+    if len(added.payload) > workq.MAX_PAYLOAD_BYTES:
         yield f"payload of {len(added.payload)} bytes"
-    if (added.time is None) is (added.command == Command.SCHEDULE):
+    if (added.time is None) is (added.command == workq.Command.SCHEDULE):
         yield "scheduled without a time" if added.time is None else "a time without being scheduled"
 
 
@@ -127,7 +117,7 @@ class FoldedJob:
     ``started`` is set once ``attempts`` is above 0, ``finished`` exactly in COMPLETED and FAILED.
     """
 
-    added: JobAdded
+    added: workq.JobAdded
     state: JobState = JobState.NEW
     attempts: int = 0
     fails: int = 0  # failures that were followed by a retry
@@ -142,7 +132,7 @@ class FoldedJob:
 class Orphans:
     """Records without an add, in log order; at least one. Only the first may be a delete."""
 
-    records: list[JobEvent | JobFinished]
+    records: list[workq.JobEvent | workq.JobFinished]
 
 
 State: TypeAlias = FoldedJob | Orphans | None
@@ -152,7 +142,7 @@ def expires_ns(job: FoldedJob) -> int:
     """When job and result vanish: TTL after its time if scheduled, else after its creation."""
     added = job.added
     begins = added.created
-    if added.command == Command.SCHEDULE and added.time is not None:
+    if added.command == workq.Command.SCHEDULE and added.time is not None:
         begins = added.time
     return begins.unix_ns + added.ttl_ms * NS_PER_MS
 
@@ -195,28 +185,28 @@ def lease_deadline_ns(job: FoldedJob) -> int | None:
     return job.started.unix_ns + job.added.ttr_ms * NS_PER_MS
 
 
-_COMPLETE, _FAIL = Command.COMPLETE, Command.FAIL
-_DELETE, _EXPIRE = Command.DELETE, Command.EXPIRE
-_START, _TIMEOUT = Command.START_ATTEMPT, Command.TIMEOUT_ATTEMPT
+_COMPLETE, _FAIL = workq.Command.COMPLETE, workq.Command.FAIL
+_DELETE, _EXPIRE = workq.Command.DELETE, workq.Command.EXPIRE
+_START, _TIMEOUT = workq.Command.START_ATTEMPT, workq.Command.TIMEOUT_ATTEMPT
 _ENDS = (_DELETE, _EXPIRE)
 _PENDING, _LEASED = JobState.PENDING, JobState.LEASED
 _COMPLETED, _FAILED = JobState.COMPLETED, JobState.FAILED
 
 
-def key_of(record: Record) -> bytes:
+def key_of(record: workq.Record) -> bytes:
     return record.job_id
 
 
-def apply(state: State, record: Record, notes: Notes = None) -> State:
+def apply(state: State, record: workq.Record, notes: Notes = None) -> State:
     """The state after ``record``. Takes ``state`` over: it may be changed and returned."""
-    if isinstance(record, JobAdded):
+    if isinstance(record, workq.JobAdded):
         return _add(state, record, notes)
-    if isinstance(record, UnknownCommand):
+    if isinstance(record, workq.UnknownCommand):
         _note(notes, AnomalyKind.UNKNOWN_COMMAND, record, f"command {int(record.command)}")
         return state
     if not isinstance(state, FoldedJob):
         return _keep_orphan(state, record, notes)
-    if isinstance(record, JobFinished):
+    if isinstance(record, workq.JobFinished):
         return _finish(state, record, notes)
     command = record.command
     if command == _START:
@@ -229,7 +219,7 @@ def apply(state: State, record: Record, notes: Notes = None) -> State:
     return state
 
 
-def fold(records: Iterable[Record], notes: Notes = None) -> State:
+def fold(records: Iterable[workq.Record], notes: Notes = None) -> State:
     """The state of one job id."""
     state: State = None
     for record in records:
@@ -237,7 +227,9 @@ def fold(records: Iterable[Record], notes: Notes = None) -> State:
     return state
 
 
-def replay(records: Iterable[Record], notes: Notes = None) -> dict[bytes, FoldedJob | Orphans]:
+def replay(
+    records: Iterable[workq.Record], notes: Notes = None
+) -> dict[bytes, FoldedJob | Orphans]:
     """The states of a whole log. What was added and has ended leaves no state."""
     states: dict[bytes, FoldedJob | Orphans] = {}
     for record in records:
@@ -251,15 +243,15 @@ def replay(records: Iterable[Record], notes: Notes = None) -> dict[bytes, Folded
     return states
 
 
-def retry_of(failed: JobFinished, *, is_leased: bool = True) -> JobEvent:
+def retry_of(failed: workq.JobFinished, *, is_leased: bool = True) -> workq.JobEvent:
     """The record that turns this fail into a retry, to be written directly after it.
 
     Hidden if the job was not leased: in the original it is in its queue, and stays there.
     """
-    return JobEvent(failed.logged, failed.job_id, _TIMEOUT, hidden=not is_leased)
+    return workq.JobEvent(failed.logged, failed.job_id, _TIMEOUT, hidden=not is_leased)
 
 
-def _add(state: State, added: JobAdded, notes: Notes) -> State:
+def _add(state: State, added: workq.JobAdded, notes: Notes) -> State:
     if notes is not None:
         for phrase in unusable_values(added):
             _note(notes, AnomalyKind.UNUSABLE_VALUE, added, phrase, ())
@@ -278,7 +270,9 @@ def _add(state: State, added: JobAdded, notes: Notes) -> State:
     return FoldedJob(added)
 
 
-def _adopt(records: list[JobEvent | JobFinished], added: JobAdded, notes: Notes) -> State:
+def _adopt(
+    records: list[workq.JobEvent | workq.JobFinished], added: workq.JobAdded, notes: Notes
+) -> State:
     """The add of a job whose later records stand before it in the log."""
     created_ns = added.created.unix_ns
     first = records[0]
@@ -300,7 +294,9 @@ def _adopt(records: list[JobEvent | JobFinished], added: JobAdded, notes: Notes)
     return job
 
 
-def _keep_orphan(state: Orphans | None, record: JobEvent | JobFinished, notes: Notes) -> State:
+def _keep_orphan(
+    state: Orphans | None, record: workq.JobEvent | workq.JobFinished, notes: Notes
+) -> State:
     """A record without an add: kept until the add comes, or an end shows that it does not."""
     if not _fits(record):
         _note(notes, AnomalyKind.MISPLACED_RECORD, record, "command does not fit the record")
@@ -319,7 +315,7 @@ def _keep_orphan(state: Orphans | None, record: JobEvent | JobFinished, notes: N
     return state
 
 
-def _start(job: FoldedJob, record: JobEvent, notes: Notes) -> FoldedJob:
+def _start(job: FoldedJob, record: workq.JobEvent, notes: Notes) -> FoldedJob:
     if job.finished is not None:
         _note(notes, AnomalyKind.START_AFTER_FINISH, record, "leased after it was finished")
         return job
@@ -335,7 +331,7 @@ def _start(job: FoldedJob, record: JobEvent, notes: Notes) -> FoldedJob:
     return job
 
 
-def _time_out(job: FoldedJob, record: JobEvent, notes: Notes) -> FoldedJob:
+def _time_out(job: FoldedJob, record: workq.JobEvent, notes: Notes) -> FoldedJob:
     if job.state == _LEASED:
         if _is_owed(job, record):
             job.owed_timeouts -= 1
@@ -358,7 +354,7 @@ def _time_out(job: FoldedJob, record: JobEvent, notes: Notes) -> FoldedJob:
     return job
 
 
-def _is_owed(job: FoldedJob, record: JobEvent) -> bool:
+def _is_owed(job: FoldedJob, record: workq.JobEvent) -> bool:
     """Whether this timeout is that of an earlier lease, which a later start has cut off.
 
     Not so if it comes when the present lease is over too: then there is no difference.
@@ -369,7 +365,7 @@ def _is_owed(job: FoldedJob, record: JobEvent) -> bool:
     return deadline_ns is not None and record.logged.unix_ns < deadline_ns
 
 
-def _is_retry(job: FoldedJob, record: JobEvent) -> bool:
+def _is_retry(job: FoldedJob, record: workq.JobEvent) -> bool:
     """Whether this timeout takes back the failure just before it.
 
     The equal time distinguishes it from a timeout that a race of the original wrote after its fail.
@@ -383,7 +379,7 @@ def _is_retry(job: FoldedJob, record: JobEvent) -> bool:
     )
 
 
-def _finish(job: FoldedJob, record: JobFinished, notes: Notes) -> FoldedJob:
+def _finish(job: FoldedJob, record: workq.JobFinished, notes: Notes) -> FoldedJob:
     if not _fits(record):
         _note(notes, AnomalyKind.MISPLACED_RECORD, record, "command does not fit the record")
         return job
@@ -401,9 +397,9 @@ def _finish(job: FoldedJob, record: JobFinished, notes: Notes) -> FoldedJob:
     return job
 
 
-def _fits(record: JobEvent | JobFinished) -> bool:
+def _fits(record: workq.JobEvent | workq.JobFinished) -> bool:
     """Whether the command is one of this class of record. Decoders make no other."""
-    if isinstance(record, JobFinished):
+    if isinstance(record, workq.JobFinished):
         return record.command in (_COMPLETE, _FAIL)
     return record.command in (_DELETE, _EXPIRE, _START, _TIMEOUT)
 
@@ -411,9 +407,9 @@ def _fits(record: JobEvent | JobFinished) -> bool:
 def _note(
     notes: Notes,
     kind: AnomalyKind,
-    record: Record,
+    record: workq.Record,
     detail: str,
-    records: tuple[Record, ...] | None = None,
+    records: tuple[workq.Record, ...] | None = None,
 ) -> None:
     """Report ``record``; ``records`` are what it leaves unapplied, itself unless given."""
     if notes is not None:
@@ -421,7 +417,7 @@ def _note(
         notes(Anomaly(kind, record.job_id, f"{record.command.word}: {detail}", lost))
 
 
-def snapshot(state: State, timed_out_ns: int = 0) -> tuple[Record, ...]:
+def snapshot(state: State, timed_out_ns: int = 0) -> tuple[workq.Record, ...]:
     """Records that fold to ``state``; of orphans, themselves.
 
     ``timed_out_ns``: when a pending job came back to its queue. It is not in the state, but a delay
@@ -435,7 +431,7 @@ def snapshot(state: State, timed_out_ns: int = 0) -> tuple[Record, ...]:
     return tuple(_history(state, Instant(timed_out_ns) if is_known else None))
 
 
-def _history(job: FoldedJob, ended: Instant | None) -> Iterator[Record]:
+def _history(job: FoldedJob, ended: Instant | None) -> Iterator[workq.Record]:
     added = job.added
     born = added.logged
     started = born if job.started is None else job.started
@@ -451,25 +447,25 @@ def _history(job: FoldedJob, ended: Instant | None) -> Iterator[Record]:
         yield from _retried(job, at, is_leased=False)
     for number in range(1, job.attempts + 1):
         at = started if number == job.attempts else born
-        yield _event(job, at, Command.START_ATTEMPT)
+        yield _event(job, at, workq.Command.START_ATTEMPT)
         if number <= pairs:
             over = ended if ended is not None and number == job.attempts else at
-            yield _event(job, over, Command.TIMEOUT_ATTEMPT)
+            yield _event(job, over, workq.Command.TIMEOUT_ATTEMPT)
 
     # Each open start but the last owes a timeout, except that a TTR of 0 owes nothing.
     owed = open_starts - 1 if open_starts and added.ttr_ms else 0
     if job.state == JobState.LEASED or job.exhausted:
         for _ in range(owed - job.owed_timeouts):
-            yield _event(job, started, Command.TIMEOUT_ATTEMPT)
+            yield _event(job, started, workq.Command.TIMEOUT_ATTEMPT)
     elif fail_last:
         yield from _retried(job, ended or started, is_leased=True)
     elif job.state == JobState.PENDING and not job.attempts and not job.fails:
         yield _hidden_timeout(job, ended or born)
 
     if job.exhausted:
-        yield _event(job, job.finished or born, Command.TIMEOUT_ATTEMPT)
+        yield _event(job, job.finished or born, workq.Command.TIMEOUT_ATTEMPT)
     elif job.result is not None:
-        command = Command.COMPLETE if job.state == JobState.COMPLETED else Command.FAIL
+        command = workq.Command.COMPLETE if job.state == JobState.COMPLETED else workq.Command.FAIL
         yield _finish_record(job, job.finished or born, command, job.result)
 
 
@@ -488,20 +484,22 @@ def _attempts_in_pairs(job: FoldedJob) -> int:
     return min(ended, limit - 1) if limit else ended
 
 
-def _event(job: FoldedJob, logged: Instant, command: Command) -> JobEvent:
-    return JobEvent(logged, job.added.job_id, command)
+def _event(job: FoldedJob, logged: Instant, command: workq.Command) -> workq.JobEvent:
+    return workq.JobEvent(logged, job.added.job_id, command)
 
 
-def _retried(job: FoldedJob, logged: Instant, *, is_leased: bool) -> Iterator[Record]:
-    yield JobFinished(logged, job.added.job_id, Command.FAIL, b"", hidden=True)
-    timeout = _event(job, logged, Command.TIMEOUT_ATTEMPT)
+def _retried(job: FoldedJob, logged: Instant, *, is_leased: bool) -> Iterator[workq.Record]:
+    yield workq.JobFinished(logged, job.added.job_id, workq.Command.FAIL, b"", hidden=True)
+    timeout = _event(job, logged, workq.Command.TIMEOUT_ATTEMPT)
     yield timeout if is_leased else _hidden_timeout(job, logged)
 
 
-def _hidden_timeout(job: FoldedJob, logged: Instant) -> JobEvent:
+def _hidden_timeout(job: FoldedJob, logged: Instant) -> workq.JobEvent:
     """Of a job that the original has in its queue, and must not put there again."""
-    return JobEvent(logged, job.added.job_id, Command.TIMEOUT_ATTEMPT, hidden=True)
+    return workq.JobEvent(logged, job.added.job_id, workq.Command.TIMEOUT_ATTEMPT, hidden=True)
 
 
-def _finish_record(job: FoldedJob, logged: Instant, command: Command, result: bytes) -> JobFinished:
-    return JobFinished(logged, job.added.job_id, command, result)
+def _finish_record(
+    job: FoldedJob, logged: Instant, command: workq.Command, result: bytes
+) -> workq.JobFinished:
+    return workq.JobFinished(logged, job.added.job_id, command, result)

@@ -30,20 +30,8 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from journeyman.errors import EncodeError, InvalidData
+from journeyman.formats import timed_frame
 from journeyman.formats.framing import Buffer, Codec, Entry
-from journeyman.formats.timed_frame import (
-    CRC_BYTES,
-    MAX_RECORD_BYTES,
-    FramedCodec,
-    Instant,
-    find_frame,
-    is_torn_frame,
-    payload_span,
-    read_frame,
-    read_time,
-    write_frame,
-    write_time,
-)
 from journeyman.units import NS_PER_S
 from journeyman.values import value
 
@@ -94,7 +82,7 @@ def _kind(
 @_kind("timetable-set", family="timetable", key="timetable")
 @value
 class TimetableSet:
-    logged: Instant
+    logged: timed_frame.Instant
     timetable: str
     body: Body
 
@@ -102,21 +90,21 @@ class TimetableSet:
 @_kind("timetable-removed", family="timetable", key="timetable", removes=True)
 @value
 class TimetableRemoved:
-    logged: Instant
+    logged: timed_frame.Instant
     timetable: str
 
 
 @_kind("timetable-paused", family="timetable-pause", key="timetable")
 @value
 class TimetablePaused:
-    logged: Instant
+    logged: timed_frame.Instant
     timetable: str
 
 
 @_kind("timetable-resumed", family="timetable-pause", key="timetable", removes=True)
 @value
 class TimetableResumed:
-    logged: Instant
+    logged: timed_frame.Instant
     timetable: str
 
 
@@ -128,7 +116,7 @@ class TimetablePlanned:
     Both are local times with their offset, ``2026-11-17T02:00:00+01:00``; empty: there is none.
     """
 
-    logged: Instant
+    logged: timed_frame.Instant
     timetable: str
     done: str
     planned: str
@@ -137,7 +125,7 @@ class TimetablePlanned:
 @_kind("timetable-unplanned", family="timetable-plan", key="timetable", removes=True)
 @value
 class TimetableUnplanned:
-    logged: Instant
+    logged: timed_frame.Instant
     timetable: str
 
 
@@ -146,7 +134,7 @@ class TimetableUnplanned:
 class RunRetried:
     """A run of this job of the schedule has failed and is planned again, for the n-th time."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     job: str
     attempt: int
 
@@ -154,7 +142,7 @@ class RunRetried:
 @_kind("run-settled", family="run-retry", key="job", removes=True)
 @value
 class RunSettled:
-    logged: Instant
+    logged: timed_frame.Instant
     job: str
 
 
@@ -163,7 +151,7 @@ class RunSettled:
 class RuleOptionsSet:
     """Retries and backoff of the runs by a rule of the schedule."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     rule: str
     body: Body
 
@@ -171,7 +159,7 @@ class RuleOptionsSet:
 @_kind("rule-options-removed", family="rule-options", key="rule", removes=True)
 @value
 class RuleOptionsRemoved:
-    logged: Instant
+    logged: timed_frame.Instant
     rule: str
 
 
@@ -180,14 +168,14 @@ class RuleOptionsRemoved:
 class QueuePaused:
     """A queue of the work queue gives out no jobs."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     queue: str
 
 
 @_kind("queue-resumed", family="queue-pause", key="queue", removes=True)
 @value
 class QueueResumed:
-    logged: Instant
+    logged: timed_frame.Instant
     queue: str
 
 
@@ -196,7 +184,7 @@ class QueueResumed:
 class QueueLimitsSet:
     """Rate and concurrency of a queue of the work queue."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     queue: str
     body: Body
 
@@ -204,7 +192,7 @@ class QueueLimitsSet:
 @_kind("queue-limits-removed", family="queue-limits", key="queue", removes=True)
 @value
 class QueueLimitsRemoved:
-    logged: Instant
+    logged: timed_frame.Instant
     queue: str
 
 
@@ -213,7 +201,7 @@ class QueueLimitsRemoved:
 class JobOptionsSet:
     """Options of a work queue job beyond its add: delay, concurrency key, parents."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     job: str  # the id, as the protocol writes it
     body: Body
 
@@ -221,7 +209,7 @@ class JobOptionsSet:
 @_kind("job-options-removed", family="job-options", key="job", removes=True)
 @value
 class JobOptionsRemoved:
-    logged: Instant
+    logged: timed_frame.Instant
     job: str
 
 
@@ -231,7 +219,7 @@ class ParentEnded:
     """The job has completed for all that wait for it and whose records stand before this one.
     Written by earlier versions."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     job: str
 
 
@@ -240,7 +228,7 @@ class ParentEnded:
 class ParentOutcome:
     """The same, of the job that was added then, and how it ended; 0: it never was in the log."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     job: str
     created_ns: int
     failed: int  # 0 or 1
@@ -249,7 +237,7 @@ class ParentOutcome:
 @_kind("parent-forgotten", family="parent", key="job", removes=True)
 @value
 class ParentForgotten:
-    logged: Instant
+    logged: timed_frame.Instant
     job: str
 
 
@@ -263,7 +251,7 @@ class TimesMarked:
     The file is the one whose first ``head_bytes`` bytes have the CRC-32C ``head_crc``.
     """
 
-    logged: Instant
+    logged: timed_frame.Instant
     head_bytes: int
     head_crc: int
     marks: Pairs
@@ -274,7 +262,7 @@ class TimesMarked:
 class EndedMarked:
     """The job of the schedule, and all whose last records stand before its own, had ended then."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     job: str
 
 
@@ -283,7 +271,7 @@ class EndedMarked:
 class ActionAudited:
     """A person or program changed something by HTTP, console or command line."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     who: str
     via: str
     what: str
@@ -295,7 +283,7 @@ class ActionAudited:
 class NewerRecord:
     """A record that is not known here: kept byte for byte, without a meaning."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     version: int
     kind: str
     payload: bytes
@@ -334,7 +322,7 @@ _MAX_INTEGER = 2**63 - 1
 _dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode
 
 
-class _Ledger(FramedCodec):
+class _Ledger(timed_frame.FramedCodec):
     """The codec (framing.Codec) of a segment. Stateless."""
 
     name = "ledger"
@@ -343,23 +331,25 @@ class _Ledger(FramedCodec):
     def decode(self, data: Buffer, offset: int) -> Entry[Record] | None:
         if offset >= len(data):
             return None
-        frame, at = read_frame(data, offset)
-        logged = read_time(frame, 0, offset)
+        frame, at = timed_frame.read_frame(data, offset)
+        logged = timed_frame.read_time(frame, 0, offset)
         record = _read_payload(logged, frame[at:], offset)
-        return Entry(offset, len(frame) + CRC_BYTES, record)
+        return Entry(offset, len(frame) + timed_frame.CRC_BYTES, record)
 
     def encode(self, record: Record) -> bytes:
         payload = encode_payload(record)
-        if len(payload) > MAX_RECORD_BYTES:
-            raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
-        return write_frame(write_time(record.logged), payload)
+        if len(payload) > timed_frame.MAX_RECORD_BYTES:
+            raise EncodeError(
+                f"record of {len(payload)} bytes, limit {timed_frame.MAX_RECORD_BYTES}"
+            )
+        return timed_frame.write_frame(timed_frame.write_time(record.logged), payload)
 
     def is_torn(self, data: Buffer, offset: int) -> bool:
-        if not is_torn_frame(data, offset):
+        if not timed_frame.is_torn_frame(data, offset):
             return False
         # A damaged SIZE may reach past the end, over good records: that is not a torn write.
-        span = payload_span(data, offset)
-        return span is None or find_frame(data, span[0]) is None
+        span = timed_frame.payload_span(data, offset)
+        return span is None or timed_frame.find_frame(data, span[0]) is None
 
 
 CODEC: Codec[Record] = _Ledger()
@@ -384,13 +374,13 @@ class UnparsingLedger(_Ledger):
     def decode(self, data: Buffer, offset: int) -> Entry[Any] | None:
         if offset >= len(data):
             return None
-        frame, at = read_frame(data, offset)
+        frame, at = timed_frame.read_frame(data, offset)
         if frame[_NANOS] >= _SECOND:  # read_time refuses it
             return super().decode(data, offset)
         for name, fullmatch in self._patterns:
             if (match := fullmatch(frame, at)) is not None:
                 record = UnparsedRecord(name, match.groups())
-                return Entry(offset, len(frame) + CRC_BYTES, record)
+                return Entry(offset, len(frame) + timed_frame.CRC_BYTES, record)
         return super().decode(data, offset)
 
 
@@ -430,7 +420,7 @@ def encode_payload(record: Record) -> bytes:
     return payload
 
 
-def _read_payload(logged: Instant, payload: bytes, offset: int) -> Record:
+def _read_payload(logged: timed_frame.Instant, payload: bytes, offset: int) -> Record:
     try:
         members = _loads(payload.decode())
     except (ValueError, RecursionError) as error:

@@ -39,15 +39,7 @@ from functools import lru_cache
 
 import google_crc32c
 
-from journeyman.errors import (
-    BadHeader,
-    ChecksumMismatch,
-    EncodeError,
-    EntryTooLarge,
-    IncompleteEntry,
-    InvalidData,
-    StringOverflow,
-)
+from journeyman import errors
 from journeyman.formats.framing import Buffer
 from journeyman.units import NS_PER_S
 from journeyman.values import value
@@ -149,7 +141,9 @@ def moment_bytes(unix_ns: int, offset_min: int) -> bytes:
     try:
         return _WHOLE.pack(TIME_VERSION, seconds + UNIX_EPOCH_S, nanos, offset_min)
     except struct.error as error:
-        raise EncodeError(f"time {unix_ns} ns, offset {offset_min} min: out of range") from error
+        raise errors.EncodeError(
+            f"time {unix_ns} ns, offset {offset_min} min: out of range"
+        ) from error
 
 
 cached_moment_bytes = lru_cache(maxsize=64)(
@@ -160,12 +154,12 @@ cached_moment_bytes = lru_cache(maxsize=64)(
 def read_time(frame: bytes, at: int, offset: int) -> Instant:
     """The moment at ``at`` of the frame that stands at ``offset``."""
     if at + TIME_BYTES > len(frame):
-        raise StringOverflow("a time runs past the end of the record", offset)
+        raise errors.StringOverflow("a time runs past the end of the record", offset)
     if frame[at] != TIME_VERSION:
-        raise InvalidData(f"unknown time version {frame[at]}", offset)
+        raise errors.InvalidData(f"unknown time version {frame[at]}", offset)
     seconds, nanos, offset_min = FIELDS.unpack_from(frame, at + 1)
     if nanos >= NS_PER_S:
-        raise InvalidData(f"a time with {nanos} nanoseconds", offset)
+        raise errors.InvalidData(f"a time with {nanos} nanoseconds", offset)
     return Instant(to_unix_ns(seconds, nanos), offset_min)
 
 
@@ -180,22 +174,24 @@ def read_frame(data: Buffer, offset: int) -> tuple[bytes, int]:
     """
     length = len(data)
     if data[offset] != TIME_VERSION:
-        raise InvalidData(f"unknown time version {data[offset]}", offset)
+        raise errors.InvalidData(f"unknown time version {data[offset]}", offset)
     payload_at = offset + TIME_BYTES + 1
     if payload_at > length:
-        raise IncompleteEntry("cut short in TIME or SIZE", offset, MIN_FRAME_BYTES)
+        raise errors.IncompleteEntry("cut short in TIME or SIZE", offset, MIN_FRAME_BYTES)
     size = data[payload_at - 1]
     if size >= 0x80:
         size, payload_at = _read_size(data, offset)
     if size > MAX_RECORD_BYTES:
-        raise EntryTooLarge(f"record of {size} bytes, limit {MAX_RECORD_BYTES}", offset)
+        raise errors.EntryTooLarge(f"record of {size} bytes, limit {MAX_RECORD_BYTES}", offset)
     crc_at = payload_at + size
     if crc_at + CRC_BYTES > length:
         needed = crc_at + CRC_BYTES - offset
-        raise IncompleteEntry(f"record of {needed} bytes, {length - offset} left", offset, needed)
+        raise errors.IncompleteEntry(
+            f"record of {needed} bytes, {length - offset} left", offset, needed
+        )
     covered = bytes(data[offset:crc_at])
     if _crc32c(covered) != _CRC.unpack_from(data, crc_at)[0]:
-        raise ChecksumMismatch("crc mismatch", offset)
+        raise errors.ChecksumMismatch("crc mismatch", offset)
     return covered, payload_at - offset
 
 
@@ -203,9 +199,11 @@ def _read_size(data: Buffer, offset: int) -> tuple[int, int]:
     size_at = offset + TIME_BYTES
     size, payload_at = read_varint(data, size_at, len(data))
     if payload_at == CUT_SHORT:
-        raise IncompleteEntry("cut short in SIZE", offset, MIN_FRAME_BYTES + len(data) - size_at)
+        raise errors.IncompleteEntry(
+            "cut short in SIZE", offset, MIN_FRAME_BYTES + len(data) - size_at
+        )
     if payload_at == OVER_64_BITS:
-        raise InvalidData("SIZE is not a 64-bit varint", offset)
+        raise errors.InvalidData("SIZE is not a 64-bit varint", offset)
     return size, payload_at
 
 
@@ -308,8 +306,8 @@ class FramedCodec:
         if found == self.header:
             return len(self.header)
         if self.header.startswith(found):
-            raise IncompleteEntry("invalid segment header: cut short", 0, len(self.header))
-        raise BadHeader("invalid segment header", 0)
+            raise errors.IncompleteEntry("invalid segment header: cut short", 0, len(self.header))
+        raise errors.BadHeader("invalid segment header", 0)
 
     def skip(self, data: Buffer, offset: int) -> int | None:
         return skip_frame(data, offset)

@@ -51,30 +51,8 @@ from journeyman.errors import (
     InvalidData,
     StringOverflow,
 )
+from journeyman.formats import timed_frame
 from journeyman.formats.framing import Buffer, Codec, Entry
-from journeyman.formats.timed_frame import (
-    CRC_BYTES,
-    CUT_SHORT,
-    MAX_RECORD_BYTES,
-    OVER_64_BITS,
-    TIME_BYTES,
-    UTC_OFFSET_MIN,
-    FramedCodec,
-    Instant,
-    cached_moment_bytes,
-    find_frame,
-    fold_sign,
-    is_torn_frame,
-    payload_span,
-    read_frame,
-    read_time,
-    read_varint,
-    to_unix_ns,
-    unfold_sign,
-    write_frame,
-    write_time,
-    write_varint,
-)
 from journeyman.values import value
 
 HEADER = bytes.fromhex("7771777100000001")
@@ -112,7 +90,7 @@ class NewerCommand(int):
 class JobAdded:
     """add, or (``command`` SCHEDULE) schedule: a job exists from now on."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     job_id: bytes  # 16 raw bytes
     name: str  # utf-8, undecodable bytes kept by surrogateescape
     ttr_ms: int
@@ -121,18 +99,18 @@ class JobAdded:
     max_attempts: int
     max_fails: int
     payload: bytes
-    time: Instant | None  # when due; None for "add"
-    created: Instant
+    time: timed_frame.Instant | None  # when due; None for "add"
+    created: timed_frame.Instant
     command: Command = Command.ADD
     # Zone offset written with a time of "none"; the original writes -1, its document says 0.
-    none_offset_min: int = UTC_OFFSET_MIN
+    none_offset_min: int = timed_frame.UTC_OFFSET_MIN
 
 
 @value
 class JobFinished:
     """complete or fail, with the worker's result."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     job_id: bytes
     command: Command  # COMPLETE or FAIL
     result: bytes
@@ -143,7 +121,7 @@ class JobFinished:
 class JobEvent:
     """delete, expire, start-attempt or timeout-attempt: nothing but the id."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     job_id: bytes
     command: Command
     hidden: bool = False  # from the original: a TIMEOUT_ATTEMPT after a hidden fail
@@ -153,7 +131,7 @@ class JobEvent:
 class UnknownCommand:
     """A command of a newer version: kept byte for byte, meaning nothing here."""
 
-    logged: Instant
+    logged: timed_frame.Instant
     job_id: bytes
     command: NewerCommand
     body: bytes  # what follows the id
@@ -205,10 +183,10 @@ _TYPES = [bytes((number,)) for number in range(256)]
 # The numbers of a payload in their order: whether each is the length of a block that follows it.
 _ADDED_FIELDS = (True, False, False, False, False, False, True)
 _FINISHED_FIELDS = (True,)
-_NONE_NS = to_unix_ns(0, 0)
+_NONE_NS = timed_frame.to_unix_ns(0, 0)
 
 
-class _Workq(FramedCodec):
+class _Workq(timed_frame.FramedCodec):
     """The codec (framing.Codec) of a segment. Stateless."""
 
     name = "workq"
@@ -217,8 +195,8 @@ class _Workq(FramedCodec):
     def decode(self, data: Buffer, offset: int) -> Entry[Record] | None:
         if offset >= len(data):
             return None
-        frame, at = read_frame(data, offset)
-        logged = read_time(frame, 0, offset)
+        frame, at = timed_frame.read_frame(data, offset)
+        logged = timed_frame.read_time(frame, 0, offset)
         if at == len(frame):
             raise InvalidData("empty payload", offset)
         record: Record
@@ -228,7 +206,7 @@ class _Workq(FramedCodec):
         if body > len(frame):
             if command is None:
                 record = _read_short(frame, at, logged)
-                return Entry(offset, len(frame) + CRC_BYTES, record)
+                return Entry(offset, len(frame) + timed_frame.CRC_BYTES, record)
             raise StringOverflow("the id runs past the end of the record", offset)
         job_id = frame[at + 1 : body]
         if command is None:
@@ -245,7 +223,7 @@ class _Workq(FramedCodec):
             record, body = _read_added(frame, body, offset, logged, job_id, command)
         if body != len(frame):
             raise InvalidData("trailing garbage detected", offset)
-        return Entry(offset, body + CRC_BYTES, record)
+        return Entry(offset, body + timed_frame.CRC_BYTES, record)
 
     def encode(self, record: Record) -> bytes:
         if len(record.job_id) != ID_BYTES:
@@ -265,19 +243,21 @@ class _Workq(FramedCodec):
             allowed, body = _ADDED, _write_added(record)
         if record.command not in allowed:
             raise EncodeError(f"{type(record).__name__} with command {record.command!r}")
-        return _write_record(write_time(record.logged), record.command, record.job_id, body)
+        return _write_record(
+            timed_frame.write_time(record.logged), record.command, record.job_id, body
+        )
 
     def is_torn(self, data: Buffer, offset: int) -> bool:
-        if not is_torn_frame(data, offset):
+        if not timed_frame.is_torn_frame(data, offset):
             return False
-        span = payload_span(data, offset)
+        span = timed_frame.payload_span(data, offset)
         return span is None or _may_fill(data, *span)
 
 
 CODEC: Codec[Record] = _Workq()
 
 
-def _read_short(frame: bytes, at: int, logged: Instant) -> UnknownCommand:
+def _read_short(frame: bytes, at: int, logged: timed_frame.Instant) -> UnknownCommand:
     """A record of a newer writer that is too short for an id."""
     part = frame[at + 1 :]
     missing = ID_BYTES - len(part)
@@ -288,14 +268,16 @@ def _write_short(record: UnknownCommand) -> bytes:
     begin = ID_BYTES - record.missing
     if begin < 0 or record.body or any(record.job_id[begin:]) or record.command not in _UNKNOWN:
         raise EncodeError(f"a record without {record.missing} bytes of its id that has more")
-    return write_frame(write_time(record.logged), _TYPES[record.command] + record.job_id[:begin])
+    return timed_frame.write_frame(
+        timed_frame.write_time(record.logged), _TYPES[record.command] + record.job_id[:begin]
+    )
 
 
 def _write_record(time: bytes, command: int, job_id: bytes, body: bytes) -> bytes:
     payload = _TYPES[command] + job_id + body
-    if len(payload) > MAX_RECORD_BYTES:
-        raise EncodeError(f"record of {len(payload)} bytes, limit {MAX_RECORD_BYTES}")
-    return write_frame(time, payload)
+    if len(payload) > timed_frame.MAX_RECORD_BYTES:
+        raise EncodeError(f"record of {len(payload)} bytes, limit {timed_frame.MAX_RECORD_BYTES}")
+    return timed_frame.write_frame(time, payload)
 
 
 # -- records of the usual kind, from their fields; ``time`` is encoded already --
@@ -317,7 +299,7 @@ def encode_event(time: bytes, command: int, job_id: bytes) -> bytes:
 
 
 def _read_hidden(
-    frame: bytes, at: int, logged: Instant, job_id: bytes, command: Command
+    frame: bytes, at: int, logged: timed_frame.Instant, job_id: bytes, command: Command
 ) -> JobFinished | JobEvent | None:
     """The record that the fields of an add stand for; None: it is a real add."""
     if command is not Command.ADD:
@@ -327,7 +309,7 @@ def _read_hidden(
         return None
     at += len(HIDDEN_FAIL if is_fail else HIDDEN_TIMEOUT)
     end = len(frame) - len(HIDDEN_TAIL)
-    size, begin = read_varint(frame, at, len(frame))
+    size, begin = timed_frame.read_varint(frame, at, len(frame))
     if begin < 0 or begin + size != end or size > MAX_PAYLOAD_BYTES or frame[end:] != HIDDEN_TAIL:
         return None
     if is_fail:
@@ -343,24 +325,24 @@ def _write_hidden(record: JobFinished | JobEvent) -> bytes:
     else:
         raise EncodeError(f"a hidden {record.command!r}: only fail and timeout-attempt can be")
     body = head + _write_block(result, "result") + HIDDEN_TAIL
-    return _write_record(write_time(record.logged), _ADD, record.job_id, body)
+    return _write_record(timed_frame.write_time(record.logged), _ADD, record.job_id, body)
 
 
 def _read_added(
-    frame: bytes, at: int, offset: int, logged: Instant, job_id: bytes, command: Command
+    frame: bytes, at: int, offset: int, logged: timed_frame.Instant, job_id: bytes, command: Command
 ) -> tuple[JobAdded, int]:
-    name, at = _read_block(frame, at, offset, "name", MAX_RECORD_BYTES)
+    name, at = _read_block(frame, at, offset, "name", timed_frame.MAX_RECORD_BYTES)
     ttr_ms, at = _read_number(frame, at, offset)
     ttl_ms, at = _read_number(frame, at, offset)
     priority, at = _read_number(frame, at, offset)
-    priority = unfold_sign(priority)
+    priority = timed_frame.unfold_sign(priority)
     if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
         raise InvalidData(f"priority {priority} is not a 32-bit number", offset)
     max_attempts, at = _read_number(frame, at, offset)
     max_fails, at = _read_number(frame, at, offset)
     payload, at = _read_block(frame, at, offset, "payload", MAX_PAYLOAD_BYTES)
-    time = read_time(frame, at, offset)
-    created = read_time(frame, at + TIME_BYTES, offset)
+    time = timed_frame.read_time(frame, at, offset)
+    created = timed_frame.read_time(frame, at + timed_frame.TIME_BYTES, offset)
     is_none = time.unix_ns == _NONE_NS
     record = JobAdded(
         logged,
@@ -375,19 +357,19 @@ def _read_added(
         None if is_none else time,
         created,
         command,
-        time.offset_min if is_none else UTC_OFFSET_MIN,
+        time.offset_min if is_none else timed_frame.UTC_OFFSET_MIN,
     )
-    return record, at + 2 * TIME_BYTES
+    return record, at + 2 * timed_frame.TIME_BYTES
 
 
 def _read_number(frame: bytes, at: int, offset: int) -> tuple[int, int]:
     # Most numbers are one byte; worth asking before the general case.
     if at < len(frame) and frame[at] < 0x80:
         return frame[at], at + 1
-    value, after = read_varint(frame, at, len(frame))
-    if after == CUT_SHORT:
+    value, after = timed_frame.read_varint(frame, at, len(frame))
+    if after == timed_frame.CUT_SHORT:
         raise StringOverflow("a number runs past the end of the record", offset)
-    if after == OVER_64_BITS:
+    if after == timed_frame.OVER_64_BITS:
         raise InvalidData("a number is not a 64-bit varint", offset)
     return value, after
 
@@ -413,34 +395,36 @@ def _may_fill(data: Buffer, at: int, end: int) -> bool:
     command_type = data[at]
     if command_type not in _COMMANDS:
         # Of a newer writer nothing is known but this: what is cut short hides no whole record.
-        return find_frame(data, at) is None
+        return timed_frame.find_frame(data, at) is None
     at += 1 + ID_BYTES
     is_added = command_type <= _LAST_ADDED
     fields = _ADDED_FIELDS if is_added else _FINISHED_FIELDS
     for is_length in fields if command_type <= _LAST_FINISHED else ():
         if at >= end:
             return False
-        value, at = read_varint(data, at, stop)
+        value, at = timed_frame.read_varint(data, at, stop)
         if at < 0:
-            return at == CUT_SHORT and stop < end
+            return at == timed_frame.CUT_SHORT and stop < end
         at += value if is_length else 0
-    return at + (2 * TIME_BYTES if is_added else 0) == end
+    return at + (2 * timed_frame.TIME_BYTES if is_added else 0) == end
 
 
 def _write_added(job: JobAdded) -> bytes:
     time = job.time
     if time is None:
         due = _write_none(job.none_offset_min)
-    elif time.unix_ns == _NONE_NS or job.none_offset_min != UTC_OFFSET_MIN:
+    elif time.unix_ns == _NONE_NS or job.none_offset_min != timed_frame.UTC_OFFSET_MIN:
         # Either would come back as a different record: "none" is spelled time=None, and
         # there is no place to keep its offset beside a time that is there.
         raise EncodeError(f"time {time} with none_offset_min {job.none_offset_min}")
     else:
-        due = write_time(time)
+        due = timed_frame.write_time(time)
     settings = _write_settings(
         job.name, job.ttr_ms, job.ttl_ms, job.priority, job.max_attempts, job.max_fails
     )
-    return settings + _write_block(job.payload, "payload") + due + write_time(job.created)
+    return (
+        settings + _write_block(job.payload, "payload") + due + timed_frame.write_time(job.created)
+    )
 
 
 @lru_cache(maxsize=1024)  # many jobs differ in their id and payload only
@@ -452,11 +436,11 @@ def _write_settings(
     name_bytes = _name_bytes(name)
     return b"".join(
         (
-            write_varint(len(name_bytes)),
+            timed_frame.write_varint(len(name_bytes)),
             name_bytes,
             _write_number(ttr_ms, "ttr"),
             _write_number(ttl_ms, "ttl"),
-            write_varint(fold_sign(priority)),
+            timed_frame.write_varint(timed_frame.fold_sign(priority)),
             _write_number(max_attempts, "max-attempts"),
             _write_number(max_fails, "max-fails"),
         )
@@ -464,8 +448,8 @@ def _write_settings(
 
 
 @lru_cache(maxsize=8)
-def _write_none(offset_min: int = UTC_OFFSET_MIN) -> bytes:
-    return cached_moment_bytes(_NONE_NS, offset_min)
+def _write_none(offset_min: int = timed_frame.UTC_OFFSET_MIN) -> bytes:
+    return timed_frame.cached_moment_bytes(_NONE_NS, offset_min)
 
 
 def _name_bytes(name: str) -> bytes:
@@ -482,10 +466,10 @@ def _name_bytes(name: str) -> bytes:
 def _write_number(value: int, what: str) -> bytes:
     if not 0 <= value <= MAX_U64:
         raise EncodeError(f"{what} {value} is not an unsigned 64-bit number")
-    return write_varint(value)
+    return timed_frame.write_varint(value)
 
 
 def _write_block(block: bytes, what: str) -> bytes:
     if len(block) > MAX_PAYLOAD_BYTES:
         raise EncodeError(f"{what} of {len(block)} bytes, limit {MAX_PAYLOAD_BYTES}")
-    return write_varint(len(block)) + block
+    return timed_frame.write_varint(len(block)) + block

@@ -32,17 +32,8 @@ from urllib.parse import unquote
 from journeyman.disk import is_database
 from journeyman.errors import LogError, UsageError
 from journeyman.formats.framing import Codec
+from journeyman.logs import segments as segment_names
 from journeyman.logs.publication import is_journal
-from journeyman.logs.segments import (
-    QUARANTINE,
-    ZtickNames,
-    is_kestrel_name,
-    is_numbered,
-    kestrel_number,
-    kestrel_reader,
-    ledger_sequence,
-    workq_sequence,
-)
 
 _GLOB_CHARACTERS = frozenset("*?[]{}")
 
@@ -306,7 +297,7 @@ def partition_columns(logs: Iterable[Log]) -> list[str]:
 
 def load_order(active: str) -> tuple[str, str, str]:
     """What the files of a ztick log are called, in the order they are read."""
-    names = ZtickNames(active)
+    names = segment_names.ZtickNames(active)
     return names.compressed, names.to_compress, names.active
 
 
@@ -315,12 +306,12 @@ def belongs(dialect: str, name: str) -> bool:
     if name.startswith((".", "_")) or "~" in name:
         return False
     if dialect == ZTICK:
-        return not name.endswith(_ZTICK_NOT_LOGS) and not is_numbered(name)
+        return not name.endswith(_ZTICK_NOT_LOGS) and not segment_names.is_numbered(name)
     if dialect == WORKQ:
-        return workq_sequence(name) is not None
+        return segment_names.workq_sequence(name) is not None
     if dialect == LEDGER:
-        return ledger_sequence(name) is not None
-    return is_kestrel_name(name)
+        return segment_names.ledger_sequence(name) is not None
+    return segment_names.is_kestrel_name(name)
 
 
 def _files_at(query: LogQuery, files: Files, path: str) -> Iterator[FoundFile]:
@@ -365,7 +356,11 @@ def _files_in(query: LogQuery, files: Files, directory: str) -> Iterator[FoundFi
 
 def _stands_apart(name: str) -> bool:
     """Whether a directory holds things about logs (indexes, damaged bytes, runs) and no logs."""
-    return name.startswith((".", "_")) or name == QUARANTINE or name.endswith(_RUN_HISTORY)
+    return (
+        name.startswith((".", "_"))
+        or name == segment_names.QUARANTINE
+        or name.endswith(_RUN_HISTORY)
+    )
 
 
 def _ztick_companions(files: Files, active: str) -> Iterator[FoundFile]:
@@ -404,8 +399,8 @@ def kestrel_names(path: str, files: ReadsAt) -> tuple[str, str | None]:
 
     name = posixpath.basename(path)
     queue = name.partition(".")[0]
-    reader = kestrel_reader(queue, name)
-    if reader is None and kestrel_number(queue, name) is None:
+    reader = segment_names.kestrel_reader(queue, name)
+    if reader is None and segment_names.kestrel_number(queue, name) is None:
         # Under a foreign name only the first bytes show what kind of file it is.
         reader = name if files.read_at(path, 0, 4) == READER_MAGIC else None
     return queue, reader
@@ -447,11 +442,13 @@ def reading_order(file: LogFile) -> tuple[bool, int, str]:
         places = (at for at, suffix in enumerate(_ZTICK_COMPANIONS) if file.name.endswith(suffix))
         number = next(places, len(_ZTICK_COMPANIONS))
     elif file.dialect in (WORKQ, LEDGER):
-        sequence = workq_sequence if file.dialect == WORKQ else ledger_sequence
+        sequence = (
+            segment_names.workq_sequence if file.dialect == WORKQ else segment_names.ledger_sequence
+        )
         number = sequence(file.name)
         last = number is None
     elif file.dialect == KESTREL and file.reader is None:
-        number = kestrel_number(file.name.partition(".")[0], file.name)
+        number = segment_names.kestrel_number(file.name.partition(".")[0], file.name)
     return last, number or 0, file.name
 
 

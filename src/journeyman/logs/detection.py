@@ -31,48 +31,25 @@ from journeyman.data_directory import (
 )
 from journeyman.disk import ReadingDisk, absolute
 from journeyman.errors import FormatError, IncompleteEntry, LogError, UsageError
-from journeyman.logs.catalog import (
-    DEFAULT_ZTICK_NAME,
-    KESTREL,
-    LEDGER,
-    WORKQ,
-    ZTICK,
-    Log,
-    LogFile,
-    kestrel_names,
-    load_order,
-    reading_order,
-)
+from journeyman.logs import catalog, segments
 from journeyman.logs.indexes import INDEX_DIRECTORY
 from journeyman.logs.kestrel.old_journals import find_old_journals, is_old_journal
 from journeyman.logs.publication import Publication, journal_path, paths_after, pending
-from journeyman.logs.segments import (
-    APPEND_LOCK,
-    LEDGER_LOCK,
-    is_kestrel_name,
-    kestrel_queues,
-    kestrel_readers,
-    kestrel_segments,
-    ledger_segments,
-    ledger_sequence,
-    workq_segments,
-    workq_sequence,
-)
 
 _PEEK_BYTES = 64 * 1024
 _ZTICK_COMPANIONS = (".compressed.tmp", ".compressed", ".to_compress", ".lock")
 
 
-def relist(disk: ReadingDisk, log: Log, *, compacted: bool = False) -> Log:
+def relist(disk: ReadingDisk, log: catalog.Log, *, compacted: bool = False) -> catalog.Log:
     """The log with the files it has now, if all of it was asked for.
 
     ``compacted``: of a ztick log also those that compaction put beside it, in load order.
     """
-    if log.dialect == ZTICK:
+    if log.dialect == catalog.ZTICK:
         if not compacted:
             return log
-        files = tuple(LogFile(ZTICK, path) for path in ztick_files(disk, log.where))
-        return Log(ZTICK, log.where, files, whole=True)
+        files = tuple(catalog.LogFile(catalog.ZTICK, path) for path in ztick_files(disk, log.where))
+        return catalog.Log(catalog.ZTICK, log.where, files, whole=True)
     if not log.whole:
         return log
     names, _ = _names_in(disk, log.where)
@@ -83,7 +60,7 @@ def relist(disk: ReadingDisk, log: Log, *, compacted: bool = False) -> Log:
 
 def ztick_files(disk: ReadingDisk, active: str) -> list[str]:
     """The files of a ztick log that exist, in load order."""
-    return [path for path in load_order(active) if disk.exists(path)]
+    return [path for path in catalog.load_order(active) if disk.exists(path)]
 
 
 class LogFinder:
@@ -112,9 +89,9 @@ class LogFinder:
 
     def find(
         self, paths: Sequence[str], *, dialect: str | None = None, queue: str | None = None
-    ) -> list[Log]:
+    ) -> list[catalog.Log]:
         """The logs that these paths mean, in the order given."""
-        logs: dict[tuple[str, str, str | None], Log] = {}
+        logs: dict[tuple[str, str, str | None], catalog.Log] = {}
         for path in paths:
             for log in self._at(path, dialect, queue):
                 key = (log.dialect, log.where, log.queue)
@@ -123,11 +100,11 @@ class LogFinder:
 
     def find_whole(
         self, path: str, *, dialect: str | None = None, queue: str | None = None
-    ) -> list[Log]:
+    ) -> list[catalog.Log]:
         """The logs at one path, for commands that change them: a part of a log is refused."""
         logs = self.find([path], dialect=dialect, queue=queue)
         for log in logs:
-            if log.dialect == ZTICK:
+            if log.dialect == catalog.ZTICK:
                 active = _without_companion(log.where)
                 if active != log.where and ztick_files(self._disk, active):
                     raise UsageError(f"{log.where} is a part of a log: give {active}")
@@ -135,43 +112,48 @@ class LogFinder:
                 raise UsageError(f"{path} is a part of a log: give its directory, {log.where}")
         return logs
 
-    def find_all(self, path: str) -> list[Log]:
+    def find_all(self, path: str) -> list[catalog.Log]:
         """Every log in a directory or data directory, of whatever dialect; maybe none."""
         if kept := self._in_data_directory(path):
             return kept
         names, _ = _names_in(self._disk, path)
-        logs: list[Log] = []
+        logs: list[catalog.Log] = []
         for dialect in self._dialects(path, names):
-            if dialect == ZTICK:
+            if dialect == catalog.ZTICK:
                 others = _not_of_queues(names, self._real_queues(path, names))
                 logs += [_ztick(path, name) for name in self._ztick_names(path, others)]
             else:
                 logs += self._in_directory(path, dialect, None)
         return logs
 
-    def _at(self, path: str, dialect: str | None, queue: str | None) -> list[Log]:
+    def _at(self, path: str, dialect: str | None, queue: str | None) -> list[catalog.Log]:
         if self._disk.is_dir(path):
             return self._in_directory(path.rstrip("/") or "/", dialect, queue)
         if self._disk.exists(path):
             with suppress(FileNotFoundError):  # renamed since, by a compaction
                 return [self._of_file(path, dialect, queue)]
-        if ztick_files(self._disk, path) and dialect in (None, ZTICK):
+        if ztick_files(self._disk, path) and dialect in (None, catalog.ZTICK):
             # Between a compaction and the next write the original has no active file.
-            return [Log(ZTICK, path, (LogFile(ZTICK, path),))]
+            return [catalog.Log(catalog.ZTICK, path, (catalog.LogFile(catalog.ZTICK, path),))]
         raise FileNotFoundError(2, "No such file or directory", path)
 
-    def _of_file(self, path: str, dialect: str | None, queue: str | None) -> Log:
+    def _of_file(self, path: str, dialect: str | None, queue: str | None) -> catalog.Log:
         if queue is not None:
             raise UsageError(f"--queue needs a directory of queues, and {path} is a file")
         directory, name = posixpath.split(path)
         directory = directory or "."
         dialect = dialect or self._file_dialect(path, name)
-        if dialect == ZTICK:
-            return Log(ZTICK, path, (LogFile(ZTICK, path),))
-        if dialect in (WORKQ, LEDGER):
-            return Log(dialect, directory, (LogFile(dialect, path),))
-        queue, reader = kestrel_names(path, self._disk)
-        return Log(KESTREL, directory, (LogFile(KESTREL, path, reader, queue),), queue=queue)
+        if dialect == catalog.ZTICK:
+            return catalog.Log(catalog.ZTICK, path, (catalog.LogFile(catalog.ZTICK, path),))
+        if dialect in (catalog.WORKQ, catalog.LEDGER):
+            return catalog.Log(dialect, directory, (catalog.LogFile(dialect, path),))
+        queue, reader = catalog.kestrel_names(path, self._disk)
+        return catalog.Log(
+            catalog.KESTREL,
+            directory,
+            (catalog.LogFile(catalog.KESTREL, path, reader, queue),),
+            queue=queue,
+        )
 
     def _file_dialect(self, path: str, name: str) -> str:
         from journeyman.formats import kestrel, ledger, workq
@@ -179,24 +161,24 @@ class LogFinder:
         if is_old_journal(self._disk, path):
             raise UsageError(_old_journal_message(path))
         head = self._disk.read_at(path, 0, _PEEK_BYTES)
-        if workq_sequence(name) is not None or head.startswith(workq.HEADER[:4]):
-            return WORKQ
-        if ledger_sequence(name) is not None or head.startswith(ledger.HEADER[:4]):
-            return LEDGER
+        if segments.workq_sequence(name) is not None or head.startswith(workq.HEADER[:4]):
+            return catalog.WORKQ
+        if segments.ledger_sequence(name) is not None or head.startswith(ledger.HEADER[:4]):
+            return catalog.LEDGER
         if head.startswith((kestrel.WRITER_MAGIC, kestrel.READER_MAGIC)):
-            return KESTREL
+            return catalog.KESTREL
         if head and _begins_as_ztick(head):
-            return ZTICK
-        if is_kestrel_name(name):
-            return KESTREL
+            return catalog.ZTICK
+        if segments.is_kestrel_name(name):
+            return catalog.KESTREL
         if not head:
-            return ZTICK  # the only one of the three whose empty log is an empty file
+            return catalog.ZTICK  # the only one of the three whose empty log is an empty file
         raise UsageError(f"{path} is not recognized as a log: name its dialect with --dialect")
 
-    def _in_directory(self, path: str, dialect: str | None, queue: str | None) -> list[Log]:
+    def _in_directory(self, path: str, dialect: str | None, queue: str | None) -> list[catalog.Log]:
         """The logs in a directory; ``dialect`` and ``queue`` narrow them down."""
         if queue is not None and dialect is None:
-            dialect = KESTREL
+            dialect = catalog.KESTREL
         if kept := self._in_data_directory(path):
             return _narrowed(kept, path, dialect, queue)
         names, old = _names_in(self._disk, path)
@@ -209,40 +191,42 @@ class LogFinder:
             self._warn(_old_journal_message(path, *old))
         if dialect is None:
             dialect = self._only_dialect(path, names)
-        if dialect == WORKQ:
-            if not workq_segments(names) and APPEND_LOCK not in names:
+        if dialect == catalog.WORKQ:
+            if not segments.workq_segments(names) and segments.APPEND_LOCK not in names:
                 raise UsageError(f"no workq segment in {path}: give the directory of a log")
-            return [_numbered(self._disk, WORKQ, path, names)]
-        if dialect == LEDGER:
-            if not ledger_segments(names) and LEDGER_LOCK not in names:
+            return [_numbered(self._disk, catalog.WORKQ, path, names)]
+        if dialect == catalog.LEDGER:
+            if not segments.ledger_segments(names) and segments.LEDGER_LOCK not in names:
                 raise UsageError(f"no segment of a ledger in {path}: give the directory of one")
-            return [_numbered(self._disk, LEDGER, path, names)]
+            return [_numbered(self._disk, catalog.LEDGER, path, names)]
         return (
-            _queues(path, names, queue) if dialect == KESTREL else [self._only_ztick(path, names)]
+            _queues(path, names, queue)
+            if dialect == catalog.KESTREL
+            else [self._only_ztick(path, names)]
         )
 
-    def _in_data_directory(self, path: str) -> list[Log]:
+    def _in_data_directory(self, path: str) -> list[catalog.Log]:
         """The logs of a data directory, as `serve --data` has them; none if it is not one.
 
         The subdirectories make it one. A directory with a schedule.log alone is like any other.
         """
-        workq = self._subdirectory(posixpath.join(path, WORKQ_DIRECTORY), WORKQ)
-        kestrel = self._subdirectory(posixpath.join(path, KESTREL_DIRECTORY), KESTREL)
-        ledger = self._subdirectory(posixpath.join(path, LEDGER_DIRECTORY), LEDGER)
+        workq = self._subdirectory(posixpath.join(path, WORKQ_DIRECTORY), catalog.WORKQ)
+        kestrel = self._subdirectory(posixpath.join(path, KESTREL_DIRECTORY), catalog.KESTREL)
+        ledger = self._subdirectory(posixpath.join(path, LEDGER_DIRECTORY), catalog.LEDGER)
         if not (workq or kestrel or ledger):
             return []
         has_schedule = ztick_files(self._disk, posixpath.join(path, SCHEDULE_LOG))
         schedule = [_ztick(path, SCHEDULE_LOG)] if has_schedule else []
         return [*schedule, *workq, *kestrel, *ledger]
 
-    def _subdirectory(self, path: str, dialect: str) -> list[Log]:
+    def _subdirectory(self, path: str, dialect: str) -> list[catalog.Log]:
         with self.noting():
             if not self._disk.is_dir(path):
                 return []
             names, old = _names_in(self._disk, path)
             if dialect in self._dialects(path, names):
                 return self._in_directory(path, dialect, None)
-            if old and dialect == KESTREL:
+            if old and dialect == catalog.KESTREL:
                 self._warn(_old_journal_message(path, *old))
         return []
 
@@ -257,15 +241,15 @@ class LogFinder:
 
     def _dialects(self, path: str, names: list[str]) -> list[str]:
         found = []
-        if workq_segments(names) or APPEND_LOCK in names:
-            found.append(WORKQ)
-        if ledger_segments(names) or LEDGER_LOCK in names:
-            found.append(LEDGER)
+        if segments.workq_segments(names) or segments.APPEND_LOCK in names:
+            found.append(catalog.WORKQ)
+        if segments.ledger_segments(names) or segments.LEDGER_LOCK in names:
+            found.append(catalog.LEDGER)
         queues = self._real_queues(path, names)
         if queues:
-            found.append(KESTREL)
+            found.append(catalog.KESTREL)
         if self._ztick_names(path, _not_of_queues(names, queues)):
-            found.append(ZTICK)
+            found.append(catalog.ZTICK)
         return found
 
     def _real_queues(self, path: str, names: list[str]) -> list[str]:
@@ -277,14 +261,17 @@ class LogFinder:
         from journeyman.formats.kestrel import READER_MAGIC, WRITER_MAGIC
 
         found = []
-        for queue in kestrel_queues(names):
-            own = [*kestrel_segments(queue, names), *kestrel_readers(queue, names).values()]
+        for queue in segments.kestrel_queues(names):
+            own = [
+                *segments.kestrel_segments(queue, names),
+                *segments.kestrel_readers(queue, names).values(),
+            ]
             heads = [self._disk.read_at(posixpath.join(path, name), 0, 4) for name in own]
             if any(WRITER_MAGIC.startswith(h) or READER_MAGIC.startswith(h) for h in heads):
                 found.append(queue)
         return found
 
-    def _only_ztick(self, path: str, names: list[str]) -> Log:
+    def _only_ztick(self, path: str, names: list[str]) -> catalog.Log:
         logs = self._ztick_names(path, names)
         if not logs:
             raise UsageError(f"no ztick log in {path}: give the path of a log file")
@@ -295,8 +282,8 @@ class LogFinder:
 
     def _ztick_names(self, path: str, names: list[str]) -> list[str]:
         """Names of active files; the one with the original's default name alone, if it is there."""
-        if DEFAULT_ZTICK_NAME in names:
-            return [DEFAULT_ZTICK_NAME]
+        if catalog.DEFAULT_ZTICK_NAME in names:
+            return [catalog.DEFAULT_ZTICK_NAME]
         active = sorted({_without_companion(name) for name in names})
         return [name for name in active if self._holds_ztick(posixpath.join(path, name))]
 
@@ -349,7 +336,9 @@ def _old_journal_message(path: str, *queues: str) -> str:
     return f"{path}: journal of kestrel 1.x or 2.x{of_queues}: only kestrel 1.x or 2.x reads it"
 
 
-def _narrowed(logs: list[Log], path: str, dialect: str | None, queue: str | None) -> list[Log]:
+def _narrowed(
+    logs: list[catalog.Log], path: str, dialect: str | None, queue: str | None
+) -> list[catalog.Log]:
     """Those of the dialect and of the queue, if these are given."""
     found = [log for log in logs if dialect in (None, log.dialect) and queue in (None, log.queue)]
     if not found:
@@ -358,23 +347,29 @@ def _narrowed(logs: list[Log], path: str, dialect: str | None, queue: str | None
     return found
 
 
-def _ztick(directory: str, name: str) -> Log:
+def _ztick(directory: str, name: str) -> catalog.Log:
     active = posixpath.join(directory, name)
-    return Log(ZTICK, active, (LogFile(ZTICK, active),), whole=True)
+    return catalog.Log(catalog.ZTICK, active, (catalog.LogFile(catalog.ZTICK, active),), whole=True)
 
 
-def _numbered(disk: ReadingDisk, dialect: str, path: str, names: list[str]) -> Log:
+def _numbered(disk: ReadingDisk, dialect: str, path: str, names: list[str]) -> catalog.Log:
     """A change of its files that was cut short counts as done: the next open carries it through."""
-    own = workq_segments(names) if dialect == WORKQ else ledger_segments(names)
+    own = (
+        segments.workq_segments(names)
+        if dialect == catalog.WORKQ
+        else segments.ledger_segments(names)
+    )
     change = None
     with suppress(LogError):  # a damaged journal: the next open sets it aside
         change = pending(disk, journal_path(path))
     paths = paths_after(disk, path, change or Publication({}), own)
-    return Log(dialect, path, tuple(LogFile(dialect, each) for each in paths), whole=True)
+    return catalog.Log(
+        dialect, path, tuple(catalog.LogFile(dialect, each) for each in paths), whole=True
+    )
 
 
-def _queues(path: str, names: list[str], queue: str | None) -> list[Log]:
-    queues = kestrel_queues(names)
+def _queues(path: str, names: list[str], queue: str | None) -> list[catalog.Log]:
+    queues = segments.kestrel_queues(names)
     if not queues:
         raise UsageError(f"no kestrel queue in {path}: give the directory of one")
     if queue is not None:
@@ -384,18 +379,18 @@ def _queues(path: str, names: list[str], queue: str | None) -> list[Log]:
     return [_queue(path, names, each) for each in queues]
 
 
-def _queue(path: str, names: list[str], queue: str) -> Log:
-    own = [(name, None) for name in kestrel_segments(queue, names)]
-    readers = [(name, reader) for reader, name in kestrel_readers(queue, names).items()]
+def _queue(path: str, names: list[str], queue: str) -> catalog.Log:
+    own = [(name, None) for name in segments.kestrel_segments(queue, names)]
+    readers = [(name, reader) for reader, name in segments.kestrel_readers(queue, names).items()]
     files = [
-        LogFile(KESTREL, posixpath.join(path, name), reader, queue)
+        catalog.LogFile(catalog.KESTREL, posixpath.join(path, name), reader, queue)
         for name, reader in (*own, *readers)
     ]
-    return Log(KESTREL, path, tuple(files), whole=True, queue=queue)
+    return catalog.Log(catalog.KESTREL, path, tuple(files), whole=True, queue=queue)
 
 
-def _merged(first: Log, second: Log) -> Log:
+def _merged(first: catalog.Log, second: catalog.Log) -> catalog.Log:
     """Both, as one log, each file once, in reading order."""
     by_path = {absolute(file.path): file for file in (*second.files, *first.files)}
-    files = tuple(sorted(by_path.values(), key=reading_order))
+    files = tuple(sorted(by_path.values(), key=catalog.reading_order))
     return replace(first, files=files, whole=first.whole or second.whole)

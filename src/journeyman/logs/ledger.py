@@ -57,40 +57,17 @@ from journeyman.data_directory import LEDGER_DIRECTORY
 from journeyman.disk import Disk, Lock, ReadingDisk
 from journeyman.errors import JourneymanError, LogClosed, LogError, LogLocked
 from journeyman.folds import ledger as fold
+from journeyman.formats import ledger as ledger_format
 from journeyman.formats.framing import Entry
-from journeyman.formats.ledger import (
-    CODEC,
-    HEADER,
-    Record,
-    TimesMarked,
-    UnparsedRecord,
-    UnparsingLedger,
-    is_state,
-)
 from journeyman.formats.timed_frame import Instant
+from journeyman.logs import publication
+from journeyman.logs import segments as segment_names
 from journeyman.logs.appender import Appender
 from journeyman.logs.damage import Damage
 from journeyman.logs.holders import Holders, ask
 from journeyman.logs.indexes import IndexDraft, remove_index, try_to_save
-from journeyman.logs.publication import (
-    Publication,
-    finish,
-    journal_path,
-    paths_after,
-    pending,
-    publish,
-    write_whole,
-)
 from journeyman.logs.recovery import FileReport, RecoveryReport, move_aside, recover_entries
 from journeyman.logs.sealing import read_file, read_whole
-from journeyman.logs.segments import (
-    LEDGER_LOCK,
-    LEDGER_SUFFIX,
-    NumberedPlan,
-    Position,
-    ledger_segments,
-    names_in,
-)
 
 DEFAULT_SEGMENT_BYTES = 16 * 1024 * 1024
 SLACK_BYTES = 1024 * 1024  # so many dead bytes are never worth a compaction
@@ -110,7 +87,7 @@ class Absorbing(Protocol):
         """How many of what it took still count."""
         ...
 
-    def absorb(self, record: Record | UnparsedRecord) -> bool:
+    def absorb(self, record: ledger_format.Record | ledger_format.UnparsedRecord) -> bool:
         """Whether it has taken this one. Of the kinds above it takes all."""
         ...
 
@@ -121,11 +98,11 @@ class LedgerLog:
     def __init__(
         self,
         disk: Disk,
-        plan: NumberedPlan,
+        plan: segment_names.NumberedPlan,
         lock: Lock,
         appender: Appender,
         report: RecoveryReport,
-        states: dict[fold.Key, Record],
+        states: dict[fold.Key, ledger_format.Record],
         live_records: int,
         holders: Holders | None = None,
     ) -> None:
@@ -162,29 +139,35 @@ class LedgerLog:
         """
         disk.make_dirs(directory)
         try:
-            path = posixpath.join(directory, LEDGER_LOCK)
+            path = posixpath.join(directory, segment_names.LEDGER_LOCK)
             lock = disk.lock(path, timeout_s=LOCK_TIMEOUT_S)
         except LogLocked as error:
             raise LogLocked(directory, "another process has this ledger open") from error
         try:
             unfinished = _finish(disk, directory)
-            states: dict[fold.Key, Record] = {}
+            states: dict[fold.Key, ledger_format.Record] = {}
             histories = 0
 
             def each(entry: Entry[Any]) -> None:
                 nonlocal histories
                 if absorbing is not None and absorbing.absorb(entry.record):
                     return
-                if is_state(entry.record):
+                if ledger_format.is_state(entry.record):
                     fold.add(states, entry.record)
-                elif not isinstance(entry.record, TimesMarked):
+                elif not isinstance(entry.record, ledger_format.TimesMarked):
                     histories += 1  # they stay on disk; of marks only a few count, as a rule
 
-            codec = CODEC if absorbing is None else UnparsingLedger(absorbing.unparsed_kinds)
+            codec = (
+                ledger_format.CODEC
+                if absorbing is None
+                else ledger_format.UnparsingLedger(absorbing.unparsed_kinds)
+            )
             segments = _segments(disk, directory)
             files = (recover_entries(disk, codec, path, each) for path in segments)
             report = RecoveryReport((*unfinished, *files))
-            plan = NumberedPlan(disk, directory, HEADER, segment_bytes, LEDGER_SUFFIX)
+            plan = segment_names.NumberedPlan(
+                disk, directory, ledger_format.HEADER, segment_bytes, segment_names.LEDGER_SUFFIX
+            )
             appender = Appender(disk, clock, plan)
             appender.open()
         except BaseException:
@@ -195,13 +178,13 @@ class LedgerLog:
 
     def append(
         self,
-        records: Sequence[Record],
+        records: Sequence[ledger_format.Record],
         *,
         sync: bool = True,
         then: Callable[[], None] | None = None,
     ) -> None:
         """Write records that stand together; see the module's docstring and Appender."""
-        data = b"".join([CODEC.encode(record) for record in records])
+        data = b"".join([ledger_format.CODEC.encode(record) for record in records])
         self.appender.append([data], sync=sync, then=then)
         self.size += len(data)
 
@@ -214,11 +197,11 @@ class LedgerLog:
         """Whether more of it may be dead than live, as far as is known without reading it."""
         return self.size > 2 * self._live_bytes + SLACK_BYTES
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[ledger_format.Record]:
         """Every record in order; a compaction may remove a segment meanwhile."""
         return peek_records(self._disk, self._directory)
 
-    def compact(self, keeps: Callable[[Record], bool] = lambda _: True) -> None:
+    def compact(self, keeps: Callable[[ledger_format.Record], bool] = lambda _: True) -> None:
         """Replace all segments but a new active one by their snapshot; of those that holders have
         not read, none.
 
@@ -229,7 +212,7 @@ class LedgerLog:
             if self._closed:
                 raise LogClosed(self._directory, "the ledger is closed")
             # One that failed after it was decided on left segments that it had to remove.
-            finish(self._disk, journal_path(self._directory))
+            publication.finish(self._disk, publication.journal_path(self._directory))
             *closed, active = self._segments()
             # Else one more segment would be of no use yet.
             if ask(self._holders, self._directory, "", closed).count == len(closed):
@@ -244,24 +227,30 @@ class LedgerLog:
             states = fold.replay(
                 entry.record
                 for path in read_only
-                for entry in read_whole(CODEC, self._disk.view(path))
+                for entry in read_whole(ledger_format.CODEC, self._disk.view(path))
             )
             kept = [record for record in states.values() if keeps(record)]
-            encoded = [CODEC.encode(record) for record in kept]
+            encoded = [ledger_format.CODEC.encode(record) for record in kept]
             *replaced, last = [posixpath.basename(path) for path in read_only]
             staging = posixpath.join(self._directory, _STAGING)
             self._disk.make_dirs(staging)
-            write_whole(self._disk, posixpath.join(staging, last), [HEADER, *encoded])
-            change = Publication({posixpath.join(_STAGING, last): last}, tuple(replaced))
-            publish(self._disk, journal_path(self._directory), change)
+            publication.write_whole(
+                self._disk, posixpath.join(staging, last), [ledger_format.HEADER, *encoded]
+            )
+            change = publication.Publication(
+                {posixpath.join(_STAGING, last): last}, tuple(replaced)
+            )
+            publication.publish(self._disk, publication.journal_path(self._directory), change)
             self._index(read_only, kept, map(len, encoded))
             free.dropped(read_only)
             self._live_bytes = sum(map(len, encoded))
             self.size = sum(self._disk.size(path) for path in self._segments())
 
-    def _index(self, read: list[str], kept: list[Record], sizes: Iterable[int]) -> None:
+    def _index(
+        self, read: list[str], kept: list[ledger_format.Record], sizes: Iterable[int]
+    ) -> None:
         """Of the snapshot of the segments that were read."""
-        draft, offset = IndexDraft(), len(HEADER)
+        draft, offset = IndexDraft(), len(ledger_format.HEADER)
         for record, size in zip(kept, sizes, strict=True):
             draft.note(offset, record.logged.unix_ns, None)
             offset += size
@@ -291,9 +280,9 @@ class LedgerLog:
 def _finish(disk: Disk, directory: str) -> tuple[FileReport, ...]:
     """Carry through a compaction that was cut short. One whose journal is damaged is set aside:
     all segments that are there are read then."""
-    journal = journal_path(directory)
+    journal = publication.journal_path(directory)
     try:
-        finish(disk, journal)
+        publication.finish(disk, journal)
     except LogError as error:
         data = disk.read_bytes(journal)
         damage = Damage(journal, 0, len(data), "corrupt", error.reason)
@@ -302,27 +291,29 @@ def _finish(disk: Disk, directory: str) -> tuple[FileReport, ...]:
     return ()
 
 
-def peek(disk: ReadingDisk, directory: str) -> dict[fold.Key, Record]:
+def peek(disk: ReadingDisk, directory: str) -> dict[fold.Key, ledger_format.Record]:
     """The states of a ledger that another process may have open; none if there is no ledger."""
     return fold.replay(peek_records(disk, directory))
 
 
-def peek_records(disk: ReadingDisk, directory: str) -> Iterator[Record]:
+def peek_records(disk: ReadingDisk, directory: str) -> Iterator[ledger_format.Record]:
     """The same, every record in order."""
     for view in _views(disk, directory):
-        for item in read_file(CODEC, view):
+        for item in read_file(ledger_format.CODEC, view):
             if not isinstance(item, Damage):  # in the active segment an append may be in flight
                 yield item.record
 
 
 def _views(disk: ReadingDisk, directory: str) -> list[memoryview]:
     """The segments as of one moment: a compaction changes several files at once."""
-    journal = journal_path(directory)
+    journal = publication.journal_path(directory)
     for _ in range(_TRIES):
         with suppress(FileNotFoundError):
-            change, paths = pending(disk, journal), _segments(disk, directory)
+            change, paths = publication.pending(disk, journal), _segments(disk, directory)
             if change is not None:
-                paths = paths_after(disk, directory, change, map(posixpath.basename, paths))
+                paths = publication.paths_after(
+                    disk, directory, change, map(posixpath.basename, paths)
+                )
             views = [disk.view(path) for path in paths]
             if change is not None or paths == _segments(disk, directory):
                 return views
@@ -330,7 +321,7 @@ def _views(disk: ReadingDisk, directory: str) -> list[memoryview]:
 
 
 def _segments(disk: ReadingDisk, directory: str) -> list[str]:
-    names = ledger_segments(names_in(disk, directory))
+    names = segment_names.ledger_segments(segment_names.names_in(disk, directory))
     return [posixpath.join(directory, name) for name in names]
 
 
@@ -365,16 +356,18 @@ class TimeMark(NamedTuple):
     time_ns: int
 
 
-def encode_marks(head: FileHead, marks: Sequence[TimeMark]) -> TimesMarked:
+def encode_marks(head: FileHead, marks: Sequence[TimeMark]) -> ledger_format.TimesMarked:
     """One record of marks of one file; there is at least one."""
     steps = [
         (end - before_end, time_ns - before_ns)
         for (before_end, before_ns), (end, time_ns) in pairwise(marks)
     ]
-    return TimesMarked(Instant(marks[-1].time_ns), head.size, head.crc, (marks[0], *steps))
+    return ledger_format.TimesMarked(
+        Instant(marks[-1].time_ns), head.size, head.crc, (marks[0], *steps)
+    )
 
 
-def decode_marks(record: TimesMarked) -> Iterator[TimeMark]:
+def decode_marks(record: ledger_format.TimesMarked) -> Iterator[TimeMark]:
     ends = accumulate(end for end, _ in record.marks)
     times = accumulate(time_ns for _, time_ns in record.marks)
     return map(TimeMark, ends, times)
@@ -415,7 +408,7 @@ def times_of(disk: ReadingDisk, ledger: str, files: Sequence[str]) -> Mapping[st
     """By path, the times of these files of one log, in load order. Empty: nothing is known."""
     by_head: dict[FileHead, list[TimeMark]] = {}
     for record in peek_records(disk, ledger):
-        if isinstance(record, TimesMarked):
+        if isinstance(record, ledger_format.TimesMarked):
             head = FileHead(record.head_bytes, record.head_crc)
             _add(by_head.setdefault(head, []), decode_marks(record))
     found: dict[str, FileTimes] = {}
@@ -452,7 +445,7 @@ class MarkWriter:
         disk: Disk,
         clock: Clock,
         appender: Appender,
-        write: Callable[[Sequence[Record]], None],
+        write: Callable[[Sequence[ledger_format.Record]], None],
     ) -> None:
         """``write`` appends to the ledger, without a sync."""
         self._disk = disk
@@ -462,7 +455,7 @@ class MarkWriter:
         self._file = 0
         self._head: FileHead | None = None
         self._marks: list[TimeMark] = []
-        self._records: list[Record] = []  # of files that are no longer active
+        self._records: list[ledger_format.Record] = []  # of files that are no longer active
         self._flushed_ns = -FLUSH_NS
 
     @property
@@ -492,7 +485,7 @@ class MarkWriter:
         else:
             self._records = []
 
-    def _see(self, end: Position, file: int) -> None:
+    def _see(self, end: segment_names.Position, file: int) -> None:
         now_ns = self._clock.now_ns()
         if file != self._file:
             self._end_record()

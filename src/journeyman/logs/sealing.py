@@ -40,21 +40,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from journeyman.disk import Disk
 from journeyman.errors import FormatError, InvalidData
+from journeyman.formats import seals as seal_format
 from journeyman.formats.framing import Buffer, Codec, Entry
-from journeyman.formats.seals import (
-    BLOCK_BYTES,
-    MAX_BLOCK_BYTES,
-    Seal,
-    SealFormat,
-    SealKind,
-    block_at,
-    is_cut_seal,
-    is_marked,
-    is_seal_here,
-    make_seal,
-    next_seal,
-    seal_at,
-)
 from journeyman.logs.damage import (
     Damage,
     DamageKind,
@@ -62,7 +49,7 @@ from journeyman.logs.damage import (
     read_past_damage,
 )
 
-_FIRST_LOOK_BYTES = BLOCK_BYTES
+_FIRST_LOOK_BYTES = seal_format.BLOCK_BYTES
 _ZERO_CHUNK = 1024 * 1024
 # So many zeros in a row beside a torn record show that power was cut: a part of a write is missing.
 _HOLE = re.compile(rb"\0{32}")
@@ -72,27 +59,29 @@ _HOLE = re.compile(rb"\0{32}")
 class Sealing:
     """Whether a log is sealed, and how. Not ``enabled``: only what is open is closed."""
 
-    format: SealFormat
+    format: seal_format.SealFormat
     enabled: bool = True
 
 
-def last_seal(disk: Disk, format_: SealFormat, path: str, size: int) -> Seal | None:
+def last_seal(
+    disk: Disk, format_: seal_format.SealFormat, path: str, size: int
+) -> seal_format.Seal | None:
     """The seal of the block with which a file of ``size`` bytes ends; None if it ends otherwise."""
     reach = _FIRST_LOOK_BYTES
     while size >= format_.size:
         base = max(0, size - reach)
         data = disk.read_at(path, base, size - base)
         for place in reversed(list(format_.places(data, 0))):
-            block = block_at(format_, data, place, base)
+            block = seal_format.block_at(format_, data, place, base)
             if block is not None:
                 return block.seal if block.end == len(data) else None
-        if base == 0 or reach > MAX_BLOCK_BYTES:
+        if base == 0 or reach > seal_format.MAX_BLOCK_BYTES:
             break
         reach *= 16
     return None
 
 
-def close_file(disk: Disk, format_: SealFormat, path: str) -> None:
+def close_file(disk: Disk, format_: seal_format.SealFormat, path: str) -> None:
     """Close a file that ends with an open block, so that another program may append to it."""
     size = disk.size(path)
     last = last_seal(disk, format_, path, size)
@@ -100,19 +89,19 @@ def close_file(disk: Disk, format_: SealFormat, path: str) -> None:
         return
     file = disk.open_append(path)
     try:
-        file.write(make_seal(format_, SealKind.CLOSING, last.stamp, size))
+        file.write(seal_format.make_seal(format_, seal_format.SealKind.CLOSING, last.stamp, size))
         file.sync()
     finally:
         file.close()
 
 
-def has_seals(format_: SealFormat, data: Buffer) -> bool:
+def has_seals(format_: seal_format.SealFormat, data: Buffer) -> bool:
     """Whether anything in these bytes is marked as a seal."""
     return next(format_.places(data, 0), None) is not None
 
 
 def sealed(
-    format_: SealFormat, header: Buffer, pieces: Iterable[Buffer], stamp: int
+    format_: seal_format.SealFormat, header: Buffer, pieces: Iterable[Buffer], stamp: int
 ) -> Iterator[Buffer]:
     """A new file: its header, ``pieces`` of whole entries sealed in blocks, and closed.
 
@@ -123,7 +112,7 @@ def sealed(
 
 
 def sealed_blocks(
-    format_: SealFormat, offset: int, pieces: Iterable[Buffer], stamp: int
+    format_: seal_format.SealFormat, offset: int, pieces: Iterable[Buffer], stamp: int
 ) -> Iterator[Buffer]:
     """The same without the header, to be written at ``offset``."""
     begin = offset
@@ -132,28 +121,28 @@ def sealed_blocks(
     def announced() -> Iterator[Buffer]:
         nonlocal offset
         if offset == begin:
-            yield make_seal(format_, SealKind.OPENING, stamp, offset)
+            yield seal_format.make_seal(format_, seal_format.SealKind.OPENING, stamp, offset)
             offset += format_.size
         whole = bytes(block)
-        yield make_seal(format_, SealKind.BLOCK, stamp, offset, whole)
+        yield seal_format.make_seal(format_, seal_format.SealKind.BLOCK, stamp, offset, whole)
         yield whole
         offset += format_.size + len(whole)
         block.clear()
 
     for piece in pieces:
         block += piece
-        if len(block) >= BLOCK_BYTES:
+        if len(block) >= seal_format.BLOCK_BYTES:
             yield from announced()
     if block:
         yield from announced()
     if offset > begin:
-        yield make_seal(format_, SealKind.CLOSING, stamp, offset)
+        yield seal_format.make_seal(format_, seal_format.SealKind.CLOSING, stamp, offset)
 
 
 class BlockLayout:
     """Where entries stand in what ``sealed_blocks`` makes of them at ``offset``."""
 
-    def __init__(self, format_: SealFormat, offset: int) -> None:
+    def __init__(self, format_: seal_format.SealFormat, offset: int) -> None:
         self._seal_bytes = format_.size
         self._end = offset + format_.size  # after the opening seal
         self._block_bytes = 0
@@ -170,7 +159,7 @@ class BlockLayout:
         offset = self._end
         self._end += size
         self._block_bytes += size
-        if self._block_bytes >= BLOCK_BYTES:
+        if self._block_bytes >= seal_format.BLOCK_BYTES:
             self._block_bytes = 0
         return offset, seal
 
@@ -226,19 +215,19 @@ class Headless:
         return 0
 
 
-def unsealed_end(format_: SealFormat, data: Buffer, begin: int, base: int = 0) -> int:
+def unsealed_end(format_: seal_format.SealFormat, data: Buffer, begin: int, base: int = 0) -> int:
     """Where the unsealed stretch at ``begin`` ends: at a seal, or with the data.
 
     Only sizes are followed, so damage may hide what follows it: see ``seal_inside``.
     """
     near_end = range(max(begin, len(data) - format_.size), len(data))
     if not format_.may_hold_seals(data, begin) and not any(
-        is_cut_seal(format_, data, at) for at in near_end
+        seal_format.is_cut_seal(format_, data, at) for at in near_end
     ):
         return len(data)
     offset = begin
     while offset < len(data):
-        if is_seal_here(format_, data, offset, base):
+        if seal_format.is_seal_here(format_, data, offset, base):
             return offset
         end = format_.frame_end(data, offset)
         if end is None:
@@ -247,14 +236,16 @@ def unsealed_end(format_: SealFormat, data: Buffer, begin: int, base: int = 0) -
     return len(data)
 
 
-def seal_inside(format_: SealFormat, data: Buffer, damage: Damage, base: int = 0) -> int | None:
+def seal_inside(
+    format_: seal_format.SealFormat, data: Buffer, damage: Damage, base: int = 0
+) -> int | None:
     """Where a seal stands inside what was taken for damage.
 
     Not in a torn tail: that one ends the file, and may quote anything.
     """
     if damage.kind == "torn":
         return None
-    place = next_seal(format_, data, damage.offset - base, None, base)
+    place = seal_format.next_seal(format_, data, damage.offset - base, None, base)
     return None if place is None or base + place >= damage.end else base + place
 
 
@@ -280,7 +271,9 @@ def begins_with_entry(codec: Codec[Any], data: Buffer, offset: int, base: int = 
         return False
     if entry is None or _has_swallowed(codec, data, entry):
         return False
-    is_sealed = codec.seals is not None and is_seal_here(codec.seals, data, entry.end, base)
+    is_sealed = codec.seals is not None and seal_format.is_seal_here(
+        codec.seals, data, entry.end, base
+    )
     return is_sealed or codec.resync(data, offset) == offset
 
 
@@ -323,14 +316,17 @@ class _Judging:
 
     def verdict(self, at: int, stamp: int | None, *, salvage: bool) -> Verdict:
         data, format_, base = self._data, self._format, self._base
-        seal = seal_at(format_, data, at, base)
-        if seal is not None and (block := block_at(format_, data, at, base)) is not None:
+        seal = seal_format.seal_at(format_, data, at, base)
+        if (
+            seal is not None
+            and (block := seal_format.block_at(format_, data, at, base)) is not None
+        ):
             mark = self._damage(at, format_.size, "corrupt", _MARK_REASON)
             return self._verdict([mark], block.end, seal.stamp if seal.opens else None)
         body = at + format_.size
         stamp = stamp if seal is None else seal.stamp
         behind = at + 1 if seal is None else body + seal.length
-        proven = next_seal(format_, data, min(behind, len(data)), stamp, base)
+        proven = seal_format.next_seal(format_, data, min(behind, len(data)), stamp, base)
         if proven is not None:
             end = proven if seal is None else min(behind, len(data))
             damage = self._damage(at, end - at, "corrupt", _BLOCK_REASON)
@@ -344,12 +340,12 @@ class _Judging:
             return self._verdict([damage], marked, stamp)
         verdict = self._unannounced(at) if seal is None else self._unfinished(at, body, seal)
         if salvage and verdict.damages[0].kind in (UNSEALED, UNANNOUNCED):
-            end = min(body, len(data)) if is_seal_here(format_, data, at, base) else at
+            end = min(body, len(data)) if seal_format.is_seal_here(format_, data, at, base) else at
             damage = replace(verdict.damages[0], length=end - at)
             return self._verdict([damage] if end > at else [], end)
         return verdict
 
-    def _unfinished(self, at: int, body: int, seal: Seal) -> Verdict:
+    def _unfinished(self, at: int, body: int, seal: seal_format.Seal) -> Verdict:
         """The tail begins with a good seal, but what follows is not the block that it announces."""
         data, announced_end = self._data, body + seal.length
         is_longer = len(data) > announced_end
@@ -403,7 +399,7 @@ class _Judging:
         if start is not None and not is_lost:
             return self._verdict([self._damage(at, start - at, "torn", _TORN_REASON)], start)
         behind = min(at + self._format.size, len(data))
-        if is_cut_seal(self._format, data, at) and is_zeros(data, behind):
+        if seal_format.is_cut_seal(self._format, data, at) and is_zeros(data, behind):
             return self._to_the_end(at, UNSEALED, _IN_FLIGHT_REASON)
         return self._to_the_end(at, UNANNOUNCED, _TAIL_REASON)
 
@@ -452,7 +448,7 @@ class _Reading:
     def __init__(
         self,
         codec: Codec[Any],
-        format_: SealFormat,
+        format_: seal_format.SealFormat,
         data: Buffer,
         file: str,
         salvage: bool,
@@ -471,13 +467,13 @@ class _Reading:
         stamp: int | None = None
         offset = yield from self._unsealed(0)
         while offset < len(data):
-            block = block_at(format_, data, offset)
-            if block is not None and is_marked(format_, data, offset):
+            block = seal_format.block_at(format_, data, offset)
+            if block is not None and seal_format.is_marked(format_, data, offset):
                 if self._seals:
                     yield from self._entries(offset, block.begin)
                 yield from self._entries(block.begin, block.end)
                 offset, stamp = block.end, block.seal.stamp if block.seal.opens else None
-            elif is_seal_here(format_, data, offset) or (
+            elif seal_format.is_seal_here(format_, data, offset) or (
                 stamp is not None and not begins_with_entry(self._codec, data, offset)
             ):
                 offset, stamp = yield from self._bad(offset, stamp)
@@ -506,7 +502,7 @@ class _Reading:
         for found in read_past_damage(codec, view, file=self._file, salvage=self._salvage):
             offset = begin + found.offset
             if not isinstance(found, Damage):
-                if is_seal_here(format_, data, offset):  # damage had hidden it
+                if seal_format.is_seal_here(format_, data, offset):  # damage had hidden it
                     return offset
                 yield Entry(offset, found.length, found.record)
                 continue
@@ -523,7 +519,7 @@ class _Reading:
     def _seal_inside(self, damage: Damage) -> int | None:
         if damage.offset >= self._no_seal_from:
             return None
-        if next_seal(self._format, self._data, damage.offset, None) is None:
+        if seal_format.next_seal(self._format, self._data, damage.offset, None) is None:
             self._no_seal_from = damage.offset
         return seal_inside(self._format, self._data, damage)
 

@@ -31,7 +31,7 @@ from yarl import URL
 from journeyman import __version__
 from journeyman.config import RunnerSettings
 from journeyman.formats.ztick import Http
-from journeyman.runners.contract import BoundedOutput, RunRequest, RunResult, failed, seconds, shown
+from journeyman.runners import contract
 from journeyman.runners.network import address, why
 from journeyman.runners.reach import Reach, current_gate, make_socket
 
@@ -59,13 +59,13 @@ class HttpRunner:
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
-    async def run(self, request: RunRequest[Http]) -> RunResult:
+    async def run(self, request: contract.RunRequest[Http]) -> contract.RunResult:
         method = request.runner.method
         if method not in METHODS:
-            return failed(f"{shown(method)} is not a method of the http runner")
+            return contract.failed(f"{contract.shown(method)} is not a method of the http runner")
         target = _read_url(request.runner.url)
         if isinstance(target, str):
-            return failed(target)
+            return contract.failed(target)
         body = None
         if method in METHODS_WITH_BODY:
             body = _body(request.job_id, request.execution_ns)
@@ -81,9 +81,11 @@ class HttpRunner:
         if session is not None:
             await session.close()
 
-    async def _exchange(self, method: str, target: _Target, body: bytes | None) -> RunResult:
+    async def _exchange(
+        self, method: str, target: _Target, body: bytes | None
+    ) -> contract.RunResult:
         limit_ms = self._settings.network_timeout_ms
-        output = BoundedOutput(self._settings.output_bytes)
+        output = contract.BoundedOutput(self._settings.output_bytes)
         progress = SimpleNamespace(connected=False)
         status = None
         try:
@@ -103,10 +105,12 @@ class HttpRunner:
         except TimeoutError:
             if status is None:
                 missing = "no answer from" if progress.connected else "no connection to"
-                return failed(f"{missing} {target.name} within {seconds(limit_ms)}")
+                return contract.failed(
+                    f"{missing} {target.name} within {contract.seconds(limit_ms)}"
+                )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if status is None:
-                return failed(_failure(target.name, error, progress.connected))
+                return contract.failed(_failure(target.name, error, progress.connected))
         return _judge(target.name, status, output.text())
 
     def _shared_session(self) -> aiohttp.ClientSession:
@@ -152,7 +156,7 @@ async def _note_connected(
     context.trace_request_ctx.connected = True
 
 
-async def _read_body(response: aiohttp.ClientResponse, output: BoundedOutput) -> None:
+async def _read_body(response: aiohttp.ClientResponse, output: contract.BoundedOutput) -> None:
     while not output.full:
         chunk = await response.content.read(READ_BYTES)
         if not chunk:
@@ -198,13 +202,13 @@ def _failure(name: str, error: Exception, connected: bool) -> str:
     return f"{verb} {name}: {why(error)}"
 
 
-def _judge(name: str, status: int | None, output: bytes) -> RunResult:
+def _judge(name: str, status: int | None, output: bytes) -> contract.RunResult:
     assert status is not None
     if 200 <= status < 300:
-        return RunResult(True, output=output)
+        return contract.RunResult(True, output=output)
     try:
         phrase = f" {HTTPStatus(status).phrase}"
     except ValueError:
         phrase = ""
     note = ", and redirects are not followed" if 300 <= status < 400 else ""
-    return failed(f"{name} answered {status}{phrase}{note}", output)
+    return contract.failed(f"{name} answered {status}{phrase}{note}", output)

@@ -76,7 +76,7 @@ from datetime import UTC, datetime, timedelta
 from journeyman.config import RunnerSettings, ShellSettings
 from journeyman.formats.ztick import Awf, Direct, Shell
 from journeyman.formats.ztick import Runner as RunnerRecord
-from journeyman.runners.contract import BoundedOutput, RunRequest, RunResult, failed, seconds, shown
+from journeyman.runners import contract
 from journeyman.runners.guardian import Guardian
 from journeyman.units import NS_PER_S
 
@@ -99,16 +99,18 @@ class Programs:
         """Process id of the guardian, once there is one."""
         return self._guardian.process_id
 
-    async def run(self, argv: Sequence[str], request: RunRequest[RunnerRecord]) -> RunResult:
+    async def run(
+        self, argv: Sequence[str], request: contract.RunRequest[RunnerRecord]
+    ) -> contract.RunResult:
         """Start ``argv`` and wait for its end."""
         if any("\0" in word for word in argv):
-            return failed("an argument holds a NUL byte, which no program can be given")
+            return contract.failed("an argument holds a NUL byte, which no program can be given")
         if "\0" in request.job_id:
-            return failed("the job id holds a NUL byte, which no program can be given")
+            return contract.failed("the job id holds a NUL byte, which no program can be given")
         try:
             child = self._start(argv, request)
         except OSError as error:
-            return failed(start_reason(argv[0], error))
+            return contract.failed(start_reason(argv[0], error))
         try:
             return await self._watch(child)
         finally:
@@ -123,30 +125,34 @@ class Programs:
         # Waiting for a process blocks, but one whose pipe was closed ends at once.
         self._guardian.close()
 
-    def _start(self, argv: Sequence[str], request: RunRequest[RunnerRecord]) -> ChildProcess:
+    def _start(
+        self, argv: Sequence[str], request: contract.RunRequest[RunnerRecord]
+    ) -> ChildProcess:
         """Not a coroutine: between the start and the guarding of a program nothing comes."""
         self._guardian.start()
         child = ChildProcess(
             [word.encode() for word in argv],
             environment(os.environb, request.job_id, request.execution_ns),
-            BoundedOutput(self._settings.output_bytes),
+            contract.BoundedOutput(self._settings.output_bytes),
             self._lingering.discard,
         )
         self._guardian.guard(child.group)
         return child
 
-    async def _watch(self, child: ChildProcess) -> RunResult:
+    async def _watch(self, child: ChildProcess) -> contract.RunResult:
         limit_ms = self._settings.process_timeout_ms
         if not await _within(limit_ms / 1000 if limit_ms else None, child.exited):
             return await self._stop(child)
         await _within(DRAIN_LIMIT_S, child.drained)
         reason = exit_reason(child.reap())
         output = child.output.text()
-        return failed(reason, output) if reason else RunResult(True, output=output)
+        return (
+            contract.failed(reason, output) if reason else contract.RunResult(True, output=output)
+        )
 
-    async def _stop(self, child: ChildProcess) -> RunResult:
+    async def _stop(self, child: ChildProcess) -> contract.RunResult:
         """End a program that ran too long: first it is asked to, then it is made to."""
-        limit = f"ran longer than {seconds(self._settings.process_timeout_ms)}"
+        limit = f"ran longer than {contract.seconds(self._settings.process_timeout_ms)}"
         child.signal(signal.SIGTERM)
         # The end of the output shows that its children have ended, too; asking the system whether
         # the group exists would count the dead whom no parent has buried yet.
@@ -154,10 +160,10 @@ class Programs:
         obeyed = await _within(grace_s, child.exited, child.drained)
         child.signal(signal.SIGKILL)
         if not await _within(KILLED_LIMIT_S, child.exited):
-            return failed(f"{limit} and did not end even on SIGKILL", child.output.text())
+            return contract.failed(f"{limit} and did not end even on SIGKILL", child.output.text())
         await _within(DRAIN_LIMIT_S, child.drained)
         how = " and was stopped" if obeyed else ", did not end on SIGTERM and was killed"
-        return failed(f"{limit}{how}", child.output.text())
+        return contract.failed(f"{limit}{how}", child.output.text())
 
     async def _end(self, child: ChildProcess) -> None:
         """Whatever happened, nothing of an unfinished run is left."""
@@ -188,7 +194,7 @@ class ChildProcess:
         self,
         argv: Sequence[bytes],
         env: Mapping[bytes, bytes],
-        output: BoundedOutput,
+        output: contract.BoundedOutput,
         when_drained: Callable[[ChildProcess], object],
     ) -> None:
         """Start it. Raises OSError if that is not possible.
@@ -294,7 +300,7 @@ def iso_moment(moment_ns: int) -> str:
 
 def start_reason(program: str, error: OSError) -> str:
     """Why the program could not be started, from what the operating system said."""
-    name = shown(program)
+    name = contract.shown(program)
     if not program:
         return "the rule names no program"
     if error.errno == errno.ENOENT:
@@ -333,7 +339,7 @@ class ShellRunner:
         self._programs = programs
         self._prefix = (settings.path, *settings.args)
 
-    async def run(self, request: RunRequest[Shell]) -> RunResult:
+    async def run(self, request: contract.RunRequest[Shell]) -> contract.RunResult:
         return await self._programs.run((*self._prefix, request.runner.command), request)
 
     async def close(self) -> None:
@@ -344,7 +350,7 @@ class DirectRunner:
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
 
-    async def run(self, request: RunRequest[Direct]) -> RunResult:
+    async def run(self, request: contract.RunRequest[Direct]) -> contract.RunResult:
         runner = request.runner
         return await self._programs.run((runner.executable, *runner.args), request)
 
@@ -359,7 +365,7 @@ class AwfRunner:
     def __init__(self, programs: Programs) -> None:
         self._programs = programs
 
-    async def run(self, request: RunRequest[Awf]) -> RunResult:
+    async def run(self, request: contract.RunRequest[Awf]) -> contract.RunResult:
         inputs = [word for value in request.runner.inputs for word in ("--input", value)]
         return await self._programs.run((PROGRAM, "run", request.runner.workflow, *inputs), request)
 

@@ -41,17 +41,11 @@ from journeyman.logs.holders import Holders, LetGo
 from journeyman.runners import RunnerSet
 from journeyman.runners.contract import AnyRunner
 from journeyman.runners.runner_set import AddsWork, PutsItems
+from journeyman.servers import preflight
+from journeyman.servers.core import metrics
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.bulk_loading import dismiss
 from journeyman.servers.core.ledger import Ledger, open_ledger
-from journeyman.servers.core.metrics import (
-    Family,
-    MeasuredDisk,
-    Point,
-    counter,
-    gauge,
-    places_of,
-)
 from journeyman.servers.core.server_log import LineThread, ServerLog, ServiceManager
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
@@ -59,18 +53,6 @@ from journeyman.servers.core.stand_in import stand_in
 from journeyman.servers.core.standby import end_when_lost, take_directory
 from journeyman.servers.core.writes import WatchThread, WriteWatch
 from journeyman.servers.kestrel.service import KestrelServer
-from journeyman.servers.preflight import (
-    check,
-    directories_of,
-    files_for_connections,
-    fit_to_open_files,
-    notes,
-    open_directories,
-    open_to_users,
-    prepare_data_directory,
-    prepare_salts,
-    watch_connections,
-)
 from journeyman.servers.workq.service import WorkqServer
 from journeyman.servers.ztick.service import ZtickServer
 from journeyman.units import DAY_MS, NS_PER_MS
@@ -117,7 +99,7 @@ def run(
         messages.warn(note)
     for remark in configuration.remarks:
         messages.info(remark)
-    configuration = fit_to_open_files(configuration, messages)
+    configuration = preflight.fit_to_open_files(configuration, messages)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -135,12 +117,12 @@ async def _serve(
 ) -> int:
     settings = configuration.settings
     messages.info(f"log level: {settings.log.level}", process=os.getpid())
-    access = check(configuration, to_serve=True)  # before anything listens
-    for note in notes(settings, access):
+    access = preflight.check(configuration, to_serve=True)  # before anything listens
+    for note in preflight.notes(settings, access):
         messages.warn(note)
-    if warning := open_to_users(settings, access):
+    if warning := preflight.open_to_users(settings, access):
         messages.warn(warning)
-    for warning in open_directories(settings):
+    for warning in preflight.open_directories(settings):
         messages.warn(warning)
     manager = ServiceManager.of(os.environ)
     writes = WriteWatch(clock, messages, settings.limits)
@@ -156,14 +138,14 @@ async def _serve(
         else:
             plain = RealDisk()
             plain.keep_in_reserve(FILES_IN_RESERVE)
-            plain.refuse_links_below(*directories_of(settings))
-        disk = MeasuredDisk(plain, clock, places_of(settings))
-        prepare_data_directory(configuration, disk, messages)
+            plain.refuse_links_below(*preflight.directories_of(settings))
+        disk = metrics.MeasuredDisk(plain, clock, metrics.places_of(settings))
+        preflight.prepare_data_directory(configuration, disk, messages)
         holders = LogHolders(settings.lake, disk, clock, messages)
         ledger = open_ledger(settings, disk, clock, messages, holders.of_logs, writes)
         if ledger is not None:
             closing.callback(ledger.close)
-        prepare_salts(settings, access, disk, messages)
+        preflight.prepare_salts(settings, access, disk, messages)
         index = _index_of(settings, messages)
         try:
             if index is not None:
@@ -191,7 +173,7 @@ def _index_of(settings: Settings, messages: ServerLog) -> IndexProcess | None:
 
 
 async def _serve_on(
-    disk: MeasuredDisk,
+    disk: metrics.MeasuredDisk,
     guard: Guard | None,
     holders: LogHolders,
     ledger: Ledger | None,
@@ -230,7 +212,10 @@ async def _serve_on(
     if guard is not None:
         end_when_lost(guard, messages, failed)
     shared = Shared.of(
-        loop, messages, settings.limits.total_unsent_bytes, files_for_connections(settings)
+        loop,
+        messages,
+        settings.limits.total_unsent_bytes,
+        preflight.files_for_connections(settings),
     )
     context = ServiceContext(
         settings,
@@ -267,7 +252,7 @@ async def _serve_on(
         except JourneymanError as error:
             messages.error("SIGHUP: nothing was reloaded", reason=error)
             return
-        prepare_salts(settings, access, disk, messages)
+        preflight.prepare_salts(settings, access, disk, messages)
         messages.level = fresh.log.level
         done.append(f"log level {fresh.log.level}")
         for note in access.notes:
@@ -287,7 +272,7 @@ async def _serve_on(
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
     watching = loop.create_task(
-        watch_connections(
+        preflight.watch_connections(
             lambda: {name: len(each.around.sessions) for name, each in server.services.items()},
             settings.limits.connections,
             messages,
@@ -332,7 +317,7 @@ class Assembly:
         context: ServiceContext,
         make_runner: MakesRunner,
         *,
-        more_figures: Callable[[], list[Family]] | None = None,
+        more_figures: Callable[[], list[metrics.Family]] | None = None,
     ) -> None:
         """``more_figures`` are shown together with those of the services."""
         settings = context.settings
@@ -400,20 +385,20 @@ class LogHolders:
             tell=self._tell,
         )
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[metrics.Family]:
         held: Counter[str] = Counter()
         for (directory, _), size in self.of_logs.held_bytes.copy().items():
             held[posixpath.basename(directory)] += size
         return [
-            gauge(
+            metrics.gauge(
                 "lake.held_bytes",
                 "Bytes of logs kept for streams and lakes that have not read them, by directory.",
-                [Point({"log": log}, size) for log, size in sorted(held.items())],
+                [metrics.Point({"log": log}, size) for log, size in sorted(held.items())],
             ),
-            counter(
+            metrics.counter(
                 "lake.let_go",
                 "Files of logs that changed or went before a stream or a lake had read them.",
-                [Point({"log": log}, n) for log, n in sorted(self._let_go.copy().items())],
+                [metrics.Point({"log": log}, n) for log, n in sorted(self._let_go.copy().items())],
             ),
         ]
 

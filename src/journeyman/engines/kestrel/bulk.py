@@ -25,41 +25,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from journeyman.engines.kestrel.messages import (
-    Append,
-    Client,
-    EraseQueue,
-    RemoveReader,
-    SaveCheckpoint,
-    StopServer,
-)
+from journeyman.engines.kestrel import messages
 from journeyman.engines.kestrel.queue import FanReader, ItemQueue
 from journeyman.engines.kestrel.state import KestrelState
 from journeyman.folds.kestrel import DEFAULT_READER
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import commands as ask
+from journeyman.protocols.kestrel import replies
 from journeyman.protocols.kestrel.commands import Key
-from journeyman.protocols.kestrel.replies import (
-    DELETED,
-    END,
-    FLUSHED_ALL,
-    FLUSHED_FOR_MEMCACHED,
-    GOODBYE,
-    STORED,
-    ItemFound,
-    Reply,
-    ServerError,
-)
 from journeyman.units import NS_PER_MS
 
-_SHUTDOWN_OFF = ServerError("shutdown by clients is switched off")
+_SHUTDOWN_OFF = replies.ServerError("shutdown by clients is switched off")
 
 _write = tuple.__new__  # a third of the time of Append(...)
 
 
 def decide_run(
-    state: KestrelState, commands: Sequence[Any], client: Client, most_bytes: int
-) -> Sequence[Reply]:
+    state: KestrelState, commands: Sequence[Any], client: messages.Client, most_bytes: int
+) -> Sequence[replies.Reply]:
     """The replies to the first of these commands of one kind; maybe to none.
 
     ``most_bytes``: so much may be said, and one answer more.
@@ -68,8 +51,8 @@ def decide_run(
 
 
 def _put_all(
-    state: KestrelState, commands: Sequence[ask.Put], _: Client, _most_bytes: int
-) -> Sequence[Reply]:
+    state: KestrelState, commands: Sequence[ask.Put], _: messages.Client, _most_bytes: int
+) -> Sequence[replies.Reply]:
     name = commands[0].queue
     queue = state.queues.get(name)
     if queue is None or not queue.readers or queue.is_limited or queue.waiting:
@@ -87,14 +70,14 @@ def _put_all(
         state.touch(queue)
         state.grown.add(queue)
         state.counts.puts += len(items)
-        state.records += [_write(Append, (name, item)) for item in items]
+        state.records += [_write(messages.Append, (name, item)) for item in items]
         queue.add_all(items)
-    return [STORED] * len(items)
+    return [replies.STORED] * len(items)
 
 
 def _get_all(
-    state: KestrelState, commands: Sequence[ask.GetItem], client: Client, most_bytes: int
-) -> Sequence[Reply]:
+    state: KestrelState, commands: Sequence[ask.GetItem], client: messages.Client, most_bytes: int
+) -> Sequence[replies.Reply]:
     key, _, opens, closes, aborts, peeks = first = commands[0]
     found = state.known_reader(key)
     if closes or aborts or peeks or not opens or not state.gives_items or found is None:
@@ -102,26 +85,26 @@ def _get_all(
     reader = found[1]
     opened = len(state.opened(client, key))
     items = reader.next_in_window(min(len(commands), reader.settings.max_open - opened))
-    replies: list[Reply] = []
+    found_items: list[replies.Reply] = []
     for item, command in zip(items, commands, strict=False):
         if command != first or most_bytes <= 0:
             break
-        replies.append(reply := ItemFound(key, item.data))
+        found_items.append(reply := replies.ItemFound(key, item.data))
         most_bytes -= reply.size
-    if replies:
-        del items[len(replies) :]
+    if found_items:
+        del items[len(found_items) :]
         state.touch(reader)
         state.touch_client(client)
         state.counts.hits += len(items)
         reader.open_next(items)
         reader.tally.age_ms = max(0, state.now_ns // NS_PER_MS - items[-1].add_time_ms)
         state.open_of(client, key).extend(items)
-    return replies
+    return found_items
 
 
 def _confirm_all(
-    state: KestrelState, commands: Sequence[ask.Confirm], client: Client, _most_bytes: int
-) -> Sequence[Reply]:
+    state: KestrelState, commands: Sequence[ask.Confirm], client: messages.Client, _most_bytes: int
+) -> Sequence[replies.Reply]:
     key, count = first = commands[0]
     found = state.known_reader(key)
     if found is None or count != 1:
@@ -135,10 +118,10 @@ def _confirm_all(
         for item in state.take_many_opened(client, key, confirmed):
             reader.no_longer_open(item)
             reader.finish(item)
-    return [END] * confirmed
+    return [replies.END] * confirmed
 
 
-_RUNS: dict[type, Callable[[KestrelState, Any, Client, int], Sequence[Reply]]] = {
+_RUNS: dict[type, Callable[[KestrelState, Any, messages.Client, int], Sequence[replies.Reply]]] = {
     ask.Put: _put_all,
     ask.GetItem: _get_all,
     ask.Confirm: _confirm_all,
@@ -146,19 +129,19 @@ _RUNS: dict[type, Callable[[KestrelState, Any, Client, int], Sequence[Reply]]] =
 KINDS = frozenset(_RUNS)
 
 
-def flush(state: KestrelState, command: ask.Flush, *_: object) -> Reply:
+def flush(state: KestrelState, command: ask.Flush, *_: object) -> replies.Reply:
     queue = state.queues.get(command.key.queue)
     if queue is not None:
         for reader in readers_meant(queue, command.key):
             _flush_reader(state, queue, reader)
-    return END
+    return replies.END
 
 
-def flush_all(state: KestrelState, command: ask.FlushAll, *_: object) -> Reply:
+def flush_all(state: KestrelState, command: ask.FlushAll, *_: object) -> replies.Reply:
     for queue in state.queues.values():
         for reader in queue.readers.values():
             _flush_reader(state, queue, reader)
-    return FLUSHED_FOR_MEMCACHED if command.is_memcached else FLUSHED_ALL
+    return replies.FLUSHED_FOR_MEMCACHED if command.is_memcached else replies.FLUSHED_ALL
 
 
 def _flush_reader(state: KestrelState, queue: ItemQueue, reader: FanReader) -> None:
@@ -172,19 +155,19 @@ def _flush_reader(state: KestrelState, queue: ItemQueue, reader: FanReader) -> N
     state.end_waits_that_are_over(queue, reader)
 
 
-def delete(state: KestrelState, command: ask.DeleteQueue, *_: object) -> Reply:
+def delete(state: KestrelState, command: ask.DeleteQueue, *_: object) -> replies.Reply:
     key = command.key
     queue = state.queues.get(key.queue)
     if queue is None:
-        return DELETED
+        return replies.DELETED
     if key.reader == DEFAULT_READER:
         erase(state, queue)
     elif key.reader in queue.readers:
         state.touch(queue)
         _let_go(state, queue, queue.readers[key.reader])
         queue.remove_reader(key.reader)
-        state.records.append(RemoveReader(*key))
-    return DELETED
+        state.records.append(messages.RemoveReader(*key))
+    return replies.DELETED
 
 
 def erase(state: KestrelState, queue: ItemQueue) -> None:
@@ -193,13 +176,13 @@ def erase(state: KestrelState, queue: ItemQueue) -> None:
         _let_go(state, queue, reader)
     del state.queues[queue.name]
     state.counts.queues_deleted += 1
-    state.records.append(EraseQueue(queue.name))
+    state.records.append(messages.EraseQueue(queue.name))
 
 
 def _let_go(state: KestrelState, queue: ItemQueue, reader: FanReader) -> None:
     """No client waits for this reader any more, and nothing of it is open."""
     for wait in list(reader.waiters):
-        state.end_wait(queue, reader, wait, END)
+        state.end_wait(queue, reader, wait, replies.END)
     key = Key(queue.name, reader.name)
     for client in state.clients_with_open(key):
         state.touch_client(client)
@@ -221,12 +204,14 @@ def checkpoint(state: KestrelState, *_: object) -> None:
             if reader.changed:
                 state.touch(reader)
                 reader.changed = False
-                saved = SaveCheckpoint(queue.name, reader.name, reader.serial, reader.place())
+                saved = messages.SaveCheckpoint(
+                    queue.name, reader.name, reader.serial, reader.place()
+                )
                 state.effects.append(saved)
 
 
-def shut_down(state: KestrelState, *_: object) -> Reply:
+def shut_down(state: KestrelState, *_: object) -> replies.Reply:
     if not state.settings.shutdown_allowed:
         return _SHUTDOWN_OFF
-    state.effects.append(StopServer())
-    return GOODBYE
+    state.effects.append(messages.StopServer())
+    return replies.GOODBYE

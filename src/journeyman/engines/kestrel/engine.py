@@ -28,40 +28,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from journeyman.engines.kestrel import bulk
-from journeyman.engines.kestrel.messages import (
-    Append,
-    Checkpoint,
-    Client,
-    Counts,
-    Fetch,
-    Fetched,
-    KestrelAnswer,
-    KestrelDue,
-    KestrelGone,
-    KestrelOutcome,
-    KestrelStats,
-    StopWaiting,
-    Write,
-)
+from journeyman.engines.kestrel import bulk, messages
 from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions, NotHere
 from journeyman.engines.kestrel.state import KestrelState, LoadedReader, Wait
 from journeyman.formats.kestrel import ItemPut
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.kestrel import commands as ask
+from journeyman.protocols.kestrel import replies
 from journeyman.protocols.kestrel.commands import Key
-from journeyman.protocols.kestrel.replies import (
-    END,
-    ERROR,
-    ERROR_AND_CLOSE,
-    FORBIDDEN,
-    NOT_STORED,
-    STORED,
-    Count,
-    ItemFound,
-    Reply,
-    ServerError,
-)
 from journeyman.units import MS_PER_S, NS_PER_MS
 
 LATEST_MS = 2**63 - 1  # the journal knows no later moment
@@ -71,23 +45,25 @@ RELATIVE_BELOW = 1_000_000  # an expiry below this is seconds from now
 # -- what clients ask for --
 
 
-def _put(state: KestrelState, command: ask.Put, _: Client) -> Reply:
+def _put(state: KestrelState, command: ask.Put, _: messages.Client) -> replies.Reply:
     queue = state.queue_for(command.queue)
-    if isinstance(queue, ServerError):
+    if isinstance(queue, replies.ServerError):
         return queue
     most_bytes = queue.settings.max_item_bytes
     if most_bytes is not None and len(command.data) > most_bytes:
-        return NOT_STORED
+        return replies.NOT_STORED
     if len(command.data) > state.settings.max_item_bytes:
-        return NOT_STORED
+        return replies.NOT_STORED
     if queue.is_limited and any(reader.is_full for reader in queue.readers.values()):
-        return NOT_STORED
+        return replies.NOT_STORED
     now_ms = state.now_ns // NS_PER_MS
     _append(state, queue, command.data, now_ms, _expiry_ms(command.expiry, now_ms), 0)
-    return STORED
+    return replies.STORED
 
 
-def _get(state: KestrelState, command: ask.GetItem, client: Client) -> Reply | None:
+def _get(
+    state: KestrelState, command: ask.GetItem, client: messages.Client
+) -> replies.Reply | None:
     key = command.key
     if command.abort:
         return _abort_oldest(state, key, client)
@@ -96,25 +72,25 @@ def _get(state: KestrelState, command: ask.GetItem, client: Client) -> Reply | N
         if known is not None and state.opened(client, key):
             _confirm_oldest(state, known[1], key, client, 1)
         if not command.open:
-            return END
+            return replies.END
     if not state.gives_items:
-        return FORBIDDEN
+        return replies.FORBIDDEN
     found = state.reader_for(key)
-    if isinstance(found, ServerError):
+    if isinstance(found, replies.ServerError):
         return found
     queue, reader = found
     opened = len(state.opened(client, key))
     if opened and not (command.open or command.peek):
-        return ERROR_AND_CLOSE
+        return replies.ERROR_AND_CLOSE
     if command.open and opened >= reader.settings.max_open:
-        return ERROR_AND_CLOSE
+        return replies.ERROR_AND_CLOSE
     reply = _item_or_wait(state, queue, reader, command, client)
-    if reply is END:
+    if reply is replies.END:
         state.counts.misses += 1
     return reply
 
 
-def _abort_oldest(state: KestrelState, key: Key, client: Client) -> Reply:
+def _abort_oldest(state: KestrelState, key: Key, client: messages.Client) -> replies.Reply:
     """The oldest that this client has open goes back; nothing is made for it."""
     if state.opened(client, key):
         found = state.known_reader(key)
@@ -122,37 +98,39 @@ def _abort_oldest(state: KestrelState, key: Key, client: Client) -> Reply:
         state.touch_client(client)
         _give_back(state, found[1], state.take_opened(client, key))
         _serve(state, *found)
-    return END
+    return replies.END
 
 
-def _monitor(state: KestrelState, command: ask.Monitor, client: Client) -> Reply | None:
+def _monitor(
+    state: KestrelState, command: ask.Monitor, client: messages.Client
+) -> replies.Reply | None:
     if not state.gives_items:
-        return FORBIDDEN
+        return replies.FORBIDDEN
     found = state.reader_for(command.key)
-    if isinstance(found, ServerError):
+    if isinstance(found, replies.ServerError):
         return found
     queue, reader = found
     most = reader.settings.max_open if command.max_items is None else command.max_items
     over_ns = state.now_ns + command.wait_ms * NS_PER_MS
     wait = Wait(client, command.key, over_ns, command.wait_ms <= 0, True, False, most)
     if _monitor_is_full(state, reader, wait):
-        return END
+        return replies.END
     state.touch(reader)
     state.begin_wait(queue, reader, wait)
     _serve(state, queue, reader)
     return None
 
 
-def _confirm(state: KestrelState, command: ask.Confirm, client: Client) -> Reply:
+def _confirm(state: KestrelState, command: ask.Confirm, client: messages.Client) -> replies.Reply:
     found = state.known_reader(command.key)
     opened = len(state.opened(client, command.key))
     if found is None or not 0 < command.items <= opened:
-        return ERROR
+        return replies.ERROR
     _confirm_oldest(state, found[1], command.key, client, command.items)
-    return END
+    return replies.END
 
 
-def _leave(state: KestrelState, command: KestrelGone, _: Client) -> None:
+def _leave(state: KestrelState, command: messages.KestrelGone, _: messages.Client) -> None:
     client = command.client
     wait = state.waits.of(client)
     if wait is not None:
@@ -170,7 +148,7 @@ def _leave(state: KestrelState, command: KestrelGone, _: Client) -> None:
         _serve(state, *found)
 
 
-def _take_fetched(state: KestrelState, command: Fetched, _: Client) -> None:
+def _take_fetched(state: KestrelState, command: messages.Fetched, _: messages.Client) -> None:
     name, of_reader, after, serial = command.fetch
     found = state.known_reader(Key(name, of_reader))
     if found is None or found[1].serial != serial:
@@ -198,7 +176,7 @@ def _append(
     state.grown.add(queue)
     state.counts.puts += 1
     item = ItemPut(queue.next_id, add_ms, expire_ms, errors, data)
-    state.records.append(Append(queue.name, item))
+    state.records.append(messages.Append(queue.name, item))
     queue.add(item)
     if queue.is_limited:
         for reader in queue.readers.values():
@@ -262,7 +240,7 @@ def _move(state: KestrelState, target: str | None, item: ItemPut, add_ms: int) -
     if target is None:
         return True
     queue = state.queue_for(target)
-    if isinstance(queue, ServerError):
+    if isinstance(queue, replies.ServerError):
         return False
     _append(state, queue, item.data, add_ms, None, item.error_count)
     return True
@@ -271,12 +249,16 @@ def _move(state: KestrelState, target: str | None, item: ItemPut, add_ms: int) -
 def _fetch(state: KestrelState, queue: ItemQueue, reader: FanReader) -> None:
     after = reader.wants()
     if after is not None:
-        state.effects.append(Fetch(queue.name, reader.name, after, reader.serial))
+        state.effects.append(messages.Fetch(queue.name, reader.name, after, reader.serial))
 
 
 def _item_or_wait(
-    state: KestrelState, queue: ItemQueue, reader: FanReader, command: ask.GetItem, client: Client
-) -> Reply | None:
+    state: KestrelState,
+    queue: ItemQueue,
+    reader: FanReader,
+    command: ask.GetItem,
+    client: messages.Client,
+) -> replies.Reply | None:
     state.touch(reader)
     key, wait_ms, opens, _, _, peeks = command
     if not reader.waiters:
@@ -284,9 +266,9 @@ def _item_or_wait(
         if isinstance(item, ItemPut):
             return _hand_out(state, reader, client, key, opens, peeks, item)
         if wait_ms <= 0 and item is None and reader.fetching is None:
-            return END
+            return replies.END
     elif wait_ms <= 0 and reader.fetching is None:
-        return END
+        return replies.END
     over_ns = state.now_ns + wait_ms * NS_PER_MS
     state.begin_wait(queue, reader, Wait(client, key, over_ns, wait_ms <= 0, opens, peeks))
     return None
@@ -295,12 +277,12 @@ def _item_or_wait(
 def _hand_out(
     state: KestrelState,
     reader: FanReader,
-    client: Client,
+    client: messages.Client,
     key: Key,
     opens: bool,
     peeks: bool,
     item: ItemPut,
-) -> ItemFound:
+) -> replies.ItemFound:
     state.counts.hits += 1
     reader.tally.age_ms = max(0, state.now_ns // NS_PER_MS - item.add_time_ms)
     if peeks:
@@ -312,7 +294,7 @@ def _hand_out(
         state.open_of(client, key).append(item)
     else:
         reader.finish(item)
-    return ItemFound(key, item.data)
+    return replies.ItemFound(key, item.data)
 
 
 def _serve(state: KestrelState, queue: ItemQueue, reader: FanReader) -> None:
@@ -336,10 +318,10 @@ def _serve_first(state: KestrelState, queue: ItemQueue, reader: FanReader, item:
     if wait.left is None:
         state.end_wait(queue, reader, wait, reply)
         return
-    state.effects.append(KestrelAnswer(wait.client, reply, final=False))
+    state.effects.append(messages.KestrelAnswer(wait.client, reply, final=False))
     state.waits.note_served(wait, len(item.data))
     if _monitor_is_full(state, reader, wait):
-        state.end_wait(queue, reader, wait, END)
+        state.end_wait(queue, reader, wait, replies.END)
     else:
         reader.waiters.move_to_end(wait)  # the next item is for the next in line
 
@@ -352,7 +334,7 @@ def _monitor_is_full(state: KestrelState, reader: FanReader, wait: Wait) -> bool
 
 
 def _confirm_oldest(
-    state: KestrelState, reader: FanReader, key: Key, client: Client, count: int
+    state: KestrelState, reader: FanReader, key: Key, client: messages.Client, count: int
 ) -> None:
     state.touch(reader)
     state.touch_client(client)
@@ -387,7 +369,7 @@ def _expiry_ms(expiry: int, now_ms: int) -> int | None:
 # -- what time brings --
 
 
-def _due(state: KestrelState, command: KestrelDue, _: Client) -> None:
+def _due(state: KestrelState, command: messages.KestrelDue, _: messages.Client) -> None:
     for _number in range(command.limit):
         wait = state.waits.take_over(state.now_ns)
         if wait is None:
@@ -397,7 +379,7 @@ def _due(state: KestrelState, command: KestrelDue, _: Client) -> None:
         _sweep_some(state, command.limit)
 
 
-def _stop_waiting(state: KestrelState, command: StopWaiting, *_: object) -> None:
+def _stop_waiting(state: KestrelState, command: messages.StopWaiting, *_: object) -> None:
     wait = state.waits.of(command.client)
     if wait is not None:
         state.waits.hurry(wait)
@@ -409,7 +391,7 @@ def _end_if_nothing_comes(state: KestrelState, wait: Wait) -> None:
     found = state.known_reader(wait.key)
     assert found is not None  # a reader that is taken away ends its waits
     if found[1].fetching is None:
-        state.end_wait(*found, wait, END)
+        state.end_wait(*found, wait, replies.END)
 
 
 def _sweep_some(state: KestrelState, limit: int) -> None:
@@ -439,14 +421,16 @@ def _sweep_some(state: KestrelState, limit: int) -> None:
         state.sweep_due_ns = state.now_ns + interval_ns if swept_any else None
 
 
-def _flush_expired(state: KestrelState, command: ask.FlushExpired, _: Client) -> Reply:
+def _flush_expired(
+    state: KestrelState, command: ask.FlushExpired, _: messages.Client
+) -> replies.Reply:
     queue = state.queues.get(command.key.queue)
-    return Count(0 if queue is None else _expire_now(state, queue, command.key))
+    return replies.Count(0 if queue is None else _expire_now(state, queue, command.key))
 
 
-def _flush_all_expired(state: KestrelState, _: object, __: Client) -> Reply:
+def _flush_all_expired(state: KestrelState, _: object, __: messages.Client) -> replies.Reply:
     queues = list(state.queues.values())  # expired items may go to a new one
-    return Count(sum(_expire_now(state, queue, Key(queue.name)) for queue in queues))
+    return replies.Count(sum(_expire_now(state, queue, Key(queue.name)) for queue in queues))
 
 
 def _expire_now(state: KestrelState, queue: ItemQueue, key: Key) -> int:
@@ -454,9 +438,9 @@ def _expire_now(state: KestrelState, queue: ItemQueue, key: Key) -> int:
     return sum(_sweep(state, reader, reader.settings.max_expire_sweep) for reader in readers)
 
 
-_DECISIONS: dict[type, Callable[[KestrelState, Any, Client], Reply | None]] = {
+_DECISIONS: dict[type, Callable[[KestrelState, Any, messages.Client], replies.Reply | None]] = {
     ask.Put: _put,
-    ask.PutTooLarge: lambda *_: NOT_STORED,
+    ask.PutTooLarge: lambda *_: replies.NOT_STORED,
     ask.GetItem: _get,
     ask.Monitor: _monitor,
     ask.Confirm: _confirm,
@@ -466,11 +450,11 @@ _DECISIONS: dict[type, Callable[[KestrelState, Any, Client], Reply | None]] = {
     ask.FlushAllExpired: _flush_all_expired,
     ask.DeleteQueue: bulk.delete,
     ask.Shutdown: bulk.shut_down,
-    KestrelGone: _leave,
-    StopWaiting: _stop_waiting,
-    Fetched: _take_fetched,
-    KestrelDue: _due,
-    Checkpoint: bulk.checkpoint,
+    messages.KestrelGone: _leave,
+    messages.StopWaiting: _stop_waiting,
+    messages.Fetched: _take_fetched,
+    messages.KestrelDue: _due,
+    messages.Checkpoint: bulk.checkpoint,
 }
 
 _outcome = tuple.__new__  # a third of the time of KestrelOutcome(...), and one is made every time
@@ -484,7 +468,9 @@ class KestrelEngine:
     def __init__(self, settings: KestrelOptions | None = None) -> None:
         self._state = KestrelState(settings)
 
-    def decide(self, command: Any, now_ns: int, client: Client = None) -> KestrelOutcome:
+    def decide(
+        self, command: Any, now_ns: int, client: messages.Client = None
+    ) -> messages.KestrelOutcome:
         """Apply the command of a client, or what the server itself submits."""
         state = self._state
         state.now_ns = now_ns
@@ -495,25 +481,25 @@ class KestrelEngine:
             state.plan_sweep()
         if effects:
             state.effects = []
-        return _outcome(KestrelOutcome, (tuple(records), reply, tuple(effects)))
+        return _outcome(messages.KestrelOutcome, (tuple(records), reply, tuple(effects)))
 
     def decide_run(
-        self, commands: Sequence[Any], now_ns: int, client: Client, most_bytes: int
-    ) -> tuple[list[Write], Sequence[Reply]]:
+        self, commands: Sequence[Any], now_ns: int, client: messages.Client, most_bytes: int
+    ) -> tuple[list[messages.Write], Sequence[replies.Reply]]:
         """The first of these commands of one kind, as if one by one: what to write, the replies.
 
         What is left is for ``decide``. ``most_bytes`` may be said, and one answer more.
         """
         state = self._state
         state.now_ns = now_ns
-        replies = bulk.decide_run(state, commands, client, most_bytes)
+        answers = bulk.decide_run(state, commands, client, most_bytes)
         records = state.records
         if records:
             state.records = []
             state.plan_sweep()
-        return records, replies
+        return records, answers
 
-    def adopt(self, queue: str, items: Iterable[ItemPut], now_ns: int) -> KestrelOutcome:
+    def adopt(self, queue: str, items: Iterable[ItemPut], now_ns: int) -> messages.KestrelOutcome:
         """Items of a batch that was taken back, but that were written all the same."""
         state = self._state
         state.now_ns = now_ns
@@ -526,11 +512,11 @@ class KestrelEngine:
             known.add(item)
         for reader in tuple(known.waiting):
             _serve(state, known, reader)
-        outcome = KestrelOutcome(tuple(state.records), None, tuple(state.effects))
+        outcome = messages.KestrelOutcome(tuple(state.records), None, tuple(state.effects))
         state.records, state.effects = [], []
         return outcome
 
-    def forget(self, queue: str) -> KestrelOutcome:
+    def forget(self, queue: str) -> messages.KestrelOutcome:
         """A queue that a batch which was taken back has erased all the same."""
         state = self._state
         known = state.queues.get(queue)
@@ -538,7 +524,7 @@ class KestrelEngine:
             bulk.erase(state, known)
         state.records, effects = [], tuple(state.effects)
         state.effects = []
-        return KestrelOutcome((), None, effects)
+        return messages.KestrelOutcome((), None, effects)
 
     def load(
         self, queue: str, *, next_id: int, created_ms: int, readers: Iterable[LoadedReader]
@@ -555,7 +541,7 @@ class KestrelEngine:
         return self._state.queues
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> messages.Counts:
         return self._state.counts
 
     @property
@@ -575,7 +561,7 @@ class KestrelEngine:
         """Whether it would make or remove a queue or a reader, which costs more than an item."""
         return self._state.changes_files(command)
 
-    def stats(self) -> KestrelStats:
+    def stats(self) -> messages.KestrelStats:
         return self._state.stats()
 
     def take_ledger(self) -> list[LedgerRecord]:

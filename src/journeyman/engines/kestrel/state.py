@@ -21,15 +21,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
-from journeyman.engines.kestrel.messages import (
-    AddReader,
-    Client,
-    Counts,
-    Effect,
-    KestrelAnswer,
-    KestrelStats,
-    Write,
-)
+from journeyman.engines.kestrel import messages
 from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.kestrel import ItemPut
@@ -57,7 +49,7 @@ MAX_MONITOR_BYTES = 8 * 1024 * 1024  # whether they are fetched or not; then it 
 class Wait:
     """A get or a monitor that is not answered yet."""
 
-    client: Client
+    client: messages.Client
     key: Key
     over_ns: int
     over: bool = False  # its time is over: it only waits for the disk
@@ -70,16 +62,16 @@ class Wait:
 
 @dataclass(slots=True)
 class Waits:
-    _of_client: dict[Client, Wait] = field(default_factory=dict)
+    _of_client: dict[messages.Client, Wait] = field(default_factory=dict)
     _by_time: list[tuple[int, int, Wait]] = field(default_factory=list)
     _serial: count[int] = field(default_factory=count)
     # What was before, for undo: the client's wait, and what of it can change.
-    _before: list[tuple[Client, Wait | None, _Changes]] = field(default_factory=list)
+    _before: list[tuple[messages.Client, Wait | None, _Changes]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self._of_client)
 
-    def of(self, client: Client) -> Wait | None:
+    def of(self, client: messages.Client) -> Wait | None:
         return self._of_client.get(client)
 
     def begin(self, wait: Wait) -> None:
@@ -157,23 +149,23 @@ class KestrelState:
     def __init__(self, settings: KestrelOptions | None = None) -> None:
         self.settings = settings or KestrelOptions()
         self.queues: dict[str, ItemQueue] = {}
-        self.open: dict[Client, dict[Key, deque[ItemPut]]] = {}
+        self.open: dict[messages.Client, dict[Key, deque[ItemPut]]] = {}
         self.waits = Waits()
-        self.counts = Counts()
+        self.counts = messages.Counts()
         self.held_off: frozenset[str] = frozenset()  # queues that cannot be made
         self.gives_items = True  # if not, open reads can still be confirmed, closed and aborted
         self.sweep_due_ns: int | None = None
         self.to_sweep: list[Key] = []
         # Of the command that is being decided.
         self.now_ns = 0
-        self.records: list[Write] = []
-        self.effects: list[Effect] = []
+        self.records: list[messages.Write] = []
+        self.effects: list[messages.Effect] = []
         # Of the batch.
         self._saved: dict[ItemQueue | FanReader, tuple[Any, ...]] = {}
         self._saved_queues: dict[str, ItemQueue] | None = None
-        self._saved_open: dict[Client, dict[Key, deque[ItemPut]]] = {}
+        self._saved_open: dict[messages.Client, dict[Key, deque[ItemPut]]] = {}
         self.grown: set[ItemQueue] = set()
-        self._saved_counts = Counts()
+        self._saved_counts = messages.Counts()
         self._serial = self._saved_serial = 0  # of the reader that was made last
 
     def load(
@@ -232,7 +224,7 @@ class KestrelState:
         if thing not in self._saved:
             self._saved[thing] = thing.save()
 
-    def touch_client(self, client: Client) -> None:
+    def touch_client(self, client: messages.Client) -> None:
         if client not in self._saved_open:
             opened = self.open.get(client, {})
             self._saved_open[client] = {key: items.copy() for key, items in opened.items()}
@@ -302,7 +294,9 @@ class KestrelState:
             reader = queue.add_reader(name, Reader(queue.next_id - 1))
         self._serial += 1
         reader.serial = self._serial
-        self.records.append(AddReader(queue.name, name, reader.head, takes_over, reader.serial))
+        self.records.append(
+            messages.AddReader(queue.name, name, reader.head, takes_over, reader.serial)
+        )
         return reader
 
     # -- waiting --
@@ -324,7 +318,7 @@ class KestrelState:
         self.waits.end(wait)
         if reply is not None:
             self.counts.misses += reply is END and wait.left is None
-            self.effects.append(KestrelAnswer(wait.client, reply))
+            self.effects.append(messages.KestrelAnswer(wait.client, reply))
 
     def end_waits_that_are_over(self, queue: ItemQueue, reader: FanReader) -> None:
         for wait in [wait for wait in reader.waiters if wait.over]:
@@ -332,15 +326,15 @@ class KestrelState:
 
     # -- open reads --
 
-    def opened(self, client: Client, key: Key) -> deque[ItemPut]:
+    def opened(self, client: messages.Client, key: Key) -> deque[ItemPut]:
         of_client = self.open.get(client)
         return _NOTHING if of_client is None else of_client.get(key, _NOTHING)
 
-    def take_opened(self, client: Client, key: Key) -> ItemPut:
+    def take_opened(self, client: messages.Client, key: Key) -> ItemPut:
         """The oldest; the client has been touched."""
         return self.take_many_opened(client, key, 1)[0]
 
-    def take_many_opened(self, client: Client, key: Key, count: int) -> list[ItemPut]:
+    def take_many_opened(self, client: messages.Client, key: Key, count: int) -> list[ItemPut]:
         """So many of the oldest, which it has; the client has been touched."""
         of_client = self.open[client]
         items = of_client[key]
@@ -351,7 +345,7 @@ class KestrelState:
                 del self.open[client]
         return taken
 
-    def clients_with_open(self, key: Key) -> list[Client]:
+    def clients_with_open(self, key: Key) -> list[messages.Client]:
         return [client for client, opened in self.open.items() if key in opened]
 
     def rename_open(self, key: Key, new_key: Key) -> None:
@@ -359,7 +353,7 @@ class KestrelState:
             self.touch_client(client)
             self.open[client][new_key] = self.open[client].pop(key)
 
-    def open_of(self, client: Client, key: Key) -> deque[ItemPut]:
+    def open_of(self, client: messages.Client, key: Key) -> deque[ItemPut]:
         of_client = self.open.get(client)
         if of_client is None:
             of_client = self.open[client] = {}
@@ -388,11 +382,11 @@ class KestrelState:
             return whole or self.known_reader(command.key) is not None
         return False
 
-    def stats(self) -> KestrelStats:
+    def stats(self) -> messages.KestrelStats:
         # Lists first: it may be asked from another thread while queues come and go.
         queues = list(self.queues.values())
         readers = [reader for queue in queues for reader in list(queue.readers.values())]
-        return KestrelStats(
+        return messages.KestrelStats(
             len(queues),
             len(readers),
             sum(reader.items for reader in readers),

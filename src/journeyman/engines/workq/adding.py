@@ -30,6 +30,7 @@ Children settled by a decision are added in that decision, up to SETTLE_LIMIT an
 
 from __future__ import annotations
 
+from journeyman.engines.workq import packed
 from journeyman.engines.workq.extensions import (
     MAX_CHILDREN,
     MAX_CHILDREN_BYTES,
@@ -44,71 +45,26 @@ from journeyman.engines.workq.extensions import (
     child_body,
     options_body,
 )
-from journeyman.engines.workq.job import (
-    COMPLETED,
-    EXHAUSTED,
-    FAILED,
-    IS_RUN,
-    IS_SCHEDULE,
-    LEASED,
-    NEW,
-    UNFINISHED,
-    Entry,
-    fields_of,
-    job_id_of,
-    life_of,
-    opened,
-    pack,
-    payload_bytes_of,
-    spec_of,
-)
 from journeyman.engines.workq.lifecycle import expire, give_up_run, match
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.queues import Waiter
 from journeyman.engines.workq.state import WorkqState
+from journeyman.formats import workq
 from journeyman.formats.ledger import JobOptionsRemoved, JobOptionsSet, ParentForgotten
 from journeyman.formats.timed_frame import Instant, to_unix_ns
-from journeyman.formats.workq import (
-    Command,
-    JobAdded,
-    JobFinished,
-    delay_ms_of,
-    max_fails_of,
-    pack_max_fails,
-)
-from journeyman.protocols.workq.commands import (
-    MAX_CHILD_BYTES,
-    Add,
-    AddOptions,
-    Complaint,
-    Delete,
-    RefusedLine,
-    Requeue,
-    RequeueAll,
-    Run,
-    ScheduleJob,
-)
-from journeyman.protocols.workq.replies import (
-    DONE,
-    NOT_FOUND,
-    TIMED_OUT,
-    Finished,
-    Reply,
-    Requeued,
-    id_text,
-)
+from journeyman.protocols.workq import commands, replies
 from journeyman.units import NS_PER_MS
 
-_ADD, _SCHEDULE = Command.ADD, Command.SCHEDULE  # to look a member up takes its time
-_DUPLICATE = RefusedLine(Complaint.DUPLICATE_JOB)
-_NOT_DEAD = RefusedLine(Complaint.NOT_DEAD)
-_TOO_LATE = RefusedLine(Complaint.TIME)
-_NO_LEDGER = RefusedLine(Complaint.NO_LEDGER)
+_ADD, _SCHEDULE = workq.Command.ADD, workq.Command.SCHEDULE  # to look a member up takes its time
+_DUPLICATE = commands.RefusedLine(commands.Complaint.DUPLICATE_JOB)
+_NOT_DEAD = commands.RefusedLine(commands.Complaint.NOT_DEAD)
+_TOO_LATE = commands.RefusedLine(commands.Complaint.TIME)
+_NO_LEDGER = commands.RefusedLine(commands.Complaint.NO_LEDGER)
 REQUEUED_BYTES = 4 * 1024 * 1024  # of payloads that one requeue-all writes again
 NO_TIME_NS = to_unix_ns(0, 0)  # how the log says that a job has no time
 
 
-def add(state: WorkqState, command: Add, _client: Client) -> Reply:
+def add(state: WorkqState, command: commands.Add, _client: Client) -> replies.Reply:
     job_id, name, ttr_ms, ttl_ms, payload, priority, max_attempts, max_fails, delay_ms, options = (
         command
     )
@@ -125,15 +81,15 @@ def add(state: WorkqState, command: Add, _client: Client) -> Reply:
     elif state.jobs.get(job_id) is not None and not _is_free(state, job_id):
         return _DUPLICATE
     if delay_ms:
-        max_fails = pack_max_fails(max_fails, delay_ms)
+        max_fails = workq.pack_max_fails(max_fails, delay_ms)
     enqueue(
         state, job_id, name, ttr_ms, ttl_ms, priority, max_attempts, max_fails, None, payload, key,
         namespace=namespace,
     )  # fmt: skip
-    return DONE
+    return replies.DONE
 
 
-def schedule(state: WorkqState, command: ScheduleJob, _client: Client) -> Reply:
+def schedule(state: WorkqState, command: commands.ScheduleJob, _client: Client) -> replies.Reply:
     job_id, name, ttr_ms, ttl_ms, time_ns, payload, priority, attempts, fails, delay_ms, options = (
         command
     )
@@ -152,72 +108,74 @@ def schedule(state: WorkqState, command: ScheduleJob, _client: Client) -> Reply:
         ttl_ms,
         priority,
         attempts,
-        pack_max_fails(fails, delay_ms),
+        workq.pack_max_fails(fails, delay_ms),
         time_ns if is_scheduled else None,
         payload,
         "" if options is None else options.key,
         namespace="" if options is None else options.namespace,
     )
-    return DONE
+    return replies.DONE
 
 
-def run(state: WorkqState, command: Run, client: Client) -> Reply | None:
+def run(state: WorkqState, command: commands.Run, client: Client) -> replies.Reply | None:
     job_id, name, ttr_ms, wait_ms, payload, priority = command
     if job_id in state.extensions.children or not _is_free(state, job_id):
         return _DUPLICATE
     queue = state.queues.use(name)
     created_ns = state.moment_of_its_own().unix_ns
-    spec = pack(job_id, queue.number, ttr_ms, 0, priority, 0, 0, created_ns, None, IS_RUN, payload)
+    spec = packed.pack(
+        job_id, queue.number, ttr_ms, 0, priority, 0, 0, created_ns, None, packed.IS_RUN, payload
+    )
     state.jobs.replace(job_id, None, spec)
     match(state, queue)
     entry = state.jobs.get(job_id)
     assert entry is not None
-    if not wait_ms and opened(entry)[1] != LEASED:
+    if not wait_ms and packed.opened(entry)[1] != packed.LEASED:
         give_up_run(state, job_id, entry)
-        return TIMED_OUT
+        return replies.TIMED_OUT
     until_ns = state.now_ns + wait_ms * NS_PER_MS
     number = state.waiting.next_number()
     state.waiting.add(Waiter(number, client, until_ns, job_id=job_id, is_run=True))
     return None
 
 
-def requeue(state: WorkqState, command: Requeue, _client: Client) -> Reply:
+def requeue(state: WorkqState, command: commands.Requeue, _client: Client) -> replies.Reply:
     job_id = command.job_id
     entry = state.find(job_id)
     if entry is None:
-        return NOT_FOUND
-    if opened(entry)[1] not in (FAILED, EXHAUSTED):
+        return replies.NOT_FOUND
+    if packed.opened(entry)[1] not in (packed.FAILED, packed.EXHAUSTED):
         return _NOT_DEAD
     _begin_again(state, job_id, entry)
-    return DONE
+    return replies.DONE
 
 
-def requeue_all(state: WorkqState, command: RequeueAll, _client: Client) -> Reply:
+def requeue_all(state: WorkqState, command: commands.RequeueAll, _client: Client) -> replies.Reply:
     """The oldest of the highest priority first; as many as are asked for, or fit a write."""
     queue = state.queues.get(command.name)
     if queue is None:
-        return NOT_FOUND
+        return replies.NOT_FOUND
     done = size = 0
     most = state.extensions.steps + STEP_LIMIT
     for spec in queue.dead.page(0, command.limit):
-        job_id = job_id_of(spec)
+        job_id = packed.job_id_of(spec)
         entry = state.find(job_id)
         if entry is None:
             continue
-        size += payload_bytes_of(spec)
+        size += packed.payload_bytes_of(spec)
         if done and (size > REQUEUED_BYTES or state.extensions.steps > most):
             break
         _begin_again(state, job_id, entry)
         done += 1
-    return Requeued(command.name, done)
+    return replies.Requeued(command.name, done)
 
 
-def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
+def _begin_again(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None:
     """A power cut may leave the delete in the log without the add. So the ledger has the job first,
     as one that waits for nothing (a child): a start that does not find it adds it."""
-    fields = fields_of(opened(entry)[0])
+    fields = packed.fields_of(packed.opened(entry)[0])
     extensions, name = state.extensions, state.queues.by_number[fields.queue].name
-    job = Add(
+    job = commands.Add(
         job_id,
         name,
         fields.ttr_ms,
@@ -225,16 +183,18 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
         fields.payload,
         fields.priority,
         fields.max_attempts,
-        max_fails_of(fields.max_fails),
-        delay_ms_of(fields.max_fails),
-        AddOptions(fields.key, namespace=extensions.options.get(job_id, JobOptions()).namespace),
+        workq.max_fails_of(fields.max_fails),
+        workq.delay_ms_of(fields.max_fails),
+        commands.AddOptions(
+            fields.key, namespace=extensions.options.get(job_id, JobOptions()).namespace
+        ),
     )
-    is_kept = extensions.is_allowed and len(fields.payload) <= MAX_CHILD_BYTES
+    is_kept = extensions.is_allowed and len(fields.payload) <= commands.MAX_CHILD_BYTES
     if is_kept:
         extensions.added_now[job_id] = job
     state.jobs.replace(job_id, entry, None)
-    state.record_event(job_id, Command.DELETE)
-    state.tell_children(job_id, FAILED, is_gone=True, was=entry)
+    state.record_event(job_id, workq.Command.DELETE)
+    state.tell_children(job_id, packed.FAILED, is_gone=True, was=entry)
     enqueue(
         state,
         job_id,
@@ -250,15 +210,15 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: Entry) -> None:
     )
     if is_kept:
         body = options_body(extensions.options.get(job_id, JobOptions()), job)
-        state.ledger.append(JobOptionsSet(state.instant, id_text(job_id), body))
+        state.ledger.append(JobOptionsSet(state.instant, replies.id_text(job_id), body))
         extensions.put(extensions.settled, job_id, None)
         if job_id not in extensions.options:
             extensions.forget(job_id, state.now_ns)
 
 
 def refusal(
-    state: WorkqState, job_id: bytes, payload: bytes, options: AddOptions | None
-) -> Reply | None:
+    state: WorkqState, job_id: bytes, payload: bytes, options: commands.AddOptions | None
+) -> replies.Reply | None:
     """Why a job cannot have this id and these options; None: it can, after ``make_room``."""
     extensions = state.extensions
     if job_id in extensions.children:
@@ -269,11 +229,11 @@ def refusal(
         return None
     entry = state.jobs.get(job_id)
     assert entry is not None
-    stage = opened(entry)[1]
-    if options is None or not options.replaces_finished or stage in UNFINISHED:
+    stage = packed.opened(entry)[1]
+    if options is None or not options.replaces_finished or stage in packed.UNFINISHED:
         return _DUPLICATE
-    former = fields_of(spec_of(entry))
-    unique_ns = options.unique_ms * NS_PER_MS if stage == COMPLETED else 0
+    former = packed.fields_of(packed.spec_of(entry))
+    unique_ns = options.unique_ms * NS_PER_MS if stage == packed.COMPLETED else 0
     is_early = unique_ns > 0 and state.now_ns < former.created_ns + unique_ns
     is_same = options.unless_same and former.payload == payload
     return _DUPLICATE if is_early or is_same else None
@@ -284,8 +244,8 @@ def make_room(state: WorkqState, job_id: bytes) -> None:
     entry = state.jobs.get(job_id)
     if entry is not None:
         state.jobs.replace(job_id, entry, None)
-        state.record_event(job_id, Command.DELETE)
-        state.note_end(job_id, opened(entry)[1], is_gone=True, was=entry)
+        state.record_event(job_id, workq.Command.DELETE)
+        state.note_end(job_id, packed.opened(entry)[1], is_gone=True, was=entry)
 
 
 def _is_free(state: WorkqState, job_id: bytes) -> bool:
@@ -324,8 +284,8 @@ def enqueue(
     created_ns = created.unix_ns
     flags, command, time, begins_ns = 0, _ADD, None, created_ns
     if time_ns is not None:
-        flags, command, time, begins_ns = IS_SCHEDULE, _SCHEDULE, Instant(time_ns), time_ns
-    spec = pack(
+        flags, command, time, begins_ns = packed.IS_SCHEDULE, _SCHEDULE, Instant(time_ns), time_ns
+    spec = packed.pack(
         job_id,
         queue.number,
         ttr_ms,
@@ -340,13 +300,13 @@ def enqueue(
         key,
     )
     if failed_with is not None:
-        state.jobs.replace(job_id, None, (spec, FAILED, 0, 0, 0, created_ns, failed_with))
+        state.jobs.replace(job_id, None, (spec, packed.FAILED, 0, 0, 0, created_ns, failed_with))
     elif begins_ns <= created_ns:
         state.jobs.add_ready(job_id, spec, queue, begins_ns + ttl_ms * NS_PER_MS)
     else:
-        state.jobs.replace(job_id, None, (spec, NEW, 0, 0, 0, begins_ns, None))
+        state.jobs.replace(job_id, None, (spec, packed.NEW, 0, 0, 0, begins_ns, None))
     state.records.append(
-        JobAdded(
+        workq.JobAdded(
             created,
             job_id,
             name,
@@ -362,17 +322,17 @@ def enqueue(
         )
     )
     if failed_with is not None:
-        state.records.append(JobFinished(created, job_id, Command.FAIL, failed_with))
+        state.records.append(workq.JobFinished(created, job_id, workq.Command.FAIL, failed_with))
     elif queue.waiters.size:
         match(state, queue)
 
 
-_UNKNOWN_PARENT = RefusedLine(Complaint.NO_PARENT)
-_TOO_MANY = RefusedLine(Complaint.TOO_MANY_CHILDREN)
+_UNKNOWN_PARENT = commands.RefusedLine(commands.Complaint.NO_PARENT)
+_TOO_MANY = commands.RefusedLine(commands.Complaint.TOO_MANY_CHILDREN)
 _GONE = -1
 
 
-def _add_child(state: WorkqState, job: Add) -> Reply:
+def _add_child(state: WorkqState, job: commands.Add) -> replies.Reply:
     """A job that may have its id: see ``refusal``."""
     child = _child_of(state, job)
     if child is None:
@@ -381,7 +341,7 @@ def _add_child(state: WorkqState, job: Add) -> Reply:
     if child.is_settled:
         make_room(state, job.job_id)
         _settle(state, child)
-        return DONE
+        return replies.DONE
     if (
         len(extensions.children) >= MAX_CHILDREN
         or extensions.child_bytes + child.size > MAX_CHILDREN_BYTES
@@ -396,17 +356,17 @@ def _add_child(state: WorkqState, job: Add) -> Reply:
     extensions.add_child(child)
     extensions.drop(extensions.forgetting, job.job_id)
     extensions.drop(extensions.lingering, job.job_id)
-    state.ledger.append(JobOptionsSet(state.instant, id_text(job.job_id), child_body(job)))
-    return DONE
+    state.ledger.append(JobOptionsSet(state.instant, replies.id_text(job.job_id), child_body(job)))
+    return replies.DONE
 
 
-def delete_child(state: WorkqState, command: Delete, _client: Client) -> Reply:
+def delete_child(state: WorkqState, command: commands.Delete, _client: Client) -> replies.Reply:
     job_id = command.job_id
     state.extensions.drop_child(job_id, state.now_ns)
-    state.ledger.append(JobOptionsRemoved(state.instant, id_text(job_id)))
-    state.tell(job_id, NOT_FOUND)
-    state.note_end(job_id, FAILED, is_gone=True)
-    return DONE
+    state.ledger.append(JobOptionsRemoved(state.instant, replies.id_text(job_id)))
+    state.tell(job_id, replies.NOT_FOUND)
+    state.note_end(job_id, packed.FAILED, is_gone=True)
+    return replies.DONE
 
 
 def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
@@ -441,21 +401,21 @@ def load_children(state: WorkqState, loaded: LoadedExtensions, completed: set[by
         state.queues.use(job.name)
         extensions.add_child(Child.of(job))
     stages = {parent: _stage_of(state, parent) for parent in extensions.children_of}
-    stages |= dict.fromkeys(completed & stages.keys(), COMPLETED)
+    stages |= dict.fromkeys(completed & stages.keys(), packed.COMPLETED)
     undone = {parent for parent, mark in loaded.marked.items() if _is_undone(state, parent, mark)}
     for job_id in waiting:
         child, ended = extensions.children[job_id], loaded.ended.get(job_id, {})
         for parent in child.parents:
             if parent in ended and parent not in undone:
                 child = child.without(parent, succeeded=ended[parent].succeeded)
-            elif stages[parent] not in UNFINISHED:
-                child = child.without(parent, succeeded=stages[parent] == COMPLETED)
+            elif stages[parent] not in packed.UNFINISHED:
+                child = child.without(parent, succeeded=stages[parent] == packed.COMPLETED)
         extensions.put(extensions.children, job_id, child)
         if child.is_settled:
             extensions.put(extensions.settling, job_id, None)
     for parent in loaded.marked:
         if parent in undone:  # before it ends in another way
-            state.unsaid.append(ParentForgotten(state.instant, id_text(parent)))
+            state.unsaid.append(ParentForgotten(state.instant, replies.id_text(parent)))
         elif parent in extensions.children_of:
             extensions.marked[parent] = loaded.marked[parent].succeeded
         else:
@@ -468,33 +428,37 @@ def load_children(state: WorkqState, loaded: LoadedExtensions, completed: set[by
 def _is_undone(state: WorkqState, parent: bytes, mark: ParentMark) -> bool:
     """Whether the log has the job that the ledger says has ended: the log counts."""
     entry = state.jobs.get(parent)
-    return mark.life != 0 and life_of(entry) == mark.life
+    return mark.life != 0 and packed.life_of(entry) == mark.life
 
 
-def _child_of(state: WorkqState, job: Add) -> Child | None:
+def _child_of(state: WorkqState, job: commands.Add) -> Child | None:
     assert job.options is not None
     child = Child.of(job)
     for parent in job.options.after:
         stage = _stage_of(state, parent)
         if stage == _GONE or parent == job.job_id:  # which makes room for it
             return None
-        if stage not in UNFINISHED:
-            child = child.without(parent, succeeded=stage == COMPLETED)
+        if stage not in packed.UNFINISHED:
+            child = child.without(parent, succeeded=stage == packed.COMPLETED)
     return child
 
 
 def _stage_of(state: WorkqState, job_id: bytes) -> int:
     if job_id in state.extensions.children:
-        return UNFINISHED[0]
+        return packed.UNFINISHED[0]
     entry = state.find(job_id)
-    return _GONE if entry is None else opened(entry)[1]
+    return _GONE if entry is None else packed.opened(entry)[1]
 
 
 def _settle(state: WorkqState, child: Child) -> None:
     """It waits no longer: an ordinary add; and a failure at once, if a parent has failed."""
     job, extensions = child.job, state.extensions
-    why = f"parent {id_text(child.failed)} failed or is gone".encode() if child.failed else None
-    given = job.options or AddOptions()
+    why = (
+        f"parent {replies.id_text(child.failed)} failed or is gone".encode()
+        if child.failed
+        else None
+    )
+    given = job.options or commands.AddOptions()
     key, options = given.key, JobOptions(given.key, namespace=given.namespace)
     if any(options) and job.job_id in extensions.added_now:
         extensions.put(extensions.options, job.job_id, options)  # the ledger has it
@@ -508,12 +472,12 @@ def _settle(state: WorkqState, child: Child) -> None:
         job.ttl_ms,
         job.priority,
         job.max_attempts,
-        pack_max_fails(job.max_fails, job.retry_delay_ms),
+        workq.pack_max_fails(job.max_fails, job.retry_delay_ms),
         None,
         job.payload,
         key,
         why,
     )
     if why is not None:
-        state.tell(job.job_id, Finished(job.job_id, False, why))
-        state.note_end(job.job_id, FAILED)
+        state.tell(job.job_id, replies.Finished(job.job_id, False, why))
+        state.note_end(job.job_id, packed.FAILED)

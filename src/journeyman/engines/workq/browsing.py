@@ -22,27 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq.job import (
-    COMPLETED,
-    FAILED,
-    LEASED,
-    URGENCY_BYTES,
-    WAITING,
-    Entry,
-    Spec,
-    expires_ns_of,
-    fields_of,
-    id_in,
-    is_run,
-    job_id_of,
-    key_and_payload_of,
-    moment_key,
-    moment_of,
-    opened,
-    queue_of,
-    ready_of,
-    spec_of,
-)
+from journeyman.engines.workq import packed
 from journeyman.formats.workq import delay_ms_of, max_fails_of
 from journeyman.protocols.workq.commands import Limits
 
@@ -169,33 +149,36 @@ class CreationOrder:
 
     __slots__ = ("_all", "_dead", "_entries", "_of_queue", "_sorted")
 
-    def __init__(self, entries: ShardedDict[bytes, Entry]) -> None:
+    def __init__(self, entries: ShardedDict[bytes, packed.Entry]) -> None:
         self._entries = entries
         self._all: SortedSet[bytes] = SortedSet()
         self._of_queue: dict[int, SortedSet[bytes]] = {}
         self._dead: SortedSet[bytes] = SortedSet()
         self._sorted = 0
 
-    def begin(self, job_id: bytes, spec: Spec) -> None:
-        if self._entries.number_of(job_id) < self._sorted and not is_run(spec):
+    def begin(self, job_id: bytes, spec: packed.Spec) -> None:
+        if self._entries.number_of(job_id) < self._sorted and not packed.is_run(spec):
             self._add(job_id, spec)
 
-    def end(self, job_id: bytes, spec: Spec) -> None:
-        if self._entries.number_of(job_id) < self._sorted and not is_run(spec):
-            key, queue = moment_key(fields_of(spec).created_ns, job_id), queue_of(spec)
+    def end(self, job_id: bytes, spec: packed.Spec) -> None:
+        if self._entries.number_of(job_id) < self._sorted and not packed.is_run(spec):
+            key, queue = (
+                packed.moment_key(packed.fields_of(spec).created_ns, job_id),
+                packed.queue_of(spec),
+            )
             self._all.remove(key)
             self._of_queue[queue].remove(key)
             if not self._of_queue[queue]:
                 del self._of_queue[queue]
 
-    def died(self, job_id: bytes, spec: Spec) -> None:
+    def died(self, job_id: bytes, spec: packed.Spec) -> None:
         if self._entries.number_of(job_id) < self._sorted:
-            self._dead.add(moment_key(fields_of(spec).created_ns, job_id))
+            self._dead.add(packed.moment_key(packed.fields_of(spec).created_ns, job_id))
 
-    def revived(self, job_id: bytes, spec: Spec) -> None:
+    def revived(self, job_id: bytes, spec: packed.Spec) -> None:
         """Dead no longer, or gone."""
         if self._entries.number_of(job_id) < self._sorted:
-            self._dead.remove(moment_key(fields_of(spec).created_ns, job_id))
+            self._dead.remove(packed.moment_key(packed.fields_of(spec).created_ns, job_id))
 
     def sort_some(self) -> int:
         """How many shards are left to be sorted."""
@@ -203,10 +186,14 @@ class CreationOrder:
         while self._sorted < SHARDS and enough > 0:
             jobs = self._entries.numbered(self._sorted)
             for job_id, entry in jobs.items():
-                if not is_run(spec_of(entry)):
-                    self._add(job_id, spec_of(entry))
+                if not packed.is_run(packed.spec_of(entry)):
+                    self._add(job_id, packed.spec_of(entry))
                     if state_of(entry) == DEAD:
-                        self._dead.add(moment_key(fields_of(spec_of(entry)).created_ns, job_id))
+                        self._dead.add(
+                            packed.moment_key(
+                                packed.fields_of(packed.spec_of(entry)).created_ns, job_id
+                            )
+                        )
             enough -= len(jobs)
             self._sorted += 1
         return SHARDS - self._sorted
@@ -219,8 +206,11 @@ class CreationOrder:
         order = self._dead if dead else order
         return iter(()) if order is None else order.chunks_after(after, descending=True)
 
-    def _add(self, job_id: bytes, spec: Spec) -> None:
-        key, queue = moment_key(fields_of(spec).created_ns, job_id), queue_of(spec)
+    def _add(self, job_id: bytes, spec: packed.Spec) -> None:
+        key, queue = (
+            packed.moment_key(packed.fields_of(spec).created_ns, job_id),
+            packed.queue_of(spec),
+        )
         self._all.add(key)
         of_queue = self._of_queue.get(queue)
         if of_queue is None:
@@ -245,7 +235,7 @@ def browse(
     def look_at(job_id: bytes) -> None:
         entry = jobs.get(job_id)
         if entry is not None:
-            name = queues.by_number[queue_of(spec_of(entry))].name
+            name = queues.by_number[packed.queue_of(packed.spec_of(entry))].name
             if fits.takes(job_id, entry, name):
                 found.append(seen_entry(entry, name))
 
@@ -259,7 +249,7 @@ def browse(
         for key in chunk:
             if fits.is_passed(key):
                 return JobsFound(tuple(found), None, True)
-            look_at(id_in(key))
+            look_at(packed.id_in(key))
             looked += 1
             if len(found) >= asked.limit:
                 return JobsFound(tuple(found), key, True)
@@ -277,18 +267,22 @@ def browse(
 def seen(jobs: WorkqJobTable, queues: Queues, job_id: bytes, now_ns: int) -> SeenJob | None:
     """One job, unless its TTL is over or it is a run."""
     entry = jobs.get(job_id)
-    if entry is None or is_run(spec_of(entry)) or expires_ns_of(spec_of(entry)) <= now_ns:
+    if (
+        entry is None
+        or packed.is_run(packed.spec_of(entry))
+        or packed.expires_ns_of(packed.spec_of(entry)) <= now_ns
+    ):
         return None
-    return seen_entry(entry, queues.by_number[queue_of(spec_of(entry))].name)
+    return seen_entry(entry, queues.by_number[packed.queue_of(packed.spec_of(entry))].name)
 
 
 def summaries(jobs: WorkqJobTable, queues: Queues, now_ns: int) -> Iterator[JobSummary]:
     """All jobs but runs, in no order."""
     for job_id, entry in jobs:
-        spec = spec_of(entry)
-        if not is_run(spec) and expires_ns_of(spec) > now_ns:
-            name = queues.by_number[queue_of(spec)].name
-            yield JobSummary(job_id, name, state_of(entry), fields_of(spec).created_ns)
+        spec = packed.spec_of(entry)
+        if not packed.is_run(spec) and packed.expires_ns_of(spec) > now_ns:
+            name = queues.by_number[packed.queue_of(spec)].name
+            yield JobSummary(job_id, name, state_of(entry), packed.fields_of(spec).created_ns)
 
 
 def seen_child(child: Child) -> SeenJob:
@@ -336,12 +330,12 @@ def oldest_ns(ready: SortedSet[bytes]) -> int | None:
     found: list[bytes] = []
     spec = ready.first_from(b"")
     while spec is not None and len(found) < MOST_PRIORITIES:
-        found.append(ready_of(spec))
-        next_urgency = int.from_bytes(spec[:URGENCY_BYTES]) + 1
-        if next_urgency >= 2 ** (8 * URGENCY_BYTES):
+        found.append(packed.ready_of(spec))
+        next_urgency = int.from_bytes(spec[: packed.URGENCY_BYTES]) + 1
+        if next_urgency >= 2 ** (8 * packed.URGENCY_BYTES):
             break
-        spec = ready.first_from(next_urgency.to_bytes(URGENCY_BYTES))
-    return moment_of(min(found)) if found else None
+        spec = ready.first_from(next_urgency.to_bytes(packed.URGENCY_BYTES))
+    return packed.moment_of(min(found)) if found else None
 
 
 class JobFilter:
@@ -353,15 +347,15 @@ class JobFilter:
         self._text = asked.text.lower().encode(errors="surrogatepass")
         self._id = asked.text.replace("-", "").lower()
         self._error = asked.error.lower().encode(errors="surrogatepass")
-        self._since = moment_key(asked.since_ns) if asked.since_ns else b""
+        self._since = packed.moment_key(asked.since_ns) if asked.since_ns else b""
 
     def is_passed(self, key: bytes) -> bool:
         """Whether neither this job nor an older one can fit."""
         return key < self._since
 
-    def takes(self, job_id: bytes, entry: Entry, name: str) -> bool:
-        asked, spec = self._asked, spec_of(entry)
-        if is_run(spec) or (self._error and not self._has_error(entry)):
+    def takes(self, job_id: bytes, entry: packed.Entry, name: str) -> bool:
+        asked, spec = self._asked, packed.spec_of(entry)
+        if packed.is_run(spec) or (self._error and not self._has_error(entry)):
             return False
         if asked.state and state_of(entry) != asked.state:
             return False
@@ -369,15 +363,15 @@ class JobFilter:
             return False
         if self._text and not self._has_text(job_id, spec):
             return False
-        return expires_ns_of(spec) > self._now_ns
+        return packed.expires_ns_of(spec) > self._now_ns
 
-    def _has_text(self, job_id: bytes, spec: Spec) -> bool:
+    def _has_text(self, job_id: bytes, spec: packed.Spec) -> bool:
         if job_id.hex().startswith(self._id):
             return True
-        return self._text in key_and_payload_of(spec).lower()
+        return self._text in packed.key_and_payload_of(spec).lower()
 
-    def _has_error(self, entry: Entry) -> bool:
-        if isinstance(entry, bytes) or entry[6] is None or entry[1] == COMPLETED:
+    def _has_error(self, entry: packed.Entry) -> bool:
+        if isinstance(entry, bytes) or entry[6] is None or entry[1] == packed.COMPLETED:
             return False
         return self._error in entry[6].lower()
 
@@ -393,15 +387,15 @@ def whole_id(text: str) -> bytes | None:
         return None
 
 
-def state_of(entry: Entry) -> str:
+def state_of(entry: packed.Entry) -> str:
     if isinstance(entry, bytes):
         return READY
     stage, moment_ns = entry[1], entry[5]
-    if stage in WAITING:
+    if stage in packed.WAITING:
         return SCHEDULED if moment_ns else READY
-    if stage == LEASED:
+    if stage == packed.LEASED:
         return LEASED_NOW
-    return COMPLETED_NOW if stage == COMPLETED else DEAD
+    return COMPLETED_NOW if stage == packed.COMPLETED else DEAD
 
 
 def _few(
@@ -409,22 +403,24 @@ def _few(
 ) -> list[list[bytes]]:
     """The keys of a state that few jobs are in, newest first; nothing: look among all."""
     if asked.state == LEASED_NOW and len(jobs.leases) <= FEW:
-        ids = [id_in(key) for key in jobs.leases]
+        ids = [packed.id_in(key) for key in jobs.leases]
     elif asked.state in (DEAD, SCHEDULED):
         of = queues.by_number if number is None else [queues.by_number[number]]
         parts = [_part(queue, asked.state) for queue in of]
         if sum(map(len, parts)) > FEW:
             return []
-        ids = [job_id_of(spec) for part in parts for spec in part]
+        ids = [packed.job_id_of(spec) for part in parts for spec in part]
     else:
         return []
     keys = []
     for job_id in ids:
         entry = jobs.get(job_id)
-        if entry is None or is_run(spec_of(entry)):
+        if entry is None or packed.is_run(packed.spec_of(entry)):
             continue
-        if number is None or queue_of(spec_of(entry)) == number:
-            keys.append(moment_key(fields_of(spec_of(entry)).created_ns, job_id))
+        if number is None or packed.queue_of(packed.spec_of(entry)) == number:
+            keys.append(
+                packed.moment_key(packed.fields_of(packed.spec_of(entry)).created_ns, job_id)
+            )
     keys.sort(reverse=True)
     return [[key for key in keys if asked.after is None or key < asked.after]]
 
@@ -433,9 +429,9 @@ def _part(queue: JobQueue, state: str) -> SortedSet[bytes]:
     return queue.dead if state == DEAD else queue.scheduled
 
 
-def seen_entry(entry: Entry, queue: str) -> SeenJob:
-    spec, stage, attempts, fails, started_ns, moment_ns, result = opened(entry)
-    fields = fields_of(spec)
+def seen_entry(entry: packed.Entry, queue: str) -> SeenJob:
+    spec, stage, attempts, fails, started_ns, moment_ns, result = packed.opened(entry)
+    fields = packed.fields_of(spec)
     state = state_of(entry)
     return SeenJob(
         fields.job_id,
@@ -443,7 +439,7 @@ def seen_entry(entry: Entry, queue: str) -> SeenJob:
         state,
         attempts,
         fields.max_attempts,
-        fails + (stage == FAILED),
+        fails + (stage == packed.FAILED),
         max_fails_of(fields.max_fails),
         fields.priority,
         fields.ttr_ms,
@@ -453,7 +449,7 @@ def seen_entry(entry: Entry, queue: str) -> SeenJob:
         fields.time_ns,
         started_ns or None,
         moment_ns or None,
-        expires_ns_of(spec),
+        packed.expires_ns_of(spec),
         fields.payload,
         result,
         fields.key,

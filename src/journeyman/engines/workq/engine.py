@@ -50,51 +50,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from journeyman.engines.workq import adding, lifecycle, views
-from journeyman.engines.workq.browsing import (
-    LEASED_NOW,
-    BrowseJobs,
-    BrowseQueues,
-    JobsFound,
-    JobSummary,
-    QueuesFound,
-    SeeJob,
-    SeenJob,
-    SortingJobs,
-    browse,
-    browse_queues,
-    seen,
-    seen_child,
-    summaries,
-)
+from journeyman.engines.workq import adding, browsing, lifecycle, messages, packed, views
 from journeyman.engines.workq.extensions import MAX_LIMITED_QUEUES, limits_body
-from journeyman.engines.workq.job import (
-    COMPLETED,
-    HAS_KEY,
-    IS_RUN,
-    LEASED,
-    begin_lease,
-    flags_of,
-    is_run,
-    job_of,
-    keep_result,
-    lease_fields_of,
-    opened,
-    pack,
-    queue_of,
-    shown_payload_of,
-    spec_of,
-)
-from journeyman.engines.workq.messages import (
-    DUE_LIMIT,
-    Client,
-    PauseChanged,
-    QueueFigures,
-    WorkqDue,
-    WorkqGone,
-    WorkqOutcome,
-    WorkqStats,
-)
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob
 from journeyman.formats.ledger import (
@@ -118,7 +75,7 @@ from journeyman.protocols.workq.replies import DONE, NOT_FOUND, JobMissing, Leas
 from journeyman.units import NS_PER_MS
 
 _START, _COMPLETE = int(Command.START_ATTEMPT), int(Command.COMPLETE)
-_UNUSUAL = IS_RUN | HAS_KEY
+_UNUSUAL = packed.IS_RUN | packed.HAS_KEY
 _leased = tuple.__new__  # a third of the time of Leased(...)
 
 Encoded: TypeAlias = list[Any]  # records of a batch, of which some are bytes
@@ -151,7 +108,7 @@ def _add_usual(state: WorkqState, command: Add, records: Encoded) -> Reply | Non
     records.append(
         encode_add(moment, job_id, payload, name, ttr_ms, ttl_ms, priority, attempts, fails)
     )
-    spec = pack(
+    spec = packed.pack(
         job_id, queue.number, ttr_ms, ttl_ms, priority, attempts, fails, now_ns, None, 0, payload
     )
     state.jobs.add_ready(job_id, spec, queue, now_ns + ttl_ms * NS_PER_MS)
@@ -165,22 +122,26 @@ def _lease_usual(state: WorkqState, command: Lease, records: Encoded) -> Reply |
     if queue is None or not queue.ready.size or queue.paused or queue.limits is not NO_LIMITS:
         return None
     spec = queue.ready.first()
-    job_id, _, ttr_ms = lease_fields_of(spec)
+    job_id, _, ttr_ms = packed.lease_fields_of(spec)
     entry = state.jobs.get(job_id)
-    if entry is None or flags_of(spec) & _UNUSUAL or queue.held_size:
+    if entry is None or packed.flags_of(spec) & _UNUSUAL or queue.held_size:
         return None
     now_ns = state.now_ns
     records.append(encode_event(cached_moment_bytes(now_ns, UTC_OFFSET_MIN), _START, job_id))
-    state.jobs.lease_ready(job_id, entry, begin_lease(entry, ttr_ms, now_ns), queue)
-    return _leased(Leased, (job_id, queue.name, ttr_ms, shown_payload_of(spec)))
+    state.jobs.lease_ready(job_id, entry, packed.begin_lease(entry, ttr_ms, now_ns), queue)
+    return _leased(Leased, (job_id, queue.name, ttr_ms, packed.shown_payload_of(spec)))
 
 
 def _complete_usual(state: WorkqState, command: Complete, records: Encoded) -> Reply | None:
     job_id, result = command.job_id, command.result
     entry = state.jobs.get(job_id)
-    if not isinstance(entry, tuple) or entry[1] != LEASED or flags_of(entry[0]) & _UNUSUAL:
+    if (
+        not isinstance(entry, tuple)
+        or entry[1] != packed.LEASED
+        or packed.flags_of(entry[0]) & _UNUSUAL
+    ):
         return None
-    queue = state.queues.by_number[queue_of(entry[0])]
+    queue = state.queues.by_number[packed.queue_of(entry[0])]
     if queue.held_size or queue.limits is not NO_LIMITS or state.waiting.awaits(job_id):
         return None
     if (command.attempt and command.attempt != entry[2]) or not _is_calm(state):
@@ -189,7 +150,9 @@ def _complete_usual(state: WorkqState, command: Complete, records: Encoded) -> R
     records.append(
         encode_finished(cached_moment_bytes(now_ns, UTC_OFFSET_MIN), _COMPLETE, job_id, result)
     )
-    state.jobs.end_lease(job_id, entry, keep_result(entry, COMPLETED, now_ns, result), queue)
+    state.jobs.end_lease(
+        job_id, entry, packed.keep_result(entry, packed.COMPLETED, now_ns, result), queue
+    )
     return DONE
 
 
@@ -203,29 +166,36 @@ _USUAL: dict[type, Callable[[WorkqState, Any, Encoded], Reply | None]] = {
 _NO_LEDGER = ask.RefusedLine(ask.Complaint.NO_LEDGER)
 _TOO_MANY_LIMITS = ask.RefusedLine(ask.Complaint.TOO_MANY_LIMITS)
 
-Decidable: TypeAlias = ask.Command | BrowseJobs | BrowseQueues | SeeJob | WorkqDue | WorkqGone
+Decidable: TypeAlias = (
+    ask.Command
+    | browsing.BrowseJobs
+    | browsing.BrowseQueues
+    | browsing.SeeJob
+    | messages.WorkqDue
+    | messages.WorkqGone
+)
 
 
-def _pause(state: WorkqState, command: ask.PauseQueue, _client: Client) -> Reply:
+def _pause(state: WorkqState, command: ask.PauseQueue, _client: messages.Client) -> Reply:
     queue = state.queues.use(command.name)
     if not queue.paused:
         state.queues.set_paused(queue, True)
         state.ledger.append(QueuePaused(state.instant, queue.name))
-        state.effects.append(PauseChanged(queue.name, True))
+        state.effects.append(messages.PauseChanged(queue.name, True))
     return DONE
 
 
-def _resume(state: WorkqState, command: ask.ResumeQueue, _client: Client) -> Reply:
+def _resume(state: WorkqState, command: ask.ResumeQueue, _client: messages.Client) -> Reply:
     queue = state.queues.get(command.name)
     if queue is not None and queue.paused:
         state.queues.set_paused(queue, False)
         state.ledger.append(QueueResumed(state.instant, queue.name))
-        state.effects.append(PauseChanged(queue.name, False))
+        state.effects.append(messages.PauseChanged(queue.name, False))
         lifecycle.match(state, queue)
     return DONE
 
 
-def _set_limits(state: WorkqState, command: ask.SetLimits, _client: Client) -> Reply:
+def _set_limits(state: WorkqState, command: ask.SetLimits, _client: messages.Client) -> Reply:
     extensions = state.extensions
     if not extensions.is_allowed:
         return _NO_LEDGER
@@ -247,35 +217,41 @@ def _set_limits(state: WorkqState, command: ask.SetLimits, _client: Client) -> R
         state.ledger.append(QueueLimitsSet(state.instant, name, limits_body(limits)))
     extensions.set_limits(queue, limits)
     state.loosened.add(queue)
-    lifecycle.drain_held(state, DUE_LIMIT)
+    lifecycle.drain_held(state, messages.DUE_LIMIT)
     state.jobs.freed.append(queue)
     return DONE
 
 
-def _delete(state: WorkqState, command: ask.Delete, client: Client) -> Reply:
+def _delete(state: WorkqState, command: ask.Delete, client: messages.Client) -> Reply:
     if command.job_id in state.extensions.children:
         return adding.delete_child(state, command, client)
     return lifecycle.delete(state, command, client)
 
 
-def _browse(state: WorkqState, command: BrowseJobs, _client: Client) -> JobsFound | SortingJobs:
-    return browse(state.jobs, state.queues, command, state.now_ns)
+def _browse(
+    state: WorkqState, command: browsing.BrowseJobs, _client: messages.Client
+) -> browsing.JobsFound | browsing.SortingJobs:
+    return browsing.browse(state.jobs, state.queues, command, state.now_ns)
 
 
-def _browse_queues(state: WorkqState, command: BrowseQueues, _client: Client) -> QueuesFound:
-    return browse_queues(state.queues, command)
+def _browse_queues(
+    state: WorkqState, command: browsing.BrowseQueues, _client: messages.Client
+) -> browsing.QueuesFound:
+    return browsing.browse_queues(state.queues, command)
 
 
-def _see(state: WorkqState, command: SeeJob, _client: Client) -> SeenJob | JobMissing:
-    found = seen(state.jobs, state.queues, command.job_id, state.now_ns)
+def _see(
+    state: WorkqState, command: browsing.SeeJob, _client: messages.Client
+) -> browsing.SeenJob | JobMissing:
+    found = browsing.seen(state.jobs, state.queues, command.job_id, state.now_ns)
     if found is None:
         child = state.extensions.children.get(command.job_id)
-        return NOT_FOUND if child is None else seen_child(child)
+        return NOT_FOUND if child is None else browsing.seen_child(child)
     worker = state.extensions.workers.get(command.job_id, "")
-    return replace(found, worker=worker) if found.state == LEASED_NOW else found
+    return replace(found, worker=worker) if found.state == browsing.LEASED_NOW else found
 
 
-_DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Any]] = {
+_DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
     ask.Add: adding.add,
     ask.ScheduleJob: adding.schedule,
     ask.Run: adding.run,
@@ -299,11 +275,11 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, Client], Any]] = {
     ask.InspectJob: views.job,
     ask.InspectDeadJobs: views.dead_jobs,
     ask.InspectPausedQueues: views.paused_queues,
-    BrowseJobs: _browse,
-    BrowseQueues: _browse_queues,
-    SeeJob: _see,
-    WorkqDue: lifecycle.due,
-    WorkqGone: lifecycle.gone,
+    browsing.BrowseJobs: _browse,
+    browsing.BrowseQueues: _browse_queues,
+    browsing.SeeJob: _see,
+    messages.WorkqDue: lifecycle.due,
+    messages.WorkqGone: lifecycle.gone,
 }
 
 
@@ -326,7 +302,9 @@ class WorkqEngine:
         self._state = WorkqState(seed) if state is None else state
         self._in_batch = False
 
-    def decide(self, command: Decidable, now_ns: int, client: Client = None) -> WorkqOutcome:
+    def decide(
+        self, command: Decidable, now_ns: int, client: messages.Client = None
+    ) -> messages.WorkqOutcome:
         """Apply the command of a client, or what the server itself submits (then ``client`` is
         not looked at). A command that can wait needs a client."""
         state = self._state
@@ -345,7 +323,7 @@ class WorkqEngine:
             state.records = []
         if effects:
             state.effects = []
-        return _outcome(WorkqOutcome, (tuple(records), reply, tuple(effects)))
+        return _outcome(messages.WorkqOutcome, (tuple(records), reply, tuple(effects)))
 
     def usual_at(self, now_ns: int, records: list[Any]) -> Callable[[Any], Reply | None]:
         """What decides commands of the usual kind of clients, now: None, and nothing was done, if
@@ -362,28 +340,30 @@ class WorkqEngine:
         return self._state.queues.paused
 
     def job(self, job_id: bytes) -> tuple[FoldedJob, int, int] | None:
-        """A job as the fold has it, the time of its last timeout-attempt (job.py), and when it is
-        ready if a delay was chosen for this retry alone, else 0.
+        """A job as the fold has it, the time of its last timeout-attempt (packed.py), and when it
+        is ready if a delay was chosen for this retry alone, else 0.
         None if there is none, and for a ``run``, of which nothing is written."""
         entry = self._state.jobs.get(job_id)
-        if entry is None or is_run(spec_of(entry)):
+        if entry is None or packed.is_run(packed.spec_of(entry)):
             return None
-        job, timed_out_ns = job_of(
-            entry, self._state.queues.by_number[queue_of(spec_of(entry))].name
+        job, timed_out_ns = packed.job_of(
+            entry, self._state.queues.by_number[packed.queue_of(packed.spec_of(entry))].name
         )
         options = self._state.extensions.options.get(job_id)
-        if options is not None and timed_out_ns and options.ready_ns == opened(entry)[5]:
+        if options is not None and timed_out_ns and options.ready_ns == packed.opened(entry)[5]:
             return job, options.failed_ns, options.ready_ns
         return job, timed_out_ns, 0
 
     def has(self, job_id: bytes) -> bool:
         return self._state.jobs.get(job_id) is not None
 
-    def summaries(self) -> Iterator[JobSummary]:
+    def summaries(self) -> Iterator[browsing.JobSummary]:
         """All jobs as of the last decision, in no order; nothing may be decided meanwhile."""
-        return summaries(self._state.jobs, self._state.queues, self._state.now_ns)
+        return browsing.summaries(self._state.jobs, self._state.queues, self._state.now_ns)
 
-    def largest_queues(self, most: int) -> tuple[list[QueueFigures], QueueFigures]:
+    def largest_queues(
+        self, most: int
+    ) -> tuple[list[messages.QueueFigures], messages.QueueFigures]:
         """The queues with most jobs, by name; and all others together, nameless."""
         return views.largest_queues(self._state, most)
 
@@ -397,7 +377,7 @@ class WorkqEngine:
         if entry is None:
             child = self._state.extensions.children.get(job_id)
             return None if child is None else child.job.name
-        return self._state.queues.by_number[queue_of(spec_of(entry))].name
+        return self._state.queues.by_number[packed.queue_of(packed.spec_of(entry))].name
 
     def namespace_of(self, job_id: bytes) -> str:
         """The namespace of the token that added the job, * for all; empty if it is not known."""
@@ -416,7 +396,7 @@ class WorkqEngine:
         """There is no ledger: refuse what must be in it."""
         self._state.extensions.is_allowed = False
 
-    def stats(self) -> WorkqStats:
+    def stats(self) -> messages.WorkqStats:
         return views.stats(self._state)
 
     @property

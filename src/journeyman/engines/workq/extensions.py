@@ -36,14 +36,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 from journeyman.engines.workq.queues import JobQueue, KeyRates
-from journeyman.formats.ledger import (
-    Body,
-    JobOptionsSet,
-    ParentEnded,
-    ParentOutcome,
-    QueueLimitsSet,
-    Record,
-)
+from journeyman.formats import ledger
 from journeyman.protocols.workq.commands import NO_LIMITS, Add, AddOptions, Limits
 from journeyman.protocols.workq.readers import read_id
 from journeyman.protocols.workq.replies import id_text
@@ -145,28 +138,28 @@ class LoadedExtensions:
         parents = (job.options.after for job in self.children.values() if job.options is not None)
         return set(self.options).union(self.children, *parents)
 
-    def add(self, record: Record) -> bool:
+    def add(self, record: ledger.Record) -> bool:
         """One record of FAMILIES, in the order of the ledger. False: it makes no sense."""
-        if isinstance(record, QueueLimitsSet):
+        if isinstance(record, ledger.QueueLimitsSet):
             limits = read_limits(record.body)
             if limits is not None:
                 self.limits[record.queue] = limits
             return limits is not None
-        assert isinstance(record, JobOptionsSet | ParentEnded | ParentOutcome)
+        assert isinstance(record, ledger.JobOptionsSet | ledger.ParentEnded | ledger.ParentOutcome)
         job_id = read_id(record.job.encode("utf-8", "surrogateescape"))
         if job_id is None:
             return False
-        if isinstance(record, JobOptionsSet):
+        if isinstance(record, ledger.JobOptionsSet):
             return self._add_options(job_id, record.body)
         mark = ParentMark()
-        if isinstance(record, ParentOutcome):
+        if isinstance(record, ledger.ParentOutcome):
             mark = ParentMark(record.created_ns, not record.failed)
         self.marked[job_id] = mark
         for child in self._children_of.get(job_id, ()):  # their records stand before this one
             self.ended.setdefault(child, {})[job_id] = mark
         return True
 
-    def _add_options(self, job_id: bytes, body: Body) -> bool:
+    def _add_options(self, job_id: bytes, body: ledger.Body) -> bool:
         options, child = read_options(job_id, body)
         if options is not None and any(options):
             self.options[job_id] = options
@@ -414,11 +407,11 @@ def _put_limits(queue: JobQueue, limits: Limits, starts: deque[int], rates: KeyR
 # -- bodies of records in the ledger ---------------------------------------------------------------
 
 
-def limits_body(limits: Limits) -> Body:
+def limits_body(limits: Limits) -> ledger.Body:
     return {name: number for name, number in limits._asdict().items() if number}
 
 
-def read_limits(body: Body) -> Limits | None:
+def read_limits(body: ledger.Body) -> Limits | None:
     """None: not limits that this version knows."""
     values = _numbers(body, Limits._fields)
     if values is None or set(body) - set(Limits._fields):
@@ -428,13 +421,13 @@ def read_limits(body: Body) -> Limits | None:
     return limits if all(bool(rate) == bool(per_ms) for rate, per_ms in pairs) else None
 
 
-def options_body(options: JobOptions, added: Add | None = None) -> Body:
+def options_body(options: JobOptions, added: Add | None = None) -> ledger.Body:
     """``added``: a child that this batch adds; its record must not be lost before."""
     body = {name: value for name, value in options._asdict().items() if value}
     return body if added is None else child_body(added) | body
 
 
-def child_body(job: Add) -> Body:
+def child_body(job: Add) -> ledger.Body:
     options = job.options or AddOptions()
     numbers = {name: getattr(job, name) for name in _CHILD_NUMBERS}
     return {
@@ -451,7 +444,7 @@ def child_body(job: Add) -> Body:
 _CHILD_NUMBERS = ("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "retry_delay_ms")
 
 
-def read_options(job_id: bytes, body: Body) -> tuple[JobOptions | None, Add | None]:
+def read_options(job_id: bytes, body: ledger.Body) -> tuple[JobOptions | None, Add | None]:
     """The options of a job, and the job itself if it waits for others. None: it makes no sense."""
     key, namespace = body.get("key", ""), body.get("namespace", "")
     numbers = _numbers(body, ("failed_ns", "ready_ns", "touched"))

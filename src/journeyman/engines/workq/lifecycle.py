@@ -43,72 +43,23 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.workq import packed
 from journeyman.engines.workq.extensions import FORGET_LIMIT, STEP_LIMIT, JobOptions
-from journeyman.engines.workq.job import (
-    COMPLETED,
-    FAILED,
-    LEASED,
-    NEW,
-    PENDING,
-    UNFINISHED,
-    Entry,
-    Progress,
-    Spec,
-    begin_lease,
-    end_lease,
-    has_key,
-    id_in,
-    is_run,
-    job_id_of,
-    keep_result,
-    key_of,
-    lease_fields_of,
-    limits_of,
-    moment_of,
-    move_lease_end,
-    opened,
-    payload_bytes_of,
-    queue_of,
-    shown_payload_of,
-    spec_of,
-    try_again,
-)
 from journeyman.engines.workq.messages import Client, WorkqDue, WorkqGone
 from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import retry_of
 from journeyman.formats.ledger import ParentForgotten
 from journeyman.formats.workq import Command, JobEvent, JobFinished, max_fails_of
-from journeyman.protocols.workq.commands import (
-    NO_LIMITS,
-    AwaitResult,
-    Complaint,
-    Complete,
-    Delete,
-    Fail,
-    Lease,
-    RefusedLine,
-    Touch,
-)
-from journeyman.protocols.workq.replies import (
-    DONE,
-    NOT_FOUND,
-    TIMED_OUT,
-    Finished,
-    Leased,
-    LeasedJobs,
-    LeasedMore,
-    Reply,
-    id_text,
-)
+from journeyman.protocols.workq import commands, replies
 from journeyman.units import NS_PER_MS
 
 _COMPLETE, _FAIL = Command.COMPLETE, Command.FAIL  # to look a member up takes its time
 _START = Command.START_ATTEMPT
-_DUPLICATE = RefusedLine(Complaint.DUPLICATE_RESULT)
-_LEASED_AGAIN = RefusedLine(Complaint.LEASED_AGAIN)
-_NO_LEDGER = RefusedLine(Complaint.NO_LEDGER)
-_NOT_LEASED = RefusedLine(Complaint.NOT_LEASED)
+_DUPLICATE = commands.RefusedLine(commands.Complaint.DUPLICATE_RESULT)
+_LEASED_AGAIN = commands.RefusedLine(commands.Complaint.LEASED_AGAIN)
+_NO_LEDGER = commands.RefusedLine(commands.Complaint.NO_LEDGER)
+_NOT_LEASED = commands.RefusedLine(commands.Complaint.NOT_LEASED)
 EXPIRED_LIMIT = 16  # jobs that one decision clears out of the way
 HELD_LIMIT = 1000  # jobs that it finds without room of their key
 LEASED_BYTES = 1024 * 1024  # of payloads of a lease of several, beyond its first job
@@ -117,7 +68,7 @@ LEASED_BYTES = 1024 * 1024  # of payloads of a lease of several, beyond its firs
 # -- leases --
 
 
-def lease(state: WorkqState, command: Lease, client: Client) -> Reply | None:
+def lease(state: WorkqState, command: commands.Lease, client: Client) -> replies.Reply | None:
     names = command.names
     if len(names) > 1:
         names = tuple(dict.fromkeys(names))
@@ -126,7 +77,7 @@ def lease(state: WorkqState, command: Lease, client: Client) -> Reply | None:
     if reply is not None:
         return reply
     if not command.wait_ms:
-        return TIMED_OUT
+        return replies.TIMED_OUT
     until_ns = state.now_ns + command.wait_ms * NS_PER_MS
     queues = tuple(state.queues.watch(name) for name in names)
     number, max_jobs, worker = state.waiting.next_number(), command.max_jobs, command.worker
@@ -136,10 +87,10 @@ def lease(state: WorkqState, command: Lease, client: Client) -> Reply | None:
 
 def _lease_from(
     state: WorkqState, queues: Iterable[JobQueue], max_jobs: int, worker: str
-) -> Leased | LeasedJobs | None:
+) -> replies.Leased | replies.LeasedJobs | None:
     """As many jobs as are asked for and ready, each from a queue chosen by chance."""
     candidates = [queue for queue in queues if queue.ready.size and _is_open(state, queue)]
-    given: list[LeasedMore] = []
+    given: list[replies.LeasedMore] = []
     size = 0
     while candidates:
         queue = candidates[state.pick(len(candidates)) if len(candidates) > 1 else 0]
@@ -149,7 +100,7 @@ def _lease_from(
             continue
         if not max_jobs:
             return _give(state, spec, queue, worker)
-        size += payload_bytes_of(spec)
+        size += packed.payload_bytes_of(spec)
         if given and size > LEASED_BYTES:
             break
         given.append(_give_more(state, spec, queue, worker))
@@ -157,14 +108,14 @@ def _lease_from(
             break
         if not queue.ready.size or not _is_open(state, queue):
             candidates.remove(queue)
-    return LeasedJobs(tuple(given)) if given else None
+    return replies.LeasedJobs(tuple(given)) if given else None
 
 
 def _is_open(state: WorkqState, queue: JobQueue) -> bool:
     """Whether the queue gives out jobs: it is not paused, and its limits have room."""
     if queue.paused:
         return False
-    if queue.limits is NO_LIMITS:
+    if queue.limits is commands.NO_LIMITS:
         return True
     if 0 < queue.limits.concurrency <= queue.leased:
         return False
@@ -184,13 +135,13 @@ def match(state: WorkqState, queue: JobQueue) -> None:
         state.answer(waiter, reply)
 
 
-def _first_ready(state: WorkqState, queue: JobQueue) -> Spec | None:
+def _first_ready(state: WorkqState, queue: JobQueue) -> packed.Spec | None:
     """The job to be leased next; those before it that have expired are ended."""
     cleared = held = 0
     while queue.ready.size:
         spec = queue.ready.first()
         if not state.is_expired(spec):
-            if queue.limits is NO_LIMITS or not queue.is_saturated(spec, state.now_ns):
+            if queue.limits is commands.NO_LIMITS or not queue.is_saturated(spec, state.now_ns):
                 return spec
             queue.hold(spec, state.now_ns)
             if queue.key_rates.has_gates:
@@ -201,7 +152,7 @@ def _first_ready(state: WorkqState, queue: JobQueue) -> Spec | None:
         if cleared == EXPIRED_LIMIT or held == HELD_LIMIT:
             state.starved.add(queue)
             return None
-        job_id = job_id_of(spec)
+        job_id = packed.job_id_of(spec)
         entry = state.jobs.get(job_id)
         assert entry is not None
         expire(state, job_id, entry)
@@ -209,134 +160,138 @@ def _first_ready(state: WorkqState, queue: JobQueue) -> Spec | None:
     return None
 
 
-def _give(state: WorkqState, spec: Spec, queue: JobQueue, worker: str) -> Leased:
+def _give(state: WorkqState, spec: packed.Spec, queue: JobQueue, worker: str) -> replies.Leased:
     """Lease the ready job to the client that gets the reply."""
-    job_id, _, ttr_ms = lease_fields_of(spec)
+    job_id, _, ttr_ms = packed.lease_fields_of(spec)
     entry = state.jobs.get(job_id)
     assert entry is not None
-    state.jobs.lease_ready(job_id, entry, begin_lease(entry, ttr_ms, state.now_ns), queue)
-    if not is_run(spec):
+    state.jobs.lease_ready(job_id, entry, packed.begin_lease(entry, ttr_ms, state.now_ns), queue)
+    if not packed.is_run(spec):
         state.records.append(JobEvent(state.instant, job_id, _START))
     if queue.limits.rate:
         state.extensions.note_start(queue, state.now_ns)
-    if queue.limits.key_rate and has_key(spec):
-        state.extensions.note_undo(queue.key_rates.note_start(key_of(spec), state.now_ns))
+    if queue.limits.key_rate and packed.has_key(spec):
+        state.extensions.note_undo(queue.key_rates.note_start(packed.key_of(spec), state.now_ns))
     if worker:
         state.extensions.put(state.extensions.workers, job_id, worker)
     elif state.extensions.workers:
         state.extensions.drop(state.extensions.workers, job_id)
-    return Leased(job_id, queue.name, ttr_ms, shown_payload_of(spec))
+    return replies.Leased(job_id, queue.name, ttr_ms, packed.shown_payload_of(spec))
 
 
-def _give_more(state: WorkqState, spec: Spec, queue: JobQueue, worker: str) -> LeasedMore:
+def _give_more(
+    state: WorkqState, spec: packed.Spec, queue: JobQueue, worker: str
+) -> replies.LeasedMore:
     leased = _give(state, spec, queue, worker)
     entry = state.jobs.get(leased.job_id)
     assert entry is not None
-    _, _, attempts, fails, _, _, _ = opened(entry)
-    return LeasedMore(*leased, attempts, fails, max_fails_of(limits_of(spec)[1]))
+    _, _, attempts, fails, _, _, _ = packed.opened(entry)
+    return replies.LeasedMore(*leased, attempts, fails, max_fails_of(packed.limits_of(spec)[1]))
 
 
-def touch(state: WorkqState, command: Touch, _client: Client) -> Reply:
+def touch(state: WorkqState, command: commands.Touch, _client: Client) -> replies.Reply:
     job_id = command.job_id
     entry = state.find(job_id)
     if entry is None:
-        return NOT_FOUND
-    spec, stage, attempts, *_ = opened(entry)
-    if stage != LEASED or isinstance(entry, bytes):
+        return replies.NOT_FOUND
+    spec, stage, attempts, *_ = packed.opened(entry)
+    if stage != packed.LEASED or isinstance(entry, bytes):
         return _NOT_LEASED
-    ttr_ms = lease_fields_of(spec)[2] if command.ttr_ms is None else command.ttr_ms
+    ttr_ms = packed.lease_fields_of(spec)[2] if command.ttr_ms is None else command.ttr_ms
     ends_ns = state.now_ns + ttr_ms * NS_PER_MS
-    state.jobs.replace(job_id, entry, move_lease_end(entry, ends_ns))
+    state.jobs.replace(job_id, entry, packed.move_lease_end(entry, ends_ns))
     options = state.extensions.options.get(job_id, JobOptions())
-    if state.extensions.is_allowed and not is_run(spec) and options.touched != attempts:
+    if state.extensions.is_allowed and not packed.is_run(spec) and options.touched != attempts:
         state.set_options(job_id, options._replace(touched=attempts))
-    return DONE
+    return replies.DONE
 
 
-def time_out(state: WorkqState, job_id: bytes, entry: Entry) -> None:
+def time_out(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None:
     """The TTR of a lease is over."""
-    if is_run(spec_of(entry)):
+    if packed.is_run(packed.spec_of(entry)):
         give_up_run(state, job_id, entry)
         return
     state.record_event(job_id, Command.TIMEOUT_ATTEMPT)
-    _after_attempt(state, job_id, entry, end_lease(entry, state.now_ns))
+    _after_attempt(state, job_id, entry, packed.end_lease(entry, state.now_ns))
 
 
-def _after_attempt(state: WorkqState, job_id: bytes, entry: Entry, after: Progress) -> None:
+def _after_attempt(
+    state: WorkqState, job_id: bytes, entry: packed.Entry, after: packed.Progress
+) -> None:
     """An attempt has come to nothing: the job waits again, maybe not at once, or has failed."""
     state.jobs.replace(job_id, entry, after)
     spec, stage, _, _, _, ready_ns, _ = after
-    if stage != PENDING:
-        state.tell(job_id, Finished(job_id, False, b""))
-        state.note_end(job_id, FAILED)
+    if stage != packed.PENDING:
+        state.tell(job_id, replies.Finished(job_id, False, b""))
+        state.note_end(job_id, packed.FAILED)
     elif not ready_ns:
-        match(state, state.queues.by_number[queue_of(spec)])
+        match(state, state.queues.by_number[packed.queue_of(spec)])
 
 
 # -- results --
 
 
-def complete(state: WorkqState, command: Complete, _client: Client) -> Reply:
+def complete(state: WorkqState, command: commands.Complete, _client: Client) -> replies.Reply:
     job_id = command.job_id
     entry = state.find(job_id)
     if entry is None:
-        return NOT_FOUND
-    _, stage, attempts, *_ = opened(entry)
-    if stage not in UNFINISHED:
+        return replies.NOT_FOUND
+    _, stage, attempts, *_ = packed.opened(entry)
+    if stage not in packed.UNFINISHED:
         return _DUPLICATE
     if command.attempt and command.attempt != attempts:
         return _LEASED_AGAIN
     finished = JobFinished(state.instant, job_id, _COMPLETE, command.result)
-    _finish(state, entry, finished, COMPLETED)
-    return DONE
+    _finish(state, entry, finished, packed.COMPLETED)
+    return replies.DONE
 
 
-def fail(state: WorkqState, command: Fail, _client: Client) -> Reply:
+def fail(state: WorkqState, command: commands.Fail, _client: Client) -> replies.Reply:
     job_id = command.job_id
     entry = state.find(job_id)
     if entry is None:
-        return NOT_FOUND
-    spec, stage, attempts, fails, _, _, _ = opened(entry)
-    if stage not in UNFINISHED:
+        return replies.NOT_FOUND
+    spec, stage, attempts, fails, _, _, _ = packed.opened(entry)
+    if stage not in packed.UNFINISHED:
         return _DUPLICATE
     if command.attempt and command.attempt != attempts:
         return _LEASED_AGAIN
     if command.is_release:
         return _release(state, command, entry)
     if not command.is_final and _may_retry(spec, attempts, fails):
-        has_delay = command.delay_ms is not None and not is_run(spec)
+        has_delay = command.delay_ms is not None and not packed.is_run(spec)
         if has_delay and not state.extensions.is_allowed:
             return _NO_LEDGER
         retried = JobFinished(state.instant, job_id, _FAIL, command.result, hidden=True)
-        state.records += (retried, retry_of(retried, is_leased=stage == LEASED))
-        after = try_again(entry, state.now_ns, command.delay_ms)
+        state.records += (retried, retry_of(retried, is_leased=stage == packed.LEASED))
+        after = packed.try_again(entry, state.now_ns, command.delay_ms)
         if has_delay:
             _keep_delay(state, job_id, after[5])
         _after_attempt(state, job_id, entry, after)
     else:
         finished = JobFinished(state.instant, job_id, _FAIL, command.result)
-        _finish(state, entry, finished, FAILED)
-    return DONE
+        _finish(state, entry, finished, packed.FAILED)
+    return replies.DONE
 
 
-def _release(state: WorkqState, command: Fail, entry: Entry) -> Reply:
+def _release(state: WorkqState, command: commands.Fail, entry: packed.Entry) -> replies.Reply:
     """The worker gives the job back: the lease ends as if its time were over, maybe with a delay
     of its own before the next one."""
-    spec, stage, *_ = opened(entry)
-    if stage != LEASED:
+    spec, stage, *_ = packed.opened(entry)
+    if stage != packed.LEASED:
         return _NOT_LEASED
-    if command.delay_ms is not None and not is_run(spec):
+    if command.delay_ms is not None and not packed.is_run(spec):
         if not state.extensions.is_allowed:
             return _NO_LEDGER
-        after = end_lease(entry, state.now_ns)
-        if after[1] == PENDING:
+        after = packed.end_lease(entry, state.now_ns)
+        if after[1] == packed.PENDING:
             ready_ns = state.now_ns + command.delay_ms * NS_PER_MS if command.delay_ms else 0
             _keep_delay(state, command.job_id, ready_ns)
             state.record_event(command.job_id, Command.TIMEOUT_ATTEMPT)
-            _after_attempt(state, command.job_id, entry, move_lease_end(after, ready_ns))
-            return DONE
+            _after_attempt(state, command.job_id, entry, packed.move_lease_end(after, ready_ns))
+            return replies.DONE
     time_out(state, command.job_id, entry)
-    return DONE
+    return replies.DONE
 
 
 def _keep_delay(state: WorkqState, job_id: bytes, ready_ns: int) -> None:
@@ -345,86 +300,88 @@ def _keep_delay(state: WorkqState, job_id: bytes, ready_ns: int) -> None:
     state.set_options(job_id, options._replace(failed_ns=now_ns, ready_ns=ready_ns or now_ns))
 
 
-def result(state: WorkqState, command: AwaitResult, client: Client) -> Reply | None:
+def result(
+    state: WorkqState, command: commands.AwaitResult, client: Client
+) -> replies.Reply | None:
     job_id = command.job_id
     entry = state.find(job_id)
     if entry is None:
         if job_id not in state.extensions.children:
-            return NOT_FOUND
-    elif (outcome := opened(entry)[6]) is not None:
-        return Finished(job_id, opened(entry)[1] == COMPLETED, outcome)
+            return replies.NOT_FOUND
+    elif (outcome := packed.opened(entry)[6]) is not None:
+        return replies.Finished(job_id, packed.opened(entry)[1] == packed.COMPLETED, outcome)
     if not command.wait_ms:
-        return TIMED_OUT
+        return replies.TIMED_OUT
     until_ns = state.now_ns + command.wait_ms * NS_PER_MS
     number = state.waiting.next_number()
     state.waiting.add(Waiter(number, client, until_ns, job_id=job_id))
     return None
 
 
-def _finish(state: WorkqState, entry: Entry, finished: JobFinished, stage: int) -> None:
+def _finish(state: WorkqState, entry: packed.Entry, finished: JobFinished, stage: int) -> None:
     job_id, result = finished.job_id, finished.result
-    after = keep_result(entry, stage, state.now_ns, result)
-    if is_run(after[0]):
+    after = packed.keep_result(entry, stage, state.now_ns, result)
+    if packed.is_run(after[0]):
         state.jobs.replace(job_id, entry, None)
     else:
         state.jobs.replace(job_id, entry, after)
         state.records.append(finished)
     if state.waiting.awaits(job_id):
-        state.tell(job_id, Finished(job_id, stage == COMPLETED, result))
+        state.tell(job_id, replies.Finished(job_id, stage == packed.COMPLETED, result))
     state.note_end(job_id, stage)
 
 
-def _may_retry(spec: Spec, attempts: int, fails: int) -> bool:
-    max_attempts, max_fails = limits_of(spec)
+def _may_retry(spec: packed.Spec, attempts: int, fails: int) -> bool:
+    max_attempts, max_fails = packed.limits_of(spec)
     return fails + 1 < max_fails_of(max_fails) and not 0 < max_attempts <= attempts
 
 
 # -- ends --
 
 
-def delete(state: WorkqState, command: Delete, _client: Client) -> Reply:
+def delete(state: WorkqState, command: commands.Delete, _client: Client) -> replies.Reply:
     job_id = command.job_id
     entry = state.find(job_id)
     if entry is None:
-        return NOT_FOUND
+        return replies.NOT_FOUND
     state.jobs.replace(job_id, entry, None)
-    if not is_run(spec_of(entry)):
+    if not packed.is_run(packed.spec_of(entry)):
         state.record_event(job_id, Command.DELETE)
-    state.tell(job_id, NOT_FOUND)
-    state.note_end(job_id, opened(entry)[1], is_gone=True, was=entry)
-    return DONE
+    state.tell(job_id, replies.NOT_FOUND)
+    state.note_end(job_id, packed.opened(entry)[1], is_gone=True, was=entry)
+    return replies.DONE
 
 
-def expire(state: WorkqState, job_id: bytes, entry: Entry) -> None:
+def expire(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None:
     """Its TTL is over."""
     state.jobs.replace(job_id, entry, None)
     state.record_event(job_id, Command.EXPIRE)
-    state.tell(job_id, NOT_FOUND)
-    state.note_end(job_id, opened(entry)[1], is_gone=True, was=entry)
-    if opened(entry)[1] in UNFINISHED:
+    state.tell(job_id, replies.NOT_FOUND)
+    state.note_end(job_id, packed.opened(entry)[1], is_gone=True, was=entry)
+    if packed.opened(entry)[1] in packed.UNFINISHED:
         state.evicted += 1
 
 
-def give_up_run(state: WorkqState, job_id: bytes, entry: Entry) -> None:
+def give_up_run(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None:
     """It was not finished in time."""
     state.jobs.replace(job_id, entry, None)
-    state.note_end(job_id, FAILED, is_gone=True)
+    state.note_end(job_id, packed.FAILED, is_gone=True)
     for waiter in state.waiting.of_job(job_id):
-        state.answer(waiter, TIMED_OUT if waiter.is_run else NOT_FOUND)
+        state.answer(waiter, replies.TIMED_OUT if waiter.is_run else replies.NOT_FOUND)
 
 
-def gone(state: WorkqState, command: WorkqGone, _client: Client) -> Reply:
+def gone(state: WorkqState, command: WorkqGone, _client: Client) -> replies.Reply:
     """The client waits no longer. A run of it that no worker has begun goes as well; one that is
     under way does not, for others may wait for its result."""
     waiter = state.waiting.of_client(command.client)
     if waiter is None:
-        return NOT_FOUND
+        return replies.NOT_FOUND
     state.waiting.remove(waiter)
     if waiter.is_run:
         entry = state.jobs.get(waiter.job_id)
-        if entry is not None and opened(entry)[1] != LEASED:
+        if entry is not None and packed.opened(entry)[1] != packed.LEASED:
             give_up_run(state, waiter.job_id, entry)
-    return DONE
+    return replies.DONE
 
 
 # -- what the time brings --
@@ -434,7 +391,7 @@ def next_due_ns(state: WorkqState) -> int | None:
     """The first moment at which there is something to do."""
     jobs = state.jobs
     orders = jobs.expiries, jobs.leases, jobs.due
-    firsts = [moment_of(order.first()) for order in orders if order.size]
+    firsts = [packed.moment_of(order.first()) for order in orders if order.size]
     if state.waiting.deadlines.size:
         firsts.append(state.waiting.deadlines.first()[0])
     if state.gated:
@@ -451,7 +408,7 @@ def next_due_ns(state: WorkqState) -> int | None:
     return min(firsts, default=None)
 
 
-def due(state: WorkqState, command: WorkqDue, _client: Client) -> Reply:
+def due(state: WorkqState, command: WorkqDue, _client: Client) -> replies.Reply:
     steps = (_end_lives, _end_attempts, _wake_up, _end_waits, drain_held, _open_keys)
     left = command.limit
     share = max(left // len(steps), 1)
@@ -467,7 +424,7 @@ def due(state: WorkqState, command: WorkqDue, _client: Client) -> Reply:
         match(state, queue)
         if queue in state.starved:
             break
-    return DONE
+    return replies.DONE
 
 
 def drain_held(state: WorkqState, limit: int) -> int:
@@ -519,11 +476,11 @@ def _forget_options(state: WorkqState) -> None:
     parents = islice(extensions.forgetting_parents, 0 if extensions.is_adding else FORGET_LIMIT)
     for parent in list(parents):  # nor are their children
         extensions.drop(extensions.forgetting_parents, parent)
-        state.ledger.append(ParentForgotten(state.instant, id_text(parent)))
+        state.ledger.append(ParentForgotten(state.instant, replies.id_text(parent)))
 
 
 def _has_come(state: WorkqState, order: SortedSet[bytes]) -> bool:
-    return order.size > 0 and moment_of(order.first()) <= state.now_ns
+    return order.size > 0 and packed.moment_of(order.first()) <= state.now_ns
 
 
 def _end_lives(state: WorkqState, limit: int) -> int:
@@ -538,24 +495,24 @@ def _wake_up(state: WorkqState, limit: int) -> int:
     return _treat_first(state, state.jobs.due, limit, _make_ready)
 
 
-def _make_ready(state: WorkqState, job_id: bytes, entry: Entry) -> None:
-    spec, stage, attempts, fails, started_ns, _, _ = opened(entry)
-    ready = spec if stage == NEW else (spec, stage, attempts, fails, started_ns, 0, None)
+def _make_ready(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None:
+    spec, stage, attempts, fails, started_ns, _, _ = packed.opened(entry)
+    ready = spec if stage == packed.NEW else (spec, stage, attempts, fails, started_ns, 0, None)
     state.jobs.replace(job_id, entry, ready)
-    match(state, state.queues.by_number[queue_of(spec)])
+    match(state, state.queues.by_number[packed.queue_of(spec)])
 
 
 def _treat_first(
     state: WorkqState,
     order: SortedSet[bytes],
     limit: int,
-    treat: Callable[[WorkqState, bytes, Entry], object],
+    treat: Callable[[WorkqState, bytes, packed.Entry], object],
 ) -> int:
     """Treat the jobs whose moment has come; each leaves the order by that. How many they were."""
     done, extensions = 0, state.extensions
     most = extensions.steps + STEP_LIMIT  # each may be the parent of many
     while done < limit and _has_come(state, order) and extensions.steps < most:
-        job_id = id_in(order.first())
+        job_id = packed.id_in(order.first())
         entry = state.jobs.get(job_id)
         assert entry is not None
         treat(state, job_id, entry)
@@ -569,11 +526,13 @@ def _end_waits(state: WorkqState, limit: int) -> int:
         waiter = state.waiting[deadlines.first()[1]]
         done += 1
         if not waiter.is_run:
-            state.answer(waiter, TIMED_OUT)
+            state.answer(waiter, replies.TIMED_OUT)
             continue
         entry = state.jobs.get(waiter.job_id)
         assert entry is not None
-        if opened(entry)[1] == LEASED:  # a worker is at it: the TTR counts from now on
+        if (
+            packed.opened(entry)[1] == packed.LEASED
+        ):  # a worker is at it: the TTR counts from now on
             state.waiting.remove(waiter)
             state.waiting.add(waiter._replace(until_ns=None))
         else:

@@ -33,32 +33,9 @@ from itertools import pairwise
 from typing import Any
 
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq import adding
+from journeyman.engines.workq import adding, packed
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
-from journeyman.engines.workq.job import (
-    COMPLETED,
-    ID_BYTES,
-    KEY_BYTES,
-    LEASED,
-    NEW,
-    PENDING,
-    WAITING,
-    Entry,
-    Progress,
-    ReadyRows,
-    Spec,
-    cut,
-    entry_of,
-    expires_ns_of,
-    fields_of,
-    job_id_of,
-    lease_fields_of,
-    moment_key,
-    move_lease_end,
-    opened,
-    queue_of,
-)
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob, Orphans, apply, visible
 from journeyman.formats.workq import Command, JobAdded, Record
@@ -97,7 +74,9 @@ class WorkqLoader:
         self._expiries: list[bytes] = []
         self._leases: list[bytes] = []
         self._due: list[bytes] = []
-        self._waiting: dict[int, tuple[list[Spec], list[Spec], list[Spec]]] = {}
+        self._waiting: dict[
+            int, tuple[list[packed.Spec], list[packed.Spec], list[packed.Spec]]
+        ] = {}
         self._latest_ns = 0
 
     def add(self, record: Record) -> None:
@@ -155,25 +134,25 @@ class WorkqLoader:
                 else:
                     heappushpop(latest, logged_ns)
 
-    def add_ready(self, queue: int, rows: ReadyRows) -> None:
+    def add_ready(self, queue: int, rows: packed.ReadyRows) -> None:
         """Jobs of one queue to which nothing has happened, not expired."""
         specs = _specs_of(rows)
         self._lay(rows, specs)
         self._lists(queue)[0].extend(specs)
 
-    def add_completed(self, rows: ReadyRows, columns: Sequence[Sequence[Any]]) -> None:
+    def add_completed(self, rows: packed.ReadyRows, columns: Sequence[Sequence[Any]]) -> None:
         """Jobs that are not expired, and what their entries have after the spec."""
         self._lay(rows, [*zip(_specs_of(rows), *columns, strict=True)])
 
-    def _lay(self, rows: ReadyRows, entries: Sequence[Entry]) -> None:
+    def _lay(self, rows: packed.ReadyRows, entries: Sequence[packed.Entry]) -> None:
         by_shard = [*map(entries.__getitem__, rows.by_shard)]
-        self._jobs.lay_sharded(cut(rows.ids, ID_BYTES), by_shard, rows.counts)
-        self._expiries += cut(rows.expiries, KEY_BYTES)
+        self._jobs.lay_sharded(packed.cut(rows.ids, packed.ID_BYTES), by_shard, rows.counts)
+        self._expiries += packed.cut(rows.expiries, packed.KEY_BYTES)
 
-    def add_moved(self, entries: Iterable[Progress]) -> None:
+    def add_moved(self, entries: Iterable[packed.Progress]) -> None:
         """Jobs in any state."""
         for entry in entries:
-            self._put(job_id_of(entry[0]), entry)
+            self._put(packed.job_id_of(entry[0]), entry)
 
     # -- the end --
 
@@ -202,7 +181,7 @@ class WorkqLoader:
                 continue
             if visible(job, self._now_ns):
                 self._put_job(job, self._timeouts_ns.get(job_id, 0))
-            elif job.state == COMPLETED:
+            elif job.state == packed.COMPLETED:
                 self._completed.add(job_id)
 
     def _put_job(self, job: FoldedJob, timeout_ns: int) -> None:
@@ -211,40 +190,44 @@ class WorkqLoader:
         added = job.added
         options = self._extensions.options.get(added.job_id, JobOptions())
         number = self._state.queues.use(added.name).number
-        entry = entry_of(job, number, timeout_ns, options.key)
-        if job.state == PENDING and (ready_ns := options.ready_after(timeout_ns)):
-            entry = move_lease_end(opened(entry), ready_ns)
+        entry = packed.entry_of(job, number, timeout_ns, options.key)
+        if job.state == packed.PENDING and (ready_ns := options.ready_after(timeout_ns)):
+            entry = packed.move_lease_end(packed.opened(entry), ready_ns)
         self._put(added.job_id, entry)
         self._latest_ns = max(self._latest_ns, added.created.unix_ns)
 
-    def _put(self, job_id: bytes, entry: Entry) -> None:
-        progress = opened(entry)
+    def _put(self, job_id: bytes, entry: packed.Entry) -> None:
+        progress = packed.opened(entry)
         spec, stage, attempts, fails, started_ns, moment_ns, _ = progress
-        expires = expires_ns_of(spec)
+        expires = packed.expires_ns_of(spec)
         if expires <= self._now_ns:
             return
-        ready, scheduled, dead = self._lists(queue_of(spec))
-        if stage in WAITING:
+        ready, scheduled, dead = self._lists(packed.queue_of(spec))
+        if stage in packed.WAITING:
             wakes_ns = _wakes_ns(progress)
             if wakes_ns > self._now_ns:
                 entry = (spec, stage, attempts, fails, started_ns, wakes_ns, None)
-                self._due.append(moment_key(wakes_ns, job_id))  # first: it may be out of range
+                self._due.append(
+                    packed.moment_key(wakes_ns, job_id)
+                )  # first: it may be out of range
                 scheduled.append(spec)
             else:
-                is_plain = stage == NEW and not attempts and not fails
+                is_plain = stage == packed.NEW and not attempts and not fails
                 entry = spec if is_plain else (spec, stage, attempts, fails, started_ns, 0, None)
                 ready.append(spec)
-        elif stage == LEASED:
+        elif stage == packed.LEASED:
             options = self._extensions.options.get(job_id)
             if options is not None and options.touched == attempts:
-                moment_ns = max(moment_ns, self._now_ns + lease_fields_of(spec)[2] * NS_PER_MS)
-                entry = move_lease_end(progress, moment_ns)
-            self._leases.append(moment_key(moment_ns, job_id))
-            self._state.queues.by_number[queue_of(spec)].count_lease(spec, 1)
-        elif stage != COMPLETED:
+                moment_ns = max(
+                    moment_ns, self._now_ns + packed.lease_fields_of(spec)[2] * NS_PER_MS
+                )
+                entry = packed.move_lease_end(progress, moment_ns)
+            self._leases.append(packed.moment_key(moment_ns, job_id))
+            self._state.queues.by_number[packed.queue_of(spec)].count_lease(spec, 1)
+        elif stage != packed.COMPLETED:
             dead.append(spec)
         self._jobs.lay(job_id, entry)
-        self._expiries.append(moment_key(expires, job_id))
+        self._expiries.append(packed.moment_key(expires, job_id))
 
     def _finish_extensions(self) -> None:
         state, loaded = self._state, self._extensions
@@ -255,7 +238,7 @@ class WorkqLoader:
         self._finish_key_starts()
         for job_id, options in loaded.options.items():
             entry = state.jobs.get(job_id)
-            if entry is not None and opened(entry)[1] != COMPLETED:
+            if entry is not None and packed.opened(entry)[1] != packed.COMPLETED:
                 state.extensions.options[job_id] = options
             elif entry is not None or job_id not in loaded.children:
                 state.extensions.forget_options(job_id, options, self._now_ns)
@@ -268,21 +251,21 @@ class WorkqLoader:
             if starts[-1] + queue.limits.key_per_ms * NS_PER_MS > self._now_ns:
                 queue.key_rates.put(key, starts)
 
-    def _lists(self, number: int) -> tuple[list[Spec], list[Spec], list[Spec]]:
+    def _lists(self, number: int) -> tuple[list[packed.Spec], list[packed.Spec], list[packed.Spec]]:
         lists = self._waiting.get(number)
         if lists is None:
             lists = self._waiting[number] = ([], [], [])
         return lists
 
 
-def _specs_of(rows: ReadyRows) -> list[Spec]:
+def _specs_of(rows: packed.ReadyRows) -> list[packed.Spec]:
     return [rows.specs[begin:end] for begin, end in pairwise(rows.ends)]
 
 
-def _wakes_ns(progress: Progress) -> int:
+def _wakes_ns(progress: packed.Progress) -> int:
     """When a job that waits is ready; in the past if it is."""
     spec, stage, _, _, _, moment_ns, _ = progress
-    if stage == PENDING:
+    if stage == packed.PENDING:
         return moment_ns
-    time_ns = fields_of(spec).time_ns
+    time_ns = packed.fields_of(spec).time_ns
     return 0 if time_ns is None else time_ns

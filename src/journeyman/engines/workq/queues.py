@@ -44,8 +44,8 @@ from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq.job import Spec, has_key, key_of
 from journeyman.engines.workq.messages import Client
+from journeyman.engines.workq.packed import Spec, has_key, key_of
 from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.units import NS_PER_MS
 

@@ -24,27 +24,12 @@ from zlib import crc32
 
 from journeyman.engines.sharded_dict import ShardedDict
 from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.workq import packed
 from journeyman.engines.workq.browsing import CreationOrder
 from journeyman.engines.workq.extensions import (
     Extensions,
     JobOptions,
     options_body,
-)
-from journeyman.engines.workq.job import (
-    COMPLETED,
-    LEASED,
-    WAITING,
-    Entry,
-    Progress,
-    Spec,
-    expires_ns_of,
-    is_run,
-    key_of,
-    life_of,
-    moment_key,
-    moment_of,
-    queue_of,
-    spec_of,
 )
 from journeyman.engines.workq.messages import Effect, WorkqAnswer
 from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
@@ -60,7 +45,7 @@ from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.protocols.workq.replies import Reply, id_text
 from journeyman.units import NS_PER_S
 
-_Change: TypeAlias = tuple[bytes, Entry | None]  # a job's id, its state before
+_Change: TypeAlias = tuple[bytes, packed.Entry | None]  # a job's id, its state before
 
 NEVER_NS = 2**90
 
@@ -99,7 +84,7 @@ class WorkqJobTable:
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
-        self._entries: ShardedDict[bytes, Entry] = ShardedDict(crc32)
+        self._entries: ShardedDict[bytes, packed.Entry] = ShardedDict(crc32)
         self._shard_of = self._entries.shard_of
         self.browsing: CreationOrder | None = None  # after the first request
         self.get = self._entries.get
@@ -114,17 +99,19 @@ class WorkqJobTable:
     def __len__(self) -> int:
         return len(self.expiries) + self.runs
 
-    def __iter__(self) -> Iterator[tuple[bytes, Entry]]:
+    def __iter__(self) -> Iterator[tuple[bytes, packed.Entry]]:
         return self._entries.items()
 
-    def replace(self, job_id: bytes, before: Entry | None, after: Entry | None) -> None:
+    def replace(
+        self, job_id: bytes, before: packed.Entry | None, after: packed.Entry | None
+    ) -> None:
         """``before`` is the present state; None: no such job, before or after."""
         if self._changes is not None:
             self._changes.append((job_id, before))
         self._put(job_id, before, after)
         self._count(before, after, 1)
 
-    def add_ready(self, job_id: bytes, spec: Spec, queue: JobQueue, expires_ns: int) -> None:
+    def add_ready(self, job_id: bytes, spec: packed.Spec, queue: JobQueue, expires_ns: int) -> None:
         """``replace(job_id, None, spec)``, for a caller that knows what is in the spec."""
         if self._changes is not None:
             self._changes.append((job_id, None))
@@ -133,11 +120,13 @@ class WorkqJobTable:
             self.browsing.begin(job_id, spec)
         queue.ready.add(spec)
         queue.added += 1
-        self.expiries.add(moment_key(expires_ns, job_id))
+        self.expiries.add(packed.moment_key(expires_ns, job_id))
         if expires_ns < self.calm_until_ns:
             self.calm_until_ns = expires_ns
 
-    def lease_ready(self, job_id: bytes, ready: Entry, leased: Progress, queue: JobQueue) -> None:
+    def lease_ready(
+        self, job_id: bytes, ready: packed.Entry, leased: packed.Progress, queue: JobQueue
+    ) -> None:
         """``replace(job_id, ready, leased)``, for a caller that knows both."""
         if self._changes is not None:
             self._changes.append((job_id, ready))
@@ -149,10 +138,10 @@ class WorkqJobTable:
             queue.ready.remove(spec)
         queue.count_lease(spec, 1)
         queue.started += 1
-        self.leases.add(moment_key(leased[5], job_id))
+        self.leases.add(packed.moment_key(leased[5], job_id))
 
     def end_lease(
-        self, job_id: bytes, leased: Progress, finished: Progress, queue: JobQueue
+        self, job_id: bytes, leased: packed.Progress, finished: packed.Progress, queue: JobQueue
     ) -> None:
         """``replace(job_id, leased, finished)`` of a job without a key that completes, where the
         queue has no limits."""
@@ -160,20 +149,22 @@ class WorkqJobTable:
             self._changes.append((job_id, leased))
         self._shard_of(job_id)[job_id] = finished
         queue.leased -= 1
-        self.leases.remove(moment_key(leased[5], job_id))
+        self.leases.remove(packed.moment_key(leased[5], job_id))
 
     def look_for_calm(self) -> int:
         """No job expires before this."""
-        self.calm_until_ns = moment_of(self.expiries.first()) if self.expiries.size else NEVER_NS
+        self.calm_until_ns = (
+            packed.moment_of(self.expiries.first()) if self.expiries.size else NEVER_NS
+        )
         return self.calm_until_ns
 
     # -- loading: what is laid in is in no order yet --
 
-    def lay(self, job_id: bytes, entry: Entry) -> None:
+    def lay(self, job_id: bytes, entry: packed.Entry) -> None:
         self._shard_of(job_id)[job_id] = entry
 
     def lay_sharded(
-        self, ids: Sequence[bytes], entries: Sequence[Entry], counts: Iterable[int]
+        self, ids: Sequence[bytes], entries: Sequence[packed.Entry], counts: Iterable[int]
     ) -> None:
         """The same for very many: so many of the first shard, then those of the next."""
         end = 0
@@ -185,7 +176,7 @@ class WorkqJobTable:
 
     # -- inside --
 
-    def _put(self, job_id: bytes, before: Entry | None, after: Entry | None) -> None:
+    def _put(self, job_id: bytes, before: packed.Entry | None, after: packed.Entry | None) -> None:
         shard = self._shard_of(job_id)
         if before is not None:
             self._leave(job_id, before)
@@ -193,19 +184,19 @@ class WorkqJobTable:
             shard[job_id] = after
             self._enter(job_id, after)
             if before is None:
-                self._begin(job_id, spec_of(after))
+                self._begin(job_id, packed.spec_of(after))
         elif before is not None:
             del shard[job_id]
-            self._end(job_id, spec_of(before))
+            self._end(job_id, packed.spec_of(before))
 
-    def _count(self, before: Entry | None, after: Entry | None, change: int) -> None:
+    def _count(self, before: packed.Entry | None, after: packed.Entry | None, change: int) -> None:
         """Jobs that came and leases that began, or that are taken back."""
         if after is None:
             return
         if before is None:
-            self._queues.by_number[queue_of(spec_of(after))].added += change
+            self._queues.by_number[packed.queue_of(packed.spec_of(after))].added += change
         if _is_leased(after) and not _is_leased(before):
-            self._queues.by_number[queue_of(spec_of(after))].started += change
+            self._queues.by_number[packed.queue_of(packed.spec_of(after))].started += change
 
     def in_order(self) -> CreationOrder:
         """From the first call on the order is kept."""
@@ -213,72 +204,72 @@ class WorkqJobTable:
             self.browsing = CreationOrder(self._entries)
         return self.browsing
 
-    def _begin(self, job_id: bytes, spec: Spec) -> None:
+    def _begin(self, job_id: bytes, spec: packed.Spec) -> None:
         if self.browsing is not None:
             self.browsing.begin(job_id, spec)
-        if is_run(spec):
+        if packed.is_run(spec):
             self.runs += 1
             return
-        expires_ns = expires_ns_of(spec)
-        self.expiries.add(moment_key(expires_ns, job_id))
+        expires_ns = packed.expires_ns_of(spec)
+        self.expiries.add(packed.moment_key(expires_ns, job_id))
         self.calm_until_ns = min(self.calm_until_ns, expires_ns)
 
-    def _end(self, job_id: bytes, spec: Spec) -> None:
+    def _end(self, job_id: bytes, spec: packed.Spec) -> None:
         if self.browsing is not None:
             self.browsing.end(job_id, spec)
-        if is_run(spec):
+        if packed.is_run(spec):
             self.runs -= 1
         else:
-            self.expiries.remove(moment_key(expires_ns_of(spec), job_id))
+            self.expiries.remove(packed.moment_key(packed.expires_ns_of(spec), job_id))
 
-    def _enter(self, job_id: bytes, entry: Entry) -> None:
+    def _enter(self, job_id: bytes, entry: packed.Entry) -> None:
         if isinstance(entry, bytes):
-            self._queues.by_number[queue_of(entry)].ready.add(entry)
+            self._queues.by_number[packed.queue_of(entry)].ready.add(entry)
             return
         spec, stage, _, _, _, moment_ns, _ = entry
-        if stage == LEASED:
-            self.leases.add(moment_key(moment_ns, job_id))
-            self._queues.by_number[queue_of(spec)].count_lease(spec, 1)
-        elif stage in WAITING:
-            queue = self._queues.by_number[queue_of(spec)]
+        if stage == packed.LEASED:
+            self.leases.add(packed.moment_key(moment_ns, job_id))
+            self._queues.by_number[packed.queue_of(spec)].count_lease(spec, 1)
+        elif stage in packed.WAITING:
+            queue = self._queues.by_number[packed.queue_of(spec)]
             if moment_ns:
                 queue.scheduled.add(spec)
-                self.due.add(moment_key(moment_ns, job_id))
+                self.due.add(packed.moment_key(moment_ns, job_id))
             else:
                 queue.ready.add(spec)
-        elif stage != COMPLETED:
-            self._queues.by_number[queue_of(spec)].dead.add(spec)
+        elif stage != packed.COMPLETED:
+            self._queues.by_number[packed.queue_of(spec)].dead.add(spec)
             if self.browsing is not None:
                 self.browsing.died(job_id, spec)
 
-    def _leave(self, job_id: bytes, entry: Entry) -> None:
+    def _leave(self, job_id: bytes, entry: packed.Entry) -> None:
         if isinstance(entry, bytes):
-            self._leave_ready(self._queues.by_number[queue_of(entry)], entry)
+            self._leave_ready(self._queues.by_number[packed.queue_of(entry)], entry)
             return
         spec, stage, _, _, _, moment_ns, _ = entry
-        if stage == LEASED:
-            self.leases.remove(moment_key(moment_ns, job_id))
-            self._end_lease(self._queues.by_number[queue_of(spec)], spec)
-        elif stage in WAITING:
-            queue = self._queues.by_number[queue_of(spec)]
+        if stage == packed.LEASED:
+            self.leases.remove(packed.moment_key(moment_ns, job_id))
+            self._end_lease(self._queues.by_number[packed.queue_of(spec)], spec)
+        elif stage in packed.WAITING:
+            queue = self._queues.by_number[packed.queue_of(spec)]
             if moment_ns:
                 queue.scheduled.remove(spec)
-                self.due.remove(moment_key(moment_ns, job_id))
+                self.due.remove(packed.moment_key(moment_ns, job_id))
             else:
                 self._leave_ready(queue, spec)
-        elif stage != COMPLETED:
-            self._queues.by_number[queue_of(spec)].dead.remove(spec)
+        elif stage != packed.COMPLETED:
+            self._queues.by_number[packed.queue_of(spec)].dead.remove(spec)
             if self.browsing is not None:
                 self.browsing.revived(job_id, spec)
 
-    def _leave_ready(self, queue: JobQueue, spec: Spec) -> None:
+    def _leave_ready(self, queue: JobQueue, spec: packed.Spec) -> None:
         if queue.leave_ready(spec):
             self.freed.append(queue)
 
-    def _end_lease(self, queue: JobQueue, spec: Spec) -> None:
+    def _end_lease(self, queue: JobQueue, spec: packed.Spec) -> None:
         queue.count_lease(spec, -1)
         if queue.held_size:
-            queue.release_one(key_of(spec))
+            queue.release_one(packed.key_of(spec))
         if queue.limits is not NO_LIMITS:
             self.freed.append(queue)
 
@@ -299,8 +290,8 @@ class WorkqJobTable:
                 self._count(before, now, -1)
 
 
-def _is_leased(entry: Entry | None) -> bool:
-    return isinstance(entry, tuple) and entry[1] == LEASED
+def _is_leased(entry: packed.Entry | None) -> bool:
+    return isinstance(entry, tuple) and entry[1] == packed.LEASED
 
 
 # A clock that goes back further was set: jobs would live too long if it were not followed.
@@ -377,20 +368,20 @@ class WorkqState:
 
     # -- jobs --
 
-    def find(self, job_id: bytes) -> Entry | None:
+    def find(self, job_id: bytes) -> packed.Entry | None:
         """The job, unless its TTL is over."""
         entry = self.jobs.get(job_id)
         if entry is None or self.is_expired(entry):
             return None
         return entry
 
-    def is_expired(self, entry: Entry) -> bool:
+    def is_expired(self, entry: packed.Entry) -> bool:
         jobs = self.jobs
         # Mostly none is, and that is quickly seen.
         if self.now_ns < jobs.calm_until_ns or self.now_ns < jobs.look_for_calm():
             return False
-        spec = spec_of(entry)
-        return not is_run(spec) and expires_ns_of(spec) <= self.now_ns
+        spec = packed.spec_of(entry)
+        return not packed.is_run(spec) and packed.expires_ns_of(spec) <= self.now_ns
 
     def record_event(self, job_id: bytes, command: Command) -> None:
         self.records.append(JobEvent(self.instant, job_id, command))
@@ -409,7 +400,7 @@ class WorkqState:
         self.ledger.append(JobOptionsSet(self.instant, id_text(job_id), body))
 
     def note_end(
-        self, job_id: bytes, stage: int, *, is_gone: bool = False, was: Entry | None = None
+        self, job_id: bytes, stage: int, *, is_gone: bool = False, was: packed.Entry | None = None
     ) -> None:
         """A job has come to this stage, or is gone from it: for its options and its children.
         ``was``: a job that is gone."""
@@ -420,18 +411,20 @@ class WorkqState:
         self.tell_children(job_id, stage, is_gone=is_gone, was=was)
         if is_gone:
             self._drop_options(job_id)
-        elif stage == COMPLETED and (options := extensions.options.get(job_id)) is not None:
+        elif stage == packed.COMPLETED and (options := extensions.options.get(job_id)) is not None:
             extensions.drop(extensions.options, job_id)
             extensions.forget_options(job_id, options, self.now_ns)
 
-    def tell_children(self, job_id: bytes, stage: int, *, is_gone: bool, was: Entry | None) -> None:
+    def tell_children(
+        self, job_id: bytes, stage: int, *, is_gone: bool, was: packed.Entry | None
+    ) -> None:
         extensions = self.extensions
         if job_id not in extensions.children_of:
             return
-        succeeded = stage == COMPLETED
+        succeeded = stage == packed.COMPLETED
         extensions.end_parent(job_id, succeeded=succeeded)
         if is_gone:
-            self.leaving.append((job_id, succeeded, life_of(was)))
+            self.leaving.append((job_id, succeeded, packed.life_of(was)))
 
     def mark_leaving(self) -> None:
         """Those parents that children go on waiting for: for others, or to be added."""

@@ -11,98 +11,70 @@ from functools import partial
 from heapq import nlargest
 
 from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.workq import packed
 from journeyman.engines.workq.browsing import oldest_ns
 from journeyman.engines.workq.extensions import Child
-from journeyman.engines.workq.job import (
-    EXHAUSTED,
-    FAILED,
-    LEASED,
-    NEW,
-    Entry,
-    fields_of,
-    job_id_of,
-    opened,
-    payload_bytes_of,
-    queue_of,
-    spec_of,
-)
 from journeyman.engines.workq.messages import Client, QueueFigures, WorkqStats
 from journeyman.engines.workq.queues import JobQueue
 from journeyman.engines.workq.state import WorkqState
 from journeyman.formats.workq import max_fails_of
-from journeyman.protocols.workq.commands import (
-    NO_LIMITS,
-    InspectDeadJobs,
-    InspectJob,
-    InspectJobs,
-    InspectPausedQueues,
-    InspectQueue,
-    InspectQueues,
-    InspectScheduledJobs,
-    InspectServer,
-    InspectToken,
-)
-from journeyman.protocols.workq.replies import (
-    NOT_FOUND,
-    JobList,
-    JobView,
-    JobViews,
-    QueueList,
-    QueueView,
-    Reply,
-    ServerView,
-    TokenView,
-)
+from journeyman.protocols.workq import commands, replies
 
 
-def job(state: WorkqState, command: InspectJob, _client: Client) -> Reply:
+def job(state: WorkqState, command: commands.InspectJob, _client: Client) -> replies.Reply:
     entry = state.find(command.job_id)
     if entry is not None:
         return _job_list(state, (entry,))
     child = state.extensions.children.get(command.job_id)
-    return NOT_FOUND if child is None else JobList((_child_view(child),))
+    return replies.NOT_FOUND if child is None else replies.JobList((_child_view(child),))
 
 
-def jobs(state: WorkqState, command: InspectJobs, _client: Client) -> Reply:
+def jobs(state: WorkqState, command: commands.InspectJobs, _client: Client) -> replies.Reply:
     queue = state.queues.get(command.name)
     if queue is None:
-        return NOT_FOUND
+        return replies.NOT_FOUND
     return _listed(state, queue.waiting_page(command.offset, command.limit))
 
 
-def scheduled_jobs(state: WorkqState, command: InspectScheduledJobs, _client: Client) -> Reply:
+def scheduled_jobs(
+    state: WorkqState, command: commands.InspectScheduledJobs, _client: Client
+) -> replies.Reply:
     queue = state.queues.get(command.name)
-    return NOT_FOUND if queue is None else _page(state, queue.scheduled, command)
+    return replies.NOT_FOUND if queue is None else _page(state, queue.scheduled, command)
 
 
-def dead_jobs(state: WorkqState, command: InspectDeadJobs, _client: Client) -> Reply:
+def dead_jobs(
+    state: WorkqState, command: commands.InspectDeadJobs, _client: Client
+) -> replies.Reply:
     queue = state.queues.get(command.name)
-    return NOT_FOUND if queue is None else _page(state, queue.dead, command)
+    return replies.NOT_FOUND if queue is None else _page(state, queue.dead, command)
 
 
-def queue(state: WorkqState, command: InspectQueue, _client: Client) -> Reply:
+def queue(state: WorkqState, command: commands.InspectQueue, _client: Client) -> replies.Reply:
     found = state.queues.get(command.name)
-    return NOT_FOUND if found is None else _queue_list((found,))
+    return replies.NOT_FOUND if found is None else _queue_list((found,))
 
 
-def queues(state: WorkqState, command: InspectQueues, _client: Client) -> Reply:
+def queues(state: WorkqState, command: commands.InspectQueues, _client: Client) -> replies.Reply:
     page = state.queues.page(command.offset, command.limit, command.prefix)
     return _queue_list(page, with_counts=command.with_counts)
 
 
-def paused_queues(state: WorkqState, command: InspectPausedQueues, _client: Client) -> Reply:
+def paused_queues(
+    state: WorkqState, command: commands.InspectPausedQueues, _client: Client
+) -> replies.Reply:
     found = state.queues.paused_page(command.offset, command.limit, command.prefix)
     return _queue_list(found)
 
 
-def server(state: WorkqState, _command: InspectServer, _client: Client) -> Reply:
+def server(state: WorkqState, _command: commands.InspectServer, _client: Client) -> replies.Reply:
     """The server knows the rest."""
-    return ServerView(0, state.evicted, 0)
+    return replies.ServerView(0, state.evicted, 0)
 
 
-def token(_state: WorkqState, _command: InspectToken, _client: Client) -> Reply:
+def token(_state: WorkqState, _command: commands.InspectToken, _client: Client) -> replies.Reply:
     """The server knows the token."""
-    return TokenView()
+    return replies.TokenView()
 
 
 def stats(state: WorkqState) -> WorkqStats:
@@ -154,30 +126,34 @@ def _figures(queue: JobQueue) -> QueueFigures:
 def _page(
     state: WorkqState,
     order: SortedSet[bytes],
-    command: InspectScheduledJobs | InspectDeadJobs,
-) -> JobList:
+    command: commands.InspectScheduledJobs | commands.InspectDeadJobs,
+) -> replies.JobList:
     return _listed(state, order.page(command.offset, command.limit))
 
 
-def _listed(state: WorkqState, specs: Iterable[bytes]) -> JobList:
-    entries = (state.find(job_id_of(spec)) for spec in specs)
+def _listed(state: WorkqState, specs: Iterable[bytes]) -> replies.JobList:
+    entries = (state.find(packed.job_id_of(spec)) for spec in specs)
     return _job_list(state, [entry for entry in entries if entry is not None])
 
 
-def _job_list(state: WorkqState, entries: Sequence[Entry]) -> JobList:
+def _job_list(state: WorkqState, entries: Sequence[packed.Entry]) -> replies.JobList:
     """As they are now, whenever the views are made: entries do not change."""
     makers = []
     for entry in entries:
-        name = state.queues.by_number[queue_of(spec_of(entry))].name
-        worker = state.extensions.workers.get(job_id_of(spec_of(entry)), "")
+        name = state.queues.by_number[packed.queue_of(packed.spec_of(entry))].name
+        worker = state.extensions.workers.get(packed.job_id_of(packed.spec_of(entry)), "")
         makers.append(partial(_job_view, name, entry, worker))
-    return JobList(JobViews(makers, sum(payload_bytes_of(spec_of(entry)) for entry in entries)))
+    return replies.JobList(
+        replies.JobViews(
+            makers, sum(packed.payload_bytes_of(packed.spec_of(entry)) for entry in entries)
+        )
+    )
 
 
-def _job_view(queue: str, entry: Entry, worker: str) -> JobView:
-    spec, stage, attempts, fails, _, _, _ = opened(entry)
-    fields = fields_of(spec)
-    return JobView(
+def _job_view(queue: str, entry: packed.Entry, worker: str) -> replies.JobView:
+    spec, stage, attempts, fails, _, _, _ = packed.opened(entry)
+    fields = packed.fields_of(spec)
+    return replies.JobView(
         fields.job_id,
         queue,
         fields.ttr_ms,
@@ -186,20 +162,20 @@ def _job_view(queue: str, entry: Entry, worker: str) -> JobView:
         fields.max_attempts,
         attempts,
         max_fails_of(fields.max_fails),
-        fails + (stage == FAILED),
+        fails + (stage == packed.FAILED),
         fields.priority,
-        FAILED if stage == EXHAUSTED else stage,
+        packed.FAILED if stage == packed.EXHAUSTED else stage,
         fields.created_ns,
         fields.time_ns,
-        worker if stage == LEASED else "",
+        worker if stage == packed.LEASED else "",
         fields.key,
     )
 
 
-def _child_view(child: Child) -> JobView:
+def _child_view(child: Child) -> replies.JobView:
     """A job that waits for others: new, created when the time comes."""
     job = child.job
-    return JobView(
+    return replies.JobView(
         job.job_id,
         job.name,
         job.ttr_ms,
@@ -210,7 +186,7 @@ def _child_view(child: Child) -> JobView:
         job.max_fails,
         0,
         job.priority,
-        NEW,
+        packed.NEW,
         0,
         None,
         key="" if job.options is None else job.options.key,
@@ -218,12 +194,12 @@ def _child_view(child: Child) -> JobView:
     )
 
 
-def _queue_list(queues: Iterable[JobQueue], *, with_counts: bool = False) -> QueueList:
-    return QueueList(
+def _queue_list(queues: Iterable[JobQueue], *, with_counts: bool = False) -> replies.QueueList:
+    return replies.QueueList(
         tuple(
-            QueueView(
+            replies.QueueView(
                 *(q.name, q.ready_size, q.scheduled.size, q.paused, q.leased),
-                None if q.limits is NO_LIMITS else q.limits,
+                None if q.limits is commands.NO_LIMITS else q.limits,
                 q.dead.size if with_counts else None,
             )
             for q in queues

@@ -25,7 +25,7 @@ from itertools import chain, islice
 
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.ztick.jobs import STATUS_AT, Job, execution_ns_of, identifier_of
+from journeyman.engines.ztick.job_table import STATUS_AT, Job, execution_ns_of, identifier_of
 from journeyman.formats.ztick import Status
 
 SORTED_AT_ONCE = 4_000  # jobs; a few milliseconds

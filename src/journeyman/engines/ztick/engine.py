@@ -28,61 +28,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from journeyman.engines.ztick import occurrences, timetable_commands
+from journeyman.engines.ztick import job_table, messages, occurrences, timetable_commands
 from journeyman.engines.ztick.browsing import PageJobs, PageRules, PageTimetables, narrowed
-from journeyman.engines.ztick.jobs import (
-    STATUS_AT,
-    TRIGGERED,
-    Job,
-    JobListing,
-    ZtickJobTable,
-    execution_ns_of,
-    has_ended,
-    identifier_of,
-    order_of,
-)
-from journeyman.engines.ztick.messages import (
-    DONE,
-    OUT_OF_SCOPE,
-    Ended,
-    JobNotFound,
-    Missed,
-    NotRun,
-    RemoveEnded,
-    Reply,
-    Reserved,
-    Resume,
-    Resumed,
-    RuleListing,
-    RuleNotFound,
-    RunEnded,
-    RunFinished,
-    ScheduledJobState,
-    StartRun,
-    TriggerDue,
-    ZtickOutcome,
-    ZtickStats,
-)
 from journeyman.engines.ztick.occurrences import end, trigger
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.engines.ztick.timetables import TimetableBook
+from journeyman.formats import ztick
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleRemoved, RuleSet, Status
 from journeyman.formats.ztick.codec import encode_planned, is_reserved
-from journeyman.protocols.ztick.commands import (
-    Command,
-    Get,
-    ListRules,
-    Query,
-    Remove,
-    RemoveRule,
-    Set,
-    SetMany,
-    SetRule,
-    Stat,
-)
+from journeyman.protocols.ztick import commands
 
-_Waiting: TypeAlias = tuple[Job, StartRun]
+_Waiting: TypeAlias = tuple[job_table.Job, messages.StartRun]
 _Change: TypeAlias = tuple[dict[int, Any], int, object]  # which table, run id, what was there
 
 
@@ -105,7 +61,7 @@ class RunQueue:
         assert max_runs > 0
         self._max_runs = max_runs
         self._waiting: dict[int, _Waiting] = {}
-        self._running: dict[int, Job] = {}
+        self._running: dict[int, job_table.Job] = {}
         self._first = 1
         self._next = 1
         self._changes: list[_Change] | None = None  # of the open batch
@@ -124,15 +80,15 @@ class RunQueue:
         """The id of the run that is added next."""
         return self._next
 
-    def add(self, job: Job, effect: StartRun) -> None:
+    def add(self, job: job_table.Job, effect: messages.StartRun) -> None:
         """Queue a run of a job that was triggered with ``next_id``."""
         run_id = self._next
-        assert run_id == effect.run_id == order_of(job)
+        assert run_id == effect.run_id == job_table.order_of(job)
         self._note(self._waiting, run_id)
         self._waiting[run_id] = (job, effect)
         self._next = run_id + 1
 
-    def start(self) -> tuple[StartRun, ...]:
+    def start(self) -> tuple[messages.StartRun, ...]:
         """Give the free slots to the runs that have waited longest."""
         started = []
         while self._waiting and len(self._running) < self._max_runs:
@@ -151,7 +107,7 @@ class RunQueue:
         self._note(self._waiting, run_id)
         return self._waiting.pop(run_id, None) is not None
 
-    def finish(self, run_id: int) -> Job | None:
+    def finish(self, run_id: int) -> job_table.Job | None:
         """Free the slot; the job as it was triggered. None if there is no such run."""
         self._note(self._running, run_id)
         return self._running.pop(run_id, None)
@@ -196,20 +152,24 @@ class ZtickState:
     )
 
     def __init__(
-        self, jobs: ZtickJobTable, rules: RuleBook, timetables: TimetableBook, max_runs: int
+        self,
+        jobs: job_table.ZtickJobTable,
+        rules: RuleBook,
+        timetables: TimetableBook,
+        max_runs: int,
     ) -> None:
         self.jobs = jobs
         self.rules = rules
         self.timetables = timetables
         self.runs = RunQueue(max_runs)
         self.now_ns = 0
-        self.records: list[Record | bytes] = []  # bytes: encoded already
+        self.records: list[ztick.Record | bytes] = []  # bytes: encoded already
         self.ledger: list[LedgerRecord] = []  # taken once a batch
-        self.effects: tuple[StartRun, ...] = ()
-        self.overdue: Job | None = None  # planned jobs of the log below this are not run
-        self._rules_before: list[tuple[str, RuleSet | None]] = []  # of the open batch, by id
+        self.effects: tuple[messages.StartRun, ...] = ()
+        self.overdue: job_table.Job | None = None  # planned jobs of the log below this are not run
+        self._rules_before: list[tuple[str, ztick.RuleSet | None]] = []  # of the open batch, by id
 
-    def replace_rule(self, identifier: str, rule: RuleSet | None) -> RuleSet | None:
+    def replace_rule(self, identifier: str, rule: ztick.RuleSet | None) -> ztick.RuleSet | None:
         """Put, or without a rule remove; what was there before."""
         before = self.rules.replace(identifier, rule)
         self._rules_before.append((identifier, before))
@@ -242,84 +202,93 @@ MAX_MOMENTS = 300  # of timetables that are looked for, in one decision: about t
 EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a prefix of them
 
 Pages: TypeAlias = PageJobs | PageRules | PageTimetables
-Decidable: TypeAlias = Command | Pages | TriggerDue | RunFinished | Resume | RemoveEnded
+Decidable: TypeAlias = (
+    commands.Command
+    | Pages
+    | messages.TriggerDue
+    | messages.RunFinished
+    | messages.Resume
+    | messages.RemoveEnded
+)
 
 # -- clients: each of them is given the prefix of its namespace --
 
 
-def _set(state: ZtickState, command: Set, prefix: str) -> Reply:
+def _set(state: ZtickState, command: commands.Set, prefix: str) -> messages.Reply:
     identifier, execution_ns = command.identifier, command.execution_ns
     if not identifier.startswith(prefix):
-        return OUT_OF_SCOPE
+        return messages.OUT_OF_SCOPE
     if is_reserved(identifier):
-        return Reserved(identifier)
+        return messages.Reserved(identifier)
     before = state.jobs.plan(identifier, execution_ns)
-    state.records.append(JobSet(identifier, execution_ns, _PLANNED))
+    state.records.append(ztick.JobSet(identifier, execution_ns, _PLANNED))
     if before is not None:
         _withdraw(state, identifier, before)
-    return DONE
+    return messages.DONE
 
 
-def _set_many(state: ZtickState, command: SetMany, prefix: str) -> Reply:
+def _set_many(state: ZtickState, command: commands.SetMany, prefix: str) -> messages.Reply:
     """As ``_set`` for each; their records are encoded here, once."""
     assert not prefix, "a client of one namespace may be refused some of them"
     rows = [(identifier, int(time)) for _, identifier, time in command.rows]
     for identifier, before in state.jobs.plan_many(rows):
         _withdraw(state, identifier, before)
     state.records += [encode_planned(*row) for row in rows]
-    return DONE
+    return messages.DONE
 
 
-def _withdraw(state: ZtickState, identifier: str, before: Job) -> None:
+def _withdraw(state: ZtickState, identifier: str, before: job_table.Job) -> None:
     """The job is not what it was: a run that waits for it does not start."""
     name = state.timetables.owner(identifier)
     if name is not None:
         occurrences.settled(state, identifier)
     if (
-        before[STATUS_AT] == TRIGGERED
-        and state.runs.withdraw(order_of(before))
+        before[job_table.STATUS_AT] == job_table.TRIGGERED
+        and state.runs.withdraw(job_table.order_of(before))
         and name is not None
     ):
         occurrences.run_ended(state, name)
 
 
-def _get(state: ZtickState, command: Get, prefix: str) -> Reply:
+def _get(state: ZtickState, command: commands.Get, prefix: str) -> messages.Reply:
     identifier = command.identifier
     if not identifier.startswith(prefix):
-        return OUT_OF_SCOPE
+        return messages.OUT_OF_SCOPE
     job = state.jobs.get(identifier)
     if job is None:
-        return JobNotFound(identifier)
-    return ScheduledJobState(Status(job[STATUS_AT]), execution_ns_of(job))
+        return messages.JobNotFound(identifier)
+    return messages.ScheduledJobState(
+        ztick.Status(job[job_table.STATUS_AT]), job_table.execution_ns_of(job)
+    )
 
 
-def _remove(state: ZtickState, command: Remove, prefix: str) -> Reply:
+def _remove(state: ZtickState, command: commands.Remove, prefix: str) -> messages.Reply:
     identifier = command.identifier
     if not identifier.startswith(prefix):
-        return OUT_OF_SCOPE
+        return messages.OUT_OF_SCOPE
     if is_reserved(identifier):
-        return Reserved(identifier)
+        return messages.Reserved(identifier)
     before = state.jobs.remove(identifier)
     if before is None:
-        return JobNotFound(identifier)
-    state.records.append(JobRemoved(identifier))
+        return messages.JobNotFound(identifier)
+    state.records.append(ztick.JobRemoved(identifier))
     _withdraw(state, identifier, before)
     if (name := state.timetables.owner(identifier)) is not None:
         occurrences.removed(state, identifier, name)
-    return DONE
+    return messages.DONE
 
 
-def _query(state: ZtickState, command: Query, prefix: str) -> Reply:
+def _query(state: ZtickState, command: commands.Query, prefix: str) -> messages.Reply:
     return state.jobs.listing(narrowed(command.prefix, prefix))
 
 
-def _page(state: ZtickState, command: PageJobs, prefix: str) -> Reply:
+def _page(state: ZtickState, command: PageJobs, prefix: str) -> messages.Reply:
     return state.jobs.in_order().page(command, prefix)
 
 
-def _count(state: ZtickState, *_: object) -> ZtickStats:
+def _count(state: ZtickState, *_: object) -> messages.ZtickStats:
     planned, triggered, executed, failed = state.jobs.counts
-    return ZtickStats(
+    return messages.ZtickStats(
         jobs_total=planned + triggered + executed + failed,
         jobs_planned=planned,
         jobs_triggered=triggered,
@@ -333,64 +302,66 @@ def _count(state: ZtickState, *_: object) -> ZtickStats:
     )
 
 
-def _set_rule(state: ZtickState, command: SetRule, prefix: str) -> Reply:
+def _set_rule(state: ZtickState, command: commands.SetRule, prefix: str) -> messages.Reply:
     # The pattern too: a rule must not catch the jobs of others.
     if not (command.identifier.startswith(prefix) and command.pattern.startswith(prefix)):
-        return OUT_OF_SCOPE
-    rule = RuleSet(command.identifier, command.pattern, command.runner)
+        return messages.OUT_OF_SCOPE
+    rule = ztick.RuleSet(command.identifier, command.pattern, command.runner)
     state.replace_rule(rule.identifier, rule)
     state.records.append(rule)
-    return DONE
+    return messages.DONE
 
 
-def _remove_rule(state: ZtickState, command: RemoveRule, prefix: str) -> Reply:
+def _remove_rule(state: ZtickState, command: commands.RemoveRule, prefix: str) -> messages.Reply:
     identifier = command.identifier
     if not identifier.startswith(prefix):
-        return OUT_OF_SCOPE
+        return messages.OUT_OF_SCOPE
     if state.replace_rule(identifier, None) is None:
-        return RuleNotFound(identifier)
-    state.records.append(RuleRemoved(identifier))
-    return DONE
+        return messages.RuleNotFound(identifier)
+    state.records.append(ztick.RuleRemoved(identifier))
+    return messages.DONE
 
 
-def _list_rules(state: ZtickState, _: ListRules, prefix: str) -> Reply:
-    return RuleListing(tuple(state.rules.listing(prefix)))
+def _list_rules(state: ZtickState, _: commands.ListRules, prefix: str) -> messages.Reply:
+    return messages.RuleListing(tuple(state.rules.listing(prefix)))
 
 
-def _page_rules(state: ZtickState, command: PageRules, prefix: str) -> Reply:
+def _page_rules(state: ZtickState, command: PageRules, prefix: str) -> messages.Reply:
     longer = narrowed(command.prefix, prefix)
     found = () if longer is None else state.rules.page(longer, command.after, command.limit)
-    return RuleListing(found)
+    return messages.RuleListing(found)
 
 
 # -- time and runs --
 
 
-def _trigger_due(state: ZtickState, command: TriggerDue, _: str) -> Reply:
-    without_rule: list[JobSet] = []
-    skipped: list[Missed] = []
-    missed: list[Missed] = []
-    book, later = state.timetables, list[Job]()
+def _trigger_due(state: ZtickState, command: messages.TriggerDue, _: str) -> messages.Reply:
+    without_rule: list[ztick.JobSet] = []
+    skipped: list[messages.Missed] = []
+    missed: list[messages.Missed] = []
+    book, later = state.timetables, list[job_table.Job]()
     first_new = state.jobs.next_order
     occurrences.look_at_clock(state)
     occurrences.sweep(state)
     enough, enough_moments = state.rules.steps + MAX_STEPS, book.steps + MAX_MOMENTS
     for job in state.jobs.take_due(state.now_ns, command.limit):
-        if order_of(job) >= first_new:  # planned here: if the log is not written, it is not there
+        if (
+            job_table.order_of(job) >= first_new
+        ):  # planned here: if the log is not written, it is not there
             later.append(job)
             continue
-        name = book.owner(identifier_of(job)) if book.total else None
-        record: JobSet | Missed | None
+        name = book.owner(job_table.identifier_of(job)) if book.total else None
+        record: ztick.JobSet | messages.Missed | None
         if name is not None:
             record = occurrences.due(state, job, name)
         elif state.overdue is not None and _is_overdue(job, state.overdue):
-            record = Missed(end(state, job, Status.FAILED), "")
+            record = messages.Missed(end(state, job, ztick.Status.FAILED), "")
         else:
             record = trigger(state, job)
-        if isinstance(record, Missed):
+        if isinstance(record, messages.Missed):
             (missed if record.reason else skipped).append(record)
             record = record.job
-        elif record is not None and record.status is Status.FAILED:
+        elif record is not None and record.status is ztick.Status.FAILED:
             without_rule.append(record)
         if record is not None:
             state.records.append(record)
@@ -400,23 +371,26 @@ def _trigger_due(state: ZtickState, command: TriggerDue, _: str) -> Reply:
     state.effects = state.runs.start()
     if without_rule or skipped or missed:
         overdue = tuple(each.job for each in skipped)
-        return NotRun(tuple(without_rule), overdue, tuple(missed))
-    return DONE
+        return messages.NotRun(tuple(without_rule), overdue, tuple(missed))
+    return messages.DONE
 
 
-def _is_overdue(job: Job, bound: Job) -> bool:
+def _is_overdue(job: job_table.Job, bound: job_table.Job) -> bool:
     """Whether the job is as the log had it, and its time was past when the process started."""
-    return job[:8] <= bound[:8] and order_of(job) < order_of(bound)
+    return job[:8] <= bound[:8] and job_table.order_of(job) < job_table.order_of(bound)
 
 
-def _finish_run(state: ZtickState, command: RunFinished, _: str) -> Reply | None:
+def _finish_run(state: ZtickState, command: messages.RunFinished, _: str) -> messages.Reply | None:
     job = state.runs.finish(command.run_id)
     if job is None:
         return None
-    status: Ended | None = None
-    identifier, name = identifier_of(job), state.timetables.counted(identifier_of(job))
+    status: messages.Ended | None = None
+    identifier, name = (
+        job_table.identifier_of(job),
+        state.timetables.counted(job_table.identifier_of(job)),
+    )
     if state.jobs.holds(job):
-        status = Status.EXECUTED if command.success else Status.FAILED
+        status = ztick.Status.EXECUTED if command.success else ztick.Status.FAILED
         state.records.append(end(state, job, status))
         if name is not None:
             follow_up = occurrences.settled if command.success else occurrences.failed
@@ -424,20 +398,20 @@ def _finish_run(state: ZtickState, command: RunFinished, _: str) -> Reply | None
     if name is not None:
         occurrences.run_ended(state, name)
     state.effects = state.runs.start()
-    return RunEnded(identifier, status)
+    return messages.RunEnded(identifier, status)
 
 
-def _remove_ended(state: ZtickState, command: RemoveEnded, _: str) -> Reply:
+def _remove_ended(state: ZtickState, command: messages.RemoveEnded, _: str) -> messages.Reply:
     """By ordinary removals. Their runs stay in the history."""
     ended = state.jobs.ended
     for job in () if ended is None else ended.take(command.before_ns, command.limit):
-        identifier = identifier_of(job)
+        identifier = job_table.identifier_of(job)
         state.jobs.remove(identifier)
-        state.records.append(JobRemoved(identifier))
-    return DONE
+        state.records.append(ztick.JobRemoved(identifier))
+    return messages.DONE
 
 
-def _resume(state: ZtickState, command: Resume, _: str) -> Reply:
+def _resume(state: ZtickState, command: messages.Resume, _: str) -> messages.Reply:
     """Queue the interrupted jobs again. They are triggered in the log, so only those that have
     failed are written."""
     state.timetables.check_all()
@@ -448,8 +422,8 @@ def _resume(state: ZtickState, command: Resume, _: str) -> Reply:
     failed: list[str] = []
     interrupted, state.jobs.interrupted = state.jobs.interrupted, ()
     for job in filter(state.jobs.holds, interrupted):
-        record = trigger(state, job) if command.rerun else end(state, job, Status.FAILED)
-        if record.status is Status.FAILED:
+        record = trigger(state, job) if command.rerun else end(state, job, ztick.Status.FAILED)
+        if record.status is ztick.Status.FAILED:
             failed.append(record.identifier)
             state.records.append(record)
             if state.timetables.owner(record.identifier) is not None:
@@ -457,29 +431,29 @@ def _resume(state: ZtickState, command: Resume, _: str) -> Reply:
         else:
             run_again.append(record.identifier)
     state.effects = state.runs.start()
-    return Resumed(tuple(run_again), tuple(failed))
+    return messages.Resumed(tuple(run_again), tuple(failed))
 
 
-_DECISIONS: dict[type, Callable[[ZtickState, Any, str], Reply | None]] = {
-    Set: _set,
-    SetMany: _set_many,
-    Get: _get,
-    Remove: _remove,
-    Query: _query,
+_DECISIONS: dict[type, Callable[[ZtickState, Any, str], messages.Reply | None]] = {
+    commands.Set: _set,
+    commands.SetMany: _set_many,
+    commands.Get: _get,
+    commands.Remove: _remove,
+    commands.Query: _query,
     PageJobs: _page,
-    Stat: _count,
-    SetRule: _set_rule,
-    RemoveRule: _remove_rule,
-    ListRules: _list_rules,
+    commands.Stat: _count,
+    commands.SetRule: _set_rule,
+    commands.RemoveRule: _remove_rule,
+    commands.ListRules: _list_rules,
     PageRules: _page_rules,
-    TriggerDue: _trigger_due,
-    RunFinished: _finish_run,
-    Resume: _resume,
-    RemoveEnded: _remove_ended,
+    messages.TriggerDue: _trigger_due,
+    messages.RunFinished: _finish_run,
+    messages.Resume: _resume,
+    messages.RemoveEnded: _remove_ended,
     **timetable_commands.DECISIONS,
 }
 
-_PLANNED = Status.PLANNED  # to look a member up takes its time
+_PLANNED = ztick.Status.PLANNED  # to look a member up takes its time
 _outcome = tuple.__new__  # a third of the time of ZtickOutcome(...), and one is made every time
 
 
@@ -490,18 +464,20 @@ class ZtickEngine:
 
     def __init__(
         self,
-        jobs: ZtickJobTable | None = None,
+        jobs: job_table.ZtickJobTable | None = None,
         rules: RuleBook | None = None,
         *,
         max_runs: int = MAX_RUNS,
     ) -> None:
-        jobs = ZtickJobTable() if jobs is None else jobs
+        jobs = job_table.ZtickJobTable() if jobs is None else jobs
         rules = RuleBook() if rules is None else rules
         self.timetables = TimetableBook()
         self._state = ZtickState(jobs, rules, self.timetables, max_runs)
         self._in_batch = False
 
-    def decide(self, command: Decidable, now_ns: int, namespace: str = EVERYTHING) -> ZtickOutcome:
+    def decide(
+        self, command: Decidable, now_ns: int, namespace: str = EVERYTHING
+    ) -> messages.ZtickOutcome:
         """Apply the command of a client with this namespace, or what the server itself submits."""
         state = self._state
         state.now_ns = now_ns
@@ -512,7 +488,7 @@ class ZtickEngine:
             state.records = []
         if effects:
             state.effects = ()
-        return _outcome(ZtickOutcome, (tuple(records), reply, effects))
+        return _outcome(messages.ZtickOutcome, (tuple(records), reply, effects))
 
     def next_due_ns(self) -> int | None:
         """When to decide ``TriggerDue`` next, at times early; None: not before another SET."""
@@ -529,7 +505,7 @@ class ZtickEngine:
         """The job that ended last, for a mark in the ledger."""
         ended = self._state.jobs.ended
         job = None if ended is None else ended.last()
-        return None if job is None else identifier_of(job)
+        return None if job is None else job_table.identifier_of(job)
 
     def bound_ended(self, marks: Mapping[str, int], now_ns: int) -> None:
         """Once, after loading: jobs of the log, and times at which these had ended."""
@@ -537,9 +513,11 @@ class ZtickEngine:
         if jobs.ended is not None:
             known = [(jobs.get(name), time_ns) for name, time_ns in marks.items()]
             places = [
-                (order_of(job), at) for job, at in known if job is not None and has_ended(job)
+                (job_table.order_of(job), at)
+                for job, at in known
+                if job is not None and job_table.has_ended(job)
             ]
-            jobs.ended.bound(sorted(places), order_of, now_ns)
+            jobs.ended.bound(sorted(places), job_table.order_of, now_ns)
 
     @property
     def runner_kinds(self) -> set[type]:
@@ -550,10 +528,10 @@ class ZtickEngine:
         """How many planned jobs have had their time already. Looks at all of them."""
         return self._state.jobs.count_due(now_ns)
 
-    def stats(self) -> ZtickStats:
+    def stats(self) -> messages.ZtickStats:
         return _count(self._state)
 
-    def listing(self, prefix: str) -> JobListing:
+    def listing(self, prefix: str) -> job_table.JobListing:
         """The jobs whose identifier begins with ``prefix``, in slices."""
         return self._state.jobs.listing(prefix)
 

@@ -20,16 +20,8 @@ from collections.abc import Sequence
 from itertools import islice, pairwise
 
 from journeyman.engines.sharded_dict import ShardedDict
+from journeyman.engines.ztick import job_table
 from journeyman.engines.ztick.engine import MAX_RUNS, ZtickEngine
-from journeyman.engines.ztick.jobs import (
-    REMOVED,
-    STATUS_AT,
-    Job,
-    ShardedRows,
-    ZtickJobTable,
-    identifier_of,
-    pack_rows,
-)
 from journeyman.engines.ztick.messages import Resumed
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.formats.ztick import JobRemoved, JobSet, Record, RuleSet
@@ -46,7 +38,7 @@ class ZtickLoader:
     bulk_arguments = ()  # the bulk reader needs to know no more than the files
 
     def __init__(self) -> None:
-        self._by_name: ShardedDict[str, Job] = ShardedDict()
+        self._by_name: ShardedDict[str, job_table.Job] = ShardedDict()
         self._row_count = 0  # about jobs; each has its number as its order
         self._has_removals = False  # some jobs are REMOVED, and still to be taken out
         self._rules = RuleBook()
@@ -56,7 +48,7 @@ class ZtickLoader:
         if isinstance(record, JobSet):
             self._add_job(record.identifier, record.execution_ns, int(record.status))
         elif isinstance(record, JobRemoved):
-            self._add_job(record.identifier, 0, REMOVED)
+            self._add_job(record.identifier, 0, job_table.REMOVED)
         else:
             self._rules.replace(record.identifier, record if isinstance(record, RuleSet) else None)
 
@@ -84,17 +76,19 @@ class ZtickLoader:
         self, identifiers: Sequence[str], execution_ns: Sequence[int], statuses: Sequence[int]
     ) -> None:
         orders = range(self._row_count, self._row_count + len(identifiers))
-        jobs = pack_rows(execution_ns, orders, statuses, identifiers)
+        jobs = job_table.pack_rows(execution_ns, orders, statuses, identifiers)
         for identifier, job in zip(identifiers, jobs, strict=True):
             self._by_name.shard_of(identifier)[identifier] = job
         self._row_count += len(jobs)
-        self._has_removals |= REMOVED in statuses
+        self._has_removals |= job_table.REMOVED in statuses
 
-    def add_sharded(self, rows: ShardedRows) -> None:
+    def add_sharded(self, rows: job_table.ShardedRows) -> None:
         """The same for jobs that are packed already; their orders count on from the last one."""
         self._add_gathered()
         jobs = [rows.jobs[begin:end] for begin, end in pairwise(rows.ends)]
-        names = [*map(identifier_of, jobs)] if rows.names is None else rows.names.split("\n")
+        names = (
+            [*map(job_table.identifier_of, jobs)] if rows.names is None else rows.names.split("\n")
+        )
         named = zip(names, jobs, strict=True)
         for number, count in enumerate(rows.counts):
             if count:
@@ -109,11 +103,11 @@ class ZtickLoader:
         jobs = [*self._by_name.values()]
         if self._has_removals:
             for job in jobs:
-                if job[STATUS_AT] == REMOVED:
-                    identifier = identifier_of(job)
+                if job[job_table.STATUS_AT] == job_table.REMOVED:
+                    identifier = job_table.identifier_of(job)
                     del self._by_name.shard_of(identifier)[identifier]
-            jobs = [job for job in jobs if job[STATUS_AT] != REMOVED]
-        table = ZtickJobTable(self._by_name, jobs, self._row_count, retained=retained)
+            jobs = [job for job in jobs if job[job_table.STATUS_AT] != job_table.REMOVED]
+        table = job_table.ZtickJobTable(self._by_name, jobs, self._row_count, retained=retained)
         return ZtickEngine(table, self._rules, max_runs=max_runs)
 
 

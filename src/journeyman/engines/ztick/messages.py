@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from journeyman.engines.ztick.browsing import JobPage, StillSorting
-from journeyman.engines.ztick.jobs import JobListing
+from journeyman.engines.ztick.job_table import JobListing
 from journeyman.formats.ztick import JobSet, RuleSet, Runner, Status
 from journeyman.timetables import Firing
 

@@ -30,15 +30,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from journeyman.engines.ztick.jobs import (
-    FAILED,
-    PLANNED,
-    STATUS_AT,
-    TRIGGERED,
-    Job,
-    execution_ns_of,
-    identifier_of,
-)
+from journeyman.engines.ztick import job_table
 from journeyman.engines.ztick.messages import Ended, Missed, StartRun
 from journeyman.engines.ztick.timetables import Occurrence, Read, TimetableRow, read_body
 from journeyman.formats.ledger import RunRetried, RunSettled, TimetablePlanned, TimetableUnplanned
@@ -64,10 +56,10 @@ OVERLAP = "skipped: the previous run has not ended"
 # -- from status to status ---------------------------------------------------------------------
 
 
-def trigger(state: ZtickState, job: Job) -> JobSet:
+def trigger(state: ZtickState, job: job_table.Job) -> JobSet:
     """Queue a run, by the timetable that the job belongs to if it has a runner of its own, else by
     the rule that fits now; without one the job has failed."""
-    identifier, execution_ns = identifier_of(job), execution_ns_of(job)
+    identifier, execution_ns = job_table.identifier_of(job), job_table.execution_ns_of(job)
     name = state.timetables.owner(identifier)
     runner = None if name is None else state.timetables.runner(name)
     by, owner = f"{OF_TIMETABLE}{name}", name or ""
@@ -79,15 +71,15 @@ def trigger(state: ZtickState, job: Job) -> JobSet:
     if name is not None:
         state.timetables.add_run(name, 1)
     run_id = state.runs.next_id
-    triggered = state.jobs.move(identifier, job, TRIGGERED, run_id)
+    triggered = state.jobs.move(identifier, job, job_table.TRIGGERED, run_id)
     state.runs.add(triggered, StartRun(run_id, identifier, execution_ns, runner, by, owner))
     return JobSet(identifier, execution_ns, Status.TRIGGERED)
 
 
-def end(state: ZtickState, job: Job, status: Ended) -> JobSet:
-    identifier = identifier_of(job)
+def end(state: ZtickState, job: job_table.Job, status: Ended) -> JobSet:
+    identifier = job_table.identifier_of(job)
     state.jobs.move(identifier, job, int(status), max(0, state.now_ns))
-    return JobSet(identifier, execution_ns_of(job), status)
+    return JobSet(identifier, job_table.execution_ns_of(job), status)
 
 
 def plan(state: ZtickState, identifier: str, execution_ns: int) -> None:
@@ -99,9 +91,9 @@ def plan(state: ZtickState, identifier: str, execution_ns: int) -> None:
 # -- due -----------------------------------------------------------------------------------------
 
 
-def due(state: ZtickState, job: Job, name: str) -> JobSet | Missed | None:
+def due(state: ZtickState, job: job_table.Job, name: str) -> JobSet | Missed | None:
     """A job of a timetable is due: its record, or None if it is held or not wanted any more."""
-    book, identifier = state.timetables, identifier_of(job)
+    book, identifier = state.timetables, job_table.identifier_of(job)
     row = book.get(name)
     assert row is not None
     is_next = row.planned is not None and identifier == row.planned.job(name)
@@ -120,13 +112,13 @@ def due(state: ZtickState, job: Job, name: str) -> JobSet | Missed | None:
 
 
 def _next_is_due(
-    state: ZtickState, job: Job, name: str, row: TimetableRow, read: Read
+    state: ZtickState, job: job_table.Job, name: str, row: TimetableRow, read: Read
 ) -> JobSet | Missed | None:
     assert row.planned is not None
     book, timetable, at_s = state.timetables, read.timetable, row.planned.at_s
     now_s = state.now_ns // NS_PER_S
     following = _after(state, read, at_s)
-    is_late = state.now_ns > execution_ns_of(job) + timetable.grace_s * NS_PER_S
+    is_late = state.now_ns > job_table.execution_ns_of(job) + timetable.grace_s * NS_PER_S
     others_too = following is not None and following <= now_s
     if timetable.overlap != "allow" and book.is_busy(name):
         if timetable.overlap == "queue" or (timetable.catch_up == "all" and is_late):
@@ -152,7 +144,12 @@ def _next_is_due(
 
 
 def _run(
-    state: ZtickState, job: Job, name: str, row: TimetableRow, read: Read, following: int | None
+    state: ZtickState,
+    job: job_table.Job,
+    name: str,
+    row: TimetableRow,
+    read: Read,
+    following: int | None,
 ) -> JobSet:
     record = trigger(state, job)
     plan_next(state, name, row._replace(done=row.planned), read, following)
@@ -161,7 +158,7 @@ def _run(
 
 def _pass_over(
     state: ZtickState,
-    job: Job,
+    job: job_table.Job,
     name: str,
     row: TimetableRow,
     read: Read,
@@ -184,7 +181,7 @@ def plan_next(
             break
         planned = Occurrence(at_s, read.occurrences.zone.offset_s(at_s))
         before = state.jobs.get(planned.job(name))
-        if before is None or before[STATUS_AT] == PLANNED:
+        if before is None or before[job_table.STATUS_AT] == job_table.PLANNED:
             break
         at_s = _after(state, read, at_s)
     new = row._replace(planned=planned)
@@ -207,7 +204,7 @@ def unplan(state: ZtickState, name: str, row: TimetableRow) -> None:
 
 def remove_planned(state: ZtickState, identifier: str) -> None:
     job = state.jobs.get(identifier)
-    if job is not None and job[STATUS_AT] == PLANNED:
+    if job is not None and job[job_table.STATUS_AT] == job_table.PLANNED:
         state.jobs.remove(identifier)
         state.records.append(JobRemoved(identifier))
 
@@ -262,11 +259,11 @@ def resume(state: ZtickState) -> None:
         state.ledger.append(TimetableUnplanned(Instant(state.now_ns), name))
     for identifier, attempt in state.timetables.all_retries():
         job = state.jobs.get(identifier)
-        status = None if job is None else job[STATUS_AT]
-        if status == FAILED and state.timetables.owner(identifier) is not None:
+        status = None if job is None else job[job_table.STATUS_AT]
+        if status == job_table.FAILED and state.timetables.owner(identifier) is not None:
             state.timetables.set_retries(identifier, attempt - 1)
             failed(state, identifier)
-        elif status not in (PLANNED, TRIGGERED):
+        elif status not in (job_table.PLANNED, job_table.TRIGGERED):
             settled(state, identifier)
 
 
@@ -281,12 +278,17 @@ def release(state: ZtickState, name: str) -> None:
     """Run what was held, if nothing of the timetable is under way any more."""
     book = state.timetables
     while not book.is_busy(name) and (job := book.release(name)) is not None:
-        if not state.jobs.holds(job) or job[STATUS_AT] != PLANNED:
+        if not state.jobs.holds(job) or job[job_table.STATUS_AT] != job_table.PLANNED:
             continue
         row = book.get(name)
         read = None if row is None else read_body(row.body)
         is_next = row is not None and row.planned is not None
-        if read is None or row is None or not is_next or identifier_of(job) != _next_job(name, row):
+        if (
+            read is None
+            or row is None
+            or not is_next
+            or job_table.identifier_of(job) != _next_job(name, row)
+        ):
             state.records.append(trigger(state, job))
         elif not row.paused:
             assert row.planned is not None
@@ -341,8 +343,8 @@ def _check(state: ZtickState, name: str, row: TimetableRow) -> None:
             plan_next(state, name, row, read, first_after_now(state, row, read))
         return
     job = state.jobs.get(row.planned.job(name))
-    status = None if job is None else job[STATUS_AT]
-    if status is not None and status != PLANNED:  # the ledger has lost what came after it
+    status = None if job is None else job[job_table.STATUS_AT]
+    if status is not None and status != job_table.PLANNED:  # the ledger has lost what came after it
         read = read_body(row.body)
         if read is not None:
             following = _after(state, read, row.planned.at_s)

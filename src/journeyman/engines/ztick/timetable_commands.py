@@ -19,45 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from journeyman.engines.ztick import messages, occurrences, timetables
 from journeyman.engines.ztick.browsing import PageTimetables, narrowed
-from journeyman.engines.ztick.jobs import (
+from journeyman.engines.ztick.job_table import (
     PLANNED,
     STATUS_AT,
     execution_ns_of,
     identifier_of,
-)
-from journeyman.engines.ztick.messages import (
-    DONE,
-    OUT_OF_SCOPE,
-    Backfilled,
-    BackfillItem,
-    NextFirings,
-    Reply,
-    TimetableListing,
-    TimetableNotFound,
-    TimetableRefused,
-    TimetableRun,
-    TimetableView,
-)
-from journeyman.engines.ztick.occurrences import (
-    first_after_now,
-    plan,
-    plan_next,
-    remove_planned,
-    settled,
-    unplan,
-)
-from journeyman.engines.ztick.timetables import (
-    AT,
-    MAX_NAME_BYTES,
-    MAX_TIMETABLES,
-    Occurrence,
-    Read,
-    Row,
-    TimetableBook,
-    TimetableRow,
-    body_of,
-    read_body,
 )
 from journeyman.formats.ledger import (
     TimetablePaused,
@@ -68,17 +36,7 @@ from journeyman.formats.ledger import (
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import Status
 from journeyman.formats.ztick.codec import is_reserved
-from journeyman.protocols.ztick.commands import (
-    BackfillTimetable,
-    GetTimetable,
-    ListTimetables,
-    NextOfTimetable,
-    PauseTimetable,
-    RemoveTimetable,
-    ResumeTimetable,
-    RunTimetable,
-    SetTimetable,
-)
+from journeyman.protocols.ztick import commands
 from journeyman.timetables.timetable import FIELDS_OF_TIMES
 from journeyman.units import NS_PER_MS, NS_PER_S
 
@@ -91,35 +49,37 @@ _NOT_KEPT = "timetables need the ledger: set data.directory or ledger.path"
 _UNREADABLE = "the timetable cannot be read here: is its time zone known to this machine?"
 
 
-def _set_timetable(state: ZtickState, command: SetTimetable, prefix: str) -> Reply:
+def _set_timetable(
+    state: ZtickState, command: commands.SetTimetable, prefix: str
+) -> messages.Reply:
     name, book = command.identifier, state.timetables
     if not name.startswith(prefix):
-        return OUT_OF_SCOPE
+        return messages.OUT_OF_SCOPE
     if (reason := _refusal(book, name)) is not None:
-        return TimetableRefused(reason)
-    body = body_of(command.timetable.fields())
+        return messages.TimetableRefused(reason)
+    body = timetables.body_of(command.timetable.fields())
     before = book.get(name)
     if before is not None and before.body == body:
-        return DONE
-    read = read_body(body)
+        return messages.DONE
+    read = timetables.read_body(body)
     if read is None:
-        return TimetableRefused(_UNREADABLE)
+        return messages.TimetableRefused(_UNREADABLE)
     state.ledger.append(TimetableSet(Instant(state.now_ns), name, command.timetable.fields()))
     if before is not None and _is_at_the_same_times(before.fields, command.timetable.fields()):
         book.put(name, before._replace(body=body))
-        return DONE
-    row = TimetableRow(None if before is None else before.done, None, False, body)
-    following = first_after_now(state, row, read)
+        return messages.DONE
+    row = timetables.TimetableRow(None if before is None else before.done, None, False, body)
+    following = occurrences.first_after_now(state, row, read)
     if following is None:
         state.ledger.pop()
-        return TimetableRefused("it never fires: no occurrence is after now")
+        return messages.TimetableRefused("it never fires: no occurrence is after now")
     if before is not None:
-        unplan(state, name, before)
+        occurrences.unplan(state, name, before)
     if before is not None and before.paused:
         book.put(name, row._replace(paused=True))
     else:
-        plan_next(state, name, row, read, following)
-    return DONE
+        occurrences.plan_next(state, name, row, read, following)
+    return messages.DONE
 
 
 def _is_at_the_same_times(before: dict[str, Any], after: dict[str, Any]) -> bool:
@@ -127,26 +87,33 @@ def _is_at_the_same_times(before: dict[str, Any], after: dict[str, Any]) -> bool
     return all(before.get(name) == after.get(name) for name in FIELDS_OF_TIMES)
 
 
-def _refusal(book: TimetableBook, name: str) -> str | None:
+def _refusal(book: timetables.TimetableBook, name: str) -> str | None:
     try:
         size = len(name.encode())
     except UnicodeEncodeError:  # JSON can say what UTF-8 cannot
         size = 0
-    if not 0 < size <= MAX_NAME_BYTES or is_reserved(name):
-        return f"the identifier is reserved, empty, not Unicode or over {MAX_NAME_BYTES} bytes"
+    if not 0 < size <= timetables.MAX_NAME_BYTES or is_reserved(name):
+        most = timetables.MAX_NAME_BYTES
+        return f"the identifier is reserved, empty, not Unicode or over {most} bytes"
     if not book.is_kept:
         return _NOT_KEPT
-    if book.total >= MAX_TIMETABLES and not book.has(name):
-        return f"there are {MAX_TIMETABLES} timetables: remove some first"
+    if book.total >= timetables.MAX_TIMETABLES and not book.has(name):
+        return f"there are {timetables.MAX_TIMETABLES} timetables: remove some first"
     return None
 
 
-def _get_timetable(state: ZtickState, command: GetTimetable, prefix: str) -> Reply:
+def _get_timetable(
+    state: ZtickState, command: commands.GetTimetable, prefix: str
+) -> messages.Reply:
     row = _find(state, command.identifier, prefix)
-    return row if not isinstance(row, TimetableRow) else _view_of(state, command.identifier, row)
+    return (
+        row
+        if not isinstance(row, timetables.TimetableRow)
+        else _view_of(state, command.identifier, row)
+    )
 
 
-def _view_of(state: ZtickState, name: str, row: TimetableRow) -> TimetableView:
+def _view_of(state: ZtickState, name: str, row: timetables.TimetableRow) -> messages.TimetableView:
     book = state.timetables
     job = None if row.planned is None or row.paused else state.jobs.get(row.planned.job(name))
     is_planned = job is not None and job[STATUS_AT] == PLANNED
@@ -155,10 +122,10 @@ def _view_of(state: ZtickState, name: str, row: TimetableRow) -> TimetableView:
 
 
 def _view(
-    name: str, row: TimetableRow, running: int, waiting: int, next_ns: int | None
-) -> TimetableView:
+    name: str, row: timetables.TimetableRow, running: int, waiting: int, next_ns: int | None
+) -> messages.TimetableView:
     is_over = row.planned is None and not row.paused
-    return TimetableView(
+    return messages.TimetableView(
         name,
         "paused" if row.paused else "ended" if is_over else "active",
         row.fields,
@@ -170,162 +137,178 @@ def _view(
     )
 
 
-def _list_timetables(state: ZtickState, command: ListTimetables, prefix: str) -> Reply:
+def _list_timetables(
+    state: ZtickState, command: commands.ListTimetables, prefix: str
+) -> messages.Reply:
     longer = narrowed(command.prefix, prefix)
     if longer is None:
-        return TimetableListing(iter(()))
-    return TimetableListing(_slices(state.timetables.snapshot(), longer))
+        return messages.TimetableListing(iter(()))
+    return messages.TimetableListing(_slices(state.timetables.snapshot(), longer))
 
 
-def _page_timetables(state: ZtickState, command: PageTimetables, prefix: str) -> Reply:
+def _page_timetables(state: ZtickState, command: PageTimetables, prefix: str) -> messages.Reply:
     longer = narrowed(command.prefix, prefix)
     if longer is None:
-        return TimetableListing(iter(()))
+        return messages.TimetableListing(iter(()))
     found = []
     for name in state.timetables.page(longer, command.after, command.limit):
         row = state.timetables.get(name)
         assert row is not None
         found.append(_view_of(state, name, row))
-    return TimetableListing(iter([found]))
+    return messages.TimetableListing(iter([found]))
 
 
-def _slices(shards: Iterator[dict[str, Row]], prefix: str) -> Iterator[list[TimetableView]]:
+def _slices(
+    shards: Iterator[dict[str, timetables.Row]], prefix: str
+) -> Iterator[list[messages.TimetableView]]:
     """Planned occurrences show their nominal time: a long list looks up no jobs."""
     for shard in shards:
         rows = [(name, row) for name, row in shard.items() if name.startswith(prefix)]
         if rows:
-            yield [_listed(name, TimetableRow.unpack(row)) for name, row in rows]
+            yield [_listed(name, timetables.TimetableRow.unpack(row)) for name, row in rows]
 
 
-def _listed(name: str, row: TimetableRow) -> TimetableView:
+def _listed(name: str, row: timetables.TimetableRow) -> messages.TimetableView:
     next_ns = None if row.planned is None or row.paused else row.planned.at_s * NS_PER_S
     return _view(name, row, 0, 0, next_ns)
 
 
-def _pause_timetable(state: ZtickState, command: PauseTimetable, prefix: str) -> Reply:
+def _pause_timetable(
+    state: ZtickState, command: commands.PauseTimetable, prefix: str
+) -> messages.Reply:
     name = command.identifier
     row = _find(state, name, prefix)
-    if not isinstance(row, TimetableRow):
+    if not isinstance(row, timetables.TimetableRow):
         return row
     if not row.paused:
         state.ledger.append(TimetablePaused(Instant(state.now_ns), name))
         state.timetables.put(name, row._replace(paused=True))
-        unplan(state, name, row)
-    return DONE
+        occurrences.unplan(state, name, row)
+    return messages.DONE
 
 
-def _resume_timetable(state: ZtickState, command: ResumeTimetable, prefix: str) -> Reply:
+def _resume_timetable(
+    state: ZtickState, command: commands.ResumeTimetable, prefix: str
+) -> messages.Reply:
     name = command.identifier
     row = _find(state, name, prefix)
-    if not isinstance(row, TimetableRow):
+    if not isinstance(row, timetables.TimetableRow):
         return row
     if row.paused:
-        read = read_body(row.body)
+        read = timetables.read_body(row.body)
         if read is None:
-            return TimetableRefused(_UNREADABLE)
+            return messages.TimetableRefused(_UNREADABLE)
         state.ledger.append(TimetableResumed(Instant(state.now_ns), name))
         row = row._replace(paused=False)
-        plan_next(state, name, row, read, first_after_now(state, row, read))
-    return DONE
+        occurrences.plan_next(state, name, row, read, occurrences.first_after_now(state, row, read))
+    return messages.DONE
 
 
-def _remove_timetable(state: ZtickState, command: RemoveTimetable, prefix: str) -> Reply:
+def _remove_timetable(
+    state: ZtickState, command: commands.RemoveTimetable, prefix: str
+) -> messages.Reply:
     name, book = command.identifier, state.timetables
     row = _find(state, name, prefix)
-    if not isinstance(row, TimetableRow):
+    if not isinstance(row, timetables.TimetableRow):
         return row
     now = Instant(state.now_ns)
     state.ledger.append(TimetableRemoved(now, name))  # the next start forgets what was planned
     if row.paused:
         state.ledger.append(TimetableResumed(now, name))
-    unplan(state, name, row)
+    occurrences.unplan(state, name, row)
     for identifier in book.retried(name):
-        settled(state, identifier)
-        remove_planned(state, identifier)
+        occurrences.settled(state, identifier)
+        occurrences.remove_planned(state, identifier)
     while (held := book.release(name)) is not None:
         if state.jobs.holds(held):
-            remove_planned(state, identifier_of(held))
+            occurrences.remove_planned(state, identifier_of(held))
     book.put(name, None)
-    return DONE
+    return messages.DONE
 
 
-def _run_timetable(state: ZtickState, command: RunTimetable, prefix: str) -> Reply:
+def _run_timetable(
+    state: ZtickState, command: commands.RunTimetable, prefix: str
+) -> messages.Reply:
     name = command.identifier
     row = _find(state, name, prefix)
-    if not isinstance(row, TimetableRow):
+    if not isinstance(row, timetables.TimetableRow):
         return row
-    read = read_body(row.body)
+    read = timetables.read_body(row.body)
     if read is None:
-        return TimetableRefused(_UNREADABLE)
+        return messages.TimetableRefused(_UNREADABLE)
     identifier = _free_name(state, name, read)
-    plan(state, identifier, state.now_ns)
-    return TimetableRun(identifier)
+    occurrences.plan(state, identifier, state.now_ns)
+    return messages.TimetableRun(identifier)
 
 
-def _free_name(state: ZtickState, name: str, read: Read) -> str:
+def _free_name(state: ZtickState, name: str, read: timetables.Read) -> str:
     now_ms = state.now_ns // NS_PER_MS
     while True:
         at_s, fraction_ms = divmod(now_ms, 1000)
-        label = Occurrence(at_s, read.occurrences.zone.offset_s(at_s)).label
-        identifier = f"{name}{AT}{label[:19]}.{fraction_ms:03d}{label[19:]}"
+        label = timetables.Occurrence(at_s, read.occurrences.zone.offset_s(at_s)).label
+        identifier = f"{name}{timetables.AT}{label[:19]}.{fraction_ms:03d}{label[19:]}"
         if state.jobs.get(identifier) is None:
             return identifier
         now_ms += 1
 
 
-def _next_of_timetable(state: ZtickState, command: NextOfTimetable, prefix: str) -> Reply:
+def _next_of_timetable(
+    state: ZtickState, command: commands.NextOfTimetable, prefix: str
+) -> messages.Reply:
     row = _find(state, command.identifier, prefix)
-    if not isinstance(row, TimetableRow):
+    if not isinstance(row, timetables.TimetableRow):
         return row
-    read = read_body(row.body)
+    read = timetables.read_body(row.body)
     if read is None:
-        return TimetableRefused(_UNREADABLE)
+        return messages.TimetableRefused(_UNREADABLE)
     now_s = state.now_ns // NS_PER_S
     after_s = now_s if row.done is None else max(now_s, row.done.at_s)
-    return NextFirings(tuple(read.occurrences.firings(after_s, command.count)))
+    return messages.NextFirings(tuple(read.occurrences.firings(after_s, command.count)))
 
 
-def _backfill_timetable(state: ZtickState, command: BackfillTimetable, prefix: str) -> Reply:
+def _backfill_timetable(
+    state: ZtickState, command: commands.BackfillTimetable, prefix: str
+) -> messages.Reply:
     name = command.identifier
     row = _find(state, name, prefix)
-    if not isinstance(row, TimetableRow):
+    if not isinstance(row, timetables.TimetableRow):
         return row
-    read = read_body(row.body)
+    read = timetables.read_body(row.body)
     if read is None:
-        return TimetableRefused(_UNREADABLE)
+        return messages.TimetableRefused(_UNREADABLE)
     until_s = min(command.until_s, state.now_ns // NS_PER_S)
     moments = read.occurrences.between(command.from_s, until_s, MAX_BACKFILL + 1)
     if len(moments) > MAX_BACKFILL:
         reason = f"more than {MAX_BACKFILL} occurrences: choose a shorter range"
-        return TimetableRefused(reason)
+        return messages.TimetableRefused(reason)
     rows = []
     for at_s in moments:
-        identifier = Occurrence(at_s, read.occurrences.zone.offset_s(at_s)).job(name)
+        identifier = timetables.Occurrence(at_s, read.occurrences.zone.offset_s(at_s)).job(name)
         job = state.jobs.get(identifier)
         status = None if job is None else Status(job[STATUS_AT])
         is_run = status is None or status is Status.FAILED
-        rows.append(BackfillItem(identifier, at_s * NS_PER_S, status, is_run))
+        rows.append(messages.BackfillItem(identifier, at_s * NS_PER_S, status, is_run))
         if is_run and not command.is_preview:
-            plan(state, identifier, at_s * NS_PER_S)
-    return Backfilled(tuple(rows))
+            occurrences.plan(state, identifier, at_s * NS_PER_S)
+    return messages.Backfilled(tuple(rows))
 
 
-def _find(state: ZtickState, name: str, prefix: str) -> TimetableRow | Reply:
+def _find(state: ZtickState, name: str, prefix: str) -> timetables.TimetableRow | messages.Reply:
     if not name.startswith(prefix):
-        return OUT_OF_SCOPE
+        return messages.OUT_OF_SCOPE
     row = state.timetables.get(name)
-    return TimetableNotFound(name) if row is None else row
+    return messages.TimetableNotFound(name) if row is None else row
 
 
-DECISIONS: dict[type, Callable[[ZtickState, Any, str], Reply]] = {
-    SetTimetable: _set_timetable,
-    GetTimetable: _get_timetable,
-    ListTimetables: _list_timetables,
+DECISIONS: dict[type, Callable[[ZtickState, Any, str], messages.Reply]] = {
+    commands.SetTimetable: _set_timetable,
+    commands.GetTimetable: _get_timetable,
+    commands.ListTimetables: _list_timetables,
     PageTimetables: _page_timetables,
-    PauseTimetable: _pause_timetable,
-    ResumeTimetable: _resume_timetable,
-    RemoveTimetable: _remove_timetable,
-    RunTimetable: _run_timetable,
-    NextOfTimetable: _next_of_timetable,
-    BackfillTimetable: _backfill_timetable,
+    commands.PauseTimetable: _pause_timetable,
+    commands.ResumeTimetable: _resume_timetable,
+    commands.RemoveTimetable: _remove_timetable,
+    commands.RunTimetable: _run_timetable,
+    commands.NextOfTimetable: _next_of_timetable,
+    commands.BackfillTimetable: _backfill_timetable,
 }

@@ -25,20 +25,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.ztick.jobs import Job
+from journeyman.engines.ztick.job_table import Job
 from journeyman.errors import TimetableError
+from journeyman.formats import ledger
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.formats.ledger import (
-    RunRetried,
-    RunSettled,
-    TimetablePaused,
-    TimetablePlanned,
-    TimetableRemoved,
-    TimetableResumed,
-    TimetableSet,
-    TimetableUnplanned,
-    UnparsedRecord,
-)
 from journeyman.formats.ztick import Runner
 from journeyman.protocols.ztick.grammar import read_runner
 from journeyman.timetables import Occurrences, Timetable, occurrences_of
@@ -366,29 +356,29 @@ class TimetableLoader:
         """An upper bound: two for each timetable that was ever set."""
         return self._live + len(self._retries)
 
-    def absorb(self, record: LedgerRecord | UnparsedRecord) -> bool:
-        if isinstance(record, UnparsedRecord):
+    def absorb(self, record: LedgerRecord | ledger.UnparsedRecord) -> bool:
+        if isinstance(record, ledger.UnparsedRecord):
             name, *members = record.members
             if record.kind == "timetable-set":
                 self._set(name.decode(), members[0])
             else:
                 self._plan(name.decode(), *(_moment(label.decode()) for label in members))
-        elif isinstance(record, TimetableSet):
+        elif isinstance(record, ledger.TimetableSet):
             self._set(record.timetable, body_of(record.body))
-        elif isinstance(record, TimetableRemoved):
+        elif isinstance(record, ledger.TimetableRemoved):
             self._set(record.timetable, b"")
-        elif isinstance(record, TimetablePlanned):
+        elif isinstance(record, ledger.TimetablePlanned):
             self._plan(record.timetable, _moment(record.done), _moment(record.planned))
-        elif isinstance(record, TimetableUnplanned):
+        elif isinstance(record, ledger.TimetableUnplanned):
             self._plan(record.timetable, _NO_MOMENT, _NO_MOMENT)
-        elif isinstance(record, TimetablePaused | TimetableResumed):
+        elif isinstance(record, ledger.TimetablePaused | ledger.TimetableResumed):
             row = self._row(record.timetable)
-            paused = bytes([isinstance(record, TimetablePaused)])
+            paused = bytes([isinstance(record, ledger.TimetablePaused)])
             row = row[: _HEAD.size - 1] + paused + row[_HEAD.size :]
             self._rows.shard_of(record.timetable)[record.timetable] = row
-        elif isinstance(record, RunRetried):
+        elif isinstance(record, ledger.RunRetried):
             self._retries[record.job] = record.attempt
-        elif isinstance(record, RunSettled):
+        elif isinstance(record, ledger.RunSettled):
             self._retries.pop(record.job, None)
         else:
             return False

@@ -32,17 +32,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from journeyman.errors import EncodeError, InvalidData
-from journeyman.formats.keyspace.keys import (
-    MAX_STATUS_BYTES,
-    CounterKey,
-    JobKey,
-    Key,
-    QueueKey,
-    QueueTimeKey,
-    StatusFifoKey,
-    StatusKey,
-    encode_key,
-)
+from journeyman.formats.keyspace import keys
 from journeyman.formats.keyspace.text import (
     MAX_JSON_DEPTH,
     Member,
@@ -133,7 +123,7 @@ def _encode(value: Value) -> bytes:
         return _MARKER_BYTES
     if isinstance(value, str):
         if not _is_status(value):
-            raise EncodeError(f"a status is 1 to {MAX_STATUS_BYTES} ASCII characters")
+            raise EncodeError(f"a status is 1 to {keys.MAX_STATUS_BYTES} ASCII characters")
         return value.encode("ascii")
     if value not in _U64:
         raise EncodeError(f"a count of {value}")
@@ -210,13 +200,13 @@ def _sorted(members: dict[str, str]) -> dict[str, str]:
 
 
 def _is_status(status: str) -> bool:
-    return 1 <= len(status) <= MAX_STATUS_BYTES and status.isascii()
+    return 1 <= len(status) <= keys.MAX_STATUS_BYTES and status.isascii()
 
 
 # -- bytes -> values -----------------------------------------------------------------------------
 
 
-def decode_value(key: Key, data: bytes, offset: int = 0) -> Value:
+def decode_value(key: keys.Key, data: bytes, offset: int = 0) -> Value:
     """The value of ``key``. Raises InvalidData.
 
     ``offset`` is only named in errors: where the value stands in something larger.
@@ -229,18 +219,18 @@ def decode_value(key: Key, data: bytes, offset: int = 0) -> Value:
         raise InvalidData(f"an invalid value: {error}", offset) from None
 
 
-def _decode(key: Key, data: bytes) -> Value:
-    if isinstance(key, JobKey):
+def _decode(key: keys.Key, data: bytes) -> Value:
+    if isinstance(key, keys.JobKey):
         text = str(data, "utf-8")
         return _written_job(text) or _job(split_object(text))
-    if isinstance(key, QueueKey):
+    if isinstance(key, keys.QueueKey):
         return _queue(split_object(str(data, "utf-8")))
-    if isinstance(key, StatusKey):
+    if isinstance(key, keys.StatusKey):
         status = str(data, "ascii")
         if not _is_status(status):
             raise ValueError(f"a status of {len(status)} characters")
         return status
-    if isinstance(key, CounterKey):
+    if isinstance(key, keys.CounterKey):
         if len(data) != _U64_BYTES.size:
             raise ValueError(f"a count of {len(data)} bytes")
         return int(_U64_BYTES.unpack(data)[0])
@@ -370,12 +360,12 @@ def index_entries(job: JobRecord, *, queue_time_version: int = 2) -> dict[bytes,
     start_ms = job.execution_start_ns // NS_PER_MS  # cut, as the original does
     created_ms = job.created_at_ns // NS_PER_MS
     return {
-        encode_key(JobKey(job.job_uuid)): encode_value(job),
-        encode_key(
-            QueueTimeKey(start_ms, job.queue, job.job_uuid, queue_time_version)
+        keys.encode_key(keys.JobKey(job.job_uuid)): encode_value(job),
+        keys.encode_key(
+            keys.QueueTimeKey(start_ms, job.queue, job.job_uuid, queue_time_version)
         ): _MARKER_BYTES,
-        encode_key(StatusKey(job.job_uuid)): encode_value(job.status),
-        encode_key(StatusFifoKey(job.status, created_ms, job.job_uuid)): _MARKER_BYTES,
+        keys.encode_key(keys.StatusKey(job.job_uuid)): encode_value(job.status),
+        keys.encode_key(keys.StatusFifoKey(job.status, created_ms, job.job_uuid)): _MARKER_BYTES,
     }
 
 

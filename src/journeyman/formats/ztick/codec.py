@@ -45,49 +45,25 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeAlias
 
-from journeyman.errors import (
-    EncodeError,
-    EntryTooLarge,
-    IncompleteEntry,
-    InvalidData,
-    StringOverflow,
-    UnknownEntryType,
-)
+from journeyman import errors
 from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.seals import Seal, SealKind
-from journeyman.formats.ztick.layout import (
-    HEAD,
-    JOB,
-    JOB_EXTRA,
-    JOB_REMOVAL,
-    JOB_TAIL,
-    LENGTH,
-    LIST_RUNNERS,
-    MAX_ENTRY_BYTES,
-    MAX_LIST_ITEMS,
-    MAX_STRING_BYTES,
-    RULE,
-    RULE_REMOVAL,
-    RUNNER_STRINGS,
-    U16,
-    is_cut_short,
-    resync,
-    skip,
-)
+from journeyman.formats.ztick import layout
 
 _INT64 = range(-(2**63), 2**63)
 
 
 RESERVED_PREFIX: Final = "journeyman.seal."
 _ID_BYTES = len(RESERVED_PREFIX) + 1 + 4 * 8
-SEAL_BYTES: Final = HEAD.size + _ID_BYTES
+SEAL_BYTES: Final = layout.HEAD.size + _ID_BYTES
 SEAL_MARK: Final = (
-    HEAD.pack(SEAL_BYTES - LENGTH.size, JOB_REMOVAL, _ID_BYTES) + RESERVED_PREFIX.encode()
+    layout.HEAD.pack(SEAL_BYTES - layout.LENGTH.size, layout.JOB_REMOVAL, _ID_BYTES)
+    + RESERVED_PREFIX.encode()
 )
 
 _SEAL_MARK = re.compile(re.escape(SEAL_MARK))
 _SEAL_FIELDS = re.compile(rb"([obc])" + 4 * rb"([0-9a-f]{8})")
-_SEAL_SIGN = re.compile(rb"[obc][0-9a-f]{32}|" + re.escape(SEAL_MARK[: HEAD.size]))
+_SEAL_SIGN = re.compile(rb"[obc][0-9a-f]{32}|" + re.escape(SEAL_MARK[: layout.HEAD.size]))
 
 
 def is_reserved(identifier: str) -> bool:
@@ -105,7 +81,7 @@ class _ZtickSeals:
     size = SEAL_BYTES
     mark = SEAL_MARK
     crc_bytes = 8
-    least_bytes = HEAD.size
+    least_bytes = layout.HEAD.size
 
     def may_hold_seals(self, data: Buffer, offset: int) -> bool:
         return _SEAL_SIGN.search(data, offset) is not None
@@ -128,11 +104,15 @@ class _ZtickSeals:
         return (found.start() for found in _SEAL_MARK.finditer(data, offset))
 
     def frame_end(self, data: Buffer, offset: int) -> int | None:
-        left = len(data) - offset - LENGTH.size
+        left = len(data) - offset - layout.LENGTH.size
         if left < 0:
             return None
-        length = LENGTH.unpack_from(data, offset)[0]
-        return offset + LENGTH.size + length if 0 < length <= min(left, MAX_ENTRY_BYTES) else None
+        length = layout.LENGTH.unpack_from(data, offset)[0]
+        return (
+            offset + layout.LENGTH.size + length
+            if 0 < length <= min(left, layout.MAX_ENTRY_BYTES)
+            else None
+        )
 
 
 SEALS: Final = _ZtickSeals()
@@ -267,56 +247,68 @@ def _encode(record: Record) -> bytes:
     if isinstance(record, JobSet):
         raw = _encode_text(record.identifier, "identifier")
         if record.execution_ns not in _INT64:
-            raise EncodeError("execution_ns is outside the signed 64-bit range")
+            raise errors.EncodeError("execution_ns is outside the signed 64-bit range")
         if record.status not in _STATUSES:
-            raise EncodeError("status is not one of 0 to 3")
-        tail = JOB_TAIL.pack(record.execution_ns, record.status)
-        return HEAD.pack(len(raw) + JOB_EXTRA, JOB, len(raw)) + raw + tail
+            raise errors.EncodeError("status is not one of 0 to 3")
+        tail = layout.JOB_TAIL.pack(record.execution_ns, record.status)
+        return layout.HEAD.pack(len(raw) + layout.JOB_EXTRA, layout.JOB, len(raw)) + raw + tail
     identifier = _encode_string(record.identifier, "identifier")
     if isinstance(record, RuleSet):
         pattern = _encode_string(record.pattern, "pattern")
-        return _frame(RULE, identifier + pattern + _encode_runner(record.runner))
-    return _frame(JOB_REMOVAL if isinstance(record, JobRemoved) else RULE_REMOVAL, identifier)
+        return _frame(layout.RULE, identifier + pattern + _encode_runner(record.runner))
+    return _frame(
+        layout.JOB_REMOVAL if isinstance(record, JobRemoved) else layout.RULE_REMOVAL, identifier
+    )
 
 
 def encode_planned(identifier: bytes, execution_ns: int) -> bytes:
     """The entry of a planned job, whose identifier and time are known to be right."""
     size = len(identifier)
-    return HEAD.pack(size + JOB_EXTRA, JOB, size) + identifier + JOB_TAIL.pack(execution_ns, 0)
+    return (
+        layout.HEAD.pack(size + layout.JOB_EXTRA, layout.JOB, size)
+        + identifier
+        + layout.JOB_TAIL.pack(execution_ns, 0)
+    )
 
 
 def _frame(kind: int, fields: bytes) -> bytes:
     length = 1 + len(fields)
-    if length > MAX_ENTRY_BYTES:
-        raise EncodeError(f"the entry has {length} bytes, more than {MAX_ENTRY_BYTES}")
-    return LENGTH.pack(length) + bytes((kind,)) + fields
+    if length > layout.MAX_ENTRY_BYTES:
+        raise errors.EncodeError(
+            f"the entry has {length} bytes, more than {layout.MAX_ENTRY_BYTES}"
+        )
+    return layout.LENGTH.pack(length) + bytes((kind,)) + fields
 
 
 def _encode_string(value: str, field: str) -> bytes:
     raw = _encode_text(value, field)
-    return U16.pack(len(raw)) + raw
+    return layout.U16.pack(len(raw)) + raw
 
 
 def _encode_text(value: str, field: str) -> bytes:
     try:
         raw = value.encode()
     except UnicodeEncodeError:
-        raise EncodeError(f"{field} cannot be written as UTF-8") from None
-    if len(raw) > MAX_STRING_BYTES:
-        raise EncodeError(f"{field} has {len(raw)} bytes, more than {MAX_STRING_BYTES}")
+        raise errors.EncodeError(f"{field} cannot be written as UTF-8") from None
+    if len(raw) > layout.MAX_STRING_BYTES:
+        raise errors.EncodeError(
+            f"{field} has {len(raw)} bytes, more than {layout.MAX_STRING_BYTES}"
+        )
     return raw
 
 
 def _encode_runner(runner: Runner) -> bytes:
     byte = _RUNNER_BYTES[type(runner)]
     parts = [bytes((byte,))]
-    parts += [_encode_string(getattr(runner, name), name) for name in RUNNER_STRINGS[byte]]
-    if byte in LIST_RUNNERS:
-        name = LIST_RUNNERS[byte]
+    parts += [_encode_string(getattr(runner, name), name) for name in layout.RUNNER_STRINGS[byte]]
+    if byte in layout.LIST_RUNNERS:
+        name = layout.LIST_RUNNERS[byte]
         items: tuple[str, ...] = getattr(runner, name)
-        if len(items) > MAX_LIST_ITEMS:
-            raise EncodeError(f"{name} has {len(items)} items, more than {MAX_LIST_ITEMS}")
-        parts.append(U16.pack(len(items)))
+        if len(items) > layout.MAX_LIST_ITEMS:
+            raise errors.EncodeError(
+                f"{name} has {len(items)} items, more than {layout.MAX_LIST_ITEMS}"
+            )
+        parts.append(layout.U16.pack(len(items)))
         parts += [_encode_string(item, f"{name}[{i}]") for i, item in enumerate(items)]
     return b"".join(parts)
 
@@ -331,9 +323,9 @@ def frames(data: Buffer) -> Iterator[tuple[int, memoryview]]:
     """
     view = memoryview(data)
     offset = 0
-    while len(view) - offset >= LENGTH.size:
-        start = offset + LENGTH.size
-        end = start + LENGTH.unpack_from(view, offset)[0]
+    while len(view) - offset >= layout.LENGTH.size:
+        start = offset + layout.LENGTH.size
+        end = start + layout.LENGTH.unpack_from(view, offset)[0]
         if end > len(view):
             return
         yield offset, view[start:end]
@@ -343,40 +335,40 @@ def frames(data: Buffer) -> Iterator[tuple[int, memoryview]]:
 def decode_payload(payload: Buffer, offset: int = 0) -> Record:
     """The record in one frame, its length prefix left out; errors name ``offset``."""
     if not payload:
-        raise InvalidData("an entry of no bytes", offset)
+        raise errors.InvalidData("an entry of no bytes", offset)
     return _decode_fields(payload, 0, len(payload), offset)
 
 
 def _decode_fields(data: Buffer, start: int, end: int, offset: int) -> Record:
     """The record between ``start`` (its type byte) and ``end``."""
     kind = data[start]
-    if kind > RULE_REMOVAL:
-        raise UnknownEntryType(f"unknown entry type {kind}", offset)
+    if kind > layout.RULE_REMOVAL:
+        raise errors.UnknownEntryType(f"unknown entry type {kind}", offset)
     identifier, at = _decode_string(data, start + 1, end, offset, "identifier")
     record: Record
-    if kind == JOB:
-        if end - at < JOB_TAIL.size:
-            raise InvalidData("a job without execution time and status", offset)
-        execution_ns, status = JOB_TAIL.unpack_from(data, at)
+    if kind == layout.JOB:
+        if end - at < layout.JOB_TAIL.size:
+            raise errors.InvalidData("a job without execution time and status", offset)
+        execution_ns, status = layout.JOB_TAIL.unpack_from(data, at)
         if status >= len(_STATUSES):
-            raise InvalidData(f"unknown status {status}", offset)
-        record, at = JobSet(identifier, execution_ns, _STATUSES[status]), at + JOB_TAIL.size
-    elif kind == RULE:
+            raise errors.InvalidData(f"unknown status {status}", offset)
+        record, at = JobSet(identifier, execution_ns, _STATUSES[status]), at + layout.JOB_TAIL.size
+    elif kind == layout.RULE:
         pattern, at = _decode_string(data, at, end, offset, "pattern")
         runner, at = _decode_runner(data, at, end, offset)
         record = RuleSet(identifier, pattern, runner)
     else:
-        record = JobRemoved(identifier) if kind == JOB_REMOVAL else RuleRemoved(identifier)
+        record = JobRemoved(identifier) if kind == layout.JOB_REMOVAL else RuleRemoved(identifier)
     if at != end:
-        raise InvalidData(f"{end - at} bytes too many", offset)
+        raise errors.InvalidData(f"{end - at} bytes too many", offset)
     return record
 
 
 def _decode_string(data: Buffer, at: int, end: int, offset: int, field: str) -> tuple[str, int]:
     start = at + 2
-    stop = start + U16.unpack_from(data, at)[0] if start <= end else start
+    stop = start + layout.U16.unpack_from(data, at)[0] if start <= end else start
     if stop > end:
-        raise StringOverflow(f"{field} runs past its entry", offset)
+        raise errors.StringOverflow(f"{field} runs past its entry", offset)
     return _decode_text(data, start, stop, offset, field), stop
 
 
@@ -384,22 +376,22 @@ def _decode_text(data: Buffer, start: int, stop: int, offset: int, field: str) -
     try:
         return str(data[start:stop], "utf-8")
     except UnicodeDecodeError:
-        raise InvalidData(f"{field} is not UTF-8", offset) from None
+        raise errors.InvalidData(f"{field} is not UTF-8", offset) from None
 
 
 def _decode_runner(data: Buffer, at: int, end: int, offset: int) -> tuple[Runner, int]:
     if at == end:
-        raise InvalidData("a rule without runner", offset)
+        raise errors.InvalidData("a rule without runner", offset)
     byte = data[at]
     if byte >= len(RUNNER_CLASSES):
-        raise InvalidData(f"unknown runner {byte}", offset)
+        raise errors.InvalidData(f"unknown runner {byte}", offset)
     at += 1
     fields: list[str | tuple[str, ...]] = []
-    for name in RUNNER_STRINGS[byte]:
+    for name in layout.RUNNER_STRINGS[byte]:
         value, at = _decode_string(data, at, end, offset, name)
         fields.append(value)
-    if byte in LIST_RUNNERS:
-        items, at = _decode_list(data, at, end, offset, LIST_RUNNERS[byte])
+    if byte in layout.LIST_RUNNERS:
+        items, at = _decode_list(data, at, end, offset, layout.LIST_RUNNERS[byte])
         fields.append(items)
     runner: Runner = RUNNER_CLASSES[byte](*fields)  # type: ignore[arg-type]
     return runner, at
@@ -409,11 +401,11 @@ def _decode_list(
     data: Buffer, at: int, end: int, offset: int, field: str
 ) -> tuple[tuple[str, ...], int]:
     if end - at < 2:
-        raise InvalidData(f"{field} without a count", offset)
-    count = U16.unpack_from(data, at)[0]
+        raise errors.InvalidData(f"{field} without a count", offset)
+    count = layout.U16.unpack_from(data, at)[0]
     at += 2
     if 2 * count > end - at:
-        raise StringOverflow(f"{field} run past their entry", offset)
+        raise errors.StringOverflow(f"{field} run past their entry", offset)
     items = []
     for _ in range(count):
         item, at = _decode_string(data, at, end, offset, field)
@@ -442,28 +434,34 @@ class _ZtickCodec:
         left = len(data) - offset
         if left == 0:
             return None
-        if left >= HEAD.size:
-            length, kind, id_length = HEAD.unpack_from(data, offset)
+        if left >= layout.HEAD.size:
+            length, kind, id_length = layout.HEAD.unpack_from(data, offset)
             # Nearly every entry is a job in order: it gets by with two looks at its bytes.
-            if kind == JOB and length == id_length + JOB_EXTRA and length + LENGTH.size <= left:
-                at = offset + HEAD.size + id_length
-                execution_ns, status = JOB_TAIL.unpack_from(data, at)
+            if (
+                kind == layout.JOB
+                and length == id_length + layout.JOB_EXTRA
+                and length + layout.LENGTH.size <= left
+            ):
+                at = offset + layout.HEAD.size + id_length
+                execution_ns, status = layout.JOB_TAIL.unpack_from(data, at)
                 if status < len(_STATUSES):
-                    identifier = _decode_text(data, offset + HEAD.size, at, offset, "identifier")
+                    identifier = _decode_text(
+                        data, offset + layout.HEAD.size, at, offset, "identifier"
+                    )
                     job = JobSet(identifier, execution_ns, _STATUSES[status])
-                    return Entry(offset, length + LENGTH.size, job)
-        size = LENGTH.size + _checked_length(data, offset, left)
-        record = _decode_fields(data, offset + LENGTH.size, offset + size, offset)
+                    return Entry(offset, length + layout.LENGTH.size, job)
+        size = layout.LENGTH.size + _checked_length(data, offset, left)
+        record = _decode_fields(data, offset + layout.LENGTH.size, offset + size, offset)
         return Entry(offset, size, record)
 
     def is_torn(self, data: Buffer, offset: int) -> bool:
-        return is_cut_short(data, offset)
+        return layout.is_cut_short(data, offset)
 
     def skip(self, data: Buffer, offset: int) -> int | None:
-        return skip(data, offset, self._end_of_entry)
+        return layout.skip(data, offset, self._end_of_entry)
 
     def resync(self, data: Buffer, offset: int, *, lone: bool = False) -> int | None:
-        return resync(data, offset, self._end_of_entry, lone=lone)
+        return layout.resync(data, offset, self._end_of_entry, lone=lone)
 
     def _end_of_entry(self, data: Buffer, offset: int) -> int:
         entry = self.decode(data, offset)
@@ -472,16 +470,16 @@ class _ZtickCodec:
 
 def _checked_length(data: Buffer, offset: int, left: int) -> int:
     """The length of an entry that is all there and within the limit."""
-    if left < LENGTH.size:
-        raise IncompleteEntry("the data end inside a length", offset, LENGTH.size)
-    length: int = LENGTH.unpack_from(data, offset)[0]
-    if length > MAX_ENTRY_BYTES:
-        raise EntryTooLarge(f"a length of {length}, over {MAX_ENTRY_BYTES}", offset)
+    if left < layout.LENGTH.size:
+        raise errors.IncompleteEntry("the data end inside a length", offset, layout.LENGTH.size)
+    length: int = layout.LENGTH.unpack_from(data, offset)[0]
+    if length > layout.MAX_ENTRY_BYTES:
+        raise errors.EntryTooLarge(f"a length of {length}, over {layout.MAX_ENTRY_BYTES}", offset)
     if length == 0:
-        raise InvalidData("an entry of no bytes", offset)
-    needed = LENGTH.size + length
+        raise errors.InvalidData("an entry of no bytes", offset)
+    needed = layout.LENGTH.size + length
     if needed > left:
-        raise IncompleteEntry(f"the data end after {left} of {needed} bytes", offset, needed)
+        raise errors.IncompleteEntry(f"the data end after {left} of {needed} bytes", offset, needed)
     return length
 
 

@@ -14,15 +14,8 @@ from journeyman.clock import Clock
 from journeyman.disk import Disk
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import PUT, SEALS, WRITER, ItemPut, UnknownCommand
+from journeyman.logs import handover
 from journeyman.logs.catalog import Log
-from journeyman.logs.handover import (
-    CLOSED,
-    REPAIRED,
-    Finding,
-    HandedOver,
-    finding,
-    total_size,
-)
 from journeyman.logs.holders import Holders
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelLog
 from journeyman.logs.recovery import RecoveryReport, recover_entries
@@ -30,13 +23,15 @@ from journeyman.logs.sealing import close_file, read_whole
 from journeyman.logs.segments import kestrel_lock_name
 
 
-def hand_over_kestrel(disk: Disk, clock: Clock, log: Log, holders: Holders | None) -> HandedOver:
+def hand_over_kestrel(
+    disk: Disk, clock: Clock, log: Log, holders: Holders | None
+) -> handover.HandedOver:
     assert log.queue is not None
     paths = [file.path for file in log.files]
-    size = total_size(disk, paths)
+    size = handover.total_size(disk, paths)
     if not log.readers:
         report = _close_without_readers(disk, log, log.queue)
-        findings = finding(
+        findings = handover.finding(
             "no-reader",
             "libkestrel begins at the newest item, because no reader has a checkpoint",
             [log.queue],
@@ -49,9 +44,9 @@ def hand_over_kestrel(disk: Disk, clock: Clock, log: Log, holders: Holders | Non
             paths_now = [segment.path for segment in journal.segments]
             findings = list(_findings(disk, paths_now, journal.readers))
     if not report.clean:
-        return HandedOver((REPAIRED,), tuple(findings))
-    is_closed = total_size(disk, paths) != size
-    return HandedOver((CLOSED,) if is_closed else (), tuple(findings))
+        return handover.HandedOver((handover.REPAIRED,), tuple(findings))
+    is_closed = handover.total_size(disk, paths) != size
+    return handover.HandedOver((handover.CLOSED,) if is_closed else (), tuple(findings))
 
 
 def _close_without_readers(disk: Disk, log: Log, queue: str) -> RecoveryReport:
@@ -68,7 +63,9 @@ def _close_without_readers(disk: Disk, log: Log, queue: str) -> RecoveryReport:
     return report
 
 
-def _findings(disk: Disk, paths: list[str], readers: Mapping[str, Reader]) -> Iterator[Finding]:
+def _findings(
+    disk: Disk, paths: list[str], readers: Mapping[str, Reader]
+) -> Iterator[handover.Finding]:
     gap_end, previous, newer = 0, 0, 0
     repeated: dict[str, int] = dict.fromkeys(readers, 0)
     for path in paths:
@@ -82,19 +79,19 @@ def _findings(disk: Disk, paths: list[str], readers: Mapping[str, Reader]) -> It
                 previous = record.item_id
                 for name, reader in readers.items():
                     repeated[name] += record.item_id in reader.done
-    yield from finding(
+    yield from handover.finding(
         "gap",
         f"readers stop at a gap in the ids, or skip items: let them read past item {gap_end} first",
         (repr(name) for name, reader in readers.items() if reader.head <= gap_end and gap_end),
         refuses=True,
     )
-    yield from finding(
+    yield from handover.finding(
         "repeated",
         f"{sum(repeated.values())} items that readers have finished out of order come again",
         (repr(name) for name, count in repeated.items() if count),
     )
     size = disk.size(paths[-1]) if paths else 0
-    yield from finding(
+    yield from handover.finding(
         "segment-size",
         f"the last segment has {size} bytes: give libkestrel a journalSize of at least as much",
         [posixpath.basename(paths[-1])] if size > DEFAULT_SEGMENT_BYTES else [],
@@ -102,4 +99,4 @@ def _findings(disk: Disk, paths: list[str], readers: Mapping[str, Reader]) -> It
     )
     if newer:
         text = "items of a newer version are delivered with other bytes"
-        yield Finding("newer", text, newer, refuses=True)
+        yield handover.Finding("newer", text, newer, refuses=True)

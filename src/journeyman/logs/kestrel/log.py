@@ -41,6 +41,7 @@ from journeyman.folds.kestrel import DEFAULT_READER, FoldedQueue, Reader, open_q
 from journeyman.formats.framing import Buffer
 from journeyman.formats.kestrel import SEALS, WRITER, ItemPut
 from journeyman.formats.seals import BLOCK_BYTES, CUT_BYTES
+from journeyman.logs import segments as segment_names
 from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.holders import Holders, ask
 from journeyman.logs.indexes import remove_index
@@ -56,16 +57,6 @@ from journeyman.logs.kestrel.segments import (
 from journeyman.logs.publication import finish, journal_path, pending, remove_durably
 from journeyman.logs.recovery import RecoveryReport, copy_aside
 from journeyman.logs.sealing import Sealing, last_seal, read_whole
-from journeyman.logs.segments import (
-    LOCK_SUFFIX,
-    KestrelPlan,
-    check_queue_name,
-    is_queue_name,
-    kestrel_lock_name,
-    kestrel_segments,
-    kestrel_temporaries,
-    workq_segments,
-)
 from journeyman.units import NS_PER_MS
 
 
@@ -97,9 +88,11 @@ def find_queue(
     """
     if finish_publication(disk, directory, queue) or names is None:
         names = disk.list_dir(directory)
-    for name in kestrel_temporaries(queue, names):
+    for name in segment_names.kestrel_temporaries(queue, names):
         disk.remove(posixpath.join(directory, name))
-    paths = [posixpath.join(directory, name) for name in kestrel_segments(queue, names)]
+    paths = [
+        posixpath.join(directory, name) for name in segment_names.kestrel_segments(queue, names)
+    ]
     segments, reports = recover_segments(disk, paths, thorough=thorough)
     catalog = SegmentCatalog(segments)
     checkpoints = Checkpoints(disk, directory, queue, seal=seal)
@@ -137,7 +130,7 @@ def finish_publication(disk: Disk, directory: str, queue: str = "") -> bool:
     try:
         for other in sorted(others):
             locks.append(  # noqa: PERF401 - those that were taken are let go if one is not
-                disk.lock(posixpath.join(directory, kestrel_lock_name(other)))
+                disk.lock(posixpath.join(directory, segment_names.kestrel_lock_name(other)))
             )
         finish(disk, journal_path(directory))
     finally:
@@ -152,12 +145,16 @@ def remove_stale_locks(disk: Disk, directory: str, names: Sequence[str]) -> None
     Only files that no other program can have put there: empty, not held, named like a queue
     without files. ``names`` are those in the directory.
     """
-    if workq_segments(names):  # it has locks of its own here, and the original does not look twice
+    if segment_names.workq_segments(
+        names
+    ):  # it has locks of its own here, and the original does not look twice
         return
-    owned = {name.partition(".")[0] for name in names if not name.endswith(LOCK_SUFFIX)}
+    owned = {
+        name.partition(".")[0] for name in names if not name.endswith(segment_names.LOCK_SUFFIX)
+    }
     for name in names:
-        queue = name.removesuffix(LOCK_SUFFIX)
-        if queue == name or queue in owned or not is_queue_name(queue):
+        queue = name.removesuffix(segment_names.LOCK_SUFFIX)
+        if queue == name or queue in owned or not segment_names.is_queue_name(queue):
             continue
         path = posixpath.join(directory, name)
         with suppress(LogLocked, FileNotFoundError):
@@ -239,9 +236,9 @@ class KestrelLog:
         to leave for now.
         LogLocked: another process has the queue.
         """
-        check_queue_name(queue)
+        segment_names.check_queue_name(queue)
         disk.make_dirs(directory)
-        lock_path = posixpath.join(directory, kestrel_lock_name(queue))
+        lock_path = posixpath.join(directory, segment_names.kestrel_lock_name(queue))
         try:
             lock = disk.lock(lock_path)
         except LogLocked as error:
@@ -258,7 +255,9 @@ class KestrelLog:
                 names=names,
                 notes=notes,
             )
-            plan = KestrelPlan(disk, clock, directory, queue, WRITER.header, segment_bytes)
+            plan = segment_names.KestrelPlan(
+                disk, clock, directory, queue, WRITER.header, segment_bytes
+            )
             sealing = Sealing(SEALS, enabled=seal)
             appender = Appender(disk, clock, plan, sync=sync, sealing=sealing)
             appender.open(found.last_path)
@@ -447,7 +446,10 @@ class KestrelLog:
             with self._ids:
                 retired = self._catalog.retired(self._checkpoints.durable)
             directory, lock_name = posixpath.split(self._lock_path)
-            queue, paths = lock_name.removesuffix(LOCK_SUFFIX), [each.path for each in retired]
+            queue, paths = (
+                lock_name.removesuffix(segment_names.LOCK_SUFFIX),
+                [each.path for each in retired],
+            )
             free = ask(self._holders, directory, queue, paths)
             self.is_held = free.count < len(retired)
             for segment in retired[: free.count]:

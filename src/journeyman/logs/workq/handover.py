@@ -23,40 +23,12 @@ from dataclasses import dataclass, replace
 from journeyman.clock import Clock
 from journeyman.disk import Disk
 from journeyman.folds import workq as fold
+from journeyman.formats import workq
 from journeyman.formats.framing import Buffer
 from journeyman.formats.ledger import JobOptionsSet
-from journeyman.formats.workq import (
-    CODEC,
-    HEADER,
-    Command,
-    JobAdded,
-    JobEvent,
-    JobFinished,
-    Record,
-    UnknownCommand,
-    delay_ms_of,
-    max_fails_of,
-)
-from journeyman.logs.handover import (
-    REPAIRED,
-    REWRITTEN,
-    Facts,
-    Finding,
-    HandedOver,
-    finding,
-    keys_of,
-    unread,
-)
+from journeyman.logs import handover, publication
 from journeyman.logs.holders import Holders, ask
 from journeyman.logs.indexes import remove_index
-from journeyman.logs.publication import (
-    Publication,
-    identities,
-    journal_path,
-    note_replacement,
-    publish,
-    write_whole,
-)
 from journeyman.logs.segments import names_in, workq_segments
 from journeyman.logs.workq.cleaning import REWRITE_SUFFIX, read_segment
 from journeyman.logs.workq.log import WorkqLog, peek_pauses
@@ -85,7 +57,7 @@ class OriginalReplay:
         self.jobs: dict[bytes, _Job] = {}
         self.refused: dict[bytes, str] = {}
 
-    def take(self, record: Record) -> None:
+    def take(self, record: workq.Record) -> None:
         if record.job_id in self.refused:
             return
         reason = self._refusal(record)
@@ -93,10 +65,10 @@ class OriginalReplay:
             self.refused[record.job_id] = reason
             self.jobs.pop(record.job_id, None)
 
-    def _refusal(self, record: Record) -> str:
-        if isinstance(record, UnknownCommand):
+    def _refusal(self, record: workq.Record) -> str:
+        if isinstance(record, workq.UnknownCommand):
             return NEWER
-        if isinstance(record, JobAdded):
+        if isinstance(record, workq.JobAdded):
             return self._add(record)
         job = self.jobs.get(record.job_id)
         if record.hidden:
@@ -104,14 +76,14 @@ class OriginalReplay:
         if job is None:
             self._note_early(record)
             return ""
-        if isinstance(record, JobFinished):
+        if isinstance(record, workq.JobFinished):
             if job.state in _FINISHED:
                 return "Duplicate result"
-            is_complete = record.command == Command.COMPLETE
+            is_complete = record.command == workq.Command.COMPLETE
             job.state = fold.JobState.COMPLETED if is_complete else fold.JobState.FAILED
-        elif record.command == Command.START_ATTEMPT:
+        elif record.command == workq.Command.START_ATTEMPT:
             return _start(job)
-        elif record.command == Command.TIMEOUT_ATTEMPT:
+        elif record.command == workq.Command.TIMEOUT_ATTEMPT:
             if job.state == fold.JobState.LEASED:
                 is_last = 0 < job.max_attempts <= job.attempts
                 job.state = fold.JobState.FAILED if is_last else fold.JobState.PENDING
@@ -122,13 +94,13 @@ class OriginalReplay:
             del self.jobs[record.job_id]
         return ""
 
-    def _note_early(self, record: JobEvent | JobFinished) -> None:
-        if record.command == Command.EXPIRE:  # the end of a run, which has no add
+    def _note_early(self, record: workq.JobEvent | workq.JobFinished) -> None:
+        if record.command == workq.Command.EXPIRE:  # the end of a run, which has no add
             self._early.discard(record.job_id)
         elif record.job_id not in self._expired:
             self._early.add(record.job_id)
 
-    def _add(self, added: JobAdded) -> str:
+    def _add(self, added: workq.JobAdded) -> str:
         if fold.expires_ns(fold.FoldedJob(added)) < self._now_ns:
             self._expired.add(added.job_id)
             return ""
@@ -158,40 +130,40 @@ def hand_over_workq(
     disk: Disk,
     clock: Clock,
     directory: str,
-    facts: Facts,
+    facts: handover.Facts,
     holders: Holders | None,
     *,
     accept: bool,
-) -> HandedOver:
+) -> handover.HandedOver:
     """``accept``: a job with more attempts than the original can count keeps as many as it can."""
     replay = OriginalReplay(clock.now_ns())
     changes: list[str] = []
-    findings: list[Finding] = []
+    findings: list[handover.Finding] = []
     with WorkqLog.open(disk, clock, directory, each=replay.take) as log:
         if not log.recovery.clean:
-            changes.append(REPAIRED)
+            changes.append(handover.REPAIRED)
         if replay.refused:
             records = _histories(log, replay, accept=accept)
             segments = _segments(disk, directory)
             free = ask(holders, directory, "", segments)
             if records and free.count < len(segments):
-                findings.append(unread(disk, directory))
+                findings.append(handover.unread(disk, directory))
             elif records:
                 _rewrite(disk, directory, segments, records)
                 free.dropped(segments)
-                changes.append(REWRITTEN)
+                changes.append(handover.REWRITTEN)
                 replay = OriginalReplay(clock.now_ns())
                 for segment in _segments(disk, directory):
                     for entry in read_segment(disk, segment, None):
                         replay.take(entry.record)
-    paused = {*keys_of(facts, "queue-pause"), *peek_pauses(disk, directory)}
+    paused = {*handover.keys_of(facts, "queue-pause"), *peek_pauses(disk, directory)}
     findings += _findings(replay, facts, paused)
-    return HandedOver(tuple(changes), tuple(findings))
+    return handover.HandedOver(tuple(changes), tuple(findings))
 
 
 def _histories(
     log: WorkqLog, replay: OriginalReplay, *, accept: bool
-) -> dict[bytes, tuple[Record, ...]]:
+) -> dict[bytes, tuple[workq.Record, ...]]:
     """For each job that is refused and need not be: records that the original accepts."""
     states: dict[bytes, fold.State] = {}
     for entry in log.entries():
@@ -212,7 +184,7 @@ def _histories(
     return histories
 
 
-def _is_accepted(records: Iterable[Record]) -> bool:
+def _is_accepted(records: Iterable[workq.Record]) -> bool:
     replay = OriginalReplay(now_ns=0)
     for record in records:
         replay.take(record)
@@ -228,17 +200,20 @@ def _with_fewer_attempts(job: fold.FoldedJob) -> fold.FoldedJob:
 
 
 def _rewrite(
-    disk: Disk, directory: str, segments: list[str], histories: dict[bytes, tuple[Record, ...]]
+    disk: Disk,
+    directory: str,
+    segments: list[str],
+    histories: dict[bytes, tuple[workq.Record, ...]],
 ) -> None:
-    before = identities(disk, segments)
+    before = publication.identities(disk, segments)
     renames = {}
     for segment in segments:
         last = histories if segment == segments[-1] else {}
         staged = segment + REWRITE_SUFFIX
-        write_whole(disk, staged, _pieces(disk, segment, histories, last))
-        note_replacement(disk, before, staged, segment)
+        publication.write_whole(disk, staged, _pieces(disk, segment, histories, last))
+        publication.note_replacement(disk, before, staged, segment)
         renames[posixpath.basename(staged)] = posixpath.basename(segment)
-    publish(disk, journal_path(directory), Publication(renames))
+    publication.publish(disk, publication.journal_path(directory), publication.Publication(renames))
     for segment in segments:
         remove_index(disk, segment)
 
@@ -246,63 +221,65 @@ def _rewrite(
 def _pieces(
     disk: Disk,
     segment: str,
-    dropped: dict[bytes, tuple[Record, ...]],
-    appended: dict[bytes, tuple[Record, ...]],
+    dropped: dict[bytes, tuple[workq.Record, ...]],
+    appended: dict[bytes, tuple[workq.Record, ...]],
 ) -> Iterator[Buffer]:
-    yield HEADER
+    yield workq.HEADER
     data = disk.view(segment)
     for entry in read_segment(disk, segment, None):
         if entry.record.job_id not in dropped:
             yield data[entry.offset : entry.end]
     for records in appended.values():
-        yield from map(CODEC.encode, records)
+        yield from map(workq.CODEC.encode, records)
 
 
 def _segments(disk: Disk, directory: str) -> list[str]:
     return [posixpath.join(directory, name) for name in workq_segments(names_in(disk, directory))]
 
 
-def _findings(replay: OriginalReplay, facts: Facts, paused: set[str]) -> Iterator[Finding]:
+def _findings(
+    replay: OriginalReplay, facts: handover.Facts, paused: set[str]
+) -> Iterator[handover.Finding]:
     by_reason: dict[str, list[bytes]] = {}
     for job_id, reason in replay.refused.items():
         by_reason.setdefault(reason, []).append(job_id)
     for reason, ids in sorted(by_reason.items()):
-        yield from finding(
+        yield from handover.finding(
             "refused",
             f"workq does not start because of jobs with the error {reason!r}",
             map(id_text, ids),
             refuses=True,
         )
     unfinished = {key: job for key, job in replay.jobs.items() if job.state not in _FINISHED}
-    yield from finding("paused", "jobs of paused queues are given out", paused)
-    yield from finding(
+    yield from handover.finding("paused", "jobs of paused queues are given out", paused)
+    yield from handover.finding(
         "limits",
         "limits of queues do not hold",
-        keys_of(facts, "queue-limits"),
+        handover.keys_of(facts, "queue-limits"),
     )
-    yield from finding(
+    yield from handover.finding(
         "retries",
         "the first fail of jobs with retries is final",
-        (id_text(key) for key, job in unfinished.items() if max_fails_of(job.max_fails) > 1),
+        (id_text(key) for key, job in unfinished.items() if workq.max_fails_of(job.max_fails) > 1),
     )
     options = {
         record.job: record.body for record in facts.values() if isinstance(record, JobOptionsSet)
     }
     known, names = set(map(id_text, replay.jobs)), set(map(id_text, unfinished))
-    yield from finding(
+    yield from handover.finding(
         "delays",
         "retries of jobs are not delayed",
         {
-            *(id_text(key) for key, job in unfinished.items() if delay_ms_of(job.max_fails)),
+            *(id_text(key) for key, job in unfinished.items() if workq.delay_ms_of(job.max_fails)),
             *(job for job in names & options.keys() if options[job].get("ready_ns")),
         },
     )
-    yield from finding(
+    yield from handover.finding(
         "keys",
         "jobs of one key run side by side",
         (job for job in names & options.keys() if options[job].get("key")),
     )
-    yield from finding(
+    yield from handover.finding(
         "children",
         "jobs that wait for others do not exist there",
         (job for job, body in options.items() if body.get("after") and job not in known),

@@ -36,6 +36,7 @@ from journeyman.folds.workq import retry_of
 from journeyman.formats.framing import Entry
 from journeyman.formats.timed_frame import CRC_BYTES
 from journeyman.formats.workq import CODEC, HEADER, HIDDEN_TAIL, JobFinished, Record
+from journeyman.logs import segments as segment_names
 from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.holders import Holders, ask
 from journeyman.logs.publication import (
@@ -46,15 +47,6 @@ from journeyman.logs.publication import (
     write_whole,
 )
 from journeyman.logs.recovery import RecoveryReport, recover_entries
-from journeyman.logs.segments import (
-    APPEND_LOCK,
-    READ_LOCK,
-    NumberedPlan,
-    Position,
-    names_in,
-    workq_segments,
-    workq_sequence,
-)
 from journeyman.logs.workq.cleaning import REWRITE_SUFFIX, Cleaner, CleanReport, read_segment
 
 DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
@@ -114,7 +106,7 @@ class WorkqLog:
             last: list[Record] = []
             if report is None:
                 report = _recover(disk, segments, each, last)
-            plan = NumberedPlan(disk, directory, HEADER, segment_bytes)
+            plan = segment_names.NumberedPlan(disk, directory, HEADER, segment_bytes)
             appender = Appender(disk, clock, plan, sync=sync)
             appender.open()
             _finish_retry(appender, last, each)
@@ -137,7 +129,7 @@ class WorkqLog:
         finally:
             lock.release()
 
-    def append(self, records: Iterable[Record]) -> list[Position]:
+    def append(self, records: Iterable[Record]) -> list[segment_names.Position]:
         """Write records that stand together; see Appender for what is true when this returns."""
         return self.appender.append([CODEC.encode(record) for record in records])
 
@@ -186,7 +178,7 @@ class WorkqLog:
         self.close()
 
     def _segments(self) -> list[str]:
-        names = workq_segments(names_in(self._disk, self._directory))
+        names = segment_names.workq_segments(segment_names.names_in(self._disk, self._directory))
         return [posixpath.join(self._directory, name) for name in names]
 
 
@@ -198,7 +190,7 @@ class _Locks:
         self._directory = directory
         try:
             self._appending = disk.lock(
-                posixpath.join(directory, APPEND_LOCK), timeout_s=LOCK_TIMEOUT_S
+                posixpath.join(directory, segment_names.APPEND_LOCK), timeout_s=LOCK_TIMEOUT_S
             )
         except LogLocked as error:
             raise LogLocked(directory, "another process has this log open for writing") from error
@@ -235,7 +227,7 @@ class _Locks:
 
 
 def _lock_reading(disk: Disk, directory: str, *, shared: bool) -> Lock:
-    path = posixpath.join(directory, READ_LOCK)
+    path = posixpath.join(directory, segment_names.READ_LOCK)
     try:
         return disk.lock(path, shared=shared, timeout_s=LOCK_TIMEOUT_S)
     except LogLocked as error:
@@ -248,9 +240,9 @@ def _take_stock(disk: Disk, directory: str) -> list[str]:
     names = disk.list_dir(directory)
     for name in names:
         segment, suffix, rest = name.partition(REWRITE_SUFFIX)
-        if suffix and not rest and workq_sequence(segment) is not None:
+        if suffix and not rest and segment_names.workq_sequence(segment) is not None:
             disk.remove(posixpath.join(directory, name))
-    return [posixpath.join(directory, name) for name in workq_segments(names)]
+    return [posixpath.join(directory, name) for name in segment_names.workq_segments(names)]
 
 
 def _recover(

@@ -11,29 +11,9 @@ from collections.abc import Iterable, Iterator
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk
+from journeyman.formats import ztick
 from journeyman.formats.ledger import TimetablePlanned, TimetableSet
-from journeyman.formats.ztick import (
-    CODEC,
-    FanOutRunner,
-    JobRemoved,
-    JobSet,
-    Record,
-    RuleSet,
-    Status,
-    WorkQueueRunner,
-)
-from journeyman.logs.handover import (
-    CLOSED,
-    MERGED,
-    REPAIRED,
-    Facts,
-    Finding,
-    HandedOver,
-    finding,
-    keys_of,
-    total_size,
-    unread,
-)
+from journeyman.logs import handover
 from journeyman.logs.holders import Holders
 from journeyman.logs.recovery import inspect_file
 from journeyman.logs.segments import ZtickNames
@@ -41,29 +21,29 @@ from journeyman.logs.ztick.log import ZtickLog, compact_offline
 
 
 def hand_over_ztick(
-    disk: Disk, clock: Clock, path: str, facts: Facts, holders: Holders | None
-) -> HandedOver:
+    disk: Disk, clock: Clock, path: str, facts: handover.Facts, holders: Holders | None
+) -> handover.HandedOver:
     names = ZtickNames(path)
     files = [p for p in (names.compressed, names.to_compress, names.active) if disk.exists(p)]
-    size = total_size(disk, files)
-    findings: list[Finding] = []
-    is_whole = all(inspect_file(disk, CODEC, file).clean for file in files)
-    changes = [] if is_whole else [REPAIRED]
+    size = handover.total_size(disk, files)
+    findings: list[handover.Finding] = []
+    is_whole = all(inspect_file(disk, ztick.CODEC, file).clean for file in files)
+    changes = [] if is_whole else [handover.REPAIRED]
     if files != [names.active]:
         # Before the log is opened: the closing seal would be unread by every holder.
         if compact_offline(disk, path, now_ns=clock.now_ns(), holders=holders) is None:
-            findings.append(unread(disk, names.directory))
+            findings.append(handover.unread(disk, names.directory))
         else:
-            changes.append(MERGED)
+            changes.append(handover.MERGED)
     with ZtickLog.open(disk, clock, path, holders=holders) as log:
         findings += _findings((entry.record for entry in log.entries()), facts)
-    if not changes and total_size(disk, files) != size:
-        changes.append(CLOSED)
-    return HandedOver(tuple(changes), tuple(findings))
+    if not changes and handover.total_size(disk, files) != size:
+        changes.append(handover.CLOSED)
+    return handover.HandedOver(tuple(changes), tuple(findings))
 
 
-def _findings(records: Iterable[Record], facts: Facts) -> Iterator[Finding]:
-    rules: dict[str, RuleSet] = {}
+def _findings(records: Iterable[ztick.Record], facts: handover.Facts) -> Iterator[handover.Finding]:
+    rules: dict[str, ztick.RuleSet] = {}
     triggered: set[str] = set()
     occurrences = {
         f"{record.timetable}@{record.planned}"
@@ -73,15 +53,15 @@ def _findings(records: Iterable[Record], facts: Facts) -> Iterator[Finding]:
     planned: set[str] = set()
     for record in records:
         name = record.identifier
-        if isinstance(record, JobSet):
-            is_triggered = record.status == Status.TRIGGERED
+        if isinstance(record, ztick.JobSet):
+            is_triggered = record.status == ztick.Status.TRIGGERED
             (triggered.add if is_triggered else triggered.discard)(name)
             if name in occurrences:
-                is_planned = record.status == Status.PLANNED
+                is_planned = record.status == ztick.Status.PLANNED
                 (planned.add if is_planned else planned.discard)(name)
-        elif isinstance(record, RuleSet):
+        elif isinstance(record, ztick.RuleSet):
             rules[name] = record
-        elif isinstance(record, JobRemoved):
+        elif isinstance(record, ztick.JobRemoved):
             triggered.discard(name)
             planned.discard(name)
         else:
@@ -91,31 +71,31 @@ def _findings(records: Iterable[Record], facts: Facts) -> Iterator[Finding]:
         for record in facts.values()
         if isinstance(record, TimetableSet) and record.body.get("runner")
     }
-    yield from finding(
+    yield from handover.finding(
         "timetables",
         "timetables stop, because ztick has none",
-        keys_of(facts, "timetable"),
+        handover.keys_of(facts, "timetable"),
     )
-    yield from finding(
+    yield from handover.finding(
         "occurrences",
         "planned occurrences fail, because their runner is in the timetable",
         (name for name in planned if name.rpartition("@")[0] in own_runners),
     )
-    yield from finding(
+    yield from handover.finding(
         "runners",
         "rules with the runners queue and journal are skipped, and their jobs fail",
         (
             name
             for name, rule in rules.items()
-            if isinstance(rule.runner, WorkQueueRunner | FanOutRunner)
+            if isinstance(rule.runner, ztick.WorkQueueRunner | ztick.FanOutRunner)
         ),
     )
-    yield from finding(
+    yield from handover.finding(
         "rule-options",
         "rules do not try failed runs again",
-        keys_of(facts, "rule-options"),
+        handover.keys_of(facts, "rule-options"),
     )
-    yield from finding(
+    yield from handover.finding(
         "triggered",
         "jobs that waited or ran when the server stopped are never run",
         triggered,

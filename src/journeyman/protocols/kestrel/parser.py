@@ -34,8 +34,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
+from journeyman import protocols
 from journeyman.formats.kestrel import MAX_DATA_BYTES
-from journeyman.protocols import HEAD_BYTES, Auth, AuthRequired, Foreign, foreign, is_of_queues
 from journeyman.protocols.kestrel import commands
 from journeyman.units import MS_PER_S
 
@@ -161,7 +161,7 @@ _LEAST_SET_WORDS = 5
 _SIZE = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 _HANGUP = commands.HangUp()
-_ENDINGS = (commands.HangUp, Foreign)
+_ENDINGS = (commands.HangUp, protocols.Foreign)
 _SHORT_SET = commands.RefusedRequest("an argument is missing", hangup=True)
 _UNKNOWN = commands.RefusedRequest("unknown command", hangup=True)
 _BAD_SIZE = commands.RefusedRequest("the size of the item is not a number", hangup=True)
@@ -264,15 +264,17 @@ class KestrelParser:
         if not end and len(line) < LINE_LIMIT_BYTES:
             self._buffer += data
         elif words[0].lower() != b"set" or not _SIZE.fullmatch(size):
-            self._end_with(foreign(line[:HEAD_BYTES]) or AuthRequired(), events)
+            self._end_with(
+                protocols.foreign(line[: protocols.HEAD_BYTES]) or protocols.AuthRequired(), events
+            )
         elif int(size) > AUTH_LIMIT_BYTES:
-            self._end_with(AuthRequired(), events)
+            self._end_with(protocols.AuthRequired(), events)
         elif len(rest) < int(size) + _ITEM_END_BYTES:
             self._buffer += data
         else:
             self._awaits_auth = False
             self._rest = rest[int(size) + _ITEM_END_BYTES :]
-            events.append(Auth(rest[: int(size)].partition(b" ")[2]))
+            events.append(protocols.Auth(rest[: int(size)].partition(b" ")[2]))
         return events
 
     def _may_go_on(self, may_end: bool) -> bool:
@@ -289,7 +291,10 @@ class KestrelParser:
         end = data.find(b"\n", at, at + LINE_LIMIT_BYTES)
         if end < 0:
             if len(data) - at >= LINE_LIMIT_BYTES:
-                self._end_with(foreign(data[at : at + HEAD_BYTES]) or _LINE_TOO_LONG, events)
+                self._end_with(
+                    protocols.foreign(data[at : at + protocols.HEAD_BYTES]) or _LINE_TOO_LONG,
+                    events,
+                )
             return None
         line = data[at:end]
         read = _read_known_line(line) if end - at <= _SHORT_LINE_BYTES else _read_line(line)
@@ -366,7 +371,7 @@ def _take_same_puts(
 
 def _read_line(line: bytes) -> commands.Event | _Pending:
     """A line without its LF: the command, or what its item will be."""
-    if (found := foreign(line)) is not None:
+    if (found := protocols.foreign(line)) is not None:
         return found
     words = line.removesuffix(b"\r").decode("latin-1").split(" ")
     command = words[0].lower()
@@ -389,7 +394,7 @@ def _read_item_line(command: str, words: list[str]) -> commands.RefusedRequest |
     queue = read_queue(words[1])
     refused: commands.RefusedRequest | None = None
     if command != "set":
-        if is_of_queues(" ".join(words).encode("latin-1")):
+        if protocols.is_of_queues(" ".join(words).encode("latin-1")):
             return _UNKNOWN  # an add of the work queue: its item would not end
         refused = _UNKNOWN
     elif isinstance(queue, commands.RefusedRequest):

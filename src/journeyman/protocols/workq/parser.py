@@ -44,14 +44,7 @@ from binascii import unhexlify
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from journeyman.protocols import (
-    HEAD_BYTES,
-    LINE_END,
-    Auth,
-    AuthRequired,
-    foreign,
-    is_of_schedule,
-)
+from journeyman import protocols
 from journeyman.protocols.workq import commands, readers
 from journeyman.protocols.workq.readers import read_flags, read_size, usual_options
 
@@ -80,13 +73,13 @@ def read_usual(data: bytes, at: int) -> tuple[_Usual, int] | None:
         if payload is None or known is None:
             return None
         found = _new(commands.Add, (_id(id_text), *known[0], payload, *known[1]))
-        return found, begin + len(payload) + len(LINE_END)
+        return found, begin + len(payload) + len(protocols.LINE_END)
     if data.startswith(b"complete ", at):
         match = _COMPLETE.match(data, at)
         result = None if match is None else _payload(data, match.end(), int(match[2]))
         if match is None or result is None:
             return None
-        after = match.end() + len(result) + len(LINE_END)
+        after = match.end() + len(result) + len(protocols.LINE_END)
         return commands.Complete(_id(match[1]), result, int(match[3] or 0)), after
     match = _LEASE.match(data, at)
     lease = None if match is None else _read_lease(*match.groups())
@@ -114,7 +107,7 @@ def _read_lease(name: bytes, wait: bytes) -> commands.Lease | None:
 def _payload(data: bytes, begin: int, size: int) -> bytes | None:
     """What stands there, if it is whole and as it should be."""
     end = begin + size
-    if size > commands.MAX_PAYLOAD_BYTES or not data.startswith(LINE_END, end):
+    if size > commands.MAX_PAYLOAD_BYTES or not data.startswith(protocols.LINE_END, end):
         return None
     return data[begin:end]
 
@@ -253,14 +246,14 @@ class WorkqParser:
         events: list[commands.Event] = []
         line, end, rest = data.partition(b"\n")
         if len(line) >= AUTH_LINE_LIMIT_BYTES or (end and not line.endswith(b"\r")):
-            self._hang_up_unended(events, line[:HEAD_BYTES])
+            self._hang_up_unended(events, line[: protocols.HEAD_BYTES])
         elif not end:
             self._buffer += data
         elif not line.startswith(_AUTH):
-            self._hang_up(events, foreign(line) or AuthRequired())
+            self._hang_up(events, protocols.foreign(line) or protocols.AuthRequired())
         else:
             self._is_first = False
-            events = [Auth(line[len(_AUTH) : -1]), *self.feed(rest)]
+            events = [protocols.Auth(line[len(_AUTH) : -1]), *self.feed(rest)]
         return events
 
     def _may_go_on(self, ends: bool) -> bool:
@@ -282,7 +275,9 @@ class WorkqParser:
         end = data.find(b"\n", at, at + LINE_LIMIT_BYTES)
         if end < 0:
             if len(data) - at >= LINE_LIMIT_BYTES:
-                self._hang_up(events, foreign(data[at : at + HEAD_BYTES]) or _HANGUP)
+                self._hang_up(
+                    events, protocols.foreign(data[at : at + protocols.HEAD_BYTES]) or _HANGUP
+                )
             return None
         if end == at or data[end - 1] != 0x0D:
             self._hang_up_unended(events, data[at:end])
@@ -294,12 +289,12 @@ class WorkqParser:
         self, data: bytes, at: int, pending: _Pending, events: list[commands.Event]
     ) -> int | None:
         end = at + pending.size
-        after = end + len(LINE_END)
+        after = end + len(protocols.LINE_END)
         if len(data) < after and data[end : end + 1] in (b"", b"\r"):
             return None
         self._pending = None
         _, kind, words, flags = pending
-        is_whole = data[end:after] == LINE_END
+        is_whole = data[end:after] == protocols.LINE_END
         if kind is not None:
             if not is_whole:
                 events.append(kind.bad_size)
@@ -325,7 +320,7 @@ class WorkqParser:
         if kind is _INSPECT and len(words) > 1:
             kind = _OBJECTS.get(words[1])
         # Scripts can invent methods, `lease /x HTTP/1.1` too.
-        if (kind is None or b" HTTP/" in line) and (found := foreign(line)) is not None:
+        if (kind is None or b" HTTP/" in line) and (found := protocols.foreign(line)) is not None:
             self._hang_up(events, found)
             return
         if type(kind) is _WithPayload and len(words) == kind.words:
@@ -361,8 +356,8 @@ class WorkqParser:
 
     def _hang_up_unended(self, events: list[commands.Event], line: bytes) -> None:
         """After a line that does not end as lines of this protocol do."""
-        found = foreign(line)
-        if found is None and is_of_schedule(line):
+        found = protocols.foreign(line)
+        if found is None and protocols.is_of_schedule(line):
             events.append(_UNKNOWN)
         self._hang_up(events, found or _HANGUP)
 

@@ -60,16 +60,7 @@ from datetime import date
 from enum import Enum, auto
 from itertools import chain
 
-from journeyman.protocols import (
-    HEAD_BYTES,
-    TLS,
-    TLS_HANDSHAKE,
-    Auth,
-    AuthRequired,
-    Foreign,
-    foreign,
-    is_of_queues,
-)
+from journeyman import protocols
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.commands import Event, SetMany
 from journeyman.protocols.ztick.grammar import read_runner, read_timetable_command
@@ -103,7 +94,7 @@ _OTHER_PORT = "this is the port of the schedule"
 _NOT_A_TIME = "expected nanoseconds since 1970, YYYY-MM-DD HH:MM:SS or ISO 8601"
 _OUT_OF_RANGE = "outside the range of 64-bit nanoseconds"
 
-_AUTH_REQUIRED = AuthRequired()
+_AUTH_REQUIRED = protocols.AuthRequired()
 _AUTH_NOT_NEEDED = commands.AuthNotNeeded()
 
 
@@ -141,7 +132,7 @@ class ZtickParser:
             return []
         if self._first is not None and self._begins_as_tls(data):
             self._close()
-            return [TLS]
+            return [protocols.TLS]
         self.is_plain = self._first is None and self._state is _State.OPEN
         events: list[commands.Event] = []
         for line in self.lines.feed(data):
@@ -156,27 +147,29 @@ class ZtickParser:
                 events.append(event)
                 if event is _AUTH_REQUIRED:
                     return events
-                if type(event) is Foreign:
+                if type(event) is protocols.Foreign:
                     self._close()
                     return events
         if self.lines.overflowed:
-            events.append(foreign(self.lines.too_long[:HEAD_BYTES]) or commands.TooLong())
+            events.append(
+                protocols.foreign(self.lines.too_long[: protocols.HEAD_BYTES]) or commands.TooLong()
+            )
             self._close()
         return events
 
     def _begins_as_tls(self, data: bytes) -> bool:
         """Whether a handshake begins the connection: a quote in it would hide its line ends."""
         assert self._first is not None
-        first = self._first + data[: len(TLS_HANDSHAKE)]
-        self._first = first if len(first) < len(TLS_HANDSHAKE) else None
-        return first.startswith(TLS_HANDSHAKE)
+        first = self._first + data[: len(protocols.TLS_HANDSHAKE)]
+        self._first = first if len(first) < len(protocols.TLS_HANDSHAKE) else None
+        return first.startswith(protocols.TLS_HANDSHAKE)
 
     def _read_first(self, tokens: list[bytes], line: bytes) -> commands.Event | None:
         if len(tokens) > 1 and tokens[0] == b"AUTH":
             self._state = _State.OPEN
             self.is_plain = self._first is None
-            return Auth(tokens[1])
-        if found := foreign(line):
+            return protocols.Auth(tokens[1])
+        if found := protocols.foreign(line):
             return found
         if len(tokens) > 1 or tokens == [b"AUTH"]:
             self._close()
@@ -192,15 +185,17 @@ class ZtickParser:
 def _read(tokens: list[bytes], line: bytes) -> commands.Event | None:
     """What the line asks for, or None if it is to be passed over in silence."""
     if len(tokens) < 2:
-        return foreign(line)
+        return protocols.foreign(line)
     if tokens[0] == b"AUTH":
         return None
     read = _READERS.get(tokens[1])
     # The value of a header may read like a command: `Referer: SET job 0`.
-    if (read is None or tokens[0].endswith(b":")) and (found := foreign(line)) is not None:
+    if (read is None or tokens[0].endswith(b":")) and (
+        found := protocols.foreign(line)
+    ) is not None:
         return found
     if read is None:
-        return _refused(tokens, _OTHER_PORT) if is_of_queues(line) else None
+        return _refused(tokens, _OTHER_PORT) if protocols.is_of_queues(line) else None
     return read(tokens)
 
 

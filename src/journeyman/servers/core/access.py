@@ -40,15 +40,7 @@ from collections.abc import Callable, Iterable
 from ipaddress import IPv6Address, ip_address
 from typing import Protocol, TypeVar
 
-from journeyman.config import (
-    ALL_NAMESPACES,
-    Settings,
-    Token,
-    Tokens,
-    digest_of,
-    load_tokens,
-    parse_tokens,
-)
+from journeyman import config
 from journeyman.local_access import AUTO, new_token, token_path
 from journeyman.protocols.workq.salts import namespace_salt
 from journeyman.servers.core.listener import load_certificate, server_context
@@ -68,7 +60,7 @@ class Admitted(Protocol):
     """A connection, as far as its right to be here goes."""
 
     @property
-    def token(self) -> Token | None: ...
+    def token(self) -> config.Token | None: ...
 
     def drop(self) -> None: ...
 
@@ -78,7 +70,7 @@ class Access:
 
     def __init__(
         self,
-        tokens: Tokens | None = None,
+        tokens: config.Tokens | None = None,
         tls: ssl.SSLContext | None = None,
         *,
         auth_timeout_s: float = 5.0,
@@ -95,7 +87,7 @@ class Access:
         self.visitors: set[Admitted] = set()  # requests over HTTP that are being answered
 
     @classmethod
-    def load(cls, settings: Settings) -> Access:
+    def load(cls, settings: config.Settings) -> Access:
         controller, limits = settings.controller, settings.limits
         tls = None
         if controller.tls_cert is not None and controller.tls_key is not None:
@@ -113,7 +105,7 @@ class Access:
         loop: asyncio.AbstractEventLoop,
         host: str,
         secret: bytes,
-        tell: Callable[[Token | None], None],
+        tell: Callable[[config.Token | None], None],
         *,
         to_write: bool,
     ) -> Attempt:
@@ -122,9 +114,9 @@ class Access:
         That may be before this returns. ``to_write``: tokens that may only look, which is done
         over HTTP, are refused. The tokens are those at the time of the check.
         """
-        digest = digest_of(secret)
+        digest = config.digest_of(secret)
 
-        def check() -> Token | None:
+        def check() -> config.Token | None:
             token = None if self.tokens is None else self.tokens.of_digest(digest)
             return token if token is not None and (token.may_write or not to_write) else None
 
@@ -158,7 +150,7 @@ class Access:
 
     def salt_of(self, namespace: str) -> bytes:
         """For ids that are derived in this namespace; empty for that of everything."""
-        if namespace in ("", ALL_NAMESPACES) or not self._known.secret:
+        if namespace in ("", config.ALL_NAMESPACES) or not self._known.secret:
             return b""
         return namespace_salt(self._known.secret, namespace)
 
@@ -172,12 +164,12 @@ class Access:
         warning = self.tokens.warning
         return (*self.tokens.notes, warning) if warning else self.tokens.notes
 
-    def reload(self, settings: Settings, connections: Iterable[Admitted]) -> list[str]:
+    def reload(self, settings: config.Settings, connections: Iterable[Admitted]) -> list[str]:
         """Read the files again; what was done. Whether they are asked for at all stays."""
         controller, done = settings.controller, []
         tokens = self.tokens
         if tokens is not None and controller.auth_file is not None:
-            tokens = load_tokens(controller.auth_file)
+            tokens = config.load_tokens(controller.auth_file)
         if self.tls is not None and controller.tls_cert and controller.tls_key:
             load_certificate(self.tls, controller.tls_cert, controller.tls_key)
             done.append("the certificate")
@@ -196,11 +188,11 @@ class Access:
         return done
 
 
-def _tokens_of(auth_file: str) -> Tokens:
+def _tokens_of(auth_file: str) -> config.Tokens:
     """The user's own token need not be there when settings are only checked."""
     if auth_file == AUTO and not os.path.lexists(token_path()):
-        return parse_tokens(new_token(), token_path())
-    return load_tokens(auth_file)
+        return config.parse_tokens(new_token(), token_path())
+    return config.load_tokens(auth_file)
 
 
 class Attempt:
@@ -212,8 +204,8 @@ class Attempt:
         self,
         address: _Address,
         digest: bytes,
-        check: Callable[[], Token | None],
-        tell: Callable[[Token | None], None],
+        check: Callable[[], config.Token | None],
+        tell: Callable[[config.Token | None], None],
     ) -> None:
         self._address = address
         self.digest = digest
@@ -263,8 +255,8 @@ class Attempts:
         loop: asyncio.AbstractEventLoop,
         host: str,
         digest: bytes,
-        check: Callable[[], Token | None],
-        tell: Callable[[Token | None], None],
+        check: Callable[[], config.Token | None],
+        tell: Callable[[config.Token | None], None],
     ) -> Attempt:
         """Have ``check`` called when ``host`` may try, and ``tell`` with the token it gave.
 

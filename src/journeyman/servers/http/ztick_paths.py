@@ -32,7 +32,7 @@ from aiohttp import web
 from msgspec import Meta
 
 from journeyman.config import Token
-from journeyman.engines.ztick.jobs import JobListing
+from journeyman.engines.ztick.job_table import JobListing
 from journeyman.engines.ztick.messages import (
     JobNotFound,
     OutOfScope,

@@ -35,22 +35,7 @@ from journeyman.engines.kestrel.messages import Counts, KestrelStats
 from journeyman.engines.kestrel.queue import FanReader, ItemQueue
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
-from journeyman.protocols.kestrel.replies import (
-    SERVER_FAULT,
-    ItemFound,
-    Reply,
-    ServerError,
-    ServerLines,
-    Verdict,
-)
-from journeyman.servers.core.metrics import (
-    Family,
-    Labels,
-    Point,
-    command_points,
-    counter,
-    gauge,
-)
+from journeyman.servers.core import metrics
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
@@ -87,7 +72,7 @@ OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
 
 UP, READONLY, QUIESCENT, WRITEAVOID = ask.STATUSES
 VERSION = f"2.4.1-journeyman-{__version__}"
-_NOT_RELOADED = ServerError("settings are read when the server starts")
+_NOT_RELOADED = words.ServerError("settings are read when the server starts")
 _CHANGES = (ask.Put, ask.PutTooLarge, ask.DeleteQueue, ask.Flush, ask.FlushAll)
 _CHANGES_MORE = (ask.FlushExpired, ask.FlushAllExpired)
 _USUAL: frozenset[type] = frozenset({ask.Put, ask.GetItem, ask.Confirm})
@@ -119,7 +104,7 @@ class KestrelMetrics:
             for _, request in requests
         ]
         kinds = [
-            outcome.kind if type(outcome) in (Verdict, ItemFound) else _kind_of(outcome)
+            outcome.kind if type(outcome) in (words.Verdict, words.ItemFound) else _kind_of(outcome)
             for outcome in outcomes
         ]
         self._commands.update(zip(asked, kinds, strict=False))
@@ -128,24 +113,28 @@ class KestrelMetrics:
         """How often this was said."""
         return sum(n for (command, _), n in self._by_word().items() if command == word)
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[metrics.Family]:
         stats, counts = self.stats(), self._counts()
         return [
-            counter(
+            metrics.counter(
                 "kestrel.commands",
                 "Commands of the fan-out queues that were decided.",
-                command_points(self._by_word()),
+                metrics.command_points(self._by_word()),
             ),
-            counter("kestrel.batches", "Batches of commands of the queues.", self._batches),
-            counter("kestrel.get_hits", "Reads that were given an item.", counts.hits),
-            counter("kestrel.get_misses", "Reads that were given none.", counts.misses),
-            gauge("kestrel.queues", "Fan-out queues.", stats.queues),
-            gauge("kestrel.readers", "Readers of all queues.", stats.readers),
-            gauge("kestrel.items", "Items that readers still have to be given.", stats.items),
-            gauge("kestrel.bytes", "And their size.", stats.data_bytes),
-            gauge("kestrel.open_reads", "Items given out and not confirmed.", stats.open_reads),
-            gauge("kestrel.waiting", "Clients that wait for an item.", stats.waiting),
-            gauge(
+            metrics.counter("kestrel.batches", "Batches of commands of the queues.", self._batches),
+            metrics.counter("kestrel.get_hits", "Reads that were given an item.", counts.hits),
+            metrics.counter("kestrel.get_misses", "Reads that were given none.", counts.misses),
+            metrics.gauge("kestrel.queues", "Fan-out queues.", stats.queues),
+            metrics.gauge("kestrel.readers", "Readers of all queues.", stats.readers),
+            metrics.gauge(
+                "kestrel.items", "Items that readers still have to be given.", stats.items
+            ),
+            metrics.gauge("kestrel.bytes", "And their size.", stats.data_bytes),
+            metrics.gauge(
+                "kestrel.open_reads", "Items given out and not confirmed.", stats.open_reads
+            ),
+            metrics.gauge("kestrel.waiting", "Clients that wait for an item.", stats.waiting),
+            metrics.gauge(
                 "kestrel.connections",
                 "Open connections of the kestrel protocol.",
                 len(self._sessions),
@@ -153,7 +142,7 @@ class KestrelMetrics:
             *self._queue_families(),
         ]
 
-    def _queue_families(self) -> list[Family]:
+    def _queue_families(self) -> list[metrics.Family]:
         """Of the readers with most to come; all others together have a name that no queue has."""
         readers = [
             (reader.items, queue.name, reader.name, reader.data_bytes)
@@ -161,22 +150,24 @@ class KestrelMetrics:
             for reader in list(queue.readers.values())
         ]
         shown = nlargest(MOST_READERS, readers)
-        names: list[Labels] = [{"queue": queue, "reader": name} for _, queue, name, _ in shown]
+        names: list[metrics.Labels] = [
+            {"queue": queue, "reader": name} for _, queue, name, _ in shown
+        ]
         names.append({"queue": OTHER_QUEUES, "reader": ""})
         items = [each[0] for each in shown]
         sizes = [each[3] for each in shown]
         items.append(sum(each[0] for each in readers) - sum(items))
         sizes.append(sum(each[3] for each in readers) - sum(sizes))
         return [
-            gauge(
+            metrics.gauge(
                 "kestrel.reader_items",
                 "Items that a reader still has to be given, of those with most.",
-                [Point(labels, n) for labels, n in zip(names, items, strict=True)],
+                [metrics.Point(labels, n) for labels, n in zip(names, items, strict=True)],
             ),
-            gauge(
+            metrics.gauge(
                 "kestrel.reader_bytes",
                 "And their size.",
-                [Point(labels, n) for labels, n in zip(names, sizes, strict=True)],
+                [metrics.Point(labels, n) for labels, n in zip(names, sizes, strict=True)],
             ),
         ]
 
@@ -194,7 +185,7 @@ def _kind_of(outcome: Any) -> str:
         return "waits"
     if outcome is HELD:
         return _NOT_YET
-    kind: str = SERVER_FAULT if isinstance(outcome, Exception) else outcome.kind
+    kind: str = words.SERVER_FAULT if isinstance(outcome, Exception) else outcome.kind
     return kind
 
 
@@ -227,7 +218,7 @@ class KestrelInquiries:
         self._started_ns = clock.monotonic_ns()
         self.status = UP
 
-    def answer(self, request: Any) -> Reply | None:
+    def answer(self, request: Any) -> words.Reply | None:
         """The answer, if the request is for the server; None: it is for the queues."""
         kind = type(request)
         if kind is ask.RefusedRequest:
@@ -237,7 +228,7 @@ class KestrelInquiries:
         if kind is ask.DumpStats:
             return words.queue_dump(self._dumped(request.queues, request.prefix))
         if kind is Described:
-            return ServerLines(self._described(request))
+            return words.ServerLines(self._described(request))
         if kind is ask.Version:
             return words.line(f"VERSION {VERSION}")
         if kind is ask.Reload:
@@ -246,13 +237,13 @@ class KestrelInquiries:
             return self._tell_status(request.word)
         return self._forbidden(kind)
 
-    def _refused(self, refused: ask.RefusedRequest) -> Reply:
+    def _refused(self, refused: ask.RefusedRequest) -> words.Reply:
         """The client hears what the original says; the reason goes to the server's log."""
         if refused.hangup:  # no client can say more than one of these
             self.around.messages.info("connection refused", reason=refused.reason)
         return words.CLIENT_ERROR_AND_CLOSE if refused.hangup else words.CLIENT_ERROR
 
-    def _tell_status(self, word: str | None) -> Reply:
+    def _tell_status(self, word: str | None) -> words.Reply:
         if word is None:
             return words.line(self.status)
         if word not in ask.STATUSES:
@@ -262,7 +253,7 @@ class KestrelInquiries:
         self._engine.gives_items = word != QUIESCENT
         return words.END
 
-    def _forbidden(self, kind: type) -> Reply | None:
+    def _forbidden(self, kind: type) -> words.Reply | None:
         changes = kind in _CHANGES or kind in _CHANGES_MORE
         return words.FORBIDDEN if changes and self.status in (READONLY, QUIESCENT) else None
 

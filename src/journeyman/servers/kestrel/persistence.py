@@ -30,16 +30,7 @@ from typing import NamedTuple
 from journeyman import threads
 from journeyman.clock import Clock
 from journeyman.disk import Disk, is_full
-from journeyman.engines.kestrel.messages import (
-    AddReader,
-    Append,
-    EraseQueue,
-    Fetch,
-    Fetched,
-    RemoveReader,
-    SaveCheckpoint,
-    Write,
-)
+from journeyman.engines.kestrel import messages
 from journeyman.errors import LogError, LogPoisoned
 from journeyman.folds import Anomaly
 from journeyman.formats.kestrel import ItemPut
@@ -70,7 +61,7 @@ class ItemFetcher:
         self,
         loop: asyncio.AbstractEventLoop,
         read_after: Callable[[str, int], tuple[ItemPut, ...]],
-        submit: Callable[[Fetched], None],
+        submit: Callable[[messages.Fetched], None],
         *,
         on_unread: Callable[[Exception], None],
         on_failure: Callable[[BaseException], None],
@@ -83,7 +74,7 @@ class ItemFetcher:
         self._threads = threads.pool(THREADS, "journeyman-reading")
         self._closed = False
 
-    def fetch(self, fetch: Fetch) -> None:
+    def fetch(self, fetch: messages.Fetch) -> None:
         if not self._closed:
             reading = self._threads.submit(self._read_after, fetch.queue, fetch.after)
             reading.add_done_callback(
@@ -94,10 +85,10 @@ class ItemFetcher:
         self._closed = True
         self._threads.shutdown(wait=True)
 
-    def _fetched(self, fetch: Fetch, future: Future[tuple[ItemPut, ...]]) -> None:
+    def _fetched(self, fetch: messages.Fetch, future: Future[tuple[ItemPut, ...]]) -> None:
         error = future.exception()
         if error is None:
-            self._submit(Fetched(fetch, future.result()))
+            self._submit(messages.Fetched(fetch, future.result()))
         elif isinstance(error, OSError | LogError):
             self._on_unread(error)
             self._loop.call_later(RETRY_S, self.fetch, fetch)
@@ -212,11 +203,11 @@ class KestrelLogs:
     def is_unsynced(self) -> bool:
         return bool(self._unsynced)
 
-    def wait_of(self, writes: Sequence[Write]) -> WriteWait:
+    def wait_of(self, writes: Sequence[messages.Write]) -> WriteWait:
         """What writing these now would wait for."""
         sizes: dict[str, int] = {}
         for write in writes:
-            if type(write) is not Append or write.queue not in self._logs:
+            if type(write) is not messages.Append or write.queue not in self._logs:
                 return WriteWait.MORE
             sizes[write.queue] = sizes.get(write.queue, 0) + len(write.item.data) + 64
         if not all(self._fits(queue, size) for queue, size in sizes.items()):
@@ -230,7 +221,7 @@ class KestrelLogs:
         log = self._logs[queue]
         return log.appender.has_begun and log.has_room_for(size)
 
-    def write(self, writes: Sequence[Write]) -> None:
+    def write(self, writes: Sequence[messages.Write]) -> None:
         """JourneymanError: nothing was written, unless it is PartlyWritten or LogPoisoned."""
         written: dict[str, list[ItemPut]] = {}
         erased: set[str] = set()
@@ -244,11 +235,11 @@ class KestrelLogs:
             raise
 
     def _write(
-        self, writes: Sequence[Write], written: dict[str, list[ItemPut]], erased: set[str]
+        self, writes: Sequence[messages.Write], written: dict[str, list[ItemPut]], erased: set[str]
     ) -> None:
         items: dict[str, list[ItemPut]] = {}
         for write in writes:
-            if type(write) is Append:
+            if type(write) is messages.Append:
                 items.setdefault(write.queue, []).append(write.item)
                 continue
             if write.queue in items:
@@ -259,7 +250,7 @@ class KestrelLogs:
                 if error.errno not in _FOR_NOW and not is_full(error):
                     raise
                 raise LogError(self._directory, error.strerror or str(error)) from error
-            if type(write) is EraseQueue:
+            if type(write) is messages.EraseQueue:
                 written.pop(write.queue, None)
                 erased.add(write.queue)
         for queue, its_items in items.items():
@@ -271,21 +262,24 @@ class KestrelLogs:
         written.setdefault(queue, []).extend(items)
         self._unsynced.add(queue)
 
-    def _change(self, write: AddReader | RemoveReader | EraseQueue | Append) -> None:
+    def _change(
+        self,
+        write: messages.AddReader | messages.RemoveReader | messages.EraseQueue | messages.Append,
+    ) -> None:
         log = self._logs.get(write.queue)
-        if isinstance(write, EraseQueue):
+        if isinstance(write, messages.EraseQueue):
             if log is not None:
                 log.erase()
                 del self._logs[write.queue]
                 self._serials.pop(write.queue, None)
                 self._unsynced.discard(write.queue)
-        elif isinstance(write, AddReader):
+        elif isinstance(write, messages.AddReader):
             if log is None:
                 log = self._open(write.queue)
             if write.reader not in log.readers:
                 log.add_reader(write.reader)
             self._serials.setdefault(write.queue, {})[write.reader] = write.serial
-        elif isinstance(write, RemoveReader) and log is not None:
+        elif isinstance(write, messages.RemoveReader) and log is not None:
             log.drop_reader(write.reader)
             self._serials.get(write.queue, {}).pop(write.reader, None)
 
@@ -309,7 +303,7 @@ class KestrelLogs:
         """Whether ``save`` has something to do without any checkpoint."""
         return bool(self._unindexed)
 
-    def save(self, checkpoints: Iterable[SaveCheckpoint]) -> list[str]:
+    def save(self, checkpoints: Iterable[messages.SaveCheckpoint]) -> list[str]:
         """Write checkpoints, remove what no reader needs, index what stays; what went.
 
         What goes wrong with one queue does not keep the others; it is raised in the end. An index
@@ -318,7 +312,9 @@ class KestrelLogs:
         self.index_trouble = ""
         went: list[str] = []
         errors: list[OSError | LogError] = []
-        by_queue: dict[str, list[SaveCheckpoint]] = {queue: [] for queue in self._unindexed.copy()}
+        by_queue: dict[str, list[messages.SaveCheckpoint]] = {
+            queue: [] for queue in self._unindexed.copy()
+        }
         for checkpoint in checkpoints:
             by_queue.setdefault(checkpoint.queue, []).append(checkpoint)
         for queue, its_checkpoints in by_queue.items():
@@ -336,7 +332,9 @@ class KestrelLogs:
             raise errors[0]
         return went
 
-    def _save_queue(self, log: KestrelLog, checkpoints: Sequence[SaveCheckpoint]) -> list[str]:
+    def _save_queue(
+        self, log: KestrelLog, checkpoints: Sequence[messages.SaveCheckpoint]
+    ) -> list[str]:
         saved = False
         for queue, reader, serial, state in checkpoints:
             # If not: it was removed, and there may be another of its name.

@@ -18,15 +18,8 @@ from typing import Any
 
 from journeyman.protocols import Foreign
 from journeyman.protocols.kestrel import commands as ask
+from journeyman.protocols.kestrel import replies
 from journeyman.protocols.kestrel.parser import KestrelParser
-from journeyman.protocols.kestrel.replies import (
-    AUTH_REQUIRED,
-    STORED,
-    ItemFound,
-    Reply,
-    Verdict,
-    reply_bytes,
-)
 from journeyman.servers.core.connection import Connection, PortContext
 from journeyman.servers.kestrel.writer import item_bytes
 
@@ -35,7 +28,7 @@ _FOR_ALL = ask.RefusedRequest("this is for tokens of all namespaces")
 SHARED_BYTES = 16 * 1024  # an item this large is not copied before it is sent
 LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024
-_STORED = reply_bytes(STORED)
+_STORED = replies.reply_bytes(replies.STORED)
 MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
 _TOO_MUCH = ask.RefusedRequest("too many large items are on their way", hangup=True)
 
@@ -81,7 +74,7 @@ class KestrelSession(Connection):
     window_bytes = LOAD_BYTES
     welcome = _STORED
     secret_is_wrong = b"CLIENT_ERROR authentication failure\r\n"
-    secret_is_missing = AUTH_REQUIRED.line
+    secret_is_missing = replies.AUTH_REQUIRED.line
     try_again = b"SERVER_ERROR busy, try again\r\n"
     last_event = ask.HangUp
     why_last = "the client quit, or sent what cannot be read"
@@ -211,18 +204,20 @@ class KestrelSession(Connection):
 
     # -- from the writer --
 
-    def answered(self, answers: list[tuple[Reply, bool]]) -> None:  # type: ignore[override]
+    def answered(self, answers: list[tuple[replies.Reply, bool]]) -> None:  # type: ignore[override]
         """Answers to the oldest commands in flight, in order; some in parts."""
         if self._closing:
             return
         said: list[bytes] = []
         for reply, is_last in answers:
-            if type(reply) is ItemFound and len(reply.data) >= SHARED_BYTES:
+            if type(reply) is replies.ItemFound and len(reply.data) >= SHARED_BYTES:
                 self._say(said)
                 said = []
                 self._out.append(partial(self._word_large, reply))
             else:
-                said.append(reply.line if type(reply) is Verdict else reply_bytes(reply))
+                said.append(
+                    reply.line if type(reply) is replies.Verdict else replies.reply_bytes(reply)
+                )
             self._in_flight -= is_last
             if reply.hangup:
                 self._ending = True
@@ -235,8 +230,8 @@ class KestrelSession(Connection):
         if self._backlog or self._unparsed or self._ending:
             self._advance()
 
-    def _word_large(self, reply: ItemFound) -> bytes:
-        data = reply_bytes(reply)
+    def _word_large(self, reply: replies.ItemFound) -> bytes:
+        data = replies.reply_bytes(reply)
         self._around.bytes_written += len(data)
         return data
 

@@ -27,19 +27,9 @@ from typing import Any, NamedTuple, Protocol
 
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
+from journeyman.engines.kestrel import messages
 from journeyman.engines.kestrel.bulk import KINDS
 from journeyman.engines.kestrel.engine import KestrelEngine
-from journeyman.engines.kestrel.messages import (
-    Append,
-    Effect,
-    EraseQueue,
-    Fetch,
-    KestrelAnswer,
-    KestrelDue,
-    KestrelGone,
-    KestrelOutcome,
-    StopWaiting,
-)
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import STORED, Reply, ServerError
@@ -74,7 +64,7 @@ class _Released(NamedTuple):
 class KestrelOwner(WriterOwner, Protocol):
     """The service, as its writer sees it."""
 
-    def on_effect(self, effect: Effect) -> None:
+    def on_effect(self, effect: messages.Effect) -> None:
         """It is durable."""
         ...
 
@@ -139,7 +129,7 @@ class KestrelWriter(GroupCommit):
 
     def stop_waiting(self, client: Any) -> None:
         """The client will say no more: what it waits for is answered now."""
-        self._waiting.appendleft((None, StopWaiting(client)))
+        self._waiting.appendleft((None, messages.StopWaiting(client)))
         self._set_turn()
 
     def resume(self, client: Any) -> None:
@@ -171,11 +161,11 @@ class KestrelWriter(GroupCommit):
     def _weigh(self, requests: Sequence[Any]) -> int:
         return sum([len(request.data) for request in requests if type(request) is ask.Put])
 
-    def _due(self) -> KestrelDue:
-        return KestrelDue()
+    def _due(self) -> messages.KestrelDue:
+        return messages.KestrelDue()
 
-    def _gone(self, client: Any) -> KestrelGone:
-        return KestrelGone(client)
+    def _gone(self, client: Any) -> messages.KestrelGone:
+        return messages.KestrelGone(client)
 
     # -- deciding --
 
@@ -220,7 +210,7 @@ class KestrelWriter(GroupCommit):
                 continue
             if writes:
                 batch.records += writes
-                self._changes += type(writes[0]) is not Append
+                self._changes += type(writes[0]) is not messages.Append
             said[client] = said.get(client, 0) + reply.size
             self._all_said += reply.size
             batch.answer(client, (reply, True))
@@ -253,8 +243,8 @@ class KestrelWriter(GroupCommit):
     def _decide_one(self, batch: Batch, client: Any, request: Any, now_ns: int) -> object:
         kind = type(request)
         if client is None:
-            self._due_waits = self._due_waits and kind is not KestrelDue
-        elif kind is KestrelGone:
+            self._due_waits = self._due_waits and kind is not messages.KestrelDue
+        elif kind is messages.KestrelGone:
             batch.effects.append(_Released(client, goes_on=False))
         elif client in self._held:
             self._held[client].append(request)
@@ -289,29 +279,31 @@ class KestrelWriter(GroupCommit):
         return kind in _LONG_ANSWERS and client.is_held_back
 
     def _finish_one(
-        self, batch: Batch, client: Any, kind: type, outcome: KestrelOutcome, now_ns: int
+        self, batch: Batch, client: Any, kind: type, outcome: messages.KestrelOutcome, now_ns: int
     ) -> Reply | None:
         self._gather(batch, client, kind, outcome)
         if (
             outcome.reply is None
             and client is not None
-            and kind is not KestrelGone
+            and kind is not messages.KestrelGone
             and client.is_leaving
         ):
-            self._decide_one(batch, None, StopWaiting(client), now_ns)
+            self._decide_one(batch, None, messages.StopWaiting(client), now_ns)
         return outcome.reply
 
-    def _gather(self, batch: Batch, client: Any, kind: type, outcome: KestrelOutcome) -> None:
+    def _gather(
+        self, batch: Batch, client: Any, kind: type, outcome: messages.KestrelOutcome
+    ) -> None:
         writes, reply, effects = outcome
         batch.records += writes
-        self._changes += sum(type(write) is not Append for write in writes)
-        if client is not None and kind is not KestrelGone:
+        self._changes += sum(type(write) is not messages.Append for write in writes)
+        if client is not None and kind is not messages.KestrelGone:
             if reply is not None:
                 self._say(batch, client, reply, final=True)
             else:
                 self._hold(client, [])  # until its Answer comes
         for effect in effects:
-            if type(effect) is KestrelAnswer:
+            if type(effect) is messages.KestrelAnswer:
                 self._say(batch, effect.client, effect.reply, final=effect.final)
                 if effect.final:
                     batch.effects.append(_Released(effect.client))
@@ -347,7 +339,7 @@ class KestrelWriter(GroupCommit):
 
     def _carry_out(self, batch: Batch) -> None:
         for effect in batch.effects:
-            if type(effect) is Fetch:
+            if type(effect) is messages.Fetch:
                 self._fetcher.fetch(effect)
             elif type(effect) is _Released:
                 self._release(effect)
@@ -365,10 +357,10 @@ class KestrelWriter(GroupCommit):
         again = Batch([])
         self._fan_out.begin_batch()
         for queue in partly.erased if partly is not None else ():
-            self._gather(again, None, EraseQueue, self._fan_out.forget(queue))
+            self._gather(again, None, messages.EraseQueue, self._fan_out.forget(queue))
         for queue, items in written.items():
             outcome = self._fan_out.adopt(queue, items, self._clock.now_ns())
-            self._gather(again, None, Append, outcome)
+            self._gather(again, None, messages.Append, outcome)
         self._fan_out.commit_batch()
         outcomes: list[Any] = []
         for (client, request), outcome in zip(batch.requests, batch.outcomes, strict=True):
@@ -385,10 +377,10 @@ class KestrelWriter(GroupCommit):
         """What needs no room is decided again; the rest is answered that there is none."""
         kind = type(request)
         if client is None:
-            if kind is not KestrelDue:  # the ticker sees for itself what is due
+            if kind is not messages.KestrelDue:  # the ticker sees for itself what is due
                 self._say_again_later(request)
             return error
-        if kind is KestrelGone:
+        if kind is messages.KestrelGone:
             self.leave(client)
             return error
         if kind is ask.Put and id(request.data) in stored:

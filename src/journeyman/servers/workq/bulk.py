@@ -10,8 +10,8 @@ that have ended are not loaded at all. The kernel is that of the bulk fold (colu
 Left to the fold are the ids that it calls odd, those whose numbers the columns cannot hold and
 those that the ledger knows. All this takes 170 bytes an id and 4 a record.
 
-The two dtypes below are the layout of a spec and of a key in engines/workq/job.py, as numpy writes
-it. A server has large logs read in a process of its own: see core/bulk_loading.py.
+The two dtypes below are the layout of a spec and of a key in engines/workq/packed.py, as numpy
+writes it. A server has large logs read in a process of its own: see core/bulk_loading.py.
 """
 
 from __future__ import annotations
@@ -32,27 +32,12 @@ from journeyman.columnar.workq import decode as columnar
 from journeyman.columnar.workq import fold, scan
 from journeyman.disk import disk_of
 from journeyman.engines.sharded_dict import SHARDS
-from journeyman.engines.workq.job import (
-    BIAS,
-    COMPLETED,
-    EXHAUSTED,
-    FAILED,
-    HAS_TIME,
-    HEAD_BYTES,
-    ID_BYTES,
-    IS_SCHEDULE,
-    LEASED,
-    NEW,
-    PENDING,
-    TOP_PRIORITY,
-    ReadyRows,
-    with_time,
-)
+from journeyman.engines.workq import packed
 from journeyman.formats.framing import Buffer, Stop
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC, HEADER, Command, JobAdded, delay_ms_of
 from journeyman.logs.recovery import FileReport
-from journeyman.servers.core.bulk_loading import CALL, FILE, RECORDS, REPORT, Piece, ViewedFiles
+from journeyman.servers.core import bulk_loading
 from journeyman.units import NS_PER_MS
 
 _MOMENT = [("high", ">u4"), ("low", ">u8")]
@@ -71,7 +56,7 @@ _HEAD = np.dtype(
     ]
 )
 _KEY = np.dtype([("moment", _MOMENT), ("job_id", "V16")])
-assert _HEAD.itemsize == HEAD_BYTES
+assert _HEAD.itemsize == packed.HEAD_BYTES
 
 # Specs that are in the cache, and the server takes some in while the next are decoded.
 CHUNK_ROWS = 1 << 14
@@ -93,7 +78,7 @@ class _Sample:
 
     def view(self, _path: str) -> memoryview:
         now = Instant(0)
-        added = JobAdded(now, bytes(ID_BYTES), "a", 1, 1, 0, 0, 0, b"a", None, now)
+        added = JobAdded(now, bytes(packed.ID_BYTES), "a", 1, 1, 0, 0, 0, b"a", None, now)
         return memoryview(HEADER + CODEC.encode(added))
 
 
@@ -103,19 +88,19 @@ def warm_up() -> None:
         pass
 
 
-def pieces_of(files: list[str], *arguments: Any) -> Iterator[Piece | None]:
+def pieces_of(files: list[str], *arguments: Any) -> Iterator[bulk_loading.Piece | None]:
     """Called in the helper."""
     return read_pieces(disk_of(files[0]), files, *arguments)
 
 
 def read_pieces(
-    disk: ViewedFiles,
+    disk: bulk_loading.ViewedFiles,
     files: list[str],
     now_ns: int,
     known_ids: Collection[bytes],
     rated: Collection[str],
     until_ns: int | None = None,
-) -> Iterator[Piece | None]:
+) -> Iterator[bulk_loading.Piece | None]:
     """The log in pieces; None: a file does not end where its last record does.
 
     ``known_ids`` are left to the fold; of the queues in ``rated`` the starts of jobs count.
@@ -132,28 +117,28 @@ def read_pieces(
                 folded.add(fields, counts_starts=bool(rated))
             records = folded.records - records
             yield (
-                REPORT,
+                bulk_loading.REPORT,
                 FileReport(file, len(view), records, saved_after_damage=0, lost_at_least=0),
             )
     except _NotWhole:
         yield None
         return
     folded.finish()
-    yield CALL, ("add_queues", ([*folded.names], folded.latest_ns))
+    yield bulk_loading.CALL, ("add_queues", ([*folded.names], folded.latest_ns))
     for name, times_ns in folded.starts_of(rated):
-        yield CALL, ("add_starts", (name, times_ns))
+        yield bulk_loading.CALL, ("add_starts", (name, times_ns))
     chunk = 0
     for file, view in zip(files, views, strict=True):
-        yield FILE, file
+        yield bulk_loading.FILE, file
         for fields in _chunks(view, until_ns, may_be_torn=True, is_proven=True):
             offsets = folded.odd_in(chunk, fields)
             if offsets:
-                yield RECORDS, offsets
+                yield bulk_loading.RECORDS, offsets
             rows, moved = folded.present_in(chunk)
             if len(rows):
                 adds = np.ascontiguousarray(fields[:, rows])
                 for call in _jobs(as_bytes(view), adds, moved, now_ns):
-                    yield CALL, call
+                    yield bulk_loading.CALL, call
             chunk += 1
 
 
@@ -179,22 +164,22 @@ def _jobs(log: Bytes, adds: Ints, moved: Moved, now_ns: int) -> Iterator[tuple[s
     begins = np.where(is_schedule & has_time, times, created)
     expires = begins + adds[scan.TTL_MS] * NS_PER_MS
     heads = np.zeros(len(created), _HEAD)
-    heads["urgency"] = TOP_PRIORITY - adds[scan.PRIORITY]
+    heads["urgency"] = packed.TOP_PRIORITY - adds[scan.PRIORITY]
     _set_moment(heads["ready"], np.where(has_time, np.maximum(times, created), created))
     _set_moment(heads["created"], created)
     heads["job_id"] = columnar.gather_ids(log, adds)[1].view("V16")
     heads["queue"] = queues = moved.queues
     heads["ttr"], heads["ttl"] = adds[scan.TTR_MS], adds[scan.TTL_MS]
     heads["attempts"], heads["fails"] = adds[scan.ATTEMPTS], adds[scan.FAILS]
-    heads["flags"] = IS_SCHEDULE * is_schedule + HAS_TIME * has_time
+    heads["flags"] = packed.IS_SCHEDULE * is_schedule + packed.HAS_TIME * has_time
     keys = np.zeros(len(created), _KEY)
     _set_moment(keys["moment"], expires)
     keys["job_id"] = heads["job_id"]
 
     is_present, stages = expires > now_ns, moved.stages
     specs = _Specs(heads, log, adds[scan.BLOCK_START], adds[scan.BLOCK_SIZE])
-    is_ready = is_present & ~has_time & (stages == NEW)
-    is_completed = is_present & ~has_time & (stages == COMPLETED)
+    is_ready = is_present & ~has_time & (stages == packed.NEW)
+    is_completed = is_present & ~has_time & (stages == packed.COMPLETED)
     if is_completed.any():
         done = np.flatnonzero(is_completed)
         yield "add_completed", (specs.ready(done, keys), moved.columns(done))
@@ -206,7 +191,7 @@ def _jobs(log: Bytes, adds: Ints, moved: Moved, now_ns: int) -> Iterator[tuple[s
     others = np.flatnonzero(is_present & ~is_ready & ~is_completed)
     if len(others):
         timed = [
-            with_time(spec, int(times[row])) if has_time[row] else spec
+            packed.with_time(spec, int(times[row])) if has_time[row] else spec
             for row, spec in zip(others.tolist(), specs.each(others), strict=True)
         ]
         yield "add_moved", ([*zip(timed, *moved.columns(others), strict=True)],)
@@ -220,14 +205,14 @@ class _Specs:
         self._log = log
         self._starts, self._lengths = starts, lengths
 
-    def ready(self, chosen: Ints | slice, keys: Any) -> ReadyRows:
+    def ready(self, chosen: Ints | slice, keys: Any) -> packed.ReadyRows:
         raw_ids = keys["job_id"][chosen].copy()
         ids = frozen(raw_ids.view(np.uint8))
-        starts = np.arange(0, ids.size, ID_BYTES)
-        shards = zlib_crcs(ids, starts, np.full(len(starts), ID_BYTES)) % SHARDS
+        starts = np.arange(0, ids.size, packed.ID_BYTES)
+        shards = zlib_crcs(ids, starts, np.full(len(starts), packed.ID_BYTES)) % SHARDS
         by_shard = np.argsort(shards, kind="stable")
         ends, specs = self._packed(chosen)
-        return ReadyRows(
+        return packed.ReadyRows(
             specs.tobytes(),
             array("q", ends.tobytes()),
             keys[chosen].tobytes(),
@@ -247,8 +232,8 @@ class _Specs:
 
 
 def _set_moment(field: Any, moments: Ints) -> None:
-    """Big-endian and biased, in 96 bits: see engines/workq/job.py, moment_key."""
-    field["high"] = (BIAS >> 64) + (moments >> 63)
+    """Big-endian and biased, in 96 bits: see engines/workq/packed.py, moment_key."""
+    field["high"] = (packed.BIAS >> 64) + (moments >> 63)
     field["low"] = moments.view(np.uint64)
 
 
@@ -283,7 +268,7 @@ class Moved:
     @property
     def stages(self) -> Ints:
         is_exhausted = self._states[:, fold.EXHAUSTED] == 1
-        stages: Ints = np.where(is_exhausted, EXHAUSTED, self._states[:, fold.STATE])
+        stages: Ints = np.where(is_exhausted, packed.EXHAUSTED, self._states[:, fold.STATE])
         return stages
 
     def columns(self, rows: Ints) -> list[list[Any]]:
@@ -291,10 +276,10 @@ class Moved:
         some, facts, stages = self._states[rows], self._facts[rows], self.stages[rows]
         attempts, fails = some[:, fold.ATTEMPTS], some[:, fold.FAILS]
         started = np.where(attempts > 0, some[:, fold.STARTED_NS], 0)
-        moments = np.where(stages == LEASED, started + some[:, fold.TTR_MS] * NS_PER_MS, 0)
-        is_finished = np.isin(stages, (COMPLETED, FAILED, EXHAUSTED))
+        moments = np.where(stages == packed.LEASED, started + some[:, fold.TTR_MS] * NS_PER_MS, 0)
+        is_finished = np.isin(stages, (packed.COMPLETED, packed.FAILED, packed.EXHAUSTED))
         moments = np.where(is_finished, some[:, fold.FINISHED_NS], moments).tolist()
-        for row in np.flatnonzero(stages == PENDING).tolist():
+        for row in np.flatnonzero(stages == packed.PENDING).tolist():
             if delay_ms := delay_ms_of(int(some[row, fold.MAX_FAILS])):
                 moments[row] = int(facts[row, _TIMEOUT_NS]) + delay_ms * NS_PER_MS
         places = np.where((some[:, fold.RESULT] >= 0)[:, None], facts[:, _FILE:], 0)
@@ -323,7 +308,7 @@ class FoldedLog:
         self.latest_ns = 0  # creation of a job
         self.names: dict[str, int] = {}  # the numbers of queues
         known = np.frombuffer(b"".join(known_ids), np.uint8)
-        jobs = self._number(np.arange(len(known_ids) + 1) * ID_BYTES, known)
+        jobs = self._number(np.arange(len(known_ids) + 1) * packed.ID_BYTES, known)
         self._states[jobs, fold.ODD] = fold.FROM_FILE
 
     @property

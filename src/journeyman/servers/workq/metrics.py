@@ -17,15 +17,7 @@ from journeyman.engines.workq.messages import QueueFigures, WorkqStats
 from journeyman.errors import JourneymanError
 from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.replies import JobMissing, WaitTimedOut
-from journeyman.servers.core.metrics import (
-    CommandCounts,
-    Family,
-    Point,
-    by_success,
-    command_points,
-    counter,
-    gauge,
-)
+from journeyman.servers.core import metrics
 from journeyman.units import NS_PER_S
 
 _WORDS: dict[type, str] = {
@@ -93,60 +85,66 @@ class WorkqMetrics:
         self._largest_queues = largest_queues
         self._clock = clock
         self._sessions = sessions
-        self._commands = CommandCounts(_WORDS, _outcome_word)
+        self._commands = metrics.CommandCounts(_WORDS, _outcome_word)
         self.count = self._commands.add
         self._cleanings = {True: 0, False: 0}
 
     def cleaning_ended(self, success: bool) -> None:
         self._cleanings[success] += 1
 
-    def families(self) -> list[Family]:
+    def families(self) -> list[metrics.Family]:
         stats = self.stats()
         states = ("ready", "scheduled", "leased", "completed", "failed")
         return [
-            counter(
+            metrics.counter(
                 "workq.commands",
                 "Commands of the work queue that were decided.",
-                command_points(self._commands.by_word()),
+                metrics.command_points(self._commands.by_word()),
             ),
-            counter(
+            metrics.counter(
                 "workq.batches", "Batches of commands of the work queue.", self._commands.batches
             ),
-            counter("workq.evicted", "Unfinished jobs that their TTL has ended.", stats.evicted),
-            counter(
+            metrics.counter(
+                "workq.evicted", "Unfinished jobs that their TTL has ended.", stats.evicted
+            ),
+            metrics.counter(
                 "workq.cleanings",
                 "Cleanings of the command log that have ended.",
-                by_success(self._cleanings.copy()),
+                metrics.by_success(self._cleanings.copy()),
             ),
-            gauge(
+            metrics.gauge(
                 "workq.jobs",
                 "Jobs of the work queue by state.",
-                [Point({"state": state}, getattr(stats, state)) for state in states],
+                [metrics.Point({"state": state}, getattr(stats, state)) for state in states],
             ),
-            gauge("workq.queues", "Queues.", stats.queues),
-            gauge("workq.waiting", "Clients that wait for a job or a result.", stats.waiting),
-            gauge(
+            metrics.gauge("workq.queues", "Queues.", stats.queues),
+            metrics.gauge(
+                "workq.waiting", "Clients that wait for a job or a result.", stats.waiting
+            ),
+            metrics.gauge(
                 "workq.connections", "Open connections of the workq protocol.", len(self._sessions)
             ),
             *self._queue_families(),
         ]
 
-    def _queue_families(self) -> list[Family]:
+    def _queue_families(self) -> list[metrics.Family]:
         shown, others = self._largest_queues(MOST_QUEUES)
         now_ns = self._clock.now_ns()
         counts = [
-            Point({"queue": each.name or OTHER_QUEUES, "state": state}, getattr(each, state))
+            metrics.Point(
+                {"queue": each.name or OTHER_QUEUES, "state": state}, getattr(each, state)
+            )
             for each in (*shown, others)
             for state in ("ready", "scheduled", "dead")
         ]
         ages = [
-            Point({"queue": each.name}, max(now_ns - each.oldest_ready_ns, 0) / NS_PER_S)
+            metrics.Point({"queue": each.name}, max(now_ns - each.oldest_ready_ns, 0) / NS_PER_S)
             for each in shown
             if each.oldest_ready_ns is not None
         ]
         return [
-            gauge("workq.queue_jobs", "Jobs of the largest queues by state.", counts),
-            gauge(
+            metrics.gauge("workq.queue_jobs", "Jobs of the largest queues by state.", counts),
+            metrics.gauge(
                 "workq.oldest_ready_seconds",
                 "How long the job that waits longest has been ready, in the largest queues.",
                 ages,

@@ -20,34 +20,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from journeyman.protocols.workq.commands import (
-    AwaitResult,
-    Complaint,
-    Event,
-    HangUp,
-    InspectDeadJobs,
-    InspectJob,
-    InspectJobs,
-    InspectPausedQueues,
-    InspectQueues,
-    InspectScheduledJobs,
-    RefusedLine,
-)
+from journeyman.protocols.workq import commands, replies
 from journeyman.protocols.workq.parser import WorkqParser
-from journeyman.protocols.workq.replies import (
-    DONE,
-    READ_ONLY,
-    Finished,
-    JobList,
-    Leased,
-    LeasedJobs,
-    Reply,
-    ServerView,
-    TokenView,
-    job_list_parts,
-    leased_parts,
-    reply_bytes,
-)
 from journeyman.servers.core.connection import Answer, Connection, PortContext
 from journeyman.servers.workq.writer import CAN_WAIT, payload_bytes
 
@@ -55,14 +29,14 @@ LOAD_BYTES = 4 * 1024 * 1024  # of payloads of one connection that the writer ho
 READ_AHEAD_BYTES = 64 * 1024
 LARGE_BYTES = 16 * 1024  # an answer with more payload than this is made when it can be sent
 
-_OK = reply_bytes(DONE)
+_OK = replies.reply_bytes(replies.DONE)
 _ALONE = CAN_WAIT | {
-    InspectJob,
-    InspectJobs,
-    InspectScheduledJobs,
-    InspectDeadJobs,
-    InspectQueues,
-    InspectPausedQueues,
+    commands.InspectJob,
+    commands.InspectJobs,
+    commands.InspectScheduledJobs,
+    commands.InspectDeadJobs,
+    commands.InspectQueues,
+    commands.InspectPausedQueues,
 }
 
 
@@ -83,10 +57,10 @@ class WorkqSession(Connection):
     window_bytes = LOAD_BYTES
 
     welcome = _OK
-    secret_is_wrong = reply_bytes(RefusedLine(Complaint.AUTH_FAILED))
-    secret_is_missing = reply_bytes(RefusedLine(Complaint.AUTH_REQUIRED))
+    secret_is_wrong = replies.reply_bytes(commands.RefusedLine(commands.Complaint.AUTH_FAILED))
+    secret_is_missing = replies.reply_bytes(commands.RefusedLine(commands.Complaint.AUTH_REQUIRED))
     try_again = b"-SERVER-ERROR Busy, try again\r\n"
-    last_event = HangUp
+    last_event = commands.HangUp
     why_last = "not the workq protocol"
 
     def __init__(self, around: WorkqContext) -> None:
@@ -97,12 +71,12 @@ class WorkqSession(Connection):
         self._is_finishing = False  # the server stops
         self.is_lost = False
 
-    def _parse(self, data: bytes) -> list[Event]:
+    def _parse(self, data: bytes) -> list[commands.Event]:
         return self._parser.feed(data)
 
     def _stands_alone(self, event: Any) -> bool:
         if type(event) in _ALONE:
-            self._waits_for_result = type(event) is AwaitResult
+            self._waits_for_result = type(event) is commands.AwaitResult
             return True
         size = payload_bytes(event)
         self._load = size if self._in_flight == 1 else self._load + size
@@ -115,7 +89,7 @@ class WorkqSession(Connection):
     # -- the end --
 
     def gives_up(self, request: Any) -> bool:
-        if type(request) is AwaitResult:
+        if type(request) is commands.AwaitResult:
             return self._is_finishing or self._closing
         return self._ending or self._closing
 
@@ -142,35 +116,37 @@ class WorkqSession(Connection):
 
     # -- from the writer --
 
-    def render(self, reply: Reply) -> Answer:
-        if reply is DONE:  # most often, so it is asked first
+    def render(self, reply: replies.Reply) -> Answer:
+        if reply is replies.DONE:  # most often, so it is asked first
             return _OK
-        if type(reply) is Leased and len(reply.payload) < LARGE_BYTES:
-            return reply_bytes(reply)
-        if type(reply) is Leased:
-            return partial(reply_bytes, reply)
-        if type(reply) is Finished:
+        if type(reply) is replies.Leased and len(reply.payload) < LARGE_BYTES:
+            return replies.reply_bytes(reply)
+        if type(reply) is replies.Leased:
+            return partial(replies.reply_bytes, reply)
+        if type(reply) is replies.Finished:
             return _made_when_sent(reply, len(reply.result))
-        if isinstance(reply, LeasedJobs):
+        if isinstance(reply, replies.LeasedJobs):
             size = reply.payload_bytes
-            return leased_parts(reply) if size >= LARGE_BYTES else reply_bytes(reply)
-        if isinstance(reply, JobList):
+            return (
+                replies.leased_parts(reply) if size >= LARGE_BYTES else replies.reply_bytes(reply)
+            )
+        if isinstance(reply, replies.JobList):
             return _jobs(reply)
-        if isinstance(reply, ServerView):
+        if isinstance(reply, replies.ServerView):
             clients, started_ns = len(self._around.sessions), self._around.started_ns
             reply = reply._replace(active_clients=clients, started_ns=started_ns)
-        elif isinstance(reply, TokenView):
-            reply = TokenView(self._around.access.salt_of(self.prefix))
-        return reply_bytes(reply)
+        elif isinstance(reply, replies.TokenView):
+            reply = replies.TokenView(self._around.access.salt_of(self.prefix))
+        return replies.reply_bytes(reply)
 
     def render_failure(self) -> Answer:
-        return READ_ONLY
+        return replies.READ_ONLY
 
 
-def _jobs(reply: JobList) -> Answer:
-    parts: Iterator[bytes] = job_list_parts(reply)
+def _jobs(reply: replies.JobList) -> Answer:
+    parts: Iterator[bytes] = replies.job_list_parts(reply)
     return b"".join(parts) if reply.payload_bytes < LARGE_BYTES else parts
 
 
-def _made_when_sent(reply: Reply, size: int) -> Answer:
-    return reply_bytes(reply) if size < LARGE_BYTES else partial(reply_bytes, reply)
+def _made_when_sent(reply: replies.Reply, size: int) -> Answer:
+    return replies.reply_bytes(reply) if size < LARGE_BYTES else partial(replies.reply_bytes, reply)

@@ -38,22 +38,6 @@ from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog, discard_pauses, prepare_pauses, put_pauses_in_place
 from journeyman.protocols.workq import commands
-from journeyman.protocols.workq.commands import (
-    Add,
-    AwaitResult,
-    Command,
-    Complaint,
-    Complete,
-    Delete,
-    Fail,
-    Lease,
-    PauseQueue,
-    RefusedLine,
-    Requeue,
-    ResumeQueue,
-    Run,
-    ScheduleJob,
-)
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, JobMissing
 from journeyman.servers.core.group_commit import (
     QUICK_BYTES,
@@ -66,8 +50,8 @@ from journeyman.servers.core.ledger import Ledger
 
 REFUSALS = (commands.RefusedLine, JobMissing)
 
-_OUTSIDE = commands.RefusedLine(Complaint.SCOPE)
-_ID_TAKEN = commands.RefusedLine(Complaint.ID_TAKEN)
+_OUTSIDE = commands.RefusedLine(commands.Complaint.SCOPE)
+_ID_TAKEN = commands.RefusedLine(commands.Complaint.ID_TAKEN)
 _NO_JOB = bytes(16)  # no job has this id: that of a new job is a UUID of version 4
 _ADDS = frozenset({commands.Add, commands.ScheduleJob})
 _OF_A_NAME = frozenset(
@@ -182,7 +166,9 @@ def scoped_reply(queue: WorkqEngine, request: Any, reply: Any, prefix: str) -> A
     A duplicate means to clients that their job is there. If another namespace has the id, it is
     not there: that is an error of its own.
     """
-    is_duplicate = type(reply) is RefusedLine and reply.complaint is Complaint.DUPLICATE_JOB
+    is_duplicate = (
+        type(reply) is commands.RefusedLine and reply.complaint is commands.Complaint.DUPLICATE_JOB
+    )
     return _ID_TAKEN if is_duplicate and is_foreign(queue, request.job_id, prefix) else reply
 
 
@@ -277,29 +263,38 @@ class LogRecorder:
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 MAX_STEPS = 20_000  # for children of jobs, in one batch: some ten milliseconds
 
-Request: TypeAlias = Command | RefusedLine
+Request: TypeAlias = commands.Command | commands.RefusedLine
 
-CAN_WAIT = frozenset({Lease, AwaitResult, Run})
+CAN_WAIT = frozenset({commands.Lease, commands.AwaitResult, commands.Run})
 _CHANGES = frozenset(
     {
-        *(Add, ScheduleJob, Complete, Fail, Delete, Requeue, PauseQueue, ResumeQueue),
+        *(
+            commands.Add,
+            commands.ScheduleJob,
+            commands.Complete,
+            commands.Fail,
+            commands.Delete,
+            commands.Requeue,
+            commands.PauseQueue,
+            commands.ResumeQueue,
+        ),
         *(commands.RequeueAll, commands.SetLimits),
     }
 )
-_WRITES_AGAIN = frozenset({Requeue, commands.RequeueAll})  # jobs, however large
+_WRITES_AGAIN = frozenset({commands.Requeue, commands.RequeueAll})  # jobs, however large
 
 
-def _job_bytes(job: Add | ScheduleJob) -> int:
+def _job_bytes(job: commands.Add | commands.ScheduleJob) -> int:
     parents = 0 if job.options is None else PARENT_BYTES * len(job.options.after)
     return len(job.payload) + parents
 
 
 _WEIGHTS: dict[type, Callable[[Any], int]] = {
-    Add: _job_bytes,
-    ScheduleJob: _job_bytes,
-    Run: lambda run: len(run.payload),
-    Complete: lambda complete: len(complete.result),
-    Fail: lambda fail: len(fail.result),
+    commands.Add: _job_bytes,
+    commands.ScheduleJob: _job_bytes,
+    commands.Run: lambda run: len(run.payload),
+    commands.Complete: lambda complete: len(complete.result),
+    commands.Fail: lambda fail: len(fail.result),
 }
 
 
@@ -375,7 +370,7 @@ class WorkqWriter(GroupCommit):
                 self._put_back(batch, len(outcomes))
                 break
             kind = type(request)
-            if kind is RefusedLine:
+            if kind is commands.RefusedLine:
                 batch.answer(client, client.render(request))
                 outcomes.append(request)
                 continue
@@ -393,7 +388,7 @@ class WorkqWriter(GroupCommit):
                     continue
             outcome = decide(request, now_ns, client)
             records, reply, effects = outcome
-            if prefix and type(reply) is RefusedLine:
+            if prefix and type(reply) is commands.RefusedLine:
                 reply = scoped_reply(self._queue, request, reply, prefix)
                 outcome = outcome._replace(reply=reply)
             outcomes.append(reply)
@@ -497,7 +492,7 @@ class WorkqWriter(GroupCommit):
                 continue  # the ticker sees for itself what is due
             if kind is WorkqGone:
                 self.leave(client)
-            elif kind is RefusedLine:
+            elif kind is commands.RefusedLine:
                 outcomes[index] = request
                 again.answer(client, client.render(request))
             elif type(request) in _CHANGES or not self._decide_again(

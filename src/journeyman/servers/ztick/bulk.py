@@ -1,6 +1,6 @@
 """The rows of the schedule's log, decoded in bulk, as pieces for a ZtickLoader.
 
-    columns of a chunk --numpy--> jobs, sorted by shard: see engines/ztick/jobs.py
+    columns of a chunk --numpy--> jobs, sorted by shard: see engines/ztick/job_table.py
     rows about rules -----------> where they stand: they are few, and of many shapes
 
 The server has large logs read in a process of its own (core/bulk_loading.py), which imports this
@@ -22,12 +22,12 @@ from journeyman.columnar.seals import is_proven
 from journeyman.columnar.ztick import decode as columnar
 from journeyman.disk import disk_of
 from journeyman.engines.sharded_dict import SHARDS
-from journeyman.engines.ztick.jobs import HEAD_BYTES, REMOVED, ShardedRows
+from journeyman.engines.ztick.job_table import HEAD_BYTES, REMOVED, ShardedRows
 from journeyman.formats.framing import Stop
 from journeyman.formats.ztick import CODEC, JobSet, Status
 from journeyman.formats.ztick.layout import JOB, JOB_REMOVAL
 from journeyman.logs.recovery import FileReport
-from journeyman.servers.core.bulk_loading import CALL, FILE, RECORDS, REPORT, Piece, ViewedFiles
+from journeyman.servers.core import bulk_loading
 
 CHUNK_ROWS = 1 << 17  # many a shard, and the server takes some in while the next are decoded
 
@@ -44,12 +44,14 @@ def warm_up() -> None:
     _split(columnar.decode(sample).batch, 0)
 
 
-def pieces_of(files: list[str]) -> Iterator[Piece | None]:
+def pieces_of(files: list[str]) -> Iterator[bulk_loading.Piece | None]:
     """Called in the helper."""
     return read_pieces(disk_of(files[0]), files)
 
 
-def read_pieces(disk: ViewedFiles, files: list[str]) -> Iterator[Piece | None]:
+def read_pieces(
+    disk: bulk_loading.ViewedFiles, files: list[str]
+) -> Iterator[bulk_loading.Piece | None]:
     """The rows of the files, in pieces; None: one does not end where its last record does."""
     jobs = 0
     for path in files:
@@ -58,18 +60,21 @@ def read_pieces(disk: ViewedFiles, files: list[str]) -> Iterator[Piece | None]:
             yield None
             return
         records = 0
-        yield FILE, path
+        yield bulk_loading.FILE, path
         for chunk in columnar.iter_batches(view, max_records=CHUNK_ROWS):
             if chunk.ending is not None and chunk.ending.stop is not Stop.EOF:
                 yield None
                 return
             rules, rows = _split(chunk.batch, jobs)
             if rules:
-                yield RECORDS, rules
-            yield CALL, ("add_sharded", (rows,))
+                yield bulk_loading.RECORDS, rules
+            yield bulk_loading.CALL, ("add_sharded", (rows,))
             jobs += len(rows.ends) - 1
             records += chunk.batch.num_rows
-        yield REPORT, FileReport(path, len(view), records, saved_after_damage=0, lost_at_least=0)
+        yield (
+            bulk_loading.REPORT,
+            FileReport(path, len(view), records, saved_after_damage=0, lost_at_least=0),
+        )
 
 
 def _split(batch: Any, first: int) -> tuple[list[int], ShardedRows]:

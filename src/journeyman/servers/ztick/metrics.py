@@ -34,19 +34,8 @@ from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.commands import SetMany
 from journeyman.protocols.ztick.grammar import TIMETABLE_COMMANDS
 from journeyman.protocols.ztick.replies import Metrics as StatFigures
+from journeyman.servers.core import metrics
 from journeyman.servers.core.group_commit import Requests
-from journeyman.servers.core.metrics import (
-    CommandCounts,
-    Family,
-    Histogram,
-    Labels,
-    Point,
-    by_success,
-    command_points,
-    counter,
-    gauge,
-    histogram,
-)
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 COMMAND_WORDS: dict[type, str] = {
@@ -84,11 +73,11 @@ def outcome_word(reply_type: type) -> str:
 class ServerMetrics:
     """Made once a server. ``others`` are figures that are counted elsewhere."""
 
-    def __init__(self, *others: Callable[[], list[Family]]) -> None:
+    def __init__(self, *others: Callable[[], list[metrics.Family]]) -> None:
         self._others = others
-        self._commands = CommandCounts(COMMAND_WORDS, outcome_word)
-        self._durations: dict[tuple[str, bool], Histogram] = {}
-        self._lateness = Histogram()
+        self._commands = metrics.CommandCounts(COMMAND_WORDS, outcome_word)
+        self._durations: dict[tuple[str, bool], metrics.Histogram] = {}
+        self._lateness = metrics.Histogram()
         self._compactions = {True: 0, False: 0}
         self._without_rule = 0
         self._missed = 0
@@ -108,10 +97,10 @@ class ServerMetrics:
 
     def run_ended(self, runner: Runner, success: bool, duration_ns: int, late_ns: int) -> None:
         key = (runner_word(runner), success)
-        histogram = self._durations.get(key)
-        if histogram is None:
-            histogram = self._durations[key] = Histogram()
-        histogram.add(duration_ns / NS_PER_MS)
+        durations = self._durations.get(key)
+        if durations is None:
+            durations = self._durations[key] = metrics.Histogram()
+        durations.add(duration_ns / NS_PER_MS)
         self._lateness.add(max(late_ns, 0) / NS_PER_MS)  # early: the wall clock was set back
 
     def run_without_rule(self) -> None:
@@ -125,11 +114,11 @@ class ServerMetrics:
 
     # -- telling --
 
-    def families(self, stat: StatFigures) -> list[Family]:
+    def families(self, stat: StatFigures) -> list[metrics.Family]:
         """All figures, together with those of STAT."""
         commands = self._commands.by_word()
         durations = {key: each.copy() for key, each in self._durations.copy().items()}
-        runs: list[tuple[Labels, Histogram]] = [
+        runs: list[tuple[metrics.Labels, metrics.Histogram]] = [
             ({"runner": word, "success": success}, each)
             for (word, success), each in durations.items()
         ]
@@ -140,89 +129,94 @@ class ServerMetrics:
             "failed": stat.jobs_failed,
         }
         return [
-            gauge(
+            metrics.gauge(
                 "build_info",
                 "1, with the versions as labels.",
-                [Point({"version": __version__, "python": platform.python_version()}, 1)],
+                [metrics.Point({"version": __version__, "python": platform.python_version()}, 1)],
             ),
-            counter("jobs.scheduled", "Jobs planned by SET.", commands["set", _OK]),
-            counter(
+            metrics.counter("jobs.scheduled", "Jobs planned by SET.", commands["set", _OK]),
+            metrics.counter(
                 "jobs.executed",
                 "Runs of jobs that have ended.",
-                [Point(labels, sum(each.counts)) for labels, each in runs],
+                [metrics.Point(labels, sum(each.counts)) for labels, each in runs],
             ),
-            counter(
+            metrics.counter(
                 "jobs.without_rule",
                 "Jobs that were due and failed because no rule matched.",
                 self._without_rule,
             ),
-            counter(
+            metrics.counter(
                 "timetables.missed",
                 "Occurrences that were due and not run: too late, or the run before went on.",
                 self._missed,
             ),
-            counter("jobs.removed", "Jobs removed by REMOVE.", commands["remove", _OK]),
-            counter(
+            metrics.counter("jobs.removed", "Jobs removed by REMOVE.", commands["remove", _OK]),
+            metrics.counter(
                 "persistence.compactions",
                 "Compactions of the log that have ended.",
-                by_success(self._compactions.copy()),
+                metrics.by_success(self._compactions.copy()),
             ),
-            histogram(
+            metrics.histogram(
                 "execution.duration_ms",
                 "How long runs took.",
-                [Point(labels, each) for labels, each in runs],
+                [metrics.Point(labels, each) for labels, each in runs],
             ),
-            histogram(
+            metrics.histogram(
                 "execution.lateness_ms",
                 "How long after its time a run began.",
-                [Point({}, self._lateness.copy())],
+                [metrics.Point({}, self._lateness.copy())],
             ),
-            gauge("rules.active", "Rules.", stat.rules_total),
-            gauge(
+            metrics.gauge("rules.active", "Rules.", stat.rules_total),
+            metrics.gauge(
                 "timetables",
                 "Timetables by state.",
                 [
-                    Point({"state": state}, n)
+                    metrics.Point({"state": state}, n)
                     for state, n in zip(("active", "paused"), self.timetables(), strict=True)
                 ],
             ),
-            gauge(
+            metrics.gauge(
                 "connections.active", "Open connections of the ztick protocol.", stat.connections
             ),
-            counter(
+            metrics.counter(
                 "commands",
                 "Commands answered.",
-                command_points(commands),
+                metrics.command_points(commands),
             ),
-            counter(
+            metrics.counter(
                 "batches", "Batches of commands, each written at once.", self._commands.batches
             ),
-            gauge(
+            metrics.gauge(
                 "jobs",
                 "Jobs by status.",
-                [Point({"status": word}, n) for word, n in by_status.items()],
+                [metrics.Point({"status": word}, n) for word, n in by_status.items()],
             ),
-            gauge("runs.waiting", "Runs that wait for a slot.", stat.executions_pending),
-            gauge("runs.running", "Runs under way.", stat.executions_inflight),
-            gauge(
+            metrics.gauge("runs.waiting", "Runs that wait for a slot.", stat.executions_pending),
+            metrics.gauge("runs.running", "Runs under way.", stat.executions_inflight),
+            metrics.gauge(
                 "compression",
                 "State of the log's compaction: 1 for the present one.",
-                [Point({"state": s}, int(s == stat.compression)) for s in _COMPACTION_STATES],
+                [
+                    metrics.Point({"state": s}, int(s == stat.compression))
+                    for s in _COMPACTION_STATES
+                ],
             ),
-            gauge("uptime_seconds", "Time since the start.", stat.uptime_ns / NS_PER_S, unit="s"),
-            counter(
+            metrics.gauge(
+                "uptime_seconds", "Time since the start.", stat.uptime_ns / NS_PER_S, unit="s"
+            ),
+            metrics.counter(
                 "telemetry.spans_dropped",
                 "Spans of the sample that no collector got.",
                 [
-                    Point({"reason": "queue_full"}, self.spans_crowded_out),
-                    Point({"reason": "export_failed"}, self.spans_not_taken),
+                    metrics.Point({"reason": "queue_full"}, self.spans_crowded_out),
+                    metrics.Point({"reason": "export_failed"}, self.spans_not_taken),
                 ],
             ),
-            counter(
+            metrics.counter(
                 "telemetry.exports",
                 "Requests to the collector.",
                 [
-                    Point({"signal": signal, "success": good}, n)
+                    metrics.Point({"signal": signal, "success": good}, n)
                     for (signal, good), n in sorted(dict(self.exports).items())
                 ],
             ),

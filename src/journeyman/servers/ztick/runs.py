@@ -42,16 +42,7 @@ from journeyman.formats.ztick import JobSet
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.formats.ztick.codec import runner_word
 from journeyman.logs.holders import Holders
-from journeyman.logs.ztick.run_history import (
-    CUT_OFF,
-    DIRECTORY_SUFFIX,
-    EXECUTED,
-    FAILED,
-    RunFiles,
-    RunLine,
-    encode_run,
-    last_runs,
-)
+from journeyman.logs.ztick import run_history
 from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.units import NS_PER_MS
@@ -261,17 +252,19 @@ _Run: TypeAlias = tuple[StartRun | None, EndedRun | None, int, int]
 
 
 def directory_of(history: HistorySettings, database: DatabaseSettings) -> str:
-    return history.path or database.logfile_path + DIRECTORY_SUFFIX
+    return history.path or database.logfile_path + run_history.DIRECTORY_SUFFIX
 
 
 def read_recent_runs(disk: Disk, directory: str, messages: ServerLog) -> list[EndedRun]:
     """The runs of processes before this one, oldest first. A stop's own are not among them."""
     try:
-        runs = last_runs(disk, directory, REMEMBERED_RUNS, at_most_bytes=REMEMBERED_BYTES)
+        runs = run_history.last_runs(
+            disk, directory, REMEMBERED_RUNS, at_most_bytes=REMEMBERED_BYTES
+        )
     except OSError as error:
         messages.warn("the history of runs cannot be read", path=directory, reason=error)
         return []
-    return [_ended_run(run) for run in runs if run.outcome != CUT_OFF]
+    return [_ended_run(run) for run in runs if run.outcome != run_history.CUT_OFF]
 
 
 class RunHistory:
@@ -289,7 +282,7 @@ class RunHistory:
         holders: Holders | None = None,
     ) -> None:
         """Starts nothing and touches no file yet."""
-        self._files = RunFiles(
+        self._files = run_history.RunFiles(
             disk,
             clock,
             directory,
@@ -356,7 +349,7 @@ class RunHistory:
     def _write_waiting(self) -> None:
         while self._waiting:
             count = min(len(self._waiting), MAX_RUNS_A_WRITE)
-            lines = [encode_run(_line(*self._waiting.popleft())) for _ in range(count)]
+            lines = [run_history.encode_run(_line(*self._waiting.popleft())) for _ in range(count)]
             try:
                 self._files.append(lines)
             except OSError as error:
@@ -376,11 +369,17 @@ class RunHistory:
 
 def _line(
     effect: StartRun | None, run: EndedRun | None, started_ns: int, duration_ns: int
-) -> RunLine:
+) -> run_history.RunLine:
     job = run if effect is None else effect
     assert job is not None
-    outcome = CUT_OFF if run is None else EXECUTED if run.success else FAILED
-    return RunLine(
+    outcome = (
+        run_history.CUT_OFF
+        if run is None
+        else run_history.EXECUTED
+        if run.success
+        else run_history.FAILED
+    )
+    return run_history.RunLine(
         job.identifier,
         "" if effect is None else effect.rule,
         "" if effect is None else runner_word(effect.runner),
@@ -393,9 +392,9 @@ def _line(
     )
 
 
-def _ended_run(run: RunLine) -> EndedRun:
+def _ended_run(run: run_history.RunLine) -> EndedRun:
     duration_ns = max(run.ended_ns - run.started_ns, 0)
-    success = run.outcome == EXECUTED
+    success = run.outcome == run_history.EXECUTED
     output = run.output.encode(errors="surrogatepass")
     return EndedRun(
         run.job, run.execution_ns, run.started_ns, duration_ns, success, run.detail, output

@@ -25,18 +25,10 @@ from typing import TYPE_CHECKING, Literal, cast
 from journeyman.clock import Clock
 from journeyman.config import Interrupted, Overdue, Persistence
 from journeyman.config.loading import DEFAULT_ORIGIN
+from journeyman.engines.ztick import messages
 from journeyman.engines.ztick.engine import ZtickEngine
-from journeyman.engines.ztick.jobs import ZtickJobTable
+from journeyman.engines.ztick.job_table import ZtickJobTable
 from journeyman.engines.ztick.loading import notes
-from journeyman.engines.ztick.messages import (
-    NotRun,
-    Reply,
-    Resume,
-    Resumed,
-    RunFinished,
-    StartRun,
-    ZtickStats,
-)
 from journeyman.formats.ledger import EndedMarked
 from journeyman.formats.timed_frame import Instant
 from journeyman.logs.appender import SyncPolicy
@@ -92,7 +84,7 @@ class ServerFacts:
     tls_enabled: bool
     framerate: int
 
-    def metrics(self, stats: ZtickStats) -> Metrics:
+    def metrics(self, stats: messages.ZtickStats) -> Metrics:
         return Metrics(
             uptime_ns=self.clock.monotonic_ns() - self.started_ns,
             connections=len(self.connections),
@@ -175,7 +167,7 @@ class ZtickServer(Service):
             self._history.start()
         rerun = self._settings.schedule.interrupted is Interrupted.RUN
         skip = self._settings.schedule.overdue is Overdue.SKIP
-        self.writer.submit_own(Resume(rerun=rerun, skip_overdue=skip))
+        self.writer.submit_own(messages.Resume(rerun=rerun, skip_overdue=skip))
 
     async def _open_http(self) -> None:
         http, limits = self._settings.http, self._settings.limits
@@ -433,7 +425,7 @@ class ZtickServer(Service):
         """Copies of the sockets on which HTTP listens, if it does."""
         return [] if self._http is None else self._http.sockets()
 
-    def stats(self) -> ZtickStats:
+    def stats(self) -> messages.ZtickStats:
         """The engine's figures now, also while a batch is being written."""
         return self._schedule.stats()
 
@@ -441,16 +433,16 @@ class ZtickServer(Service):
         """What a compaction here and now came to; None: the schedule has no log."""
         return None if self._compaction is None else await self._compaction.run_now()
 
-    def start_runs(self, effects: Sequence[StartRun]) -> None:
+    def start_runs(self, effects: Sequence[messages.StartRun]) -> None:
         self.runs.start(effects)
 
-    def _metrics(self, stats: ZtickStats) -> Metrics:
+    def _metrics(self, stats: messages.ZtickStats) -> Metrics:
         return self.facts.metrics(stats)
 
-    def run_finished(self, finished: RunFinished) -> None:
+    def run_finished(self, finished: messages.RunFinished) -> None:
         self.writer.submit_own(finished)
 
-    def run_ended(self, effect: StartRun, run: EndedRun) -> None:
+    def run_ended(self, effect: messages.StartRun, run: EndedRun) -> None:
         late_ns = run.started_ns - run.execution_ns
         self.figures.run_ended(effect.runner, run.success, run.duration_ns, late_ns)
         if self._telemetry is not None:
@@ -466,7 +458,7 @@ class ZtickServer(Service):
         if self._history is not None:
             self._history.without_rule(run)
 
-    def run_cut_off(self, effect: StartRun, started_ns: int, after_ns: int) -> None:
+    def run_cut_off(self, effect: messages.StartRun, started_ns: int, after_ns: int) -> None:
         if self._history is not None:
             self._history.cut_off(effect, started_ns, after_ns)
 
@@ -482,11 +474,11 @@ class ZtickServer(Service):
         if self._telemetry is not None:
             self._telemetry.requests(requests, outcomes, begun_ns)
 
-    def on_reply(self, reply: Reply) -> None:
-        if isinstance(reply, NotRun):
+    def on_reply(self, reply: messages.Reply) -> None:
+        if isinstance(reply, messages.NotRun):
             self.runs.note_without_rule(reply.without_rule)
             self.runs.note_missed(reply.missed)
-        if isinstance(reply, Resumed):
+        if isinstance(reply, messages.Resumed):
             for note in notes(reply):
                 self._messages.warn(note)
 

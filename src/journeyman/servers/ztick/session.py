@@ -17,36 +17,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from journeyman.config import ALL_NAMESPACES
-from journeyman.engines.ztick.jobs import JobListing
-from journeyman.engines.ztick.messages import (
-    DONE,
-    Accepted,
-    Backfilled,
-    BackfillItem,
-    JobNotFound,
-    NextFirings,
-    OutOfScope,
-    Reply,
-    Reserved,
-    RuleListing,
-    RuleNotFound,
-    ScheduledJobState,
-    TimetableListing,
-    TimetableNotFound,
-    TimetableRefused,
-    TimetableRun,
-    TimetableView,
-    ZtickStats,
-)
+from journeyman.engines.ztick import messages
+from journeyman.engines.ztick.job_table import JobListing
 from journeyman.protocols.ztick import commands, replies
-from journeyman.protocols.ztick.commands import (
-    BackfillTimetable,
-    ListTimetables,
-    NextOfTimetable,
-    RunTimetable,
-    SetMany,
-    SetTimetable,
-)
 from journeyman.protocols.ztick.grammar import NOTHING, rule_line, words_of
 from journeyman.protocols.ztick.parser import ZtickParser, feed_sets
 from journeyman.protocols.ztick.replies import line, timetable_not_found
@@ -56,8 +29,13 @@ if TYPE_CHECKING:
     from journeyman.servers.ztick.writer import Request
 
 _ALONE = {
-    *(commands.Query, commands.ListRules, ListTimetables),
-    *(SetTimetable, NextOfTimetable, BackfillTimetable, RunTimetable),  # up to some ms each
+    *(commands.Query, commands.ListRules, commands.ListTimetables),
+    *(
+        commands.SetTimetable,
+        commands.NextOfTimetable,
+        commands.BackfillTimetable,
+        commands.RunTimetable,
+    ),  # up to some ms each
 }
 RULES_A_SLICE = 100
 
@@ -66,7 +44,7 @@ RULES_A_SLICE = 100
 class ZtickContext(PortContext):
     """What all sessions of the schedule share. ``metrics`` adds the server's figures to STAT's."""
 
-    metrics: Callable[[ZtickStats], replies.Metrics] = field(kw_only=True)
+    metrics: Callable[[messages.ZtickStats], replies.Metrics] = field(kw_only=True)
 
 
 class ZtickSession(Connection):
@@ -99,7 +77,9 @@ class ZtickSession(Connection):
     def namespace(self) -> str:
         return self.token.namespace if self.token is not None else ALL_NAMESPACES
 
-    def denies(self, command: commands.SetRule | SetTimetable) -> commands.RefusedCommand | None:
+    def denies(
+        self, command: commands.SetRule | commands.SetTimetable
+    ) -> commands.RefusedCommand | None:
         """The token may not have such a rule, or a timetable with such a runner."""
         if self.token is None or command.runner is None:
             return None
@@ -110,82 +90,84 @@ class ZtickSession(Connection):
             else None
         )
 
-    def render(self, request: Request, reply: Reply | None) -> Answer:
-        if type(request) is SetMany:
+    def render(self, request: Request, reply: messages.Reply | None) -> Answer:
+        if type(request) is commands.SetMany:
             rows = request.rows
             if len(rows) == 1:
                 return rows[0][0] + replies.OK
             return b"".join([row[0] + replies.OK for row in rows])
-        if reply is DONE:  # nearly always, so it is asked first
+        if reply is messages.DONE:  # nearly always, so it is asked first
             return replies.ok(request.request_id)
         if isinstance(request, commands.SETTLED):
             return replies.settled(request)
         return answer(request, reply, self._around.metrics)
 
     def render_failure(self, request: Request) -> Answer:
-        if type(request) is SetMany:
+        if type(request) is commands.SetMany:
             return b"".join([replies.internal(row[0]) for row in request.rows])
         return replies.internal(request.request_id)
 
 
 def answer(
-    command: commands.Command, reply: Reply | None, metrics: Callable[[ZtickStats], replies.Metrics]
+    command: commands.Command,
+    reply: messages.Reply | None,
+    metrics: Callable[[messages.ZtickStats], replies.Metrics],
 ) -> Answer:
     """``metrics`` adds to the engine's figures those of the server."""
     request_id = command.request_id
-    if isinstance(reply, Accepted):
+    if isinstance(reply, messages.Accepted):
         return replies.ok(request_id)
-    if isinstance(reply, ScheduledJobState):
+    if isinstance(reply, messages.ScheduledJobState):
         return replies.job_state(request_id, reply.status, reply.execution_ns)
-    if isinstance(reply, JobNotFound):
+    if isinstance(reply, messages.JobNotFound):
         return replies.job_not_found(request_id, reply.identifier)
-    if isinstance(reply, Reserved):
+    if isinstance(reply, messages.Reserved):
         return replies.reserved(request_id, reply.identifier)
-    if isinstance(reply, RuleNotFound):
+    if isinstance(reply, messages.RuleNotFound):
         return replies.rule_not_found(request_id, reply.identifier)
-    if isinstance(reply, OutOfScope):
+    if isinstance(reply, messages.OutOfScope):
         return replies.auth_denied(request_id)
     if isinstance(reply, JobListing):
         return _jobs(request_id, reply)
-    if isinstance(reply, RuleListing):
+    if isinstance(reply, messages.RuleListing):
         return _rules(request_id, reply)
-    if isinstance(reply, ZtickStats):
+    if isinstance(reply, messages.ZtickStats):
         return replies.metric_lines(request_id, metrics(reply)) + replies.ok(request_id)
     return _of_timetable(request_id, reply)
 
 
-def _of_timetable(request_id: bytes, reply: Reply | None) -> Answer:
-    if isinstance(reply, TimetableNotFound):
+def _of_timetable(request_id: bytes, reply: messages.Reply | None) -> Answer:
+    if isinstance(reply, messages.TimetableNotFound):
         return timetable_not_found(request_id, reply.identifier)
-    if isinstance(reply, TimetableRefused):
+    if isinstance(reply, messages.TimetableRefused):
         return replies.error(request_id, commands.ErrorCode.INVALID_ARGS, reply.reason)
-    if isinstance(reply, TimetableRun):
+    if isinstance(reply, messages.TimetableRun):
         return line(request_id, ["OK", reply.identifier])
-    if isinstance(reply, TimetableView):
+    if isinstance(reply, messages.TimetableView):
         return line(request_id, ["OK", *_timetable_words(reply)])
-    if isinstance(reply, TimetableListing):
+    if isinstance(reply, messages.TimetableListing):
         slices = (
             b"".join(line(request_id, [each.identifier, *_timetable_words(each)]) for each in some)
             for some in reply.slices
         )
         return _with_ok(request_id, slices)
-    if isinstance(reply, NextFirings):
+    if isinstance(reply, messages.NextFirings):
         rows = ([each.local, each.utc, each.warning] for each in reply.firings)
         return b"".join(line(request_id, row) for row in rows) + replies.ok(request_id)
-    if isinstance(reply, Backfilled):
+    if isinstance(reply, messages.Backfilled):
         return b"".join(line(request_id, _backfill_words(row)) for row in reply.rows) + replies.ok(
             request_id
         )
     raise AssertionError(f"not a reply for clients: {reply!r}")
 
 
-def _timetable_words(view: TimetableView) -> list[str]:
+def _timetable_words(view: messages.TimetableView) -> list[str]:
     next_ns = NOTHING if view.next_ns is None else str(view.next_ns)
     times = [next_ns, view.next or NOTHING, view.last or NOTHING]
     return [view.state, *times, str(view.running), str(view.waiting), *words_of(view.fields)]
 
 
-def _backfill_words(row: BackfillItem) -> list[str]:
+def _backfill_words(row: messages.BackfillItem) -> list[str]:
     status = NOTHING if row.status is None else row.status.word
     return [row.identifier, str(row.execution_ns), status, "run" if row.is_run else "keep"]
 
@@ -194,7 +176,7 @@ def _jobs(request_id: bytes, listing: JobListing) -> Iterator[bytes]:
     return _with_ok(request_id, (replies.job_lines(request_id, rows) for rows in listing))
 
 
-def _rules(request_id: bytes, listing: RuleListing) -> Iterator[bytes]:
+def _rules(request_id: bytes, listing: messages.RuleListing) -> Iterator[bytes]:
     rules = iter(listing.rules)
     slices = iter(lambda: list(islice(rules, RULES_A_SLICE)), [])
     return _with_ok(

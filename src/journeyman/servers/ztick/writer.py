@@ -18,74 +18,53 @@ from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
+from journeyman.engines.ztick import messages
 from journeyman.engines.ztick.engine import ZtickEngine
-from journeyman.engines.ztick.messages import (
-    DONE,
-    OUT_OF_SCOPE,
-    RemoveEnded,
-    Reply,
-    Resume,
-    RunFinished,
-    StartRun,
-    TriggerDue,
-)
 from journeyman.errors import JourneymanError
 from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Record
 from journeyman.logs.ledger import FLUSH_NS, MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.protocols.ztick.commands import (
-    SETTLED,
-    BackfillTimetable,
-    Command,
-    PauseTimetable,
-    Remove,
-    RemoveRule,
-    RemoveTimetable,
-    ResumeTimetable,
-    RunTimetable,
-    Set,
-    SetMany,
-    SetRule,
-    SetTimetable,
-    Settled,
-)
+from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES
+from journeyman.servers.core import group_commit
 from journeyman.servers.core.contract import Recorder
-from journeyman.servers.core.group_commit import (
-    MAX_BATCH,
-    MAX_BATCH_BYTES,
-    QUICK_BYTES,
-    Batch,
-    GroupCommit,
-    WriterOwner,
-    WriteWait,
-)
 from journeyman.servers.core.ledger import Ledger
 from journeyman.units import NS_PER_S
 
-Request: TypeAlias = Command | Settled
+Request: TypeAlias = commands.Command | commands.Settled
 
 _CHANGES = (
-    *(Set, SetMany, Remove, SetRule, RemoveRule, SetTimetable, PauseTimetable, ResumeTimetable),
-    *(RemoveTimetable, RunTimetable, BackfillTimetable),
+    *(
+        commands.Set,
+        commands.SetMany,
+        commands.Remove,
+        commands.SetRule,
+        commands.RemoveRule,
+        commands.SetTimetable,
+        commands.PauseTimetable,
+        commands.ResumeTimetable,
+    ),
+    *(commands.RemoveTimetable, commands.RunTimetable, commands.BackfillTimetable),
 )
-_WITH_RUNNER = (SetRule, SetTimetable)
-_OWN = (TriggerDue, RunFinished, Resume, RemoveEnded)
+_WITH_RUNNER = (commands.SetRule, commands.SetTimetable)
+_OWN = (messages.TriggerDue, messages.RunFinished, messages.Resume, messages.RemoveEnded)
 RECORD_BYTES = 32  # of a job, beside its identifier
-SET_WEIGHT = MAX_BATCH_BYTES // MAX_BATCH  # of one that came with others: as many to a batch
-_SEEN_TO = (TriggerDue, RemoveEnded)  # by the clock, again and again
+SET_WEIGHT = (
+    group_commit.MAX_BATCH_BYTES // group_commit.MAX_BATCH
+)  # of one that came with others: as many to a batch
+_SEEN_TO = (messages.TriggerDue, messages.RemoveEnded)  # by the clock, again and again
 
 
-class ZtickOwner(WriterOwner, Protocol):
+class ZtickOwner(group_commit.WriterOwner, Protocol):
     """The schedule, as its writer sees it."""
 
-    def start_runs(self, effects: Sequence[StartRun]) -> None:
+    def start_runs(self, effects: Sequence[messages.StartRun]) -> None:
         """They are durable."""
         ...
 
-    def on_reply(self, reply: Reply) -> None:
+    def on_reply(self, reply: messages.Reply) -> None:
         """What a command of the server itself came to."""
         ...
 
@@ -99,10 +78,14 @@ class ZtickRecorder:
         self._is_busy = log.appender.is_busy
         self._marks = marks
 
-    def wait_of(self, records: Sequence[Record | bytes]) -> WriteWait:
+    def wait_of(self, records: Sequence[Record | bytes]) -> group_commit.WriteWait:
         """What writing these now would wait for."""
-        is_little = sum(map(_size_of, records)) <= QUICK_BYTES
-        return WriteWait.SYNC if is_little and not self._is_busy() else WriteWait.MORE
+        is_little = sum(map(_size_of, records)) <= group_commit.QUICK_BYTES
+        return (
+            group_commit.WriteWait.SYNC
+            if is_little and not self._is_busy()
+            else group_commit.WriteWait.MORE
+        )
 
     def write(self, records: Sequence[Record | bytes]) -> None:
         # Pieces of a block, not one per record: where in the log a record stands is not needed.
@@ -121,7 +104,7 @@ def _size_of(record: Record | bytes) -> int:
     return RECORD_BYTES + len(record.identifier) if is_job else LINE_LIMIT_BYTES
 
 
-class ZtickWriter(GroupCommit):
+class ZtickWriter(group_commit.GroupCommit):
     """See the module's docstring. All methods are called on the event loop."""
 
     def __init__(
@@ -180,38 +163,38 @@ class ZtickWriter(GroupCommit):
         if self._marks is not None:
             self._marks.flush()
 
-    def _due(self) -> TriggerDue:
-        return TriggerDue()
+    def _due(self) -> messages.TriggerDue:
+        return messages.TriggerDue()
 
-    def _decide(self, batch: Batch) -> None:
+    def _decide(self, batch: group_commit.Batch) -> None:
         decide, now_ns = self._schedule.decide, self._clock.now_ns()
         records, effects, outcomes = batch.records, batch.effects, batch.outcomes
         batch.begun_ns = now_ns
         rows: list[Any] = []  # of SETs, maybe of several clients, to be decided together
         for client, request in batch.requests:
-            is_set = type(request) is SetMany
+            is_set = type(request) is commands.SetMany
             if is_set and client.namespace == ALL_NAMESPACES:
                 rows += request.rows
-                batch.answer(client, client.render(request, DONE))
-                outcomes.append(DONE)
+                batch.answer(client, client.render(request, messages.DONE))
+                outcomes.append(messages.DONE)
                 continue
             if rows:
                 self._set_all(batch, rows)
                 rows = []
             if client is None:
-                if type(request) is TriggerDue:
+                if type(request) is messages.TriggerDue:
                     self._due_waits = False
                 outcome = decide(request, now_ns)
                 if outcome.reply is not None:
                     batch.replies.append(outcome.reply)
             else:
-                if isinstance(request, SETTLED):
+                if isinstance(request, commands.SETTLED):
                     batch.answer(client, client.render(request, None))
                     outcomes.append(None)
                     continue
                 if type(request) in _WITH_RUNNER and (denied := client.denies(request)) is not None:
                     batch.answer(client, client.render(denied, None))
-                    outcomes.append(OUT_OF_SCOPE)
+                    outcomes.append(messages.OUT_OF_SCOPE)
                     continue
                 if is_set:
                     self._decide_apart(batch, client, request)
@@ -226,12 +209,12 @@ class ZtickWriter(GroupCommit):
         if rows:
             self._set_all(batch, rows)
 
-    def _set_all(self, batch: Batch, rows: list[Any]) -> None:
-        outcome = self._schedule.decide(SetMany(rows), batch.begun_ns)
+    def _set_all(self, batch: group_commit.Batch, rows: list[Any]) -> None:
+        outcome = self._schedule.decide(commands.SetMany(rows), batch.begun_ns)
         batch.records += outcome.records
         batch.effects += outcome.effects
 
-    def _decide_apart(self, batch: Batch, client: Any, many: SetMany) -> None:
+    def _decide_apart(self, batch: group_commit.Batch, client: Any, many: commands.SetMany) -> None:
         """Some may be outside the namespace of the client."""
         answers = []
         for each in many.one_by_one():
@@ -242,34 +225,38 @@ class ZtickWriter(GroupCommit):
         batch.outcomes.append(outcome.reply)
 
     def _weigh(self, requests: Sequence[Any]) -> int:
-        return sum([len(each.rows) * SET_WEIGHT for each in requests if type(each) is SetMany])
+        return sum(
+            [len(each.rows) * SET_WEIGHT for each in requests if type(each) is commands.SetMany]
+        )
 
-    def _durable(self, batch: Batch) -> Collection[Record]:
+    def _durable(self, batch: group_commit.Batch) -> Collection[Record]:
         return DecodedRecords(CODEC, batch.records)
 
-    def _write_all(self, batch: Batch) -> None:
+    def _write_all(self, batch: group_commit.Batch) -> None:
         super()._write_all(batch)
         # Another thread may be at the ledger; there is time until the next batch.
         if self._marks is not None and self._marks.is_due and self._ledger is not None:
             self._ledger.write_now(self._marks.flush)
 
-    def _wait_of(self, batch: Batch) -> WriteWait:
+    def _wait_of(self, batch: group_commit.Batch) -> group_commit.WriteWait:
         if not isinstance(self._recorder, ZtickRecorder):
-            return WriteWait.MORE
+            return group_commit.WriteWait.MORE
         return self._recorder.wait_of(batch.records)
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: group_commit.Batch) -> None:
         assert self._recorder is not None
         self._recorder.write(batch.records)
 
-    def _carry_out(self, batch: Batch) -> None:
+    def _carry_out(self, batch: group_commit.Batch) -> None:
         if batch.effects:
             self._owner.start_runs(batch.effects)
         for reply in batch.replies:
             self._owner.on_reply(reply)
 
-    def _answer_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
-        again = Batch(batch.requests)
+    def _answer_again(
+        self, batch: group_commit.Batch, error: JourneymanError
+    ) -> tuple[group_commit.Batch, list[Any]]:
+        again = group_commit.Batch(batch.requests)
         outcomes: list[Any] = [error] * len(batch.requests)
         now_ns = self._clock.now_ns()
         for index, (client, request) in enumerate(batch.requests):
@@ -278,7 +265,7 @@ class ZtickWriter(GroupCommit):
                     self._say_again_later(request)
             elif isinstance(request, _CHANGES):
                 again.answer(client, client.render_failure(request))
-            elif isinstance(request, SETTLED):
+            elif isinstance(request, commands.SETTLED):
                 outcomes[index] = None
                 again.answer(client, client.render(request, None))
             else:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, SeeJob, SeenJob, SeenQueue
-from journeyman.engines.workq.job import is_moment_key
+from journeyman.engines.workq.packed import is_moment_key
 from journeyman.protocols.workq.commands import (
     MAX_CHILD_BYTES,
     MAX_PAYLOAD_BYTES,
