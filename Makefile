@@ -23,7 +23,7 @@ export HYPOTHESIS_PROFILE ?= gate
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services wanted demo test kernels core simulation spark quick check site lock format bench fuzz proof clean
+.PHONY: help setup services wanted demo test kernels core simulation spark quick check site lock format bench compare fuzz proof clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -102,6 +102,11 @@ format: $(STAMP) ## Format the code, and write docs/api-reference.md
 
 bench: $(STAMP) ## Measure, side by side with a peer; figures go to bench/results
 	$(BIN)/python -m bench
+
+compare: $(STAMP) services ## What Journeyman and its peers lose in crashes, power cuts and other faults: an hour or two
+	$(PIP) --group peers
+	-@apt-get install --yes beanstalkd nats-server faketime >/dev/null
+	$(BIN)/python -m bench.compare
 
 fuzz: $(STAMP) ## A million inputs a format and to whole servers, guided by coverage (needs a wheel of atheris)
 	$(PIP) --group fuzz
