@@ -53,6 +53,7 @@ ATTEMPTS = StructType(
         StructField("dialect", _STRING),
         StructField("key", _STRING),  # job, identifier or item id
         StructField("queue", _STRING),  # workq: the job's name; null for ztick
+        StructField("task", _STRING),  # workq: the task that its payload names
         StructField("rule", _STRING),  # ztick: the rule it ran by
         StructField("runner", _STRING),  # ztick
         StructField("life", _INT),  # workq: an id may be used again; 0 without an add
@@ -65,6 +66,7 @@ ATTEMPTS = StructType(
         StructField("wait_ns", _LONG),  # ready to started; for ztick the lateness
         StructField("run_ns", _LONG),  # started to ended
         StructField("outcome", _STRING),
+        StructField("error", _STRING),  # of a failure: its class, or what the runner said
         StructField("retried", _BOOLEAN),  # workq: a failure that was taken back
         StructField("exhausted", _BOOLEAN),  # workq: no attempt was left behind this one
         StructField("expires_ns", _LONG),

@@ -74,7 +74,7 @@ _SAME_ADD: Final = (
     *("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "payload_size"),
     *("time_ns", "created_ns"),
 )
-_ADDED = ("dialect", "rule", "runner", "wait_ns", "run_ns")
+_ADDED = ("dialect", "task", "rule", "runner", "wait_ns", "run_ns", "error")
 # What tasks hand over: the others are the same in all rows, or computed, which Java does faster.
 _ROWS: Final = StructType([field for field in ATTEMPTS if field.name not in _ADDED])
 _NO_LONGER_NEEDED: Final = ["kind", "ttl_ms", "priority", "payload_size"]

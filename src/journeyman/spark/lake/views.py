@@ -60,8 +60,10 @@ _TIMES = ("ready_ns", "started_ns", "ended_ns", "put_ns", "expires_ns")
 def as_history(attempts: DataFrame, log: Column | None = None) -> DataFrame:
     """Rows of the table of attempts as the functions of ``spark.history`` take them."""
     named = F.concat(F.col("host"), F.lit(":"), F.col("log")) if log is None else log
+    unknown = {name: F.lit(None).cast("string") for name in ("task", "error")}
     return attempts.withColumns(
         {
+            **{name: null for name, null in unknown.items() if name not in attempts.columns},
             "_log": named,
             "wait_ns": length("ready_ns", "started_ns"),
             "run_ns": length("started_ns", "ended_ns"),
@@ -72,7 +74,7 @@ def as_history(attempts: DataFrame, log: Column | None = None) -> DataFrame:
 def items_as_history(items: DataFrame, log: Column) -> DataFrame:
     """Items as rows of attempts that have been put and nothing else."""
     nothing: Mapping[str, str] = {
-        **dict.fromkeys(("rule", "runner"), "string"),
+        **dict.fromkeys(("task", "rule", "runner", "error"), "string"),
         **dict.fromkeys(("started_ns", "ended_ns", "wait_ns", "run_ns"), "bigint"),
         **dict.fromkeys(("retried", "exhausted"), "boolean"),
         "life": "int",

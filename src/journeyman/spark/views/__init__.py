@@ -1,0 +1,128 @@
+"""The counting law: what counts when, as named `.sql` files that DuckDB and Spark both run.
+
+    attempts --> attempts_at --> happenings    --> throughput
+                             --> depth_changes --> depth
+                             --> lengths       --> latency
+                             --> outcomes, failures
+    readers  --> reader_lag
+
+History, report, audit and the gold tables of a lake come from these files; nothing else counts.
+A view reads the tables and the views that its text names. Where a text has a ``$name``, the caller
+decides:
+
+    $places       columns that say which log a row is from: ``_log``, or ``host, log`` in a lake
+    $keys         what rows are grouped by, as columns of attempts_at; $names are their names
+    $bucket_ns    length of a bucket of time; NULL puts all time into one, where a view allows that
+    $as_of_ns     the moment at which jobs have expired; NULL: when the logs say so
+    $until_ns     nothing later counts
+
+The texts keep to what both engines understand alike: no reserved names (``group``), sums cast to
+BIGINT, nulls placed in every order, no subtraction that 64 bits may not hold. A test runs each view
+with both engines and with a count in plain Python, on golden, generated and damaged logs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+HOUR_NS: Final = 3_600 * 10**9
+DAY_NS: Final = 24 * HOUR_NS
+COUNTS: Final = (
+    *("added", "due", "started", "completed", "failed", "timed_out", "cut_off", "expired"),
+    "deleted",
+)
+STATES: Final = ("scheduled", "ready", "running")
+PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+# What rows of attempts are grouped by, as columns of ``attempts_at``.
+BY_QUEUE: Final = "coalesce(queue, rule, '')"  # a schedule has no queues; there the rule stands
+LAKE_KEYS: Final = {"host": "host", "dialect": "dialect", "queue": BY_QUEUE}  # of gold
+TABLES: Final = ("attempts", "readers")
+_MOST: Final = 2**63 - 1
+_COMMENT: Final = re.compile(r"--.*")
+_SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+([a-z_]+)")
+_MEMORY: Final = "512MB"
+
+
+def statement(
+    view: str,
+    keys: Mapping[str, str] | None = None,
+    *,
+    places: str = "_log",
+    bucket_ns: int | None = None,
+    as_of_ns: int | None = None,
+    until_ns: int = _MOST,
+) -> str:
+    """The text of a view with all that it needs: the views it is made of stand before it.
+
+    ``keys`` are expressions by the name that they get in the answer.
+    """
+    keys = {name: name for name in places.split(", ")} if keys is None else keys
+    filled = {
+        "places": places,
+        "keys": ", ".join(f"{expression} AS {name}" for name, expression in keys.items()),
+        "names": ", ".join(keys),
+        "bucket_ns": _number(bucket_ns),
+        "earliest_ns": str((bucket_ns or 0) - _MOST),  # a bucket begins after what 64 bits hold
+        "as_of_ns": _number(as_of_ns),
+        "until_ns": str(until_ns),
+    }
+    steps = ",\n".join(f"{name} AS (\n{_text(name)}\n)" for name in _views_of(view))
+    return Template(f"WITH {steps}\nSELECT * FROM {view}").substitute(filled)
+
+
+def run_in_duckdb(statement_: str, **tables: Any) -> pa.Table:
+    """The answer of DuckDB over tables or datasets of Arrow, in this process: one thread, a bounded
+    amount of memory, no extension that loads by itself. Of a dataset only the columns are read that
+    the view needs."""
+    import duckdb
+
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 1,
+        "memory_limit": _MEMORY,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    with duckdb.connect(":memory:", config=settings) as connection:
+        for name, table in tables.items():
+            connection.register(name, table)
+        answer: pa.Table = connection.sql(statement_).to_arrow_table()
+        return answer
+
+
+def run_in_spark(spark: SparkSession, statement_: str, **tables: DataFrame) -> DataFrame:
+    """The answer of Spark SQL over whole tables."""
+    given = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in tables)
+    # A statement begins with WITH: the tables become the first steps of it.
+    return spark.sql(f"WITH {given},{statement_.removeprefix('WITH')}", None, **tables)
+
+
+def _number(value: int | None) -> str:
+    return "CAST(NULL AS BIGINT)" if value is None else str(value)
+
+
+def _views_of(view: str) -> list[str]:
+    """The view and those that it is made of, each after what it needs."""
+    needed = [name for name in _SOURCE.findall(_text(view)) if name not in TABLES]
+    return [*dict.fromkeys(step for name in needed for step in _views_of(name)), view]
+
+
+@cache
+def _text(view: str) -> str:
+    text = files(__package__).joinpath(f"{view}.sql").read_text("utf-8")
+    return _COMMENT.sub("", text).strip()
+
+
+def all_views() -> Iterator[str]:
+    """The names of all views."""
+    for file in files(__package__).iterdir():
+        if file.name.endswith(".sql"):
+            yield file.name.removesuffix(".sql")

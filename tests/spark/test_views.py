@@ -1,0 +1,245 @@
+"""One counting law: DuckDB, Spark SQL and a plain Python count give the same rows of every view."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from journeyman.formats import ztick
+from journeyman.spark import views
+from journeyman.spark.history.columns import ATTEMPTS
+from journeyman.spark.history.logs import attempts_of
+from journeyman.spark.source.options import arrow_schema
+from tests.support import plain_counts
+from tests.support.golden_logs import DATA
+from tests.support.spark.histories import busy_log, random_log
+from tests.support.spark.written_logs import (
+    SECOND_NS,
+    ns,
+    planned,
+    put,
+    run,
+    write_kestrel,
+    write_workq,
+    write_ztick,
+)
+
+pytestmark = pytest.mark.usefixtures("planned_once")
+
+MINUTE_NS = 60 * SECOND_NS
+NO_END = 2**63 - 1
+BY_QUEUE = {"_log": "_log", "dialect": "dialect", "queue": views.BY_QUEUE}
+AS_OF_NS, UNTIL_NS = ns(300), ns(100_000)
+Rows = list[dict[str, Any]]
+
+
+@dataclass
+class Counted:
+    """Rows of attempts for the three ways of counting."""
+
+    frame: DataFrame
+    table: pa.Table
+    rows: Rows
+
+
+def golden(_: Path) -> dict[str, list[str]]:
+    return {
+        "ztick": [str(path) for path in sorted(DATA.glob("ztick/*.log"))],
+        "workq": [str(path) for path in sorted(DATA.glob("workq/*/cmdlog"))],
+        "kestrel": [str(path) for path in sorted(DATA.glob("kestrel/q*"))],
+    }
+
+
+def generated(directory: Path) -> dict[str, list[str]]:
+    chance = random.Random(5)
+    names = [f"{chance.choice(['mail', 'backup'])}.{n}" for n in range(40)]
+    jobs = [planned(name, number * 7.5) for number, name in enumerate(names)]
+    words = ("triggered", "executed", "failed", "planned")
+    more = [
+        planned(name, number * 7.5, chance.choice(words))
+        for number, name in enumerate(names)
+        if chance.random() < 0.7
+    ]
+    moved = [planned(name, 900) for name in chance.sample(names, 5)]
+    gone = [ztick.JobRemoved(name) for name in chance.sample(names, 5)]
+    runs = [
+        run(
+            name,
+            number * 7.5,
+            number * 7.5 + chance.choice([0, 0.5, 3]),
+            number * 7.5 + 4,
+            chance.choice(["executed", "failed", "cut-off"]),
+        )
+        for number, name in enumerate(names)
+        if chance.random() < 0.6
+    ]
+    items = [put(n, n, expires_s=n + 200 if n % 3 else None) for n in range(1, 30)]
+    return {
+        "workq": [
+            write_workq(directory / "odd", random_log(1), random_log(2, jobs=20, records=200)),
+            write_workq(directory / "busy", busy_log(3)),
+        ],
+        "ztick": [write_ztick(directory / "logfile", [*jobs, *more, *moved, *gone], runs)],
+        "kestrel": [write_kestrel(directory / "spool", "news", [items], {"a": (9, (12,))})],
+    }
+
+
+def damaged(directory: Path) -> dict[str, list[str]]:
+    logs = generated(directory)
+    chance = random.Random(6)
+    for path in directory.rglob("*"):
+        if path.is_file() and ".read." not in path.name:
+            data = bytearray(path.read_bytes())
+            for _ in range(4):
+                begin = chance.randrange(20, len(data))
+                size = chance.randrange(1, 40)
+                data[begin : begin + size] = chance.randbytes(min(size, len(data) - begin))
+            path.write_bytes(data)
+    return logs
+
+
+@pytest.fixture(scope="module", params=[golden, generated, damaged], ids=lambda each: each.__name__)
+def counted(request, spark: SparkSession, tmp_path_factory) -> Counted:
+    logs = request.param(tmp_path_factory.mktemp("logs"))
+    return counted_ways(attempts_of(spark, logs).cache())
+
+
+def counted_ways(frame: DataFrame) -> Counted:
+    table = frame.toArrow()
+    return Counted(frame, table, table.to_pylist())
+
+
+def queue_keys(row: Mapping[str, Any]) -> dict[str, Any]:
+    queue = row["queue"] if row["queue"] is not None else row["rule"]
+    return {"_log": row["_log"], "dialect": row["dialect"], "queue": queue or ""}
+
+
+def in_order(rows: Rows) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in rows)
+
+
+Plain = Callable[[Rows], Rows]
+VIEWS: dict[str, tuple[Plain, dict[str, Any]]] = {
+    "happenings": (
+        lambda rows: plain_counts.happenings(rows, queue_keys, UNTIL_NS),
+        {"until_ns": UNTIL_NS},
+    ),
+    "throughput": (
+        lambda rows: plain_counts.throughput(rows, queue_keys, MINUTE_NS, UNTIL_NS),
+        {"bucket_ns": MINUTE_NS, "until_ns": UNTIL_NS},
+    ),
+    "depth_changes": (
+        lambda rows: plain_counts.depth_changes(rows, queue_keys, views.HOUR_NS, NO_END),
+        {"bucket_ns": views.HOUR_NS},
+    ),
+    "depth": (
+        lambda rows: plain_counts.depth(rows, queue_keys, MINUTE_NS, UNTIL_NS),
+        {"bucket_ns": MINUTE_NS, "until_ns": UNTIL_NS},
+    ),
+    "latency": (
+        lambda rows: plain_counts.latency(rows, queue_keys, views.DAY_NS, NO_END),
+        {"bucket_ns": views.DAY_NS},
+    ),
+    "outcomes": (lambda rows: plain_counts.outcomes(rows, queue_keys), {}),
+    "failures": (
+        lambda rows: plain_counts.failures(rows, queue_keys, views.DAY_NS, NO_END),
+        {"bucket_ns": views.DAY_NS},
+    ),
+}
+
+
+def answers(counted: Counted, view: str, options: Mapping[str, Any]) -> tuple[Rows, Rows]:
+    """What DuckDB and Spark say."""
+    text = views.statement(view, BY_QUEUE, as_of_ns=AS_OF_NS, **options)
+    by_duckdb = views.run_in_duckdb(text, attempts=counted.table)
+    frame = views.run_in_spark(counted.frame.sparkSession, text, attempts=counted.frame)
+    by_spark = frame.toArrow()
+    assert by_duckdb.schema.types == by_spark.schema.types
+    return by_duckdb.to_pylist(), by_spark.to_pylist()
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_duckdb_spark_and_a_plain_count_agree(counted, view):
+    count, options = VIEWS[view]
+    by_duckdb, by_spark = answers(counted, view, options)
+    plain = count(plain_counts.attempts_at(counted.rows, AS_OF_NS))
+    assert in_order(by_duckdb) == in_order(plain)
+    assert in_order(by_spark) == in_order(plain)
+
+
+def test_rows_of_attempts_stand_as_at_the_moment(counted):
+    by_duckdb, by_spark = answers(counted, "attempts_at", {})
+    plain = plain_counts.attempts_at(counted.rows, AS_OF_NS)
+    assert in_order(by_duckdb) == in_order(plain)
+    assert in_order(by_spark) == in_order(plain)
+
+
+def test_percentiles_of_all_time_are_one_bucket(counted):
+    by_duckdb, by_spark = answers(counted, "latency", {})
+    rows = plain_counts.attempts_at(counted.rows, AS_OF_NS)
+    plain = plain_counts.latency(rows, queue_keys, None, NO_END)
+    assert in_order(by_duckdb) == in_order(plain) == in_order(by_spark)
+
+
+def test_moments_at_the_edges_of_64_bits_are_counted(spark):
+    """A damaged or hostile log may hold any number as a time."""
+    edges = [None, -(2**63) + 1, -1, 0, 1, 2**63 - 2, 2**63 - 1]
+    rows = [
+        {
+            **dict.fromkeys(ATTEMPTS.names),
+            "_log": "l",
+            "dialect": dialect,
+            "key": "k",
+            "life": 1,
+            "attempt": 1,
+            "first": True,
+            "outcome": outcome,
+            "created_ns": a,
+            "ready_ns": b,
+            "started_ns": c,
+            "ended_ns": a,
+            "expires_ns": c,
+        }
+        for dialect, outcome in (("workq", "failed"), ("ztick", "executed"), ("workq", "waiting"))
+        for a in edges
+        for b in edges
+        for c in edges
+    ]
+    table = pa.Table.from_pylist(rows, schema=arrow_schema(ATTEMPTS))
+    counted = Counted(spark.createDataFrame(table).cache(), table, rows)
+    for view, (count, options) in VIEWS.items():
+        by_duckdb, by_spark = answers(counted, view, options)
+        plain = count(plain_counts.attempts_at(rows, AS_OF_NS))
+        assert in_order(by_duckdb) == in_order(plain), view
+        assert in_order(by_spark) == in_order(plain), view
+
+
+def test_the_logs_of_this_test_hold_every_outcome(counted, request):
+    outcomes = Counter(row["outcome"] for row in counted.rows)
+    if "generated" in request.node.name:
+        assert set(outcomes) == {
+            *("waiting", "leased", "completed", "failed", "timed-out", "deleted", "expired"),
+            *("replaced", "executed", "cut-off", "planned", "triggered", "removed", "replanned"),
+            "finished",
+        }
+    assert sum(outcomes.values()) > 10
+
+
+def test_every_view_has_its_law():
+    own = {"attempts_at", "lengths", "reader_lag"}  # lengths are part of latency
+    assert set(views.all_views()) == own | set(VIEWS)
+
+
+def test_duckdb_in_a_task_is_bounded_and_loads_nothing():
+    setting = "SELECT current_setting('{}') AS value"
+    names = ("threads", "autoload_known_extensions", "autoinstall_known_extensions")
+    found = [views.run_in_duckdb(setting.format(name))["value"][0].as_py() for name in names]
+    assert found == [1, False, False]

@@ -1,0 +1,237 @@
+"""The views of the counting law once more, as loops over rows: what DuckDB and Spark must answer.
+
+Each function takes rows of attempts as dictionaries and gives the rows of the view of its name, a
+dictionary for each, in any order. The rules are those of docs/pipeline.md in the simplest form that
+is right for small logs. Not a test itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+from journeyman.spark.views import COUNTS, PERCENTILES, STATES
+
+Row = Mapping[str, Any]
+Keys = Callable[[Row], dict[str, Any]]
+MOST = 2**63 - 1
+ENDS = {
+    "completed": "completed",
+    "executed": "completed",
+    "failed": "failed",
+    "timed-out": "timed_out",
+    "cut-off": "cut_off",
+    "expired": "expired",
+    "deleted": "deleted",
+    "replaced": "deleted",
+}
+FAILURES = ("failed", "timed-out", "cut-off")
+SUCCESSES = ("completed", "executed")
+
+
+def attempts_at(rows: Sequence[Row], as_of_ns: int | None) -> list[dict[str, Any]]:
+    found = []
+    for given in rows:
+        row = dict(given)
+        if (
+            row["outcome"] in ("waiting", "leased")
+            and as_of_ns is not None
+            and row["expires_ns"] is not None
+            and row["expires_ns"] <= as_of_ns
+        ):
+            row |= {"outcome": "expired", "ended_ns": row["expires_ns"]}
+        row["wait_ns"] = length(row["ready_ns"], row["started_ns"])
+        row["run_ns"] = length(row["started_ns"], row["ended_ns"])
+        is_schedule = row["dialect"] == "ztick"
+        ends_unrecorded = is_schedule and row["outcome"] in ("executed", "failed")
+        row["counted_end_ns"] = row["ended_ns"]
+        if row["ended_ns"] is None and ends_unrecorded:
+            row["counted_end_ns"] = row["ready_ns"]
+        happens = row["first"] and row["outcome"] not in ("replanned", "removed")
+        row["is_plan"] = is_schedule and happens
+        row["is_job"] = happens if is_schedule else row["first"] and row["created_ns"] is not None
+        row["is_success"] = row["outcome"] in SUCCESSES
+        row["is_failure"] = row["outcome"] in FAILURES
+        found.append(row)
+    return found
+
+
+def length(begin: int | None, end: int | None) -> int | None:
+    if begin is None or end is None or end - begin > MOST:
+        return None
+    return max(end - begin, 0)
+
+
+def bucket(ns: int, bucket_ns: int | None) -> int | None:
+    if bucket_ns is None:
+        return None
+    return max(ns, bucket_ns - MOST) // bucket_ns * bucket_ns
+
+
+def happenings(rows: Sequence[Row], keys: Keys, until_ns: int) -> list[dict[str, Any]]:
+    found = []
+    for row in rows:
+        happened = [
+            ("added", row["created_ns"] if row["first"] else None),
+            ("due", row["ready_ns"] if row["is_plan"] else None),
+            ("started", row["started_ns"]),
+            (ENDS.get(row["outcome"]), row["counted_end_ns"]),
+        ]
+        for what, ns in happened:
+            if what is not None and ns is not None and ns <= until_ns:
+                found.append({**keys(row), "what": what, "ns": ns})
+    return found
+
+
+def throughput(
+    rows: Sequence[Row], keys: Keys, bucket_ns: int, until_ns: int
+) -> list[dict[str, Any]]:
+    counts: dict[Any, Counter[str]] = defaultdict(Counter)
+    for each in happenings(rows, keys, until_ns):
+        what, ns = each.pop("what"), each.pop("ns")
+        counts[(*each.items(), ("bucket_ns", bucket(ns, bucket_ns)))][what] += 1
+    return [dict(key) | {name: each[name] for name in COUNTS} for key, each in counts.items()]
+
+
+def depth_changes(
+    rows: Sequence[Row], keys: Keys, bucket_ns: int, until_ns: int
+) -> list[dict[str, Any]]:
+    sums: dict[Any, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        for state, step, ns in steps_of(row):
+            if ns is not None and ns <= until_ns:
+                key = (*keys(row).items(), ("bucket_ns", bucket(ns, bucket_ns)))
+                sums[key][state] += step
+    return [dict(key) | {name: each[name] for name in STATES} for key, each in sums.items()]
+
+
+def steps_of(row: Row) -> Iterator[tuple[str, int, int | None]]:
+    if row["outcome"] in ("finished", "replanned", "removed") or row["life"] == 0:
+        return
+    if row["outcome"] in ("executed", "failed") and row["ended_ns"] is None:
+        return
+    began = row["started_ns"]
+    if began is None and row["outcome"] == "triggered":
+        began = row["ready_ns"]
+    left = row["ended_ns"] if began is None else began
+    ready = min((ns for ns in (row["ready_ns"], left) if ns is not None), default=None)
+    if row["dialect"] == "ztick" and not row["first"]:
+        ready = began
+    created = row["created_ns"]
+    if row["first"] and created is not None and ready is not None and created < ready:
+        yield "scheduled", 1, created
+        yield "scheduled", -1, ready
+    if ready is not None:
+        yield "ready", 1, ready
+        yield "ready", -1, left
+    if began is not None:
+        yield "running", 1, began
+        yield "running", -1, row["ended_ns"]
+
+
+def depth(rows: Sequence[Row], keys: Keys, bucket_ns: int, until_ns: int) -> list[dict[str, Any]]:
+    of_key: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+    for change in depth_changes(rows, keys, bucket_ns, until_ns):
+        named = tuple(
+            (name, value) for name, value in change.items() if name not in (*STATES, "bucket_ns")
+        )
+        of_key[named].append(change)
+    found = []
+    for named, changes in of_key.items():
+        changes.sort(key=lambda each: each["bucket_ns"])
+        sums = {state: list(accumulate(each[state] for each in changes)) for state in STATES}
+        for at, change in enumerate(changes):
+            moment = {"bucket_ns": change["bucket_ns"]}
+            found.append(dict(named) | moment | {state: sums[state][at] for state in STATES})
+    return found
+
+
+def rounded(ns: int | None) -> int | None:
+    """Four digits, the rest are zeros."""
+    if ns is None:
+        return None
+    text = str(ns)
+    return int(text[:4] + "0" * (len(text) - 4)) if len(text) > 4 else ns
+
+
+def percentile(lengths: Sequence[int], share: float) -> int | None:
+    if not lengths:
+        return None
+    known = sorted(lengths)
+    return known[max(math.ceil(round(share * 1000) * len(known) / 1000) - 1, 0)]
+
+
+def latency(
+    rows: Sequence[Row], keys: Keys, bucket_ns: int | None, until_ns: int
+) -> list[dict[str, Any]]:
+    of_key: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["started_ns"] is not None and row["started_ns"] <= until_ns:
+            when = bucket(row["started_ns"], bucket_ns)
+            of_key[*keys(row).items(), ("bucket_ns", when)].append(row)
+    found = []
+    for key, starts in of_key.items():
+        answer = dict(key) | {
+            "started": len(starts),
+            "failed": sum(row["is_failure"] for row in starts),
+            "late": sum((row["wait_ns"] or 0) > 10**9 for row in starts),
+        }
+        for what in ("wait", "run"):
+            exact = [row[f"{what}_ns"] for row in starts if row[f"{what}_ns"] is not None]
+            lengths = [ns for ns in map(rounded, exact) if ns is not None]
+            for name, share in PERCENTILES.items():
+                answer[f"{what}_{name}_ns"] = percentile(lengths, share)
+            answer[f"{what}_max_ns"] = max(exact, default=None)
+        found.append(answer)
+    return found
+
+
+def outcomes(rows: Sequence[Row], keys: Keys) -> list[dict[str, Any]]:
+    of_key: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        of_key[*keys(row).items(), ("outcome", row["outcome"])].append(row)
+    found = []
+    for key, same in of_key.items():
+        names = ("created_ns", "started_ns", "counted_end_ns")
+        moments = [row[name] for row in same for name in names if row[name] is not None]
+        due = [row["ready_ns"] for row in same if row["is_plan"] and row["ready_ns"] is not None]
+        found.append(
+            dict(key)
+            | {
+                "attempts": len(same),
+                "jobs": sum(row["is_job"] for row in same),
+                "started": sum(row["started_ns"] is not None for row in same),
+                "succeeded": sum(row["is_success"] for row in same),
+                "failed": sum(row["is_failure"] for row in same),
+                "unrecorded": sum(
+                    row["ended_ns"] is None and row["counted_end_ns"] is not None for row in same
+                ),
+                "with_rule": sum(row["rule"] is not None for row in same),
+                "first_ns": min(moments, default=None),
+                "last_ns": max(moments, default=None),
+                "first_due_ns": min(due, default=None),
+                "last_due_ns": max(due, default=None),
+            }
+        )
+    return found
+
+
+def failures(
+    rows: Sequence[Row], keys: Keys, bucket_ns: int | None, until_ns: int
+) -> list[dict[str, Any]]:
+    counts = Counter(
+        (
+            *keys(row).items(),
+            ("bucket_ns", bucket(row["counted_end_ns"], bucket_ns)),
+            ("outcome", row["outcome"]),
+            ("reason", row["outcome"] if row["error"] is None else row["error"]),
+        )
+        for row in rows
+        if row["is_failure"]
+        and row["counted_end_ns"] is not None
+        and row["counted_end_ns"] <= until_ns
+    )
+    return [dict(key) | {"failures": number} for key, number in counts.items()]
