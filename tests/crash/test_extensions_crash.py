@@ -155,8 +155,9 @@ def view_of(queue: WorkqEngine, now_ns: int) -> dict[str, object]:
         found[job_id.hex()] = "none"
         if isinstance(reply, JobList):
             (job,) = reply.jobs
-            key = "" if job.state == DONE else job.key
-            found[job_id.hex()] = job.state, job.attempts, job.fails, key, job.after
+            key = "" if job.number_of_state == DONE else job.key
+            counts = job.attempts, job.fails
+            found[job_id.hex()] = job.number_of_state, *counts, key, job.waits_for
     reply = queue.decide(InspectScheduledJobs("q", 0, 9), now_ns).reply
     found["scheduled"] = reply.jobs if isinstance(reply, JobList) else ()
     reply = queue.decide(InspectQueue("q"), now_ns).reply

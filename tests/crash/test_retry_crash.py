@@ -36,7 +36,7 @@ def opened(disk: SimulatedDisk, bulk_bytes: int) -> WorkqEngine:
 def state_of(queue: WorkqEngine, number: int) -> int:
     reply = queue.decide(InspectJob(job_id(number)), as_of(10)).reply
     assert isinstance(reply, JobList)
-    return reply.jobs[0].state
+    return reply.jobs[0].number_of_state
 
 
 @pytest.mark.parametrize("bulk_bytes", [CAREFULLY, IN_BULK])

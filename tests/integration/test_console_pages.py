@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from journeyman.disk import RealDisk
 from journeyman.logs.holders import register
+from journeyman.protocols.workq.replies import JobView
 from journeyman.servers.http.console import commands
 from journeyman.servers.http.console.actions import Actions
 from journeyman.servers.http.console.drawing import NAVIGATION, SHOWS_NOW, local
@@ -327,9 +328,8 @@ def test_hostile_names_are_text_on_every_page(visitor, api):
 def test_commands_can_be_pasted_into_a_shell(server, api):
     """Whatever a payload holds; curl and `journeyman` add the same job."""
     payload = 'it\'s "quoted" $HOME `id` \\ \n; rm -rf / #é😀 -- --json'
-    seen = values.WorkJob(
-        "id", "paste", "dead", 0, 0, 0, 3, 7, 90_500, 600_000, 0, "", "1", "", "1", payload=payload
-    )
+    data = payload.encode()
+    seen = JobView(bytes(16), "paste", "dead", 0, 0, 0, 3, 7, 90_500, 600_000, 0, 1, 1, data)
     line, curl = commands.add_job(seen, commands.ServerPlace(api.address, False))
     port = int(server.wait_for_line(r"the work queue listens on [^\s]+?:(\d+)")[1])
     own = f"{shlex.quote(sys.executable)} -m {line} "
@@ -354,12 +354,10 @@ def test_commands_name_what_the_page_shows():
         "exclude": ["12-24"],
         "runner": ["shell", "x"],
     }
-    shown = values.TimetableSeen("n", "active", fields, "", None, None, "", "", 0, 0)
+    shown = values.Timetable("n", "active", fields, "", None, "", "", 0, 0)
     assert shlex.split(commands.timetable(shown, place)[0])[3:] == [
         *("--cron", "0 2 * * *", "--catch-up", "all", "--exclude", "12-24", "--", "n", "shell", "x")
     ]
-    binary = values.WorkJob(
-        "i", "q", "dead", 0, 0, 0, 0, 0, 1, 1, 0, "", "", "", "", payload_base64="/w=="
-    )
+    binary = JobView(bytes(16), "q", "dead", 0, 0, 0, 0, 0, 1, 1, 0, 1, 1, b"\xff")
     (curl,) = commands.add_job(binary, place)
     assert '"payload_base64":"/w=="' in curl

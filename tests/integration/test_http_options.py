@@ -86,7 +86,7 @@ OVER_HTTP: dict[type, Over] = {
     workq.Requeue: Over("POST", f"{JOB}/requeue", {"job_id": "job"}),
     workq.RequeueAll: Over("POST", "/v1/work/requeue", LIST),
     workq.SetLimits: Over("PUT", f"{QUEUE}/limits", NAMED | {
-        f"limits.{each}": each for each in workq.Limits._fields} | {
+        f"limits.{each}": each for each in workq.Limits.__struct_fields__} | {
         "kept": "rate"}),  # and the others: those that the body does not name
     workq.PauseQueue: Over("PUT", f"{QUEUE}/paused", NAMED),
     workq.ResumeQueue: Over("PUT", f"{QUEUE}/paused", NAMED),
@@ -144,7 +144,9 @@ GROUPS: dict[tuple[type, str], Any] = {
 
 
 def names_of(command: Any) -> list[str]:
-    return [f.name for f in fields(command)] if is_dataclass(command) else list(command._fields)
+    if is_dataclass(command):
+        return [field.name for field in fields(command)]
+    return list(getattr(command, "__struct_fields__", None) or command._fields)
 
 
 def fields_of(command: type) -> set[str]:

@@ -384,12 +384,12 @@ class ExtensionMachine(RuleBasedStateMachine):
             (view,) = outcome.reply.jobs
             if job is None:
                 assert child is not None
-                assert (view.state, view.after) == (NEW, len(child.left))
+                assert (view.number_of_state, view.waits_for) == (NEW, len(child.left))
                 continue
             key = job.key if self.shows_all_keys or job.state != COMPLETED else view.key
             expected = (job.add.name, job.state, job.attempts, job.fails, key, 0)
-            shown = (view.name, view.state, view.attempts, view.fails, view.key, view.after)
-            assert shown == expected
+            state = (view.number_of_state, view.attempts, view.fails)
+            assert (view.queue, *state, view.key, view.waits_for) == expected
 
     @invariant()
     def nobody_waits_beside_a_job_that_may_be_leased(self) -> None:

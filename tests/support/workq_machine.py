@@ -47,6 +47,7 @@ from journeyman.protocols.workq.replies import (
     QueueList,
     Reply,
     ServerView,
+    reply_bytes,
 )
 from tests.support.loaded_engines import load_work_queue
 from tests.support.workq_engine import decide_fast
@@ -271,18 +272,22 @@ class WorkQueueMachine(RuleBasedStateMachine):
         queue, now_ns, model = self.queue, self.now_ns, self.model
         model.begin(now_ns)
 
-        def ask(command: Decidable) -> object:
+        def ask(command: Decidable) -> bytes:
             outcome = queue.decide(command, now_ns)
             assert not outcome.records
             assert not outcome.effects
-            return outcome.reply
+            assert outcome.reply is not None
+            return reply_bytes(outcome.reply)
 
-        def views(jobs: list[PlainJob]) -> JobList:
-            return JobList(tuple(job.view for job in jobs if job.expires_ns > model.now_ns))
+        def views(jobs: list[PlainJob]) -> bytes:
+            living = (job.view for job in jobs if job.expires_ns > model.now_ns)
+            return reply_bytes(JobList(tuple(living)))
+
+        missing = reply_bytes(NOT_FOUND)
 
         for job_id in IDS:
             job = model.living(job_id)
-            assert ask(InspectJob(job_id)) == (views([job]) if job else NOT_FOUND)
+            assert ask(InspectJob(job_id)) == (views([job]) if job else missing)
         for name in NAMES:
             known = name in model.known_names
             for command, jobs in (
@@ -290,14 +295,14 @@ class WorkQueueMachine(RuleBasedStateMachine):
                 (InspectScheduledJobs, model.scheduled),
                 (InspectDeadJobs, model.dead),
             ):
-                assert ask(command(name, 0, 100)) == (views(jobs(name)) if known else NOT_FOUND)
+                assert ask(command(name, 0, 100)) == (views(jobs(name)) if known else missing)
         queues = tuple(model.queue_view(name) for name in sorted(model.known_names))
-        assert ask(InspectQueues(0, 100)) == QueueList(queues)
-        counted = (model.queue_view(name, with_counts=True) for name in sorted(model.known_names))
-        assert ask(InspectQueues(0, 100, with_counts=True)) == QueueList(tuple(counted))
+        assert ask(InspectQueues(0, 100)) == reply_bytes(QueueList(queues))
+        counted = reply_bytes(QueueList(queues, with_counts=True))
+        assert ask(InspectQueues(0, 100, with_counts=True)) == counted
         paused = tuple(view for view in queues if view.paused)
-        assert ask(InspectPausedQueues(0, 100)) == QueueList(paused)
-        assert ask(InspectServer()) == ServerView(0, model.evicted, 0)
+        assert ask(InspectPausedQueues(0, 100)) == reply_bytes(QueueList(paused))
+        assert ask(InspectServer()) == reply_bytes(ServerView(0, model.evicted, 0))
         assert (queue.next_due_ns() or float("inf")) == model.next_due_ns()
         stats = queue.stats()
         assert sum(stats[:5]) == len(model.jobs)

@@ -84,21 +84,14 @@ class PlainJob:
 
     @property
     def view(self) -> JobView:
+        """What ``inspect`` shows of it; the other fields are compared elsewhere."""
+        states = {LEASED: "leased", COMPLETED: "completed", FAILED: "dead"}
         return JobView(
-            self.job_id,
-            self.name,
-            self.ttr_ms,
-            self.ttl_ms,
-            self.payload,
-            self.max_attempts,
-            self.attempts,
-            self.max_fails,
-            self.fails,
-            self.priority,
-            self.state,
-            self.created_ns,
-            self.time_ns,
-        )
+            self.job_id, self.name, states.get(self.state, "ready"), self.attempts,
+            self.max_attempts, self.fails, self.max_fails, self.priority, self.ttr_ms, self.ttl_ms,
+            0, self.created_ns, None, self.payload, is_retry=self.state == PENDING,
+            scheduled_ns=self.time_ns,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -337,12 +330,10 @@ class Model:
         jobs = [job for job in self.of_state(FAILED) if job.name == name]
         return sorted(jobs, key=lambda job: job.place)
 
-    def queue_view(self, name: str, *, with_counts: bool = False) -> QueueView:
-        paused = name in self.paused
-        counts = len(self.ready(name)), len(self.scheduled(name))
+    def queue_view(self, name: str) -> QueueView:
         leased = sum(job.name == name for job in self.of_state(LEASED))
-        dead = len(self.dead(name)) if with_counts else None
-        return QueueView(name, *counts, paused, leased, None, dead)
+        counts = len(self.ready(name)), len(self.scheduled(name)), leased, len(self.dead(name))
+        return QueueView(name, *counts, paused=name in self.paused)
 
     def first_ready(self, name: str) -> PlainJob | None:
         """Unless the queue is paused."""

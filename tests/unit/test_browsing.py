@@ -120,7 +120,7 @@ def test_jobs_and_leases_of_a_queue_are_counted_unless_taken_back():
     (queue,) = found.queues
     assert (queue.added, queue.started, queue.leased) == (4, 3, 0)
     rates.sample(12.0)
-    assert rates.of(queue.number) == (2.0, 1.5)
+    assert rates.of(found.numbers[0]) == (2.0, 1.5)
     assert rates.of(17) == (0.0, 0.0)
 
 

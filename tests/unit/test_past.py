@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from journeyman.columnar.workq import decode
-from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, SeeJob
+from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues
 from journeyman.engines.ztick.browsing import PageJobs, StillSorting
 from journeyman.folds import workq as folds
 from journeyman.formats import ztick
 from journeyman.formats.workq import CODEC
 from journeyman.logs.ledger import FileTimes
 from journeyman.logs.sealing import read_file, read_whole
+from journeyman.protocols.workq.commands import InspectJob
 from journeyman.protocols.workq.replies import JobMissing
 from journeyman.servers.http.past import child, engines
 from journeyman.servers.http.past.engines import PastSchedule, PastWork
@@ -159,10 +160,9 @@ def test_commands_are_answered_for_one_namespace(directory: Path):
     name = queues[0].name
     jobs = child.ask_work(log, "", last_ns, BrowseJobs(queue=name, limit=3), "").jobs
     assert [job.queue for job in jobs] == [name] * 3
-    assert child.ask_work(log, "", last_ns, SeeJob(jobs[0].job_id), name) == jobs[0]
-    assert isinstance(
-        child.ask_work(log, "", last_ns, SeeJob(jobs[0].job_id), "other."), JobMissing
-    )
+    look = InspectJob(jobs[0].job_id)
+    assert child.ask_work(log, "", last_ns, look, name).jobs[0] == jobs[0]
+    assert isinstance(child.ask_work(log, "", last_ns, look, "other."), JobMissing)
     assert child.ask_work(log, "", last_ns, BrowseJobs(), "other.").jobs == ()
     assert child.count_work(log, "", last_ns, "other.") == {}
 

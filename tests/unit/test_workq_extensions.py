@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from journeyman.engines.workq import adding, extensions, lifecycle, queues
-from journeyman.engines.workq.browsing import SeeJob, SeenJob
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.extensions import PARENT_BYTES
 from journeyman.engines.workq.messages import WorkqDue
@@ -412,7 +411,7 @@ def test_undone_batch_gives_back_starts_and_limits(story: Story):
 
 
 def test_undone_batch_gives_back_the_names_of_workers(story: Story):
-    def decide(command: Decidable) -> object:
+    def decide(command: Decidable) -> Reply | None:
         return story.engine.decide(command, story.now_ns, "client").reply
 
     def workers() -> object:
@@ -437,8 +436,7 @@ def test_undone_batch_gives_back_the_names_of_workers(story: Story):
         assert decide(end) == DONE
         assert workers() == {}
         story.engine.undo_batch()
-        seen = decide(SeeJob(job_id(1)))
-        assert isinstance(seen, SeenJob)
+        (seen,) = jobs_in(decide(InspectJob(job_id(1))))
         assert seen.worker == "carl"
 
 
@@ -743,7 +741,7 @@ def test_a_job_that_waited_has_its_key_though_a_power_cut_undid_its_deletion(
     story.engine.commit_batch()
     story.lose_log_of(Delete(job_id(3)))
     (found,) = jobs_in(story.decide(InspectJob(job_id(3))))
-    assert (found.key, found.after) == (key, 0)
+    assert (found.key, found.waits_for) == (key, 0)
     story.decide(Delete(job_id(3)))
     for _ in range(2):
         story.restart()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
+from msgspec import structs
 
 from journeyman.protocols.workq.commands import (
     MAX_PAYLOAD_BYTES,
@@ -494,8 +495,8 @@ def test_leased_job_and_result_are_raw_behind_their_size():
 
 
 def test_job_says_how_many_keys_it_has():
-    plain = JobView(ID, "q", 1, 2, b"\xff", 3, 4, 5, 6, -7, 4, MOMENT, None)
-    block = reply_bytes(JobList((plain, plain._replace(time_ns=MOMENT))))
+    plain = JobView(ID, "q", "leased", 4, 3, 6, 5, -7, 1, 2, 0, MOMENT, MOMENT, b"\xff")
+    block = reply_bytes(JobList((plain, structs.replace(plain, scheduled_ns=MOMENT))))
     assert block.startswith(b"+OK 2\r\n" + TEXT.encode() + b" 12\r\nname q\r\n")
     first, second = block[7:].split(TEXT.encode())[1:]
     assert first.count(b"\r\n") == 1 + 12

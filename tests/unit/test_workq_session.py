@@ -259,7 +259,7 @@ def test_line_that_is_no_workq_closes_after_what_came_before_is_answered():
 
 
 def view(payload: bytes) -> JobView:
-    return JobView(bytes(16), "q", 1, 1, payload, 0, 0, 0, 0, 0, 0, 0, None)
+    return JobView(bytes(16), "q", "ready", 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, payload)
 
 
 @pytest.mark.parametrize("size", [10, LARGE_BYTES])

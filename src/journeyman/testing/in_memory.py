@@ -31,6 +31,8 @@ from queue import SimpleQueue
 from typing import Any, Self, TypeAlias, TypeVar
 from uuid import UUID
 
+from msgspec import structs
+
 from journeyman.client import NotFound
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.messages import WorkqDue
@@ -125,9 +127,11 @@ class InMemory:
         for queue, (rate, concurrency, key_rate, per_key) in app.limits().items():
             limits = Limits(concurrency=concurrency, key_concurrency=per_key)
             if rate is not None:
-                limits = limits._replace(rate=rate.count, per_ms=rate.per_ms)
+                limits = structs.replace(limits, rate=rate.count, per_ms=rate.per_ms)
             if key_rate is not None:
-                limits = limits._replace(key_rate=key_rate.count, key_per_ms=key_rate.per_ms)
+                limits = structs.replace(
+                    limits, key_rate=key_rate.count, key_per_ms=key_rate.per_ms
+                )
             self._decide(SetLimits(queue, limits))
         start_s = _to_ns(now) // NS_PER_S
         self._next_s = {name: each.after(start_s) for name, each in self._firings.items()}
@@ -296,7 +300,7 @@ class InMemory:
             return "gone"
         order = self._orders.get(job_id.bytes)
         due = None if order is None else order.at
-        return state_word(view.state, view.after, due, self._now)
+        return state_word(view.number_of_state, view.waits_for, due, self._now)
 
     async def astate(self, job_id: UUID) -> str:
         return self.state(job_id)
@@ -393,7 +397,7 @@ class InMemory:
         view = self._view(job_id)
         result, failure = None, None if view is None else self._failures.get(job_id)
         if view is not None:
-            ending = self._ending(UUID(bytes=job_id)) if view.state in (1, 2) else None
+            ending = self._ending(UUID(bytes=job_id)) if view.finished_ns is not None else None
             if ending is not None and ending.succeeded:
                 result = self._app.codec.loads(ending.result) if ending.result else None
             elif ending is not None:

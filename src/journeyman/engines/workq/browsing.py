@@ -24,17 +24,15 @@ from journeyman.engines.sharded_dict import SHARDS, ShardedDict
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq import packed
 from journeyman.formats.workq import delay_ms_of, max_fails_of
-from journeyman.protocols.workq.commands import Limits
+from journeyman.protocols.workq import replies
+from journeyman.protocols.workq.replies import JobView, QueueView
+from journeyman.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from journeyman.engines.workq.extensions import Child
     from journeyman.engines.workq.queues import JobQueue, Queues
     from journeyman.engines.workq.state import WorkqJobTable
 
-READY, SCHEDULED, LEASED_NOW, COMPLETED_NOW, DEAD = STATES = (
-    *("ready", "scheduled", "leased", "completed", "dead"),
-)
-HELD_BACK = "waiting"  # for other jobs
 SORTED_AT_ONCE = 4_000
 LOOKED_AT_ONCE = 10_000
 LISTED_BYTES = 1024 * 1024  # of payloads and results; a page ends when it has as many
@@ -46,7 +44,7 @@ FEW = 5_000  # so many jobs of a state are sorted for one page rather than looke
 @dataclass(frozen=True, slots=True)
 class BrowseJobs:
     queue: str = ""  # "": of all queues that begin with ``prefix``
-    state: str = ""  # one of STATES; "": any
+    state: str = ""  # one of replies.STATES; "": any
     text: str = ""
     error: str = ""
     limit: int = 50
@@ -66,57 +64,12 @@ class BrowseQueues:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenQueue:
-    name: str
-    ready: int
-    scheduled: int
-    leased: int
-    dead: int
-    oldest_ready_ns: int | None
-    is_paused: bool
-    limits: Limits
-    waiting: int  # clients that wait for a job of it
-    number: int
-    added: int  # since the process started
-    started: int
-
-
-@dataclass(frozen=True, slots=True)
 class QueuesFound:
-    queues: tuple[SeenQueue, ...]
+    """``numbers`` are those of the queues: their places in ``queue_totals``."""
+
+    queues: tuple[QueueView, ...]
+    numbers: tuple[int, ...]
     has_more: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SeeJob:
-    job_id: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class SeenJob:
-    """A job as people see it."""
-
-    job_id: bytes
-    queue: str
-    state: str
-    attempts: int
-    max_attempts: int
-    fails: int
-    max_fails: int
-    priority: int
-    ttr_ms: int
-    ttl_ms: int
-    retry_delay_ms: int
-    created_ns: int
-    time_ns: int | None
-    started_ns: int | None
-    moment_ns: int | None  # ready at, leased until, or finished at: as the state has it
-    expires_ns: int
-    payload: bytes
-    result: bytes | None
-    key: str = ""
-    worker: str = ""  # of a single job that is leased
-    waits_for: int = 0  # other jobs; then it has neither times nor a place in its queue
 
 
 class JobSummary(NamedTuple):
@@ -132,7 +85,7 @@ class JobSummary(NamedTuple):
 class JobsFound:
     """``after`` is None on the last page. ``is_whole``: the limit was reached, or the end."""
 
-    jobs: tuple[SeenJob, ...]
+    jobs: tuple[JobView, ...]
     after: bytes | None
     is_whole: bool
 
@@ -188,7 +141,7 @@ class CreationOrder:
             for job_id, entry in jobs.items():
                 if not packed.is_run(packed.spec_of(entry)):
                     self._add(job_id, packed.spec_of(entry))
-                    if state_of(entry) == DEAD:
+                    if state_of(entry) == replies.DEAD:
                         self._dead.add(
                             packed.moment_key(
                                 packed.fields_of(packed.spec_of(entry)).created_ns, job_id
@@ -230,20 +183,20 @@ def browse(
         if queue is None or not asked.queue.startswith(asked.prefix):
             return JobsFound((), None, True)
         number = queue.number
-    fits, found, looked, size = JobFilter(asked, now_ns), list[SeenJob](), 0, 0
+    fits, found, looked, size = JobFilter(asked, now_ns), list[JobView](), 0, 0
 
     def look_at(job_id: bytes) -> None:
         entry = jobs.get(job_id)
         if entry is not None:
             name = queues.by_number[packed.queue_of(packed.spec_of(entry))].name
             if fits.takes(job_id, entry, name):
-                found.append(seen_entry(entry, name))
+                found.append(view_of_entry(entry, name))
 
     if (one := whole_id(asked.text)) is not None and asked.after is None:
         look_at(one)
         return JobsFound(tuple(found), None, True)
-    last: SeenJob | None = None
-    dead = asked.state == DEAD or bool(asked.error)
+    last: JobView | None = None
+    dead = asked.state == replies.DEAD or bool(asked.error)
     every = jobs.in_order().newest(number, asked.after, dead=dead)
     for chunk in _few(jobs, queues, asked, number) or every:
         for key in chunk:
@@ -264,18 +217,6 @@ def browse(
     return JobsFound(tuple(found), None, True)
 
 
-def seen(jobs: WorkqJobTable, queues: Queues, job_id: bytes, now_ns: int) -> SeenJob | None:
-    """One job, unless its TTL is over or it is a run."""
-    entry = jobs.get(job_id)
-    if (
-        entry is None
-        or packed.is_run(packed.spec_of(entry))
-        or packed.expires_ns_of(packed.spec_of(entry)) <= now_ns
-    ):
-        return None
-    return seen_entry(entry, queues.by_number[packed.queue_of(packed.spec_of(entry))].name)
-
-
 def summaries(jobs: WorkqJobTable, queues: Queues, now_ns: int) -> Iterator[JobSummary]:
     """All jobs but runs, in no order."""
     for job_id, entry in jobs:
@@ -285,41 +226,35 @@ def summaries(jobs: WorkqJobTable, queues: Queues, now_ns: int) -> Iterator[JobS
             yield JobSummary(job_id, name, state_of(entry), packed.fields_of(spec).created_ns)
 
 
-def seen_child(child: Child) -> SeenJob:
-    """A job that waits for others."""
-    job, key = child.job, "" if child.job.options is None else child.job.options.key
-    return SeenJob(
-        job.job_id, job.name, HELD_BACK, 0, job.max_attempts, 0, job.max_fails, job.priority,
-        job.ttr_ms, job.ttl_ms, job.retry_delay_ms, 0, None, None, None, 0, job.payload, None,
-        key, waits_for=len(child.left),
-    )  # fmt: skip
-
-
-def browse_queues(queues: Queues, asked: BrowseQueues) -> QueuesFound:
+def browse_queues(queues: Queues, asked: BrowseQueues, now_ns: int) -> QueuesFound:
     if asked.name:
         one = queues.get(asked.name)
         is_there = one is not None and asked.name.startswith(asked.prefix)
         found = [one] if one is not None and is_there else []
     else:
         found = queues.page_after(asked.after, asked.limit + 1, asked.prefix)
-    rows = tuple(
-        SeenQueue(
-            queue.name,
-            queue.ready_size,
-            len(queue.scheduled),
-            queue.leased,
-            len(queue.dead),
-            oldest_ns(queue.ready),
-            queue.paused,
-            queue.limits,
-            len(queue.waiters),
-            queue.number,
-            queue.added,
-            queue.started,
-        )
-        for queue in found[: asked.limit]
+    page = found[: asked.limit]
+    numbers = tuple(queue.number for queue in page)
+    return QueuesFound(
+        tuple(view_of_queue(q, now_ns) for q in page), numbers, len(found) > len(page)
     )
-    return QueuesFound(rows, len(found) > asked.limit)
+
+
+def view_of_queue(queue: JobQueue, now_ns: int) -> QueueView:
+    oldest = oldest_ns(queue.ready)
+    return QueueView(
+        queue.name,
+        queue.ready_size,
+        len(queue.scheduled),
+        queue.leased,
+        len(queue.dead),
+        None if oldest is None else max(0, now_ns - oldest) // NS_PER_MS,
+        queue.paused,
+        queue.limits,
+        len(queue.waiters),
+        queue.added,
+        queue.started,
+    )
 
 
 def oldest_ns(ready: SortedSet[bytes]) -> int | None:
@@ -389,22 +324,22 @@ def whole_id(text: str) -> bytes | None:
 
 def state_of(entry: packed.Entry) -> str:
     if isinstance(entry, bytes):
-        return READY
+        return replies.READY
     stage, moment_ns = entry[1], entry[5]
     if stage in packed.WAITING:
-        return SCHEDULED if moment_ns else READY
+        return replies.SCHEDULED if moment_ns else replies.READY
     if stage == packed.LEASED:
-        return LEASED_NOW
-    return COMPLETED_NOW if stage == packed.COMPLETED else DEAD
+        return replies.LEASED
+    return replies.COMPLETED if stage == packed.COMPLETED else replies.DEAD
 
 
 def _few(
     jobs: WorkqJobTable, queues: Queues, asked: BrowseJobs, number: int | None
 ) -> list[list[bytes]]:
     """The keys of a state that few jobs are in, newest first; nothing: look among all."""
-    if asked.state == LEASED_NOW and len(jobs.leases) <= FEW:
+    if asked.state == replies.LEASED and len(jobs.leases) <= FEW:
         ids = [packed.id_in(key) for key in jobs.leases]
-    elif asked.state in (DEAD, SCHEDULED):
+    elif asked.state in (replies.DEAD, replies.SCHEDULED):
         of = queues.by_number if number is None else [queues.by_number[number]]
         parts = [_part(queue, asked.state) for queue in of]
         if sum(map(len, parts)) > FEW:
@@ -426,14 +361,15 @@ def _few(
 
 
 def _part(queue: JobQueue, state: str) -> SortedSet[bytes]:
-    return queue.dead if state == DEAD else queue.scheduled
+    return queue.dead if state == replies.DEAD else queue.scheduled
 
 
-def seen_entry(entry: packed.Entry, queue: str) -> SeenJob:
+def view_of_entry(entry: packed.Entry, queue: str, worker: str = "") -> JobView:
+    """``fails`` counts every failure that a worker has reported, so one more than the fold's for a
+    job that has failed for good."""
     spec, stage, attempts, fails, started_ns, moment_ns, result = packed.opened(entry)
-    fields = packed.fields_of(spec)
-    state = state_of(entry)
-    return SeenJob(
+    fields, state, moment = packed.fields_of(spec), state_of(entry), moment_ns or None
+    return JobView(
         fields.job_id,
         queue,
         state,
@@ -446,11 +382,38 @@ def seen_entry(entry: packed.Entry, queue: str) -> SeenJob:
         fields.ttl_ms,
         delay_ms_of(fields.max_fails),
         fields.created_ns,
-        fields.time_ns,
-        started_ns or None,
-        moment_ns or None,
-        packed.expires_ns_of(spec),
+        None if packed.is_run(spec) else packed.expires_ns_of(spec),
         fields.payload,
         result,
         fields.key,
+        worker if stage == packed.LEASED else "",
+        is_retry=stage == packed.PENDING,
+        scheduled_ns=fields.time_ns,
+        ready_ns=moment if state == replies.SCHEDULED else None,
+        started_ns=started_ns or None,
+        leased_until_ns=moment if stage == packed.LEASED else None,
+        finished_ns=moment if state in (replies.COMPLETED, replies.DEAD) else None,
+    )
+
+
+def view_of_child(child: Child) -> JobView:
+    """A job that waits for others: it is created when they have ended."""
+    job = child.job
+    return JobView(
+        job.job_id,
+        job.name,
+        replies.WAITING,
+        0,
+        job.max_attempts,
+        0,
+        job.max_fails,
+        job.priority,
+        job.ttr_ms,
+        job.ttl_ms,
+        job.retry_delay_ms,
+        None,
+        None,
+        job.payload,
+        key="" if job.options is None else job.options.key,
+        waits_for=len(child.left),
     )

@@ -46,9 +46,10 @@ there is nothing to be done but the command itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
+
+from msgspec import structs
 
 from journeyman.engines.workq import adding, browsing, lifecycle, messages, packed, views
 from journeyman.engines.workq.extensions import MAX_LIMITED_QUEUES, limits_body
@@ -71,7 +72,7 @@ from journeyman.formats.workq import (
 )
 from journeyman.protocols.workq import commands as ask
 from journeyman.protocols.workq.commands import NO_LIMITS, Add, Complete, Lease
-from journeyman.protocols.workq.replies import DONE, NOT_FOUND, JobMissing, Leased, Reply
+from journeyman.protocols.workq.replies import DONE, Leased, Reply
 from journeyman.units import NS_PER_MS
 
 _START, _COMPLETE = int(Command.START_ATTEMPT), int(Command.COMPLETE)
@@ -170,7 +171,6 @@ Decidable: TypeAlias = (
     ask.Command
     | browsing.BrowseJobs
     | browsing.BrowseQueues
-    | browsing.SeeJob
     | messages.WorkqDue
     | messages.WorkqGone
 )
@@ -202,7 +202,7 @@ def _set_limits(state: WorkqState, command: ask.SetLimits, _client: messages.Cli
     name, limits = command.name, command.limits
     if command.kept and (limited := state.queues.get(name)) is not None:
         before = limited.limits
-        limits = limits._replace(**{field: getattr(before, field) for field in command.kept})
+        limits = structs.replace(limits, **{name: getattr(before, name) for name in command.kept})
     if limits == ask.NO_LIMITS:
         queue = state.queues.get(name)
         if queue is None or name not in extensions.limited:
@@ -237,18 +237,7 @@ def _browse(
 def _browse_queues(
     state: WorkqState, command: browsing.BrowseQueues, _client: messages.Client
 ) -> browsing.QueuesFound:
-    return browsing.browse_queues(state.queues, command)
-
-
-def _see(
-    state: WorkqState, command: browsing.SeeJob, _client: messages.Client
-) -> browsing.SeenJob | JobMissing:
-    found = browsing.seen(state.jobs, state.queues, command.job_id, state.now_ns)
-    if found is None:
-        child = state.extensions.children.get(command.job_id)
-        return NOT_FOUND if child is None else browsing.seen_child(child)
-    worker = state.extensions.workers.get(command.job_id, "")
-    return replace(found, worker=worker) if found.state == browsing.LEASED_NOW else found
+    return browsing.browse_queues(state.queues, command, state.now_ns)
 
 
 _DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
@@ -277,7 +266,6 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
     ask.InspectPausedQueues: views.paused_queues,
     browsing.BrowseJobs: _browse,
     browsing.BrowseQueues: _browse_queues,
-    browsing.SeeJob: _see,
     messages.WorkqDue: lifecycle.due,
     messages.WorkqGone: lifecycle.gone,
 }

@@ -35,6 +35,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
+from msgspec import structs
+
 from journeyman.engines.workq.queues import JobQueue, KeyRates
 from journeyman.formats import ledger
 from journeyman.protocols.workq.commands import NO_LIMITS, Add, AddOptions, Limits
@@ -408,13 +410,14 @@ def _put_limits(queue: JobQueue, limits: Limits, starts: deque[int], rates: KeyR
 
 
 def limits_body(limits: Limits) -> ledger.Body:
-    return {name: number for name, number in limits._asdict().items() if number}
+    return {name: number for name, number in structs.asdict(limits).items() if number}
 
 
 def read_limits(body: ledger.Body) -> Limits | None:
     """None: not limits that this version knows."""
-    values = _numbers(body, Limits._fields)
-    if values is None or set(body) - set(Limits._fields):
+    fields = Limits.__struct_fields__
+    values = _numbers(body, fields)
+    if values is None or set(body) - set(fields):
         return None
     limits = Limits(**values)
     pairs = ((limits.rate, limits.per_ms), (limits.key_rate, limits.key_per_ms))

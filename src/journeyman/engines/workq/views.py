@@ -1,7 +1,6 @@
 """What ``inspect`` shows: jobs and queues as they are at this moment.
 
-A job whose TTL is over is not shown. ``fails`` counts every failure that a worker has reported, so
-one more than the fold's for a job that has failed for good.
+A job whose TTL is over is not shown. The views themselves are made in browsing.py.
 """
 
 from __future__ import annotations
@@ -11,13 +10,10 @@ from functools import partial
 from heapq import nlargest
 
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq import packed
-from journeyman.engines.workq.browsing import oldest_ns
-from journeyman.engines.workq.extensions import Child
+from journeyman.engines.workq import browsing, packed
 from journeyman.engines.workq.messages import Client, QueueFigures, WorkqStats
 from journeyman.engines.workq.queues import JobQueue
 from journeyman.engines.workq.state import WorkqState
-from journeyman.formats.workq import max_fails_of
 from journeyman.protocols.workq import commands, replies
 
 
@@ -26,7 +22,9 @@ def job(state: WorkqState, command: commands.InspectJob, _client: Client) -> rep
     if entry is not None:
         return _job_list(state, (entry,))
     child = state.extensions.children.get(command.job_id)
-    return replies.NOT_FOUND if child is None else replies.JobList((_child_view(child),))
+    if child is None:
+        return replies.NOT_FOUND
+    return replies.JobList((browsing.view_of_child(child),))
 
 
 def jobs(state: WorkqState, command: commands.InspectJobs, _client: Client) -> replies.Reply:
@@ -52,19 +50,19 @@ def dead_jobs(
 
 def queue(state: WorkqState, command: commands.InspectQueue, _client: Client) -> replies.Reply:
     found = state.queues.get(command.name)
-    return replies.NOT_FOUND if found is None else _queue_list((found,))
+    return replies.NOT_FOUND if found is None else _queue_list(state, (found,))
 
 
 def queues(state: WorkqState, command: commands.InspectQueues, _client: Client) -> replies.Reply:
     page = state.queues.page(command.offset, command.limit, command.prefix)
-    return _queue_list(page, with_counts=command.with_counts)
+    return _queue_list(state, page, with_counts=command.with_counts)
 
 
 def paused_queues(
     state: WorkqState, command: commands.InspectPausedQueues, _client: Client
 ) -> replies.Reply:
     found = state.queues.paused_page(command.offset, command.limit, command.prefix)
-    return _queue_list(found)
+    return _queue_list(state, found)
 
 
 def server(state: WorkqState, _command: commands.InspectServer, _client: Client) -> replies.Reply:
@@ -119,7 +117,11 @@ def _waiting_in(queue: JobQueue) -> int:
 
 def _figures(queue: JobQueue) -> QueueFigures:
     return QueueFigures(
-        queue.name, queue.ready_size, len(queue.scheduled), len(queue.dead), oldest_ns(queue.ready)
+        queue.name,
+        queue.ready_size,
+        len(queue.scheduled),
+        len(queue.dead),
+        browsing.oldest_ns(queue.ready),
     )
 
 
@@ -142,66 +144,13 @@ def _job_list(state: WorkqState, entries: Sequence[packed.Entry]) -> replies.Job
     for entry in entries:
         name = state.queues.by_number[packed.queue_of(packed.spec_of(entry))].name
         worker = state.extensions.workers.get(packed.job_id_of(packed.spec_of(entry)), "")
-        makers.append(partial(_job_view, name, entry, worker))
-    return replies.JobList(
-        replies.JobViews(
-            makers, sum(packed.payload_bytes_of(packed.spec_of(entry)) for entry in entries)
-        )
-    )
+        makers.append(partial(browsing.view_of_entry, entry, name, worker))
+    size = sum(packed.payload_bytes_of(packed.spec_of(entry)) for entry in entries)
+    return replies.JobList(replies.JobViews(makers, size))
 
 
-def _job_view(queue: str, entry: packed.Entry, worker: str) -> replies.JobView:
-    spec, stage, attempts, fails, _, _, _ = packed.opened(entry)
-    fields = packed.fields_of(spec)
-    return replies.JobView(
-        fields.job_id,
-        queue,
-        fields.ttr_ms,
-        fields.ttl_ms,
-        fields.payload,
-        fields.max_attempts,
-        attempts,
-        max_fails_of(fields.max_fails),
-        fails + (stage == packed.FAILED),
-        fields.priority,
-        packed.FAILED if stage == packed.EXHAUSTED else stage,
-        fields.created_ns,
-        fields.time_ns,
-        worker if stage == packed.LEASED else "",
-        fields.key,
-    )
-
-
-def _child_view(child: Child) -> replies.JobView:
-    """A job that waits for others: new, created when the time comes."""
-    job = child.job
-    return replies.JobView(
-        job.job_id,
-        job.name,
-        job.ttr_ms,
-        job.ttl_ms,
-        job.payload,
-        job.max_attempts,
-        0,
-        job.max_fails,
-        0,
-        job.priority,
-        packed.NEW,
-        0,
-        None,
-        key="" if job.options is None else job.options.key,
-        after=len(child.left),
-    )
-
-
-def _queue_list(queues: Iterable[JobQueue], *, with_counts: bool = False) -> replies.QueueList:
-    return replies.QueueList(
-        tuple(
-            replies.QueueView(
-                *(q.name, q.ready_size, q.scheduled.size, q.paused, q.leased),
-                None if q.limits is commands.NO_LIMITS else q.limits,
-                q.dead.size if with_counts else None,
-            )
-            for q in queues
-        )
-    )
+def _queue_list(
+    state: WorkqState, queues: Iterable[JobQueue], *, with_counts: bool = False
+) -> replies.QueueList:
+    found = (browsing.view_of_queue(queue, state.now_ns) for queue in queues)
+    return replies.QueueList(tuple(found), with_counts)

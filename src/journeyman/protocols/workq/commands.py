@@ -48,6 +48,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
+from msgspec import Struct
+
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES as MAX_PAYLOAD_BYTES
 from journeyman.protocols import Auth, AuthRequired, Foreign
 from journeyman.values import value
@@ -132,8 +134,8 @@ class AddOptions(NamedTuple):
     namespace: str = ""  # of the token that added it; the server fills it in
 
 
-class Limits(NamedTuple):
-    """Of a queue; 0: none."""
+class Limits(Struct, frozen=True):
+    """How many jobs of a queue may start or run; 0: no limit."""
 
     rate: int = 0  # starts within ``per_ms``
     per_ms: int = 0

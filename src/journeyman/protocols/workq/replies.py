@@ -27,7 +27,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeAlias, overload
 
-from journeyman.protocols.workq.commands import Limits, RefusedLine
+from msgspec import Struct
+
+from journeyman.protocols.workq.commands import NO_LIMITS, Limits, RefusedLine
 from journeyman.units import NS_PER_S
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,6 +37,13 @@ _FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799  # the years 1 to 9999
 _JOB_KEYS = 12
 _QUEUE_KEYS = 2
 _SERVER_KEYS = 3
+READY, SCHEDULED, LEASED, COMPLETED, DEAD = STATES = (
+    *("ready", "scheduled", "leased", "completed", "dead"),
+)
+WAITING = "waiting"  # for other jobs
+# The numbers of folds.workq.JobState, which ``inspect`` shows.
+_STATE_NUMBERS = {READY: 0, SCHEDULED: 0, WAITING: 0, COMPLETED: 1, DEAD: 2, LEASED: 4}
+_PENDING = 3
 
 READ_ONLY = b"-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker\r\n"
 
@@ -104,25 +113,47 @@ class Finished(NamedTuple):
     result: bytes
 
 
-class JobView(NamedTuple):
-    """A job as ``inspect`` shows it; run jobs have a TTL of 0."""
+class JobView(Struct, frozen=True, omit_defaults=True):
+    """A job as people and programs see it: in ``inspect``, the HTTP API, the console, the past.
+
+    A job in state ``waiting`` waits for ``waits_for`` others, and is created after them. Jobs of
+    ``run`` have a TTL of 0 and do not expire.
+    """
 
     job_id: bytes
-    name: str
+    queue: str
+    state: str  # one of STATES
+    attempts: int
+    max_attempts: int
+    fails: int
+    max_fails: int
+    priority: int
     ttr_ms: int
     ttl_ms: int
+    retry_delay_ms: int
+    created_ns: int | None
+    expires_ns: int | None
     payload: bytes
-    max_attempts: int
-    attempts: int
-    max_fails: int
-    fails: int
-    priority: int
-    state: int  # folds.workq_job.JobState
-    created_ns: int
-    time_ns: int | None  # None: not scheduled
-    worker: str = ""  # that has leased it
+    result: bytes | None = None
     key: str = ""
-    after: int = 0  # jobs it waits for
+    worker: str = ""  # that has leased it; lists over HTTP leave it out
+    waits_for: int = 0
+    is_retry: bool = False  # it was leased or failed before, and is queued again
+    scheduled_ns: int | None = None  # its time, of a job that was scheduled
+    ready_ns: int | None = None  # in state scheduled: its time, or the end of a retry's delay
+    started_ns: int | None = None
+    leased_until_ns: int | None = None
+    finished_ns: int | None = None
+
+    @property
+    def id(self) -> str:
+        return id_text(self.job_id)
+
+    @property
+    def number_of_state(self) -> int:
+        """The state as ``inspect`` shows it: folds.workq.JobState."""
+        number = _STATE_NUMBERS[self.state]
+        return _PENDING if self.is_retry and not number else number
 
 
 class JobViews(Sequence[JobView]):
@@ -171,19 +202,34 @@ class JobList:
         return sum(len(job.payload) for job in self.jobs)
 
 
-class QueueView(NamedTuple):
+class QueueView(Struct, frozen=True):
+    """A queue as people and programs see it: in ``inspect``, the HTTP API, the console, the past.
+
+    ``added`` jobs and ``started`` leases are counted since the server started; the rates are of
+    the last seconds. None: not known, as of a moment in the past.
+    """
+
     name: str
-    ready: int
-    scheduled: int
-    paused: bool = False  # not shown by the original's commands
-    leased: int = 0  # shown with limits
-    limits: Limits | None = None
-    dead: int | None = None  # if counts are asked for: then all of these are shown
+    ready: int = 0
+    scheduled: int = 0
+    leased: int = 0
+    dead: int = 0
+    oldest_ready_ms: int | None = None  # for how long the oldest ready job has been ready
+    paused: bool = False
+    limits: Limits = NO_LIMITS
+    waiting: int = 0  # clients that wait for a job of it
+    added: int | None = None
+    started: int | None = None
+    added_per_s: float | None = None
+    started_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueList:
+    """``with_counts``: all counts are shown, not only those of the original."""
+
     queues: tuple[QueueView, ...]
+    with_counts: bool = False
 
 
 class ServerView(NamedTuple):
@@ -239,7 +285,9 @@ def _rarer_reply_bytes(reply: Reply) -> bytes:
     if isinstance(reply, JobList):
         return b"".join(job_list_parts(reply))
     if isinstance(reply, QueueList):
-        return b"+OK %d\r\n" % len(reply.queues) + b"".join(map(_queue_block, reply.queues))
+        return b"+OK %d\r\n" % len(reply.queues) + b"".join(
+            _queue_block(queue, reply.with_counts) for queue in reply.queues
+        )
     if isinstance(reply, LeasedJobs):
         return b"".join(leased_parts(reply))
     if isinstance(reply, Requeued):
@@ -280,31 +328,30 @@ def time_text(unix_ns: int) -> str:
 
 
 def _job_block(job: JobView) -> bytes:
-    more = {"worker": job.worker, "key": job.key, "after": job.after}
+    more = {"worker": job.worker, "key": job.key, "after": job.waits_for}
     more = {key: value for key, value in more.items() if value}
-    keys = _JOB_KEYS + (job.time_ns is not None) + len(more)
+    keys = _JOB_KEYS + (job.scheduled_ns is not None) + len(more)
     head = (
-        f"{id_text(job.job_id)} {keys}\r\nname {job.name}\r\nttr {job.ttr_ms}\r\n"
+        f"{id_text(job.job_id)} {keys}\r\nname {job.queue}\r\nttr {job.ttr_ms}\r\n"
         f"ttl {job.ttl_ms}\r\npayload-size {len(job.payload)}\r\npayload "
     )
     tail = (
         f"\r\nmax-attempts {job.max_attempts}\r\nattempts {job.attempts}\r\n"
         f"max-fails {job.max_fails}\r\nfails {job.fails}\r\npriority {job.priority}\r\n"
-        f"state {job.state:d}\r\ncreated {time_text(job.created_ns)}\r\n"
+        f"state {job.number_of_state}\r\ncreated {time_text(job.created_ns or 0)}\r\n"
     )
-    if job.time_ns is not None:
-        tail += f"time {time_text(job.time_ns)}\r\n"
+    if job.scheduled_ns is not None:
+        tail += f"time {time_text(job.scheduled_ns)}\r\n"
     tail += "".join(f"{key} {value}\r\n" for key, value in more.items())
     return _encoded(head) + job.payload + tail.encode()
 
 
-def _queue_block(queue: QueueView) -> bytes:
-    is_counted = queue.dead is not None
-    more = f"leased-len {queue.leased}\r\n" if is_counted or queue.limits is not None else ""
-    if is_counted:
+def _queue_block(queue: QueueView, with_counts: bool) -> bytes:
+    has_limits = queue.limits != NO_LIMITS
+    more = f"leased-len {queue.leased}\r\n" if with_counts or has_limits else ""
+    if with_counts:
         more += f"dead-len {queue.dead}\r\npaused {queue.paused:d}\r\n"
-    if queue.limits is not None:
-        more += _limit_lines(queue.limits)
+    more += _limit_lines(queue.limits)
     return _encoded(
         f"{queue.name} {_QUEUE_KEYS + more.count(' ')}\r\nready-len {queue.ready}\r\n"
         f"scheduled-len {queue.scheduled}\r\n{more}"
@@ -312,16 +359,15 @@ def _queue_block(queue: QueueView) -> bytes:
 
 
 def _limit_lines(limits: Limits) -> str:
-    rate, per_ms, concurrency, key_concurrency, key_rate, key_per_ms = limits
     lines = ""
-    if rate:
-        lines += f"rate {rate}/{per_ms}ms\r\n"
-    if concurrency:
-        lines += f"concurrency {concurrency}\r\n"
-    if key_concurrency:
-        lines += f"key-concurrency {key_concurrency}\r\n"
-    if key_rate:
-        lines += f"key-rate {key_rate}/{key_per_ms}ms\r\n"
+    if limits.rate:
+        lines += f"rate {limits.rate}/{limits.per_ms}ms\r\n"
+    if limits.concurrency:
+        lines += f"concurrency {limits.concurrency}\r\n"
+    if limits.key_concurrency:
+        lines += f"key-concurrency {limits.key_concurrency}\r\n"
+    if limits.key_rate:
+        lines += f"key-rate {limits.key_rate}/{limits.key_per_ms}ms\r\n"
     return lines
 
 

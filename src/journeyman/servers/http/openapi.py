@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from journeyman import __version__
+from journeyman.servers.http import wire
 
 _ERRORS = {
     400: "a parameter, the path or the body is wrong",
@@ -81,6 +82,7 @@ def describe(routes: Sequence[DescribedRoute], errors: ErrorAnswers) -> dict[str
     for route in routes:
         types += [each for each in (route.answer, route.body) if each not in (None, str)]
     schemas, components = msgspec.json.schema_components(dict.fromkeys(types), ref_template=_REF)
+    wire.describe_fields(components)
     schema_of = dict(zip(dict.fromkeys(types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:

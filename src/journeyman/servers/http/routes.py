@@ -20,10 +20,8 @@ For every route, here and nowhere else:
 Codes of errors never change their meaning; docs/protocols/http.md lists them. Paths without a
 version answer errors with ``{"error": "..."}``.
 
-Fields are written and read in one way. A time is two: ``created`` is RFC 3339 in UTC with nine
-digits, ``created_ns`` nanoseconds since 1970 as a string, because JavaScript rounds numbers of that
-size. Bytes are text where they are UTF-8, else they come as ``..._base64``. What cannot be read is
-a 400.
+Fields are written in one way (wire.py), and read in one way by the functions below. What cannot be
+read is a 400.
 """
 
 from __future__ import annotations
@@ -32,12 +30,11 @@ import asyncio
 import gzip
 import hashlib
 import re
-from base64 import b64decode, b64encode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as BadBase64
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -48,7 +45,7 @@ from msgspec import Meta
 
 from journeyman.config import ALL_NAMESPACES, Token
 from journeyman.moments import parse_moment
-from journeyman.units import NS_PER_S
+from journeyman.servers.http import wire
 
 PROBLEM: Final = "application/problem+json"
 EVENTS: Final = "text/event-stream"
@@ -79,13 +76,7 @@ CODES: Final = {
     500: "internal",
     503: "unavailable",
 }
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_NS, _LAST_NS = -62_135_596_800 * NS_PER_S, 253_402_300_799 * NS_PER_S
 _MOST_NS = 2**63 - 1
-Time = Annotated[str, Meta(description="RFC 3339, UTC, with nanoseconds")]
-Nanoseconds = Annotated[
-    str, Meta(pattern=r"^-?[0-9]+$(?!\n)", description="since 1970, as a string")
-]
 Moment = Annotated[
     str | int, Meta(description="RFC 3339, or nanoseconds since 1970 as a number or a string")
 ]
@@ -269,7 +260,7 @@ class Routes:
             return value
         if route.answer is None:
             return _Answer(204)
-        return _Answer(route.status, msgspec.json.encode(value), route.media_type)
+        return _Answer(route.status, wire.encode(value), route.media_type)
 
     async def _done(self, route: Route, call: RouteCall, data: bytes) -> Any:
         """A refused change is no change; of one that failed on the way a part may be done."""
@@ -467,13 +458,6 @@ class ApiError(Exception):
         self.services = dict(services or {})
 
 
-def time_text(unix_ns: int) -> str:
-    """RFC 3339, UTC, nine digits; what is outside the calendar is shown as its nearest end."""
-    seconds, rest_ns = divmod(min(max(unix_ns, _FIRST_NS), _LAST_NS), NS_PER_S)
-    moment = _EPOCH + timedelta(seconds=seconds)
-    return f"{moment.replace(tzinfo=None).isoformat()}.{rest_ns:09d}Z"
-
-
 def read_moment(value: str | int, name: str) -> int:
     try:
         moment_ns = value if isinstance(value, int) else parse_moment(value)
@@ -491,16 +475,6 @@ def read_moment(value: str | int, name: str) -> int:
 def read_at(at: str) -> int | None:
     """The moment of ``?at=``; None: now."""
     return read_moment(at, "at") if at else None
-
-
-def text_or_base64(name: str, data: bytes | memoryview | None) -> dict[str, Any]:
-    """Bytes under a name that says what they are."""
-    if data is None:
-        return {}
-    try:
-        return {name: bytes(data).decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": b64encode(data).decode()}
 
 
 def read_bytes(text: str, base64: str | None, name: str) -> bytes:

@@ -278,7 +278,7 @@ _ANSWERS: Final[dict[str, Callable[[Storage, dict[str, Any]], Any]]] = {
 
 def shown_row(record: JobRecord) -> dict[str, Any]:
     """A row for people; that of another program with what the work queue would make of it."""
-    from journeyman.servers.http.routes import text_or_base64  # aiohttp is for the child alone
+    from journeyman.servers.http.wire import text_or_base64
 
     row: dict[str, Any] = {
         "id": str(record.job_uuid),

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES, WorkqSync
 from journeyman.disk import Disk
-from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, SeeJob
+from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import PARENT_BYTES, STEP_BYTES
 from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
@@ -82,7 +82,6 @@ _OF_AN_ID = frozenset(
         commands.InspectJob,
         commands.Requeue,
         commands.Touch,
-        SeeJob,
     }
 )
 _HARMLESS = frozenset(

@@ -32,10 +32,11 @@ from journeyman.disk import disk_of
 from journeyman.logs.holders import names_of_holders
 from journeyman.protocols.workq.salts import salted_id
 from journeyman.servers.http.console.shown import error_line
-from journeyman.servers.http.routes import ApiError, Handler, RouteCall, check_for_all, time_text
+from journeyman.servers.http.routes import ApiError, Handler, RouteCall, check_for_all
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
+from journeyman.servers.http.wire import text_or_base64, time_text
 
 MOST_IDS = 500
 VIA = "console"
@@ -252,8 +253,9 @@ class Actions:
         jobs = await self._dead_then(call, action, MOST_IDS)
         sent, salt = 0, self._backend.access.salt_of(call.prefix)
         for job in jobs.jobs:
+            payload: dict[str, Any] = text_or_base64("payload", job.payload)
             body = values.AddJob(
-                queue=job.queue, payload=job.payload or "", payload_base64=job.payload_base64,
+                queue=job.queue, **payload,
                 id=_id_of_redrive(job.id, action.fields.get("at", ""), salt), ttr_ms=job.ttr_ms,
                 ttl_ms=job.ttl_ms, priority=job.priority, max_attempts=job.max_attempts,
                 max_fails=job.max_fails,

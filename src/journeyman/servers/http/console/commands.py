@@ -12,7 +12,9 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from journeyman.protocols.workq.replies import JobView, QueueView
 from journeyman.servers.http.v1 import values
+from journeyman.servers.http.wire import text_or_base64, time_text
 
 _NO_VALUE: tuple[Any, ...] = (None, "", [], 0)
 _TOKEN = '-H "Authorization: Bearer $TOKEN"'
@@ -25,24 +27,23 @@ class ServerPlace(NamedTuple):
     needs_token: bool
 
 
-def add_job(job: values.WorkJob, place: ServerPlace) -> list[str]:
+def add_job(job: JobView, place: ServerPlace) -> list[str]:
     """Again, as a new job. What is not text has no command of `journeyman`."""
     body: dict[str, Any] = {"queue": job.queue, "ttr_ms": job.ttr_ms, "ttl_ms": job.ttl_ms}
-    given: dict[str, Any] = {
-        "payload": job.payload, "payload_base64": job.payload_base64, "priority": job.priority,
-        "max_attempts": job.max_attempts, "max_fails": job.max_fails,
-        "retry_delay_ms": job.retry_delay_ms,
-    }  # fmt: skip
+    given = text_or_base64("payload", job.payload) | {
+        name: getattr(job, name)
+        for name in ("priority", "max_attempts", "max_fails", "retry_delay_ms")
+    }
     body |= {name: value for name, value in given.items() if value not in _NO_VALUE}
     found = [_curl("POST", place, "/v1/work/jobs", body)]
-    if job.payload is None:
+    if "payload_base64" in body:
         return found
     words = ["journeyman", "add", "--lease", _seconds(job.ttr_ms), "--ttl", _seconds(job.ttl_ms)]
     if job.priority:
         words += ["--priority", str(job.priority)]
     if job.max_fails > 1:
         words += ["--retries", str(job.max_fails - 1)]
-    return [_line([*words, "--", job.queue, job.payload]), *found]
+    return [_line([*words, "--", job.queue, job.payload.decode()]), *found]
 
 
 def see_job(job_id: str, place: ServerPlace) -> list[str]:
@@ -65,7 +66,7 @@ def find_jobs(search: Any, place: ServerPlace) -> list[str]:
     return found
 
 
-def queue(seen: values.WorkQueueSeen, place: ServerPlace) -> list[str]:
+def queue(seen: QueueView, place: ServerPlace) -> list[str]:
     change, path = "resume" if seen.paused else "pause", f"/v1/work/queues/{_part(seen.name)}"
     return [
         _line(["journeyman", "jobs", "ls", "--", seen.name]),
@@ -82,11 +83,11 @@ def rule(seen: values.Rule, place: ServerPlace) -> list[str]:
 
 
 def scheduled_job(job: values.ScheduledJob, place: ServerPlace) -> list[str]:
-    path, body = f"/v1/schedule/jobs/{_part(job.id)}", {"execution": job.execution}
+    path, body = f"/v1/schedule/jobs/{_part(job.id)}", {"execution": time_text(job.execution_ns)}
     return [_curl("PUT", place, path, body), _curl("GET", place, path)]
 
 
-def timetable(seen: values.TimetableSeen, place: ServerPlace) -> list[str]:
+def timetable(seen: values.Timetable, place: ServerPlace) -> list[str]:
     fields = seen.fields
     runner = fields.get("runner", [])
     words = ["journeyman", "timetable", "add"]

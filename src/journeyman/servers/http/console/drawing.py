@@ -41,8 +41,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from journeyman import __version__
 from journeyman.clock import Clock
 from journeyman.config import Token
+from journeyman.servers.http import wire
 from journeyman.servers.http.console import commands, shown
-from journeyman.servers.http.routes import ApiError, RouteCall, takes_gzip, time_text
+from journeyman.servers.http.routes import ApiError, RouteCall, takes_gzip
 from journeyman.units import NS_PER_S
 
 POLICY: Final = (
@@ -133,7 +134,8 @@ class Drawing:
 
     async def render(self, template: str, **more: Any) -> bytes:
         """A part of a page."""
-        return (await self._template(template)).render(**more).encode()
+        html = (await self._template(template)).render(**more)
+        return wire.shown_name(html).encode()
 
     async def problem(self, request: web.Request, error: ApiError) -> web.Response:
         response = await self.page(request, "problem.html", "", error=error)
@@ -157,14 +159,14 @@ class Drawing:
             shows_now=SHOWS_NOW.get(here, ""),
             said=_taken(session),
             now_ns=now_ns,
-            now=time_text(now_ns),
+            now=wire.time_text(now_ns),
             away=lambda ns: shown.away(ns, now_ns),
             token=token,
             may_write=(token is None or token.may_write) and not at,
             code=self._sessions.form_code(session) if session is not None else "",
             **more,
         )
-        response = web.Response(text=html, headers=HEADERS)
+        response = web.Response(text=wire.shown_name(html), headers=HEADERS)
         if session is not None and request.get("session_is_new"):
             self._sessions.give(response, session)
         return response

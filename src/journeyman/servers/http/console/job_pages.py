@@ -81,10 +81,7 @@ class JobPages:
             )
             wanted = search.error.lower()
             found = [run for run in runs.runs if wanted in (run.reason + run.output).lower()]
-            jobs = [
-                values.ScheduledJob(run.id, "failed", run.execution, run.execution_ns)
-                for run in found[:PAGE]
-            ]
+            jobs = [values.ScheduledJob(run.id, "failed", run.execution_ns) for run in found[:PAGE]]
             return values.ScheduledJobs(jobs, None)
         state = search.schedule_state
         order = "-time" if state in ("executed", "failed") else "time"
@@ -148,7 +145,7 @@ def _by_then(records: list[values.LogRecord], at: str) -> list[values.LogRecord]
     if not at:
         return records
     at_ns = read_moment(at, "at")
-    return [each for each in records if each.time_ns is not None and int(each.time_ns) <= at_ns]
+    return [each for each in records if each.time_ns is not None and each.time_ns <= at_ns]
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,6 @@ from journeyman.servers.http.routes import (
     check_may_write,
     covers_all,
     read_moment,
-    time_text,
     to_the_end,
 )
 from journeyman.servers.http.sending import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
@@ -190,10 +189,10 @@ class Console:
             backfill=await self._backfill(request),
         )  # fmt: skip
 
-    async def _firings(self, request: web.Request, each: values.TimetableSeen, at: str) -> Any:
+    async def _firings(self, request: web.Request, each: values.Timetable, at: str) -> Any:
         if at:
             found = self._v1.past.firings(each.fields, at, NEXT_FIRINGS)
-            return [values.FiringSeen(time_text(f.at_s * NS_PER_S), f.local, "") for f in found]
+            return [values.Firing(f.at_s * NS_PER_S, f.local, "") for f in found]
         call = asked(request, values.CountQuery(NEXT_FIRINGS), path={"timetable": each.id})
         return (await self._v1.timetables.next(call)).firings
 
@@ -268,7 +267,7 @@ class Console:
             if last_ns and not covers_all(request["token"]):  # the last record may be of others
                 last_ns = self._backend.clock.now_ns()
             if last_ns:
-                found["span"] = (first_ns, last_ns, time_text(first_ns), time_text(last_ns))
+                found["span"] = (first_ns, last_ns)
             if at and last_ns > first_ns:
                 part = (read_moment(at, "at") - first_ns) / (last_ns - first_ns)
                 found["slider"] = round(SLIDER_STEPS * min(max(part, 0.0), 1.0))

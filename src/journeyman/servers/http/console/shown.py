@@ -8,13 +8,15 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from journeyman.protocols.workq.replies import id_text
+from journeyman.servers.http import wire
 from journeyman.servers.http.v1.values import LogRecord
 from journeyman.units import DAY_S, NS_PER_S
 
 _T = TypeVar("_T")
 _STEPS = ((DAY_S, "d"), (3600, "h"), (60, "min"), (1, "s"))
 UNKNOWN = "\u2013"  # a dash
-MAX_READ_CHARS = 256 * 1024  # longer payloads and results are shown as they are
+MAX_READ_BYTES = 256 * 1024  # longer payloads and results are shown as they are
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -53,15 +55,24 @@ def duration(seconds: float | None) -> str:
     return " ".join(part for part in parts if not part.startswith("0 ")) or "0 s"
 
 
-def away(unix_ns: str | int, now_ns: int) -> str:
+def away(unix_ns: int, now_ns: int) -> str:
     """How long ago, or how long until."""
-    seconds = (now_ns - int(unix_ns)) / NS_PER_S
+    seconds = (now_ns - unix_ns) / NS_PER_S
     return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
 
 
-def moment(text: str | None) -> str:
+def moment(unix_ns: int | None) -> str:
     """RFC 3339 as a person reads it: to the millisecond, without T and Z."""
-    return UNKNOWN if not text else text[:23].replace("T", " ")
+    return UNKNOWN if unix_ns is None else wire.time_text(unix_ns)[:23].replace("T", " ")
+
+
+def is_text(data: bytes) -> bool:
+    return "data" in wire.text_or_base64("data", data)
+
+
+def text_of_bytes(data: bytes) -> str:
+    """As they are, or in base64."""
+    return next(iter(wire.text_or_base64("", data).values()))
 
 
 def hex_dump(text: str) -> str:
@@ -97,44 +108,42 @@ class TaskFailure(msgspec.Struct):
 _CALL, _FAILURE = msgspec.json.Decoder(TaskCall), msgspec.json.Decoder(TaskFailure)
 
 
-def call_of(payload: str | None) -> TaskCall | None:
+def call_of(payload: bytes | None) -> TaskCall | None:
     """None: not the call of a task."""
     return _read(_CALL, payload)
 
 
-def failure_of(result: str | None) -> TaskFailure | None:
+def failure_of(result: bytes | None) -> TaskFailure | None:
     """None: the worker wrote something else."""
     return _read(_FAILURE, result)
 
 
-def _read(decoder: msgspec.json.Decoder[_T], text: str | None) -> _T | None:
-    if text is None or not text.startswith("{") or len(text) > MAX_READ_CHARS:
+def _read(decoder: msgspec.json.Decoder[_T], data: bytes | None) -> _T | None:
+    if data is None or not data.startswith(b"{") or len(data) > MAX_READ_BYTES:
         return None
     try:
-        return decoder.decode(text)
+        return decoder.decode(data)
     except (msgspec.DecodeError, RecursionError, ValueError):
         return None
 
 
-def payload_line(payload: str | None) -> str:
+def payload_line(payload: bytes) -> str:
     """For a row: task and arguments, or the payload."""
-    if payload is None:
-        return "binary"
     call = call_of(payload)
     if call is None:
-        return payload
+        return text_of_bytes(payload) if is_text(payload) else "binary"
     given = [_text(value) for value in call.args]
     given += [f"{name}={_text(value)}" for name, value in call.kwargs.items()]
     return f"{call.task}({', '.join(given)})"
 
 
-def error_line(result: str | None) -> str:
+def error_line(result: bytes | None) -> str:
     """For a row: the error and its message, or what the worker wrote."""
     if not result:
         return "no attempts left"
     failure = failure_of(result)
     if failure is None:
-        return result
+        return text_of_bytes(result) if is_text(result) else "binary"
     return f"{failure.error}: {failure.message}" if failure.message else failure.error
 
 
@@ -148,7 +157,7 @@ def spans_of(records: list[LogRecord]) -> list[dict[str, Any]]:
         "add": "ready", "schedule": "scheduled", "start-attempt": "running",
         "timeout-attempt": "ready", "fail": "failed", "complete": "done",
     }  # fmt: skip
-    timed = [(int(each.time_ns), each.kind) for each in records if each.time_ns is not None]
+    timed = [(each.time_ns, each.kind) for each in records if each.time_ns is not None]
     if len(timed) < 2 or timed[-1][0] <= timed[0][0]:
         return []
     begin, whole = timed[0][0], timed[-1][0] - timed[0][0]
@@ -169,11 +178,11 @@ def spans_of(records: list[LogRecord]) -> list[dict[str, Any]]:
 def link(path: str, **query: Any) -> str:
     """A path of the console with its query; what is empty is left out."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
-    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+    return f"{path}?{urlencode(given, doseq=True, errors='backslashreplace')}" if given else path
 
 
 def in_path(text: str) -> str:
-    return quote(text, safe="")
+    return quote(text, safe="", errors="backslashreplace")
 
 
 FILTERS = {
@@ -185,6 +194,10 @@ FILTERS = {
     "size": size,
     "duration": duration,
     "moment": moment,
+    "instant": wire.time_text,
+    "is_text": is_text,
+    "text_of_bytes": text_of_bytes,
     "hex_dump": hex_dump,
     "in_path": in_path,
+    "id_text": id_text,
 }

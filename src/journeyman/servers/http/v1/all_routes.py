@@ -17,6 +17,7 @@ from journeyman import __version__
 from journeyman.config import ALL_NAMESPACES, all_settings
 from journeyman.config.kinds import written
 from journeyman.formats.ztick.codec import RUNNER_WORDS
+from journeyman.servers.http import wire
 from journeyman.servers.http.openapi import ErrorAnswers, describe
 from journeyman.servers.http.routes import (
     PROBLEM,
@@ -25,7 +26,6 @@ from journeyman.servers.http.routes import (
     Route,
     RouteCall,
     Routes,
-    time_text,
 )
 from journeyman.servers.http.sending import FIGURES_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.v1 import values
@@ -131,7 +131,7 @@ class ServerRoutes:
             Route("GET", "/v1/events", self.events, "The figures, once a second", str,
                   media_type="text/event-stream", for_all=True),
             Route("GET", "/v1/settings", self.settings, "Settings in effect, with their origin",
-                  values.SettingsSeen, for_all=True),
+                  values.SettingsAnswer, for_all=True),
             Route("GET", "/v1/tokens", self.tokens, "Tokens, without their secrets",
                   values.TokensSeen, for_all=True),
             Route("GET", "/v1/me", self.me, "The token of the request", values.OwnToken),
@@ -158,7 +158,7 @@ class ServerRoutes:
         listed = ", ".join(f"{name}: {state}" for name, state in states.items())
         raise ApiError(503, listed, "stuck" if stuck else "not_ready", services=states)
 
-    async def settings(self, call: RouteCall) -> values.SettingsSeen:  # noqa: ARG002
+    async def settings(self, call: RouteCall) -> values.SettingsAnswer:  # noqa: ARG002
         settings, origins = self._backend.settings, self._backend.origins
         found = []
         for setting in all_settings():
@@ -167,8 +167,8 @@ class ServerRoutes:
             if setting.name in _SECRETS and text is not None and "://" in text:
                 text = "(an address that may hold a password)"
             origin = origins.get(setting.name, "default")
-            found.append(values.SettingSeen(setting.name, text, origin, setting.meaning))
-        return values.SettingsSeen(found)
+            found.append(values.SettingView(setting.name, text, origin, setting.meaning))
+        return values.SettingsAnswer(found)
 
     async def me(self, call: RouteCall) -> values.OwnToken:
         token, access = call.token, self._backend.access
@@ -212,7 +212,7 @@ class ServerRoutes:
             connections += len(backend.fan_out.around.sessions)
         now_ns = backend.clock.now_ns()
         return values.Figures(
-            time_text(now_ns),
+            now_ns,
             (backend.clock.monotonic_ns() - backend.started_ns) / NS_PER_S,
             f"{__version__}, Python {platform.python_version()}",
             connections,
@@ -222,9 +222,7 @@ class ServerRoutes:
             await self._disk(),
             self._rates_of(counts),
             {
-                name: values.SyncSeen(
-                    time_text(each.ended_ns), str(each.ended_ns), each.took_ns / NS_PER_MS
-                )
+                name: values.Sync(each.ended_ns, each.took_ns / NS_PER_MS)
                 for name, each in backend.disk.last_syncs.copy().items()
             },
         )
@@ -254,7 +252,7 @@ class ServerRoutes:
         return self._rates
 
     async def _next_figures(self) -> bytes | None:
-        return event_bytes("figures", msgspec.json.encode(await self.measure()))
+        return event_bytes("figures", wire.encode(await self.measure()))
 
 
 _SCHEDULE_FIGURES = (

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 from journeyman.clock import Clock
 from journeyman.config import Settings, WorkqPersistence
 from journeyman.disk import is_database
-from journeyman.engines.workq.browsing import BrowseJobs, JobsFound, SeeJob, SeenJob, SortingJobs
+from journeyman.engines.workq.browsing import BrowseJobs, JobsFound, SortingJobs
 from journeyman.engines.ztick.browsing import JobPage, PageJobs, StillSorting
 from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, Reserved, RuleNotFound
 from journeyman.protocols.kestrel import replies as fan_out_replies
-from journeyman.protocols.workq.commands import Complaint, RefusedLine
-from journeyman.protocols.workq.replies import JobMissing
+from journeyman.protocols.workq.commands import Complaint, InspectJob, RefusedLine
+from journeyman.protocols.workq.replies import JobList, JobMissing, JobView
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.core.server_log import ServerLog
@@ -208,10 +208,10 @@ class HttpBackend:
         async with self._searching(call, at_ns):
             return JobsFound(*await self._gather(ask, call, asked), True)
 
-    async def see_job(self, call: RouteCall, job_id: bytes, at_ns: int | None) -> SeenJob:
+    async def see_job(self, call: RouteCall, job_id: bytes, at_ns: int | None) -> JobView:
         async with self._searching(call, at_ns):
-            job: SeenJob = await self.ask_work(call, SeeJob(job_id), at_ns)
-            return job
+            found: JobList = await self.ask_work(call, InspectJob(job_id), at_ns)
+            return found.jobs[0]
 
     @asynccontextmanager
     async def _searching(self, call: RouteCall, at_ns: int | None) -> AsyncIterator[None]:

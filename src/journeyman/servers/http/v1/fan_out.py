@@ -34,16 +34,12 @@ from journeyman.protocols.kestrel.replies import END, STORED, ItemFound
 from journeyman.servers.core.internal_call import InternalCall as WriterCall
 from journeyman.servers.http.routes import (
     ApiError,
-    Nanoseconds,
     Route,
     RouteCall,
     Text,
-    Time,
     cursor_of,
     read_bytes,
     read_cursor,
-    text_or_base64,
-    time_text,
 )
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -69,8 +65,7 @@ class ReaderSeen(Struct):
 
 class FanOutSeen(Struct):
     name: str
-    created: Time
-    created_ns: Nanoseconds
+    created_ns: int
     puts: int
     stored_bytes: int
     readers: list[ReaderSeen]
@@ -112,8 +107,7 @@ class FlushAllBody(values.Body):
 
 class Item(Struct, omit_defaults=True):
     read: str | None = None
-    data: str | None = None
-    data_base64: str | None = None
+    data: bytes | None = None
 
 
 class ItemAnswer(Struct, omit_defaults=True):
@@ -121,8 +115,7 @@ class ItemAnswer(Struct, omit_defaults=True):
 
     found: bool
     read: str | None = None
-    data: str | None = None
-    data_base64: str | None = None
+    data: bytes | None = None
     items: list[Item] | None = None
 
 
@@ -223,13 +216,11 @@ class FanOutRoutes:
         found = await self._read_one(call, key, body, body.wait_ms)
         if found is None:
             return ItemAnswer(False)
-        item, _ = found
-        return ItemAnswer(True, item.read, item.data, item.data_base64)
+        return ItemAnswer(True, found.read, found.data)
 
     async def _read_one(
         self, call: RouteCall, key: Key, body: ReadBody, wait_ms: int
-    ) -> tuple[Item, int] | None:
-        """An item, and its size."""
+    ) -> Item | None:
         if body.open and len(self._open) >= MAX_OPEN_READS:
             raise ApiError(503, "too many items are open over HTTP")
         get = GetItem(key, wait_ms, open=body.open, peek=body.peek and not body.open)
@@ -238,8 +229,7 @@ class FanOutRoutes:
         if not isinstance(reply, ItemFound):
             return None
         read = self._keep(call, key, client, body.hold_ms) if client is not None else None
-        shown = text_or_base64("data", reply.data)
-        return Item(read, **shown), len(reply.data)
+        return Item(read, reply.data)
 
     async def _read_many(self, call: RouteCall, key: Key, body: ReadBody, most: int) -> ItemAnswer:
         """What is there, after the wait for a first one; a client that left gets none."""
@@ -252,8 +242,8 @@ class FanOutRoutes:
                 found = await self._read_one(call, key, body, wait_ms)
                 if found is None:
                     break
-                items.append(found[0])
-                size, wait_ms = size + found[1], 0
+                items.append(found)
+                size, wait_ms = size + len(found.data or b""), 0
         except BaseException:
             for item in items:
                 self._expire(item.read or "")
@@ -261,7 +251,7 @@ class FanOutRoutes:
         if not items:
             return ItemAnswer(False, items=[])
         first = items[0]
-        return ItemAnswer(True, first.read, first.data, first.data_base64, items)
+        return ItemAnswer(True, first.read, first.data, items)
 
     async def confirm(self, call: RouteCall) -> None:
         opened = self._take(call)
@@ -346,12 +336,5 @@ def _key(call: RouteCall, reader: str = "") -> Key:
 
 def _seen(queue: dict[str, Any]) -> FanOutSeen:
     readers = [ReaderSeen(**reader) for reader in queue["readers"]]
-    created_ns = queue["created"]
-    return FanOutSeen(
-        queue["name"],
-        time_text(created_ns),
-        str(created_ns),
-        queue["puts"],
-        queue["stored_bytes"],
-        readers,
-    )
+    counts = queue["puts"], queue["stored_bytes"]
+    return FanOutSeen(queue["name"], queue["created"], *counts, readers)

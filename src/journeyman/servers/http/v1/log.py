@@ -10,8 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import msgspec
 from aiohttp import web
+from msgspec import structs
 
 from journeyman.config import Persistence, WorkqPersistence
 from journeyman.disk import Disk, FileStatus, absolute
@@ -21,7 +21,7 @@ from journeyman.logs.ledger import times_of
 from journeyman.logs.segments import kestrel_queues
 from journeyman.protocols.workq.replies import id_text
 from journeyman.protocols.ztick.grammar import runner_words
-from journeyman.servers.http import records
+from journeyman.servers.http import records, wire
 from journeyman.servers.http.records import PlacedRecord
 from journeyman.servers.http.routes import (
     ApiError,
@@ -30,7 +30,6 @@ from journeyman.servers.http.routes import (
     cursor_of,
     read_at,
     read_cursor,
-    time_text,
 )
 from journeyman.servers.http.sending import (
     FLUSH_S,
@@ -42,7 +41,8 @@ from journeyman.servers.http.sending import (
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.http.v1.past import PastRoutes
-from journeyman.servers.http.v1.work import parse_id, shown_name
+from journeyman.servers.http.v1.work import parse_id
+from journeyman.servers.http.wire import shown_name, time_text
 from journeyman.units import NS_PER_MS
 
 SCHEDULE, WORK, FAN_OUT = "schedule", "work", "fan-out"
@@ -122,10 +122,10 @@ class LogRoutes:
         last = found[limit - 1][0].encode(errors="surrogateescape") if found[limit:] else None
         return values.LogFiles(shown, cursor_of(last))
 
-    def _file_seen(self, service: str, path: str, facts: FileStatus) -> values.LogFileSeen:
-        return values.LogFileSeen(
+    def _file_seen(self, service: str, path: str, facts: FileStatus) -> values.LogFile:
+        return values.LogFile(
             service, os.path.basename(path), path, facts.size,
-            time_text(facts.modified_ns), str(facts.modified_ns),
+            facts.modified_ns,
             *self._verified.get(absolute(path), ()),
         )  # fmt: skip
 
@@ -202,9 +202,7 @@ class LogRoutes:
             record = record_seen(SCHEDULE, each)
             known = times.get(each.file)
             time_ns = None if known is None else known.time_ns(each.entry.offset)
-            if time_ns is not None:
-                record.time, record.time_ns = time_text(time_ns), str(time_ns)
-            seen.append(record)
+            seen.append(record if time_ns is None else structs.replace(record, time_ns=time_ns))
         return seen
 
     def places(self) -> dict[str, str]:
@@ -221,8 +219,7 @@ class LogRoutes:
         shown, more = self._watch.take()
         if not shown:
             return None
-        told = {"records": [msgspec.to_builtins(each) for each in shown], "more": more}
-        return event_bytes("records", msgspec.json.encode(told))
+        return event_bytes("records", wire.encode({"records": shown, "more": more}))
 
     # -- upkeep --
 
@@ -246,7 +243,7 @@ class LogRoutes:
         self._verified = {
             absolute(file["file"]): (
                 *(file[name] for name in ("live_bytes", "dead_bytes", "damaged_bytes")),
-                *(time_text(now_ns), str(now_ns)),
+                now_ns,
             )
             for line in lines
             for log in line.get("logs", [])
@@ -355,16 +352,14 @@ def record_seen(service: str, placed: PlacedRecord) -> values.LogRecord:
         queue = os.path.basename(placed.file).rpartition(".")[0]
     return values.LogRecord(
         service, os.path.basename(placed.file), placed.entry.offset, placed.entry.length,
-        kind, key, text, placed.data.hex(),
-        None if time_ns is None else time_text(time_ns),
-        None if time_ns is None else str(time_ns), queue,
+        kind, key, text, placed.data.hex(), time_ns, queue,
     )  # fmt: skip
 
 
 def live_seen(service: str, record: Any, now_ns: int) -> values.LiveRecord:
     kind, key, text, time_ns, queue = words_of(record)
-    time = time_text(now_ns if time_ns is None else time_ns)
-    return values.LiveRecord(service, kind, key, text, time, queue)
+    time_ns = now_ns if time_ns is None else time_ns
+    return values.LiveRecord(service, kind, key, text, time_ns, queue)
 
 
 def words_of(record: Any) -> tuple[str, str, str, int | None, str | None]:

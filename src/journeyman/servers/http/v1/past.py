@@ -20,17 +20,13 @@ from msgspec import Struct
 from journeyman.engines.ztick.timetables import body_of, read_body
 from journeyman.formats import workq, ztick
 from journeyman.logs.ledger import times_of
-from journeyman.protocols.workq.replies import id_text
 from journeyman.servers.http import records
 from journeyman.servers.http.past.child import Day
 from journeyman.servers.http.routes import (
     ApiError,
-    Nanoseconds,
     Route,
     RouteCall,
-    Time,
     read_moment,
-    time_text,
 )
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -52,8 +48,7 @@ class PastQueue(Struct):
 
 
 class PastSchedule(Struct):
-    at: Time
-    at_ns: Nanoseconds
+    at_ns: int
     planned: int
     triggered: int
     executed: int
@@ -61,15 +56,14 @@ class PastSchedule(Struct):
 
 
 class PastCounts(Struct):
-    at: Time
-    at_ns: Nanoseconds
+    at_ns: int
     queues: list[PastQueue]
 
 
 class ChangedJob(Struct):
     """``before`` and ``after`` are states; null: the job did not exist."""
 
-    id: str
+    job_id: bytes
     queue: str
     before: str | None
     after: str | None
@@ -106,7 +100,7 @@ class PastRoutes:
         found = await self._backend.ask_past(
             call, "count_work", *self._backend.work_log(), at_ns, call.prefix
         )
-        return PastCounts(time_text(at_ns), str(at_ns), _queues(found))
+        return PastCounts(at_ns, _queues(found))
 
     async def schedule(self, call: RouteCall) -> PastSchedule:
         at_ns = read_moment(call.query.at, "at")
@@ -114,14 +108,14 @@ class PastRoutes:
             call, "count_schedule", *self._backend.schedule_log(), at_ns, call.prefix
         )
         counts = (found.get(word, 0) for word in ("planned", "triggered", "executed", "failed"))
-        return PastSchedule(time_text(at_ns), str(at_ns), *counts)
+        return PastSchedule(at_ns, *counts)
 
     async def changes(self, call: RouteCall) -> PastChanges:
         from_ns = read_moment(call.query.begin, "from")
         until_ns = read_moment(call.query.until, "until")
         span = (from_ns, until_ns, SHOWN_CHANGES, call.prefix)
         found = await self._backend.ask_past(call, "compare_work", *self._backend.work_log(), *span)
-        jobs = [ChangedJob(id_text(job_id), *rest) for job_id, *rest in found["jobs"]]
+        jobs = [ChangedJob(*row) for row in found["jobs"]]
         before, after = _queues(found["before"]), _queues(found["after"])
         return PastChanges(before, after, found["changed"], jobs)
 

@@ -47,7 +47,6 @@ from journeyman.servers.http.routes import (
     read_at,
     read_cursor,
     read_moment,
-    time_text,
 )
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
@@ -101,7 +100,7 @@ class ScheduleRoutes:
             ),
             read_at(query.at),
         )
-        jobs = [job_seen(*row) for row in page.jobs]
+        jobs = [values.ScheduledJob(id_, status.word, ns) for id_, status, ns in page.jobs]
         return values.ScheduledJobs(jobs, cursor_of(page.after))
 
     async def set_job(self, call: RouteCall) -> values.ScheduledJob:
@@ -109,12 +108,12 @@ class ScheduleRoutes:
         execution_ns = read_moment(call.body.execution, "execution")
         _check(JobSet(identifier, execution_ns, Status.PLANNED))
         await self._backend.ask_schedule(call, Set(_NO_ID, identifier, execution_ns))
-        return job_seen(identifier, Status.PLANNED, execution_ns)
+        return values.ScheduledJob(identifier, Status.PLANNED.word, execution_ns)
 
     async def job(self, call: RouteCall) -> values.ScheduledJob:
         asked = Get(_NO_ID, call.path["id"])
         state = await self._backend.ask_schedule(call, asked, read_at(call.query.at))
-        return job_seen(call.path["id"], state.status, state.execution_ns)
+        return values.ScheduledJob(call.path["id"], state.status.word, state.execution_ns)
 
     async def remove_job(self, call: RouteCall) -> None:
         await self._backend.ask_schedule(call, Remove(_NO_ID, call.path["id"]))
@@ -174,22 +173,16 @@ class ScheduleRoutes:
         return values.RunsPage([run_seen(run) for run in shown[: query.limit]], cursor_of(more))
 
 
-def job_seen(identifier: str, status: Status, execution_ns: int) -> values.ScheduledJob:
-    return values.ScheduledJob(identifier, status.word, time_text(execution_ns), str(execution_ns))
-
-
 def rule_seen(rule: RuleSet) -> values.Rule:
     name, *args = runner_words(rule.runner)
     return values.Rule(rule.identifier, rule.pattern, name, args)
 
 
-def run_seen(run: EndedRun) -> values.RunSeen:
-    return values.RunSeen(
+def run_seen(run: EndedRun) -> values.Run:
+    return values.Run(
         run.identifier,
-        time_text(run.execution_ns),
-        str(run.execution_ns),
-        time_text(run.started_ns),
-        str(run.started_ns),
+        run.execution_ns,
+        run.started_ns,
         run.duration_ns / NS_PER_MS,
         run.success,
         run.reason,
@@ -214,9 +207,9 @@ class TimetableRoutes:
         return [
             _timed("GET", all_, self.timetables, "Timetables by id", values.Timetables,
                    query=values.NamesAtQuery, errors=(422,)),
-            _timed("PUT", one, self.set, "Set a timetable", values.TimetableSeen,
+            _timed("PUT", one, self.set, "Set a timetable", values.Timetable,
                    body=values.TimetableBody, has_secrets=True, errors=(409,)),
-            _timed("GET", one, self.timetable, "A timetable", values.TimetableSeen, errors=(404,)),
+            _timed("GET", one, self.timetable, "A timetable", values.Timetable, errors=(404,)),
             _timed("DELETE", one, self.remove, "Remove a timetable", errors=(404, 409)),
             _timed("GET", f"{one}/next", self.next, "The next firings", values.Firings,
                    query=values.CountQuery, errors=(404,)),
@@ -241,7 +234,7 @@ class TimetableRoutes:
         last = shown[-1].identifier.encode() if len(found) > len(shown) else None
         return values.Timetables([timetable_seen(row) for row in shown], cursor_of(last))
 
-    async def set(self, call: RouteCall) -> values.TimetableSeen:
+    async def set(self, call: RouteCall) -> values.Timetable:
         name = call.path["timetable"]
         fields = {
             key: value
@@ -257,7 +250,7 @@ class TimetableRoutes:
         await self._ask(call, SetTimetable(_NO_ID, name, timetable, runner))
         return timetable_seen(await self._ask(call, GetTimetable(_NO_ID, name)))
 
-    async def timetable(self, call: RouteCall) -> values.TimetableSeen:
+    async def timetable(self, call: RouteCall) -> values.Timetable:
         return timetable_seen(await self._ask(call, GetTimetable(_NO_ID, call.path["timetable"])))
 
     async def remove(self, call: RouteCall) -> None:
@@ -278,7 +271,7 @@ class TimetableRoutes:
         reply: NextFirings = await self._ask(call, asked)
         return values.Firings(
             [
-                values.FiringSeen(time_text(each.at_s * NS_PER_S), each.local, each.warning)
+                values.Firing(each.at_s * NS_PER_S, each.local, each.warning)
                 for each in reply.firings
             ]
         )
@@ -292,7 +285,7 @@ class TimetableRoutes:
         rows = [
             values.BackfillRow(
                 row.identifier,
-                time_text(row.execution_ns),
+                row.execution_ns,
                 None if row.status is None else row.status.word,
                 row.is_run,
             )
@@ -311,14 +304,13 @@ class TimetableRoutes:
         return reply
 
 
-def timetable_seen(view: TimetableView) -> values.TimetableSeen:
-    return values.TimetableSeen(
+def timetable_seen(view: TimetableView) -> values.Timetable:
+    return values.Timetable(
         view.identifier,
         view.state,
         view.fields,
         in_words(view.fields),
-        None if view.next_ns is None else time_text(view.next_ns),
-        None if view.next_ns is None else str(view.next_ns),
+        view.next_ns,
         view.next,
         view.last,
         view.running,

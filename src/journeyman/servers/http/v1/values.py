@@ -17,7 +17,8 @@ from journeyman.protocols.workq.commands import (
     MAX_RATE_PERIOD_MS,
     MAX_TTL_MS,
 )
-from journeyman.servers.http.routes import At, Cursor, Moment, Nanoseconds, Text, Time
+from journeyman.protocols.workq.replies import JobView, QueueView
+from journeyman.servers.http.routes import At, Cursor, Moment, Text
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
 STATE_WORDS = {"running": "leased", "done": "completed"}  # of people -> of the protocols
@@ -47,8 +48,7 @@ class Body(Struct, forbid_unknown_fields=True):
 class ScheduledJob(Struct):
     id: str
     status: str
-    execution: Time
-    execution_ns: Nanoseconds
+    execution_ns: int
 
 
 class ScheduledJobs(Struct):
@@ -104,12 +104,10 @@ class SetRuleBody(Body):
     args: list[str] = []
 
 
-class RunSeen(Struct):
+class Run(Struct):
     id: str
-    execution: Time
-    execution_ns: Nanoseconds
-    started: Time
-    started_ns: Nanoseconds
+    execution_ns: int
+    started_ns: int
     duration_ms: float
     success: bool
     reason: str
@@ -117,7 +115,7 @@ class RunSeen(Struct):
 
 
 class RunsPage(Struct):
-    runs: list[RunSeen]
+    runs: list[Run]
     next: str | None
 
 
@@ -154,15 +152,14 @@ class TimetableBody(Body, rename={"begin": "from"}):
     runner: list[str] = []
 
 
-class TimetableSeen(Struct):
+class Timetable(Struct):
     """``next`` has the jitter in it; ``next_local`` and ``last_local`` are times of its zone."""
 
     id: str
     state: str
     fields: dict[str, Any]
     words: str
-    next: Time | None
-    next_ns: Nanoseconds | None
+    next_ns: int | None
     next_local: str
     last_local: str
     running: int
@@ -170,7 +167,7 @@ class TimetableSeen(Struct):
 
 
 class Timetables(Struct):
-    timetables: list[TimetableSeen]
+    timetables: list[Timetable]
     next: str | None
 
 
@@ -178,14 +175,14 @@ class CountQuery(Struct):
     count: Annotated[int, Meta(ge=1, le=100)] = 5
 
 
-class FiringSeen(Struct):
-    time: Time
+class Firing(Struct):
+    time_ns: int
     local: str
     warning: str
 
 
 class Firings(Struct):
-    firings: list[FiringSeen]
+    firings: list[Firing]
 
 
 class RunPlanned(Struct):
@@ -200,7 +197,7 @@ class BackfillBody(Body, rename={"begin": "from"}):
 
 class BackfillRow(Struct):
     job: str
-    execution: Time
+    execution_ns: int
     status: str | None
     runs: bool
 
@@ -213,44 +210,8 @@ class BackfillAnswer(Struct):
 # -- the work queue --
 
 
-class WorkJob(Struct, omit_defaults=True):
-    """A job in state ``waiting`` waits for ``waits_for`` others, and is created after them.
-    ``worker`` is shown of a single job."""
-
-    id: str
-    queue: str
-    state: str
-    attempts: int
-    max_attempts: int
-    fails: int
-    max_fails: int
-    priority: int
-    ttr_ms: int
-    ttl_ms: int
-    retry_delay_ms: int
-    created: Time | None
-    created_ns: Nanoseconds | None
-    expires: Time | None
-    expires_ns: Nanoseconds | None
-    key: str = ""
-    worker: str = ""
-    waits_for: int = 0
-    scheduled: Time | None = None
-    scheduled_ns: Nanoseconds | None = None
-    started: Time | None = None
-    started_ns: Nanoseconds | None = None
-    ready: Time | None = None
-    leased_until: Time | None = None
-    finished: Time | None = None
-    finished_ns: Nanoseconds | None = None
-    payload: str | None = None
-    payload_base64: str | None = None
-    result: str | None = None
-    result_base64: str | None = None
-
-
 class WorkJobs(Struct):
-    jobs: list[WorkJob]
+    jobs: list[JobView]
     next: str | None
 
 
@@ -321,17 +282,16 @@ class LeaseBody(Body):
     worker: Annotated[NameOrNone, Meta(description="a name, shown with the job")] = ""
 
 
-class LeasedJob(Struct, omit_defaults=True):
+class LeasedJob(Struct):
     """``attempt`` 1 is the first; ``fails`` are those before it."""
 
-    id: str
+    job_id: bytes
     queue: str
     ttr_ms: int
     attempt: int
     fails: int
     max_fails: int
-    payload: str | None = None
-    payload_base64: str | None = None
+    payload: bytes
 
 
 class LeaseAnswer(Struct):
@@ -369,11 +329,10 @@ class ResultQuery(Struct):
     wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 0
 
 
-class ResultAnswer(Struct, omit_defaults=True):
-    id: str
+class ResultAnswer(Struct):
+    job_id: bytes
     success: bool
-    result: str | None = None
-    result_base64: str | None = None
+    result: bytes
 
 
 class BulkBody(Body):
@@ -395,17 +354,6 @@ RatePeriodMs = Annotated[int, Meta(ge=0, le=MAX_RATE_PERIOD_MS)]
 Concurrency = Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)]
 
 
-class QueueLimitsSeen(Struct):
-    """0: no limit. ``rate`` starts within ``per_ms``; ``key_``: of each key."""
-
-    rate: Rate = 0
-    per_ms: RatePeriodMs = 0
-    concurrency: Concurrency = 0
-    key_concurrency: Concurrency = 0
-    key_rate: Rate = 0
-    key_per_ms: RatePeriodMs = 0
-
-
 class QueueLimitsBody(Body):
     """Limits that are not named stay as they are; a rate is named with its period, or is 0."""
 
@@ -417,27 +365,8 @@ class QueueLimitsBody(Body):
     key_per_ms: RatePeriodMs | UnsetType = UNSET
 
 
-class WorkQueueSeen(Struct):
-    """``added`` jobs and ``started`` leases are counted since the server started; the rates are of
-    the last seconds. Null: not known, as of a moment in the past."""
-
-    name: str
-    ready: int
-    scheduled: int
-    leased: int
-    dead: int
-    oldest_ready_ms: int | None
-    paused: bool
-    limits: QueueLimitsSeen
-    waiting: int
-    added: int | None = None
-    started: int | None = None
-    added_per_s: float | None = None
-    started_per_s: float | None = None
-
-
 class WorkQueues(Struct):
-    queues: list[WorkQueueSeen]
+    queues: list[QueueView]
     next: str | None
 
 
@@ -460,24 +389,22 @@ class SpanQuery(Struct, rename={"begin": "from"}):
 # -- the log --
 
 
-class LogFileSeen(Struct):
+class LogFile(Struct):
     """What is live, dead and damaged is known from the last verification; null: none yet."""
 
     service: str
     name: str
     path: str
     bytes: int
-    modified: Time
-    modified_ns: Nanoseconds
+    modified_ns: int
     live_bytes: int | None = None
     dead_bytes: int | None = None
     damaged_bytes: int | None = None
-    verified: Time | None = None
-    verified_ns: Nanoseconds | None = None
+    verified_ns: int | None = None
 
 
 class LogFiles(Struct):
-    files: list[LogFileSeen]
+    files: list[LogFile]
     next: str | None
 
 
@@ -492,8 +419,7 @@ class LogRecord(Struct, omit_defaults=True):
     key: str
     text: str
     bytes_hex: str
-    time: Time | None = None
-    time_ns: Nanoseconds | None = None
+    time_ns: int | None = None
     queue: str | None = None
 
 
@@ -504,7 +430,7 @@ class LiveRecord(Struct):
     kind: str
     key: str
     text: str
-    time: Time
+    time_ns: int
     queue: str | None
 
 
@@ -548,15 +474,15 @@ class Readiness(Struct):
     services: dict[str, str]
 
 
-class SettingSeen(Struct):
+class SettingView(Struct):
     name: str
     value: str | None
     origin: str
     meaning: str
 
 
-class SettingsSeen(Struct):
-    settings: list[SettingSeen]
+class SettingsAnswer(Struct):
+    settings: list[SettingView]
 
 
 class TokenSeen(Struct):
@@ -577,18 +503,17 @@ class TokensSeen(Struct):
     tokens: list[TokenSeen]
 
 
-class SyncSeen(Struct):
+class Sync(Struct):
     """The last sync of a log since the server started."""
 
-    time: Time
-    time_ns: Nanoseconds
+    time_ns: int
     took_ms: float
 
 
 class Figures(Struct):
     """The figures of the overview. None: the service is off."""
 
-    time: Time
+    time_ns: int
     uptime_s: float
     version: str
     connections: int
@@ -597,4 +522,4 @@ class Figures(Struct):
     fan_out: dict[str, int] | None
     disk: dict[str, dict[str, float]]
     rates: dict[str, float]
-    syncs: dict[str, SyncSeen]
+    syncs: dict[str, Sync]

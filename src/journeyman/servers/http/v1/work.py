@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
-from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, SeeJob, SeenJob, SeenQueue
+from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, QueuesFound
 from journeyman.engines.workq.packed import is_moment_key
 from journeyman.protocols.workq.commands import (
     MAX_CHILD_BYTES,
@@ -22,6 +23,7 @@ from journeyman.protocols.workq.commands import (
     Complete,
     Delete,
     Fail,
+    InspectJob,
     Lease,
     Limits,
     PauseQueue,
@@ -33,7 +35,13 @@ from journeyman.protocols.workq.commands import (
     Touch,
 )
 from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
-from journeyman.protocols.workq.replies import Finished, LeasedJobs, LeasedMore, id_text
+from journeyman.protocols.workq.replies import (
+    Finished,
+    JobView,
+    LeasedJobs,
+    QueueView,
+    id_text,
+)
 from journeyman.protocols.workq.salts import salted_id
 from journeyman.servers.http.routes import (
     KEY_OF_ANOTHER_BODY,
@@ -45,12 +53,9 @@ from journeyman.servers.http.routes import (
     read_bytes,
     read_cursor,
     read_moment,
-    text_or_base64,
-    time_text,
 )
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.units import NS_PER_MS
 
 ASKED_AT_ONCE = 200  # of many: they share a batch, and its sync
 _FINISH_ERRORS = (404, 409)
@@ -75,7 +80,7 @@ class WorkRoutes:
                    query=values.WorkJobsQuery, errors=(404, 422)),
             _route("POST", jobs, self.add, "Add a job", values.Added, body=values.AddJob,
                    status=201, errors=(409, 422), is_traffic=True),
-            _route("GET", f"{jobs}/{{job}}", self.job, "A job", values.WorkJob,
+            _route("GET", f"{jobs}/{{job}}", self.job, "A job", JobView,
                    query=values.MomentQuery, errors=(404, 422)),
             _route("DELETE", f"{jobs}/{{job}}", self.delete, "Delete a job", errors=(404,)),
             _route("POST", f"{jobs}/{{job}}/complete", self.complete, "Complete a job",
@@ -99,12 +104,12 @@ class WorkRoutes:
                    values.BulkAnswer, body=values.BulkBody, errors=(422,)),
             _route("GET", queues, self.queues, "Queues by name", values.WorkQueues,
                    query=values.NamesAtQuery, errors=(404, 422)),
-            _route("GET", f"{queues}/{{queue}}", self.queue, "A queue", values.WorkQueueSeen,
+            _route("GET", f"{queues}/{{queue}}", self.queue, "A queue", QueueView,
                    errors=(404,)),
             _route("PUT", f"{queues}/{{queue}}/paused", self.pause, "Pause or resume a queue",
-                   values.WorkQueueSeen, body=values.PausedBody),
+                   QueueView, body=values.PausedBody),
             _route("PUT", f"{queues}/{{queue}}/limits", self.limit, "Limit a queue",
-                   values.WorkQueueSeen, body=values.QueueLimitsBody, errors=(409,)),
+                   QueueView, body=values.QueueLimitsBody, errors=(409,)),
         ]  # fmt: skip
 
     # -- looking --
@@ -125,10 +130,10 @@ class WorkRoutes:
             ),
             read_at(query.at),
         )
-        return values.WorkJobs([job_seen(job) for job in found.jobs], cursor_of(found.after))
+        return values.WorkJobs(list(found.jobs), cursor_of(found.after))
 
-    async def job(self, call: RouteCall) -> values.WorkJob:
-        return job_seen(await self._backend.see_job(call, _id(call), read_at(call.query.at)))
+    async def job(self, call: RouteCall) -> JobView:
+        return await self._backend.see_job(call, _id(call), read_at(call.query.at))
 
     async def queues(self, call: RouteCall) -> values.WorkQueues:
         query: values.NamesAtQuery = call.query
@@ -140,39 +145,27 @@ class WorkRoutes:
         asked = BrowseQueues(after, query.limit, prefix)
         found = await self._backend.ask_work(call, asked, at_ns)
         last = found.queues[-1].name if found.has_more else None
-        shown = [self._queue_seen(queue, at_ns) for queue in found.queues]
+        shown = self._with_rates(found, at_ns)
         return values.WorkQueues(
             shown, None if last is None else cursor_of(last.encode(errors="surrogateescape"))
         )
 
-    async def queue(self, call: RouteCall) -> values.WorkQueueSeen:
+    async def queue(self, call: RouteCall) -> QueueView:
         name = call.path["queue"]
         found = await self._backend.ask_work(call, BrowseQueues(name=name))
         if not found.queues:
             raise ApiError(404, f"there is no queue {name!r}", "queue_not_found")
-        return self._queue_seen(found.queues[0])
+        return self._with_rates(found)[0]
 
-    def _queue_seen(self, queue: SeenQueue, at_ns: int | None = None) -> values.WorkQueueSeen:
+    def _with_rates(self, found: QueuesFound, at_ns: int | None = None) -> list[QueueView]:
         """No log says how many clients waited in the past, nor what the process had counted."""
-        oldest_ns = queue.oldest_ready_ns
-        now_ns = self._backend.clock.now_ns() if at_ns is None else at_ns
-        age_ms = None if oldest_ns is None else max(0, now_ns - oldest_ns) // NS_PER_MS
-        counted: tuple[Any, ...] = ()
-        if at_ns is None:
-            rates = self.rates.of(queue.number) or (None, None)
-            counted = (queue.added, queue.started, *rates)
-        return values.WorkQueueSeen(
-            shown_name(queue.name),
-            queue.ready,
-            queue.scheduled,
-            queue.leased,
-            queue.dead,
-            age_ms,
-            queue.is_paused,
-            values.QueueLimitsSeen(*queue.limits),
-            queue.waiting,
-            *counted,
-        )
+        if at_ns is not None:
+            return [structs.replace(each, added=None, started=None) for each in found.queues]
+        shown = []
+        for queue, number in zip(found.queues, found.numbers, strict=True):
+            added, started = self.rates.of(number) or (None, None)
+            shown.append(structs.replace(queue, added_per_s=added, started_per_s=started))
+        return shown
 
     # -- changing --
 
@@ -202,7 +195,7 @@ class WorkRoutes:
 
     async def _check_same(self, call: RouteCall, command: Add | ScheduleJob) -> None:
         """ApiError if the job that a key stands for was added with another body."""
-        found: SeenJob = await self._backend.ask_work(call, SeeJob(command.job_id))
+        found = (await self._backend.ask_work(call, InspectJob(command.job_id))).jobs[0]
         asked = (
             *(command.name, command.payload, command.ttr_ms, command.ttl_ms, command.priority),
             *(command.max_attempts, command.max_fails, command.retry_delay_ms),
@@ -210,7 +203,7 @@ class WorkRoutes:
         )
         there = (
             *(found.queue, bytes(found.payload), found.ttr_ms, found.ttl_ms, found.priority),
-            *(found.max_attempts, found.max_fails, found.retry_delay_ms, found.time_ns),
+            *(found.max_attempts, found.max_fails, found.retry_delay_ms, found.scheduled_ns),
         )
         key = "" if command.options is None else command.options.key
         # The key of a job that has ended may be forgotten.
@@ -244,7 +237,18 @@ class WorkRoutes:
         reply = await self._backend.ask_work(call, asked)
         if not isinstance(reply, LeasedJobs):
             return values.LeaseAnswer(None, [])
-        jobs = [_leased(job) for job in reply.jobs]
+        jobs = [
+            values.LeasedJob(
+                job.job_id,
+                job.name,
+                job.ttr_ms,
+                job.attempt,
+                job.fails,
+                job.max_fails,
+                bytes(job.payload),
+            )
+            for job in reply.jobs
+        ]
         return values.LeaseAnswer(jobs[0], jobs)
 
     async def run(self, call: RouteCall) -> values.ResultAnswer:
@@ -286,17 +290,17 @@ class WorkRoutes:
         asked = AwaitResult(_id(call), call.query.wait_ms)
         return _finished(await self._backend.ask_work(call, asked))
 
-    async def pause(self, call: RouteCall) -> values.WorkQueueSeen:
+    async def pause(self, call: RouteCall) -> QueueView:
         name = read_queue(call.path["queue"])
         change = PauseQueue(name) if call.body.paused else ResumeQueue(name)
         await self._backend.ask_work(call, change)
         return await self._queue_now(call, name)
 
-    async def limit(self, call: RouteCall) -> values.WorkQueueSeen:
+    async def limit(self, call: RouteCall) -> QueueView:
         name = read_queue(call.path["queue"])
         given = {
             field: value
-            for field in Limits._fields
+            for field in Limits.__struct_fields__
             if (value := getattr(call.body, field)) is not msgspec.UNSET
         }
         for pair in (("rate", "per_ms"), ("key_rate", "key_per_ms")):
@@ -305,16 +309,15 @@ class WorkRoutes:
             rate, period = (given.setdefault(field, 0) for field in pair)
             if bool(rate) != bool(period):
                 raise ApiError(400, f"{pair[0]} and {pair[1]} go together", "invalid_body")
-        kept = frozenset(Limits._fields) - given.keys()
+        kept = frozenset(Limits.__struct_fields__) - given.keys()
         await self._backend.ask_work(call, SetLimits(name, Limits(**given), kept))
         return await self._queue_now(call, name)
 
-    async def _queue_now(self, call: RouteCall, name: str) -> values.WorkQueueSeen:
+    async def _queue_now(self, call: RouteCall, name: str) -> QueueView:
         found = await self._backend.ask_work(call, BrowseQueues(name=name))
         if not found.queues:  # it was resumed, and never was there
-            nothing = values.QueueLimitsSeen()
-            return values.WorkQueueSeen(name, 0, 0, 0, 0, None, False, nothing, 0)
-        return self._queue_seen(found.queues[0])
+            return QueueView(name)
+        return self._with_rates(found)[0]
 
     # -- many at once --
 
@@ -345,17 +348,10 @@ class WorkRoutes:
         return values.BulkAnswer(len(ids) - len(refused), refused)
 
 
-def _leased(job: LeasedMore) -> values.LeasedJob:
-    shown = text_or_base64("payload", job.payload)
-    counts = (job.attempt, job.fails, job.max_fails)
-    return values.LeasedJob(id_text(job.job_id), job.name, job.ttr_ms, *counts, **shown)
-
-
 def _finished(reply: Any) -> values.ResultAnswer:
     if not isinstance(reply, Finished):
         raise ApiError(408, "the job is not finished", "not_finished")
-    shown = text_or_base64("result", reply.result)
-    return values.ResultAnswer(id_text(reply.job_id), reply.success, **shown)
+    return values.ResultAnswer(*reply)
 
 
 def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> AddOptions | None:
@@ -385,55 +381,6 @@ def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> AddOptions |
         b"" if body.follows is None else parse_id(body.follows),
     )
     return None if options == AddOptions() else options
-
-
-def job_seen(job: SeenJob) -> values.WorkJob:
-    moment = None if job.moment_ns is None else time_text(job.moment_ns)
-    is_finished = job.state in ("completed", "dead")
-    times: dict[str, Any] = {}
-    if job.time_ns is not None:
-        times |= {"scheduled": time_text(job.time_ns), "scheduled_ns": str(job.time_ns)}
-    if job.started_ns is not None:
-        times |= {"started": time_text(job.started_ns), "started_ns": str(job.started_ns)}
-    if is_finished:
-        times |= {"finished": moment, "finished_ns": str(job.moment_ns)}
-    elif job.state == "leased":
-        times["leased_until"] = moment
-    elif job.state == "scheduled":
-        times["ready"] = moment
-    return values.WorkJob(
-        id_text(job.job_id),
-        shown_name(job.queue),
-        job.state,
-        job.attempts,
-        job.max_attempts,
-        job.fails,
-        job.max_fails,
-        job.priority,
-        job.ttr_ms,
-        job.ttl_ms,
-        job.retry_delay_ms,
-        key=job.key,
-        worker=job.worker,
-        waits_for=job.waits_for,
-        **_created_and_expires(job),
-        **times,
-        **text_or_base64("payload", job.payload),
-        **text_or_base64("result", job.result),
-    )
-
-
-def _created_and_expires(job: SeenJob) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, time_ns in (("created", job.created_ns), ("expires", job.expires_ns)):
-        found[name] = None if job.waits_for else time_text(time_ns)
-        found[f"{name}_ns"] = None if job.waits_for else str(time_ns)
-    return found
-
-
-def shown_name(name: str) -> str:
-    """A log of the original may hold names that are not text."""
-    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def parse_id(text: str) -> bytes:
