@@ -8,15 +8,11 @@ from functools import partial
 
 import pytest
 
-from journeyman.config import LogLevel, WorkqSettings
 from journeyman.formats.ledger import QueuePaused, QueueResumed, Record
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import JobSet, Status
 from journeyman.logs.ledger import LedgerLog
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.servers.core.ledger import Ledger
-from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
 from journeyman.testing import ManualClock
 from tests.support.crash.cuts import crashes
 from tests.support.simulated_disk import SimulatedDisk
@@ -122,34 +118,3 @@ def test_a_compaction_that_failed_halfway_is_finished_before_the_next_one():
             log.compact()
             log.append(pause("z"))
         assert paused(run.disk) == {"b", "d", "f", "h", "z"}, skip
-
-
-# -- paused queues move in ------------------------------------------------------------------------
-
-
-def list_of_a_server_without_a_ledger() -> Run:
-    run = Run(SimulatedDisk())
-    run.disk.plant("data/workq/paused-queues", b"journeyman paused queues\na\nb\n")
-    return run
-
-
-def open_work_queue(run: Run) -> frozenset[str]:
-    ledger = Ledger(open_ledger(run.disk), run.disk, ManualClock(), quiet())
-    around = PersistenceContext(run.disk, ManualClock(), quiet(), ledger)
-    keeping = LogKeeping(WorkqSettings(), "data/workq", around)
-    paused = keeping.queue.paused
-    keeping.close()
-    ledger.close()
-    return paused
-
-
-def quiet() -> ServerLog:
-    return ServerLog(ManualClock(), lambda _: None, level=LogLevel.OFF)
-
-
-def test_a_list_of_paused_queues_moves_into_the_ledger_wherever_the_power_fails():
-    begin = list_of_a_server_without_a_ledger
-    for crash in crashes(begin, lambda run: run.disk, open_work_queue, seeds=3):
-        assert open_work_queue(Run(crash.disk)) == {"a", "b"}, crash
-        assert not crash.disk.exists("data/workq/paused-queues")
-        assert paused(crash.disk) == {"a", "b"}, crash

@@ -15,7 +15,7 @@ from tests.support.servers.workq_process import WorkqClient, WorkqProcess
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkqProcess]:
-    with WorkqProcess(tmp_path_factory.mktemp("workq")) as running:
+    with WorkqProcess(tmp_path_factory.mktemp("workq"), ledger__path="ledger") as running:
         yield running
 
 

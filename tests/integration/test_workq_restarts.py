@@ -21,7 +21,8 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "workq"
 @pytest.mark.parametrize("policy", ["interval", "os", "always"])
 def test_everything_survives_a_kill(tmp_path: Path, policy: str):
     def new_life() -> WorkqProcess:
-        return WorkqProcess(tmp_path, settings={"workq.cmdlog_sync": policy})
+        settings = {"workq.cmdlog_sync": policy, "ledger.path": "ledger"}
+        return WorkqProcess(tmp_path, settings=settings)
 
     with new_life() as server, server.worker() as client:
         ready = client.add("q", b"ready", flags="-priority=5")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
-from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
+from journeyman.engines.workq.messages import WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.workq import CODEC, Command, Record
 from journeyman.protocols.workq.commands import (
@@ -62,9 +62,7 @@ class Story:
         self.now_ns = self.queue._state.now_ns  # every add has a nanosecond of its own
         self.log += self.last.records
         self.queue.take_ledger()  # there is none here; what waits for it would stay due
-        self.answers += [
-            (e.client, e.reply) for e in self.last.effects if isinstance(e, WorkqAnswer)
-        ]
+        self.answers += [(e.client, e.reply) for e in self.last.effects]
         return self.last.reply
 
     def words(self) -> list[str]:

@@ -11,8 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from journeyman.engines import sorted_set
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
 from journeyman.engines.workq.messages import (
-    PauseChanged,
-    WorkqAnswer,
     WorkqDue,
     WorkqGone,
     WorkqOutcome,
@@ -109,12 +107,9 @@ class WorkQueueMachine(RuleBasedStateMachine):
     def compare(self, outcome: WorkqOutcome, reply: Reply | None) -> None:
         assert outcome.reply == reply
         self.model.end_expired({job_id for job_id, _ in self.queue._state.jobs})
-        answers = {each.client: each.reply for each in outcome.effects if type(each) is WorkqAnswer}
+        answers = {each.client: each.reply for each in outcome.effects}
         assert answers == dict(self.model.answers)
         self.waiting -= set(answers)
-        for each in outcome.effects:
-            if type(each) is PauseChanged:
-                assert each.is_paused is (each.queue in self.model.paused)
         assert self.queue.paused == self.model.paused
 
     def wait(self, outcome: WorkqOutcome, client: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, cast
 
 from journeyman.engines.workq.engine import WorkqEngine
@@ -38,24 +38,20 @@ class Journal:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.paused: list[frozenset[str]] = []
         self.errors: list[BaseException] = []
         self.threads: list[str] = []
         self.wait = WriteWait.MORE
-        self.keeps_pauses = True
         self.gate = threading.Event()
         self.gate.set()
         self.take_time: Callable[[], None] = lambda: None
 
-    def write(self, records: Sequence[Record | bytes], paused: Iterable[str] | None = None) -> None:
+    def write(self, records: Sequence[Record | bytes]) -> None:
         assert self.gate.wait(30)
         self.take_time()
         self.threads.append(threading.current_thread().name)
         if self.errors:
             raise self.errors.pop(0)
         self.records += DecodedRecords(CODEC, records)
-        if paused is not None:
-            self.paused.append(frozenset(paused))
 
     @property
     def commands(self) -> list[Command | NewerCommand]:

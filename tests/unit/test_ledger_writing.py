@@ -21,12 +21,15 @@ from journeyman.logs.ledger import FLUSH_NS, LedgerLog, peek_records
 from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
+    Complaint,
     Complete,
     Lease,
     PauseQueue,
+    RefusedLine,
     ResumeQueue,
     Touch,
 )
+from journeyman.protocols.workq.replies import DONE
 from journeyman.protocols.ztick.commands import Set
 from journeyman.servers.core.group_commit import QUICK_IN_A_ROW
 from journeyman.servers.core.ledger import Ledger, open_ledger, unused_ledger_beside
@@ -250,7 +253,6 @@ def test_a_family_is_given_away_once():
 
 
 def test_a_pause_is_in_the_ledger_and_not_beside_the_log():
-    """Unless there is no ledger: test_workq_journal.py."""
     engine = WorkqEngine(seed=1)
     engine.begin_batch()
     engine.decide(PauseQueue("q"), 1)
@@ -350,34 +352,35 @@ def test_a_schedule_that_syncs_nothing_does_not_sync_the_ledger():
     run(test)
 
 
-def test_pauses_go_along_when_the_ledger_is_switched_off_and_on():
-    async def decide(disk: SimulatedDisk, is_on: bool, *commands: Any) -> frozenset[str]:
-        """Start, decide, stop; which queues were paused at the start."""
+def test_pauses_come_back_from_the_ledger_and_need_one():
+    async def decide(disk: SimulatedDisk, is_on: bool, *commands: Any) -> tuple[Any, ...]:
+        """Start, decide, stop; which queues were paused at the start, and the replies."""
         clock = ManualClock()
         log = LedgerLog.open(disk, clock, "ledger") if is_on else None
         ledger = None if log is None else Ledger(log, disk, clock, quiet(clock))
-        around = PersistenceContext(disk, clock, quiet(clock), ledger, unused_ledger="ledger")
+        around = PersistenceContext(disk, clock, quiet(clock), ledger)
         keeping = LogKeeping(WorkqSettings(), "workq", around)
-        found = frozenset(keeping.queue.paused)
+        found = set(keeping.queue.paused)
         loop, owner = asyncio.get_running_loop(), Bench()
         writer = WorkqWriter(owner, loop, clock, keeping.queue, keeping.recorder, ledger=ledger)
-        for command in commands:
-            await writer.ask(command)
+        replies = [await writer.ask(command) for command in commands]
         writer.close()
         keeping.close()
         if ledger is not None:
             ledger.close()
-        return found
+        return found, *replies
 
     async def test() -> None:
-        disk = SimulatedDisk()
-        await decide(disk, True, PauseQueue("a"), PauseQueue("b"))
-        assert await decide(disk, False, ResumeQueue("a"), PauseQueue("c")) == {"a", "b"}
-        assert await decide(disk, False) == {"b", "c"}
-        assert await decide(disk, True, ResumeQueue("c")) == {"b", "c"}
-        assert await decide(disk, True) == {"b"}
-        assert await decide(disk, False, ResumeQueue("b")) == {"b"}
-        assert await decide(disk, True) == frozenset()
+        disk, refused = SimulatedDisk(), RefusedLine(Complaint.NO_LEDGER)
+        pauses = PauseQueue("a"), PauseQueue("b")
+        assert await decide(disk, True, *pauses) == (set(), DONE, DONE)
+        assert await decide(disk, False, PauseQueue("c"), ResumeQueue("a")) == (
+            set(),
+            refused,
+            DONE,
+        )
+        assert await decide(disk, True, ResumeQueue("a")) == ({"a", "b"}, DONE)
+        assert await decide(disk, True) == ({"b"},)
 
     asyncio.run(test())
 

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from journeyman.config import WorkqSync
-from journeyman.errors import LogError, LogFull, LogPoisoned
+from journeyman.errors import LogPoisoned
 from journeyman.formats.workq import Record
-from journeyman.logs.workq.log import WorkqLog, prepare_pauses, put_pauses_in_place, read_pauses
+from journeyman.logs.workq.log import WorkqLog
 from journeyman.servers.core.group_commit import WriteWait
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import Cleaning, IntervalSync
@@ -35,9 +35,7 @@ class Bench:
             sync=policy_of(sync),
             segment_bytes=SEGMENT_BYTES,
         )
-        self.journal = LogRecorder(
-            self.log, self.disk, DIRECTORY, sync=sync, segment_bytes=SEGMENT_BYTES
-        )
+        self.journal = LogRecorder(self.log, sync=sync, segment_bytes=SEGMENT_BYTES)
 
     def after_crash(self) -> list[Record]:
         """What a power cut now would leave."""
@@ -69,8 +67,6 @@ def test_the_ledger_is_durable_before_the_log():
     ledger = cast(Any, WatchedLedger())
     journal = LogRecorder(
         bench.log,
-        bench.disk,
-        DIRECTORY,
         sync=WorkqSync.INTERVAL,
         segment_bytes=SEGMENT_BYTES,
         ledger=ledger,
@@ -121,86 +117,8 @@ def test_log_that_another_thread_is_at_is_waited_for(sync: WorkqSync):
 def test_journal_of_a_full_segment_knows_it_from_the_start():
     bench = Bench(WorkqSync.OS)
     fill_segment(bench)
-    again = LogRecorder(
-        bench.log, bench.disk, DIRECTORY, sync=WorkqSync.OS, segment_bytes=SEGMENT_BYTES
-    )
+    again = LogRecorder(bench.log, sync=WorkqSync.OS, segment_bytes=SEGMENT_BYTES)
     assert again.wait is WriteWait.MORE
-
-
-# -- pauses ---------------------------------------------------------------------------------------
-
-
-def test_paused_queues_come_back():
-    disk = SimulatedDisk()
-    disk.make_dirs(DIRECTORY)
-    assert read_pauses(disk, DIRECTORY) == frozenset()
-    prepare_pauses(disk, DIRECTORY, {"b", "a.c"})
-    assert read_pauses(disk, DIRECTORY) == frozenset()
-    prepare_pauses(disk, DIRECTORY, {"b", "a.c"})
-    put_pauses_in_place(disk, DIRECTORY)
-    assert read_pauses(disk, DIRECTORY) == {"a.c", "b"}
-    assert disk.read_bytes(f"{DIRECTORY}/paused-queues") == b"journeyman paused queues\na.c\nb\n"
-
-
-@pytest.mark.parametrize("data", [b"", b"something else\n", b"journeyman paused queues\ncut"])
-def test_file_that_is_no_list_of_paused_queues_is_told(data: bytes):
-    disk = SimulatedDisk()
-    disk.plant(f"{DIRECTORY}/paused-queues", data)
-    with pytest.raises(LogError, match=r"paused-queues.*remove it"):
-        read_pauses(disk, DIRECTORY)
-
-
-def test_every_crash_while_pausing_leaves_the_old_names_or_the_new_ones():
-    for operation in range(1, 40):
-        bench = Bench()
-        bench.journal.write([added(1)], {"old"})
-        bench.disk.cut_power_at(operation)
-        try:
-            bench.journal.write([added(2)], {"new"})
-            return  # the power was cut after the last operation: all of them were tried
-        except BaseException as error:
-            if type(error).__name__ != "PowerCut":
-                raise
-        disk = bench.disk.after_crash()
-        assert read_pauses(disk, DIRECTORY) in ({"old"}, {"new"})
-    raise AssertionError("it never ended")
-
-
-def test_pause_is_durable_when_write_returns():
-    bench = Bench()
-    bench.journal.write([], {"q"})
-    assert read_pauses(bench.disk.after_crash(), DIRECTORY) == {"q"}
-
-
-def test_no_room_for_the_pauses_changes_nothing():
-    bench = Bench()
-    bench.journal.write([added(1)], {"old"})
-    bench.disk.fail("write", error=errno.ENOSPC)
-    with pytest.raises(LogFull):
-        bench.journal.write([added(2)], {"new"})
-    bench.disk.heal()
-    assert bench.after_crash() == [added(1)]
-    assert read_pauses(bench.disk, DIRECTORY) == {"old"}
-
-
-def test_no_room_for_the_records_leaves_the_pauses_as_they_were():
-    bench = Bench()
-    bench.journal.write([added(1)], {"old"})
-    bench.disk.fail("write", error=errno.ENOSPC, skip=1)
-    with pytest.raises(LogFull):
-        bench.journal.write([added(2)], {"new"})
-    bench.disk.heal()
-    assert read_pauses(bench.disk, DIRECTORY) == {"old"}
-    assert not any(name.endswith(".new") for name in bench.disk.list_dir(DIRECTORY))
-    bench.journal.write([added(2)], {"new"})
-    assert read_pauses(bench.disk, DIRECTORY) == {"new"}
-
-
-def test_pauses_that_cannot_be_put_in_place_are_final():
-    bench = Bench()
-    bench.disk.fail("rename", error=errno.EIO)
-    with pytest.raises(LogPoisoned, match="paused queues"):
-        bench.journal.write([added(1)], {"q"})
 
 
 # -- upkeep ---------------------------------------------------------------------------------------

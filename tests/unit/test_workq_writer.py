@@ -372,29 +372,16 @@ def test_run_needs_no_record_and_goes_on_while_the_disk_is_full():
 # -- pauses ---------------------------------------------------------------------------------------
 
 
-def test_paused_queues_are_saved_before_the_reply_leaves():
+def test_a_paused_queue_gives_out_nothing_until_it_is_resumed():
     async def test() -> None:
         bench, client, worker = Bench(), Caller(), Caller()
-        bench.journal.wait = WriteWait.NOTHING
         told = await bench.ask(client, PauseQueue("q"), PauseQueue("r"), add(1), PauseQueue("q"))
         assert told == [DONE, DONE, DONE, DONE]
-        assert bench.journal.paused == [frozenset({"q", "r"})]
-        assert bench.journal.threads[0].startswith("journeyman-writer")
+        assert bench.queue.paused == frozenset({"q", "r"})
         assert await bench.ask(worker, Lease(("q",), 1000)) == []
         assert await bench.ask(client, ResumeQueue("q")) == [DONE]
-        assert bench.journal.paused[-1] == frozenset({"r"})
+        assert bench.queue.paused == frozenset({"r"})
         assert worker.told == [leased(1)]
-
-    run(test)
-
-
-def test_pause_that_cannot_be_saved_is_none():
-    async def test() -> None:
-        bench, client = Bench(), Caller()
-        bench.journal.errors = [full()]
-        assert await bench.ask(client, PauseQueue("q")) == [FAILED]
-        assert await bench.ask(client, add(1), Lease(("q",), 0)) == [DONE, leased(1)]
-        assert bench.queue.paused == frozenset()
 
     run(test)
 

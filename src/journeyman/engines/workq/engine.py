@@ -6,7 +6,7 @@
     ... write outcome.records ...
     queue.commit_batch()  |  queue.undo_batch()
     queue.next_due_ns()                             when to decide WorkqDue() next, or None
-    queue.paused                                    names of paused queues, to be saved
+    queue.paused                                    names of paused queues
 
     state        records                 by
     -----------  ----------------------  ---------------------------------------------------------
@@ -26,8 +26,7 @@
   ends its wait; so does ``WorkqGone(client)``, after which nothing comes for it.
 - After every decision no client waits for a job beside a ready job that it could have, unless that
   queue is paused. Of the clients that wait for a queue the longest waiting one is served first.
-- Pauses are not in the log: they leave in ``take_ledger``, and in ``PauseChanged`` for who keeps
-  them elsewhere; they come back in ``WorkqLoader.finish``.
+- Pauses are not in the log: they leave in ``take_ledger`` and come back in ``WorkqLoader.finish``.
 - The delay before a retry is in the log (formats.workq); it begins with the timeout-attempt's time.
 - Time is an argument, chance a seed: the same commands at the same times give the same outcomes.
 
@@ -177,11 +176,12 @@ Decidable: TypeAlias = (
 
 
 def _pause(state: WorkqState, command: ask.PauseQueue, _client: messages.Client) -> Reply:
+    if not state.extensions.is_allowed:
+        return _NO_LEDGER
     queue = state.queues.use(command.name)
     if not queue.paused:
         state.queues.set_paused(queue, True)
         state.ledger.append(QueuePaused(state.instant, queue.name))
-        state.effects.append(messages.PauseChanged(queue.name, True))
     return DONE
 
 
@@ -190,7 +190,6 @@ def _resume(state: WorkqState, command: ask.ResumeQueue, _client: messages.Clien
     if queue is not None and queue.paused:
         state.queues.set_paused(queue, False)
         state.ledger.append(QueueResumed(state.instant, queue.name))
-        state.effects.append(messages.PauseChanged(queue.name, False))
         lifecycle.match(state, queue)
     return DONE
 

@@ -4,13 +4,11 @@
 
     records   to be written, as durable as the policy says, before anything of this leaves
     reply     what to answer the client; None: it waits, and a ``WorkqAnswer`` will come for it
-    effects   in this order, once the records are durable: answers to clients that have waited.
-              ``PauseChanged`` is for who keeps the names of paused queues beside the log: to be
-              saved before the reply leaves
+    effects   in this order, once the records are durable: answers to clients that have waited
 
     Add ScheduleJob Delete         DONE, NOT_FOUND, RefusedLine
     Complete Fail Requeue          DONE, NOT_FOUND, RefusedLine
-    PauseQueue ResumeQueue         DONE
+    PauseQueue ResumeQueue         DONE, RefusedLine
     Lease                          Leased, TIMED_OUT, or None
     AwaitResult                    Finished, TIMED_OUT, NOT_FOUND, or None
     Run                            TIMED_OUT, RefusedLine, None; then Finished, TIMED_OUT, NOT_FOUND
@@ -67,16 +65,6 @@ class WorkqAnswer(NamedTuple):
     reply: Reply
 
 
-class PauseChanged(NamedTuple):
-    """The one queue: naming all would make each pause cost as much as there are."""
-
-    queue: str
-    is_paused: bool
-
-
-Effect: TypeAlias = WorkqAnswer | PauseChanged
-
-
 class QueueFigures(NamedTuple):
     name: str
     ready: int
@@ -103,4 +91,4 @@ class WorkqOutcome(NamedTuple):
 
     records: tuple[Record, ...]
     reply: Reply | None
-    effects: tuple[Effect, ...]
+    effects: tuple[WorkqAnswer, ...]

@@ -31,7 +31,7 @@ from journeyman.engines.workq.extensions import (
     JobOptions,
     options_body,
 )
-from journeyman.engines.workq.messages import Effect, WorkqAnswer
+from journeyman.engines.workq.messages import WorkqAnswer
 from journeyman.engines.workq.queues import JobQueue, Queues, Waiter, Waiting
 from journeyman.formats.ledger import (
     JobOptionsRemoved,
@@ -338,7 +338,7 @@ class WorkqState:
         self.ledger: list[LedgerRecord] = []
         self.leaving: list[tuple[bytes, bool, int]] = []  # parents; did they succeed; life_of
         self.unsaid: list[LedgerRecord] = []  # what a start found, for the ledger, before all else
-        self.effects: list[Effect] = []
+        self.effects: list[WorkqAnswer] = []
         self.now_ns = latest_ns
         self._chance = seed & _MASK64
         self._saved = self.evicted, self.starved, self.gated

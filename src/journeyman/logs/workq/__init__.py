@@ -1,1 +1,1 @@
-"""The work queue's log on disk, its cleaning and its paused queues."""
+"""The work queue's log on disk, and its cleaning."""

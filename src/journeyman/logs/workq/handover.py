@@ -31,7 +31,7 @@ from journeyman.logs.holders import Holders, ask
 from journeyman.logs.indexes import remove_index
 from journeyman.logs.segments import names_in, workq_segments
 from journeyman.logs.workq.cleaning import REWRITE_SUFFIX, read_segment
-from journeyman.logs.workq.log import WorkqLog, peek_pauses
+from journeyman.logs.workq.log import WorkqLog
 from journeyman.protocols.workq.replies import id_text
 
 MAX_ATTEMPTS = 255
@@ -156,8 +156,7 @@ def hand_over_workq(
                 for segment in _segments(disk, directory):
                     for entry in read_segment(disk, segment, None):
                         replay.take(entry.record)
-    paused = {*handover.keys_of(facts, "queue-pause"), *peek_pauses(disk, directory)}
-    findings += _findings(replay, facts, paused)
+    findings += _findings(replay, facts, {*handover.keys_of(facts, "queue-pause")})
     return handover.HandedOver(tuple(changes), tuple(findings))
 
 

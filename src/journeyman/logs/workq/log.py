@@ -13,13 +13,6 @@ The locks are those of the original, so that the two never write one log at the 
 append.lock last, after its cleaner has run for a second on files that are not its own; here it is
 taken first. And read.lock stays shared for life where the original lets it go after replay: its
 cleaner needs it exclusively, and so never touches a log that is open here.
-
-Which queues are paused is in a small file beside the segments, because no record can say it and the
-original ignores files that are not named like segments. It is replaced in one step: a crash leaves
-the old names or the new ones.
-
-    <dir>/paused-queues          "journeyman paused queues\\n", then a name per line, sorted
-    <dir>/paused-queues.new      its successor, not yet finished; removed after a crash
 """
 
 from __future__ import annotations
@@ -31,7 +24,7 @@ from contextlib import suppress
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
-from journeyman.errors import LogClosed, LogError, LogLocked
+from journeyman.errors import LogClosed, LogLocked
 from journeyman.folds.workq import retry_of
 from journeyman.formats.framing import Entry
 from journeyman.formats.timed_frame import CRC_BYTES
@@ -39,13 +32,7 @@ from journeyman.formats.workq import CODEC, HEADER, HIDDEN_TAIL, JobFinished, Re
 from journeyman.logs import segments as segment_names
 from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.holders import Holders, ask
-from journeyman.logs.publication import (
-    finish,
-    journal_path,
-    put_in_place,
-    remove_durably,
-    write_whole,
-)
+from journeyman.logs.publication import finish, journal_path
 from journeyman.logs.recovery import RecoveryReport, recover_entries
 from journeyman.logs.workq.cleaning import REWRITE_SUFFIX, Cleaner, CleanReport, read_segment
 
@@ -287,63 +274,3 @@ def _finish_retry(
             appender.append([CODEC.encode(retry)])
             if each is not None:
                 each(retry)
-
-
-# -- paused queues --
-
-PAUSES_FILE = "paused-queues"
-_PAUSES_SUFFIX = ".new"
-_PAUSES_TITLE = b"journeyman paused queues"
-
-
-def read_pauses(disk: Disk, directory: str) -> frozenset[str]:
-    """The names; none if there is no such file. What a crash left unfinished is removed."""
-    path = posixpath.join(directory, PAUSES_FILE)
-    if disk.exists(path + _PAUSES_SUFFIX):
-        disk.remove(path + _PAUSES_SUFFIX)
-    return peek_pauses(disk, directory)
-
-
-def has_pauses(disk: Disk, directory: str) -> bool:
-    """Whether there is a list; it may be empty."""
-    return disk.exists(posixpath.join(directory, PAUSES_FILE))
-
-
-def peek_pauses(disk: Disk, directory: str) -> frozenset[str]:
-    """The same without changing anything: another process may own the log."""
-    path = posixpath.join(directory, PAUSES_FILE)
-    if not has_pauses(disk, directory):
-        return frozenset()
-    title, *names = disk.read_bytes(path).split(b"\n")
-    if title != _PAUSES_TITLE or names.pop(-1) != b"":
-        raise LogError(path, "not a list of paused queues; remove it to resume all queues")
-    return frozenset(name.decode(errors="replace") for name in names)
-
-
-def prepare_pauses(disk: Disk, directory: str, names: Iterable[str]) -> None:
-    """LogFull or another LogError: nothing was changed."""
-    path = posixpath.join(directory, PAUSES_FILE) + _PAUSES_SUFFIX
-    lines = [_PAUSES_TITLE, *(name.encode() for name in sorted(names)), b""]
-    try:
-        write_whole(disk, path, [b"\n".join(lines)])
-    except OSError as error:
-        raise LogError(path, f"cannot be written: {error.strerror or error}") from error
-
-
-def put_pauses_in_place(disk: Disk, directory: str) -> None:
-    """OSError: which of the two files a crash leaves is unknown."""
-    path = posixpath.join(directory, PAUSES_FILE)
-    put_in_place(disk, path + _PAUSES_SUFFIX, path)
-
-
-def remove_pauses(disk: Disk, directory: str) -> None:
-    """They are kept in the ledger from now on."""
-    path = posixpath.join(directory, PAUSES_FILE)
-    if disk.exists(path):
-        remove_durably(disk, path)
-
-
-def discard_pauses(disk: Disk, directory: str) -> None:
-    """What was prepared is not wanted."""
-    with suppress(OSError):
-        disk.remove(posixpath.join(directory, PAUSES_FILE) + _PAUSES_SUFFIX)

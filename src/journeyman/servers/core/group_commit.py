@@ -252,10 +252,6 @@ class GroupCommit(ABC):
         In the writer's thread; for services whose log may be synced later than it is written.
         """
 
-    def _has_records(self, batch: Batch) -> bool:
-        """Whether anything of the batch goes to the log."""
-        return bool(batch.records)
-
     def _durable(self, batch: Batch) -> Collection[Any]:
         """The records of the batch, for the watchers."""
         return batch.records
@@ -436,7 +432,7 @@ class GroupCommit(ABC):
 
     def _is_written(self, batch: Batch) -> bool:
         """Whether anything of the batch has to be durable."""
-        return bool(batch.ledger) or self._has_records(batch)
+        return bool(batch.ledger or batch.records)
 
     def _write_all(self, batch: Batch) -> None:
         """The ledger first: a crash in between leaves something more that is known, not less."""
@@ -445,7 +441,7 @@ class GroupCommit(ABC):
             return
         assert self._ledger is not None
         is_urgent = self._is_urgent(batch.ledger)
-        then = partial(self._write, batch) if self._has_records(batch) else None
+        then = partial(self._write, batch) if batch.records else None
         if self.lease is not None:
             # In a database a sync commits all that was written, so the log's does for both.
             self._ledger.write(batch.ledger, sync=False, then=then)

@@ -198,7 +198,7 @@ def open_ledger(
         unused = next(filter(None, (unused_ledger_beside(settings, log) for log in logs)), "")
         if unused and ledger_segments(names_in(disk, unused)):
             messages.warn(
-                "the ledger is off: its timetables, limits and waiting jobs are ignored; "
+                "the ledger is off: its timetables, limits, pauses and waiting jobs are ignored; "
                 "set ledger.enabled = true to use them",
                 ledger=unused,
             )

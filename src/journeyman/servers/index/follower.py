@@ -47,7 +47,6 @@ from journeyman.logs.segments import (
     workq_segments,
     workq_sequence,
 )
-from journeyman.logs.workq.log import peek_pauses
 from journeyman.storage import Storage
 from journeyman.storage.checking import in_batches
 from journeyman.storage.contract import Changes
@@ -272,12 +271,11 @@ class Follower:
             segments = ledger_segments(names_in(self._disk, self._ledger))
             paths = [posixpath.join(self._ledger, name) for name in segments]
             sizes = [(path, self._disk.size(path)) for path in paths if self._disk.exists(path)]
-        return names, tuple(sizes), peek_pauses(self._disk, self._directory)
+        return names, tuple(sizes)
 
     def _queues(self) -> Iterator[QueueRecord]:
         states = {} if self._ledger is None else peek(self._disk, self._ledger)
-        paused = set(peek_pauses(self._disk, self._directory))
-        paused |= {key for family, key in states if family == "queue-pause"}
+        paused = {key for family, key in states if family == "queue-pause"}
         limits: dict[str, int | None] = {}
         for (_, name), record in states.items():
             if isinstance(record, QueueLimitsSet) and (found := read_limits(record.body)):

@@ -34,24 +34,13 @@ from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
 from journeyman.engines.workq.loading import WorkqLoader
 from journeyman.engines.workq.messages import WorkqStats
-from journeyman.errors import JourneymanError, LogError
-from journeyman.formats.ledger import QueuePaused, QueueResumed
+from journeyman.errors import JourneymanError
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders
-from journeyman.logs.ledger import peek
 from journeyman.logs.workq.cleaning import CleanReport
-from journeyman.logs.workq.log import (
-    DEFAULT_SEGMENT_BYTES,
-    WorkqLog,
-    has_pauses,
-    prepare_pauses,
-    put_pauses_in_place,
-    read_pauses,
-    remove_pauses,
-)
+from journeyman.logs.workq.log import DEFAULT_SEGMENT_BYTES, WorkqLog
 from journeyman.servers.core.bulk_loading import BULK_BYTES, WORKQ_READER, LogLoading
 from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.ledger import Ledger
@@ -108,7 +97,6 @@ class PersistenceContext:
     messages: ServerLog
     ledger: Ledger | None = None
     holders: Holders | None = None
-    unused_ledger: str = ""  # where one is that is switched off
 
 
 class Keeping(Protocol):
@@ -290,35 +278,32 @@ class LogKeeping:
         segment_bytes = settings.cmdlog_seg_size_bytes or DEFAULT_SEGMENT_BYTES
         begin_ns = around.clock.monotonic_ns()
         around.disk.make_dirs(directory)
-        pauses = _Pauses(around, directory)
+        ledger = around.ledger
         opened = open_log(
             around.disk,
             around.clock,
             directory,
             sync=policy_of(settings.cmdlog_sync),
             segment_bytes=segment_bytes,
-            paused=pauses.names,
+            paused=() if ledger is None else ledger.take("queue-pause"),
             seed=random.getrandbits(63),
             extensions=extensions_of(
-                () if around.ledger is None else around.ledger.take_together(*FAMILIES),
+                () if ledger is None else ledger.take_together(*FAMILIES),
                 around.messages,
             ),
             holders=around.holders,
         )
-        if around.ledger is None:
+        if ledger is None:
             opened.queue.refuse_extensions()
         self._log = opened.log
-        pauses.move()
         self.queue = opened.queue
         tell_recovery(around.messages, opened.log.recovery)
         tell_loaded(around, self.queue.stats(), begin_ns, log=directory)
         self.recorder = LogRecorder(
             self._log,
-            around.disk,
-            directory,
             sync=settings.cmdlog_sync,
             segment_bytes=segment_bytes,
-            ledger=around.ledger,
+            ledger=ledger,
         )
 
     def begin_upkeep(
@@ -363,53 +348,6 @@ class LogKeeping:
 
     def close(self) -> None:
         self._log.close()
-
-
-class _Pauses:
-    """Which queues are paused, as a server left it that may have had a ledger or not.
-
-    In the ledger; without one in a list beside the log, which is there only then. So the list is
-    newer, if there is one: it replaces what the ledger has. Where there is none yet, and a ledger
-    that is switched off now, its pauses become the list.
-    """
-
-    def __init__(self, around: PersistenceContext, directory: str) -> None:
-        self._around = around
-        self._directory = directory
-        self._is_listed = has_pauses(around.disk, directory)
-        listed = read_pauses(around.disk, directory)
-        self._kept = self._in_ledger()
-        self.names = listed if self._is_listed else self._kept
-
-    def _in_ledger(self) -> frozenset[str]:
-        if self._around.ledger is not None:
-            return frozenset(self._around.ledger.take("queue-pause"))
-        if self._is_listed or not self._around.unused_ledger:
-            return frozenset()
-        try:
-            states = peek(self._around.disk, self._around.unused_ledger)
-        except LogError as error:
-            self._around.messages.warn(
-                "the ledger cannot be read: queues that were paused are not paused now",
-                reason=error,
-            )
-            return frozenset()
-        return frozenset(key for family, key in states if family == "queue-pause")
-
-    def move(self) -> None:
-        """To where they are kept from now on; the log is locked. A crash in between repeats it."""
-        disk, ledger = self._around.disk, self._around.ledger
-        if ledger is None:
-            if self._kept:
-                prepare_pauses(disk, self._directory, self._kept)
-                put_pauses_in_place(disk, self._directory)
-        elif self._is_listed:
-            now = Instant(self._around.clock.now_ns())
-            changes: list[LedgerRecord] = [QueuePaused(now, each) for each in self.names]
-            changes += [QueueResumed(now, each) for each in self._kept - self.names]
-            if changes:
-                ledger.write(changes)
-            remove_pauses(disk, self._directory)
 
 
 def extensions_of(records: Iterable[LedgerRecord], messages: ServerLog) -> LoadedExtensions:

@@ -38,7 +38,6 @@ from journeyman.protocols.workq.commands import Add, Complaint, RefusedLine
 from journeyman.protocols.workq.replies import id_text
 from journeyman.servers.core.group_commit import Requests
 from journeyman.servers.core.internal_call import NotDone
-from journeyman.servers.core.ledger import unused_ledger_beside
 from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
@@ -110,8 +109,7 @@ class WorkqServer(Service):
         settings = self._settings.workq
         context = self._context
         around = PersistenceContext(
-            *(self._disk, self._clock, self._messages, context.ledger, context.holders),
-            unused_ledger=unused_ledger_beside(self._settings, settings.cmdlog_path),
+            self._disk, self._clock, self._messages, context.ledger, context.holders
         )
         if settings.persistence is WorkqPersistence.MEMORY:
             return MemoryKeeping(around)

@@ -2,7 +2,7 @@
 
     sessions, HTTP, queue runs --commands--> +--------+ --records--> command log
     ticker         --Due-------------------> | writer | --answers--> clients, also those that waited
-    a client went  --Gone------------------> +--------+ --paused---> beside them
+    a client went  --Gone------------------> +--------+
 
 How batches are made, written and taken back is in group_commit.py. Here:
 
@@ -19,24 +19,23 @@ How batches are made, written and taken back is in group_commit.py. Here:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES, WorkqSync
-from journeyman.disk import Disk
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import PARENT_BYTES, STEP_BYTES
-from journeyman.engines.workq.messages import WorkqAnswer, WorkqDue, WorkqGone, WorkqOutcome
-from journeyman.errors import JourneymanError, LogError, LogPoisoned
+from journeyman.engines.workq.messages import WorkqDue, WorkqGone, WorkqOutcome
+from journeyman.errors import JourneymanError
 from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ledger import JobOptionsSet
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import CODEC, Record
 from journeyman.logs.appender import SyncPolicy
-from journeyman.logs.workq.log import WorkqLog, discard_pauses, prepare_pauses, put_pauses_in_place
+from journeyman.logs.workq.log import WorkqLog
 from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, JobMissing
 from journeyman.servers.core.group_commit import (
@@ -185,31 +184,22 @@ class LogRecorder:
 
     A segment that is full is synced whatever the policy, and while the log is cleaned there is a
     lock to wait for: ``wait`` says so.
-
-    The names of paused queues belong to a batch like its records. They are in the ledger; without
-    one (``keeps_pauses``) they are prepared before the records are written and put in place after
-    them, so a batch that finds no room changes neither.
     ``write`` and ``sync`` never run at the same time: the writer sees to that.
     """
 
     def __init__(
         self,
         log: WorkqLog,
-        disk: Disk,
-        directory: str,
         *,
         sync: WorkqSync,
         segment_bytes: int,
         ledger: Ledger | None = None,
     ) -> None:
-        """``ledger``: has the pauses, and is synced before the log."""
+        """``ledger`` is synced before the log."""
         self._log = log
-        self._disk = disk
-        self._directory = directory
         self.waits = sync is WorkqSync.ALWAYS
         self._segment_bytes = segment_bytes
         self._ledger = ledger
-        self.keeps_pauses = ledger is None
         end = log.appender.end()
         self._end = end.offset if end is not None else 0
         self.is_unsynced = False  # something was written since the last ``sync``
@@ -222,28 +212,8 @@ class LogRecorder:
             return WriteWait.MORE
         return WriteWait.SYNC if self.waits else WriteWait.NOTHING
 
-    def write(self, records: Sequence[Record | bytes], paused: Iterable[str] | None = None) -> None:
+    def write(self, records: Sequence[Record | bytes]) -> None:
         """JourneymanError: nothing was written, unless it is LogPoisoned."""
-        if paused is not None:
-            prepare_pauses(self._disk, self._directory, paused)
-        if records:
-            try:
-                self._append(records)
-            except LogError:
-                if paused is not None:
-                    discard_pauses(self._disk, self._directory)
-                raise
-        if paused is not None:
-            self._put_pauses_in_place()
-
-    def sync(self) -> None:
-        """Make durable what was written. LogPoisoned: it is not, and never will be."""
-        self.is_unsynced = False
-        if self._ledger is not None:
-            self._ledger.sync()
-        self._log.appender.sync()
-
-    def _append(self, records: Sequence[Record | bytes]) -> None:
         # One piece, not one per record: where in the log a record stands is not needed.
         encode = CODEC.encode
         data = b"".join([each if isinstance(each, bytes) else encode(each) for each in records])
@@ -251,12 +221,12 @@ class LogRecorder:
         self._end = begin.offset + len(data)
         self.is_unsynced = True
 
-    def _put_pauses_in_place(self) -> None:
-        try:
-            put_pauses_in_place(self._disk, self._directory)
-        except OSError as error:
-            reason = f"the paused queues could not be saved: {error.strerror or error}"
-            raise LogPoisoned(self._directory, reason) from error
+    def sync(self) -> None:
+        """Make durable what was written. LogPoisoned: it is not, and never will be."""
+        self.is_unsynced = False
+        if self._ledger is not None:
+            self._ledger.sync()
+        self._log.appender.sync()
 
 
 MAX_WAITING_BYTES = 32 * 1024 * 1024
@@ -397,8 +367,6 @@ class WorkqWriter(GroupCommit):
                 batch.answer(client, client.render(reply))
                 if records:
                     batch.records += records
-        if batch.effects:  # all names at once: the file keeps them so
-            batch.effects = [self._queue.paused]
 
     def _scoped(self, request: Any, prefix: str) -> tuple[Any, str]:
         """The request as it may be decided, or its refusal; what its names must begin with."""
@@ -415,12 +383,9 @@ class WorkqWriter(GroupCommit):
         records, reply, effects = outcome
         if records:
             batch.records += records
-        for effect in effects:
-            if type(effect) is WorkqAnswer:
-                waiter: Any = effect.client
-                batch.answer(waiter, waiter.render(effect.reply))
-            elif self._recorder is None or self._recorder.keeps_pauses:
-                batch.effects.append(effect)
+        for answer in effects:
+            waiter: Any = answer.client
+            batch.answer(waiter, waiter.render(answer.reply))
         if client is None:
             return
         if type(request) is WorkqGone:
@@ -435,15 +400,12 @@ class WorkqWriter(GroupCommit):
 
     # -- writing --
 
-    def _has_records(self, batch: Batch) -> bool:
-        return bool(batch.records or batch.effects)
-
     def _durable(self, batch: Batch) -> Collection[Record]:
         return DecodedRecords(CODEC, batch.records)
 
     def _wait_of(self, batch: Batch) -> WriteWait:
         assert self._recorder is not None
-        wait = WriteWait.MORE if batch.effects else self._recorder.wait
+        wait = self._recorder.wait
         if wait is not WriteWait.SYNC:
             return wait
         requests = [request for _, request in batch.requests]
@@ -475,11 +437,10 @@ class WorkqWriter(GroupCommit):
 
     def _write(self, batch: Batch) -> None:
         assert self._recorder is not None
-        paused = batch.effects[0] if batch.effects else None
-        self._recorder.write(batch.records, paused)
+        self._recorder.write(batch.records)
 
     def _carry_out(self, batch: Batch) -> None:
-        """Nothing: pauses are saved with the records, answers leave by themselves."""
+        """Nothing: answers leave by themselves."""
 
     def _answer_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
         again = Batch(batch.requests)
