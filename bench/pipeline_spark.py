@@ -28,12 +28,10 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from bench.process_tree import Watch, cpu_seconds
 from journeyman.spark import replay
-from journeyman.spark.files import find_logs
 from journeyman.spark.maintenance.compaction import write_compacted
 from journeyman.spark.replay import STATE_TABLES
 from journeyman.spark.replay.state_files import write_states
 from journeyman.spark.session import build_session
-from journeyman.spark.source.options import SourceOptions
 
 MAIN_TABLE = {"ztick": "jobs", "workq": "jobs", "kestrel": "items"}
 
@@ -50,8 +48,7 @@ def replay_to_log(spark: SparkSession, log: str, output: Path) -> None:
     """A compacted logfile, as ``pipeline compact`` stages it."""
     target = output / "logfile"
     target.unlink(missing_ok=True)
-    (found,) = find_logs(SourceOptions.parse("ztick", {"path": log}))
-    write_compacted(replay.packets(spark, "ztick", log), found, str(target), seals=True)
+    write_compacted(replay.states(spark, "ztick", log), str(target), seals=True)
 
 
 def shuffled(spark: SparkSession, dialect: str, log: str) -> dict[str, int]:

@@ -13,8 +13,8 @@ those that stand between the header of a file and its first record.
 
 The way back:
 
-    rows in order of file and position --tasks--> part files --driver--> files of the log, staged
-                                                                      --one rename--> the log
+    rows in order of file and position --tasks--> bytes --driver--> files of the log, staged
+                                                                --one rename--> the log
 
 The target must not be there yet. A directory appears by one rename; of a ztick log the active file
 comes last. What the sizes in the manifest say must come out, or nothing is published.
@@ -24,11 +24,10 @@ from __future__ import annotations
 
 import json
 import posixpath
-import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from itertools import accumulate, pairwise
+from functools import partial
+from itertools import accumulate, chain, groupby, pairwise
 from typing import Any, Final
 
 import pyarrow as pa
@@ -43,39 +42,32 @@ from journeyman.formats.kestrel import SEALS as KESTREL_SEALS
 from journeyman.formats.seals import SealFormat, is_marked
 from journeyman.formats.ztick.codec import SEALS as ZTICK_SEALS
 from journeyman.logs.catalog import Log
-from journeyman.logs.publication import put_in_place
+from journeyman.logs.publication import put_in_place, write_whole
+from journeyman.spark import files as addresses
 from journeyman.spark import read
-from journeyman.spark.files import (
-    Span,
-    absolute,
-    filesystem_of,
-    find_logs,
-    read_spans,
-    refuse_uri,
-    staging_name,
-)
+from journeyman.spark.files import Span, filesystem_of
 from journeyman.spark.maintenance.holding import refuse_damage
 from journeyman.spark.replay import packets
 from journeyman.spark.sinks.commit import LocalDisk, remove_staging
+from journeyman.spark.sinks.parts import RAW, encode_rows
 from journeyman.spark.source.options import SourceOptions, arrow_schema, struct
 from journeyman.spark.tables import read_parquet, write_parquet
 
 MANIFEST: Final = "_log.json"
-RAW: Final = "_raw"
 AFTER: Final = "_after"
 _STRETCH: Final = 1024  # rows that are compared, and kept raw, together
 _SEALS: Final[dict[str, SealFormat]] = {"ztick": ZTICK_SEALS, "kestrel": KESTREL_SEALS}
 _SEALS_AT_A_TIME: Final = 16
 _ZEROS_AT_A_TIME: Final = 1024 * 1024
-_ANSWER: Final = struct("file string, first_position bigint, path string, size bigint")
+_BYTES: Final = struct("file string, data binary")
 
 
 def log_to_parquet(
     spark: SparkSession, dialect: str, paths: Sequence[str], output: str, *, force: bool = False
 ) -> int:
     """Write the logs at these paths; how many records they are. Damage is refused."""
-    place = absolute(output).rstrip("/")
-    logs = find_logs(SourceOptions(dialect, tuple(paths)))
+    place = addresses.absolute(output).rstrip("/")
+    logs = addresses.find_logs(SourceOptions(dialect, tuple(paths)))
     records = refuse_damage(packets(spark, dialect, list(paths)), ", ".join(paths))
     frame = rows_with_raw(
         read(spark, dialect, *paths, payloads=True, mode="DROPMALFORMED"), dialect
@@ -141,7 +133,7 @@ def _with_raw(dialect: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     spans = [Span(*each) for each in zip(*columns, strict=True)]
     format_ = _SEALS.get(dialect)
     gaps = {} if format_ is None else _gaps(spans)
-    found = read_spans([*spans, *gaps.values()])
+    found = addresses.read_spans([*spans, *gaps.values()])
     raw, between = found[: len(spans)], found[len(spans) :]
     same = _encoded(dialect, batch) == b"".join(raw)
     column = pa.nulls(batch.num_rows, pa.binary()) if same else pa.array(raw, pa.binary())
@@ -192,9 +184,8 @@ def _leading_seals(format_: SealFormat, data: bytes) -> bytes:
 
 
 def _encoded(dialect: str, batch: pa.RecordBatch) -> bytes | None:
-    encode = import_module(f"journeyman.columnar.{dialect}.encode").encode
     try:
-        return bytes(encode(batch))
+        return bytes(encode_rows(dialect, batch))
     except EncodeError:
         return None  # a record that columns cannot hold
 
@@ -215,18 +206,21 @@ class _File:
 
 def parquet_to_log(spark: SparkSession, source: str, target: str) -> str:
     """Restore the log in ``source`` at ``target``, a new path; its dialect."""
-    dialect, files = _manifest(absolute(source).rstrip("/"))
-    path, disk = absolute(target).rstrip("/"), LocalDisk()
-    refuse_uri(path)
+    dialect, files = _manifest(addresses.absolute(source).rstrip("/"))
+    path, disk = addresses.absolute(target).rstrip("/"), LocalDisk()
+    addresses.refuse_uri(path)
     if disk.exists(path):
         raise UsageError(f"{path} already exists: give another path")
-    directory = posixpath.dirname(path)
-    disk.make_dirs(directory)
-    staging = posixpath.join(directory, staging_name(SystemClock().now_ns()))
+    staging = posixpath.join(
+        posixpath.dirname(path), addresses.staging_name(SystemClock().now_ns())
+    )
+    disk.make_dirs(staging)
+    rows = read_parquet(spark, source).repartitionByRange("_file", "_position")
+    ordered = rows.sortWithinPartitions("_file", "_position")
+    pieces = ordered.mapInArrow(partial(_bytes_by_file, dialect), _BYTES)
     try:
-        parts = _write_parts(spark, source, dialect, staging)
-        built = _assembled(disk, files, parts, staging)
-        _publish(disk, dialect, built, path, staging)
+        _write_files(disk, files, pieces.toLocalIterator(prefetchPartitions=True), staging)
+        _publish(disk, dialect, files, staging, path)
     finally:
         remove_staging(disk, staging)
     return dialect
@@ -247,113 +241,64 @@ def _manifest(source: str) -> tuple[str, list[_File]]:
     return found["dialect"], files
 
 
-def _write_parts(
-    spark: SparkSession, source: str, dialect: str, staging: str
-) -> dict[str, list[str]]:
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows: list[dict[str, Any]] = []
-        store = filesystem_of(staging)
-        for batch in batches:
-            for file, piece in _by_file(batch):
-                path = posixpath.join(staging, f"part-{secrets.token_hex(8)}")
-                part = store.create(path)
-                part.write(_bytes_of(dialect, piece))
-                part.close()
-                first = piece.column("_position")[0].as_py()
-                rows.append(
-                    {"file": file, "first_position": first, "path": path, "size": part.size}
-                )
-        yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(_ANSWER))
-
-    frame = read_parquet(spark, source)
-    ordered = frame.repartitionByRange("_file", "_position")
-    answers = ordered.sortWithinPartitions("_file", "_position").mapInArrow(task, _ANSWER).collect()
-    parts: dict[str, list[str]] = {}
-    for row in sorted(answers, key=lambda each: each["first_position"]):
-        parts.setdefault(row["file"], []).append(row["path"])
-    return parts
-
-
-def _by_file(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    files = batch.column("_file")
-    for file in map(str, pc.unique(files).to_pylist()):
-        yield file, batch.filter(pc.equal(files, pa.scalar(file)))
+def _bytes_by_file(dialect: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        files = batch.column("_file")
+        for file in pc.unique(files):
+            data = _bytes_of(dialect, batch.filter(pc.equal(files, file)))
+            rows = {"file": [file.as_py()], "data": [data]}
+            yield pa.RecordBatch.from_pydict(rows, schema=arrow_schema(_BYTES))
 
 
 def _bytes_of(dialect: str, batch: pa.RecordBatch) -> bytes:
     """The records of these rows, encoded or as they were kept, and the seals between them."""
-    records = _records_of(dialect, batch)
-    after = batch.column(AFTER)
-    if after.null_count == batch.num_rows:
-        return records
-    pieces: list[bytes] = []
+    records = encode_rows(dialect, batch)
+    pieces: list[bytes | memoryview] = []
     begin = 0
     ends = accumulate(map(int, batch.column("_length").to_numpy()))
-    for end, seals in zip(ends, after.to_pylist(), strict=True):
+    for end, seals in zip(ends, batch.column(AFTER).to_pylist(), strict=True):
         if seals is not None:
             pieces += records[begin:end], seals
             begin = end
     return b"".join([*pieces, records[begin:]])
 
 
-def _records_of(dialect: str, batch: pa.RecordBatch) -> bytes:
-    encode = import_module(f"journeyman.columnar.{dialect}.encode").encode
-    raw = batch.column(RAW)
-    if raw.null_count == batch.num_rows:
-        return bytes(encode(batch))
-    kept = raw.to_pylist()
-    return b"".join(
-        bytes(encode(batch.slice(row, 1))) if data is None else data
-        for row, data in enumerate(kept)
-    )
+def _write_files(
+    disk: LocalDisk, files: list[_File], pieces: Iterable[tuple[str, bytes]], directory: str
+) -> None:
+    """Write all files of a log, whose ``pieces`` come one file after the other."""
+    waiting = {file.path: file for file in files}
+    for path, group in groupby(pieces, key=lambda piece: piece[0]):
+        file = waiting.pop(path)
+        data = _with_edges(file, (bytes(each[1]) for each in group))
+        write_whole(disk, posixpath.join(directory, file.name), data)
+    for file in waiting.values():
+        write_whole(disk, posixpath.join(directory, file.name), _with_edges(file, ()))
 
 
-def _assembled(
-    disk: LocalDisk, files: list[_File], parts: dict[str, list[str]], staging: str
-) -> dict[str, str]:
-    """Whole files in a directory of their own: name -> path."""
-    building = f"{staging}.new"
-    disk.make_dirs(staging)
-    disk.make_dirs(building)
-    built = {}
-    for file in files:
-        head = posixpath.join(staging, f"head-{file.name}")
-        part = filesystem_of(staging).create(head)
-        part.write(bytes.fromhex(file.head))
-        part.close()
-        path = posixpath.join(building, file.name)
-        pieces = [head, *parts.get(file.path, ())]
-        size = disk.concatenate([(each, 0) for each in pieces], path)
-        if size < file.size <= size + file.zeros:
-            size = _padded(disk, path, file.size)
-        if size != file.size:
-            raise LogError(
-                file.path, f"would have {size} bytes, not {file.size}; nothing was written"
-            )
-        built[file.name] = path
-    return built
+def _with_edges(file: _File, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The bytes before and behind the records too. Raises LogError if these do not fill the file.
+
+    An original leaves zeros behind its last item.
+    """
+    size = 0
+    for piece in chain([bytes.fromhex(file.head)], pieces):
+        size += len(piece)
+        yield piece
+    if size < file.size <= size + file.zeros:
+        yield bytes(file.size - size)
+        size = file.size
+    if size != file.size:
+        raise LogError(file.path, f"would have {size} bytes, not {file.size}; nothing was written")
 
 
-def _padded(disk: LocalDisk, path: str, size: int) -> int:
-    """Zeros to the end, as the original leaves them behind its last item."""
-    file = disk.open_append(path)
-    try:
-        file.write(bytes(size - file.size()))
-        file.sync()
-        return file.size()
-    finally:
-        file.close()
-
-
-def _publish(disk: LocalDisk, dialect: str, built: dict[str, str], path: str, staging: str) -> None:
+def _publish(disk: LocalDisk, dialect: str, files: list[_File], staging: str, path: str) -> None:
+    disk.sync_dir(staging)
     if dialect != "ztick":
-        disk.sync_dir(f"{staging}.new")
-        put_in_place(disk, f"{staging}.new", path)
+        put_in_place(disk, staging, path)
         return
-    suffixes = (".compressed", ".to_compress", "")
+    suffixes = (".compressed", ".to_compress", "")  # the active file comes last
     for suffix in suffixes:
-        for name, file in built.items():
-            if (name.endswith(suffix) and suffix) or (
-                not suffix and not name.endswith(suffixes[:2])
-            ):
-                put_in_place(disk, file, path + suffix)
+        for file in files:
+            if suffix == next(each for each in suffixes if file.name.endswith(each)):
+                put_in_place(disk, posixpath.join(staging, file.name), path + suffix)

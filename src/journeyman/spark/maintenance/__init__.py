@@ -42,7 +42,7 @@ from journeyman.spark.maintenance.cleaning import clean_workq, unneeded_segments
 from journeyman.spark.maintenance.compaction import (
     compact_kestrel,
     compact_ztick,
-    explained,
+    compacted_rows,
     retirement,
 )
 from journeyman.spark.maintenance.holding import (
@@ -92,8 +92,7 @@ def compaction_plans(
     tables = states(spark, dialect, paths)
     plans = {f"{dialect}.{name}": table for name, table in tables.items()}
     if dialect == "ztick":
-        log = logs_at(dialect, tuple(paths))[0]
-        plans["ztick.log"] = explained(packets(spark, dialect, log.name), log)
+        plans["ztick.log"] = compacted_rows(tables)
     return plans
 
 

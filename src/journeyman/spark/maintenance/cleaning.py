@@ -17,8 +17,7 @@ The first three are copied from the log by the places that the replay has noted.
 that the last one is made from, which are then decoded: zone offsets and numbers beyond 64 bits are
 in no column.
 
-Tasks write the new segments as part files. As with the sinks, only files that a task's answer names
-count: a task that is run twice leaves others behind, which go with the staging directory.
+The log sink writes the new segments, one row of encoded records per job (column ``_raw``).
 
 All segments change at once, by a journal (journeyman.logs.publication): old ones go and new ones,
 numbered from 1, are there, or the other way round. Whoever opens the log next finishes what a crash
@@ -28,7 +27,6 @@ interrupted.
 from __future__ import annotations
 
 import posixpath
-import secrets
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
@@ -40,19 +38,17 @@ from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from journeyman.disk import Disk
 from journeyman.errors import FormatError, LogError
 from journeyman.folds.workq import FoldedJob, JobState, snapshot
-from journeyman.formats.workq import CODEC, HEADER
+from journeyman.formats.workq import CODEC
 from journeyman.logs.publication import (
-    WRITE_BYTES,
     Publication,
     identities,
     journal_path,
     note_replacement,
     publish,
-    write_whole,
 )
 from journeyman.logs.segments import numbered_name, workq_segments
-from journeyman.spark import read
-from journeyman.spark.files import NewFile, Span, filesystem_of, read_spans
+from journeyman.spark import read, write
+from journeyman.spark.files import Span, read_spans
 from journeyman.spark.maintenance.holding import (
     COMPARED,
     HeldLog,
@@ -61,9 +57,9 @@ from journeyman.spark.maintenance.holding import (
     refuse_damage,
 )
 from journeyman.spark.replay import packets, states, tables_of, visible, with_payloads
+from journeyman.spark.sinks.parts import POSITION, RAW
 from journeyman.spark.source.options import OFFSET_MASK, SEGMENT_SHIFT, arrow_schema, struct
 
-SEGMENT_BYTES: Final = 64 * 1024 * 1024
 _Row = dict[str, Any]
 _COLUMNS = (
     "_position",
@@ -80,7 +76,7 @@ _COLUMNS = (
 )
 _EVENT_BYTES = 37  # of a record that is nothing but a time, a command and an id
 _STATES = {state.name.lower(): state for state in JobState}
-_PART: Final = struct("first_position bigint, number int, path string, size bigint")
+_SNAPSHOT: Final = struct(f"{POSITION} bigint, {RAW} binary")
 
 
 def clean_workq(spark: SparkSession, disk: Disk, held: HeldLog, as_of_ns: int) -> MaintenanceResult:
@@ -133,73 +129,21 @@ def publish_workq(disk: Disk, directory: str, staged: list[str]) -> None:
 
 
 def _stage(disk: Disk, held: HeldLog, jobs: DataFrame) -> list[str]:
-    """The snapshots of these jobs as segments in the staging directory; their paths in order."""
+    """Write the snapshots of these jobs as a log in the staging directory; its segments."""
     files = {file.segment: file.path for file in held.log.files}
-    task = partial(_write_segments, files, held.staging)
-    ordered = jobs.repartitionByRange("_position").sortWithinPartitions("_position")
-    parts = ordered.mapInArrow(task, _PART).collect()
-    parts.sort(key=lambda part: (part["first_position"], part["number"]))
-    if parts:
-        return [part["path"] for part in parts]
+    rows = jobs.mapInArrow(partial(_snapshot_rows, files), _SNAPSHOT)
+    built = posixpath.join(held.staging, "built")
     disk.make_dirs(held.staging)
-    empty = posixpath.join(held.staging, "empty")
-    write_whole(disk, empty, [HEADER])
-    return [empty]
+    write(rows, "workq", built)
+    return [posixpath.join(built, name) for name in workq_segments(disk.list_dir(built))]
 
 
-def _write_segments(
-    files: Mapping[int, str], staging: str, batches: Iterator[pa.RecordBatch]
+def _snapshot_rows(
+    files: Mapping[int, str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """What a task does: its jobs as part files, each left once it is as large as a segment."""
-    first: int | None = None
-    parts = _Parts(posixpath.join(staging, f"part-{secrets.token_hex(8)}"))
     for batch in batches:
-        if batch.num_rows:
-            first = batch.column("_position")[0].as_py() if first is None else first
-            for records in _snapshots(files, batch):
-                parts.add(records)
-    rows = [
-        {"first_position": first, "number": number, "path": path, "size": size}
-        for number, (path, size) in enumerate(parts.finish())
-    ]
-    yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(_PART))
-
-
-class _Parts:
-    """The part files of one task, one after the other."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._store = filesystem_of(name)
-        self._file: NewFile | None = None
-        self._gathered = bytearray()
-        self._written: list[tuple[str, int]] = []  # path, size
-
-    def add(self, records: bytes) -> None:
-        if self._file is None:
-            self._file = self._store.create(f"{self._name}-{len(self._written):05d}")
-            self._gathered += HEADER
-        self._gathered += records
-        if len(self._gathered) >= WRITE_BYTES:
-            self._flush(self._file)
-        if self._file.size + len(self._gathered) >= SEGMENT_BYTES:
-            self._leave(self._file)
-
-    def finish(self) -> list[tuple[str, int]]:
-        if self._file is not None:
-            self._leave(self._file)
-        return self._written
-
-    def _leave(self, file: NewFile) -> None:
-        """Close the file; the next record begins another."""
-        self._flush(file)
-        file.close()
-        self._written.append((file.path, file.size))
-        self._file = None
-
-    def _flush(self, file: NewFile) -> None:
-        file.write(bytes(self._gathered))
-        self._gathered.clear()
+        columns = [batch.column(POSITION), pa.array(_snapshots(files, batch), pa.binary())]
+        yield pa.RecordBatch.from_arrays(columns, schema=arrow_schema(_SNAPSHOT))
 
 
 def _snapshots(files: Mapping[int, str], jobs: pa.RecordBatch) -> Iterator[bytes]:

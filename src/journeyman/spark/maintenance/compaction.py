@@ -13,14 +13,7 @@
     3 rename .compressed to the active name    N         the same
 
 Every rename and removal is durable before the next. In the end the log is the one file that the
-original reads. It is written without a row of it passing through Spark's own formats:
-
-    packets --by key--> merged: what is left --cut at positions--> packets of ranges
-            --by range--> joined, sorted, encoded --> part files --> one log, in log order
-
-The ranges are known in advance from the size of the log, so no task has to sample the data, as a
-sort by Spark would. One task holds one range in memory. Part files, messages and commit are those
-of the sink (journeyman.spark.sinks).
+original reads. The new file is written by the log sink (journeyman.spark.sinks).
 
 **kestrel**: items at the beginning of a queue that every reader has finished are removed.
 
@@ -44,17 +37,10 @@ to deliver:
 from __future__ import annotations
 
 import os
-import pickle
 import posixpath
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 
@@ -62,7 +48,6 @@ from journeyman.disk import Disk
 from journeyman.errors import LogError
 from journeyman.formats.kestrel import SEALS as KESTREL_SEALS
 from journeyman.formats.ztick.codec import SEALS as ZTICK_SEALS
-from journeyman.logs.catalog import Log
 from journeyman.logs.publication import identities, note_replacement, put_in_place, remove_durably
 from journeyman.logs.segments import ZtickNames, kestrel_segments
 from journeyman.spark import read, write
@@ -74,32 +59,9 @@ from journeyman.spark.maintenance.holding import (
     is_sealed,
     refuse_damage,
 )
-from journeyman.spark.replay import aligned, groups_of, packets, states, tables_of, with_payloads
-from journeyman.spark.replay.state_files import route_packets
-from journeyman.spark.sinks.log_sink import LogWriter, SinkOptions, new_writer
-from journeyman.spark.sinks.parts import write_parts
-from journeyman.spark.source.options import SEGMENT_SHIFT, arrow_schema, struct
-from journeyman.spark.source.packets import unpack
+from journeyman.spark.replay import packets, states, tables_of, with_payloads
 
 _NO_LIMIT: Final = 2**40  # bytes of the segment at the border, which is one file before and after
-RANGE_BYTES: Final = 256 * 1024 * 1024  # of the log, at most
-FEW_RANGES: Final = 8  # at least, so that all cores are busy, unless they would be
-SMALL_RANGE_BYTES: Final = 8 * 1024 * 1024  # smaller than this
-_HELD_ROWS: Final = 500_000
-_BATCH_ROWS: Final = 65_536
-_COLUMNS: list[tuple[str, pa.DataType]] = [
-    ("_position", pa.int64()),
-    ("kind", pa.int8()),
-    ("identifier", pa.string()),
-    ("execution_ns", pa.int64()),
-    ("status", pa.int8()),
-    ("pattern", pa.string()),
-    ("runner", pa.int8()),
-    ("runner_args", pa.list_(pa.string())),
-]
-ROWS: Final = pa.schema(_COLUMNS)
-_RANGED: Final = struct("range int, rows binary")
-_MESSAGES: Final = struct("message binary")
 
 
 def compact_ztick(spark: SparkSession, disk: Disk, held: HeldLog) -> MaintenanceResult:
@@ -109,7 +71,7 @@ def compact_ztick(spark: SparkSession, disk: Disk, held: HeldLog) -> Maintenance
         records = refuse_damage(packed, held.log.name)
         tables = tables_of(packed, "ztick")
         staged = posixpath.join(held.staging, "log")
-        write_compacted(packed, held.log, staged, seals=is_sealed(disk, ZTICK_SEALS, held.log))
+        write_compacted(tables, staged, seals=is_sealed(disk, ZTICK_SEALS, held.log))
         after = states(spark, "ztick", staged)
         for name, table in tables.items():
             check_same(held.log.name, name, table, after[name], COMPARED["ztick", name])
@@ -135,110 +97,18 @@ def publish_ztick(disk: Disk, path: str, staged: str) -> None:
     put_in_place(disk, names.compressed, names.active)
 
 
-def write_compacted(packets: DataFrame, log: Log, target: str, *, seals: bool) -> None:
-    """What the packets of this log fold to, as a new log at ``target``, sealed or not."""
-    writer = new_writer("ztick", {"path": target, "seals": str(seals)}, ROWS.names)
-    try:
-        rows = writing(packets, log, writer).collect()
-        writer.commit([pickle.loads(row["message"]) for row in rows])
-    except BaseException:
-        writer.abort([])
-        raise
+def write_compacted(tables: dict[str, DataFrame], target: str, *, seals: bool) -> None:
+    """Write the state of a ztick log as a new log at ``target``, sealed or not."""
+    write(compacted_rows(tables), "ztick", target, small_rows=True, seals=seals)
 
 
-def writing(packets: DataFrame, log: Log, writer: LogWriter) -> DataFrame:
-    """The messages about part files; these are written when it is asked for."""
-    cuts = cuts_of(log)
-    ranged = route_packets(packets, "ztick").mapInArrow(partial(_to_ranges, cuts), _RANGED)
-    return ranged.repartitionById(len(cuts) + 1, "range").mapInArrow(
-        partial(_write_range, writer.options, writer.staging), _MESSAGES
-    )
-
-
-def explained(packets: DataFrame, log: Log) -> DataFrame:
-    """What would be run to compact this log."""
-    return writing(packets, log, new_writer("ztick", {"path": f"{log.name}.new"}, ROWS.names))
-
-
-def cuts_of(log: Log) -> list[int]:
-    """The positions at which ranges begin, but for the first."""
-    ends = list(accumulate(file.size for file in log.files))
-    count = max(min(FEW_RANGES, ends[-1] // SMALL_RANGE_BYTES + 1), -(-ends[-1] // RANGE_BYTES))
-    cuts = []
-    for number in range(1, count):
-        at = ends[-1] * number // count
-        index = next(i for i, end in enumerate(ends) if at < end or end == ends[-1])
-        begin = ends[index] - log.files[index].size
-        cuts.append((log.files[index].segment << SEGMENT_SHIFT) + at - begin)
-    return cuts
-
-
-def _to_ranges(cuts: list[int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What a task that merges does: what is left of its groups, cut into ranges."""
-    from journeyman.spark.replay.ztick_tasks import last_jobs, last_rules
-
-    last = {"jobs": last_jobs, "rules": last_rules}
-    held: list[pa.RecordBatch] = []
-    for group in groups_of(batches, ()):
-        if group.table in last:
-            held.append(_as_rows(last[group.table](group)))
-        if sum(batch.num_rows for batch in held) >= _HELD_ROWS:
-            yield _in_ranges(held, cuts)
-            held = []
-    yield _in_ranges(held, cuts)
-
-
-def _as_rows(last: pa.RecordBatch) -> pa.RecordBatch:
-    columns = []
-    for field in ROWS:
-        at = last.schema.get_field_index(field.name.removeprefix("_"))
-        columns.append(last.column(at) if at >= 0 else pa.nulls(last.num_rows, field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=ROWS)
-
-
-def _in_ranges(held: list[pa.RecordBatch], cuts: list[int]) -> pa.RecordBatch:
-    """A row for each range that has any."""
-    from journeyman.columnar.arrays import joined, rows_at
-
-    shape = arrow_schema(_RANGED)
-    if not held:
-        return pa.RecordBatch.from_pylist([], schema=shape)
-    rows = joined(held)
-    ranges = np.searchsorted(np.array(cuts, np.int64), rows.column(0).to_numpy(), side="right")
-    order = np.argsort(ranges, kind="stable")
-    rows = rows_at(rows, order)
-    found, begins = np.unique(ranges[order], return_index=True)
-    ends = [*begins[1:].tolist(), len(order)]
-    parts = [
-        rows.slice(begin, end - begin).serialize().to_pybytes()
-        for begin, end in zip(begins.tolist(), ends, strict=True)
-    ]
-    return pa.RecordBatch.from_pydict(
-        {"range": found.astype(np.int32), "rows": parts}, schema=shape
-    )
-
-
-def _write_range(
-    options: SinkOptions, staging: str, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """What a task that writes does: its range in log order, as part files."""
-    from journeyman.columnar.arrays import joined, rows_at
-
-    numbers: set[Any] = set()
-    parts = []
-    for batch in batches:
-        numbers.update(batch.column("range").to_pylist())
-        parts += [unpack(aligned(blob), ROWS) for blob in batch.column("rows")]
-    if not parts:
-        return
-    (number,) = numbers
-    rows = joined(parts)
-    rows = rows_at(rows, np.argsort(rows.column(0).to_numpy(), kind="stable"))
-    batches = (rows.slice(at, _BATCH_ROWS) for at in range(0, rows.num_rows, _BATCH_ROWS))
-    message = write_parts(options, staging, number, batches)
-    yield pa.RecordBatch.from_pydict(
-        {"message": [pickle.dumps(message)]}, schema=arrow_schema(_MESSAGES)
-    )
+def compacted_rows(tables: dict[str, DataFrame]) -> DataFrame:
+    """The last record of every job and rule of one log, as rows of the source."""
+    place = ("_log", "_position", "identifier")
+    jobs = tables["jobs"].select(F.lit("set").alias("kind"), *place, "execution_ns", "status")
+    columns = ("pattern", "runner", "runner_args")
+    rules = tables["rules"].select(F.lit("rule_set").alias("kind"), *place, *columns)
+    return jobs.unionByName(rules, allowMissingColumns=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,13 +179,10 @@ def _stage_queue(
     queue = posixpath.basename(held.log.name)
     built = posixpath.join(held.staging, "built")
     staged = posixpath.join(held.staging, posixpath.basename(plan.border))
-    try:
-        options = {"queue": queue, "segmentBytes": _NO_LIMIT, "seals": seals}
-        write(rows, "kestrel", built, partitions=1, **options)
-        (name,) = kestrel_segments(queue, os.listdir(built))
-        os.rename(posixpath.join(built, name), staged)
-    finally:
-        shutil.rmtree(built, ignore_errors=True)
+    options = {"queue": queue, "segmentBytes": _NO_LIMIT, "seals": seals}
+    write(rows, "kestrel", built, partitions=1, **options)
+    (name,) = kestrel_segments(queue, os.listdir(built))
+    os.rename(posixpath.join(built, name), staged)
     return staged
 
 

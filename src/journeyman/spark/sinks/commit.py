@@ -247,9 +247,9 @@ def _remove_directory(disk: SinkDisk, directory: str) -> None:
         return
     # Another writer may be at the same work.
     with suppress(FileNotFoundError):
-        for name in disk.list_dir(directory):
+        for path in (posixpath.join(directory, name) for name in disk.list_dir(directory)):
             with suppress(FileNotFoundError):
-                disk.remove(posixpath.join(directory, name))
+                _remove_directory(disk, path) if disk.is_dir(path) else disk.remove(path)
         disk.remove_dir(directory)
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 
 POSITION: Final = "_position"
+RAW: Final = "_raw"  # a column of encoded records, which are written as they are
 _LOG: Final = "_log"
 Place = tuple[Any, ...]
 
@@ -185,7 +186,7 @@ class _Run:
         self._store = store
         self._name = name
         self._header = header_of(options.dialect, stream)
-        self._encode: Callable[..., memoryview] = _encoder(options.dialect).encode
+        self._dialect = options.dialect
         is_segmented = options.dialect != "ztick" and stream.reader is None
         self._limit = options.segment_bytes if is_segmented else None
         self._hop = _hop_of(options.dialect) if is_segmented else None
@@ -194,7 +195,7 @@ class _Run:
         self._rows = 0
 
     def write(self, rows: pa.RecordBatch) -> None:
-        encoded = self._encode(rows, self._rows)
+        encoded = encode_rows(self._dialect, rows, self._rows)
         self._rows += rows.num_rows
         at = 0
         while at < len(encoded):
@@ -228,9 +229,21 @@ class _Run:
             self._file = None
 
 
-def _encoder(dialect: str) -> Any:
-    """Imported in the task: it brings numba, which the driver can do without."""
-    return import_module(f"journeyman.columnar.{dialect}.encode")
+def encode_rows(dialect: str, rows: pa.RecordBatch, first_row: int = 0) -> memoryview:
+    """The records of these rows: the bytes in ``_raw`` where there are any, else the columns."""
+    # Imported in the task: it brings numba, which the driver can do without.
+    encode = import_module(f"journeyman.columnar.{dialect}.encode").encode
+    encoded: memoryview
+    if RAW not in rows.schema.names or rows.column(RAW).null_count == rows.num_rows:
+        encoded = encode(rows, first_row)
+        return encoded
+    kept = rows.column(RAW).to_pylist()
+    return memoryview(
+        b"".join(
+            bytes(encode(rows.slice(row, 1), first_row + row)) if data is None else data
+            for row, data in enumerate(kept)
+        )
+    )
 
 
 def _hop_of(dialect: str) -> Callable[[memoryview, int, int], int]:
