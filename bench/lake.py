@@ -33,8 +33,7 @@ from bench.verdicts import Verdict, print_verdicts
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.spark.lake import ingest as ingesting
 from journeyman.spark.lake.storage import open_lake
-from journeyman.spark.replay import STATE_TABLES, packets
-from journeyman.spark.replay.state_files import write_states
+from journeyman.spark.replay import STATE_TABLES, packets, write_states
 from journeyman.spark.report import report_of_lake
 from journeyman.spark.session import SparkSession, build_session
 

@@ -29,8 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from bench.process_tree import Watch, cpu_seconds
 from journeyman.spark import replay
 from journeyman.spark.maintenance.compaction import write_compacted
-from journeyman.spark.replay import STATE_TABLES
-from journeyman.spark.replay.state_files import write_states
+from journeyman.spark.replay import STATE_TABLES, write_states
 from journeyman.spark.session import build_session
 
 MAIN_TABLE = {"ztick": "jobs", "workq": "jobs", "kestrel": "items"}

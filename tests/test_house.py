@@ -238,7 +238,7 @@ _FILES_OF_OTHERS = {
     "spark/files.py": "the one place of Spark that opens files",
     "spark/lake/places.py": "lakes",
     "spark/maintenance/compaction.py": "offline, on this machine",
-    "spark/replay/state_files.py": "output",
+    "spark/tables.py": "output",
     "spark/session": "Spark itself",
     "spark/sinks": "output",
     "spark/source/chunks.py": "indexes of files on this machine",

@@ -15,7 +15,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from journeyman.columnar.arrays import text_in
-from journeyman.columnar.kernels.boundaries import walk_ztick
 from journeyman.columnar.kernels.key_table import KeyTable, buckets_of, hashes_of
 from journeyman.columnar.kestrel import decode as kestrel_columns
 from journeyman.columnar.kestrel.decode import fold_items, puts_in
@@ -114,53 +113,6 @@ def test_latest_of_the_latest_of_parts_is_the_state(records, rows_a_part, random
     ]
 
 
-IDENTIFIERS = st.sampled_from(["a", "job.1", "x" * 16, "x" * 17, "x" * 40, "", "ä"]) | st.text()
-JOBS_ONLY = st.lists(
-    st.builds(
-        ztick_format.JobSet,
-        IDENTIFIERS,
-        st.integers(-(2**63), 2**63 - 1),
-        st.sampled_from(ztick_format.Status),
-    )
-    | st.builds(ztick_format.JobRemoved, IDENTIFIERS)
-    | st.builds(ztick_format.RuleRemoved, IDENTIFIERS),
-    max_size=30,
-)
-
-
-@given(JOBS_ONLY, st.data())
-def test_jobs_taken_out_of_bytes_are_those_of_the_rows(records, data):
-    log = b"".join(map(ztick_format.CODEC.encode, records))
-    if log and data.draw(st.booleans()):
-        at = data.draw(st.integers(0, len(log) - 1))
-        log = log[:at] + bytes([data.draw(st.integers(0, 255))]) + log[at + 1 :]
-    target = data.draw(st.integers(0, len(log)))
-    from_bytes, from_rows = LatestJobs(), LatestJobs()
-    reached = from_bytes.take_bytes(log, 0, target, first_position=1000)
-    walked = walk_ztick(log, 0, target)
-    # As far as a walk, which crosses removals of rules too.
-    assert reached == walked or (reached < walked and log[reached + 4] == 3)
-    jobs, _ = jobs_and_rules(ztick_columns.decode(log[:reached], 0).batch, 1000)
-    from_rows.take(jobs)
-    assert from_bytes.batch().to_pylist() == from_rows.batch().to_pylist()
-    assert (len(from_bytes), from_bytes.rows) == (len(from_rows), from_rows.rows)
-
-
-@given(JOBS_ONLY, st.integers(0, 16))
-def test_jobs_in_buckets_are_all_jobs_in_their_order(records, bits):
-    log = b"".join(map(ztick_format.CODEC.encode, records))
-    table = LatestJobs()
-    jobs, _ = jobs_and_rules(ztick_columns.decode(log, 0).batch, 0)
-    table.take(jobs)
-    rows = table.batch()
-    buckets = buckets_of(hashes_of(*text_in(rows.column(0))), 1 << bits).tolist()
-    expected: dict[int, list[Any]] = {}
-    for bucket, row in zip(buckets, rows.to_pylist(), strict=True):
-        expected.setdefault(bucket, []).append(row)
-    found = [(bucket, part.to_pylist()) for bucket, part in table.in_buckets(1 << bits)]
-    assert found == sorted(expected.items())
-
-
 def test_a_table_of_jobs_grows_with_what_it_is_given():
     identifiers = [f"job.{number % 5000:05}" + "x" * (number % 5000 % 90) for number in range(9000)]
     records = [
@@ -169,7 +121,8 @@ def test_a_table_of_jobs_grows_with_what_it_is_given():
     ]
     log = b"".join(map(ztick_format.CODEC.encode, records))
     table = LatestJobs()
-    assert table.take_bytes(log, 0, len(log), 0) == len(log)
+    for chunk in ztick_columns.iter_batches(log, max_records=1000):
+        table.take(jobs_and_rules(chunk.batch, 0)[0])
     last = {record.identifier: record.execution_ns for record in records}
     found = {row["identifier"]: row["execution_ns"] for row in table.batch().to_pylist()}
     assert found == last

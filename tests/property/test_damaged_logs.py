@@ -7,24 +7,18 @@ are longer than what is held back; Spark reads them whole and cut at the borders
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from journeyman.columnar.kernels.boundaries import walk_ztick
-from journeyman.columnar.ztick.decode import iter_batches
 from journeyman.disk import RealDisk
 from journeyman.formats import ztick
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.recovery import recover_file
-from journeyman.spark.source.piece_reader import read_reduced
-from journeyman.spark.source.splits import Piece, Stretch
 from tests.support.columnar_twins import JOURNAL, LEDGER, WORKQ, ZTICK, Twins
 from tests.support.effort import cases
 from tests.support.spark.pieces import (
-    Item,
     expected_items,
     items_of,
     log_file,
@@ -107,38 +101,6 @@ def test_dump_and_verify_find_what_the_server_loads(twins, dialect: Dialect, wou
         assert len(dumped.splitlines()) == len(entries)
         file = json.loads(verified)["logs"][0]["files"][0]
         assert file["records"] == len(entries) == report.records
-
-
-@each_wound
-def test_whoever_takes_bytes_is_given_no_entry_that_turns_out_to_be_damage(wound, tmp_path):
-    for seed in SEEDS:
-        data = wounded(ZTICK_LOG, wound, seed)
-        path = tmp_path / f"log.{seed}"
-        path.write_bytes(data)
-        file = log_file(path, ZTICK)
-        for held_bytes in (200, 256 * 1024):
-            with short_memory(held_bytes):
-                expected = expected_items(ZTICK, data, file)
-                cuts = borders(data, expected, Random(seed))
-                assert taken(pieces_of(file, cuts)) == expected
-
-
-def taken(pieces: Iterable[Piece]) -> list[Item]:
-    """As a reducer takes them: plain entries as bytes, the others as rows."""
-    found: list[Item] = []
-    for piece in pieces:
-        for item in read_reduced(piece, options_of(ZTICK), stretches=True):
-            if isinstance(item, Stretch):
-                item.reached = walk_ztick(item.data, item.begin, item.end)
-                rows = rows_of(bytes(item.data[: item.reached]), item.begin)
-                found += [row | {"offset": row["offset"] + item.offset} for row in rows]
-            else:
-                found += [item] if isinstance(item, Damage) else item.batch.to_pylist()
-    return found
-
-
-def rows_of(data: bytes, begin: int) -> list[Item]:
-    return [row for chunk in iter_batches(data, begin) for row in chunk.batch.to_pylist()]
 
 
 def test_rules_of_a_newer_writer_cost_no_other_record(tmp_path: Path):

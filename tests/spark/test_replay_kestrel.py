@@ -22,8 +22,8 @@ from journeyman.formats.kestrel import (
     UnknownCommand,
 )
 from journeyman.logs.segments import kestrel_queues, kestrel_readers, kestrel_segments
-from journeyman.spark import read, replay
-from journeyman.spark.replay import state_table, waiting
+from journeyman.spark import replay
+from journeyman.spark.replay import waiting
 from tests.support.effort import cases
 from tests.support.spark.replay_world import (
     Found,
@@ -143,33 +143,28 @@ def reader_rows(queue: str, items: Found, readers: dict[str, Found]) -> list[dic
 
 @pytest.fixture(scope="module")
 def replayed(spark, logs):
-    """Items and readers by each way of reading."""
+    """Items and readers of queues that are split anywhere."""
     held = replay.packets(spark, "kestrel", str(logs), splitBytes=2003).persist()
-    rows = read(spark, "kestrel", str(logs)).repartition(3, "_offset").persist()
     reduced = replay.tables_of(held, "kestrel")
     frames = {
         "items": reduced["items"],
         "readers": reduced["readers"],
         "waiting": waiting(reduced["items"], reduced["readers"]),
-        "items of rows": state_table(rows, "kestrel", "items"),
-        "readers of rows": state_table(rows, "kestrel", "readers"),
     }
     yield {name: by_host(frame) for name, frame in frames.items()}
     held.unpersist()
-    rows.unpersist()
 
 
 def of_log(rows: dict[str, list[dict[str, Any]]], host: str, log: str) -> list[dict[str, Any]]:
     return [row for row in rows.get(host, []) if row["_log"] == log]
 
 
-@pytest.mark.parametrize("way", ["items", "items of rows"])
-def test_items_are_those_of_the_fold(replayed, logs, way):
+def test_items_are_those_of_the_fold(replayed, logs):
     contested = 0
     for host, log, queue, found, _ in queues(logs):
         rows = item_rows(log, queue, found)
         key = "item_id", "ordinal"
-        assert by_key(of_log(replayed[way], host, log), key) == by_key(rows, key), log
+        assert by_key(of_log(replayed["items"], host, log), key) == by_key(rows, key), log
         contested += any(row["contested"] for row in rows)
     assert contested
 
@@ -191,21 +186,6 @@ def test_readers_are_those_of_the_fold_and_of_an_opened_queue(replayed, logs):
             assert (row["_file"] is None) is (row["reader"] not in readers)
         damaged += any(row["damaged"] for row in rows)
     assert damaged > 5
-
-
-def test_readers_of_plain_rows_are_the_same_where_their_files_hold_a_record(replayed, logs):
-    compared = 0
-    for host, log, _, items, readers in queues(logs):
-        held = [found for found in readers.values() if found.entries or found.damaged]
-        if not items.entries or len(held) < len(readers):
-            continue
-        compared += 1
-        rows = by_key(of_log(replayed["readers"], host, log), ("reader",))
-        of_rows = by_key(of_log(replayed["readers of rows"], host, log), ("reader",))
-        for row in (*rows, *of_rows):
-            row["_segment"] = row["_position"] = None  # checkpoints have no order among them
-        assert of_rows == rows, log
-    assert compared > 20
 
 
 def test_waiting_items_are_those_that_a_dump_shows(replayed, logs):

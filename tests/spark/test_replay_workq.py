@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from journeyman.folds import workq as fold
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC, HEADER, Command, JobAdded, JobFinished, Record
-from journeyman.spark import read, replay
+from journeyman.spark import replay
 from journeyman.spark.replay import STATE_TABLES, visible
 from tests.support.columnar_twins import clamped, workq_row
 from tests.support.drawn_columnar import WORKQ, encodable
@@ -170,26 +170,16 @@ def orphan_row(found: Found, orphans: fold.Orphans) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def replayed(spark, logs):
-    """Jobs and orphans by each way of reading."""
+    """Jobs and orphans of logs that are split anywhere."""
     held = replay.packets(spark, "workq", str(logs), splitBytes=2003).persist()
-    rows = read(spark, "workq", str(logs)).repartition(3, "_offset").persist()
-    ways = {
-        "reduced, split anywhere": replay.tables_of(held, "workq"),
-        "rows in disorder": replay.tables_of(rows, "workq"),
-    }
-    yield {
-        way: {name: by_host(frame) for name, frame in frames.items()}
-        for way, frames in ways.items()
-    }
+    yield {name: by_host(frame) for name, frame in replay.tables_of(held, "workq").items()}
     held.unpersist()
-    rows.unpersist()
 
 
-@pytest.mark.parametrize("way", ["reduced, split anywhere", "rows in disorder"])
-def test_jobs_and_orphans_are_those_of_the_fold(replayed, logs, way):
+def test_jobs_and_orphans_are_those_of_the_fold(replayed, logs):
     seen: set[object] = set()
     for host, jobs, orphans in expected(logs):
-        found = {name: replayed[way][name].get(host, []) for name in ("jobs", "orphans")}
+        found = {name: replayed[name].get(host, []) for name in ("jobs", "orphans")}
         assert {row["key"]: row for row in found["jobs"]} == jobs, host
         assert {row["key"]: row for row in found["orphans"]} == orphans, host
         assert len(found["jobs"]) == len(jobs)

@@ -25,8 +25,8 @@ from journeyman.formats.ztick import (
     Shell,
     Status,
 )
-from journeyman.spark import read, replay
-from journeyman.spark.replay import STATE_TABLES, state_table
+from journeyman.spark import replay
+from journeyman.spark.replay import STATE_TABLES
 from tests.support.columnar_twins import runner_fields
 from tests.support.effort import cases
 from tests.support.spark.replay_world import by_host, cut, gathered, mangled, read_log
@@ -105,30 +105,17 @@ def in_log_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def replayed(spark, logs):
-    """Jobs and rules by each way of reading."""
+    """Jobs and rules of logs that are split anywhere."""
     held = replay.packets(spark, "ztick", str(logs), splitBytes=1511).persist()
-    rows = read(spark, "ztick", str(logs))
-    shuffled = rows.repartition(3, "_offset")  # of one file, some rows here and some there
-    ways = {
-        "reduced, split anywhere": replay.tables_of(held, "ztick"),
-        "rows": replay.tables_of(rows, "ztick"),
-        "rows in disorder": {
-            name: state_table(shuffled, "ztick", name) for name in STATE_TABLES["ztick"]
-        },
-    }
-    yield {
-        way: {name: by_host(frame) for name, frame in frames.items()}
-        for way, frames in ways.items()
-    }
+    yield {name: by_host(frame) for name, frame in replay.tables_of(held, "ztick").items()}
     held.unpersist()
 
 
-@pytest.mark.parametrize("way", ["reduced, split anywhere", "rows", "rows in disorder"])
-def test_jobs_and_rules_are_those_of_the_fold(replayed, logs, way):
+def test_jobs_and_rules_are_those_of_the_fold(replayed, logs):
     hosts = 0
     for host, jobs, rules in expected(logs):
-        assert in_log_order(replayed[way]["jobs"].get(host, [])) == jobs, host
-        assert in_log_order(replayed[way]["rules"].get(host, [])) == rules, host
+        assert in_log_order(replayed["jobs"].get(host, [])) == jobs, host
+        assert in_log_order(replayed["rules"].get(host, [])) == rules, host
         hosts += bool(jobs)
     assert hosts > 40  # equal identifiers in many logs
 

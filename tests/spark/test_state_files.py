@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 
 from journeyman.errors import UsageError
 from journeyman.formats import workq, ztick
-from journeyman.spark import replay
-from journeyman.spark.replay import STATE_TABLES, state_files
+from journeyman.spark import replay, tables
+from journeyman.spark.replay import STATE_TABLES
 from journeyman.spark.source.options import arrow_schema
 from tests.support.cli_commands import run
 from tests.support.specimens import CREATED, workq_record
@@ -47,15 +47,14 @@ def test_files_hold_the_tables(spark, logs, tmp_path, dialect):
     path = str(logs / dialect)
     packets = replay.packets(spark, dialect, path, recursiveFileLookup="true")
     targets = {name: str(tmp_path / name) for name in STATE_TABLES[dialect]}
-    written = state_files.write_states(packets, dialect, targets)
+    written = replay.write_states(packets, dialect, targets)
     expected = replay.states(spark, dialect, path, recursiveFileLookup="true")
     for name, frame in expected.items():
         found = spark.read.parquet(targets[name])
         assert found.dtypes == frame.dtypes
         assert rows_of(found) == rows_of(frame)
-        assert written.rows[name] == frame.count()
-    assert written.damaged_places > 0
-    assert written.damaged_bytes >= 40
+        assert written[name] == frame.count()
+    assert written["damage"] > 0
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted(targets)
 
 
@@ -67,7 +66,7 @@ def test_a_directory_may_be_called_anything(spark, logs, tmp_path, dialect):
     for name, frame in replay.states(spark, dialect, path).items():
         assert {row["data_center_"] for row in frame.collect()} == {"eu"}, name
     targets = {name: str(tmp_path / name) for name in STATE_TABLES[dialect]}
-    state_files.write_states(replay.packets(spark, dialect, path), dialect, targets)
+    replay.write_states(replay.packets(spark, dialect, path), dialect, targets)
     for name, target in targets.items():
         assert {row["data_center_"] for row in spark.read.parquet(target).collect()} == {"eu"}, name
     shown = run("pipeline", "replay", path, "--format", "table", "--quiet")
@@ -79,7 +78,7 @@ def test_a_table_without_rows_has_columns(spark, tmp_path):
     log = tmp_path / "logfile"
     log.write_bytes(b"")
     targets = {name: str(tmp_path / "state" / name) for name in ("jobs", "rules")}
-    state_files.write_states(replay.packets(spark, "ztick", str(log)), "ztick", targets)
+    replay.write_states(replay.packets(spark, "ztick", str(log)), "ztick", targets)
     for name, frame in replay.states(spark, "ztick", str(log)).items():
         found = spark.read.parquet(targets[name])
         assert found.dtypes == frame.dtypes
@@ -93,7 +92,7 @@ def test_what_is_there_stays_unless_told_otherwise(spark, tmp_path):
     def write(job: str, *, overwrite: bool = False) -> list[str]:
         log.write_bytes(ztick.CODEC.encode(ztick.JobSet(job, 1, ztick.Status.PLANNED)))
         packets = replay.packets(spark, "ztick", str(log))
-        state_files.write_states(packets, "ztick", targets, overwrite=overwrite)
+        replay.write_states(packets, "ztick", targets, overwrite=overwrite)
         return [row["identifier"] for row in spark.read.parquet(targets["jobs"]).collect()]
 
     assert write("first") == ["first"]
@@ -111,7 +110,7 @@ def test_a_task_that_fails_leaves_nothing(spark, tmp_path):
     cut = packets.withColumn("packet", packets["packet"].substr(1, 20))
     targets = {name: str(tmp_path / "state" / name) for name in ("jobs", "rules")}
     with pytest.raises(Exception, match=r"(?i)arrow|ipc|packet|metadata"):
-        state_files.write_states(cut, "ztick", targets)
+        replay.write_states(cut, "ztick", targets)
     assert list((tmp_path / "state").iterdir()) == []
 
 
@@ -120,12 +119,13 @@ def test_files_that_nobody_told_of_are_not_published(tmp_path):
     directory.mkdir()
     (directory / "part-of-another-try.parquet").write_bytes(b"cut")
     schema = arrow_schema(replay.table_schema("ztick.jobs"))
-    state_files._complete(directory, [], schema)
+    table = tables.TableFiles(str(directory), schema)
+    tables._complete(table, set())
     names = [each.name for each in directory.iterdir()]
     assert "part-of-another-try.parquet" not in names
     assert "_SUCCESS" in names
     with pytest.raises(UsageError, match="all machines share"):
-        state_files._complete(directory, ["part-elsewhere.parquet"], schema)
+        tables._complete(table, {"part-elsewhere.parquet"})
 
 
 def self_quoting_log(path: Path) -> Path:
@@ -146,7 +146,7 @@ def test_parts_of_a_log_that_quotes_itself_begin_where_records_do(spark, tmp_pat
     log = str(self_quoting_log(tmp_path / "log"))
     packets = replay.packets(spark, "workq", log, splitBytes="200k")
     targets = {name: str(tmp_path / "state" / name) for name in ("jobs", "orphans")}
-    state_files.write_states(packets, "workq", targets)
+    replay.write_states(packets, "workq", targets)
     for name, frame in replay.states(spark, "workq", log).items():
         assert rows_of(spark.read.parquet(targets[name])) == rows_of(frame)
 
@@ -156,7 +156,7 @@ def test_a_log_in_many_parts_is_the_whole_log(spark, logs, tmp_path, dialect):
     log = str(next((logs / dialect / "host=a").iterdir()))
     packets = replay.packets(spark, dialect, log, splitBytes="10k")
     targets = {name: str(tmp_path / name) for name in STATE_TABLES[dialect]}
-    state_files.write_states(packets, dialect, targets)
+    replay.write_states(packets, dialect, targets)
     for name, frame in replay.states(spark, dialect, log).items():
         assert rows_of(spark.read.parquet(targets[name])) == rows_of(frame)
 
@@ -195,6 +195,6 @@ def test_what_was_there_comes_back_if_it_cannot_be_replaced(tmp_path):
     place.mkdir()
     (place / "part.parquet").write_bytes(b"rows")
     with pytest.raises(FileNotFoundError):
-        state_files._put_in_place(tmp_path / "gone", place, tmp_path / "old", overwrite=True)
+        tables._put_in_place(str(tmp_path / "gone"), str(place), overwrite=True)
     assert (place / "part.parquet").read_bytes() == b"rows"
-    assert not (tmp_path / "old").exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["jobs"]

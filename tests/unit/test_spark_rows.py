@@ -297,7 +297,7 @@ def test_damage_alone_is_read_without_rows(log):
 # -- reducers ------------------------------------------------------------------------------------
 
 
-class Counting(packets.RowCombiner):
+class Counting:
     """One row a log: how many records it has in this partition, be it none."""
 
     def __init__(self, context: SplitContext) -> None:

@@ -16,15 +16,13 @@ import contextlib
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import chain, islice
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StructType, VariantType
 
-from journeyman.spark.files import absolute, is_uri
-from journeyman.spark.tables import unless_there, write_lines, write_parquet
+from journeyman.spark.tables import write_lines, write_parquet
 
 _MEASURED_ROWS = 1000  # rows whose widths decide how wide the columns of a table are
 _WIDEST = 120  # characters; a longer cell is cut in a table
@@ -45,18 +43,11 @@ def write_answer(frame: DataFrame, path: str, format_: str, *, overwrite: bool =
     if format_ == "parquet":
         write_parquet(frame, path, overwrite=overwrite)
         return
-    place = absolute(path)
-    if is_uri(place) and format_ == "csv":
-        header = f"{_csv_line(frame.columns)}\n"
-        lines = _as_texts(frame, for_people=False).select(F.to_csv(F.struct("*")))
-        write_lines(lines, place, format_, header, overwrite=overwrite)
-    elif is_uri(place):
-        write_lines(_as_json(frame), place, format_, "", overwrite=overwrite)
-    else:
-        texts = _as_texts(frame, for_people=False) if format_ == "csv" else frame
-        mode = "overwrite" if overwrite else "errorifexists"
-        writer = texts.write.mode(mode).format(format_).option("header", "true")
-        unless_there(path, partial(writer.save, path))
+    if format_ == "json":
+        write_lines(_as_json(frame), path, format_, "", overwrite=overwrite)
+        return
+    lines = _as_texts(frame, for_people=False).select(F.to_csv(F.struct("*")))
+    write_lines(lines, path, format_, f"{_csv_line(frame.columns)}\n", overwrite=overwrite)
 
 
 def first_rows(frame: DataFrame, columns: Sequence[str], limit: int) -> tuple[DataFrame, int]:

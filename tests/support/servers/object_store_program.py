@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark import read, replay
-from journeyman.spark.replay import STATE_TABLES
-from journeyman.spark.replay.state_files import write_states
+from journeyman.spark.replay import STATE_TABLES, write_states
 from journeyman.spark.session import build_session
 
 SPLIT_BYTES = "64k"
@@ -33,7 +32,7 @@ def main(bucket: str, directory: Path) -> None:
     jobs = replay.states(spark, "ztick", f"{bucket}/host=a")["jobs"]
     told = {
         "records": counts(read(spark, "ztick", logs, splitBytes=SPLIT_BYTES)),
-        "replayed": written.rows,
+        "replayed": written,
         "jobs": identifiers(jobs),
         "written": identifiers(spark.read.parquet(targets["jobs"]).filter("host = 'a'")),
         "payloads": sizes(replay.states(spark, "workq", f"{bucket}/cmdlog", payloads=True)["jobs"]),

@@ -17,8 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark import read, register, replay, write
 from journeyman.spark.maintenance import compact
-from journeyman.spark.replay import STATE_TABLES
-from journeyman.spark.replay.state_files import write_states
+from journeyman.spark.replay import STATE_TABLES, write_states
 from journeyman.spark.session import TINY_SETTINGS
 from journeyman.spark.session.java import archive_options, local_java_options, prepare_launch
 
@@ -41,7 +40,7 @@ def main(log: str, directory: Path) -> None:
     (outcome,) = compact(spark, "ztick", [log])
     told = {
         "jobs": found,
-        "rows": files.rows,
+        "rows": files,
         "written": read(spark, "ztick", str(directory / "written")).count(),
         "compacted": outcome.records_after,
         "error": outcome.error,

@@ -22,7 +22,6 @@ from journeyman.cli.pipeline.shared import (
     Answer,
     SessionOptions,
     answer_options,
-    is_small,
     logs_by_dialect,
     pipeline_dialect_option,
     pipeline_session,
@@ -121,12 +120,11 @@ def _replay(
     from journeyman.spark.source import forget_reads
 
     read = partial(replay.packets, spark, dialect, paths, asOf=asked.as_of)
-    straight = _goes_straight_to_files(asked, options, answer)
+    straight = _goes_straight_to_files(asked, answer) and options.output is not None
     if options.explain:
         if straight:
-            from journeyman.spark.replay.state_files import write_files
-
-            frames = {"*": write_files(read(), dialect, str(options.output))}
+            places = _places(dialect, options, several=several)
+            frames = {"*": replay.writing_states(read(), dialect, places)}
         else:
             frames = replay.tables_of(read(), dialect, payloads=asked.payloads)
         answer.give({f"{dialect}.{name}": frame for name, frame in frames.items()}, options)
@@ -134,9 +132,9 @@ def _replay(
     if straight:
         _write_files(spark, read, dialect, options, answer, several=several)
         return
-    held, places = _held(read(), paths)
+    held = read().persist()
     try:
-        if not places:
+        if not replay.count_damages(held):
             forget_reads(spark, dialect)
         frames = replay.tables_of(held, dialect, payloads=asked.payloads)
         named = {f"{dialect}.{name}": frame for name, frame in frames.items()}
@@ -150,10 +148,16 @@ def _replay(
         held.unpersist()
 
 
-def _goes_straight_to_files(asked: _Asked, options: SessionOptions, answer: Answer) -> bool:
-    """Whether the tasks can write what is asked for: see journeyman.spark.replay.state_files."""
-    as_made = asked.limit is None and not asked.payloads and answer.format_ in (None, "parquet")
-    return as_made and options.output is not None and "://" not in options.output
+def _goes_straight_to_files(asked: _Asked, answer: Answer) -> bool:
+    """Whether the tasks that merge can write what is asked for."""
+    return asked.limit is None and not asked.payloads and answer.format_ in (None, "parquet")
+
+
+def _places(dialect: str, options: SessionOptions, *, several: bool) -> dict[str, str]:
+    from journeyman.spark.replay import STATE_TABLES
+
+    prefix = f"{dialect}." if several else ""
+    return {name: f"{options.output}/{prefix}{name}" for name in STATE_TABLES[dialect]}
 
 
 def _write_files(
@@ -165,24 +169,14 @@ def _write_files(
     *,
     several: bool,
 ) -> None:
-    from journeyman.spark.replay import STATE_TABLES
-    from journeyman.spark.replay.state_files import write_states
+    from journeyman.spark.replay import write_states
     from journeyman.spark.source import forget_reads
+    from journeyman.spark.source.options import DAMAGE_KIND
 
-    prefix = f"{dialect}." if several else ""
-    names = {name: f"{options.output}/{prefix}{name}" for name in STATE_TABLES[dialect]}
-    if not write_states(read(), dialect, names, overwrite=answer.force).damaged_places:
+    places = _places(dialect, options, several=several)
+    counts = write_states(read(), dialect, places, overwrite=answer.force)
+    if DAMAGE_KIND not in counts:
         forget_reads(spark, dialect)
-
-
-def _held(packets: DataFrame, paths: list[str]) -> tuple[DataFrame, int]:
-    """The packets, read once for all tables; and in how many places there is damage."""
-    from journeyman.spark.replay import count_damages, fetch_packets
-
-    if is_small(paths):
-        return fetch_packets(packets)
-    held = packets.persist()
-    return held, count_damages(held)
 
 
 def _print(named: dict[str, DataFrame], asked: _Asked, answer: Answer) -> None:

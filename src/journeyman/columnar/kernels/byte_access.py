@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -20,8 +19,6 @@ from numba.extending import intrinsic
 from journeyman.columnar.kernels import kernel
 
 Bytes = npt.NDArray[np.uint8]
-
-_get_or_insert_function: Any = cgutils.get_or_insert_function
 
 
 @kernel
@@ -73,28 +70,8 @@ def _emit_load(typing: Any, source: Any, at: Any) -> Any:  # noqa: ARG001
     return types.int64(source, types.intp), generate
 
 
-def _emit_prefetch(typing: Any, source: Any, at: Any) -> Any:  # noqa: ARG001
-    """Have the line of memory fetched that element ``at`` of a contiguous array is in."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source_struct, at = arguments
-        data = context.make_array(signature.args[0])(context, builder, source_struct).data
-        byte_pointer = ir.IntType(8).as_pointer()
-        number = ir.IntType(32)
-        name = "llvm.prefetch.p0i8"
-        shape = ir.FunctionType(ir.VoidType(), [byte_pointer, number, number, number])
-        function = _get_or_insert_function(builder.module, shape, name)
-        place = builder.bitcast(builder.gep(data, [at]), byte_pointer)
-        read, keep, data_cache = number(0), number(3), number(1)
-        builder.call(function, [place, read, keep, data_cache])
-        return context.get_dummy_value()
-
-    return types.void(source, types.intp), generate
-
-
-# Called in kernels without their first argument, which numba fills in.
+# Called in kernels without its first argument, which numba fills in.
 any_i64: Any = intrinsic(_emit_load)
-prefetch: Any = intrinsic(_emit_prefetch)
 
 
 # ----------------------------------------

@@ -46,7 +46,6 @@ from journeyman.spark.lake.names import partition_values, staged_path
 from journeyman.spark.lake.parts import parts_of, read_part
 from journeyman.spark.lake.state import STATE_VERSION, Staged
 from journeyman.spark.lake.storage import Lake, new_file
-from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
 from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import WORKQ, ZTICK, SourceOptions, arrow_schema
 from journeyman.spark.source.splits import LogPartition
@@ -54,6 +53,7 @@ from journeyman.spark.source.task import read_pieces, with_dictionaries
 from journeyman.spark.streams import LogStreamReader
 from journeyman.spark.streams.chains import register_stream
 from journeyman.spark.streams.offsets import Holes, StreamOffset, lost_rows
+from journeyman.spark.tables import ROW_GROUP_ROWS, repeating_columns
 
 _HOST = re.compile(r"[A-Za-z0-9._-]+")  # a part of paths, in every tool that reads them
 _BATCH_BYTES = 8 * 1024**3  # of a log in one commit

@@ -36,7 +36,7 @@ from journeyman.spark.lake.layout import DAY_NS, HASH, TABLES
 from journeyman.spark.lake.names import name_of, partition_values, staged_path
 from journeyman.spark.lake.storage import Lake, new_file
 from journeyman.spark.lake.work import at_once
-from journeyman.spark.replay.state_files import ROW_GROUP_ROWS, repeating_columns
+from journeyman.spark.tables import ROW_GROUP_ROWS, repeating_columns
 
 _MOST_WAITING_ROWS: Final = 250_000
 _UNIT_ROWS: Final = 600_000

@@ -5,17 +5,15 @@
     states(spark, "kestrel", "/logs")   {"items": DataFrame, "readers": DataFrame}
     states(spark, "ledger", "/logs")    {"entries": DataFrame}
 
-A table is made of a DataFrame of the source, reduced or not, of any number of logs, and has one row
-per key: what the fold of journeyman.folds says of that key (tests/spark/test_replay_*.py). Columns
-of the tables: docs/state-tables.md.
+A table is made of any number of logs and has one row per key: what the fold of journeyman.folds
+says of that key (tests/spark/test_replay_*.py). Columns of the tables: docs/spark.md.
 
-    source, reduce=...  ->  packets  ->  repartition by log and bucket of the key  ->  merge
-    source              ->  packets, made in Python tasks  ->  the same
+    source, reduce=...  ->  packets  ->  repartition by log, table and bucket of the key  ->  merge
 
-The reduced way is the fast one: no record becomes a row before it is folded. All packets of one
-log, table and bucket form a group, and hold every record of the keys in it. A group is merged in
-memory by a function of its dialect (``*_tasks.py``), which answers with columns. Sorting is of
-packets, not of records: a few rows a task.
+No record becomes a row before it is folded. All packets of one log, table and bucket form a group,
+and hold every record of the keys in it. A group is merged in memory by a function of its dialect
+(``*_tasks.py``), which answers with columns. Sorting is of packets, not of records: a few rows per
+task.
 
 All tables of a dialect are made from the same packets. Spark reads the log once for each table that
 is asked for, unless the packets are cached, which is cheap: they are a fraction of the log.
@@ -24,8 +22,9 @@ is asked for, unless the packets are cached, which is cheap: they are a fraction
     jobs, rules = tables_of(held, "ztick").values()
 
 Most payloads in a log belong to records that no state keeps, so those that are asked for are read
-from the log afterwards (``with_payloads``). ``state_files.py`` writes the tables straight to
-Parquet; ``reference.py``, one folder up, has the same tables as plain DataFrames.
+from the log afterwards (``with_payloads``). ``write_states`` writes the tables straight to Parquet:
+the tasks that merge also write, so rows never leave Arrow, and the logs are read once for all
+tables. ``reference.py``, one folder up, has the same tables as plain DataFrames.
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ from journeyman.spark.source.options import (
     DAMAGE_KIND,
     LEDGER,
     OFFSET_MASK,
-    PACKET_KIND,
     PACKET_SCHEMA,
     PACKET_SOURCE,
     REDUCERS,
@@ -60,7 +58,8 @@ from journeyman.spark.source.options import (
     fields,
     struct,
 )
-from journeyman.spark.source.packets import extra_columns, packets_of, with_constants
+from journeyman.spark.source.packets import extra_columns, with_constants
+from journeyman.spark.tables import Splitter, TableFiles, write_tables, writing
 
 PLACE: Final = struct(
     "_log string, _file string, _segment int, _offset bigint, _length int, _position bigint"
@@ -69,6 +68,8 @@ _NO_SOURCE: Final = dict.fromkeys(PACKET_SOURCE.names)
 _MAX_ROWS: Final = 65_536  # of a batch that goes to Spark
 _ALIGNED: Final = 8  # bytes
 _BLOCK_BITS: Final = 26  # 64 MiB of log
+# Damage of a checkpoint is of interest to the readers.
+_DAMAGE_TABLE: Final = {"kestrel": "readers"}
 _WITH_PAYLOADS: Final = {("workq", "jobs"), ("kestrel", "items")}
 Ints = npt.NDArray[np.signedinteger[Any]]
 
@@ -223,13 +224,6 @@ def packets(
     return open_logs(spark, dialect, listed, {"reduce": REDUCERS[dialect], **options})
 
 
-def fetch_packets(packets: DataFrame) -> tuple[DataFrame, int]:
-    """The packets of small logs, fetched; and in how many places these are damaged."""
-    fetched = packets.toArrow()
-    places = fetched.column("kind").to_pylist().count(DAMAGE_KIND)
-    return packets.sparkSession.createDataFrame(fetched, packets.schema), places
-
-
 def count_damages(packets: DataFrame) -> int:
     """In how many places the logs are damaged."""
     found = packets.agg(F.count_if(F.col("kind") == DAMAGE_KIND)).collect()[0][0]
@@ -242,9 +236,9 @@ def table_schema(name: str) -> StructType:
     return STATE_TABLES[dialect][table].schema
 
 
-def tables_of(frame: DataFrame, dialect: str, *, payloads: bool = False) -> dict[str, DataFrame]:
-    """The state tables of rows or packets of the source, by name."""
-    tables = {name: state_table(frame, dialect, name) for name in STATE_TABLES[dialect]}
+def tables_of(packets: DataFrame, dialect: str, *, payloads: bool = False) -> dict[str, DataFrame]:
+    """The state tables that these packets fold to, by name."""
+    tables = {name: _state_table(packets, dialect, name) for name in STATE_TABLES[dialect]}
     if payloads:
         for name, table in tables.items():
             if (dialect, name) in _WITH_PAYLOADS:
@@ -252,14 +246,60 @@ def tables_of(frame: DataFrame, dialect: str, *, payloads: bool = False) -> dict
     return tables
 
 
-def state_table(frame: DataFrame, dialect: str, name: str) -> DataFrame:
-    """A state table, by the records of the source or by packets of them."""
-    packets, table = packets_of(frame, dialect), STATE_TABLES[dialect][name]
-    if name != "readers":
-        return merge_packets(packets, table)
-    # Damage of a checkpoint is of interest to the readers.
-    wanted = packets.filter((F.col("kind") == DAMAGE_KIND) | (F.col("table") == name))
-    return merge_rows(wanted.withColumns({"table": F.lit(name), "bucket": F.lit(0)}), table)
+def _state_table(packets: DataFrame, dialect: str, name: str) -> DataFrame:
+    extras = extra_columns(packets, PACKET_SCHEMA.names)
+    schema = StructType([*STATE_TABLES[dialect][name].schema.fields, *extras])
+    grouped = _grouped(packets, dialect, STATE_TABLES[dialect][name].packets)
+    return grouped.mapInArrow(partial(_table_rows, dialect, name, _names(extras)), schema)
+
+
+def write_states(
+    packets: DataFrame, dialect: str, targets: Mapping[str, str], *, overwrite: bool = False
+) -> dict[str, int]:
+    """All tables of the packets' state, each into the directory that ``targets`` names for it.
+
+    How many rows each of them has, and under ``damage`` in how many places the logs are damaged.
+    """
+    frame, tables, split = _to_files(packets, dialect, targets)
+    return write_tables(frame, tables, split, overwrite=overwrite)
+
+
+def writing_states(packets: DataFrame, dialect: str, targets: Mapping[str, str]) -> DataFrame:
+    """What ``write_states`` would run."""
+    return writing(*_to_files(packets, dialect, targets))
+
+
+def _to_files(
+    packets: DataFrame, dialect: str, targets: Mapping[str, str]
+) -> tuple[DataFrame, dict[str, TableFiles], Splitter]:
+    extras = extra_columns(packets, PACKET_SCHEMA.names)
+    tables = {
+        name: TableFiles(targets[name], arrow_schema(StructType([*table.schema.fields, *extras])))
+        for name, table in STATE_TABLES[dialect].items()
+    }
+    split = partial(_merged_tables, dialect, tuple(tables), _names(extras))
+    return _grouped(packets, dialect), tables, split
+
+
+def _names(fields: Sequence[StructField]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields)
+
+
+def _grouped(packets: DataFrame, dialect: str, table: str | None = None) -> DataFrame:
+    """Packets and damages, of one table or of all, the rows of a group together and in order."""
+    made = {
+        "table": f"coalesce(table, '{_DAMAGE_TABLE.get(dialect, DAMAGE_KIND)}') AS table",
+        "bucket": "coalesce(bucket, 0) AS bucket",
+    }
+    # In words: each column that is made here costs Python and Java a dozen messages.
+    columns = [made.get(name, name) for name in PACKET_SCHEMA.names]
+    extras = _names(extra_columns(packets, PACKET_SCHEMA.names))
+    rows = packets.selectExpr(*columns, *(f"`{name}`" for name in extras))
+    return (
+        (rows if table is None else rows.filter(f"table = '{table}'"))
+        .repartition("_log", "table", "bucket")
+        .sortWithinPartitions("_log", "table", "bucket", "_position")
+    )
 
 
 def _entries(frame: DataFrame) -> DataFrame:
@@ -310,33 +350,34 @@ def waiting(items: DataFrame, readers: DataFrame) -> DataFrame:
     )
 
 
-def merge_packets(packets: DataFrame, table: StateTable) -> DataFrame:
-    """The rows of a state table, made of the packets for it; nothing is said about damage."""
-    wanted = (F.col("kind") == PACKET_KIND) & (F.col("table") == table.packets)
-    return merge_rows(packets.filter(wanted), table)
+def _merged_tables(
+    dialect: str,
+    names: Sequence[str],
+    extras: tuple[str, ...],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """What a task does: its groups, one after the other, as rows of the tables of these names.
 
-
-def merge_rows(packets: DataFrame, table: StateTable) -> DataFrame:
-    """The same of all these rows."""
-    extras = extra_columns(packets, PACKET_SCHEMA.names)
-    whole = StructType([*table.schema.fields, *extras])
-    return (
-        packets.select(*PACKET_SCHEMA.names, *(each.name for each in extras))
-        .repartition("_log", "bucket")
-        .sortWithinPartitions("_log", "table", "bucket", "_position")
-        .mapInArrow(partial(_merge_all, table, tuple(each.name for each in extras)), whole)
-    )
-
-
-def _merge_all(
-    table: StateTable, extras: tuple[str, ...], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """What a task does: its groups, one after the other."""
-    shape = arrow_schema(table.schema)
+    A row of ``damage`` for each damage, which is only counted.
+    """
+    tables = [STATE_TABLES[dialect][name] for name in names]
+    shapes = {table.name: arrow_schema(table.schema) for table in tables}
     for group in groups_of(batches, extras):
-        for batch in table.merge(group):
-            if batch.num_rows:
-                yield from _completed(batch.cast(shape), extras, group.extras)
+        values = dict(zip(extras, group.extras, strict=True))
+        damages = [each.row["_file"] for each in group.packets if each.row["kind"] == DAMAGE_KIND]
+        if damages:
+            yield DAMAGE_KIND, pa.RecordBatch.from_pydict({"file": pa.array(damages)})
+        for table in tables:
+            for batch in table.merge(group) if table.packets == group.table else ():
+                yield table.name, with_constants(batch.cast(shapes[table.name]), values)
+
+
+def _table_rows(
+    dialect: str, name: str, extras: tuple[str, ...], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for table, batch in _merged_tables(dialect, (name,), extras, batches):
+        for start in range(0, batch.num_rows if table == name else 0, _MAX_ROWS):
+            yield batch.slice(start, _MAX_ROWS)
 
 
 def groups_of(batches: Iterator[pa.RecordBatch], extras: tuple[str, ...]) -> Iterator[PacketGroup]:
@@ -365,14 +406,6 @@ def aligned(blob: Any) -> pa.Buffer:
         return pa.py_buffer(b"")
     bytes_: pa.Buffer = blob.as_buffer()
     return pa.py_buffer(bytes_.to_pybytes()) if bytes_.address % _ALIGNED else bytes_
-
-
-def _completed(
-    batch: pa.RecordBatch, names: tuple[str, ...], values: tuple[Any, ...]
-) -> Iterator[pa.RecordBatch]:
-    batch = with_constants(batch, dict(zip(names, values, strict=True)))
-    for start in range(0, batch.num_rows, _MAX_ROWS):
-        yield batch.slice(start, _MAX_ROWS)
 
 
 def place_columns(group: PacketGroup, positions: Ints, lengths: Ints) -> list[pa.Array[Any]]:

@@ -33,7 +33,6 @@ from journeyman.spark.source.options import (
 )
 from journeyman.spark.source.packets import (
     PacketSource,
-    RowCombiner,
     by_bucket,
     pack,
     presence,
@@ -58,7 +57,7 @@ _BLOCK_BITS: Final = 12  # 4,096 ids
 _MAX_ROWS: Final = 1_000_000  # held; about 60 bytes each
 
 
-class KestrelCombiner(RowCombiner):
+class KestrelCombiner:
     """Makes packets of one queue."""
 
     def __init__(self, context: SplitContext) -> None:

@@ -37,7 +37,7 @@ from journeyman.formats.workq import CODEC, Command, Record
 from journeyman.spark.files import Span, read_records
 from journeyman.spark.replay import STATE_TABLES, PacketGroup, files_at, place_columns
 from journeyman.spark.source.options import KINDS, OFFSET_MASK, SEGMENT_SHIFT
-from journeyman.spark.source.packets import PacketSource, RowCombiner, by_bucket, pack, unpack
+from journeyman.spark.source.packets import PacketSource, by_bucket, pack, unpack
 from journeyman.spark.source.splits import SplitContext
 from journeyman.spark.source.task import uuid_texts
 from journeyman.units import NS_PER_MS
@@ -48,7 +48,7 @@ JOBS_TABLE: Final = "jobs"
 _MAX_ROWS: Final = 1_000_000  # held; about 80 bytes each
 
 
-class WorkqCombiner(RowCombiner):
+class WorkqCombiner:
     """Makes packets of one log."""
 
     def __init__(self, context: SplitContext) -> None:

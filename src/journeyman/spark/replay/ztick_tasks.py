@@ -4,10 +4,10 @@
                          packets: the option ``reduce=latest``
     behind it            the last of these in each bucket --> rows of jobs, or of rules
 
-Jobs go through a table in memory (LatestJobs), most of them without becoming rows before. When that
-is full, its jobs go out as packets and it begins anew; a job may then be in several packets, which
-the merge sorts out, as it does for those of other tasks. Should the table have been filled with
-hardly a job seen twice, combining does not pay: from then on records are passed on as they are.
+Jobs go through a table in memory (LatestJobs). When that is full, its jobs go out as packets and it
+begins again; a job may then be in several packets, which the merge sorts out, as it does for those
+of other tasks. If the table was filled with hardly a job seen twice, combining does not pay: from
+then on records are passed on as they are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from journeyman.spark.source.packets import (
     pack,
     unpack,
 )
-from journeyman.spark.source.splits import SplitContext, Stretch
+from journeyman.spark.source.splits import SplitContext
 
 _TABLES: Final = STATE_TABLES["ztick"]
 _STATUSES, _RUNNERS = (pa.array(ZTICK_WORDS[name]) for name in ("status", "runner"))
@@ -66,18 +66,6 @@ class ZtickCombiner:
             self._passing.append(jobs)
         yield from self._finish_if_full(context)
 
-    def take_bytes(self, context: SplitContext, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        if self._passing is not None:
-            return
-        self._source.files[context.segment] = context.file
-        rows_before = self._jobs.rows
-        first_position = (context.segment << SEGMENT_SHIFT) + stretch.offset
-        stretch.reached = self._jobs.take_bytes(
-            stretch.data, stretch.begin, stretch.end, first_position
-        )
-        self._source.records += self._jobs.rows - rows_before
-        yield from self._finish_if_full(context)
-
     def finish(self) -> Iterator[pa.RecordBatch]:
         if self._rules:
             rules, hashes = latest_rules(joined(self._rules))
@@ -89,7 +77,8 @@ class ZtickCombiner:
     def _jobs_held(self) -> Buckets:
         """The jobs, by bucket; they are let go of."""
         if self._passing is None:
-            found = self._jobs.in_buckets(self._buckets)
+            buckets = buckets_of(self._jobs.hashes, self._buckets)
+            found = by_bucket(self._jobs.batch(), buckets)
             if len(self._jobs) > _WORTH * self._jobs.rows:
                 self._passing = []
             self._jobs = LatestJobs()
@@ -121,10 +110,9 @@ _JOB, _RULE = 0, 1  # the kinds of records that set something
 
 def last_jobs(group: PacketGroup) -> pa.RecordBatch:
     """The last records of the jobs that there are, as columnar.ztick.latest has them."""
-    batches = [unpack(each.packet, LAST_OF_JOBS) for each in group.packets]
-    latest = LatestJobs(max(batch.num_rows for batch in batches))
-    for batch in batches:
-        latest.take(batch)
+    latest = LatestJobs()
+    for each in group.packets:
+        latest.take(unpack(each.packet, LAST_OF_JOBS))
     rows = latest.batch()
     return rows_where(rows, numbers_in(rows.column("kind")) == _JOB)
 

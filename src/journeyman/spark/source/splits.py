@@ -38,7 +38,6 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from journeyman.errors import UsageError
-from journeyman.formats.framing import Buffer
 from journeyman.logs.catalog import Log, LogFile
 from journeyman.logs.damage import HELD_BYTES
 from journeyman.logs.indexes import MARK_BYTES, Index, Mark, has_key, load_index
@@ -104,21 +103,6 @@ class Piece:
     anchor: int = 0
     proof: Mark | None = None  # of the anchor, if an index says that it is one
     cut: int | None = None
-
-
-@dataclass(slots=True)
-class Stretch:
-    """Bytes that nobody has looked at, from a boundary on. Who takes entries sets ``reached``.
-
-    ``begin``, ``end`` and ``reached`` count from the beginning of ``data``, which stands at
-    ``offset`` of the file. Entries that begin at ``end`` or behind it belong to another piece.
-    """
-
-    data: Buffer
-    begin: int
-    end: int
-    offset: int
-    reached: int | None = None  # None: not looked at
 
 
 class LogPartition(InputPartition):

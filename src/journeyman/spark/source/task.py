@@ -1,7 +1,7 @@
 """The pieces of a partition -> record batches: what one task does.
 
     pieces --read_piece----> chunks, damages --Selection--RowMaker--> rows
-           --read_reduced--> the same --Selection, combine----------> packets
+           --read_piece----> the same --Selection, combine----------> packets
            --read_damages--> damages --> rows about these alone
 
 What is damaged goes by the mode: PERMISSIVE makes a row of it, DROPMALFORMED leaves it out,
@@ -21,7 +21,7 @@ that takes longer than reading many a log. So they are not used on the way of go
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -54,10 +54,8 @@ from journeyman.spark.source.options import (
     kind_codes,
 )
 from journeyman.spark.source.packets import combine
-from journeyman.spark.source.piece_reader import read_damages, read_piece, read_reduced
-from journeyman.spark.source.splits import Piece, SplitContext, Stretch
-
-T = TypeVar("T")
+from journeyman.spark.source.piece_reader import read_damages, read_piece
+from journeyman.spark.source.splits import Piece, SplitContext
 
 # Where a record says when it was written, and how many nanoseconds its unit has.
 _TIMES: Final = {
@@ -121,27 +119,24 @@ class _Task:
             yield self._completed(batch)
         yield from self._damages
 
-    def _records(self) -> Iterator[tuple[SplitContext, Chunk | Stretch]]:
+    def _records(self) -> Iterator[tuple[SplitContext, Chunk]]:
         """What a reducer sees: of each file a chunk without rows first, so it sees them all."""
         for piece in self._pieces:
             if piece.begin == 0:
                 yield piece.context, no_records(self._options.dialect)
-            items = read_reduced(piece, self._options, stretches=self._selection.takes_all)
-            for item in self._items(piece, items):
-                if isinstance(item, pa.RecordBatch):
-                    self._damages.append(item)
-                elif isinstance(item, Chunk | Stretch):
+            for item in self._items(piece, read_piece(piece, self._options)):
+                if isinstance(item, Chunk):
                     yield piece.context, item
+                else:
+                    self._damages.append(item)
 
     def _items(
-        self, piece: Piece, items: Iterable[Damage | Chunk | T]
-    ) -> Iterator[pa.RecordBatch | Chunk | T]:
-        """Wanted chunks, and batches of one row about damage; the others as they are."""
+        self, piece: Piece, items: Iterable[Damage | Chunk]
+    ) -> Iterator[pa.RecordBatch | Chunk]:
+        """Wanted chunks, and batches of one row about damage."""
         for item in items:
             if isinstance(item, Chunk):
                 yield self._selection.of(item, piece.context)
-            elif not isinstance(item, Damage):
-                yield item
             elif self._options.mode == FAILFAST:
                 raise LogError(item.file, _complaint(item))
             elif self._options.mode != DROPMALFORMED:
