@@ -223,6 +223,7 @@ _FILES_OF_OTHERS = {
     "cli/doctor.py": "the file system of a directory of this machine",
     "cli/errors.py": "standard output",
     "cli/pipeline": "output of reports, settings of Spark",
+    "cli/soak.py": "a directory of its own, and /proc",
     "cli/storage": "exports",
     "columnar/kernels": "compiled kernels",
     "config": "settings and tokens",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import shutil
 import signal
 import tempfile
 import time
@@ -67,11 +66,11 @@ def run(
     why_not = faults.not_possible(fault, peer.broker is not None, place)
     if why_not is not None:
         return {"not run": why_not}
-    disk = place / "run"
-    disk.mkdir()
+    data = place / "data"
+    data.mkdir()
     if fault == "full_disk":
-        faults.mount(disk, DISK_MEBIBYTES.get(peer.name, 24))
-    world = World(peer, disk / "world", is_safest=setting == "safest")
+        faults.mount(data, DISK_MEBIBYTES.get(peer.name, 24))
+    world = World(peer, place, data, is_safest=setting == "safest")
     began_s = time.monotonic()
     try:
         if fault == "clock_step":
@@ -99,8 +98,7 @@ def run(
     finally:
         world.close()
         if fault == "full_disk":
-            faults.unmount(disk)
-        shutil.rmtree(disk, ignore_errors=True)
+            faults.unmount(data)
 
 
 def table(rows: dict[str, Any]) -> str:

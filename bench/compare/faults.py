@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import re
 import shutil
@@ -100,13 +102,11 @@ def full_disk(world: World, setup: Setup) -> bool:
     _begin(world, setup)
     time.sleep(1.0)
     filler = world.data / "filler"
-    with filler.open("wb") as file:
-        try:
-            while True:
-                file.write(bytes(1 << 16))
-                file.flush()
-        except OSError:
-            pass
+    descriptor = os.open(filler, os.O_WRONLY | os.O_CREAT)
+    with contextlib.suppress(OSError):  # the disk is full
+        while True:
+            os.write(descriptor, bytes(1 << 16))
+    os.close(descriptor)
     time.sleep(3.0)
     filler.unlink()
     return _send_the_rest(world)

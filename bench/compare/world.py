@@ -38,11 +38,10 @@ for number in range(first, first + count):
 class World:
     """The processes of one peer and its files."""
 
-    def __init__(self, peer: ComparedPeer, place: Path, *, is_safest: bool) -> None:
+    def __init__(self, peer: ComparedPeer, place: Path, data: Path, *, is_safest: bool) -> None:
         self.peer = peer
         self.place = place
-        self.data = place / "data"
-        self.data.mkdir(parents=True)
+        self.data = data
         place.chmod(0o755)
         self.traces: list[Path] = []
         self.sent = place / "sent"

@@ -3,7 +3,7 @@ r"""The command line: ``journeyman COMMAND``. The table COMMANDS says in which m
     journeyman serve | worker | status | top | ping | add | result | jobs | queues | rules | fan-out
                timetable | tail | token | completion
                dump | verify | repair | compact | clean | handover | generate
-               workq-server | config | doctor | backup | restore | pipeline | storage
+               workq-server | config | doctor | backup | restore | soak | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
                                        \-> stdout: the answer; stderr: warnings, progress, errors
@@ -58,6 +58,7 @@ COMMANDS = {
     "result": ("server.jobs:result", "Print the result of a job."),
     "rules": ("server.schedule:rules", "List, add and remove rules of the schedule."),
     "serve": ("serve:serve", "Run the schedule, the work queue and the fan-out queues."),
+    "soak": ("soak:soak", "Load a server of its own for hours, kill it, and check every answer."),
     "status": ("server.status:status", "Show the state of each service."),
     "storage": ("storage:storage", "Follow, check, rebuild, list, import and export the store."),
     "tail": ("server.status:tail", "Print records as they become durable, until Ctrl-C."),
