@@ -39,7 +39,7 @@ def test_lost_jobs_and_items_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
         def get(self, _identifier: str) -> None:
             return None
 
-    monkeypatch.setattr(soak.client, "Schedule", NoSchedule)
+    monkeypatch.setattr("journeyman.cli.soak.client.Schedule", NoSchedule)
     record = soak.Record()
     record.added.add(3)
     record.put.add(5)
