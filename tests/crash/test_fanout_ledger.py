@@ -1,6 +1,6 @@
 """Nothing that was stored is lost to any reader, nothing comes again once it was checkpointed.
 
-Six kills here; ``python scripts/ledger.py --door kestrel --cycles 200`` is the same loop for
+Six kills here; ``python -m tests.kills.server --service kestrel --cycles 200`` is the same loop for
 longer. The rest shows that the book itself tells what it is there to tell.
 """
 

@@ -1,6 +1,6 @@
 """Nothing that was answered is lost, nothing is invented, nothing runs after it was executed.
 
-Six kills here; ``python scripts/ledger.py --cycles 200`` is the same loop for longer. The rest
+Six kills here; ``python -m tests.kills.server --cycles 200`` is the same loop for longer. The rest
 shows that the ledger itself tells what it is there to tell.
 """
 

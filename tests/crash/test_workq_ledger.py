@@ -1,7 +1,7 @@
 """Nothing that was answered is lost, nothing is invented, nothing is leased after its end.
 
-Six kills here; ``python scripts/ledger.py --door workq --cycles 200`` is the same loop for longer.
-The rest shows that the book itself tells what it is there to tell.
+Six kills here; ``python -m tests.kills.server --service workq`` is the same loop for longer. The
+rest shows that the checks of the loop notice what they are there to notice.
 """
 
 from __future__ import annotations

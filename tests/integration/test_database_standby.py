@@ -36,7 +36,7 @@ def postgres(tmp_path_factory):
 def test_a_server_in_trouble_is_succeeded_and_nothing_is_lost(
     kind: str, postgres: PostgresService, tmp_path: Path
 ):
-    """``python scripts/takeovers.py`` is the same loop for longer."""
+    """``python -m tests.kills.takeovers`` is the same loop for longer."""
     with new_database(postgres.port) as database:
         cycles = TakeoverCycles(tmp_path, postgres.port, database, 1, postgres)
         try:

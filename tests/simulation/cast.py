@@ -5,7 +5,7 @@
     finish    nothing goes wrong any more: what is left is done, read and looked at
     check     everything that was noted: see checks.py
 
-The same for a simulated server and for a real one, which scripts/ledger.py kills.
+The same for a simulated server and for a real one, which tests/kills/server.py kills.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Every run of a job is a line ``number attempt`` in a file. At the end:
 - no job has a line of an attempt that it did not have when its result was seen: it was not leased
   again. One leased before may run late: its worker may have been slow, and lost its lease.
 
-Not a test itself; scripts/task_kills.py runs as many cycles as it is asked to.
+Not a test itself; tests/kills/tasks.py runs as many cycles as it is asked to.
 """
 
 from __future__ import annotations

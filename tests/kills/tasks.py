@@ -1,4 +1,4 @@
-"""Kill workers and server while jobs run, as often as asked: python scripts/task_kills.py 200
+"""Kill workers and server while jobs run, as often as asked: python -m tests.kills.tasks 200
 
 Prints what was killed and how many jobs were done; the exit code is 1 if a job was lost, or run
 again after its completion was acknowledged (tests/support/crash/task_cycles.py).
@@ -10,8 +10,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.support.crash.task_cycles import TaskCycles
 

@@ -1,6 +1,6 @@
 """How much is lost with a machine whose data directory `journeyman backup --follow` ships?
 
-    python scripts/follow.py [--seconds 20] [--every 1]
+    python -m tests.kills.backups [--seconds 20] [--every 1]
 
 A server under load of three clients and a process that follows it are killed together; the copy is
 restored. Told is the time from the last command that is in the copy to the last acknowledged one.
@@ -17,12 +17,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from tests.integration.test_backup_under_load import CALM, FAR_NS, Load, Server, found_in
-
 from journeyman.backup import open_vault, restore
 from journeyman.client import KestrelClient, Schedule, WorkQueue
+from tests.integration.test_backup_under_load import CALM, FAR_NS, Load, Server, found_in
 
 
 def main() -> int:

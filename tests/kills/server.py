@@ -1,13 +1,11 @@
 """Kill a server under load, again and again, and compare what it holds with an outside ledger.
 
-    python scripts/ledger.py --cycles 200
-    python scripts/ledger.py --door all --cycles 1000
-    python scripts/ledger.py --store --cycles 200
-    python scripts/ledger.py --door workq --cycles 200
-    python scripts/ledger.py --door workq --store --cycles 200
-    python scripts/ledger.py --door workq --soak 600
-    python scripts/ledger.py --door kestrel --cycles 200
-    python scripts/ledger.py --door timetables --cycles 100
+    python -m tests.kills.server --cycles 200
+    python -m tests.kills.server --service all --cycles 1000
+    python -m tests.kills.server --service workq --cycles 200
+    python -m tests.kills.server --service workq --soak 600
+    python -m tests.kills.server --service kestrel --cycles 200
+    python -m tests.kills.server --service timetables --cycles 100
 
 The loops of tests/crash/test_*_ledger.py for as long as wanted.
 When the ledger does not agree the exit code is 1, and the directory is left for inspection.
@@ -23,8 +21,6 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from tests.support.crash.fanout_ledger_cycles import FanCycles
 from tests.support.crash.schedule_ledger_cycles import Cycles
 from tests.support.crash.timetable_cycles import TimetableCycles
@@ -35,10 +31,10 @@ from tests.support.crash.work_ledger_cycles import WorkCycles
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kill a server under load and check its memory.")
     parser.add_argument(
-        "--door",
+        "--service",
         choices=("ztick", "workq", "kestrel", "timetables", "all"),
         default="ztick",
-        help="which one",
+        help="which service is killed",
     )
     parser.add_argument("--cycles", type=int, default=200, help="how many kills (200)")
     parser.add_argument("--soak", type=float, help="workq: no kills, but load for so many seconds")
@@ -52,13 +48,13 @@ def main() -> int:
     out.write(f"seed {seed}, {options.cycles} cycles in {directory}\n")
     begin = time.monotonic()
     cycles: Cycles | WorkCycles | FanCycles | TimetableCycles | WholeCycles
-    if options.door == "workq":
+    if options.service == "workq":
         cycles = WorkCycles(directory, seed=seed)
-    elif options.door == "kestrel":
+    elif options.service == "kestrel":
         cycles = FanCycles(directory, seed=seed)
-    elif options.door == "all":
+    elif options.service == "all":
         cycles = WholeCycles(directory, seed=seed)
-    elif options.door == "timetables":
+    elif options.service == "timetables":
         cycles = TimetableCycles(directory, seed=seed)
     else:
         cycles = Cycles(directory, seed=seed, jobs=options.jobs)

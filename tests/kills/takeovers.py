@@ -1,6 +1,6 @@
 """Trouble for the active one of two servers on a PostgreSQL of their own, again and again.
 
-    python scripts/takeovers.py --kill 50 --freeze 10 --cut 5 --stall 5 --restart 5 --stop 5
+    python -m tests.kills.takeovers --kill 50 --freeze 10 --cut 5 --stall 5 --restart 5 --stop 5
 
 The loop of tests/integration/test_database_standby.py for as long as wanted. PostgreSQL syncs its
 commits here. When something is lost, or read after the end of a lease, the exit code is 1.
@@ -16,9 +16,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from bench.task_peers import DurablePostgres
+
 from tests.support.crash.takeover_cycles import KINDS, TakeoverCycles
 
 

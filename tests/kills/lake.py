@@ -1,6 +1,6 @@
 """Kill an ingest, driver and Java, at random moments while its log grows; then count every record.
 
-    python scripts/lake_kills.py [--kills 20] [--seed 1]
+    python -m tests.kills.lake [--kills 20] [--seed 1]
 
 After the last kill one ingest is left to end. Every record must be in bronze once, in order, and
 attempts must be those of a plain count (tests/support/report_counts.py). Exit code 1 if not.
@@ -21,11 +21,10 @@ from random import Random
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.support.report_counts import count_workq  # noqa: E402
-from tests.support.spark.histories import busy_log  # noqa: E402
-
 from journeyman.columnar import read_table  # noqa: E402
 from journeyman.formats import workq  # noqa: E402
+from tests.support.report_counts import count_workq  # noqa: E402
+from tests.support.spark.histories import busy_log  # noqa: E402
 
 LONGEST_S = 40.0
 
