@@ -21,6 +21,7 @@ from journeyman.logs.ledger import LedgerLog
 from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
+    Cancel,
     Complete,
     Delete,
     Fail,
@@ -34,7 +35,7 @@ from journeyman.protocols.workq.commands import (
     SetLimits,
     Touch,
 )
-from journeyman.protocols.workq.replies import JobList, QueueList
+from journeyman.protocols.workq.replies import CANCELLED, JobList, QueueList
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
@@ -42,8 +43,8 @@ from journeyman.testing import ManualClock
 from tests.support.crash.cuts import crashes
 from tests.support.simulated_disk import SimulatedDisk
 
-IDS = tuple(bytes.fromhex(f"0000000a00004000800000000000000{number}") for number in range(6))
-PLAIN, KEYED, CHILD, EVEN, DEAD, ALSO_DEAD = IDS
+IDS = tuple(bytes.fromhex(f"0000000a00004000800000000000000{number}") for number in range(9))
+PLAIN, KEYED, CHILD, EVEN, DEAD, ALSO_DEAD, WAITS, RUNS, WAITS_FOR_IT = IDS
 SETTINGS = WorkqSettings(cmdlog_sync=WorkqSync.ALWAYS)
 DAY_MS = 86_400_000
 DONE = 1  # its key says nothing any more
@@ -77,8 +78,17 @@ STORY: tuple[Decidable, ...] = (
     WorkqDue(),  # the child is added
     add(PLAIN, AddOptions("k", True)),
     Fail(CHILD, b"no", 0),
+    add(RUNS),
+    Lease(("q",), 0, 10, "worker"),
+    add(WAITS, AddOptions("w")),
+    add(WAITS_FOR_IT, AddOptions("c", after=(WAITS,))),
+    Cancel(WAITS_FOR_IT),
+    WorkqDue(),
+    Cancel(WAITS),
+    Cancel(RUNS),
+    Requeue(WAITS),
 )
-REPLACED = len(STORY) - 1  # views before the last command but one
+REPLACED = STORY.index(add(PLAIN, AddOptions("k", True))) + 1  # views before that command
 DELAYED = STORY.index(Fail(KEYED, b"not yet", 50_000)) + 1  # then one waits for it, and one is dead
 
 
@@ -156,8 +166,8 @@ def view_of(queue: WorkqEngine, now_ns: int) -> dict[str, object]:
         if isinstance(reply, JobList):
             (job,) = reply.jobs
             key = "" if job.number_of_state == DONE else job.key
-            counts = job.attempts, job.fails
-            found[job_id.hex()] = job.number_of_state, *counts, key, job.waits_for
+            counts = job.attempts, job.fails, job.waits_for
+            found[job_id.hex()] = job.number_of_state, *counts, key, job.state == CANCELLED
     reply = queue.decide(InspectScheduledJobs("q", 0, 9), now_ns).reply
     found["scheduled"] = reply.jobs if isinstance(reply, JobList) else ()
     reply = queue.decide(InspectQueue("q"), now_ns).reply

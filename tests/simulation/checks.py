@@ -150,7 +150,9 @@ def check_deliveries(
     check_order(puts, seen, lost)
 
 
-_ENDS = ("complete", "fail", "touch")  # of a lease; a touch may make it shorter
+_ENDS = ("complete", "fail", "cancel", "touch")  # of a lease; a touch may make it shorter
+
+_FAILS = ("fail", "cancel")
 
 
 class HeldJob(NamedTuple):
@@ -220,9 +222,9 @@ def _without_parents(
     operations = by_job[job_id]
     if any(each.ask[0] == "requeue" for each in operations):
         return  # it waits for none then
-    verbs = ("complete", "fail") if job_id in notes.even_failed else ("complete",)
+    verbs = ("complete", *_FAILS) if job_id in notes.even_failed else ("complete",)
     for parent in notes.parents[job_id]:
-        may_fail = parent in notes.parents or any(each.ask[0] == "fail" for each in by_job[parent])
+        may_fail = parent in notes.parents or any(each.ask[0] in _FAILS for each in by_job[parent])
         first = min(
             (
                 each.invoked

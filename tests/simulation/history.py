@@ -13,8 +13,9 @@ a real server can be recorded as well.
     model(state, operation) -> the states that may follow; none: it cannot have been answered so
 
     scheduled_job   a register: set, remove, get
-    work_job        add, replace, lease, touch, complete, fail, requeue, delete, look; leases are
-                    exclusive until they end, a delayed retry waits, attempts and fails are counted
+    work_job        add, replace, lease, touch, complete, fail, cancel, requeue, delete, look;
+                    leases are exclusive until they end, a delayed retry waits, attempts and fails
+                    are counted
 
 The history of one key is walked in order, with all explanations that are still possible: a state,
 and which of the operations that are under way have taken effect in it. An operation that is
@@ -193,6 +194,7 @@ DUPLICATE: Final = "duplicate"
 LEASED_AGAIN: Final = "leased again"  # so what ended is a former attempt
 NOT_LEASED: Final = "not leased"
 NOT_DEAD: Final = "not dead"
+CANCELLATION: Final = b'{"error":"Cancelled","message":"a client cancelled the job"}'
 
 
 def scheduled_job(state: Hashable, operation: Operation) -> Iterator[Hashable]:
@@ -292,7 +294,7 @@ def _answered(
     elif verb == "touch":
         yield from _touched(state, operation, answer)
     elif state.ended is not None:
-        if verb in ("complete", "fail") and answer == DUPLICATE:
+        if verb in ("complete", "fail", "cancel") and answer == DUPLICATE:
             yield state
     elif answer == LEASED_AGAIN:  # maybe by a client that never read the answer
         if arguments[1]:
@@ -328,6 +330,9 @@ def _changed(state: WorkState, operation: Operation) -> Iterator[WorkState]:
         if is_right and operation.returned_ns >= free_ns:
             started = state._replace(after=(), attempts=attempts, free_ns=0)
             yield _leased(started, operation, state.ttr_ns)
+        return
+    if verb == "cancel":
+        yield state._replace(after=(), leased_ns=None, ended=(False, CANCELLATION))
         return
     options: tuple[Any, ...] = (*arguments, *_NO_OPTIONS[len(arguments) - 1 :])
     result, attempt, delay_ns, is_final = options

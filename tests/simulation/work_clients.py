@@ -2,7 +2,8 @@
 
     Producer, QueueWorker   the commands that the original has, and leases of many
 
-    TaskProducer  adds jobs with keys, parents and ids that finished jobs make room for; requeues
+    TaskProducer  adds jobs with keys, parents and ids that finished jobs make room for; requeues,
+                  cancels
     TaskWorker    leases them; touches, delays retries, fails for good, names the attempt that ended
     Foreman       sets limits; pauses and resumes a queue; requeues all dead jobs of a queue
 
@@ -45,6 +46,7 @@ from tests.simulation.history import (
 _REFUSALS = {
     "-CLIENT-ERROR Job was leased again": LEASED_AGAIN,
     "-CLIENT-ERROR Job is not leased": NOT_LEASED,
+    "-CLIENT-ERROR Job was cancelled": NOT_LEASED,
     "-CLIENT-ERROR Job is not dead": NOT_DEAD,
 }
 
@@ -199,6 +201,7 @@ TASK_QUEUES = ("limited", "keyed", "chained", "unique")
 KEYS = ("red", "green", "blue")
 MAX_PARENTS = 2
 REQUEUED_AT_ONCE = 1_000
+CHANGES = ("requeue", "requeue", "cancel")
 
 
 class TaskLimit(NamedTuple):
@@ -224,9 +227,9 @@ class TaskProducer(WorkProcess):
     async def step(self) -> None:
         what, tasks = self.chance.random(), self.notes.tasks
         if tasks and what < 0.15:
-            job_id = self.chance.choice(tasks[-200:])
-            operation = self.history.begin(f"work/{job_id}", "requeue")
-            self.history.end(operation, self.word(operation, await self.ask(f"requeue {job_id}")))
+            job_id, verb = self.chance.choice(tasks[-200:]), self.chance.choice(CHANGES)
+            operation = self.history.begin(f"work/{job_id}", verb)
+            self.history.end(operation, self.word(operation, await self.ask(f"{verb} {job_id}")))
         elif tasks and what < 0.25:
             await self.look_at(self.chance.choice(tasks[-200:]))
         else:

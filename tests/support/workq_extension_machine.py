@@ -32,6 +32,7 @@ from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
     AwaitResult,
+    Cancel,
     Complaint,
     Complete,
     Delete,
@@ -46,6 +47,7 @@ from journeyman.protocols.workq.commands import (
     Touch,
 )
 from journeyman.protocols.workq.replies import (
+    CANCELLED,
     DONE,
     NOT_FOUND,
     TIMED_OUT,
@@ -127,6 +129,7 @@ def snapshot(engine: WorkqEngine) -> dict[str, object]:
         "forgetting": sorted(extensions.forgetting),
         "lingering": dict(extensions.lingering),
         "limited": sorted(extensions.limited),
+        "cancelled": state.jobs.cancelled,
     }
     for queue in state.queues.page(0, 100):
         found[queue.name] = (
@@ -303,6 +306,10 @@ class ExtensionMachine(RuleBasedStateMachine):
         self.compare(Delete(job_id), self.model.delete(job_id))
 
     @rule(job_id=job_ids)
+    def cancel(self, job_id: bytes) -> None:
+        self.compare(Cancel(job_id), self.model.cancel(job_id))
+
+    @rule(job_id=job_ids)
     def requeue(self, job_id: bytes) -> None:
         self.compare(Requeue(job_id), self.model.requeue(job_id))
 
@@ -314,7 +321,7 @@ class ExtensionMachine(RuleBasedStateMachine):
         dead = [
             (job.place, job_id)
             for job_id, job in self.model.jobs.items()
-            if job.add.name == name and job.state == FAILED
+            if job.add.name == name and job.state == FAILED and not job.is_cancelled
         ]
         for _, job_id in sorted(dead)[:most]:
             self.model.requeue(job_id)
@@ -390,6 +397,7 @@ class ExtensionMachine(RuleBasedStateMachine):
             expected = (job.add.name, job.state, job.attempts, job.fails, key, 0)
             state = (view.number_of_state, view.attempts, view.fails)
             assert (view.queue, *state, view.key, view.waits_for) == expected
+            assert (view.state == CANCELLED) == job.is_cancelled
 
     @invariant()
     def nobody_waits_beside_a_job_that_may_be_leased(self) -> None:

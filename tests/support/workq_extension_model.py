@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from journeyman.engines.workq.extensions import JobOptions
+from journeyman.engines.workq.lifecycle import CANCELLATION
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,
     Add,
@@ -40,6 +41,7 @@ class PlainJob:
     started_ns: int = 0
     touched: bool = False
     result: bytes | None = None
+    is_cancelled: bool = False
 
     @property
     def added_ns(self) -> int:
@@ -195,10 +197,23 @@ class Model:
         job = self.jobs.get(command.job_id)
         if job is None:
             return NOT_FOUND
+        if job.is_cancelled:
+            return RefusedLine(Complaint.CANCELLED)
         if job.state != LEASED:
             return RefusedLine(Complaint.NOT_LEASED)
         ttr_ms = job.add.ttr_ms if command.ttr_ms is None else command.ttr_ms
         job.ends_ns, job.touched = self.now_ns + ttr_ms * MS, True
+        return DONE
+
+    def cancel(self, job_id: bytes) -> Reply:
+        child = self.children.pop(job_id, None)
+        job = self.jobs.get(job_id) if child is None else self.begin(child.add)
+        if job is None:
+            return NOT_FOUND
+        if job.state not in UNFINISHED:
+            return RefusedLine(Complaint.DUPLICATE_RESULT)
+        job.is_cancelled = True
+        self.finish(job_id, success=False, result=CANCELLATION)
         return DONE
 
     def delete(self, job_id: bytes) -> Reply:

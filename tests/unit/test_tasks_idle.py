@@ -1,8 +1,9 @@
-"""An idle worker: one waiting lease and nothing else on the wire; little memory."""
+"""An idle worker: two waiting commands and nothing else on the wire; little memory."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
@@ -43,7 +44,7 @@ async def watched(port_ready, seconds: float) -> list[bytes]:
     return heard
 
 
-def test_an_idle_worker_sends_one_lease_and_then_nothing():
+def test_an_idle_worker_leases_and_waits_for_orders_and_then_sends_nothing():
     async def run() -> list[bytes]:
         async def begin(port: int):
             app = jm.App(f"journeyman://127.0.0.1:{port}")
@@ -60,7 +61,11 @@ def test_an_idle_worker_sends_one_lease_and_then_nothing():
 
         return await watched(begin, seconds=1.0)
 
-    assert asyncio.run(run()) == [b"lease a b 3600000 -max=7 -worker=w\r\n"]
+    second, first, facts = sorted(asyncio.run(run()))
+    assert (first.split()[:3], second) == (
+        [b"worker", b"w", b"30000"], b"lease a b 3600000 -max=7 -worker=w\r\n"
+    )  # fmt: skip
+    assert json.loads(facts)["slots"] == 7
 
 
 def test_an_idle_worker_takes_little_memory():

@@ -10,10 +10,8 @@ import pytest
 
 import journeyman as jm
 from journeyman.tasks.running import (
-    Dead,
     Delivery,
     GivenBack,
-    Outcome,
     TaskDone,
     UnknownTask,
     given_back,
@@ -68,24 +66,34 @@ def reported(answer: str | list[str], *, has_token: bool = True, **options: Any)
     return asyncio.run(scenario())
 
 
-def test_a_job_of_an_unknown_task_is_given_back_while_attempts_are_left():
+def test_a_job_of_an_unknown_task_is_given_back_however_often():
     payload = b'{"v":1,"task":"elsewhere","args":[],"kwargs":{}}'
 
-    def outcome(attempt: int, fails: int) -> Outcome:
-        delivery = Delivery(JOB, "q", payload, 1000, attempt, fails, max_fails=2)
+    def delay_s(times: int) -> float:
+        delivery = Delivery(JOB, "q", payload, 1000, times + 1, 0, 2, given_back=times)
         prepared = prepare(jm.App(), delivery)
         assert isinstance(prepared.problem, UnknownTask)
-        return given_back(prepared, prepared.problem, chance=0.5)
+        assert prepared.current.attempt == 1
+        outcome = given_back(prepared, prepared.problem, chance=0.5)
+        assert isinstance(outcome, GivenBack)
+        return outcome.delay_ms / 1000
 
-    delays = [outcome(attempt, 0) for attempt in range(1, 21)]
-    assert all(isinstance(each, GivenBack) for each in delays)
-    seconds = [each.delay_ms / 1000 for each in delays if isinstance(each, GivenBack)]
-    assert seconds[:3] == [1, 2, 4]
-    assert max(seconds) == 3600
-    assert sum(seconds) > 8 * 3600
-    last = outcome(21, 1)
-    assert isinstance(last, Dead)
-    assert "unknown task 'elsewhere'" in str(last.failure)
+    assert [delay_s(times) for times in range(4)] == [1, 2, 4, 8]
+    assert delay_s(2000) == 300
+
+
+def test_attempts_that_were_given_back_are_not_taken_for_workers_that_died():
+    payload = b'{"v":1,"task":"known","args":[],"kwargs":{}}'
+    app = jm.App()
+    app.task(name="known")(lambda: None)
+
+    def problem(attempt: int, times: int) -> object:
+        delivery = Delivery(JOB, "q", payload, 1000, attempt, 0, 1, given_back=times)
+        return prepare(app, delivery).problem
+
+    assert problem(21, 0) is not None
+    assert "20 workers died or hung" in str(problem(41, 20))
+    assert problem(41, 30) is None
 
 
 @pytest.mark.parametrize("answer", ["", "CLIENT-ERROR Duplicate job"])
@@ -117,7 +125,12 @@ def test_a_refusal_that_can_pass_is_tried_again(monkeypatch):
     assert words == ["add", "add", "add", "complete"]
 
 
-def test_without_a_token_a_next_job_is_added_as_the_original_takes_it():
+def test_without_a_token_the_server_is_not_asked_to_remember_the_sender():
     add, _ = reported("", has_token=False)
-    assert "-follows" not in add
+    assert f" -follows={JOB}\r\n" in add
     assert "-then" not in add
+
+
+def test_nothing_follows_a_job_that_was_cancelled_meanwhile():
+    requests = reported("CLIENT-ERROR Job was cancelled")
+    assert [request.split(" ")[0] for request in requests] == ["add"]

@@ -480,7 +480,7 @@ def test_stats_count_every_job_once(story):
     story.fail(1)
     story.lease()
     story.result(3, client="R", wait_ms=10)
-    assert story.queue.stats() == (2, 1, 1, 1, 1, 1, 1, 0)
+    assert story.queue.stats() == (2, 1, 1, 1, 1, 1, 1, 0, 0)
 
 
 # -- batches ---------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ def test_a_lease_ends_with_its_ttr_and_the_job_returns_to_its_place(story):
     story.lease()
     story.add(2)
     story.later(9)
-    assert story.view(1).state == LEASED
+    assert story.view(1).number_of_state == LEASED
     assert story.later(1) == ["timeout-attempt"]
-    assert story.view(1).state == PENDING
+    assert story.view(1).number_of_state == PENDING
     assert [story.lease(), story.lease()] == [1, 2]
 
 
@@ -33,7 +33,7 @@ def test_attempts_run_out(story):
         assert story.lease() == 1
         story.later(10)
     view = story.view(1)
-    assert (view.state, view.attempts, view.fails) == (2, 2, 0)
+    assert (view.number_of_state, view.attempts, view.fails) == (2, 2, 0)
     assert story.lease() == TIMED_OUT
 
 
@@ -51,7 +51,7 @@ def test_a_lease_keeps_the_time_it_has_left_through_a_restart(story):
     story.add(1, ttr_ms=1000)
     story.lease()
     story.restart(after_ms=600)
-    assert story.view(1).state == LEASED
+    assert story.view(1).number_of_state == LEASED
     assert story.later(399) == []
     assert story.later(1) == ["timeout-attempt"]
 

@@ -49,7 +49,7 @@ COMMANDS = {
     "fan-out": ("server.queues:fan_out", "List fan-out queues."),
     "generate": ("generate:generate", "Write a realistic log of DIALECT to PATH."),
     "handover": ("handover:handover", "Prepare logs for the original program."),
-    "jobs": ("server.jobs:jobs", "List, show, requeue and remove jobs of the work queue."),
+    "jobs": ("server.jobs:jobs", "List, show, cancel, requeue and remove jobs of the work queue."),
     "ping": ("server.status:ping", "Check that the server answers."),
     "pipeline": ("pipeline:pipeline", "Replay, shrink, convert, audit and query logs on Spark."),
     "queues": ("server.queues:queues", "List, pause, resume and limit queues of the work queue."),

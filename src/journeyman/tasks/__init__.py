@@ -14,7 +14,15 @@ Everything here is also in ``journeyman`` itself: ``import journeyman as jm``. S
 from journeyman.tasks.app import App, Middleware
 from journeyman.tasks.envelope import Codec, Failure, JsonCodec
 from journeyman.tasks.flows import Ended, group
-from journeyman.tasks.jobs import CurrentJob, FailedJob, Job, JobFailed, LeaseLost, job
+from journeyman.tasks.jobs import (
+    CurrentJob,
+    FailedJob,
+    Job,
+    JobCancelled,
+    JobFailed,
+    LeaseLost,
+    job,
+)
 from journeyman.tasks.options import Backoff
 from journeyman.tasks.running import GiveUp, JobTimeout, Retry
 from journeyman.tasks.task import Call, Task
@@ -30,6 +38,7 @@ __all__ = [
     "Failure",
     "GiveUp",
     "Job",
+    "JobCancelled",
     "JobFailed",
     "JobTimeout",
     "JsonCodec",

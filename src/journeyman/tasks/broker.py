@@ -45,11 +45,15 @@ class JobEnding(NamedTuple):
 STATES = ("ready", "done", "dead", "retrying", "running")  # by number of the protocol
 
 
-def state_word(state: int, after: int, due: datetime | None, now: datetime) -> str:
+def state_word(
+    state: int, after: int, due: datetime | None, now: datetime, *, is_cancelled: bool
+) -> str:
     """What people call the state of a job that waits for ``after`` others, or until ``due``: the
     words of docs/glossary.md."""
     if after:
         return "waiting"
+    if is_cancelled:
+        return "cancelled"
     word = STATES[state]
     return "scheduled" if word == "ready" and due is not None and due > now else word
 
@@ -94,6 +98,14 @@ class Broker(Protocol):
     def delete(self, job_id: UUID) -> bool:
         """Remove the job; returns whether it existed."""
         ...
+
+    async def adelete(self, job_id: UUID) -> bool: ...
+
+    def cancel(self, job_id: UUID) -> bool:
+        """End an unfinished job; returns whether it was one."""
+        ...
+
+    async def acancel(self, job_id: UUID) -> bool: ...
 
     def close(self) -> None: ...
 

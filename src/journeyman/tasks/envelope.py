@@ -268,3 +268,6 @@ class Failure:
 
     def __str__(self) -> str:
         return f"{self.error}: {self.message}" if self.message else self.error
+
+
+CANCELLED = Failure("Cancelled", "a client cancelled the job")  # as the server writes it

@@ -1,7 +1,7 @@
 """The two views of a job: ``Job`` where it is sent, ``CurrentJob`` where it runs.
 
 job = send_mail.send("a@b.c")       Job[str]
-job.result(timeout=10)              the returned value; JobFailed, TimeoutError
+job.result(timeout=10)              the returned value; JobFailed, JobCancelled, TimeoutError
 await job                           the same for asyncio, without a limit
 
 jm.job().attempt                    inside a task: the job that runs here
@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
-from journeyman.client import NotFound
 from journeyman.errors import JourneymanError
 from journeyman.tasks.broker import Broker, JobEnding
-from journeyman.tasks.envelope import Codec, Failure
+from journeyman.tasks.envelope import CANCELLED, Codec, Failure
 from journeyman.tasks.options import Seconds, seconds
 
 T = TypeVar("T")
@@ -43,6 +42,13 @@ class JobFailed(JourneymanError):
 
 class LeaseLost(JourneymanError):
     """The job was deleted, finished elsewhere, or its lease ran out: stop working on it."""
+
+
+class JobCancelled(JobFailed):
+    """A client cancelled the job. Raised by ``result``, and inside the task while it runs."""
+
+    def __init__(self, job_id: str = "", failure: Failure = CANCELLED) -> None:
+        super().__init__(job_id, failure)
 
 
 class Job(Generic[T]):
@@ -95,7 +101,8 @@ class Job(Generic[T]):
 
     def state(self) -> str:
         """``scheduled``, ``waiting`` (for the jobs of a group, or for those before it in a chain),
-        ``ready``, ``running``, ``retrying``, ``done``, ``dead``, or ``gone`` (deleted, expired).
+        ``ready``, ``running``, ``retrying``, ``done``, ``dead``, ``cancelled``, or ``gone``
+        (deleted, expired).
         """
         for job_id in self._ids:
             found = self._in_chain(job_id, self._broker.state(job_id))
@@ -116,23 +123,38 @@ class Job(Generic[T]):
         return "waiting" if state == "gone" and job_id != self._ids[0] else state
 
     def is_done(self) -> bool:
-        """Whether it succeeded or failed."""
-        try:
-            for job_id in self._ids:
-                ending = self._broker.ending(job_id, 0)
-                if ending is None or not ending.succeeded:
-                    return ending is not None
-        except NotFound:
-            return False
-        return True
+        """Whether it succeeded, failed or was cancelled."""
+        return _have_ended(self._broker.endings(self._ids))
+
+    async def ais_done(self) -> bool:
+        """``is_done`` for asyncio."""
+        return _have_ended(await self._broker.aendings(self._ids))
 
     def delete(self) -> bool:
         """Delete the job in any state; for a chain, the first. Returns whether it existed."""
         return self._broker.delete(self._ids[0])
 
+    async def adelete(self) -> bool:
+        """``delete`` for asyncio."""
+        return await self._broker.adelete(self._ids[0])
+
+    def cancel(self) -> bool:
+        """End the job unless it has ended: one that waits never runs, one that runs is stopped in
+        its worker. Returns whether it was cancelled. The rest of a chain does not run either."""
+        # All of them, in order: the worker may have added the next one just before.
+        cancelled = [self._broker.cancel(job_id) for job_id in self._ids]
+        return any(cancelled)
+
+    async def acancel(self) -> bool:
+        """``cancel`` for asyncio."""
+        cancelled = [await self._broker.acancel(job_id) for job_id in self._ids]
+        return any(cancelled)
+
     def _value(self, job_id: UUID, ending: JobEnding) -> T:
         if not ending.succeeded:
-            raise JobFailed(str(job_id), Failure.decode(ending.result))
+            failure = Failure.decode(ending.result)
+            kind = JobCancelled if failure == CANCELLED else JobFailed
+            raise kind(str(job_id), failure)
         return cast(T, value_of(self._codec, ending))
 
     def __repr__(self) -> str:
@@ -163,6 +185,14 @@ def _values(jobs: Sequence[Job[T]], endings: Sequence[JobEnding | None]) -> list
             break
         found.append(job._value(job._ids[0], ending))
     return found
+
+
+def _have_ended(endings: Sequence[JobEnding | None]) -> bool:
+    """Of a chain: whether its last job has ended, or one before it without success."""
+    for ending in endings:
+        if ending is None or not ending.succeeded:
+            return ending is not None
+    return True
 
 
 def value_of(codec: Codec, ending: JobEnding) -> Any:

@@ -36,8 +36,9 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def max_attempts_of(max_fails: int) -> int:
-    """Of a job that may fail so often. The last one is not run: it reports that workers died."""
-    return min(max_fails + CRASHES, 255)
+    """Of a job that may fail so often. The last one is not run: it reports that workers died. The
+    workers count them, because an attempt that was given back is none; the server has no limit."""
+    return max_fails + CRASHES
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +146,6 @@ class Options:
     @property
     def max_fails(self) -> int:
         return self.retries + 1
-
-    @property
-    def max_attempts(self) -> int:
-        return max_attempts_of(self.max_fails)
 
     @property
     def lease_ms(self) -> int:

@@ -40,7 +40,7 @@ from journeyman.units import MS_PER_S
 
 logger = logging.getLogger("journeyman.worker")
 _SHOWN_NAME = 100  # characters
-GIVEN_BACK = Backoff(1.0, factor=2.0, max=3_600.0, jitter=0.1)  # the spare attempts last 9 hours
+GIVEN_BACK = Backoff(1.0, factor=2.0, max=300.0, jitter=0.1)
 
 
 class Retry(JourneymanError):
@@ -64,7 +64,7 @@ class WorkerLost(JourneymanError):
     """The workers of a job died or hung too often: its last attempt only reports this."""
 
     def __init__(self, delivery: Delivery) -> None:
-        died = delivery.attempt - 1 - delivery.fails
+        died = delivery.number - 1 - delivery.fails
         super().__init__(f"{died} workers died or hung while they ran this job")
 
 
@@ -73,7 +73,8 @@ class UnknownTask(UnreadableJob):
 
 
 class Delivery(NamedTuple):
-    """A leased job. ``fails`` so far, of ``max_fails``; ``attempt`` counts this one."""
+    """A leased job. ``fails`` so far, of ``max_fails``; ``attempt`` counts this one, and those that
+    were ``given_back`` by workers that do not know the task."""
 
     job_id: str
     queue: str
@@ -82,6 +83,13 @@ class Delivery(NamedTuple):
     attempt: int = 1
     fails: int = 0
     max_fails: int = 1
+    given_back: int = 0
+
+    @property
+    def number(self) -> int:
+        """Of this attempt, for people and limits; those that were given back do not count. A power
+        cut may have counted one of them twice."""
+        return max(self.attempt - self.given_back, self.fails + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +141,14 @@ class Prepared(NamedTuple):
 
 def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = None) -> Prepared:
     """Read the payload and find the task."""
-    current = CurrentJob(delivery.job_id, "", delivery.queue, delivery.attempt, touch=touch)
+    current = CurrentJob(delivery.job_id, "", delivery.queue, delivery.number, touch=touch)
     try:
         envelope = Envelope.decode(delivery.payload, app.codec)
     except UnreadableJob as error:
         return Prepared(delivery, current, Envelope(""), None, error)
     current.task, current.args = envelope.task, envelope.args
     current.kwargs, current.trace = envelope.kwargs, envelope.trace
-    if delivery.attempt >= max_attempts_of(delivery.max_fails):
+    if delivery.number >= max_attempts_of(delivery.max_fails):
         return Prepared(delivery, current, envelope, None, WorkerLost(delivery))
     task = app.tasks.get(envelope.task)
     if task is None:
@@ -266,13 +274,10 @@ def failed(prepared: Prepared, error: BaseException, chance: float | None = None
 
 
 def given_back(prepared: Prepared, problem: UnknownTask, chance: float | None = None) -> Outcome:
-    """The outcome of a job whose task another worker may know: no failure counts. Its attempts do,
-    and when only the one is left that reports dead workers, the job fails."""
-    delivery = prepared.delivery
-    if delivery.attempt >= max_attempts_of(delivery.max_fails) - 1:
-        return failed(prepared, problem)
+    """The outcome of a job whose task another worker may know: neither a failure nor an attempt
+    counts, so the job waits for that worker until its TTL ends."""
     rolled = random.random() if chance is None else chance
-    delay_s = GIVEN_BACK.delay_s(delivery.attempt - delivery.fails, rolled)
+    delay_s = GIVEN_BACK.delay_s(prepared.delivery.given_back + 1, rolled)
     return GivenBack(_described(problem), round(delay_s * MS_PER_S))
 
 

@@ -25,7 +25,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -242,7 +242,6 @@ class ServerBroker:
             "ttr_ms": options.lease_ms,
             "ttl_ms": options.ttl_ms,
             "priority": options.priority,
-            "max_attempts": options.max_attempts,
             "max_fails": options.max_fails,
             "time": order.at,
             "key": order.limit_key,
@@ -334,6 +333,19 @@ class ServerBroker:
     def delete(self, job_id: UUID) -> bool:
         return self._queue.delete(job_id)
 
+    async def adelete(self, job_id: UUID) -> bool:
+        return await self._async_queue.delete(job_id)
+
+    def cancel(self, job_id: UUID) -> bool:
+        with suppress(NotFound):
+            return self._queue.cancel(job_id)
+        return False
+
+    async def acancel(self, job_id: UUID) -> bool:
+        with suppress(NotFound):
+            return await self._async_queue.cancel(job_id)
+        return False
+
     def close(self) -> None:
         self._queue.close()
         self._waiting.close()
@@ -367,7 +379,10 @@ def _known(job_id: UUID) -> Iterator[None]:
 
 
 def _state(job: JobInfo | None) -> str:
-    return "gone" if job is None else state_word(job.state, job.after, job.time, datetime.now(UTC))
+    if job is None:
+        return "gone"
+    now = datetime.now(UTC)
+    return state_word(job.state, job.after, job.time, now, is_cancelled=job.is_cancelled)
 
 
 def _ending(found: Result | None) -> JobEnding | None:

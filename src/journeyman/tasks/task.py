@@ -342,7 +342,6 @@ class Recurring:
             "ttr": options.lease_ms,
             "ttl": options.ttl_ms,
             "priority": options.priority,
-            "max-attempts": options.max_attempts,
             "max-fails": options.max_fails,
         }
         if self.overlap == "skip":  # one id for all: it is added if the last one is finished

@@ -41,6 +41,7 @@ from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
     AwaitResult,
+    Cancel,
     Command,
     Complete,
     Delete,
@@ -52,6 +53,7 @@ from journeyman.protocols.workq.commands import (
     SetLimits,
 )
 from journeyman.protocols.workq.replies import (
+    CANCELLED,
     DONE,
     NOT_FOUND,
     Finished,
@@ -240,7 +242,6 @@ class InMemory:
         shared: dict[str, Any] = {
             "payload": order.payload,
             "priority": options.priority,
-            "max_attempts": options.max_attempts,
             "max_fails": options.max_fails,
             "options": AddOptions(
                 order.limit_key,
@@ -300,13 +301,24 @@ class InMemory:
             return "gone"
         order = self._orders.get(job_id.bytes)
         due = None if order is None else order.at
-        return state_word(view.number_of_state, view.waits_for, due, self._now)
+        is_cancelled = view.state == CANCELLED
+        number, after = view.number_of_state, view.waits_for
+        return state_word(number, after, due, self._now, is_cancelled=is_cancelled)
 
     async def astate(self, job_id: UUID) -> str:
         return self.state(job_id)
 
     def delete(self, job_id: UUID) -> bool:
         return self._decide(Delete(job_id.bytes)) is DONE
+
+    async def adelete(self, job_id: UUID) -> bool:
+        return self.delete(job_id)
+
+    def cancel(self, job_id: UUID) -> bool:
+        return self._decide(Cancel(job_id.bytes)) is DONE
+
+    async def acancel(self, job_id: UUID) -> bool:
+        return self.cancel(job_id)
 
     # -- details -----------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from journeyman.units import MS_PER_S, NS_PER_S
 
 PAGE = 100
 IN_ORDER = ["ready", "scheduled", "dead"]  # states of which a queue keeps an order
-LISTED = [*IN_ORDER, "running", "done"]
+LISTED = [*IN_ORDER, "running", "done", "cancelled"]
 _WORDS = {"leased": "running", "completed": "done"}  # of the HTTP API -> of people
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -107,7 +107,7 @@ def result(server: str | None, as_json: bool, job_id: str, wait: float) -> int:
 
 @click.group()
 def jobs() -> None:
-    """List, show, requeue and remove jobs of the work queue."""
+    """List, show, cancel, requeue and remove jobs of the work queue."""
 
 
 @jobs.command("ls")
@@ -157,12 +157,23 @@ def show_job(server: str | None, as_json: bool, job_id: str) -> None:
         show_one(row, as_json)
 
 
+@jobs.command("cancel")
+@server_option
+@click.argument("ids", nargs=-1, metavar="ID...", required=True)
+def cancel(server: str | None, ids: tuple[str, ...]) -> None:
+    """Cancel jobs: one that waits ends, one that runs is stopped in its worker."""
+    with connected(WorkQueue, server) as client:
+        count = sum(_existing(client.cancel, job_id) for job_id in ids)
+    ended = len(ids) - count
+    click.echo(f"{count} cancelled" + (f", {ended} had ended already" if ended else ""))
+
+
 @jobs.command("requeue")
 @server_option
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--queue", metavar="QUEUE", help="All dead jobs of this queue.")
 def requeue(server: str | None, ids: tuple[str, ...], queue: str | None) -> None:
-    """Requeue dead jobs."""
+    """Requeue dead and cancelled jobs."""
     if bool(ids) == bool(queue):
         raise UsageError("name the jobs, or all dead ones of a queue with --queue QUEUE")
     count = 0
@@ -223,9 +234,11 @@ def _row(job: JobInfo) -> dict[str, Any]:
     return {
         "id": str(job.job_id),
         "queue": job.name,
-        "state": state_word(job.state, job.after, job.time, datetime.now(UTC)),
+        "state": state_word(
+            job.state, job.after, job.time, datetime.now(UTC), is_cancelled=job.is_cancelled
+        ),
         "task": _task_of(job.payload),
-        "attempts": job.attempts,
+        "attempts": job.attempts - job.given_back,
         "fails": job.fails,
         "priority": job.priority,
         "created": job.created,

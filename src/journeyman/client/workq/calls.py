@@ -388,6 +388,23 @@ def fail(
 # -- administration ------------------------------------------------------------------------------
 
 
+def cancel(job_id: JobId) -> Call[bool]:
+    """An unfinished job ends as cancelled, and its worker stops it; returns whether it did. Raises
+    NotFound."""
+    ask = once(lines.line("cancel", str(as_id(job_id))), lines.read_done)
+
+    def converse(link: Link) -> Conversation[bool]:
+        try:
+            yield from ask(link)
+        except Refused as refused:
+            if refused.reason != commands.Complaint.DUPLICATE_RESULT:
+                raise
+            return False
+        return True
+
+    return converse
+
+
 def requeue(job_id: JobId) -> Call[None]:
     """A dead job starts over. Raises NotFound, or Refused with the reason ``Job is not dead``."""
     return once(lines.line("requeue", str(as_id(job_id))), lines.read_done)

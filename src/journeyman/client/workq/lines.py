@@ -59,6 +59,7 @@ class LeasedJob:
     attempt: int = 0
     fails: int = 0
     max_fails: int = 0
+    given_back: int = 0  # attempts before this one that ended so
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ class JobInfo:
     worker: str = ""  # that has leased it
     key: str = ""
     after: int = 0  # jobs it waits for
+    is_cancelled: bool = False
+    given_back: int = 0  # attempts that ended so
 
 
 # -- requests ------------------------------------------------------------------------------------
@@ -199,7 +202,7 @@ def read_leases(link: Link) -> Conversation[list[LeasedJob]]:
         return []
     found = []
     for _ in range(count):
-        job_id, name, ttr, size, *more = yield from _words(link, 7)
+        job_id, name, ttr, size, *more = yield from _words(link, 7, 8)
         payload = yield from _block(link, size)
         numbers = (_count(link, text) for text in more)
         found.append(LeasedJob(_id(link, job_id), name, _count(link, ttr), payload, *numbers))
@@ -319,12 +322,14 @@ def _job_info(job_id: UUID, values: dict[str, str], payload: bytes) -> JobInfo:
         values.get("worker", ""),
         values.get("key", ""),
         int(values.get("after", "0")),
+        values.get("cancelled") == "1",
+        int(values.get("given-back", "0")),
     )
 
 
-def _words(link: Link, count: int) -> Conversation[list[str]]:
+def _words(link: Link, *counts: int) -> Conversation[list[str]]:
     words = (yield from link.line(LINE_END)).decode("utf-8", "replace").split(" ")
-    if len(words) != count:
+    if len(words) not in counts:
         raise link.unexpected(" ".join(words))
     return words
 

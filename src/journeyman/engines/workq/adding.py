@@ -2,7 +2,8 @@
 
     add, schedule   JobAdded; ready now or at its time, until TTL after its creation or its time
     run             nothing is written; ready now, its client waits for the result
-    requeue         delete and JobAdded in one step: a failed job starts over under its old id,
+    requeue         delete and JobAdded in one step: a failed or cancelled job starts over under its
+                    old id,
                     without attempts or fails, with a full TTL, ready at once; the ledger has the
                     job first, in case a power cut comes between the two
     -replace        the same for an add with the id of a finished job; with -unique-for a completed
@@ -22,6 +23,7 @@ A job that waits for others is a *child*, not a job yet; extensions.py has its r
     the last parent ends      completed                                 an ordinary add
     a parent fails, is gone   added, and failed at once: it is dead, and can be requeued; so are
                               the jobs that wait for it
+    the child is cancelled    added, and cancelled at once
     with -even-failed=1       added when all have ended, in any way
 
 Children settled by a decision are added in that decision, up to SETTLE_LIMIT and STEP_LIMIT;
@@ -45,7 +47,7 @@ from journeyman.engines.workq.extensions import (
     child_body,
     options_body,
 )
-from journeyman.engines.workq.lifecycle import expire, give_up_run, match
+from journeyman.engines.workq.lifecycle import CANCELLATION, expire, give_up_run, match
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.queues import Waiter
 from journeyman.engines.workq.state import WorkqState
@@ -60,6 +62,7 @@ _DUPLICATE = commands.RefusedLine(commands.Complaint.DUPLICATE_JOB)
 _NOT_DEAD = commands.RefusedLine(commands.Complaint.NOT_DEAD)
 _TOO_LATE = commands.RefusedLine(commands.Complaint.TIME)
 _NO_LEDGER = commands.RefusedLine(commands.Complaint.NO_LEDGER)
+_CANCELLED = commands.RefusedLine(commands.Complaint.CANCELLED)
 REQUEUED_BYTES = 4 * 1024 * 1024  # of payloads that one requeue-all writes again
 NO_TIME_NS = to_unix_ns(0, 0)  # how the log says that a job has no time
 
@@ -144,7 +147,7 @@ def requeue(state: WorkqState, command: commands.Requeue, _client: Client) -> re
     entry = state.find(job_id)
     if entry is None:
         return replies.NOT_FOUND
-    if packed.opened(entry)[1] not in (packed.FAILED, packed.EXHAUSTED):
+    if packed.opened(entry)[1] not in (*packed.DEAD, packed.CANCELLED):
         return _NOT_DEAD
     _begin_again(state, job_id, entry)
     return replies.DONE
@@ -225,6 +228,8 @@ def refusal(
         return _DUPLICATE
     if options is not None and (options.key or options.after) and not extensions.is_allowed:
         return _NO_LEDGER
+    if options is not None and options.follows and _is_cancelled(state, options.follows):
+        return _CANCELLED
     if _is_free(state, job_id):
         return None
     entry = state.jobs.get(job_id)
@@ -246,6 +251,11 @@ def make_room(state: WorkqState, job_id: bytes) -> None:
         state.jobs.replace(job_id, entry, None)
         state.record_event(job_id, workq.Command.DELETE)
         state.note_end(job_id, packed.opened(entry)[1], is_gone=True, was=entry)
+
+
+def _is_cancelled(state: WorkqState, job_id: bytes) -> bool:
+    entry = state.find(job_id)
+    return entry is not None and packed.opened(entry)[1] == packed.CANCELLED
 
 
 def _is_free(state: WorkqState, job_id: bytes) -> bool:
@@ -273,8 +283,10 @@ def enqueue(
     key: str = "",
     failed_with: bytes | None = None,
     namespace: str = "",
+    stage: int = packed.FAILED,
 ) -> None:
-    """A job begins; ``max_fails`` is as in the log. ``failed_with``: and has failed already."""
+    """A job begins; ``max_fails`` is as in the log. ``failed_with``: and has failed already, or was
+    cancelled, as ``stage`` says."""
     queue = state.queues.use(name)
     created = state.moment_of_its_own()
     if (key or namespace) and job_id not in state.extensions.options:
@@ -300,7 +312,7 @@ def enqueue(
         key,
     )
     if failed_with is not None:
-        state.jobs.replace(job_id, None, (spec, packed.FAILED, 0, 0, 0, created_ns, failed_with))
+        state.jobs.replace(job_id, None, (spec, stage, 0, 0, 0, created_ns, failed_with))
     elif begins_ns <= created_ns:
         state.jobs.add_ready(job_id, spec, queue, begins_ns + ttl_ms * NS_PER_MS)
     else:
@@ -369,6 +381,11 @@ def delete_child(state: WorkqState, command: commands.Delete, _client: Client) -
     return replies.DONE
 
 
+def cancel_child(state: WorkqState, command: commands.Cancel, _client: Client) -> replies.Reply:
+    _end_child(state, state.extensions.children[command.job_id], is_cancelled=True)
+    return replies.DONE
+
+
 def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
     """Add, or fail, children that wait no longer; how many they were."""
     extensions, done = state.extensions, 0
@@ -378,15 +395,21 @@ def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
         extensions.drop(extensions.settling, job_id)
         child = extensions.children.get(job_id)
         if child is not None and child.is_settled:
-            extensions.steps += len(child.job.payload) // STEP_BYTES
-            extensions.drop_child(job_id, state.now_ns)
-            extensions.added_now[job_id] = child.job
-            _settle(state, child)
-            extensions.put(extensions.settled, job_id, None)
-            if job_id not in extensions.options:
-                extensions.forget(job_id, state.now_ns)
+            _end_child(state, child)
             done += 1
     return done
+
+
+def _end_child(state: WorkqState, child: Child, *, is_cancelled: bool = False) -> None:
+    """From here on it is a job; the ledger has it as a child until the log has the job."""
+    extensions, job_id = state.extensions, child.job.job_id
+    extensions.steps += len(child.job.payload) // STEP_BYTES
+    extensions.drop_child(job_id, state.now_ns)
+    extensions.added_now[job_id] = child.job
+    _settle(state, child, is_cancelled=is_cancelled)
+    extensions.put(extensions.settled, job_id, None)
+    if job_id not in extensions.options:
+        extensions.forget(job_id, state.now_ns)
 
 
 def load_children(state: WorkqState, loaded: LoadedExtensions, completed: set[bytes]) -> None:
@@ -450,8 +473,9 @@ def _stage_of(state: WorkqState, job_id: bytes) -> int:
     return _GONE if entry is None else packed.opened(entry)[1]
 
 
-def _settle(state: WorkqState, child: Child) -> None:
-    """It waits no longer: an ordinary add; and a failure at once, if a parent has failed."""
+def _settle(state: WorkqState, child: Child, *, is_cancelled: bool = False) -> None:
+    """It waits no longer: an ordinary add; and a failure at once, if a parent has failed or the
+    child was cancelled."""
     job, extensions = child.job, state.extensions
     why = (
         f"parent {replies.id_text(child.failed)} failed or is gone".encode()
@@ -460,7 +484,11 @@ def _settle(state: WorkqState, child: Child) -> None:
     )
     given = job.options or commands.AddOptions()
     key, options = given.key, JobOptions(given.key, namespace=given.namespace)
-    if any(options) and job.job_id in extensions.added_now:
+    if is_cancelled:
+        why = CANCELLATION
+        # The add, and the failure with it, take the next moment.
+        state.set_options(job.job_id, options._replace(cancelled_ns=state.now_ns + 1))
+    elif any(options) and job.job_id in extensions.added_now:
         extensions.put(extensions.options, job.job_id, options)  # the ledger has it
     elif any(options):
         state.set_options(job.job_id, options)
@@ -477,6 +505,7 @@ def _settle(state: WorkqState, child: Child) -> None:
         job.payload,
         key,
         why,
+        stage=packed.CANCELLED if is_cancelled else packed.FAILED,
     )
     if why is not None:
         state.tell(job.job_id, replies.Finished(job.job_id, False, why))

@@ -8,7 +8,7 @@ each queue. A job enters when it is made and leaves when it ends, whatever happe
 
 States are those that people know:
 
-    ready, scheduled   new or pending, now or later        leased, completed, dead
+    ready, scheduled   new or pending, now or later        leased, completed, dead, cancelled
 
 ``error`` is looked for in the result of dead jobs, ``text`` in ids and payloads. A page ends with
 its limit, with LISTED_BYTES, or when LOOKED_AT_ONCE jobs were looked at; then ``after`` leads on.
@@ -330,7 +330,9 @@ def state_of(entry: packed.Entry) -> str:
         return replies.SCHEDULED if moment_ns else replies.READY
     if stage == packed.LEASED:
         return replies.LEASED
-    return replies.COMPLETED if stage == packed.COMPLETED else replies.DEAD
+    if stage == packed.COMPLETED:
+        return replies.COMPLETED
+    return replies.CANCELLED if stage == packed.CANCELLED else replies.DEAD
 
 
 def _few(
@@ -364,7 +366,9 @@ def _part(queue: JobQueue, state: str) -> SortedSet[bytes]:
     return queue.dead if state == replies.DEAD else queue.scheduled
 
 
-def view_of_entry(entry: packed.Entry, queue: str, worker: str = "") -> JobView:
+def view_of_entry(
+    entry: packed.Entry, queue: str, worker: str = "", given_back: int = 0
+) -> JobView:
     """``fails`` counts every failure that a worker has reported, so one more than the fold's for a
     job that has failed for good."""
     spec, stage, attempts, fails, started_ns, moment_ns, result = packed.opened(entry)
@@ -388,11 +392,12 @@ def view_of_entry(entry: packed.Entry, queue: str, worker: str = "") -> JobView:
         fields.key,
         worker if stage == packed.LEASED else "",
         is_retry=stage == packed.PENDING,
+        given_back=given_back,
         scheduled_ns=fields.time_ns,
         ready_ns=moment if state == replies.SCHEDULED else None,
         started_ns=started_ns or None,
         leased_until_ns=moment if stage == packed.LEASED else None,
-        finished_ns=moment if state in (replies.COMPLETED, replies.DEAD) else None,
+        finished_ns=moment if state in replies.FINISHED else None,
     )
 
 

@@ -50,7 +50,15 @@ from typing import Any, TypeAlias
 
 from msgspec import structs
 
-from journeyman.engines.workq import adding, browsing, lifecycle, messages, packed, views
+from journeyman.engines.workq import (
+    adding,
+    browsing,
+    lifecycle,
+    messages,
+    packed,
+    views,
+    workers,
+)
 from journeyman.engines.workq.extensions import MAX_LIMITED_QUEUES, limits_body
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob
@@ -170,6 +178,7 @@ Decidable: TypeAlias = (
     ask.Command
     | browsing.BrowseJobs
     | browsing.BrowseQueues
+    | workers.BrowseWorkers
     | messages.WorkqDue
     | messages.WorkqGone
 )
@@ -227,6 +236,12 @@ def _delete(state: WorkqState, command: ask.Delete, client: messages.Client) -> 
     return lifecycle.delete(state, command, client)
 
 
+def _cancel(state: WorkqState, command: ask.Cancel, client: messages.Client) -> Reply:
+    if command.job_id in state.extensions.children:
+        return adding.cancel_child(state, command, client)
+    return lifecycle.cancel(state, command, client)
+
+
 def _browse(
     state: WorkqState, command: browsing.BrowseJobs, _client: messages.Client
 ) -> browsing.JobsFound | browsing.SortingJobs:
@@ -239,6 +254,12 @@ def _browse_queues(
     return browsing.browse_queues(state.queues, command, state.now_ns)
 
 
+def _browse_workers(
+    state: WorkqState, command: workers.BrowseWorkers, _client: messages.Client
+) -> workers.WorkersFound:
+    return workers.browse_workers(state, command)
+
+
 _DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
     ask.Add: adding.add,
     ask.ScheduleJob: adding.schedule,
@@ -248,10 +269,12 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
     ask.SetLimits: _set_limits,
     ask.Touch: lifecycle.touch,
     ask.Lease: lifecycle.lease,
+    ask.AwaitOrders: workers.await_orders,
     ask.Complete: lifecycle.complete,
     ask.Fail: lifecycle.fail,
     ask.AwaitResult: lifecycle.result,
     ask.Delete: _delete,
+    ask.Cancel: _cancel,
     ask.PauseQueue: _pause,
     ask.ResumeQueue: _resume,
     ask.InspectServer: views.server,
@@ -265,6 +288,7 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
     ask.InspectPausedQueues: views.paused_queues,
     browsing.BrowseJobs: _browse,
     browsing.BrowseQueues: _browse_queues,
+    workers.BrowseWorkers: _browse_workers,
     messages.WorkqDue: lifecycle.due,
     messages.WorkqGone: lifecycle.gone,
 }
@@ -296,6 +320,8 @@ class WorkqEngine:
         not looked at). A command that can wait needs a client."""
         state = self._state
         state.begin(now_ns)
+        if state.unwritten:
+            state.write_unwritten()
         reply = _DECISIONS[type(command)](state, command, client)
         if state.extensions.settling:
             adding.settle(state)

@@ -2,7 +2,8 @@
 
     limits of a queue      queue-limits-set          rate and concurrency, also per key
     options of a job       job-options-set           its key; the delay of one retry; that its lease
-                                                     was touched; if jobs follow it, the
+                                                     was touched; that it was cancelled; how often
+                                                     it was given back; if jobs follow it, the
                                                      namespace of the token that added it
     a job that waits for   job-options-set           the whole job and the ids of its parents; the
     others (a child)                                 engine adds it when they have ended
@@ -22,7 +23,8 @@ this parent.
 
 A delay belongs to the timeout-attempt with the time ``failed_ns``: options from before a later
 attempt are ignored. ``touched`` is the number of the attempt whose lease was touched; at a start
-such a lease has its full TTR again.
+such a lease has its full TTR again. The job is cancelled if it failed at ``cancelled_ns``: a power
+cut can leave that number and undo the failure.
 
 All tables change through ``put`` and ``drop``, so that a batch can be undone.
 """
@@ -38,6 +40,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from msgspec import structs
 
 from journeyman.engines.workq.queues import JobQueue, KeyRates
+from journeyman.engines.workq.workers import Workers
 from journeyman.formats import ledger
 from journeyman.protocols.workq.commands import NO_LIMITS, Add, AddOptions, Limits
 from journeyman.protocols.workq.readers import read_id
@@ -67,6 +70,8 @@ class JobOptions(NamedTuple):
     ready_ns: int = 0  # is ready then
     touched: int = 0  # the attempt whose lease was touched
     namespace: str = ""  # of the token that added a job which others follow; * is all of them
+    cancelled_ns: int = 0  # when a client cancelled it
+    given_back: int = 0  # attempts that ended so
 
     def ready_after(self, timed_out_ns: int) -> int:
         """When the retry is ready that began then; 0: no delay was chosen for it."""
@@ -186,6 +191,7 @@ class Extensions:
         "forgetting_parents",
         "is_allowed",
         "key_period_ns",
+        "known_workers",
         "limited",
         "lingering",
         "marked",
@@ -200,6 +206,7 @@ class Extensions:
         self.is_allowed = True  # there is a ledger, or nothing is kept anyway
         self.options: dict[bytes, JobOptions] = {}
         self.workers: dict[bytes, str] = {}
+        self.known_workers = Workers()
         self.children: dict[bytes, Child] = {}
         self.children_of: dict[bytes, dict[bytes, None]] = {}
         self.child_bytes = 0
@@ -450,10 +457,10 @@ _CHILD_NUMBERS = ("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "
 def read_options(job_id: bytes, body: ledger.Body) -> tuple[JobOptions | None, Add | None]:
     """The options of a job, and the job itself if it waits for others. None: it makes no sense."""
     key, namespace = body.get("key", ""), body.get("namespace", "")
-    numbers = _numbers(body, ("failed_ns", "ready_ns", "touched"))
+    numbers = _numbers(body, ("failed_ns", "ready_ns", "touched", "cancelled_ns", "given_back"))
     if not isinstance(key, str) or not isinstance(namespace, str) or numbers is None:
         return None, None
-    options = JobOptions(key, **numbers, namespace=namespace)
+    options = JobOptions(key, namespace=namespace, **numbers)
     if "after" not in body:
         return options, None
     try:

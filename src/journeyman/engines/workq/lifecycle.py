@@ -6,7 +6,9 @@
     match            a job became ready: it goes to the client that has waited longest for its queue
     complete, fail   the result is kept until the TTL ends, and all waiting clients get it now
     fail, retried    back to the queue, at once or after a delay; no client is answered
-    fail, released   the same, as if the TTR had ended: no failure counts
+    fail, released   the same, as if the TTR had ended: no failure counts, and the ledger counts how
+                     often, so that a worker does not take it for a worker that died
+    cancel           a fail for good by any client; the ledger says that it was a cancellation
     result           answered at once, or when the job finishes or ends
     delete, expire   the job no longer exists
     touch            the lease ends later: no record, but the ledger has the first touch
@@ -48,6 +50,7 @@ from journeyman.engines.workq.extensions import FORGET_LIMIT, STEP_LIMIT, JobOpt
 from journeyman.engines.workq.messages import Client, WorkqDue, WorkqGone
 from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import WorkqState
+from journeyman.engines.workq.workers import tell_worker
 from journeyman.folds.workq import retry_of
 from journeyman.formats.ledger import ParentForgotten
 from journeyman.formats.workq import Command, JobEvent, JobFinished, max_fails_of
@@ -60,6 +63,8 @@ _DUPLICATE = commands.RefusedLine(commands.Complaint.DUPLICATE_RESULT)
 _LEASED_AGAIN = commands.RefusedLine(commands.Complaint.LEASED_AGAIN)
 _NO_LEDGER = commands.RefusedLine(commands.Complaint.NO_LEDGER)
 _NOT_LEASED = commands.RefusedLine(commands.Complaint.NOT_LEASED)
+_CANCELLED = commands.RefusedLine(commands.Complaint.CANCELLED)
+CANCELLATION = b'{"error":"Cancelled","message":"a client cancelled the job"}'
 EXPIRED_LIMIT = 16  # jobs that one decision clears out of the way
 HELD_LIMIT = 1000  # jobs that it finds without room of their key
 LEASED_BYTES = 1024 * 1024  # of payloads of a lease of several, beyond its first job
@@ -186,7 +191,10 @@ def _give_more(
     entry = state.jobs.get(leased.job_id)
     assert entry is not None
     _, _, attempts, fails, _, _, _ = packed.opened(entry)
-    return replies.LeasedMore(*leased, attempts, fails, max_fails_of(packed.limits_of(spec)[1]))
+    options = state.extensions.options.get(leased.job_id)
+    given_back = 0 if options is None else options.given_back
+    max_fails = max_fails_of(packed.limits_of(spec)[1])
+    return replies.LeasedMore(*leased, attempts, fails, max_fails, given_back)
 
 
 def touch(state: WorkqState, command: commands.Touch, _client: Client) -> replies.Reply:
@@ -196,7 +204,7 @@ def touch(state: WorkqState, command: commands.Touch, _client: Client) -> replie
         return replies.NOT_FOUND
     spec, stage, attempts, *_ = packed.opened(entry)
     if stage != packed.LEASED or isinstance(entry, bytes):
-        return _NOT_LEASED
+        return _CANCELLED if stage == packed.CANCELLED else _NOT_LEASED
     ttr_ms = packed.lease_fields_of(spec)[2] if command.ttr_ms is None else command.ttr_ms
     ends_ns = state.now_ns + ttr_ms * NS_PER_MS
     state.jobs.replace(job_id, entry, packed.move_lease_end(entry, ends_ns))
@@ -274,23 +282,49 @@ def fail(state: WorkqState, command: commands.Fail, _client: Client) -> replies.
     return replies.DONE
 
 
+def cancel(state: WorkqState, command: commands.Cancel, _client: Client) -> replies.Reply:
+    job_id = command.job_id
+    entry = state.find(job_id)
+    if entry is None:
+        return replies.NOT_FOUND
+    spec, stage, *_ = packed.opened(entry)
+    if stage not in packed.UNFINISHED:
+        return _DUPLICATE
+    if not packed.is_run(spec):
+        if not state.extensions.is_allowed:
+            return _NO_LEDGER
+        options = state.extensions.options.get(job_id, JobOptions())
+        state.set_options(job_id, options._replace(cancelled_ns=state.now_ns))
+    if stage == packed.LEASED:
+        queue = state.queues.by_number[packed.queue_of(spec)].name
+        tell_worker(state, queue, replies.Finished(job_id, False, CANCELLATION))
+    failed = JobFinished(state.instant, job_id, _FAIL, CANCELLATION)
+    _finish(state, entry, failed, packed.CANCELLED)
+    return replies.DONE
+
+
 def _release(state: WorkqState, command: commands.Fail, entry: packed.Entry) -> replies.Reply:
     """The worker gives the job back: the lease ends as if its time were over, maybe with a delay
     of its own before the next one."""
+    job_id, delay_ms = command.job_id, command.delay_ms
     spec, stage, *_ = packed.opened(entry)
     if stage != packed.LEASED:
         return _NOT_LEASED
-    if command.delay_ms is not None and not packed.is_run(spec):
-        if not state.extensions.is_allowed:
-            return _NO_LEDGER
-        after = packed.end_lease(entry, state.now_ns)
-        if after[1] == packed.PENDING:
-            ready_ns = state.now_ns + command.delay_ms * NS_PER_MS if command.delay_ms else 0
-            _keep_delay(state, command.job_id, ready_ns)
-            state.record_event(command.job_id, Command.TIMEOUT_ATTEMPT)
-            _after_attempt(state, command.job_id, entry, packed.move_lease_end(after, ready_ns))
-            return replies.DONE
-    time_out(state, command.job_id, entry)
+    if delay_ms is not None and not packed.is_run(spec) and not state.extensions.is_allowed:
+        return _NO_LEDGER
+    after = packed.end_lease(entry, state.now_ns)
+    if packed.is_run(spec) or after[1] != packed.PENDING:
+        time_out(state, job_id, entry)
+        return replies.DONE
+    if delay_ms is not None:
+        ready_ns = state.now_ns + delay_ms * NS_PER_MS if delay_ms else 0
+        after = packed.move_lease_end(after, ready_ns)
+        _keep_delay(state, job_id, ready_ns)
+    if state.extensions.is_allowed:
+        options = state.extensions.options.get(job_id, JobOptions())
+        state.set_options(job_id, options._replace(given_back=options.given_back + 1))
+    state.record_event(job_id, Command.TIMEOUT_ATTEMPT)
+    _after_attempt(state, job_id, entry, after)
     return replies.DONE
 
 
@@ -403,7 +437,9 @@ def next_due_ns(state: WorkqState) -> int | None:
         firsts.append(state.extensions.forget_at_ns)
     if state.extensions.lingering:
         firsts.append(next(iter(state.extensions.lingering.values())))
-    if state.starved or state.loosened or state.extensions.settling or state.unsaid:
+    if state.starved or state.loosened or state.extensions.settling:
+        firsts.append(state.now_ns)
+    if state.unsaid or state.unwritten:
         firsts.append(state.now_ns)
     return min(firsts, default=None)
 

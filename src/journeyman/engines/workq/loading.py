@@ -36,9 +36,10 @@ from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq import adding, packed
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
+from journeyman.engines.workq.lifecycle import CANCELLATION
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob, Orphans, apply, visible
-from journeyman.formats.workq import Command, JobAdded, Record
+from journeyman.formats.workq import Command, JobAdded, JobFinished, Record
 from journeyman.units import NS_PER_MS
 
 
@@ -190,9 +191,16 @@ class WorkqLoader:
         added = job.added
         options = self._extensions.options.get(added.job_id, JobOptions())
         number = self._state.queues.use(added.name).number
-        entry = packed.entry_of(job, number, timeout_ns, options.key)
+        entry = packed.entry_of(job, number, timeout_ns, options.key, options.cancelled_ns)
         if job.state == packed.PENDING and (ready_ns := options.ready_after(timeout_ns)):
             entry = packed.move_lease_end(packed.opened(entry), ready_ns)
+        if job.state == packed.NEW and options.cancelled_ns == added.created.unix_ns:
+            # A job that was cancelled while it waited for others is added and fails at once. A
+            # power cut has left the add: the failure is written with the next decision.
+            spec, ended_ns = packed.spec_of(entry), added.created.unix_ns
+            entry = (spec, packed.CANCELLED, 0, 0, 0, ended_ns, CANCELLATION)
+            failed = JobFinished(added.created, added.job_id, Command.FAIL, CANCELLATION)
+            self._state.unwritten.append(failed)
         self._put(added.job_id, entry)
         self._latest_ns = max(self._latest_ns, added.created.unix_ns)
 
@@ -224,8 +232,10 @@ class WorkqLoader:
                 entry = packed.move_lease_end(progress, moment_ns)
             self._leases.append(packed.moment_key(moment_ns, job_id))
             self._state.queues.by_number[packed.queue_of(spec)].count_lease(spec, 1)
-        elif stage != packed.COMPLETED:
+        elif stage in packed.DEAD:
             dead.append(spec)
+        elif stage == packed.CANCELLED:
+            self._jobs.cancelled += 1
         self._jobs.lay(job_id, entry)
         self._expiries.append(packed.moment_key(expires, job_id))
 

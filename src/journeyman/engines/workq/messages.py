@@ -7,7 +7,7 @@
     effects   in this order, once the records are durable: answers to clients that have waited
 
     Add ScheduleJob Delete         DONE, NOT_FOUND, RefusedLine
-    Complete Fail Requeue          DONE, NOT_FOUND, RefusedLine
+    Complete Fail Cancel Requeue   DONE, NOT_FOUND, RefusedLine
     PauseQueue ResumeQueue         DONE, RefusedLine
     Lease                          Leased, TIMED_OUT, or None
     AwaitResult                    Finished, TIMED_OUT, NOT_FOUND, or None
@@ -84,6 +84,7 @@ class WorkqStats(NamedTuple):
     queues: int
     waiting: int  # clients
     evicted: int  # unfinished jobs that the TTL has ended, since the start
+    cancelled: int = 0
 
 
 class WorkqOutcome(NamedTuple):

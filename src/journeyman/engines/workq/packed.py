@@ -21,6 +21,7 @@ else; that is what a million waiting jobs are. Any other is a plain tuple around
     LEASED                 when its TTR is over
     COMPLETED, FAILED      when it was finished; ``result`` is there in these two only
     EXHAUSTED              the same: failed because its attempts ran out, not by a worker's word
+    CANCELLED              the same: failed because a client cancelled it; the ledger says so
 
 Both are immutable, and the garbage collector does not track bytes or tuples of atoms. ``fails``
 counts failures that were followed by a retry, as the fold does.
@@ -28,7 +29,7 @@ counts failures that were followed by a retry, as the fold does.
 The transitions are the engine's side of docs/folds.md, for a live job and a job that is loaded:
 
     NEW, PENDING --begin_lease--> LEASED --end_lease--> PENDING, or EXHAUSTED without attempts left
-    NEW, PENDING, LEASED --keep_result--> COMPLETED | FAILED
+    NEW, PENDING, LEASED --keep_result--> COMPLETED | FAILED | CANCELLED
     NEW, PENDING, LEASED, FAILED --try_again--> PENDING, one failure more
 
 ``entry_of`` and ``job_of`` translate between an entry and the job of the reference fold. An entry
@@ -56,8 +57,10 @@ Entry: TypeAlias = Spec | Progress
 
 NEW, COMPLETED, FAILED, PENDING, LEASED = (int(state) for state in JobState)
 EXHAUSTED = 5  # FAILED, for everyone outside
+CANCELLED = 6  # FAILED in the log and for clients of the original
 WAITING = (NEW, PENDING)
 UNFINISHED = (NEW, PENDING, LEASED)
+DEAD = (FAILED, EXHAUSTED)
 
 SHARED_BYTES = 16 * 1024  # a job this large is not copied into an answer
 BIAS = 1 << 94  # added to every moment, so that those before 1970 sort as bytes too
@@ -237,6 +240,11 @@ def is_run(spec: Spec) -> bool:
     return spec[_FLAGS_AT] & IS_RUN != 0
 
 
+def state_number(stage: int) -> int:
+    """The state that the log and the protocol have for it."""
+    return FAILED if stage in (EXHAUSTED, CANCELLED) else stage
+
+
 def life_of(entry: Entry | None) -> int:
     """When the job began, which tells one life of an id from another; 0: it is not in the log."""
     if entry is None or is_run(spec_of(entry)):
@@ -276,7 +284,7 @@ def begin_lease(entry: Entry, ttr_ms: int, now_ns: int) -> Progress:
 
 
 def keep_result(entry: Entry, stage: int, now_ns: int, result: bytes) -> Progress:
-    """A worker has said how it ended: ``stage`` is COMPLETED or FAILED."""
+    """A client has said how it ended: ``stage`` is COMPLETED, FAILED or CANCELLED."""
     if isinstance(entry, bytes):
         return entry, stage, 0, 0, 0, now_ns, result
     spec, _, attempts, fails, started_ns, _, _ = entry
@@ -315,8 +323,11 @@ def ready_again_ns(spec: Spec, now_ns: int) -> int:
 # -- the job of the fold --
 
 
-def entry_of(job: FoldedJob, queue: int, timeout_ns: int, key: str = "") -> Entry:
-    """``timeout_ns`` is the time of its last timeout-attempt, from which a delay counts."""
+def entry_of(
+    job: FoldedJob, queue: int, timeout_ns: int, key: str = "", cancelled_ns: int = 0
+) -> Entry:
+    """``timeout_ns`` is the time of its last timeout-attempt, from which a delay counts. A failure
+    at ``cancelled_ns`` is a cancellation."""
     added = job.added
     spec = pack(
         added.job_id,
@@ -339,7 +350,10 @@ def entry_of(job: FoldedJob, queue: int, timeout_ns: int, key: str = "") -> Entr
         moment_ns = started_ns + added.ttr_ms * NS_PER_MS
     elif job.finished is not None:
         moment_ns = job.finished.unix_ns
-        stage = EXHAUSTED if job.exhausted else stage
+        if job.exhausted:
+            stage = EXHAUSTED
+        elif stage == FAILED and moment_ns == cancelled_ns:
+            stage = CANCELLED
     return (spec, stage, job.attempts, job.fails, started_ns, moment_ns, job.result)
 
 
@@ -364,7 +378,7 @@ def job_of(entry: Entry, name: str) -> tuple[FoldedJob, int]:
     )
     job = FoldedJob(
         added,
-        JobState(FAILED if stage == EXHAUSTED else stage),
+        JobState(state_number(stage)),
         attempts,
         fails,
         result,

@@ -60,7 +60,7 @@ class WorkqJobTable:
     new, pending: not yet    scheduled of its queue, and due: by when it is ready
     leased                   leases: by the end of its TTR
     failed                   dead of its queue
-    completed                no other
+    completed, cancelled     no other
 
     ``replace`` is the only way to create, change or end a job: it takes the old state out of its
     orders and puts the new one in. So a job is always in exactly the orders it belongs to, and a
@@ -74,6 +74,7 @@ class WorkqJobTable:
         "_shard_of",
         "browsing",
         "calm_until_ns",
+        "cancelled",
         "due",
         "expiries",
         "freed",
@@ -94,6 +95,7 @@ class WorkqJobTable:
         self.due: SortedSet[bytes] = SortedSet()
         self.freed: list[JobQueue] = []  # limits of theirs may have room again
         self.runs = 0  # jobs without a TTL
+        self.cancelled = 0  # jobs
         self.calm_until_ns = 0  # no job expires before; see look_for_calm
 
     def __len__(self) -> int:
@@ -237,10 +239,12 @@ class WorkqJobTable:
                 self.due.add(packed.moment_key(moment_ns, job_id))
             else:
                 queue.ready.add(spec)
-        elif stage != packed.COMPLETED:
+        elif stage in packed.DEAD:
             self._queues.by_number[packed.queue_of(spec)].dead.add(spec)
             if self.browsing is not None:
                 self.browsing.died(job_id, spec)
+        elif stage == packed.CANCELLED:
+            self.cancelled += 1
 
     def _leave(self, job_id: bytes, entry: packed.Entry) -> None:
         if isinstance(entry, bytes):
@@ -257,10 +261,12 @@ class WorkqJobTable:
                 self.due.remove(packed.moment_key(moment_ns, job_id))
             else:
                 self._leave_ready(queue, spec)
-        elif stage != packed.COMPLETED:
+        elif stage in packed.DEAD:
             self._queues.by_number[packed.queue_of(spec)].dead.remove(spec)
             if self.browsing is not None:
                 self.browsing.revived(job_id, spec)
+        elif stage == packed.CANCELLED:
+            self.cancelled -= 1
 
     def _leave_ready(self, queue: JobQueue, spec: packed.Spec) -> None:
         if queue.leave_ready(spec):
@@ -321,6 +327,7 @@ class WorkqState:
         "records",
         "starved",
         "unsaid",
+        "unwritten",
         "waiting",
     )
 
@@ -338,6 +345,7 @@ class WorkqState:
         self.ledger: list[LedgerRecord] = []
         self.leaving: list[tuple[bytes, bool, int]] = []  # parents; did they succeed; life_of
         self.unsaid: list[LedgerRecord] = []  # what a start found, for the ledger, before all else
+        self.unwritten: list[Record] = []  # the same for the log
         self.effects: list[WorkqAnswer] = []
         self.now_ns = latest_ns
         self._chance = seed & _MASK64
@@ -450,6 +458,10 @@ class WorkqState:
         if self.unsaid:
             self.extensions.note_undo(partial(setattr, self, "unsaid", self.unsaid))
             self.ledger, self.unsaid = self.ledger + self.unsaid, []
+
+    def write_unwritten(self) -> None:
+        self.extensions.note_undo(partial(setattr, self, "unwritten", self.unwritten))
+        self.records, self.unwritten = self.records + self.unwritten, []
 
     def _drop_options(self, job_id: bytes) -> None:
         """The ledger is written before the log, and a crash in between would leave the job without

@@ -82,7 +82,8 @@ def stats(state: WorkqState) -> WorkqStats:
         scheduled += len(queue.scheduled)
         failed += len(queue.dead)
     leased = len(state.jobs.leases)
-    completed = len(state.jobs) - ready - scheduled - failed - leased
+    cancelled = state.jobs.cancelled
+    completed = len(state.jobs) - ready - scheduled - failed - leased - cancelled
     return WorkqStats(
         ready,
         scheduled,
@@ -92,6 +93,7 @@ def stats(state: WorkqState) -> WorkqStats:
         len(state.queues),
         len(state.waiting),
         state.evicted,
+        cancelled,
     )
 
 
@@ -143,8 +145,11 @@ def _job_list(state: WorkqState, entries: Sequence[packed.Entry]) -> replies.Job
     makers = []
     for entry in entries:
         name = state.queues.by_number[packed.queue_of(packed.spec_of(entry))].name
-        worker = state.extensions.workers.get(packed.job_id_of(packed.spec_of(entry)), "")
-        makers.append(partial(browsing.view_of_entry, entry, name, worker))
+        job_id = packed.job_id_of(packed.spec_of(entry))
+        worker = state.extensions.workers.get(job_id, "")
+        options = state.extensions.options.get(job_id)
+        given_back = 0 if options is None else options.given_back
+        makers.append(partial(browsing.view_of_entry, entry, name, worker, given_back))
     size = sum(packed.payload_bytes_of(packed.spec_of(entry)) for entry in entries)
     return replies.JobList(replies.JobViews(makers, size))
 

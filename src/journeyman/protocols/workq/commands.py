@@ -17,6 +17,8 @@
     inspect paused-queues OFFSET LIMIT                       InspectPausedQueues
     inspect token                                            InspectToken
     requeue ID                                               Requeue
+    cancel ID                                                Cancel
+    worker NAME WAIT SIZE  + facts                           AwaitOrders
     pause NAME | resume NAME                                 PauseQueue, ResumeQueue
     -retry-delay=MS on add and schedule                      their ``retry_delay_ms``
     auth SECRET, as the first line of a connection           Auth
@@ -70,6 +72,7 @@ MAX_CHILD_BYTES = 512 * 1024  # payload of such a job: it waits in a record of t
 MAX_RATE = 10_000
 MAX_RATE_PERIOD_MS = 86_400_000
 MAX_CONCURRENCY = 1_000_000
+MAX_FACTS_BYTES = 2048  # what a worker says about itself
 
 
 class Complaint(StrEnum):
@@ -110,9 +113,11 @@ class Complaint(StrEnum):
     NOT_DEAD = "Job is not dead"  # new, of requeue
     NOT_LEASED = "Job is not leased"  # new, of touch
     LEASED_AGAIN = "Job was leased again"  # new, of complete and fail
+    CANCELLED = "Job was cancelled"  # new, of touch, and of -follows
     NO_PARENT = "Unknown parent"  # new, of -after
     TOO_MANY_CHILDREN = "Too many jobs wait for others"  # new, of -after
     TOO_MANY_LIMITS = "Too many queues have limits"  # new, of limit
+    TOO_MANY_WORKERS = "Too many workers"  # new, of worker
     NO_LEDGER = "Not available without a ledger"  # new
     AUTH_REQUIRED = "Authentication required"  # new, and so is the next
     AUTH_FAILED = "Authentication failed"
@@ -217,6 +222,16 @@ class Lease:
     worker: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class AwaitOrders:
+    """New: a worker says what it is, and waits until others end a job that it has leased."""
+
+    worker: str
+    wait_ms: int
+    facts: bytes  # a JSON object, for people who look at workers
+    prefix: str = ""  # the namespace of its token; the server fills it in
+
+
 @value
 class Complete:
     """``attempt``: only if no other one has begun since; 0: in any case."""
@@ -249,6 +264,13 @@ class Touch:
 
 @value
 class Delete:
+    job_id: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """New: an unfinished job fails for good; its worker stops it if it is leased."""
+
     job_id: bytes
 
 
@@ -355,10 +377,12 @@ Command: TypeAlias = (
     | ScheduleJob
     | Run
     | AwaitResult
+    | AwaitOrders
     | Lease
     | Complete
     | Fail
     | Delete
+    | Cancel
     | InspectServer
     | InspectToken
     | InspectQueues

@@ -169,6 +169,7 @@ _KINDS: dict[bytes, _Line | _WithPayload] = {
     b"run": _WithPayload(6, readers.run),
     b"complete": _WithPayload(3, readers.complete),
     b"fail": _WithPayload(3, readers.fail, commands.RefusedLine(commands.Complaint.RESULT_SIZE)),
+    b"worker": _WithPayload(4, readers.worker),
     b"lease": _flagged(3, readers.lease, or_more=True),
     b"result": _Line(3, readers.result),
     b"delete": _Line(2, readers.of_an_id(commands.Delete)),
@@ -177,6 +178,7 @@ _KINDS: dict[bytes, _Line | _WithPayload] = {
     b"requeue-all": _Line(3, readers.requeue_all),
     b"limit": _flagged(2, readers.limit),
     b"requeue": _Line(2, readers.of_an_id(commands.Requeue)),
+    b"cancel": _Line(2, readers.of_an_id(commands.Cancel)),
     b"pause": _Line(2, readers.of_a_name(commands.PauseQueue)),
     b"resume": _Line(2, readers.of_a_name(commands.ResumeQueue)),
 }

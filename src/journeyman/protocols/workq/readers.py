@@ -251,6 +251,20 @@ def fail(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     )
 
 
+def worker(words: Words, flags: Flags, payload: bytes) -> commands.Event:
+    name = read_name(words[1])
+    wait_ms = _read_wait(words[2])
+    if flags:
+        return _NO[commands.Complaint.ARGS]
+    if name is None:
+        return _NO[commands.Complaint.WORKER]
+    if wait_ms is None:
+        return _NO[commands.Complaint.WAIT]
+    if len(payload) > commands.MAX_FACTS_BYTES:
+        return _NO[commands.Complaint.PAYLOAD_SIZE]
+    return commands.AwaitOrders(name, wait_ms, payload)
+
+
 # -- commands that are a line ---------------------------------------------------------------------
 
 

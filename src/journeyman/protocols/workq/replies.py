@@ -7,11 +7,12 @@
     -SERVER-ERROR text                           READ_ONLY
     +OK 1 / ID NAME TTR SIZE / payload           Leased
     +OK 1 / ID 1|0 SIZE / result                 Finished
+    +OK N / ID 0 SIZE / result ...               EndedJobs (new)
     +OK N / ID 12|13 / key value ...             JobList of JobView
     +OK N / NAME 2 / key value ...               QueueList of QueueView
     +OK 1 / server 3 / key value ...             ServerView
     +OK 1 / token 1 / salt HEX                   TokenView; token 0 without a salt
-    +OK N / ID NAME TTR SIZE ATTEMPT FAILS MAX-FAILS / payload ...   LeasedJobs (new)
+    +OK N / ID NAME TTR SIZE ATTEMPT FAILS MAX-FAILS [GIVEN-BACK] / payload ...  LeasedJobs (new)
     +OK 1 / NAME 1 / requeued N                  Requeued (new)
 
 Blocks of jobs and queues have more keys if they have what the original does not know.
@@ -37,12 +38,15 @@ _FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799  # the years 1 to 9999
 _JOB_KEYS = 12
 _QUEUE_KEYS = 2
 _SERVER_KEYS = 3
-READY, SCHEDULED, LEASED, COMPLETED, DEAD = STATES = (
-    *("ready", "scheduled", "leased", "completed", "dead"),
+READY, SCHEDULED, LEASED, COMPLETED, DEAD, CANCELLED = STATES = (
+    *("ready", "scheduled", "leased", "completed", "dead", "cancelled"),
 )
+FINISHED = (COMPLETED, DEAD, CANCELLED)
 WAITING = "waiting"  # for other jobs
 # The numbers of folds.workq.JobState, which ``inspect`` shows.
-_STATE_NUMBERS = {READY: 0, SCHEDULED: 0, WAITING: 0, COMPLETED: 1, DEAD: 2, LEASED: 4}
+_STATE_NUMBERS = {
+    READY: 0, SCHEDULED: 0, WAITING: 0, COMPLETED: 1, DEAD: 2, CANCELLED: 2, LEASED: 4,
+}  # fmt: skip
 _PENDING = 3
 
 READ_ONLY = b"-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker\r\n"
@@ -87,6 +91,7 @@ class LeasedMore(NamedTuple):
     attempt: int  # 1 is the first
     fails: int  # before this attempt
     max_fails: int
+    given_back: int = 0  # attempts before this one that ended so
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,12 @@ class Finished(NamedTuple):
     job_id: bytes
     success: bool
     result: bytes
+
+
+class EndedJobs(NamedTuple):
+    """To a worker: jobs that it has leased, and that others have ended."""
+
+    jobs: tuple[Finished, ...]
 
 
 class JobView(Struct, frozen=True, omit_defaults=True):
@@ -139,6 +150,7 @@ class JobView(Struct, frozen=True, omit_defaults=True):
     worker: str = ""  # that has leased it; lists over HTTP leave it out
     waits_for: int = 0
     is_retry: bool = False  # it was leased or failed before, and is queued again
+    given_back: int = 0  # attempts that ended so; lists over HTTP leave it out
     scheduled_ns: int | None = None  # its time, of a job that was scheduled
     ready_ns: int | None = None  # in state scheduled: its time, or the end of a retry's delay
     started_ns: int | None = None
@@ -253,6 +265,7 @@ Reply: TypeAlias = (
     | LeasedJobs
     | Requeued
     | Finished
+    | EndedJobs
     | JobList
     | QueueList
     | ServerView
@@ -290,6 +303,10 @@ def _rarer_reply_bytes(reply: Reply) -> bytes:
         )
     if isinstance(reply, LeasedJobs):
         return b"".join(leased_parts(reply))
+    if isinstance(reply, EndedJobs):
+        rows = (f"{id_text(job.job_id)} {job.success:d} {len(job.result)}\r\n".encode()
+                + job.result + b"\r\n" for job in reply.jobs)  # fmt: skip
+        return b"+OK %d\r\n" % len(reply.jobs) + b"".join(rows)
     if isinstance(reply, Requeued):
         return f"+OK 1\r\n{reply.name} 1\r\nrequeued {reply.jobs}\r\n".encode()
     if isinstance(reply, TokenView):
@@ -309,8 +326,9 @@ def job_list_parts(reply: JobList) -> Iterator[bytes]:
 def leased_parts(reply: LeasedJobs) -> Iterator[bytes]:
     """In pieces as well."""
     yield b"+OK %d\r\n" % len(reply.jobs)
-    for job_id, name, ttr_ms, payload, attempt, fails, max_fails in reply.jobs:
-        head = f"{id_text(job_id)} {name} {ttr_ms} {len(payload)} {attempt} {fails} {max_fails}\r\n"
+    for job_id, name, ttr_ms, payload, attempt, fails, max_fails, given_back in reply.jobs:
+        head = f"{id_text(job_id)} {name} {ttr_ms} {len(payload)} {attempt} {fails} {max_fails}"
+        head += f" {given_back}\r\n" if given_back else "\r\n"
         yield b"".join((_encoded(head), payload, b"\r\n"))
 
 
@@ -328,7 +346,10 @@ def time_text(unix_ns: int) -> str:
 
 
 def _job_block(job: JobView) -> bytes:
-    more = {"worker": job.worker, "key": job.key, "after": job.waits_for}
+    more = {
+        "worker": job.worker, "key": job.key, "after": job.waits_for,
+        "cancelled": int(job.state == CANCELLED), "given-back": job.given_back,
+    }  # fmt: skip
     more = {key: value for key, value in more.items() if value}
     keys = _JOB_KEYS + (job.scheduled_ns is not None) + len(more)
     head = (

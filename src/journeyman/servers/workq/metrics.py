@@ -94,7 +94,7 @@ class WorkqMetrics:
 
     def families(self) -> list[metrics.Family]:
         stats = self.stats()
-        states = ("ready", "scheduled", "leased", "completed", "failed")
+        states = ("ready", "scheduled", "leased", "completed", "failed", "cancelled")
         return [
             metrics.counter(
                 "workq.commands",

@@ -29,6 +29,7 @@ from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import PARENT_BYTES, STEP_BYTES
 from journeyman.engines.workq.messages import WorkqDue, WorkqGone, WorkqOutcome
+from journeyman.engines.workq.workers import BrowseWorkers
 from journeyman.errors import JourneymanError
 from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ledger import JobOptionsSet
@@ -80,13 +81,19 @@ _OF_AN_ID = frozenset(
         commands.Delete,
         commands.InspectJob,
         commands.Requeue,
+        commands.Cancel,
         commands.Touch,
     }
 )
 _HARMLESS = frozenset(
     {commands.InspectServer, commands.InspectToken, commands.RefusedLine, WorkqGone}
 )
-_LISTS = frozenset({commands.InspectQueues, commands.InspectPausedQueues, BrowseJobs, BrowseQueues})
+_LISTS = frozenset(
+    {
+        *(commands.InspectQueues, commands.InspectPausedQueues, commands.AwaitOrders),
+        *(BrowseJobs, BrowseQueues, BrowseWorkers),
+    }
+)
 
 
 def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
@@ -95,7 +102,7 @@ def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
     a queue by its name       outside the namespace: Insufficient namespace scope
     a job by its id           of such a queue: as if there were none
     an id to be replaced      of such a queue: it is taken, see scoped_reply
-    lists of queues           show those of the namespace
+    lists, workers            know only the namespace
     a command not known here  is refused
 
     Asked when a command is decided, because the queue of a job may have been decided just before.
@@ -148,7 +155,7 @@ def with_origin(
         # Only a token of all namespaces can use a queue that none of them covers: the ledger need
         # not say so.
         namespace = prefix or (ALL_NAMESPACES if namespace_of(request.name) else "")
-    options = options._replace(follows=b"", has_followers=False, namespace=namespace)
+    options = options._replace(has_followers=False, namespace=namespace)
     return in_scope(queue, request._replace(options=options), prefix), prefix
 
 
@@ -234,7 +241,7 @@ MAX_STEPS = 20_000  # for children of jobs, in one batch: some ten milliseconds
 
 Request: TypeAlias = commands.Command | commands.RefusedLine
 
-CAN_WAIT = frozenset({commands.Lease, commands.AwaitResult, commands.Run})
+CAN_WAIT = frozenset({commands.Lease, commands.AwaitResult, commands.AwaitOrders, commands.Run})
 _CHANGES = frozenset(
     {
         *(
@@ -243,6 +250,7 @@ _CHANGES = frozenset(
             commands.Complete,
             commands.Fail,
             commands.Delete,
+            commands.Cancel,
             commands.Requeue,
             commands.PauseQueue,
             commands.ResumeQueue,

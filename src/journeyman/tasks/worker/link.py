@@ -341,6 +341,9 @@ class Reports:
             if text.endswith(Complaint.LEASED_AGAIN):
                 logger.warning("job %s: its lease ran out and another worker has it;"
                                " the outcome is dropped", job_id)  # fmt: skip
+            elif text.endswith(Complaint.CANCELLED):
+                del self._open[job_id]  # it has ended, and nothing follows
+                return
             elif not text.endswith((Complaint.DUPLICATE_JOB, Complaint.DUPLICATE_RESULT)):
                 logger.warning("job %s: the server refused its report: %s", job_id, text)
                 if report is not None and len(report.requests) > 1:
@@ -397,7 +400,7 @@ def _requests(job_id: str, attempt: int, outcome: Outcome, has_token: bool) -> l
         last = _finish("complete", job_id, outcome.result, flags)
         if outcome.following is None:
             return [last]
-        return [_add(outcome.following, job_id if has_token else ""), last]
+        return [_add(outcome.following, job_id, has_token), last]
     if isinstance(outcome, Again | GivenBack):
         flags += f" -delay={outcome.delay_ms}"
         if isinstance(outcome, GivenBack):
@@ -413,14 +416,14 @@ def _finish(word: str, job_id: str, result: bytes, flags: str) -> bytes:
     )  # fmt: skip
 
 
-def _add(order: Order, follows: str) -> bytes:
-    """``follows``: the job before it, for a server with tokens."""
+def _add(order: Order, follows: str, has_token: bool) -> bytes:
+    """``follows``: the job before it; if that one was cancelled, the server refuses this one."""
     options = order.options
-    chain = f" -follows={follows}{' -then=1' if order.has_followers else ''}" if follows else ""
+    chain = f" -follows={follows}{' -then=1' if has_token and order.has_followers else ''}"
     line = (
         f"add {order.job_id} {options.queue} {options.lease_ms} {options.ttl_ms}"
         f" {len(order.payload)} -priority={options.priority}"
-        f" -max-attempts={options.max_attempts} -max-fails={options.max_fails}"
+        f" -max-fails={options.max_fails}"
         f"{f' -key={order.limit_key}' if order.limit_key else ''}{chain}"
     )
     return line.encode() + b"\r\n" + order.payload + b"\r\n"

@@ -50,8 +50,8 @@ class ThreadPool:
 
     def interrupt(self, work: Work, error: type[BaseException]) -> None:
         with work.lock:
+            work.error = error
             if work.thread is not None:
-                work.error = error
                 _raise_in(work.thread, error)
 
     def abandon(self, work: Work) -> None:
@@ -71,6 +71,8 @@ class ThreadPool:
             value, error = None, None
             try:
                 with work.lock:
+                    if work.error is not None:  # interrupted before it began
+                        raise work.error
                     work.thread = me
                 value = work.call()
                 _leave(work, me)

@@ -10,6 +10,7 @@
 - A report is sent again on a new connection until the server has acknowledged it.
 - Short jobs are leased ahead, as many as start within ``AHEAD_S``; long ones never are.
 - stop() ends leasing at once; what is in hand is finished and reported.
+- A job that a client cancels is interrupted, and its outcome is dropped (orders.py).
 
 Sync functions run in threads (``threads``) or on the event loop (``asyncio``); async ones always on
 the loop.
@@ -26,6 +27,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -40,9 +42,10 @@ from journeyman.client import (
     Refused,
 )
 from journeyman.errors import UsageError
-from journeyman.protocols.workq.commands import MAX_LEASED
+from journeyman.protocols.workq.commands import MAX_LEASED, Complaint
 from journeyman.tasks.app import App
 from journeyman.tasks.envelope import Failure
+from journeyman.tasks.jobs import JobCancelled
 from journeyman.tasks.options import is_name, key_name
 from journeyman.tasks.running import (
     Again,
@@ -66,6 +69,7 @@ from journeyman.tasks.running import (
 )
 from journeyman.tasks.server import ServerBroker
 from journeyman.tasks.worker.link import AGAIN_S, LinkRefused, NothingReady, Reports, WorkerLink
+from journeyman.tasks.worker.orders import facts_of, follow_orders
 from journeyman.tasks.worker.threads import ThreadPool, Work
 
 logger = logging.getLogger("journeyman.worker")
@@ -109,6 +113,7 @@ class Held:
     running: asyncio.Task[None] | None = None
     timer: asyncio.TimerHandle | None = None
     is_over: bool = False
+    is_cancelled: bool = False  # by a client
 
     @property
     def job_id(self) -> str:
@@ -168,7 +173,10 @@ class Worker:
             self.name, names, self._concurrency, tasks,
         )  # fmt: skip
         await self._set_limits()
-        background = [self._loop.create_task(self._renew_leases())]
+        background = [
+            self._loop.create_task(self._renew_leases()),
+            self._loop.create_task(self._follow_orders()),
+        ]
         if self._app.recurring:
             background.append(self._loop.create_task(self._set_timetables()))
         try:
@@ -270,7 +278,7 @@ class Worker:
         now_ns = time.monotonic_ns()
         for row in rows:
             job_id, queue, ttr = row.words[:3]
-            numbers = map(int, row.words[4:7])  # attempt, fails, max_fails
+            numbers = map(int, row.words[4:8])  # attempt, fails, max_fails, given_back
             delivery = Delivery(job_id, queue, row.payload, int(ttr), *numbers)
             held = Held(prepare(self._app, delivery), now_ns)
             held.prepared.current.touch = lambda job_id=job_id: self._touch_soon(job_id)
@@ -318,7 +326,7 @@ class Worker:
             ids = [UUID(each) for each in prepared.envelope.gather]
             endings = await self._broker.aendings(ids)
             held.prepared = gathered(self._app, prepared, endings)
-        except ClientError as error:
+        except (ClientError, asyncio.CancelledError) as error:
             self._end(held, failed(prepared, error))
             return
         held.running = None
@@ -367,8 +375,39 @@ class Worker:
         assert held.work is not None
         self._pool.abandon(held.work)
         limit = held.prepared.options.timeout_s
-        error = JobTimeout(f"took longer than {limit:g} s, and its thread does not react")
+        late = "was cancelled" if held.is_cancelled else f"took longer than {limit:g} s"
+        logger.warning("%s %s: %s, and its thread does not react", *_named(held.prepared), late)
+        error = JobTimeout(f"{late}, and its thread does not react")
         self._end(held, failed(held.prepared, error))
+
+    async def _follow_orders(self) -> None:
+        names = [queue.name for queue in self._queues]
+        with suppress(ClientError):  # the other connections say what is wrong
+            await follow_orders(
+                lambda: self._connect(lambda: True),
+                self.name,
+                lambda: facts_of(names, self._concurrency, self._running),
+                self._cancel,
+            )
+
+    def _cancel(self, job_id: str) -> None:
+        """A client has ended the job."""
+        held = self._held.get(job_id)
+        if held is None or held.is_cancelled:
+            return
+        held.is_cancelled = held.prepared.current.is_lost = True
+        if held in self._ready:
+            self._ready.remove(held)
+            del self._held[job_id]
+            logger.info("cancelled %s id=%s before it started", *_named(held.prepared))
+            self._changed.set()
+        if held.running is not None:
+            held.running.cancel()
+        if held.work is not None:
+            if held.timer is not None:
+                held.timer.cancel()
+            self._pool.interrupt(held.work, JobCancelled)
+            held.timer = self._loop.call_later(STUCK_S, self._give_up, held)
 
     async def _run_on_loop(self, held: Held) -> None:
         prepared = held.prepared
@@ -421,7 +460,9 @@ class Worker:
         prepared = held.prepared
         if self._held.get(held.job_id) is held:
             del self._held[held.job_id]
-        if prepared.current.is_lost:
+        if held.is_cancelled:
+            logger.info("cancelled %s id=%s after %.1f ms", *_named(prepared), took_s * 1000)
+        elif prepared.current.is_lost:
             logger.warning("%s %s: lost its lease; the outcome is dropped", *_named(prepared))
         else:
             self._conclude(prepared, outcome, took_s)
@@ -479,7 +520,9 @@ class Worker:
         held.lease_ns = time.monotonic_ns()
 
         def told(refusal: str) -> None:
-            if refusal.endswith(("NOT-FOUND", "Job is not leased")):
+            if refusal.endswith(Complaint.CANCELLED):
+                self._cancel(held.job_id)
+            elif refusal.endswith(("NOT-FOUND", Complaint.NOT_LEASED)):
                 held.prepared.current.is_lost = True
                 if held.running is not None:
                     held.running.cancel()
@@ -597,7 +640,7 @@ def _named(prepared: Prepared) -> tuple[str, str]:
 
 def _log(prepared: Prepared, outcome: Outcome, took_s: float) -> None:
     delivery = prepared.delivery
-    what = (prepared.name, delivery.job_id, delivery.queue, delivery.attempt, took_s * 1000)
+    what = (prepared.name, delivery.job_id, delivery.queue, delivery.number, took_s * 1000)
     if isinstance(outcome, TaskDone):
         logger.info("done %s id=%s queue=%s attempt=%d %.1f ms", *what)
         return

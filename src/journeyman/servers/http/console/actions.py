@@ -92,6 +92,7 @@ class Actions:
             "requeue-all": _Kind(
                 "Requeue all dead jobs of a queue", False, self._requeue_all, ("queue", "error")
             ),
+            "cancel": _Kind("Cancel jobs", True, self._cancel),
             "delete": _Kind("Delete jobs", True, self._delete),
             "add": _Kind(
                 "Add a job", False, self._add,
@@ -166,6 +167,10 @@ class Actions:
     async def _requeue(self, call: RouteCall, action: Action) -> str:
         body = values.BulkBody(ids=action.ids)
         return _said("requeued", await self._v1.work.requeue_many(_with(call, body)))
+
+    async def _cancel(self, call: RouteCall, action: Action) -> str:
+        body = values.BulkBody(ids=action.ids)
+        return _said("cancelled", await self._v1.work.cancel_many(_with(call, body)))
 
     async def _requeue_all(self, call: RouteCall, action: Action) -> str:
         body = values.BulkBody(

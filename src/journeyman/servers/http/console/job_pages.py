@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from journeyman.protocols.workq.replies import STATES
 from journeyman.servers.http.console import shown
 from journeyman.servers.http.console.drawing import Drawing, asked, moment_of
 from journeyman.servers.http.routes import ApiError, read_moment
@@ -23,7 +24,6 @@ _BACK = re.compile(r"-(\d{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": DAY_S}
 NAMES = ("queue", "state", "error", "after", "in")
 SERVICES = ("schedule", "work", "fan-out")
-WORK_STATES = ("ready", "scheduled", "leased", "completed", "dead")
 SCHEDULE_STATES = ("planned", "triggered", "executed", "failed")
 _MEANT = {"dead": "failed", "completed": "executed", "leased": "triggered"}  # in the schedule
 
@@ -167,7 +167,7 @@ class Search:
 
     @property
     def work_state(self) -> str | None:
-        if self.state in WORK_STATES:
+        if self.state in STATES:
             return self.state
         meant = {word: state for state, word in _MEANT.items()}
         return meant.get(self.state)

@@ -66,6 +66,7 @@ _CODES = {
     Complaint.NOT_DEAD: (409, "not_dead"),
     Complaint.NOT_LEASED: (409, "not_leased"),
     Complaint.LEASED_AGAIN: (409, "leased_again"),
+    Complaint.CANCELLED: (409, "cancelled"),
     Complaint.NO_PARENT: (409, "unknown_parent"),
     Complaint.TOO_MANY_CHILDREN: (409, "too_many_children"),
     Complaint.NO_LEDGER: (409, "no_ledger"),

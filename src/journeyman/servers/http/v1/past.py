@@ -20,6 +20,7 @@ from msgspec import Struct
 from journeyman.engines.ztick.timetables import body_of, read_body
 from journeyman.formats import workq, ztick
 from journeyman.logs.ledger import times_of
+from journeyman.protocols.workq.replies import STATES
 from journeyman.servers.http import records
 from journeyman.servers.http.past.child import Day
 from journeyman.servers.http.routes import (
@@ -34,7 +35,6 @@ from journeyman.units import NS_PER_S
 
 SHOWN_CHANGES = 100
 SHOWN_DAYS = 90
-STATES = ("ready", "scheduled", "leased", "completed", "dead")
 NO_PAST = "the log of the fan-out queues does not say what was read when"
 
 
@@ -45,6 +45,7 @@ class PastQueue(Struct):
     leased: int
     completed: int
     dead: int
+    cancelled: int
 
 
 class PastSchedule(Struct):

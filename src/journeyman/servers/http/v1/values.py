@@ -25,7 +25,7 @@ STATE_WORDS = {"running": "leased", "done": "completed"}  # of people -> of the 
 WorkState = Annotated[
     str,
     Meta(
-        pattern=r"^(ready|scheduled|leased|running|completed|done|dead)$(?!\n)",
+        pattern=r"^(ready|scheduled|leased|running|completed|done|dead|cancelled)$(?!\n)",
         description="running and leased are the same, and so are done and completed",
     ),
 ]
@@ -292,6 +292,7 @@ class LeasedJob(Struct):
     fails: int
     max_fails: int
     payload: bytes
+    given_back: int = 0  # attempts before it that ended so
 
 
 class LeaseAnswer(Struct):

@@ -20,6 +20,7 @@ from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
     AwaitResult,
+    Cancel,
     Complete,
     Delete,
     Fail,
@@ -36,6 +37,7 @@ from journeyman.protocols.workq.commands import (
 )
 from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
 from journeyman.protocols.workq.replies import (
+    FINISHED,
     Finished,
     JobView,
     LeasedJobs,
@@ -91,6 +93,8 @@ class WorkRoutes:
                    body=values.TouchBody, errors=(*_FINISH_ERRORS, 422), is_traffic=True),
             _route("POST", f"{jobs}/{{job}}/requeue", self.requeue, "Requeue a dead job",
                    errors=(404, 409, 422)),
+            _route("POST", f"{jobs}/{{job}}/cancel", self.cancel, "Cancel a job",
+                   errors=_FINISH_ERRORS),
             _route("GET", f"{jobs}/{{job}}/result", self.result, "The result of a job",
                    values.ResultAnswer, query=values.ResultQuery, errors=(404, 408), waits=True),
             _route("POST", "/v1/work/lease", self.lease, "Lease a job", values.LeaseAnswer,
@@ -99,6 +103,8 @@ class WorkRoutes:
                    values.ResultAnswer, body=values.RunBody, errors=(404, 408, 409, 422),
                    waits=True, is_traffic=True),
             _route("POST", "/v1/work/requeue", self.requeue_many, "Requeue dead jobs",
+                   values.BulkAnswer, body=values.BulkBody, errors=(422,)),
+            _route("POST", "/v1/work/cancel", self.cancel_many, "Cancel jobs",
                    values.BulkAnswer, body=values.BulkBody, errors=(422,)),
             _route("POST", "/v1/work/delete", self.delete_many, "Delete jobs",
                    values.BulkAnswer, body=values.BulkBody, errors=(422,)),
@@ -207,7 +213,7 @@ class WorkRoutes:
         )
         key = "" if command.options is None else command.options.key
         # The key of a job that has ended may be forgotten.
-        is_same_key = key == found.key or found.state in ("completed", "dead")
+        is_same_key = key == found.key or found.state in FINISHED
         if asked != there or not is_same_key:
             raise ApiError(422, KEY_OF_ANOTHER_BODY, "idempotency_mismatch")
 
@@ -246,6 +252,7 @@ class WorkRoutes:
                 job.fails,
                 job.max_fails,
                 bytes(job.payload),
+                job.given_back,
             )
             for job in reply.jobs
         ]
@@ -282,6 +289,9 @@ class WorkRoutes:
 
     async def delete(self, call: RouteCall) -> None:
         await self._backend.ask_work(call, Delete(_id(call)))
+
+    async def cancel(self, call: RouteCall) -> None:
+        await self._backend.ask_work(call, Cancel(_id(call)))
 
     async def requeue(self, call: RouteCall) -> None:
         await self._backend.ask_work(call, Requeue(_id(call)))
@@ -323,6 +333,9 @@ class WorkRoutes:
 
     async def requeue_many(self, call: RouteCall) -> values.BulkAnswer:
         return await self._each(call, Requeue, "dead")
+
+    async def cancel_many(self, call: RouteCall) -> values.BulkAnswer:
+        return await self._each(call, Cancel, "")
 
     async def delete_many(self, call: RouteCall) -> values.BulkAnswer:
         return await self._each(call, Delete, "")

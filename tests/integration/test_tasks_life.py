@@ -1,0 +1,186 @@
+"""The life of running jobs on real workers: cancelled, known to the server, watched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import journeyman as jm
+from tests.support.cli_commands import run
+from tests.support.ports import free_port
+from tests.support.servers.http_client import ask
+from tests.support.servers.task_worker import WorkerProcess
+from tests.support.servers.workq_process import WorkqProcess
+
+TASKS = """
+import asyncio, pathlib, time
+import journeyman as jm
+
+app = jm.App(lease=30)
+
+def note(text):
+    with open("notes", "a") as file:
+        print(text, file=file)
+
+class Around:
+    async def around(self, job, call):
+        return await call()
+
+@app.task(name="sync")
+def sync(name: str) -> None:
+    note(f"{name} runs")
+    try:
+        while True:
+            time.sleep(0.01)
+    except jm.JobCancelled:
+        note(f"{name} was cancelled")
+        raise
+
+@app.task(name="async")
+async def run_async(name: str) -> None:
+    note(f"{name} runs")
+    try:
+        await asyncio.sleep(600)
+    finally:
+        note(f"{name} was cancelled")
+
+@app.task(name="echo")
+def echo(value: object) -> object:
+    note(f"echo {value}")
+    return value
+
+other = jm.App(lease=30)
+other.use(Around())
+other.task(name="sync", queue="around")(sync.function)
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    where: Path = tmp_path_factory.mktemp("tasks")
+    (where / "shop.py").write_text(TASKS)
+    (where / "notes").touch()
+    return where
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory) -> Iterator[WorkqProcess]:
+    where = tmp_path_factory.mktemp("server")
+    settings = {"data.directory": where / "data", "http.listen": "127.0.0.1:0"}
+    with WorkqProcess(where, settings=settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def url(server) -> str:
+    return f"journeyman://127.0.0.1:{server.workq_port}"
+
+
+@pytest.fixture(scope="module")
+def app(url) -> Iterator[jm.App]:
+    """It only sends."""
+    with closing(jm.App(url)) as app:
+        for name in ("sync", "async", "echo"):
+            app.task(name=name)(lambda value: None)
+        yield app
+
+
+@pytest.fixture(scope="module")
+def worker(place, url) -> Iterator[WorkerProcess]:
+    with WorkerProcess(place, "shop:app", "-c", "2", "--name", "one", url=url) as process:
+        yield process
+
+
+def wait_for(place: Path, server: WorkqProcess, text: str) -> None:
+    server.wait_until(lambda: text in (place / "notes").read_text(), text)
+
+
+def answer(server: WorkqProcess, method: str, path: str, body: Any = None) -> Any:
+    status, told = ask(server, method, path, body)
+    assert status < 300, told
+    return told
+
+
+@pytest.mark.parametrize("name", ["sync", "async"])
+def test_a_running_job_is_interrupted_in_its_worker(app, worker, place, server, name):
+    job = app.tasks[name].send(f"the {name} one")
+    wait_for(place, server, f"the {name} one runs")
+    assert job.cancel()
+    assert not job.cancel()
+    assert job.state() == "cancelled"
+    assert job.is_done()
+    with pytest.raises(jm.JobCancelled, match="a client cancelled the job"):
+        job.result(timeout=60)
+    wait_for(place, server, f"the {name} one was cancelled")
+    worker.wait_for(f"INFO cancelled {name} id={job.id}")
+    assert app.tasks["echo"].send("next").result(timeout=60) == "next"  # its slot is free
+
+
+def test_a_job_inside_of_middleware_is_interrupted(place, url, server):
+    with (
+        closing(jm.App(url)) as app,
+        WorkerProcess(place, "shop:other", "-c", "1", url=url) as worker,
+    ):
+        job = app.task(name="sync", queue="around")(lambda name: None).send("wrapped")
+        wait_for(place, server, "wrapped runs")
+        assert asyncio.run(_cancel(job))
+        wait_for(place, server, "wrapped was cancelled")
+        worker.wait_for(f"INFO cancelled sync id={job.id}")
+
+
+async def _cancel(job: jm.Job[Any]) -> bool:
+    is_cancelled = await job.acancel()
+    assert await job.ais_done()
+    assert await job.astate() == "cancelled"
+    await job._broker.aclose()
+    return is_cancelled
+
+
+def test_a_cancelled_job_of_a_chain_ends_the_chain(app, worker, place, server):
+    chain = app.tasks["sync"].call("first").then(app.tasks["echo"]).send()
+    wait_for(place, server, "first runs")
+    assert chain.cancel()
+    assert chain.state() == "cancelled"
+    assert chain.is_done()
+    wait_for(place, server, "first was cancelled")
+    assert "echo None" not in (place / "notes").read_text()
+
+
+def test_jobs_are_cancelled_by_the_command_line_and_over_http(app, worker, place, server, url):
+    first, second, third = (app.tasks["sync"].options(queue="idle").send(n) for n in "abc")
+    told = run("jobs", "cancel", "--server", url, first.id)
+    assert told.stdout == "1 cancelled\n", (told.stderr, told.exception)
+    assert run("jobs", "cancel", "--server", url, first.id).stdout.endswith("ended already\n")
+    assert "cancelled" in run("jobs", "show", "--server", url, first.id).stdout
+    answer(server, "POST", f"/v1/work/jobs/{second.id}/cancel")
+    assert ask(server, "POST", f"/v1/work/jobs/{second.id}/cancel")[0] == 409
+    found = answer(server, "POST", "/v1/work/cancel", {"ids": [third.id, second.id]})
+    assert found == {"done": 1, "refused": [second.id]}
+    listed = answer(server, "GET", "/v1/work/jobs?state=cancelled&queue=idle")["jobs"]
+    assert {job["id"] for job in listed} == {first.id, second.id, third.id}
+    assert all(job["finished"] for job in listed)
+
+
+def test_cancelled_jobs_are_so_after_the_server_was_killed(tmp_path, place):
+    port = free_port()
+    settings = {
+        "data.directory": tmp_path / "data", "workq.cmdlog_sync": "always",
+        "workq.listen": f"127.0.0.1:{port}",
+    }  # fmt: skip
+    url = f"journeyman://127.0.0.1:{port}"
+    with closing(jm.App(url, patience=60)) as app, WorkerProcess(place, "shop:app", url=url):
+        task = app.task(name="sync")(lambda name: None)
+        later = app.task(name="later", queue="idle")(lambda name: None)
+        with WorkqProcess(tmp_path, settings=settings) as server:
+            running, waiting = task.send("killed"), later.send("x")
+            wait_for(place, server, "killed runs")
+            assert running.cancel()
+            assert waiting.cancel()
+            server.kill()
+        with WorkqProcess(tmp_path, settings=settings):
+            assert (running.state(), waiting.state()) == ("cancelled", "cancelled")
