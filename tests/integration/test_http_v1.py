@@ -112,7 +112,8 @@ def test_pages_are_walked_by_cursor(server):
 
 
 def test_rules_and_runs(server):
-    rule = {"pattern": "run.", "runner": "shell", "args": ["echo out; exit 3"]}
+    options = {"timeout": "5m", "on_failure": ["shell", "true"]}
+    rule = {"pattern": "run.", "runner": "shell", "args": ["echo out; exit 3"], "options": options}
     assert ask(server, "PUT", "/v1/schedule/rules/r1", rule) == (200, {"id": "r1", **rule})
     assert ask(server, "GET", "/v1/schedule/rules/r1")[1]["args"] == ["echo out; exit 3"]
     assert "r1" in [each["id"] for each in ask(server, "GET", "/v1/schedule/rules")[1]["rules"]]
@@ -121,6 +122,8 @@ def test_rules_and_runs(server):
     server.wait_until(
         lambda: bool(ask(server, "GET", "/v1/schedule/runs?prefix=run.")[1]["runs"]), "a run"
     )
+    misfit = {**rule, "runner": "awf", "args": ["w"]}
+    assert refused(ask(server, "PUT", "/v1/schedule/rules/r2", misfit)) == (400, "invalid_options")
     (run,) = ask(server, "GET", "/v1/schedule/runs?prefix=run.&success=false")[1]["runs"]
     assert (run["id"], run["success"], run["output"]) == ("run.1", False, "out\n")
     assert ask(server, "GET", "/v1/schedule/runs?prefix=run.&success=true")[1]["runs"] == []

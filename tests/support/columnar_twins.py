@@ -107,6 +107,8 @@ def runner_fields(runner: ztick_format.Runner) -> tuple[int, list[str]]:
             return 6, [name, *flags]
         case ztick_format.FanOutRunner(queue):
             return 7, [queue]
+        case ztick_format.Mail():
+            raise AssertionError("mail is in no log")
 
 
 def workq_row(entry: Entry[workq_format.Record]) -> Row:

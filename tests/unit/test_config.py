@@ -377,7 +377,7 @@ def test_with_a_file_a_service_is_open_if_something_asks_for_it(loaded, section:
             (
                 "c.toml:2: unknown section [databse] (did you mean database?); allowed are log, "
                 "controller, http, shell, database, telemetry, access, data, ledger, lake, "
-                "schedule, history, workq, kestrel, storage, runners, limits, messages"
+                "schedule, history, workq, kestrel, storage, runners, notices, limits, messages"
             ),
         ),
         ("[[log]]\nlevel = 'info'\n", "c.toml: [[log]] must be [log]"),
@@ -682,7 +682,9 @@ namespace = "*" # all
 """
 
 
-EVERY_RUNNER = frozenset({"shell", "direct", "awf", "http", "amqp", "redis", "queue", "journal"})
+EVERY_RUNNER = frozenset(
+    {"shell", "direct", "awf", "http", "amqp", "redis", "queue", "journal", "mail"}
+)
 
 
 def test_a_token_says_which_runners_it_may_use():
@@ -724,7 +726,7 @@ def test_a_file_of_ztick_names_the_tokens_that_can_run_programs():
 
 
 def test_a_rule_may_only_do_what_its_token_may():
-    token = Token("a", "n.", frozenset({"shell", "queue", "journal"}))
+    token = Token("a", "n.", frozenset({"shell", "queue", "journal", "mail"}))
     assert token.refuses(Shell("true")) == ""
     assert token.refuses(Direct("true", ())) == "this token may not use the runner direct"
     assert token.refuses(WorkQueueRunner("n.mail", ())) == ""

@@ -65,7 +65,7 @@ async def http_runner(
     limits: Settings | None = None, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[HttpRunner]:
     runners = (limits or settings()).runners
-    runner = HttpRunner(runners, Reach(runners), tls)
+    runner = HttpRunner(runners, Reach(runners), tls=tls)
     yield runner
     await runner.close()
 

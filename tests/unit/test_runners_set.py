@@ -19,6 +19,7 @@ from journeyman.formats.ztick import (
     Direct,
     FanOutRunner,
     Http,
+    Mail,
     Redis,
     Runner,
     Shell,
@@ -38,6 +39,7 @@ RECORDS: list[Runner] = [
     Redis("redis://127.0.0.1:1", "SET", "k"),
     WorkQueueRunner("mail", ()),
     FanOutRunner("due"),
+    Mail(("ops@example.com",)),
 ]
 
 
@@ -60,7 +62,7 @@ def test_no_record_is_forgotten():
 async def test_runs_that_begin_at_once_share_a_runner(monkeypatch):
     """A network runner is made at its first run, while others wait for the same."""
     made = []
-    monkeypatch.setattr(HttpRunner, "__init__", lambda self, settings, reach: made.append(self))
+    monkeypatch.setattr(HttpRunner, "__init__", lambda self, *of_the_set: made.append(self))
     monkeypatch.setattr(HttpRunner, "run", AsyncMock(return_value=RunResult(True)))
     monkeypatch.setattr(HttpRunner, "close", AsyncMock())
     async with RunnerSet() as runners:
@@ -73,7 +75,7 @@ async def test_runs_that_begin_at_once_share_a_runner(monkeypatch):
 @in_loop
 async def test_runner_that_a_rule_names_is_there_before_its_first_run(monkeypatch):
     made = []
-    monkeypatch.setattr(HttpRunner, "__init__", lambda self, settings, reach: made.append(self))
+    monkeypatch.setattr(HttpRunner, "__init__", lambda self, *of_the_set: made.append(self))
     monkeypatch.setattr(HttpRunner, "close", AsyncMock())
     async with RunnerSet() as runners:
         runners.prepare([Http, Shell])
@@ -82,7 +84,7 @@ async def test_runner_that_a_rule_names_is_there_before_its_first_run(monkeypatc
 
 @in_loop
 async def test_import_that_fails_is_for_the_first_run_to_say(monkeypatch):
-    monkeypatch.setattr(HttpRunner, "__init__", lambda self, settings, reach: 1 / 0)
+    monkeypatch.setattr(HttpRunner, "__init__", lambda self, *of_the_set: 1 / 0)
     async with RunnerSet() as runners:
         runners.prepare([Http])
         result = await runners.run(RunRequest("job", 5, Http("GET", "http://127.0.0.1:1/")))

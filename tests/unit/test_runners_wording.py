@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from journeyman.formats.ztick import Shell
+from journeyman.runners import RunRequest
 from journeyman.runners.programs import environment, exit_reason, iso_moment, start_reason
 
 
@@ -27,7 +29,8 @@ def test_moments_are_exact_to_the_nanosecond(moment_ns, text):
 
 
 def test_the_environment_is_the_servers_and_the_job():
-    assert environment({b"PATH": b"/bin", b"JOURNEYMAN_JOB_ID": b"old"}, "übung", 5) == {
+    request = RunRequest("übung", 5, Shell("true"))
+    assert environment({b"PATH": b"/bin", b"JOURNEYMAN_JOB_ID": b"old"}, request) == {
         b"PATH": b"/bin",
         b"JOURNEYMAN_JOB_ID": "übung".encode(),
         b"JOURNEYMAN_EXECUTION_NS": b"5",

@@ -84,6 +84,12 @@ class _Line(Struct, frozen=True):
     value: str
 
 
+def read_secret(path: str | None, name: str) -> str:
+    """The secret in the file that this setting names, without white space around it; else empty.
+    Raises UsageError."""
+    return "" if path is None else read_text_file(path, f"{name} = {path!r}").strip()
+
+
 def read_text_file(path: str, what: str | None = None) -> str:
     """A small UTF-8 file, whole; ``what`` names it if it cannot be opened, else its path does."""
     try:

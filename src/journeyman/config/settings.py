@@ -231,10 +231,38 @@ class RunnerSettings(Struct, frozen=True):
         int, between(0, 60 * 60 * 1000), "time a process has to end after SIGTERM, before SIGKILL"
     ] = 5000
     output_bytes: Annotated[int, between(0, MIB), "how much of a run's output is kept"] = 4096
+    users: Annotated[
+        Texts, "users as whom rules and timetables may run programs, beside that of the server"
+    ] = ()
     allow: Annotated[
         NetworksAndHosts, "networks and hosts that rules of a namespace may connect to"
     ] = ()
     deny: Annotated[NetworksAndHosts, "networks and hosts that no rule may connect to"] = ()
+
+
+class SmtpSecurity(StrEnum):
+    """How the conversation with the mail server is encrypted."""
+
+    STARTTLS = "starttls"
+    TLS = "tls"
+    NONE = "none"
+
+
+class NoticeSettings(Struct, frozen=True):
+    smtp_host: Annotated[Text | None, "mail server that takes the mails of on_failure"] = None
+    smtp_port: Annotated[int, between(1, 65_535), "its port"] = 587
+    smtp_security: Annotated[SmtpSecurity, "how the connection to it is encrypted"] = (
+        SmtpSecurity.STARTTLS
+    )
+    smtp_user: Annotated[Text | None, "user name for it; none: no login"] = None
+    smtp_password_file: Annotated[Text | None, "file with the password of that user"] = None
+    mail_from: Annotated[Text, "sender of the mails"] = "journeyman@localhost"
+    recipients: Annotated[
+        Texts, "who may get mails: addresses, or *@example.com; empty: everyone"
+    ] = ()
+    signing_key_file: Annotated[
+        Text | None, "file with the key that signs the HTTP requests of on_failure"
+    ] = None
 
 
 class LimitSettings(Struct, frozen=True):
@@ -299,6 +327,7 @@ class Settings(Struct, frozen=True):
     kestrel: KestrelSettings = KestrelSettings()
     storage: StorageSettings = StorageSettings()
     runners: RunnerSettings = RunnerSettings()
+    notices: NoticeSettings = NoticeSettings()
     limits: LimitSettings = LimitSettings()
     messages: MessageSettings = MessageSettings()
 

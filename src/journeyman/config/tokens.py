@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from journeyman.config.loading import read_text_file
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import FanOutRunner, Runner, WorkQueueRunner
-from journeyman.formats.ztick.codec import RUNNER_WORDS, runner_word
+from journeyman.formats.ztick.codec import ALL_RUNNER_WORDS, runner_word
 from journeyman.local_access import AUTO, token_path, token_text
 
 ALL_NAMESPACES = "*"
@@ -56,7 +56,7 @@ class Token:
 
     name: str
     namespace: str
-    runners: frozenset[str] = frozenset(RUNNER_WORDS)
+    runners: frozenset[str] = frozenset(ALL_RUNNER_WORDS)
     may_write: bool = True  # no: it opens the HTTP port only, and only to look
     digest: bytes = field(default=b"", repr=False, compare=False)
 
@@ -189,12 +189,12 @@ def parse_tokens(text: str, file: str) -> Tokens:
 
 
 def _runners(words: str, place: str) -> frozenset[str]:
-    every = frozenset(RUNNER_WORDS)
+    every = frozenset(ALL_RUNNER_WORDS)
     given = {word.lower() for word in re.split(r"[\s,]+", words) if word}
     if given == {ALL_NAMESPACES}:
         return every
     for word in sorted(given - every):
-        allowed = ", ".join(RUNNER_WORDS)
+        allowed = ", ".join(ALL_RUNNER_WORDS)
         raise UsageError(f"{place}: runners: there is no {word!r}; allowed are {allowed}, or *")
     return frozenset(given)
 

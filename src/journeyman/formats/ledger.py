@@ -149,7 +149,7 @@ class RunSettled:
 @_kind("rule-options-set", family="rule-options", key="rule")
 @value
 class RuleOptionsSet:
-    """Retries and backoff of the runs by a rule of the schedule."""
+    """Options of the runs by a rule of the schedule: see timetables/run_options.py."""
 
     logged: timed_frame.Instant
     rule: str
@@ -161,6 +161,23 @@ class RuleOptionsSet:
 class RuleOptionsRemoved:
     logged: timed_frame.Instant
     rule: str
+
+
+@_kind("notice-set", family="notice", key="job")
+@value
+class NoticeSet:
+    """A job of the schedule reports how another one ended, or that it is late."""
+
+    logged: timed_frame.Instant
+    job: str  # the one that reports
+    body: Body
+
+
+@_kind("notice-settled", family="notice", key="job", removes=True)
+@value
+class NoticeSettled:
+    logged: timed_frame.Instant
+    job: str
 
 
 @_kind("queue-paused", family="queue-pause", key="queue")
@@ -300,6 +317,8 @@ KnownRecord: TypeAlias = (
     | RunSettled
     | RuleOptionsSet
     | RuleOptionsRemoved
+    | NoticeSet
+    | NoticeSettled
     | QueuePaused
     | QueueResumed
     | QueueLimitsSet

@@ -68,7 +68,7 @@ class AmqpRunner:
         if problem:
             return failed(problem)
         transport = _Transport(dsn.host, dsn.port, self._reach.gate(request.rule, dsn.host))
-        return await self._publish(dsn, transport, runner, request.job_id.encode())
+        return await self._publish(dsn, transport, runner, request.item())
 
     async def close(self) -> None:
         """Runs share nothing."""

@@ -37,12 +37,15 @@ which is why the runners never put one into a text in the first place.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from journeyman.formats.ztick import Runner as RunnerRecord
+from journeyman.protocols.ztick.grammar import job_message
+from journeyman.timetables.run_options import NO_OPTIONS, RunOptions
 
 HIDDEN = "***"
 
@@ -147,6 +150,18 @@ class RunRequest(Generic[Record_co]):
     execution_ns: int
     runner: Record_co
     rule: str = ""  # identifier of the rule or timetable that has this runner
+    options: RunOptions = NO_OPTIONS
+    facts: Mapping[str, Any] | None = None  # of a notice: what it is about
+
+    def item(self) -> bytes:
+        """What the run is about, for messages: the id of the job; the facts of a notice."""
+        return self.job_id.encode() if self.facts is None else self.message()
+
+    def message(self) -> bytes:
+        """The same as JSON in both cases."""
+        if self.facts is not None:
+            return json.dumps(self.facts, ensure_ascii=False).encode(errors="replace")
+        return job_message(self.job_id, self.execution_ns).encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import ssl
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -30,10 +29,12 @@ from yarl import URL
 
 from journeyman import __version__
 from journeyman.config import RunnerSettings
+from journeyman.errors import UsageError
 from journeyman.formats.ztick import Http
 from journeyman.runners import contract
 from journeyman.runners.network import address, why
 from journeyman.runners.reach import Reach, current_gate, make_socket
+from journeyman.runners.signing import Signer
 
 METHODS = ("GET", "POST", "PUT", "DELETE")
 METHODS_WITH_BODY = ("POST", "PUT")
@@ -51,10 +52,15 @@ class _Target:
 
 class HttpRunner:
     def __init__(
-        self, settings: RunnerSettings, reach: Reach, tls: ssl.SSLContext | None = None
+        self,
+        settings: RunnerSettings,
+        reach: Reach,
+        signer: Signer | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """``tls`` instead of the system's certificates, where these are not the ones to trust."""
         self._settings = settings
+        self._signer = signer
         self._reach = reach
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
@@ -68,8 +74,14 @@ class HttpRunner:
             return contract.failed(target)
         body = None
         if method in METHODS_WITH_BODY:
-            body = _body(request.job_id, request.execution_ns)
+            body = request.message()
             target.headers["Content-Type"] = "application/json"
+            if request.facts is not None and self._signer is not None:
+                try:
+                    signed = self._signer.headers(request.rule, request.execution_ns, body)
+                except UsageError as error:
+                    return contract.failed(str(error))
+                target.headers.update(signed)
         held = current_gate.set(self._reach.gate(request.rule, target.url.raw_host or ""))
         try:
             return await self._exchange(method, target, body)
@@ -164,11 +176,6 @@ async def _read_body(response: aiohttp.ClientResponse, output: contract.BoundedO
         output.feed(chunk)
     # More than is kept: hang up.
     response.close()
-
-
-def _body(job_id: str, execution_ns: int) -> bytes:
-    quoted = json.dumps(job_id, ensure_ascii=False)
-    return f'{{"job_id":{quoted},"execution":{execution_ns}}}'.encode()
 
 
 def _read_url(text: str) -> _Target | str:

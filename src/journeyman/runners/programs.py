@@ -66,6 +66,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -78,7 +79,8 @@ from journeyman.formats.ztick import Awf, Direct, Shell
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners import contract
 from journeyman.runners.guardian import Guardian
-from journeyman.units import NS_PER_S
+from journeyman.timetables.run_options import RunOptions
+from journeyman.units import MS_PER_S, NS_PER_S
 
 # Nothing survives SIGKILL but a process inside a system call that never returns.
 KILLED_LIMIT_S = 5.0
@@ -110,9 +112,14 @@ class Programs:
         try:
             child = self._start(argv, request)
         except OSError as error:
+            if error.errno is None:  # of _account
+                return contract.failed(str(error))
+            missing = request.options.directory
+            if error.filename is not None and missing and os.fsdecode(error.filename) == missing:
+                return contract.failed(f"the directory {contract.shown(missing)} cannot be entered")
             return contract.failed(start_reason(argv[0], error))
         try:
-            return await self._watch(child)
+            return await self._watch(child, self._limit_ms(request.options))
         finally:
             try:
                 await self._end(child)
@@ -129,20 +136,40 @@ class Programs:
         self, argv: Sequence[str], request: contract.RunRequest[RunnerRecord]
     ) -> ChildProcess:
         """Not a coroutine: between the start and the guarding of a program nothing comes."""
+        account = self._account(request.options.user)
         self._guardian.start()
         child = ChildProcess(
             [word.encode() for word in argv],
-            environment(os.environb, request.job_id, request.execution_ns),
+            environment(os.environb, request),
             contract.BoundedOutput(self._settings.output_bytes),
             self._lingering.discard,
+            request.options.directory or None,
+            account,
         )
         self._guardian.guard(child.group)
         return child
 
-    async def _watch(self, child: ChildProcess) -> contract.RunResult:
-        limit_ms = self._settings.process_timeout_ms
+    def _account(self, user: str) -> pwd.struct_passwd | None:
+        """As whom a program is to run; None: as the server."""
+        if not user:
+            return None
+        if user not in self._settings.users:
+            raise PermissionError(f"the user {contract.shown(user)} is not in runners.users")
+        try:
+            return pwd.getpwnam(user)
+        except KeyError:
+            raise PermissionError(
+                f"there is no user {contract.shown(user)} on this machine"
+            ) from None
+
+    def _limit_ms(self, options: RunOptions) -> int:
+        """The shorter of the run's own limit and that of the settings; 0: there is none."""
+        limits = (options.timeout_s * MS_PER_S, self._settings.process_timeout_ms)
+        return min(filter(None, limits), default=0)
+
+    async def _watch(self, child: ChildProcess, limit_ms: int) -> contract.RunResult:
         if not await _within(limit_ms / 1000 if limit_ms else None, child.exited):
-            return await self._stop(child)
+            return await self._stop(child, limit_ms)
         await _within(DRAIN_LIMIT_S, child.drained)
         reason = exit_reason(child.reap())
         output = child.output.text()
@@ -150,9 +177,9 @@ class Programs:
             contract.failed(reason, output) if reason else contract.RunResult(True, output=output)
         )
 
-    async def _stop(self, child: ChildProcess) -> contract.RunResult:
+    async def _stop(self, child: ChildProcess, limit_ms: int) -> contract.RunResult:
         """End a program that ran too long: first it is asked to, then it is made to."""
-        limit = f"ran longer than {contract.seconds(self._settings.process_timeout_ms)}"
+        limit = f"ran longer than {contract.seconds(limit_ms)}"
         child.signal(signal.SIGTERM)
         # The end of the output shows that its children have ended, too; asking the system whether
         # the group exists would count the dead whom no parent has buried yet.
@@ -196,6 +223,8 @@ class ChildProcess:
         env: Mapping[bytes, bytes],
         output: contract.BoundedOutput,
         when_drained: Callable[[ChildProcess], object],
+        directory: str | None = None,
+        account: pwd.struct_passwd | None = None,
     ) -> None:
         """Start it. Raises OSError if that is not possible.
 
@@ -206,9 +235,14 @@ class ChildProcess:
         self.output = output
         self.exited: asyncio.Future[None] = self._loop.create_future()
         self.drained: asyncio.Future[None] = self._loop.create_future()
+        groups = [] if account is None else os.getgrouplist(account.pw_name, account.pw_gid)
         self._process = subprocess.Popen(
             argv,
             bufsize=0,
+            cwd=directory,
+            user=None if account is None else account.pw_uid,
+            group=None if account is None else account.pw_gid,
+            extra_groups=groups if account is not None else None,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -279,15 +313,27 @@ _SHELL_STATUS = {126: " (found, but it cannot be executed)", 127: " (command not
 
 
 def environment(
-    inherited: Mapping[bytes, bytes], job_id: str, execution_ns: int
+    inherited: Mapping[bytes, bytes], request: contract.RunRequest[RunnerRecord]
 ) -> dict[bytes, bytes]:
     """Bytes, so that a server in a locale without UTF-8 passes ids on unharmed."""
+    own = (variable.partition("=") for variable in request.options.environment)
+    facts = {} if request.facts is None else request.facts
     return {
         **inherited,
-        b"JOURNEYMAN_JOB_ID": job_id.encode(),
-        b"JOURNEYMAN_EXECUTION_NS": b"%d" % execution_ns,
-        b"JOURNEYMAN_EXECUTION": iso_moment(execution_ns).encode(),
+        **{name.encode(): value.encode() for name, _, value in own},
+        b"JOURNEYMAN_JOB_ID": request.job_id.encode(),
+        b"JOURNEYMAN_EXECUTION_NS": b"%d" % request.execution_ns,
+        b"JOURNEYMAN_EXECUTION": iso_moment(request.execution_ns).encode(),
+        **{
+            f"JOURNEYMAN_NOTICE_{name.upper()}".encode(): _without_nul(value)
+            for name, value in facts.items()
+        },
     }
+
+
+def _without_nul(value: object) -> bytes:
+    """A value of the environment, in which no NUL byte can be."""
+    return str(value).replace("\0", "").encode(errors="replace")
 
 
 def iso_moment(moment_ns: int) -> str:

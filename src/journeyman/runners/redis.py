@@ -40,8 +40,8 @@ class RedisRunner:
         if isinstance(dsn, str):
             return failed(dsn)
         connection = _Connection(dsn, self._reach.gate(request.rule, dsn.host))
-        value = request.job_id.encode()
-        return await self._send(connection, dsn, runner.command, runner.key.encode(), value)
+        key, value = runner.key.encode(), request.item()
+        return await self._send(connection, dsn, runner.command, key, value)
 
     async def close(self) -> None:
         """Runs share nothing."""

@@ -42,12 +42,14 @@ from journeyman.protocols.ztick.grammar import queue_job
 from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed
 from journeyman.runners.programs import AwfRunner, DirectRunner, Programs, ShellRunner
 from journeyman.runners.reach import Reach, Tenants
+from journeyman.runners.signing import Signer
 
 # Module and class of the runners that are imported at their first run.
 _NETWORK_RUNNERS: dict[type[RunnerRecord], tuple[str, str]] = {
     ztick.Http: ("journeyman.runners.http", "HttpRunner"),
     ztick.Amqp: ("journeyman.runners.amqp", "AmqpRunner"),
     ztick.Redis: ("journeyman.runners.redis", "RedisRunner"),
+    ztick.Mail: ("journeyman.runners.mail", "MailRunner"),
 }
 
 # job and namespace of the rule -> why it could not be added, or nothing
@@ -77,7 +79,8 @@ class QueueRunner:
             # A rule that puts jobs outside its namespace is one of a token of all namespaces.
             namespace = self._tenants.namespace_of(request.rule, request.runner.name)
             salt = self._tenants.salt_of(namespace)
-        job = queue_job(request.runner, request.job_id, request.execution_ns, salt)
+        job_id, message = request.job_id, request.message().decode()
+        job = queue_job(request.runner, job_id, request.execution_ns, salt, message)
         if isinstance(job, str):
             return failed(job)
         reason = await self._add(job, namespace)
@@ -104,7 +107,7 @@ class JournalRunner:
         queue = request.runner.queue
         if not is_queue_name(queue):  # a log may hold unchecked rules
             return failed("the rule names no queue that could exist")
-        reason = await self._put(queue, request.job_id.encode())
+        reason = await self._put(queue, request.item())
         return failed(reason) if reason else RunResult(True)
 
     async def close(self) -> None:
@@ -127,6 +130,10 @@ class RunnerSet:
         self._settings = settings.runners
         self._reach = Reach(settings.runners, tenants)
         self._programs = Programs(settings.runners)
+        self._more: dict[type[RunnerRecord], tuple[Any, ...]] = {  # that some network runners need
+            ztick.Http: (Signer(settings.notices.signing_key_file, tenants),),
+            ztick.Mail: (settings.notices,),
+        }
         self._runners: dict[type[RunnerRecord], Runner[Any]] = {
             ztick.Shell: ShellRunner(self._programs, settings.shell),
             ztick.Direct: DirectRunner(self._programs),
@@ -165,7 +172,9 @@ class RunnerSet:
             module_name, class_name = _NETWORK_RUNNERS[kind]
             module = await asyncio.to_thread(importlib.import_module, module_name)
             if kind not in self._runners:  # another run may have waited for the same import
-                self._runners[kind] = getattr(module, class_name)(self._settings, self._reach)
+                more = self._more.get(kind, ())
+                make = getattr(module, class_name)
+                self._runners[kind] = make(self._settings, self._reach, *more)
         return self._runners[kind]
 
     async def close(self) -> None:

@@ -26,10 +26,10 @@ from hashlib import blake2b
 from itertools import islice
 
 from journeyman.timetables.cron import Cron, read_cron
+from journeyman.timetables.durations import read_duration
 from journeyman.timetables.timetable import (
     MAX_EVERY_S,
     Timetable,
-    read_duration,
     read_time,
     split,
 )

@@ -13,6 +13,9 @@
     overlap              the run before is still under way: ``allow``, ``skip``, ``queue`` (skip)
     retries, backoff     how often a failed run is tried again (0), and after how long: first,
                          factor, longest (10s,2,1h)
+    expect               an occurrence that has not succeeded so long after its time is reported
+    check_in             a URL that is asked after every occurrence, such as one of Sentry
+    on_failure, ...      see run_options.py
     runner               the words of a runner; without it the rules decide
 
 In brackets: the default. ``Timetable.read`` takes such fields as values of JSON or as text,
@@ -29,6 +32,8 @@ from typing import Any, Final
 
 from journeyman.errors import TimetableError
 from journeyman.timetables.cron import read_cron
+from journeyman.timetables.durations import duration_text, read_duration, show_value
+from journeyman.timetables.run_options import NO_OPTIONS, OPTION_FIELDS, RunOptions, read_words
 from journeyman.timetables.zones import Zone, seconds, zone_of
 
 CATCH_UP: Final = ("none", "once", "all")
@@ -41,17 +46,12 @@ MAX_CATCH_UP = 1_000
 MAX_RETRIES = 100
 MAX_EVERY_S = 3_660 * 86_400
 MAX_JITTER_S = MAX_GRACE_S = 86_400
-MAX_BACKOFF_S = 7 * 86_400
+MAX_BACKOFF_S = MAX_EXPECT_S = 7 * 86_400
 MAX_FACTOR = 100.0
 MAX_CHARACTERS = 16 * 1024  # of all fields together
 YEARS = (1970, 2261)  # what nanoseconds in 64 bits can hold
 
-_UNITS = {"w": 7 * 86_400, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
-_DURATION = re.compile(
-    r"(?:(\d{1,9})w)?(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?"
-)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?")
-_A_DURATION = "a duration such as 30s, 15m, 1h30m, 2d"
 _A_TIME = "a time such as 2026-12-24, 2026-12-24T18:00 or 2026-12-24T18:00:00+01:00"
 _A_DAY = "days such as 2026-12-24, or 12-25 for every year"
 
@@ -96,6 +96,9 @@ class Timetable:
     overlap: str = "skip"
     retries: int = 0
     backoff: TimetableBackoff = _BACKOFF
+    expect_s: int = 0
+    check_in: str = ""
+    options: RunOptions = NO_OPTIONS
     runner: tuple[str, ...] = ()
 
     @classmethod
@@ -112,8 +115,13 @@ class Timetable:
             raise TimetableError("timetable", f"it has {found}", "one of cron, every, at")
         (kind,) = kinds
         values = {
-            _NAMES.get(name, name): _read(name, fields[name]) for name in fields if name != kind
+            _NAMES.get(name, name): _read(name, fields[name])
+            for name in fields
+            if name != kind and name not in OPTION_FIELDS
         }
+        options = {name: fields[name] for name in OPTION_FIELDS if name in fields}
+        if options:
+            values["options"] = RunOptions.read(options)
         zone = zone_of(values.get("tz", cls.tz))
         timetable = cls(kind, _read(kind, fields[kind]), **values)
         timetable._check(zone)
@@ -137,11 +145,18 @@ class Timetable:
             and (read_time(self.begin, zone, "from") >= read_time(self.until, zone, "until"))
         ):
             raise TimetableError("until", "it is not after from", "a later time")
+        if self.expect_s and not self.options.on_failure:
+            raise TimetableError("expect", "nothing would report it", "on_failure as well")
 
     def fields(self) -> dict[str, Any]:
         """Values of JSON; what is as by default is left out."""
         found: dict[str, Any] = {self.kind: self.when}
+        options = self.options.fields()
         for name in FIELDS:
+            if name in OPTION_FIELDS:
+                if name in options:
+                    found[name] = options[name]
+                continue
             attribute = _NAMES.get(name, name)
             if name in KINDS or getattr(self, attribute) == getattr(_PLAIN, attribute):
                 continue
@@ -157,29 +172,37 @@ class Timetable:
 
 
 _PLAIN = Timetable("cron", "")
-_NAMES = {"from": "begin", "jitter": "jitter_s", "grace": "grace_s"}
+_NAMES = {"from": "begin", "jitter": "jitter_s", "grace": "grace_s", "expect": "expect_s"}
 FIELDS_OF_TIMES: Final = (
     *KINDS,
     *("tz", "anchor", "from", "until", "calendar", "exclude", "jitter"),
 )
 FIELDS: Final = (
     *FIELDS_OF_TIMES,
-    *("catch_up", "catch_up_limit", "grace", "overlap", "retries", "backoff", "runner"),
+    *("catch_up", "catch_up_limit", "grace", "overlap", "retries", "backoff"),
+    *("expect", "check_in", *OPTION_FIELDS, "runner"),
 )
 _CHOICES = {"catch_up": CATCH_UP, "overlap": OVERLAP, "calendar": CALENDAR}
 _NUMBERS = {"retries": (0, MAX_RETRIES), "catch_up_limit": (1, MAX_CATCH_UP)}
-_DURATIONS = {"jitter": (0, MAX_JITTER_S), "grace": (1, MAX_GRACE_S)}
+_DURATIONS = {
+    "jitter": (0, MAX_JITTER_S),
+    "grace": (1, MAX_GRACE_S),
+    "expect": (1, MAX_EXPECT_S),
+}
 
 
 def _read(name: str, value: object) -> Any:
     """One field, as far as it can be checked alone."""
     if name == "runner":
-        return _words(value)
+        if isinstance(value, str):  # a command is not taken apart into words
+            problem = f"{show_value(value)} is not a list of words"
+            raise TimetableError(name, problem, "shell and a command, ...")
+        return read_words(name, value)
     if name in ("exclude", "at"):
         items = split(value) if isinstance(value, str) else value
         if not isinstance(items, list | tuple) or not all(isinstance(each, str) for each in items):
             raise TimetableError(
-                name, f"{_shown(value)} is not a list", _A_DAY if name == "exclude" else _A_TIME
+                name, f"{show_value(value)} is not a list", _A_DAY if name == "exclude" else _A_TIME
             )
         return _exclude(items) if name == "exclude" else _moments(items)
     if name in _NUMBERS:
@@ -189,28 +212,15 @@ def _read(name: str, value: object) -> Any:
     if name == "every":
         return duration_text(read_duration(value, name, 1, MAX_EVERY_S))
     if not isinstance(value, str):
-        raise TimetableError(name, f"{_shown(value)} is not text", "text")
+        raise TimetableError(name, f"{show_value(value)} is not text", "text")
     if name == "cron":
         read_cron(value)
         return " ".join(value.split())
     if name == "backoff":
         return _backoff(value)
     if name in _CHOICES and value not in _CHOICES[name]:
-        raise TimetableError(name, f"{_shown(value)} is not known", " or ".join(_CHOICES[name]))
+        raise TimetableError(name, f"{show_value(value)} is not known", " or ".join(_CHOICES[name]))
     return value.strip()
-
-
-def _words(value: object) -> tuple[str, ...]:
-    words = tuple(value) if isinstance(value, list | tuple) else ()
-    if not words or not all(isinstance(word, str) for word in words):
-        raise TimetableError(
-            "runner", f"{_shown(value)} is not a list of words", "shell and a command, ..."
-        )
-    try:
-        "".join(words).encode()
-    except UnicodeEncodeError:  # JSON can say what UTF-8 cannot
-        raise TimetableError("runner", "a word is not valid Unicode", "text") from None
-    return words
 
 
 def _number(name: str, value: object, least: int, most: int) -> int:
@@ -221,7 +231,7 @@ def _number(name: str, value: object, least: int, most: int) -> int:
         or not least <= int(text) <= most
     ):
         raise TimetableError(
-            name, f"{_shown(value)} is not possible", f"a whole number from {least} to {most}"
+            name, f"{show_value(value)} is not possible", f"a whole number from {least} to {most}"
         )
     return int(text)
 
@@ -235,7 +245,7 @@ def _backoff(text: str) -> TimetableBackoff:
     if len(more) > 2 or not 1.0 <= factor <= MAX_FACTOR:
         raise TimetableError(
             "backoff",
-            f"{_shown(text)} is not possible",
+            f"{show_value(text)} is not possible",
             "first delay, factor from 1 to 100, longest delay: 10s,2,1h",
         )
     first_s = read_duration(first, "backoff", 1, MAX_BACKOFF_S)
@@ -257,7 +267,7 @@ def _exclude(days: Iterable[str]) -> tuple[str, ...]:
         except ValueError:
             is_day = False
         if not is_day:
-            raise TimetableError("exclude", f"{_shown(day)} is not a day", _A_DAY)
+            raise TimetableError("exclude", f"{show_value(day)} is not a day", _A_DAY)
     return found
 
 
@@ -273,37 +283,6 @@ def split(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def read_duration(value: object, name: str, least: int, most: int) -> int:
-    """Seconds. ``value`` is text, or a number of seconds."""
-    text = str(value).strip()
-    match = _DURATION.fullmatch(text + "s" if text.isascii() and text.isdigit() else text)
-    if match is None or not text or isinstance(value, bool):
-        raise TimetableError(name, f"{_shown(value)} is not a duration", _A_DURATION)
-    total_s = sum(
-        int(count or 0) * unit for count, unit in zip(match.groups(), _UNITS.values(), strict=True)
-    )
-    if not least <= total_s <= most:
-        raise TimetableError(
-            name,
-            f"{_shown(value)} is out of range",
-            f"{duration_text(least)} to {duration_text(most)}",
-        )
-    return total_s
-
-
-def duration_text(total_s: int) -> str:
-    if total_s == 0:
-        return "0s"
-    parts = []
-    for letter, unit in _UNITS.items():
-        if letter == "w":
-            continue
-        count, total_s = divmod(total_s, unit)
-        if count:
-            parts.append(f"{count}{letter}")
-    return "".join(parts)
-
-
 def read_time(text: str, zone: Zone, name: str) -> int:
     """A moment; without an offset it is the zone's, where 02:30 may be twice or not at all."""
     try:
@@ -312,15 +291,10 @@ def read_time(text: str, zone: Zone, name: str) -> int:
         moment = None
     if moment is None or not YEARS[0] <= moment.year <= YEARS[1]:
         raise TimetableError(
-            name, f"{_shown(text)} is not a time", f"{_A_TIME}, {YEARS[0]} to {YEARS[1]}"
+            name, f"{show_value(text)} is not a time", f"{_A_TIME}, {YEARS[0]} to {YEARS[1]}"
         )
     if moment.tzinfo is None:
         return zone.first_moment(moment)
     offset = moment.utcoffset()
     assert offset is not None
     return seconds(moment.replace(tzinfo=None)) - int(offset.total_seconds())
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + "..."

@@ -21,12 +21,14 @@ from journeyman.errors import JourneymanError, TimetableError, UsageError
 from journeyman.protocols.ztick.grammar import (
     DEFAULT_FIRINGS,
     MAX_FIRINGS,
+    read_run_options,
     read_runner,
     read_timetable,
     runner_words,
     words_of,
 )
 from journeyman.timetables import occurrences_of
+from journeyman.timetables.run_options import option_text
 from journeyman.timetables.timetable import CALENDAR, CATCH_UP, OVERLAP, read_time
 from journeyman.timetables.zones import zone_of
 
@@ -49,11 +51,28 @@ _FIELDS = (
     ("overlap", "|".join(OVERLAP), "What to do while the previous run goes on. [default: skip]"),
     ("retries", "N", "How often to retry a failed run. [default: 0]"),
     ("backoff", "FIRST,FACTOR,LONGEST", "Delays of the retries. [default: 10s,2,1h]"),
+    ("expect", "DURATION", "Report an occurrence that has not succeeded by then."),
+    ("check-in", "URL", "Ask this URL after every occurrence; {status} is ok or error."),
+)
+_OPTIONS = (
+    ("on-failure", "WORDS", "Report failures: 'mail ops@example.com', 'http POST URL', ..."),
+    ("timeout", "DURATION", "Longest run of the program."),
+    ("directory", "PATH", "Directory of the program."),
+    ("environment", "WORDS", "Its variables: 'A=1 B=2'."),
+    ("user", "USER", "User of the program, one of runners.users."),
 )
 
 
 def _field_options(command: Any) -> Any:
-    for name, metavar, text in reversed(_FIELDS):
+    return _add_options(command, _FIELDS)
+
+
+def _run_options(command: Any) -> Any:
+    return _add_options(command, _OPTIONS)
+
+
+def _add_options(command: Any, options: tuple[tuple[str, str, str], ...]) -> Any:
+    for name, metavar, text in reversed(options):
         variable = f"field_{name.replace('-', '_')}"
         command = click.option(f"--{name}", variable, metavar=metavar, help=text)(command)
     return command
@@ -79,6 +98,7 @@ def timetable() -> None:
 @timetable.command("add", context_settings={"ignore_unknown_options": True})
 @server_option
 @_field_options
+@_run_options
 @click.argument("name")
 @click.argument("runner", nargs=-1, type=click.UNPROCESSED, metavar="[RUNNER ARG...]")
 def add_timetable(
@@ -252,7 +272,14 @@ def list_rules(server: str | None, as_json: bool) -> None:
         found = schedule.rules()
     show(
         [
-            {"rule": r.identifier, "pattern": r.pattern, "runner": " ".join(runner_words(r.runner))}
+            {
+                "rule": r.identifier,
+                "pattern": r.pattern,
+                "runner": " ".join(runner_words(r.runner)),
+                "options": r.options
+                if as_json
+                else " ".join(f"{name}={option_text(value)}" for name, value in r.options.items()),
+            }
             for r in found
         ],
         as_json,
@@ -261,16 +288,26 @@ def list_rules(server: str | None, as_json: bool) -> None:
 
 @rules.command("add", context_settings={"ignore_unknown_options": True})
 @server_option
+@_run_options
 @click.argument("rule")
 @click.argument("pattern")
 @click.argument("runner", nargs=-1, required=True, type=click.UNPROCESSED, metavar="RUNNER ARG...")
-def add_rule(server: str | None, rule: str, pattern: str, runner: tuple[str, ...]) -> None:
+def add_rule(
+    server: str | None, rule: str, pattern: str, runner: tuple[str, ...], **options: str | None
+) -> None:
     """Add or replace a rule: RUNNER runs jobs whose id begins with PATTERN."""
     read = read_runner(runner)
     if isinstance(read, str):
         raise UsageError(read)
+    given = {
+        name.removeprefix("field_"): value for name, value in options.items() if value is not None
+    }
+    try:
+        read_run_options(given, read)
+    except TimetableError as error:
+        raise UsageError(str(error)) from None
     with connected(Schedule, server) as schedule:
-        schedule.set_rule(rule, pattern, read)
+        schedule.set_rule(rule, pattern, read, **given)
 
 
 @rules.command("rm")

@@ -14,7 +14,7 @@ there. The original ztick is understood too; its refusals have no text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NoReturn, TypeVar, get_args
@@ -50,6 +50,7 @@ from journeyman.protocols.ztick.commands import ErrorCode
 from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES, tokenize
 from journeyman.protocols.ztick.replies import AUTH_REQUIRED, join
 from journeyman.timetables import Firing
+from journeyman.timetables.run_options import RunOptions, option_text
 from journeyman.timetables.zones import moment_of
 
 DEFAULT_PORT = 5678
@@ -77,6 +78,7 @@ class Rule:
     identifier: str
     pattern: str
     runner: Runner
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 def set(identifier: str, when: Moment) -> Call[None]:
@@ -102,12 +104,19 @@ def remove(identifier: str) -> Call[bool]:
     return _removed(["REMOVE", _identifier(identifier)])
 
 
-def set_rule(identifier: str, pattern: str, runner: Runner) -> Call[None]:
-    """Create or replace a rule."""
+def set_rule(
+    identifier: str, pattern: str, runner: Runner, **options: str | int | Sequence[str]
+) -> Call[None]:
+    """Create or replace a rule. ``on_failure`` and other options are those of docs/runners.md."""
     expected = 'a runner, for example Shell("echo hello") of journeyman.client'
     checks.one_of(runner, get_args(Runner), "runner", expected)
     named = [_identifier(identifier), checks.text(pattern, "pattern")]
-    return _ask(["RULE", "SET", *named, *_runner_words(runner)], _nothing)
+    try:
+        fields = grammar.read_run_options(options, runner).fields()
+    except TimetableError as error:
+        raise InvalidRequest(str(error)) from None
+    words = [f"{name}={option_text(value)}" for name, value in fields.items()]
+    return _ask(["RULE", "SET", *named, *words, *_runner_words(runner)], _nothing)
 
 
 def rules() -> Call[list[Rule]]:
@@ -437,11 +446,16 @@ def _backfilled(link: Link, row: list[str]) -> BackfilledJob:
 
 def _rule(link: Link, row: list[str]) -> Rule:
     identifier, pattern, *words = row
-    runner = grammar.read_runner(words)
+    options, of_runner = grammar.split_options(words)
+    runner = grammar.read_runner(of_runner)
+    try:
+        fields = RunOptions.read(options).fields()
+    except TimetableError as error:
+        runner, fields = str(error), {}
     if isinstance(runner, str):
         link.drop()
         raise BadAnswer(f"{link.where} has a rule {identifier!r}: {runner}")
-    return Rule(identifier, pattern, runner)
+    return Rule(identifier, pattern, runner, fields)
 
 
 def _bad(link: Link, words: list[str]) -> NoReturn:

@@ -28,15 +28,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from journeyman.engines.ztick import job_table, messages, occurrences, timetable_commands
+from journeyman.engines.ztick import (
+    job_table,
+    messages,
+    notices,
+    occurrences,
+    steps,
+    timetable_commands,
+)
 from journeyman.engines.ztick.browsing import PageJobs, PageRules, PageTimetables, narrowed
-from journeyman.engines.ztick.occurrences import end, trigger
+from journeyman.engines.ztick.occurrences import trigger
 from journeyman.engines.ztick.rules import RuleBook
 from journeyman.engines.ztick.timetables import TimetableBook
 from journeyman.formats import ztick
 from journeyman.formats.ledger import Record as LedgerRecord
+from journeyman.formats.ledger import RuleOptionsRemoved, RuleOptionsSet
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick.codec import encode_planned, is_reserved
 from journeyman.protocols.ztick import commands
+from journeyman.timetables.run_options import NO_OPTIONS
 
 _Waiting: TypeAlias = tuple[job_table.Job, messages.StartRun]
 _Change: TypeAlias = tuple[dict[int, Any], int, object]  # which table, run id, what was there
@@ -196,6 +206,9 @@ class ZtickState:
             self.rules.replace(*self._rules_before.pop())
 
 
+NO_RULE = "no rule matches"  # the reasons of jobs that failed without a run, for people
+OVERDUE = "it was due while the server was not running"
+CUT_OFF = "the server stopped during the run"
 MAX_RUNS = 64
 MAX_STEPS = 20_000  # of the search for rules, in one decision: a few milliseconds
 MAX_MOMENTS = 300  # of timetables that are looked for, in one decision: about ten milliseconds
@@ -241,7 +254,7 @@ def _withdraw(state: ZtickState, identifier: str, before: job_table.Job) -> None
     """The job is not what it was: a run that waits for it does not start."""
     name = state.timetables.owner(identifier)
     if name is not None:
-        occurrences.settled(state, identifier)
+        steps.settled(state, identifier)
     if (
         before[job_table.STATUS_AT] == job_table.TRIGGERED
         and state.runs.withdraw(job_table.order_of(before))
@@ -273,6 +286,7 @@ def _remove(state: ZtickState, command: commands.Remove, prefix: str) -> message
         return messages.JobNotFound(identifier)
     state.records.append(ztick.JobRemoved(identifier))
     _withdraw(state, identifier, before)
+    notices.settle(state, identifier)
     if (name := state.timetables.owner(identifier)) is not None:
         occurrences.removed(state, identifier, name)
     return messages.DONE
@@ -307,9 +321,23 @@ def _set_rule(state: ZtickState, command: commands.SetRule, prefix: str) -> mess
     if not (command.identifier.startswith(prefix) and command.pattern.startswith(prefix)):
         return messages.OUT_OF_SCOPE
     rule = ztick.RuleSet(command.identifier, command.pattern, command.runner)
+    if command.options != NO_OPTIONS:
+        if (reason := timetable_commands.refusal(state.timetables, rule.identifier)) is not None:
+            return messages.TimetableRefused(reason)
+        body = command.options.fields()
+        state.ledger.append(RuleOptionsSet(Instant(state.now_ns), rule.identifier, body))
+        state.timetables.set_rule_options(rule.identifier, command.options)
+    else:
+        _remove_rule_options(state, rule.identifier)
     state.replace_rule(rule.identifier, rule)
     state.records.append(rule)
     return messages.DONE
+
+
+def _remove_rule_options(state: ZtickState, identifier: str) -> None:
+    if identifier in state.timetables.rule_options:
+        state.ledger.append(RuleOptionsRemoved(Instant(state.now_ns), identifier))
+        state.timetables.set_rule_options(identifier, None)
 
 
 def _remove_rule(state: ZtickState, command: commands.RemoveRule, prefix: str) -> messages.Reply:
@@ -318,18 +346,25 @@ def _remove_rule(state: ZtickState, command: commands.RemoveRule, prefix: str) -
         return messages.OUT_OF_SCOPE
     if state.replace_rule(identifier, None) is None:
         return messages.RuleNotFound(identifier)
+    _remove_rule_options(state, identifier)
     state.records.append(ztick.RuleRemoved(identifier))
     return messages.DONE
 
 
 def _list_rules(state: ZtickState, _: commands.ListRules, prefix: str) -> messages.Reply:
-    return messages.RuleListing(tuple(state.rules.listing(prefix)))
+    return _rule_listing(state, tuple(state.rules.listing(prefix)))
 
 
 def _page_rules(state: ZtickState, command: PageRules, prefix: str) -> messages.Reply:
     longer = narrowed(command.prefix, prefix)
     found = () if longer is None else state.rules.page(longer, command.after, command.limit)
-    return messages.RuleListing(found)
+    return _rule_listing(state, found)
+
+
+def _rule_listing(state: ZtickState, rules: tuple[ztick.RuleSet, ...]) -> messages.RuleListing:
+    all_options = state.timetables.rule_options
+    names = [rule.identifier for rule in rules if rule.identifier in all_options]
+    return messages.RuleListing(rules, {name: all_options[name] for name in names})
 
 
 # -- time and runs --
@@ -352,10 +387,13 @@ def _trigger_due(state: ZtickState, command: messages.TriggerDue, _: str) -> mes
             continue
         name = book.owner(job_table.identifier_of(job)) if book.total else None
         record: ztick.JobSet | messages.Missed | None
-        if name is not None:
+        if job_table.identifier_of(job) in book.notices:
+            record = notices.due(state, job)
+        elif name is not None:
             record = occurrences.due(state, job, name)
         elif state.overdue is not None and _is_overdue(job, state.overdue):
-            record = messages.Missed(end(state, job, ztick.Status.FAILED), "")
+            record = messages.Missed(steps.end(state, job, ztick.Status.FAILED), "")
+            notices.report_failure(state, job, "missed", OVERDUE)
         else:
             record = trigger(state, job)
         if isinstance(record, messages.Missed):
@@ -363,6 +401,7 @@ def _trigger_due(state: ZtickState, command: messages.TriggerDue, _: str) -> mes
             record = record.job
         elif record is not None and record.status is ztick.Status.FAILED:
             without_rule.append(record)
+            notices.report_failure(state, job, "failed", NO_RULE)
         if record is not None:
             state.records.append(record)
         if state.rules.steps >= enough or book.steps >= enough_moments:
@@ -391,10 +430,15 @@ def _finish_run(state: ZtickState, command: messages.RunFinished, _: str) -> mes
     )
     if state.jobs.holds(job):
         status = ztick.Status.EXECUTED if command.success else ztick.Status.FAILED
-        state.records.append(end(state, job, status))
-        if name is not None:
-            follow_up = occurrences.settled if command.success else occurrences.failed
-            follow_up(state, identifier)
+        state.records.append(steps.end(state, job, status))
+        if identifier in state.timetables.notices:
+            notices.run_ended(state, identifier, success=command.success)
+        elif not command.success:
+            if name is None or not occurrences.retry(state, identifier):
+                notices.report_failure(state, job, "failed", command.detail, command.output)
+        elif name is not None:
+            steps.settled(state, identifier)
+            notices.report_success(state, job, name)
     if name is not None:
         occurrences.run_ended(state, name)
     state.effects = state.runs.start()
@@ -415,6 +459,7 @@ def _resume(state: ZtickState, command: messages.Resume, _: str) -> messages.Rep
     """Queue the interrupted jobs again. They are triggered in the log, so only those that have
     failed are written."""
     state.timetables.check_all()
+    notices.resume(state)
     occurrences.resume(state)
     if command.skip_overdue:
         state.overdue = state.jobs.present_bound(state.now_ns)
@@ -422,12 +467,18 @@ def _resume(state: ZtickState, command: messages.Resume, _: str) -> messages.Rep
     failed: list[str] = []
     interrupted, state.jobs.interrupted = state.jobs.interrupted, ()
     for job in filter(state.jobs.holds, interrupted):
-        record = trigger(state, job) if command.rerun else end(state, job, ztick.Status.FAILED)
+        if job_table.identifier_of(job) in state.timetables.notices:
+            notices.due(state, job)
+            continue
+        record = (
+            trigger(state, job) if command.rerun else steps.end(state, job, ztick.Status.FAILED)
+        )
         if record.status is ztick.Status.FAILED:
             failed.append(record.identifier)
             state.records.append(record)
-            if state.timetables.owner(record.identifier) is not None:
-                occurrences.failed(state, record.identifier)
+            is_owned = state.timetables.owner(record.identifier) is not None
+            if not (is_owned and occurrences.retry(state, record.identifier)):
+                notices.report_failure(state, job, "failed", NO_RULE if command.rerun else CUT_OFF)
         else:
             run_again.append(record.identifier)
     state.effects = state.runs.start()

@@ -22,7 +22,7 @@ each command of a client     OUT_OF_SCOPE, if it reaches beyond the client's nam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -30,6 +30,7 @@ from journeyman.engines.ztick.browsing import JobPage, StillSorting
 from journeyman.engines.ztick.job_table import JobListing
 from journeyman.formats.ztick import JobSet, RuleSet, Runner, Status
 from journeyman.timetables import Firing
+from journeyman.timetables.run_options import NO_OPTIONS, RunOptions
 
 Ended: TypeAlias = Literal[Status.EXECUTED, Status.FAILED]
 
@@ -49,11 +50,12 @@ class TriggerDue:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """A run has ended. ``detail`` is for the server's own log; nothing depends on it."""
+    """A run has ended. ``detail`` and ``output`` are for people; they are part of a notice."""
 
     run_id: int
     success: bool
     detail: str = ""
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class StartRun:
     runner: Runner
     rule: str = field(default="", compare=False)  # whose runner it is, in words
     owner: str = field(default="", compare=False)  # identifier of that rule or timetable
+    options: RunOptions = field(default=NO_OPTIONS, compare=False)
+    facts: Mapping[str, Any] | None = field(default=None, compare=False)  # of a notice
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,7 @@ class RuleListing:
     """The rules as of one moment."""
 
     rules: tuple[RuleSet, ...]
+    options: Mapping[str, RunOptions] = field(default_factory=dict)  # by rule, of those with some
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,12 +30,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from journeyman.engines.ztick import job_table
-from journeyman.engines.ztick.messages import Ended, Missed, StartRun
+from journeyman.engines.ztick import job_table, notices, steps
+from journeyman.engines.ztick.messages import Missed, StartRun
 from journeyman.engines.ztick.timetables import Occurrence, Read, TimetableRow, read_body
-from journeyman.formats.ledger import RunRetried, RunSettled, TimetablePlanned, TimetableUnplanned
+from journeyman.formats.ledger import RunRetried, TimetablePlanned, TimetableUnplanned
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import JobRemoved, JobSet, Status
+from journeyman.timetables.run_options import NO_OPTIONS
 from journeyman.timetables.zones import seconds
 from journeyman.units import NS_PER_S
 
@@ -61,31 +62,23 @@ def trigger(state: ZtickState, job: job_table.Job) -> JobSet:
     the rule that fits now; without one the job has failed."""
     identifier, execution_ns = job_table.identifier_of(job), job_table.execution_ns_of(job)
     name = state.timetables.owner(identifier)
-    runner = None if name is None else state.timetables.runner(name)
+    read = None if name is None else state.timetables.read(name)
+    runner = None if read is None else read.runner
     by, owner = f"{OF_TIMETABLE}{name}", name or ""
+    options = NO_OPTIONS if read is None else read.timetable.options
     if runner is None:
         rule = state.rules.match(identifier)
         if rule is None:
-            return end(state, job, Status.FAILED)
+            return steps.end(state, job, Status.FAILED)
         runner, by, owner = rule.runner, rule.identifier, rule.identifier
+        options = state.timetables.rule_options.get(rule.identifier, NO_OPTIONS)
     if name is not None:
         state.timetables.add_run(name, 1)
     run_id = state.runs.next_id
     triggered = state.jobs.move(identifier, job, job_table.TRIGGERED, run_id)
-    state.runs.add(triggered, StartRun(run_id, identifier, execution_ns, runner, by, owner))
+    start = StartRun(run_id, identifier, execution_ns, runner, by, owner, options)
+    state.runs.add(triggered, start)
     return JobSet(identifier, execution_ns, Status.TRIGGERED)
-
-
-def end(state: ZtickState, job: job_table.Job, status: Ended) -> JobSet:
-    identifier = job_table.identifier_of(job)
-    state.jobs.move(identifier, job, int(status), max(0, state.now_ns))
-    return JobSet(identifier, job_table.execution_ns_of(job), status)
-
-
-def plan(state: ZtickState, identifier: str, execution_ns: int) -> None:
-    """Create the job or plan it again."""
-    state.jobs.plan(identifier, execution_ns)
-    state.records.append(JobSet(identifier, execution_ns, Status.PLANNED))
 
 
 # -- due -----------------------------------------------------------------------------------------
@@ -165,7 +158,9 @@ def _pass_over(
     following: int | None,
     reason: str,
 ) -> Missed:
-    record = end(state, job, Status.FAILED)
+    record = steps.end(state, job, Status.FAILED)
+    if reason == MISSED:
+        notices.report_failure(state, job, "missed", reason)
     plan_next(state, name, row._replace(done=row.planned), read, following)
     return Missed(record, reason)
 
@@ -192,21 +187,16 @@ def plan_next(
     if planned is not None:
         identifier = planned.job(name)
         delay_ns = read.occurrences.delay_ns(name, planned.at_s)
-        plan(state, identifier, planned.at_s * NS_PER_S + delay_ns)
+        steps.plan(state, identifier, planned.at_s * NS_PER_S + delay_ns)
+        notices.expect(state, name, read.timetable, planned)
     return new
 
 
 def unplan(state: ZtickState, name: str, row: TimetableRow) -> None:
     """Take the planned occurrence out of the schedule, unless it has been triggered."""
     if row.planned is not None:
-        remove_planned(state, row.planned.job(name))
-
-
-def remove_planned(state: ZtickState, identifier: str) -> None:
-    job = state.jobs.get(identifier)
-    if job is not None and job[job_table.STATUS_AT] == job_table.PLANNED:
-        state.jobs.remove(identifier)
-        state.records.append(JobRemoved(identifier))
+        steps.remove_planned(state, row.planned.job(name))
+        notices.unexpect(state, name, row.planned)
 
 
 def first_after_now(state: ZtickState, row: TimetableRow, read: Read) -> int | None:
@@ -234,7 +224,7 @@ def run_ended(state: ZtickState, name: str) -> None:
     release(state, name)
 
 
-def failed(state: ZtickState, identifier: str) -> None:
+def retry(state: ZtickState, identifier: str) -> bool:
     """The last run of this job has failed: try it again, if its timetable says so."""
     book = state.timetables
     name = book.owner(identifier)
@@ -242,12 +232,13 @@ def failed(state: ZtickState, identifier: str) -> None:
     read = None if row is None else read_body(row.body)
     attempt = book.retries(identifier) + 1
     if read is None or attempt > read.timetable.retries:
-        settled(state, identifier)
-        return
+        steps.settled(state, identifier)
+        return False
     book.set_retries(identifier, attempt)
     state.ledger.append(RunRetried(Instant(state.now_ns), identifier, attempt))
     delay_ns = read.timetable.backoff.delay_s(attempt) * NS_PER_S
-    plan(state, identifier, state.now_ns + delay_ns)
+    steps.plan(state, identifier, state.now_ns + delay_ns)
+    return True
 
 
 def resume(state: ZtickState) -> None:
@@ -255,23 +246,16 @@ def resume(state: ZtickState) -> None:
     to be planned again; one whose timetable was removed is not to run."""
     for name, planned in state.timetables.take_orphans().items():
         if planned is not None:
-            remove_planned(state, planned.job(name))
+            steps.remove_planned(state, planned.job(name))
         state.ledger.append(TimetableUnplanned(Instant(state.now_ns), name))
     for identifier, attempt in state.timetables.all_retries():
         job = state.jobs.get(identifier)
         status = None if job is None else job[job_table.STATUS_AT]
         if status == job_table.FAILED and state.timetables.owner(identifier) is not None:
             state.timetables.set_retries(identifier, attempt - 1)
-            failed(state, identifier)
+            retry(state, identifier)
         elif status not in (job_table.PLANNED, job_table.TRIGGERED):
-            settled(state, identifier)
-
-
-def settled(state: ZtickState, identifier: str) -> None:
-    """The job is not to be tried again any more."""
-    if state.timetables.retries(identifier):
-        state.timetables.set_retries(identifier, 0)
-        state.ledger.append(RunSettled(Instant(state.now_ns), identifier))
+            steps.settled(state, identifier)
 
 
 def release(state: ZtickState, name: str) -> None:
@@ -305,9 +289,10 @@ def _next_job(name: str, row: TimetableRow) -> str:
 def removed(state: ZtickState, identifier: str, name: str) -> None:
     """A client has removed this job: if it was the next occurrence, there is another one."""
     row = state.timetables.get(name)
-    settled(state, identifier)
+    steps.settled(state, identifier)
     if row is None or row.paused or row.planned is None or identifier != row.planned.job(name):
         return
+    notices.unexpect(state, name, row.planned)
     read = read_body(row.body)
     if read is not None:
         moment_s = max(row.planned.at_s, state.now_ns // NS_PER_S)

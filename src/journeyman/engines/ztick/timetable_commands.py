@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from journeyman.engines.ztick import messages, occurrences, timetables
+from journeyman.engines.ztick import messages, notices, occurrences, steps, timetables
 from journeyman.engines.ztick.browsing import PageTimetables, narrowed
 from journeyman.engines.ztick.job_table import (
     PLANNED,
@@ -38,7 +38,7 @@ from journeyman.formats.ztick import Status
 from journeyman.formats.ztick.codec import is_reserved
 from journeyman.protocols.ztick import commands
 from journeyman.timetables.timetable import FIELDS_OF_TIMES
-from journeyman.units import NS_PER_MS, NS_PER_S
+from journeyman.units import NS_PER_S
 
 if TYPE_CHECKING:
     from journeyman.engines.ztick.engine import ZtickState
@@ -55,7 +55,7 @@ def _set_timetable(
     name, book = command.identifier, state.timetables
     if not name.startswith(prefix):
         return messages.OUT_OF_SCOPE
-    if (reason := _refusal(book, name)) is not None:
+    if (reason := refusal(book, name)) is not None:
         return messages.TimetableRefused(reason)
     body = timetables.body_of(command.timetable.fields())
     before = book.get(name)
@@ -87,7 +87,8 @@ def _is_at_the_same_times(before: dict[str, Any], after: dict[str, Any]) -> bool
     return all(before.get(name) == after.get(name) for name in FIELDS_OF_TIMES)
 
 
-def _refusal(book: timetables.TimetableBook, name: str) -> str | None:
+def refusal(book: timetables.TimetableBook, name: str) -> str | None:
+    """Why nothing of this name can be kept in the ledger, or None."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:  # JSON can say what UTF-8 cannot
@@ -217,11 +218,12 @@ def _remove_timetable(
         state.ledger.append(TimetableResumed(now, name))
     occurrences.unplan(state, name, row)
     for identifier in book.retried(name):
-        occurrences.settled(state, identifier)
-        occurrences.remove_planned(state, identifier)
+        steps.settled(state, identifier)
+        steps.remove_planned(state, identifier)
     while (held := book.release(name)) is not None:
         if state.jobs.holds(held):
-            occurrences.remove_planned(state, identifier_of(held))
+            steps.remove_planned(state, identifier_of(held))
+    notices.forget(state, name)
     book.put(name, None)
     return messages.DONE
 
@@ -236,20 +238,9 @@ def _run_timetable(
     read = timetables.read_body(row.body)
     if read is None:
         return messages.TimetableRefused(_UNREADABLE)
-    identifier = _free_name(state, name, read)
-    occurrences.plan(state, identifier, state.now_ns)
+    identifier = steps.free_job(state, name, read.occurrences.zone)
+    steps.plan(state, identifier, state.now_ns)
     return messages.TimetableRun(identifier)
-
-
-def _free_name(state: ZtickState, name: str, read: timetables.Read) -> str:
-    now_ms = state.now_ns // NS_PER_MS
-    while True:
-        at_s, fraction_ms = divmod(now_ms, 1000)
-        label = timetables.Occurrence(at_s, read.occurrences.zone.offset_s(at_s)).label
-        identifier = f"{name}{timetables.AT}{label[:19]}.{fraction_ms:03d}{label[19:]}"
-        if state.jobs.get(identifier) is None:
-            return identifier
-        now_ms += 1
 
 
 def _next_of_timetable(
@@ -289,7 +280,7 @@ def _backfill_timetable(
         is_run = status is None or status is Status.FAILED
         rows.append(messages.BackfillItem(identifier, at_s * NS_PER_S, status, is_run))
         if is_run and not command.is_preview:
-            occurrences.plan(state, identifier, at_s * NS_PER_S)
+            steps.plan(state, identifier, at_s * NS_PER_S)
     return messages.Backfilled(tuple(rows))
 
 

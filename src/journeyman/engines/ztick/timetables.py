@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from struct import Struct
 from typing import Any, NamedTuple, TypeAlias
@@ -32,6 +33,7 @@ from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ztick import Runner
 from journeyman.protocols.ztick.grammar import read_runner
 from journeyman.timetables import Occurrences, Timetable, occurrences_of
+from journeyman.timetables.run_options import RunOptions
 from journeyman.timetables.zones import label_of, moment_of, zone_of
 
 MAX_TIMETABLES = 1_000_000
@@ -126,17 +128,21 @@ class TimetableBook:
     __slots__ = (
         "_held",
         "_names",
+        "_notices_of",
         "_orphans",
         "_retries",
         "_retrying",
         "_rows",
         "_runs",
+        "_settled_notices",
         "catching_up",
         "changes",
         "clock_was_wrong",
         "is_kept",
         "latest_ns",
+        "notices",
         "paused",
+        "rule_options",
         "steps",
         "swept",
         "total",
@@ -152,6 +158,10 @@ class TimetableBook:
         self._retries: dict[str, int] = {}  # by job: how often it was tried again
         self._retrying: dict[str, int] = {}  # by name: how many of these jobs
         self._orphans: dict[str, Occurrence | None] = {}  # planned by timetables that are gone
+        self.notices: dict[str, Mapping[str, Any]] = {}  # by job; see notices.py
+        self._notices_of: dict[str, int] = {}  # by owner
+        self._settled_notices: list[str] = []  # their jobs may still be in the log
+        self.rule_options: dict[str, RunOptions] = {}  # by rule, of those that have some
         self.catching_up: dict[str, int] = {}  # by name: run everything up to this moment
         self.total = 0
         self.paused = 0
@@ -186,11 +196,10 @@ class TimetableBook:
         name = name_of(job_identifier)
         return name if name is not None and self.has(name) else None
 
-    def runner(self, name: str) -> Runner | None:
-        """Its own, if it has one."""
+    def read(self, name: str) -> Read | None:
+        """Its fields; None: there is no such timetable, or it cannot be read."""
         row = self.get(name)
-        read = None if row is None else read_body(row.body)
-        return None if read is None else read.runner
+        return None if row is None else read_body(row.body)
 
     def put(self, name: str, row: TimetableRow | None) -> None:
         """Create, replace or, with None, remove it."""
@@ -293,6 +302,29 @@ class TimetableBook:
             self._set(self._retrying, name, jobs or None)
         self._set(self._retries, job_identifier, attempt or None)
 
+    def notices_of(self, owner: str) -> int:
+        return self._notices_of.get(owner, 0)
+
+    def set_notice(self, job_identifier: str, notice: Mapping[str, Any] | None) -> None:
+        """None: it is settled."""
+        before = self.notices.get(job_identifier)
+        if (before is None) != (notice is None):
+            owner = (notice or before or {})["owner"]
+            count = self.notices_of(owner) + (-1 if notice is None else 1)
+            self._set(self._notices_of, owner, count or None)
+        self._set(self.notices, job_identifier, notice)
+
+    def adopt_settled_notices(self, jobs: list[str]) -> None:
+        self._settled_notices = jobs
+
+    def take_settled_notices(self) -> list[str]:
+        """The jobs of notices that the ledger settled before the start; returned once."""
+        settled, self._settled_notices = self._settled_notices, []
+        return settled
+
+    def set_rule_options(self, rule: str, options: RunOptions | None) -> None:
+        self._set(self.rule_options, rule, options)
+
     def take_orphans(self) -> dict[str, Occurrence | None]:
         """The planned jobs of removed timetables, by name; returned once."""
         orphans, self._orphans = self._orphans, {}
@@ -349,12 +381,15 @@ class TimetableLoader:
             ShardedDict()
         )  # with an empty body: not, or not yet, set
         self._retries: dict[str, int] = {}
+        self._notices: dict[str, Mapping[str, Any]] = {}
+        self._settled_notices: dict[str, None] = {}
+        self._rule_options: dict[str, RunOptions] = {}
         self._live = 0
 
     @property
     def live_records(self) -> int:
         """An upper bound: two for each timetable that was ever set."""
-        return self._live + len(self._retries)
+        return self._live + len(self._retries) + len(self._notices) + len(self._rule_options)
 
     def absorb(self, record: LedgerRecord | ledger.UnparsedRecord) -> bool:
         if isinstance(record, ledger.UnparsedRecord):
@@ -380,6 +415,18 @@ class TimetableLoader:
             self._retries[record.job] = record.attempt
         elif isinstance(record, ledger.RunSettled):
             self._retries.pop(record.job, None)
+        elif isinstance(record, ledger.NoticeSet):
+            if _is_notice(record.body):
+                self._notices[record.job] = record.body
+                self._settled_notices.pop(record.job, None)
+        elif isinstance(record, ledger.NoticeSettled):
+            self._notices.pop(record.job, None)
+            self._settled_notices[record.job] = None
+        elif isinstance(record, ledger.RuleOptionsSet):
+            with suppress(TimetableError):  # of a newer version
+                self._rule_options[record.rule] = RunOptions.read(record.body)
+        elif isinstance(record, ledger.RuleOptionsRemoved):
+            self._rule_options.pop(record.rule, None)
         else:
             return False
         return True
@@ -411,6 +458,10 @@ class TimetableLoader:
         book.adopt(self._rows, orphans)
         for job, attempt in self._retries.items():
             book.set_retries(job, attempt)
+        for job, notice in self._notices.items():
+            book.set_notice(job, notice)
+        book.rule_options.update(self._rule_options)
+        book.adopt_settled_notices([*self._settled_notices])
 
 
 _NO_MOMENT = (_NEVER, 0)
@@ -420,3 +471,17 @@ _NO_ROW = _HEAD.pack(*_NO_MOMENT, *_NO_MOMENT, 0)
 def _moment(label: str) -> tuple[int, int]:
     """What a row holds of it."""
     return (moment_of(label) if label else None) or _NO_MOMENT
+
+
+def _is_notice(body: Mapping[str, Any]) -> bool:
+    """Whether the body of a record is a notice as this version writes them."""
+    facts, words = body.get("facts"), body.get("runner")
+    return (
+        isinstance(body.get("owner"), str)
+        and type(body.get("due")) is int
+        and isinstance(words, list)
+        and all(isinstance(word, str) for word in words)
+        and isinstance(facts, dict)
+        and isinstance(facts.get("event"), str)
+        and isinstance(facts.get("job"), str)
+    )

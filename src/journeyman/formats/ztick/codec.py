@@ -170,7 +170,16 @@ class FanOutRunner:
     queue: str
 
 
-Runner: TypeAlias = Shell | Amqp | Direct | Awf | Http | Redis | WorkQueueRunner | FanOutRunner
+@dataclass(frozen=True, slots=True)
+class Mail:
+    """Sends a mail. It reports failures only, so it is in no log."""
+
+    recipients: tuple[str, ...]
+
+
+Runner: TypeAlias = (
+    Shell | Amqp | Direct | Awf | Http | Redis | WorkQueueRunner | FanOutRunner | Mail
+)
 
 _WORDS: dict[type[Runner], str] = {
     Shell: "shell",
@@ -185,11 +194,13 @@ _WORDS: dict[type[Runner], str] = {
 
 RUNNER_CLASSES = tuple(_WORDS)
 RUNNER_WORDS = tuple(_WORDS.values())
+MAIL_WORD = "mail"
+ALL_RUNNER_WORDS = (*RUNNER_WORDS, MAIL_WORD)
 
 
 def runner_word(runner: Runner) -> str:
     """The name of this runner in commands, settings, metrics and tables."""
-    return _WORDS[type(runner)]
+    return MAIL_WORD if isinstance(runner, Mail) else _WORDS[type(runner)]
 
 
 class Status(IntEnum):
@@ -298,7 +309,9 @@ def _encode_text(value: str, field: str) -> bytes:
 
 
 def _encode_runner(runner: Runner) -> bytes:
-    byte = _RUNNER_BYTES[type(runner)]
+    byte = _RUNNER_BYTES.get(type(runner))
+    if byte is None:
+        raise errors.EncodeError(f"{runner_word(runner)} cannot be the runner of a rule")
     parts = [bytes((byte,))]
     parts += [_encode_string(getattr(runner, name), name) for name in layout.RUNNER_STRINGS[byte]]
     if byte in layout.LIST_RUNNERS:

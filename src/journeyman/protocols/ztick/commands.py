@@ -5,7 +5,7 @@
     <request_id> QUERY [<prefix>]                        Query
     <request_id> REMOVE <job_identifier>                 Remove
     <request_id> RULE SET <rule_identifier> <pattern>    SetRule
-                 <runner> <arguments...>
+                 [<option>=<value>...] <runner> <arguments...>
     <request_id> REMOVERULE <rule_identifier>            RemoveRule
     <request_id> LISTRULES                               ListRules
     <request_id> STAT                                    Stat
@@ -34,6 +34,7 @@ from typing import NamedTuple, TypeAlias
 from journeyman.formats.ztick import Runner
 from journeyman.protocols import Auth, AuthRequired, Foreign
 from journeyman.timetables import Timetable
+from journeyman.timetables.run_options import NO_OPTIONS, RunOptions
 
 
 class ErrorCode(StrEnum):
@@ -114,6 +115,7 @@ class SetRule:
     identifier: str
     pattern: str
     runner: Runner
+    options: RunOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@
     amqp   <dsn> <exchange> <routing_key>        amqp://[user[:password]@]host[:port][/vhost]
     redis  <url> PUBLISH|RPUSH|LPUSH|SET <key>   redis://[user[:password]@]host[:port][/db]
     queue  <name> [-ttr=MS] [-ttl=MS] [-priority=N] [-max-attempts=N] [-max-fails=N]
-                  [-retry-delay=MS] [-payload=TEXT]
+                  [-retry-delay=MS] [-payload=TEXT] [-task=NAME]
     journal <queue>                              a fan-out queue of this server
+    mail   <address>...                          where a failure is reported, and nowhere else
 
 Runner names, methods and commands are exact, case included. Words after the last argument of
 http and amqp are ignored; shell takes exactly its one, redis its three, journal its one. What is
@@ -58,6 +59,12 @@ from journeyman.protocols.workq.salts import salted_id
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.replies import in_a_message, join
 from journeyman.timetables import Timetable
+from journeyman.timetables.run_options import (
+    NO_OPTIONS,
+    OPTION_FIELDS,
+    RunOptions,
+    option_text,
+)
 from journeyman.timetables.timetable import FIELDS, KINDS, read_time
 from journeyman.timetables.zones import check_is_iana, zone_of
 
@@ -65,7 +72,17 @@ DEFAULT_TTR_MS = 60_000
 DEFAULT_TTL_MS = 86_400_000
 
 _NEW = ("id", "key", "replace")
-_FLAGS = ("ttr", "ttl", "priority", "max-attempts", "max-fails", "retry-delay", "payload", *_NEW)
+_FLAGS = (
+    "ttr",
+    "ttl",
+    "priority",
+    "max-attempts",
+    "max-fails",
+    "retry-delay",
+    "payload",
+    "task",
+    *_NEW,
+)
 
 
 def read_queue(words: Sequence[str]) -> ztick.WorkQueueRunner | str:
@@ -78,16 +95,26 @@ def read_queue(words: Sequence[str]) -> ztick.WorkQueueRunner | str:
 
 
 def queue_job(
-    runner: ztick.WorkQueueRunner, job_id: str, execution_ns: int, salt: bytes = b""
+    runner: ztick.WorkQueueRunner,
+    job_id: str,
+    execution_ns: int,
+    salt: bytes = b"",
+    message: str = "",
 ) -> Add | str:
-    """The job to add, or why there is none. A log may hold unchecked rules."""
+    """The job to add, or why there is none. A log may hold unchecked rules.
+
+    ``message`` is JSON, to replace ``job_message``.
+    """
+    message = message or job_message(job_id, execution_ns)
     flags = _read_flags(runner.flags)
     if isinstance(flags, str):
         return flags
     payload = flags.pop("payload", None)
-    if payload is None:
-        body = {"job_id": job_id, "execution": execution_ns}
-        payload = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+    task = flags.pop("task", None)
+    if payload is None and task is not None:  # a call of a task, as journeyman.tasks writes it
+        payload = f'{{"v":1,"task":{json.dumps(task)},"args":[{message}],"kwargs":{{}}}}'
+    elif payload is None:
+        payload = message
     words = (
         "add",
         flags.pop("id", None) or id_text(salted_id(work_id(job_id, execution_ns), salt)),
@@ -102,6 +129,12 @@ def queue_job(
         return f"the work queue would refuse the job: {job.complaint}"
     assert isinstance(job, Add)
     return job
+
+
+def job_message(job_id: str, execution_ns: int) -> str:
+    """What a due job is for other programs: JSON."""
+    quoted = json.dumps(job_id, ensure_ascii=False)
+    return f'{{"job_id":{quoted},"execution":{execution_ns}}}'
 
 
 def _read_flags(words: Sequence[str]) -> dict[str, str] | str:
@@ -130,7 +163,10 @@ REDIS_COMMANDS = ("PUBLISH", "RPUSH", "LPUSH", "SET")
 MAX_PORT = 65_535
 MAX_REDIS_DB = 255  # one byte in the original
 
+MAX_RECIPIENTS = 20
+
 _INPUT_FLAG = "--input"
+_MAIL_ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,255}")
 
 # In an address a space or a control character could only smuggle in a second line of a request.
 _NOT_IN_ADDRESS = re.compile(r"[\x00-\x20\x7f]")
@@ -146,6 +182,13 @@ def read_runner(words: Sequence[str]) -> ztick.Runner | str:
     if read is None:
         return f"unknown runner {_shown(name)}: expected {_one_of(_RUNNER_READERS)}"
     return read(args)
+
+
+def read_reporter(words: Sequence[str]) -> ztick.Runner | str:
+    """The same for what reports a failure, which may be a mail."""
+    if words and words[0] == ztick.codec.MAIL_WORD:
+        return _read_mail(words[1:])
+    return read_runner(words)
 
 
 def runner_words(runner: ztick.Runner) -> list[str]:
@@ -167,11 +210,48 @@ def runner_words(runner: ztick.Runner) -> list[str]:
             return ["queue", name, *flags]
         case ztick.FanOutRunner(queue):
             return ["journal", queue]
+        case ztick.Mail(recipients):
+            return ["mail", *recipients]
 
 
-def rule_line(request_id: bytes, identifier: str, pattern: str, runner: ztick.Runner) -> bytes:
+def split_options(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
+    """The options that stand before the words of a rule's runner, and these words."""
+    options: dict[str, str] = {}
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if not equals or name not in OPTION_FIELDS or name in options:
+            return options, words[place:]
+        options[name] = value
+    return options, ()
+
+
+def read_run_options(fields: Mapping[str, Any], runner: Runner | None) -> RunOptions:
+    """What these fields say about the runs by this runner. Raises TimetableError."""
+    options = RunOptions.read(fields) if fields else NO_OPTIONS
+    check_options(options, runner)
+    return options
+
+
+def check_options(options: RunOptions, runner: Runner | None) -> None:
+    """Raises TimetableError for what does not go with the runner."""
+    if options.on_failure and isinstance(problem := read_reporter(options.on_failure), str):
+        raise TimetableError("on_failure", problem, "mail and addresses, or a runner")
+    # A program that a token chooses by name only, such as a workflow of awf, must not be given
+    # another directory or environment by it.
+    if (name := options.needs_program) and not isinstance(runner, ztick.Shell | ztick.Direct):
+        raise TimetableError(name, "it means nothing here", "it with the runners shell and direct")
+
+
+def rule_line(
+    request_id: bytes,
+    identifier: str,
+    pattern: str,
+    runner: ztick.Runner,
+    options: RunOptions = NO_OPTIONS,
+) -> bytes:
     """One line of the answer to LISTRULES."""
-    words = (identifier, pattern, *runner_words(runner))
+    named = (f"{name}={option_text(value)}" for name, value in options.fields().items())
+    words = (identifier, pattern, *named, *runner_words(runner))
     return join((request_id, *(word.encode() for word in words))) + b"\n"
 
 
@@ -257,6 +337,14 @@ def _read_journal(args: list[str]) -> ztick.Runner | str:
     return ztick.FanOutRunner(args[0])
 
 
+def _read_mail(args: Sequence[str]) -> ztick.Runner | str:
+    if not args:
+        return _missing("address")
+    if len(args) > MAX_RECIPIENTS or not all(map(_MAIL_ADDRESS.fullmatch, args)):
+        return f"mail takes up to {MAX_RECIPIENTS} addresses such as ops@example.com"
+    return ztick.Mail(tuple(args))
+
+
 _RUNNER_READERS: dict[str, Callable[[list[str]], ztick.Runner | str]] = {
     "shell": _read_shell,
     "direct": _read_direct,
@@ -331,12 +419,30 @@ def read_timetable(fields: Mapping[str, Any]) -> tuple[Timetable, Runner | None]
     """A new timetable, checked, and its runner if it has one. Raises TimetableError."""
     timetable = Timetable.read(fields)
     check_is_iana(timetable.tz)
-    if not timetable.runner:
-        return timetable, None
-    runner = read_runner(timetable.runner)
+    runner = read_runner(timetable.runner) if timetable.runner else None
     if isinstance(runner, str):
         raise TimetableError("runner", runner, "the words of a runner, as in RULE SET")
+    check_options(timetable.options, runner)
+    if timetable.check_in and isinstance(
+        problem := read_runner(["http", "GET", timetable.check_in]), str
+    ):
+        raise TimetableError("check_in", problem, "a URL")
     return timetable, runner
+
+
+def runners_of(command: commands.SetRule | commands.SetTimetable) -> list[Runner]:
+    """All runners that a command names, for the permissions of a token."""
+    words: list[tuple[str, ...]] = []
+    if isinstance(command, commands.SetRule):
+        options = command.options
+    else:
+        options = command.timetable.options
+        if command.timetable.check_in:
+            words.append(("http", "GET", command.timetable.check_in))
+    if options.on_failure:
+        words.append(options.on_failure)
+    read = [command.runner, *map(read_reporter, words)]
+    return [runner for runner in read if runner is not None and not isinstance(runner, str)]
 
 
 def fields_of(words: Sequence[str]) -> dict[str, Any]:
@@ -365,7 +471,8 @@ def words_of(fields: Mapping[str, Any]) -> list[str]:
     words = [kind, _text(fields[kind])]
     for name, value in fields.items():
         if name not in (kind, "runner"):
-            words.append(f"{name}={_text(value)}")
+            text = option_text(value) if name in OPTION_FIELDS else _text(value)
+            words.append(f"{name}={text}")
     if "runner" in fields:
         words += [RUN_WORD, *fields["runner"]]
     return words

@@ -61,9 +61,15 @@ from enum import Enum, auto
 from itertools import chain
 
 from journeyman import protocols
+from journeyman.errors import TimetableError
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.commands import Event, SetMany
-from journeyman.protocols.ztick.grammar import read_runner, read_timetable_command
+from journeyman.protocols.ztick.grammar import (
+    read_run_options,
+    read_runner,
+    read_timetable_command,
+    split_options,
+)
 from journeyman.protocols.ztick.replies import in_a_message
 from journeyman.units import DAY_S, NS_PER_S
 
@@ -256,10 +262,15 @@ def _read_set_rule(tokens: list[bytes]) -> commands.Event | None:
         except UnicodeDecodeError:
             names = ("rule_identifier", "pattern", "runner")
             return _not_utf8(tokens, names[place] if place < 3 else "runner argument")
-    runner = read_runner(words[2:])
+    fields, of_runner = split_options(words[2:])
+    runner = read_runner(of_runner)
     if isinstance(runner, str):
         return _refused(tokens, runner)
-    return commands.SetRule(tokens[0], words[0], words[1], runner)
+    try:
+        options = read_run_options(fields, runner)
+    except TimetableError as error:
+        return _refused(tokens, str(error))
+    return commands.SetRule(tokens[0], words[0], words[1], runner, options)
 
 
 _READERS: dict[bytes, Callable[[list[bytes]], commands.Event | None]] = {

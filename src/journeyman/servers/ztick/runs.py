@@ -37,7 +37,9 @@ from typing import Protocol, TypeAlias
 from journeyman.clock import Clock
 from journeyman.config import DatabaseSettings, HistorySettings
 from journeyman.disk import Disk
+from journeyman.engines.ztick.engine import NO_RULE
 from journeyman.engines.ztick.messages import Missed, RunFinished, StartRun
+from journeyman.engines.ztick.notices import MAX_OUTPUT_CHARS
 from journeyman.formats.ztick import JobSet
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.formats.ztick.codec import runner_word
@@ -49,7 +51,6 @@ from journeyman.units import NS_PER_MS
 
 REMEMBERED_RUNS = 1_000
 STARTS_A_TURN = 4
-NO_RULE = "no rule matches"  # the reason of a job that failed without a run
 MOST_LINES = 20  # warnings of jobs that were due together; further ones are counted in one
 MAX_WAITING_RUNS = 50_000
 MAX_RUNS_A_WRITE = 1_000
@@ -193,7 +194,14 @@ class Runs:
         started_ns = self._clock.now_ns()
         begin_ns = self._clock.monotonic_ns()
         late_ns = started_ns - effect.execution_ns
-        request = RunRequest(effect.identifier, effect.execution_ns, effect.runner, effect.owner)
+        request = RunRequest(
+            effect.identifier,
+            effect.execution_ns,
+            effect.runner,
+            effect.owner,
+            effect.options,
+            effect.facts,
+        )
         try:
             result = await self._runner.run(request)
         except asyncio.CancelledError:
@@ -221,7 +229,12 @@ class Runs:
             self._log.warn("a run failed", **_facts(effect, result, duration_ns))
         if self._log.debugging:
             self._tell(effect, result, late_ns, duration_ns)
-        self._owner.run_finished(RunFinished(effect.run_id, result.success, result.reason))
+        output = result.output[-MAX_OUTPUT_CHARS:].decode(errors="replace")
+        self._owner.run_finished(
+            RunFinished(
+                effect.run_id, result.success, result.reason, "" if result.success else output
+            )
+        )
         self._owner.run_ended(effect, ended)
 
     def _tell(self, effect: StartRun, result: RunResult, late_ns: int, duration_ns: int) -> None:

@@ -26,7 +26,7 @@ from journeyman.clock import Clock
 from journeyman.config import Interrupted, Overdue, Persistence
 from journeyman.config.loading import DEFAULT_ORIGIN
 from journeyman.engines.ztick import messages
-from journeyman.engines.ztick.engine import ZtickEngine
+from journeyman.engines.ztick.engine import NO_RULE, ZtickEngine
 from journeyman.engines.ztick.job_table import ZtickJobTable
 from journeyman.engines.ztick.loading import notes
 from journeyman.formats.ledger import EndedMarked
@@ -51,7 +51,6 @@ from journeyman.servers.ztick.persistence import (
     tell_of_ztick_files,
 )
 from journeyman.servers.ztick.runs import (
-    NO_RULE,
     EndedRun,
     RunHistory,
     Runs,

@@ -20,10 +20,11 @@ from journeyman.config import ALL_NAMESPACES
 from journeyman.engines.ztick import messages
 from journeyman.engines.ztick.job_table import JobListing
 from journeyman.protocols.ztick import commands, replies
-from journeyman.protocols.ztick.grammar import NOTHING, rule_line, words_of
+from journeyman.protocols.ztick.grammar import NOTHING, rule_line, runners_of, words_of
 from journeyman.protocols.ztick.parser import ZtickParser, feed_sets
 from journeyman.protocols.ztick.replies import line, timetable_not_found
 from journeyman.servers.core.connection import Answer, Connection, PortContext
+from journeyman.timetables.run_options import NO_OPTIONS, RunOptions
 
 if TYPE_CHECKING:
     from journeyman.servers.ztick.writer import Request
@@ -81,9 +82,9 @@ class ZtickSession(Connection):
         self, command: commands.SetRule | commands.SetTimetable
     ) -> commands.RefusedCommand | None:
         """The token may not have such a rule, or a timetable with such a runner."""
-        if self.token is None or command.runner is None:
+        if self.token is None:
             return None
-        reason = self.token.refuses(command.runner)
+        reason = next(filter(None, map(self.token.refuses, runners_of(command))), "")
         return (
             commands.RefusedCommand(command.request_id, commands.ErrorCode.AUTH_DENIED, reason)
             if reason
@@ -178,11 +179,18 @@ def _jobs(request_id: bytes, listing: JobListing) -> Iterator[bytes]:
 
 def _rules(request_id: bytes, listing: messages.RuleListing) -> Iterator[bytes]:
     rules = iter(listing.rules)
+
+    def options_of(identifier: str) -> RunOptions:
+        return listing.options.get(identifier, NO_OPTIONS)
+
     slices = iter(lambda: list(islice(rules, RULES_A_SLICE)), [])
     return _with_ok(
         request_id,
         (
-            b"".join(rule_line(request_id, r.identifier, r.pattern, r.runner) for r in some)
+            b"".join(
+                rule_line(request_id, r.identifier, r.pattern, r.runner, options_of(r.identifier))
+                for r in some
+            )
             for some in slices
         ),
     )

@@ -15,6 +15,7 @@ import msgspec
 from journeyman.protocols.workq.replies import JobView, QueueView
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.wire import text_or_base64, time_text
+from journeyman.timetables.run_options import OPTION_FIELDS, option_text
 
 _NO_VALUE: tuple[Any, ...] = (None, "", [], 0)
 _TOKEN = '-H "Authorization: Bearer $TOKEN"'
@@ -77,8 +78,13 @@ def queue(seen: QueueView, place: ServerPlace) -> list[str]:
 
 
 def rule(seen: values.Rule, place: ServerPlace) -> list[str]:
-    body = {"pattern": seen.pattern, "runner": seen.runner, "args": seen.args}
-    words = ["journeyman", "rules", "add", "--", seen.id, seen.pattern, seen.runner, *seen.args]
+    body: dict[str, Any] = {"pattern": seen.pattern, "runner": seen.runner, "args": seen.args}
+    words = ["journeyman", "rules", "add"]
+    if seen.options:
+        body["options"] = seen.options
+        for name, value in seen.options.items():
+            words += [f"--{name.replace('_', '-')}", option_text(value)]
+    words += ["--", seen.id, seen.pattern, seen.runner, *seen.args]
     return [_line(words), _curl("PUT", place, f"/v1/schedule/rules/{_part(seen.id)}", body)]
 
 
@@ -93,7 +99,9 @@ def timetable(seen: values.Timetable, place: ServerPlace) -> list[str]:
     words = ["journeyman", "timetable", "add"]
     for name, value in fields.items():
         if name != "runner":
-            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            is_option = name in OPTION_FIELDS
+            text = ",".join(value) if isinstance(value, list) and not is_option else ""
+            text = text or option_text(value)
             words += [f"--{name.replace('_', '-')}", text]
     path = f"/v1/timetables/{_part(seen.id)}"
     return [_line([*words, "--", seen.id, *runner]), _curl("PUT", place, path, fields)]

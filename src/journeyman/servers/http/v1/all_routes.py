@@ -16,7 +16,7 @@ from aiohttp import web
 from journeyman import __version__
 from journeyman.config import ALL_NAMESPACES, all_settings
 from journeyman.config.kinds import written
-from journeyman.formats.ztick.codec import RUNNER_WORDS
+from journeyman.formats.ztick.codec import ALL_RUNNER_WORDS
 from journeyman.servers.http import wire
 from journeyman.servers.http.openapi import ErrorAnswers, describe
 from journeyman.servers.http.routes import (
@@ -173,7 +173,7 @@ class ServerRoutes:
     async def me(self, call: RouteCall) -> values.OwnToken:
         token, access = call.token, self._backend.access
         if token is None:
-            return values.OwnToken("local", ALL_NAMESPACES, True, sorted(RUNNER_WORDS))
+            return values.OwnToken("local", ALL_NAMESPACES, True, sorted(ALL_RUNNER_WORDS))
         seen = (token.name, token.namespace, token.may_write, sorted(token.runners))
         salt = access.salt_of(token.namespace) if token.may_write else b""
         return values.OwnToken(*seen, salt.hex() or None)

@@ -15,6 +15,7 @@ from journeyman.engines.ztick.browsing import PageJobs, PageRules, PageTimetable
 from journeyman.engines.ztick.messages import (
     Backfilled,
     NextFirings,
+    RuleListing,
     TimetableListing,
     TimetableNotFound,
     TimetableRefused,
@@ -38,7 +39,13 @@ from journeyman.protocols.ztick.commands import (
     SetRule,
     SetTimetable,
 )
-from journeyman.protocols.ztick.grammar import read_runner, read_timetable, runner_words
+from journeyman.protocols.ztick.grammar import (
+    read_run_options,
+    read_runner,
+    read_timetable,
+    runner_words,
+    runners_of,
+)
 from journeyman.servers.http.routes import (
     ApiError,
     Route,
@@ -51,6 +58,7 @@ from journeyman.servers.http.routes import (
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.ztick.runs import EndedRun
+from journeyman.timetables.run_options import RunOptions
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 _STATUSES = {status.word: status for status in Status}
@@ -124,30 +132,37 @@ class ScheduleRoutes:
         query: values.NamesQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
         asked = PageRules(query.prefix, after, query.limit + 1)
-        found = (await self._backend.ask_schedule(call, asked)).rules
+        listing: RuleListing = await self._backend.ask_schedule(call, asked)
+        found = listing.rules
         shown = found[: query.limit]
         last = shown[-1].identifier.encode() if len(found) > len(shown) else None
-        return values.Rules([rule_seen(rule) for rule in shown], cursor_of(last))
+        rows = [rule_seen(rule, listing.options.get(rule.identifier)) for rule in shown]
+        return values.Rules(rows, cursor_of(last))
 
     async def set_rule(self, call: RouteCall) -> values.Rule:
         body: values.SetRuleBody = call.body
         runner = read_runner([body.runner, *body.args])
         if isinstance(runner, str):
             raise ApiError(400, runner, "invalid_runner")
-        if call.token is not None and (reason := call.token.refuses(runner)):
-            raise ApiError(403, reason, "runner_not_allowed")
+        try:
+            options = read_run_options(body.options, runner)
+        except TimetableError as error:
+            raise ApiError(400, str(error), "invalid_options") from None
         rule = RuleSet(call.path["id"], body.pattern, runner)
+        command = SetRule(_NO_ID, rule.identifier, rule.pattern, runner, options)
+        _check_runners(call, command)
         _check(rule)
-        await self._backend.ask_schedule(
-            call, SetRule(_NO_ID, rule.identifier, rule.pattern, runner)
-        )
-        return rule_seen(rule)
+        reply = await self._backend.ask_schedule(call, command)
+        if isinstance(reply, TimetableRefused):
+            raise ApiError(409, reply.reason, "options_refused")
+        return rule_seen(rule, options)
 
     async def rule(self, call: RouteCall) -> values.Rule:
         identifier = call.path["id"]  # the first of those that begin with it
-        found = (await self._backend.ask_schedule(call, PageRules(identifier, limit=1))).rules
-        if found and found[0].identifier == identifier:
-            return rule_seen(found[0])
+        asked = PageRules(identifier, limit=1)
+        listing: RuleListing = await self._backend.ask_schedule(call, asked)
+        if listing.rules and listing.rules[0].identifier == identifier:
+            return rule_seen(listing.rules[0], listing.options.get(identifier))
         raise ApiError(404, f"there is no rule {json.dumps(call.path['id'])}", "rule_not_found")
 
     async def remove_rule(self, call: RouteCall) -> None:
@@ -173,9 +188,17 @@ class ScheduleRoutes:
         return values.RunsPage([run_seen(run) for run in shown[: query.limit]], cursor_of(more))
 
 
-def rule_seen(rule: RuleSet) -> values.Rule:
+def rule_seen(rule: RuleSet, options: RunOptions | None) -> values.Rule:
     name, *args = runner_words(rule.runner)
-    return values.Rule(rule.identifier, rule.pattern, name, args)
+    fields = {} if options is None else options.fields()
+    return values.Rule(rule.identifier, rule.pattern, name, args, fields)
+
+
+def _check_runners(call: RouteCall, command: SetRule | SetTimetable) -> None:
+    """A token may not be allowed to use some of them."""
+    for runner in () if call.token is None else runners_of(command):
+        if call.token is not None and (reason := call.token.refuses(runner)):
+            raise ApiError(403, reason, "runner_not_allowed")
 
 
 def run_seen(run: EndedRun) -> values.Run:
@@ -245,9 +268,9 @@ class TimetableRoutes:
             timetable, runner = read_timetable(fields)
         except TimetableError as error:
             raise ApiError(400, str(error), "invalid_timetable") from None
-        if runner is not None and call.token is not None and (no := call.token.refuses(runner)):
-            raise ApiError(403, no, "runner_not_allowed")
-        await self._ask(call, SetTimetable(_NO_ID, name, timetable, runner))
+        command = SetTimetable(_NO_ID, name, timetable, runner)
+        _check_runners(call, command)
+        await self._ask(call, command)
         return timetable_seen(await self._ask(call, GetTimetable(_NO_ID, name)))
 
     async def timetable(self, call: RouteCall) -> values.Timetable:

@@ -73,10 +73,13 @@ class SetJob(Body):
 
 
 class Rule(Struct):
+    """``options`` are those of docs/runners.md: on_failure, timeout and others."""
+
     id: str
     pattern: str
     runner: str
     args: list[str]
+    options: dict[str, Any] = {}
 
 
 class Rules(Struct):
@@ -102,6 +105,7 @@ class SetRuleBody(Body):
     pattern: str
     runner: str
     args: list[str] = []
+    options: dict[str, str | list[str]] = {}
 
 
 class Run(Struct):
@@ -149,6 +153,13 @@ class TimetableBody(Body, rename={"begin": "from"}):
     overlap: Text | None = None
     retries: int | None = None
     backoff: Text | None = None
+    expect: Text | None = None
+    check_in: Text | None = None
+    on_failure: list[Text] = []
+    timeout: Text | None = None
+    directory: Text | None = None
+    environment: list[Text] = []
+    user: Text | None = None
     runner: list[str] = []
 
 
