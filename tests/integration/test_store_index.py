@@ -50,7 +50,7 @@ def follower_pid(server: WorkqProcess) -> int | None:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except (OSError, ValueError):
                 continue
-            if b"--pipe" in words and parent == server.process.pid:
+            if b"journeyman.servers.index.child" in words and parent == server.process.pid:
                 return int(entry.name)
     return None
 

@@ -30,7 +30,7 @@ from struct import Struct
 from typing import Final, TypeVar
 from uuid import UUID
 
-from journeyman.errors import FormatError
+from journeyman.errors import FormatError, StorageLocked, UsageError
 from journeyman.formats.keyspace.keys import (
     ARCHIVE,
     COUNTERS,
@@ -251,3 +251,11 @@ def _index_all(backend: Backend, progress: Callable[[int], None]) -> Rebuilt:
     for some in in_batches(numbers, _COMMIT_KEYS):
         backend.write(dict(some))
     return Rebuilt(jobs, unreadable)
+
+
+def be_alone(backend: Backend) -> None:
+    """No server has its jobs in this store, or it is refused."""
+    try:
+        backend.be_alone()
+    except StorageLocked as error:
+        raise UsageError(f"{error}; stop the server first") from error

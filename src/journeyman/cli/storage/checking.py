@@ -24,7 +24,7 @@ from journeyman.cli.output import (
     working,
 )
 from journeyman.config import StorageEngine, StorageSettings
-from journeyman.errors import EncodeError, StorageLocked, UsageError
+from journeyman.errors import EncodeError, UsageError
 from journeyman.formats.keyspace.keys import (
     queue_bytes,
     status_bytes,
@@ -84,14 +84,6 @@ def check(ctx: click.Context, all_: bool, format_: str, json_: bool, quiet: bool
 
 def _line(key: bytes, what: str, json: bool) -> str:
     return json_line({"key": shown(key), "problem": what}) if json else f"{shown(key)}: {what}"
-
-
-def be_alone(backend: Backend) -> None:
-    """No server has its jobs in this store, or it is refused."""
-    try:
-        backend.be_alone()
-    except StorageLocked as error:
-        raise UsageError(f"{error}; stop the server first") from error
 
 
 def existing_backend(settings: StorageSettings) -> Backend:

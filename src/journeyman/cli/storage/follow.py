@@ -6,60 +6,40 @@ no server with a store has open, such as a copy.
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import sys
 from types import FrameType
 
 import click
 
 from journeyman.cli.output import counted, progress, quiet_option
-from journeyman.cli.storage.checking import be_alone, existing_backend
+from journeyman.cli.storage.checking import existing_backend
 from journeyman.clock import SystemClock
 from journeyman.config import Settings
 from journeyman.disk import disk_of
-from journeyman.errors import JourneymanError, UsageError
-from journeyman.servers.core.ledger import is_used
-from journeyman.servers.index.follower import Follower, Say
-from journeyman.servers.index.process import POLL_S, PipeEnd
+from journeyman.errors import UsageError
+from journeyman.servers.index.child import POLL_S
+from journeyman.servers.index.follower import Follower
 from journeyman.storage import Storage
+from journeyman.storage.checking import be_alone
 from journeyman.storage.checking import rebuild as rebuild_store
 from journeyman.storage.facade import shown_place
 
 
-def follower_of(settings: Settings, storage: Storage, say: Say) -> Follower:
-    log = settings.workq.cmdlog_path
-    return Follower(
-        disk_of(log),
-        SystemClock(),
-        storage,
-        log,
-        ledger=settings.ledger.path if is_used(settings) else None,
-        retention_ms=settings.storage.retention_ms,
-        say=say,
-    )
-
-
 @click.command()
 @click.option("--once", is_flag=True, help="Stop at the end of the log.")
-@click.option("--pipe", is_flag=True, hidden=True)
 @click.pass_context
-def follow(ctx: click.Context, once: bool, pipe: bool) -> None:
+def follow(ctx: click.Context, once: bool) -> None:
     """Keep the store the index of the work queue's log (workq.cmdlog_path), until stopped.
 
     `journeyman serve` does this by itself where storage.engine is set.
     """
     settings: Settings = ctx.meta["journeyman.settings"]
-    if pipe:
-        _follow_in_pipe(settings)
-        return
     log = settings.workq.cmdlog_path
     if not disk_of(log).is_dir(log):
         raise UsageError(f"there is no command log at {log}: see workq.cmdlog_path")
     with Storage.from_settings(settings.storage) as storage:
         be_alone(storage.backend)
-        follower = follower_of(settings, storage, lambda text: click.echo(text, err=True))
+        follower = Follower.of(settings, storage, lambda text: click.echo(text, err=True))
         stopped = _stopping()
         while not stopped:
             if not follower.step():
@@ -89,7 +69,7 @@ def rebuild(ctx: click.Context, quiet: bool) -> None:
         log = settings.workq.cmdlog_path
         if disk_of(log).is_dir(log):
             storage = Storage(backend, shown_place(settings.storage))
-            jobs = follower_of(settings, storage, _unsaid).rebuild("")
+            jobs = Follower.of(settings, storage, _unsaid).rebuild("")
             click.echo(f"{counted(jobs, 'job')} of {log} indexed, at {storage.position()}")
     finally:
         backend.close()
@@ -109,20 +89,3 @@ def _stopping() -> list[int]:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, note)
     return signals
-
-
-def _follow_in_pipe(settings: Settings) -> None:
-    """For the server: see servers/index/process.py."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the server as well
-    # Printed text must not get between the messages.
-    with os.fdopen(os.dup(1), "wb") as answers:
-        os.dup2(2, 1)
-        try:
-            with Storage.from_settings(settings.storage) as storage:
-                be_alone(storage.backend)
-                end = PipeEnd(storage, sys.stdin.buffer, answers)
-                end.run(follower_of(settings, storage, end.say), SystemClock())
-        except JourneymanError as error:
-            answers.write(json.dumps({"failed": str(error)}).encode() + b"\n")
-            answers.flush()
-            raise

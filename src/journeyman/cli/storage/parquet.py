@@ -22,7 +22,6 @@ import click
 
 from journeyman.cli.errors import warn
 from journeyman.cli.output import counted, quiet_option, working
-from journeyman.cli.storage.checking import be_alone
 from journeyman.disk import RealDisk
 from journeyman.errors import EncodeError, UsageError
 from journeyman.formats.keyspace.keys import (
@@ -38,7 +37,7 @@ from journeyman.formats.keyspace.keys import (
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord
 from journeyman.logs.publication import put_in_place
 from journeyman.storage import Storage, Upsert
-from journeyman.storage.checking import in_batches, shown
+from journeyman.storage.checking import be_alone, in_batches, shown
 from journeyman.storage.position import POSITION_KEY
 from journeyman.storage.records import entries_of, read_job, read_queue, uuid_of_job_key
 

@@ -54,7 +54,7 @@ class HelperNeedsMemory(HelperFailed):
 class Helper(NamedTuple):
     """A helper that can be started: the functions of ``module`` can be called in it.
 
-    If the module has a ``warm_up``, it is called before the first request.
+    If the module has a ``warm_up``, it is called before the first request, a ``close`` at the end.
     """
 
     module: str
@@ -119,7 +119,7 @@ async def answer_of(helper: Process, function: str, *arguments: Any) -> Any:
         if size > MAX_ANSWER_BYTES:
             raise HelperLost("the answer is too large")
         outcome, answer = pickle.loads(await helper.stdout.readexactly(size))
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, RuntimeError) as error:  # uvloop: the pipe's handler is closed
         raise HelperLost("the helper process has ended") from error
     _check(outcome, answer)
     return answer
@@ -217,6 +217,7 @@ def _main(module: str, memory_bytes: str, niceness: str) -> None:
         functions = import_module(module)
         getattr(functions, "warm_up", int)()
         serve(functions, sys.stdin.buffer, pipe)
+        getattr(functions, "close", int)()
 
 
 if __name__ == "__main__":

@@ -22,12 +22,13 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, Self
 from uuid import UUID
 from zlib import crc32
 
-from journeyman.clock import Clock
-from journeyman.disk import Disk
+from journeyman.clock import Clock, SystemClock
+from journeyman.config import Settings
+from journeyman.disk import Disk, disk_of
 from journeyman.engines.workq.extensions import read_limits
 from journeyman.errors import FormatError, IncompleteEntry, InvalidData
 from journeyman.folds.keyspace import queue_record
@@ -47,6 +48,7 @@ from journeyman.logs.segments import (
     workq_segments,
     workq_sequence,
 )
+from journeyman.servers.core.ledger import is_used
 from journeyman.storage import Storage
 from journeyman.storage.checking import in_batches
 from journeyman.storage.contract import Changes
@@ -108,6 +110,19 @@ class Follower:
         self._queues_seen: object = None
         self._queues_at_ns = -QUEUES_NS
         self._seen: tuple[str, int] | None = None
+
+    @classmethod
+    def of(cls, settings: Settings, storage: Storage, say: Say) -> Self:
+        """Of the work queue that has these settings."""
+        return cls(
+            disk_of(settings.workq.cmdlog_path),
+            SystemClock(),
+            storage,
+            settings.workq.cmdlog_path,
+            ledger=settings.ledger.path if is_used(settings) else None,
+            retention_ms=settings.storage.retention_ms,
+            say=say,
+        )
 
     # -- following --
 

@@ -1,0 +1,204 @@
+"""The helper process of the store: opens it, follows the log into it, and answers from it.
+
+The server calls the functions below there (core/helper_process.py). The log is followed in a thread
+of its own, so that questions are answered meanwhile, also while the store is rebuilt.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+from uuid import UUID
+
+from journeyman.config import Settings
+from journeyman.errors import InvalidData, JourneymanError, UsageError
+from journeyman.folds.keyspace import Defaults, is_archived, workq_of_record
+from journeyman.folds.workq import JobState, expires_ns
+from journeyman.formats.keyspace.values import JobRecord
+from journeyman.formats.timed_frame import Instant
+from journeyman.formats.workq import delay_ms_of, max_fails_of
+from journeyman.protocols.workq import replies
+from journeyman.servers.index.follower import Follower
+from journeyman.servers.index.views import (
+    Refusal,
+    StatusCount,
+    StatusCounts,
+    StoredJob,
+    StoredPage,
+    UnreadableRow,
+)
+from journeyman.storage import Page, Storage
+from journeyman.storage.checking import be_alone
+
+POLL_S: Final = 0.1  # between two looks at the log, if nothing is new
+PAGE_BYTES: Final = 16 * 1024 * 1024  # of payloads and results; a larger page is made smaller
+_STATES: Final = {
+    "delayed": replies.SCHEDULED,
+    "active": replies.LEASED,
+    "completed": replies.COMPLETED,
+    "failed": replies.DEAD,
+}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Store:
+    """The open store of this process, and the thread that follows the log into it."""
+
+    storage: Storage
+    follower: Follower
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+        self.has_ended = threading.Event()
+        self.thread = threading.Thread(target=self._follow, name="journeyman-index")
+        self.failure: BaseException | None = None
+
+    def _follow(self) -> None:
+        try:
+            while not self.has_ended.is_set():
+                if not self.follower.step():
+                    self.has_ended.wait(POLL_S)
+        except BaseException as error:  # noqa: BLE001 - ``take_messages`` reports it
+            self.failure = error
+
+
+_store = _Store()
+
+
+def _refusing(function: Callable[P, T]) -> Callable[P, T | Refusal]:
+    """Errors become values: the server tells those of a question from those of the store."""
+
+    @wraps(function)
+    def answer(*args: P.args, **kwargs: P.kwargs) -> T | Refusal:
+        try:
+            return function(*args, **kwargs)
+        except (JourneymanError, OSError) as error:
+            return Refusal(str(error), isinstance(error, UsageError))
+
+    return answer
+
+
+@_refusing
+def open_store(settings: Settings) -> str:
+    """Engine and place of the store that is open now."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the server as well
+    _store.storage = storage = Storage.from_settings(settings.storage)
+    be_alone(storage.backend)
+    _store.follower = Follower.of(settings, storage, _store.messages.append)
+    return f"{storage.engine} at {storage.path}"
+
+
+def follow() -> None:
+    """The log is recovered: it may be read."""
+    _store.thread.start()
+
+
+def take_messages() -> list[str]:
+    """What the server's log should say since the last call. Raises what ended the following."""
+    if _store.failure is not None:
+        raise _store.failure
+    count = len(_store.messages)
+    taken, _store.messages[:count] = _store.messages[:count], []
+    return taken
+
+
+def close() -> None:
+    """The server has closed the pipe: end after the commit."""
+    _store.has_ended.set()
+    if _store.thread.is_alive():
+        _store.thread.join()
+    if hasattr(_store, "storage"):
+        _store.storage.close()
+
+
+@_refusing
+def list_jobs(
+    queue: str | None, status: str, size: int, after: str | None, number: int | None
+) -> StoredPage:
+    if queue is None and number is not None:
+        raise UsageError("a page by number needs a queue; use cursor without one")
+    while True:
+        if queue is None:
+            page = _store.storage.list_jobs_by_status(status, size=size, after=after)
+        else:
+            page = _store.storage.list_jobs(queue, status, size=size, after=after, page=number)
+        shown = _page(page)
+        if size == 1 or _bytes_of(shown) <= PAGE_BYTES:
+            return shown
+        if number is not None:
+            raise UsageError("these jobs are too large for one page; use a smaller limit")
+        size //= 2
+
+
+@_refusing
+def get_job(job_id: UUID) -> StoredJob | None:
+    record = _store.storage.get_job(job_id)
+    return None if record is None else view_of_record(record)
+
+
+@_refusing
+def count_jobs(queue: str | None) -> StatusCounts:
+    counts = _store.storage.queue_status_counts(queue)
+    position = _store.storage.position()
+    return StatusCounts(
+        [StatusCount(each.queue, each.status, each.count) for each in counts],
+        None if position is None else str(position),
+    )
+
+
+def _page(page: Page) -> StoredPage:
+    jobs: list[StoredJob] = []
+    unreadable = [
+        UnreadableRow(each.key.decode("utf-8", "backslashreplace"), each.reason)
+        for each in page.unreadable
+    ]
+    for record in page.jobs:
+        try:
+            jobs.append(view_of_record(record))
+        except InvalidData as error:
+            unreadable.append(UnreadableRow(str(record.job_uuid), error.reason))
+    position = None if page.position is None else str(page.position)
+    return StoredPage(jobs, page.next_cursor, unreadable, position)
+
+
+def _bytes_of(page: StoredPage) -> int:
+    return sum(len(job.payload) + len(job.result or b"") for job in page.jobs)
+
+
+def view_of_record(record: JobRecord) -> StoredJob:
+    """Raises InvalidData if the work queue can make nothing of it."""
+    job = workq_of_record(record, Defaults())
+    added, state = job.added, _STATES.get(record.status, replies.READY)
+    return StoredJob(
+        added.job_id,
+        record.queue,
+        state,
+        record.attempts_so_far,
+        added.max_attempts,
+        job.fails,
+        max_fails_of(added.max_fails),
+        added.priority,
+        added.ttr_ms,
+        added.ttl_ms,
+        delay_ms_of(added.max_fails),
+        record.created_at_ns,
+        expires_ns(job),
+        added.payload,
+        job.result,
+        is_retry=job.state == JobState.PENDING,
+        scheduled_ns=_ns(added.time),
+        ready_ns=record.execution_start_ns if state == replies.SCHEDULED else None,
+        started_ns=_ns(job.started),
+        finished_ns=_ns(job.finished),
+        status=record.status,
+        is_archived=is_archived(record),
+    )
+
+
+def _ns(instant: Instant | None) -> int | None:
+    return None if instant is None else instant.unix_ns

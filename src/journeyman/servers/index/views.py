@@ -1,0 +1,51 @@
+"""What the process of the store answers with, and the HTTP API sends on."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from journeyman.protocols.workq.replies import JobView
+
+
+class StoredJob(JobView, frozen=True, omit_defaults=True, kw_only=True):
+    """A job of the store; that of another program as the work queue would have it.
+
+    ``status`` is the word of the store: new, waiting, delayed, active, completed, failed.
+    """
+
+    status: str
+    is_archived: bool  # the log has it no more: its TTL has ended, or it is another program's
+
+
+class UnreadableRow(Struct):
+    key: str
+    reason: str
+
+
+class StoredPage(Struct):
+    """``position`` is the place of the work queue's log that the page is true of."""
+
+    jobs: list[StoredJob]
+    next: str | None
+    unreadable: list[UnreadableRow]
+    position: str | None
+
+
+class StatusCount(Struct):
+    queue: str
+    status: str
+    count: int
+
+
+class StatusCounts(Struct):
+    counts: list[StatusCount]
+    position: str | None
+
+
+class Refusal(NamedTuple):
+    """Why there is no answer; ``is_usage``: because of what was asked."""
+
+    reason: str
+    is_usage: bool
