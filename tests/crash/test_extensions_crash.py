@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import pytest
+from msgspec import structs
 
 from journeyman.config import LogLevel, WorkqSettings, WorkqSync
 from journeyman.disk import RealDisk
@@ -169,7 +170,8 @@ def view_of(queue: WorkqEngine, now_ns: int) -> dict[str, object]:
             counts = job.attempts, job.fails, job.waits_for
             found[job_id.hex()] = job.number_of_state, *counts, key, job.state == CANCELLED
     reply = queue.decide(InspectScheduledJobs("q", 0, 9), now_ns).reply
-    found["scheduled"] = reply.jobs if isinstance(reply, JobList) else ()
+    jobs = reply.jobs if isinstance(reply, JobList) else ()
+    found["scheduled"] = [structs.replace(job, worker="") for job in jobs]  # a name is not kept
     reply = queue.decide(InspectQueue("q"), now_ns).reply
     found["limits"] = reply.queues[0].limits if isinstance(reply, QueueList) else Limits()
     return found

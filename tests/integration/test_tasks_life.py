@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 import journeyman as jm
+from journeyman.disk import RealDisk
+from journeyman.formats.ledger import AttemptsBegun
+from journeyman.logs.ledger import peek_records
 from tests.support.cli_commands import run
 from tests.support.ports import free_port
 from tests.support.servers.http_client import ask
@@ -184,3 +187,38 @@ def test_cancelled_jobs_are_so_after_the_server_was_killed(tmp_path, place):
             server.kill()
         with WorkqProcess(tmp_path, settings=settings):
             assert (running.state(), waiting.state()) == ("cancelled", "cancelled")
+
+
+def test_workers_are_known_by_the_server_with_what_they_run(app, worker, place, server, url):
+    job = app.tasks["sync"].send("watched")
+    wait_for(place, server, "watched runs")
+
+    def known() -> list[Any]:
+        workers = answer(server, "GET", "/v1/work/workers")["workers"]
+        return [each for each in workers if each["name"] == "one" and each["connected"]]
+
+    server.wait_until(lambda: bool(known()), "the worker waits for orders")
+    (one,) = known()
+    assert (one["facts"]["slots"], one["facts"]["queues"]) == (2, ["default"])
+    assert one["facts"]["memory"] > 0
+    (running,) = one["jobs"]
+    assert (running["id"], running["queue"]) == (job.id, "default")
+    listed = run("workers", "ls", "--server", f"{url}?http={server.http_port}")
+    assert "one" in listed.stdout, listed.stderr
+    page = ask(server, "GET", "/console/workers")
+    assert page[0] == 200
+    assert job.id[:8] in page[1]
+    job.cancel()
+
+
+def test_the_worker_of_an_attempt_is_known_after_it_ended(app, worker, server):
+    job = app.tasks["echo"].send("named")
+    assert job.result(timeout=60) == "named"
+    assert answer(server, "GET", f"/v1/work/jobs/{job.id}")["worker"] == "one"
+    ledger = str(server.directory / "data" / "ledger")
+
+    def noted() -> bool:
+        records = peek_records(RealDisk(), ledger)
+        return any(isinstance(each, AttemptsBegun) and job.id in each.jobs for each in records)
+
+    server.wait_until(noted, "the ledger has the name")

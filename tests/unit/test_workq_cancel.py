@@ -34,6 +34,7 @@ NOW_NS = 1_700_000_000 * 10**9
 DAY_MS = 86_400_000
 IDS = [bytes.fromhex(f"0000000c00004000800000000000000{number}") for number in range(6)]
 A, B, C, *_ = IDS
+FACTS = ask.WorkerFacts()
 
 
 class Story:
@@ -185,7 +186,7 @@ def test_a_run_can_be_cancelled(story):
 def test_the_worker_of_a_cancelled_job_is_told_at_once_and_when_it_renews_the_lease(story):
     story.do(add(A))
     story.do(ask.Lease(("q",), 0, 1, "w"))
-    assert story.do(ask.AwaitOrders("w", 1000, b"{}"), "worker") is None
+    assert story.do(ask.AwaitOrders("w", 1000, FACTS), "worker") is None
     story.do(ask.Cancel(A))
     (answer,) = story.answers
     assert answer.client == "worker"
@@ -197,38 +198,38 @@ def test_the_worker_of_a_cancelled_job_is_told_at_once_and_when_it_renews_the_le
 def test_a_worker_that_does_not_wait_is_told_when_it_asks_next(story):
     story.do(add(A))
     story.do(ask.Lease(("q",), 0, 1, "w"))
-    assert story.do(ask.AwaitOrders("w", 0, b"{}")) == TIMED_OUT
+    assert story.do(ask.AwaitOrders("w", 0, FACTS)) == TIMED_OUT
     story.do(ask.Cancel(A))
-    reply = story.do(ask.AwaitOrders("w", 0, b"{}"))
+    reply = story.do(ask.AwaitOrders("w", 0, FACTS))
     assert isinstance(reply, EndedJobs)
     assert [job.job_id for job in reply.jobs] == [A]
-    assert story.do(ask.AwaitOrders("w", 0, b"{}")) == TIMED_OUT
+    assert story.do(ask.AwaitOrders("w", 0, FACTS)) == TIMED_OUT
 
 
 def test_what_a_worker_was_told_in_a_batch_that_is_undone_it_is_told_again(story):
     story.do(add(A))
     story.do(ask.Lease(("q",), 0, 1, "w"))
-    story.do(ask.AwaitOrders("w", 0, b"{}"))
+    story.do(ask.AwaitOrders("w", 0, FACTS))
     story.engine.begin_batch()
     story.do(ask.Cancel(A))
     story.engine.undo_batch()
-    assert story.do(ask.AwaitOrders("w", 0, b"{}")) == TIMED_OUT
+    assert story.do(ask.AwaitOrders("w", 0, FACTS)) == TIMED_OUT
     assert story.jobs("leased") == [A]
     story.do(ask.Cancel(A))
     story.engine.begin_batch()
-    assert isinstance(story.do(ask.AwaitOrders("w", 0, b"{}")), EndedJobs)
+    assert isinstance(story.do(ask.AwaitOrders("w", 0, FACTS)), EndedJobs)
     story.engine.undo_batch()
-    assert isinstance(story.do(ask.AwaitOrders("w", 0, b"{}")), EndedJobs)
+    assert isinstance(story.do(ask.AwaitOrders("w", 0, FACTS)), EndedJobs)
 
 
 def test_a_worker_of_another_namespace_with_the_same_name_is_not_told(story):
     story.do(add(A, "team.q"))
     story.do(ask.Lease(("team.q",), 0, 1, "w"))
-    asked = in_scope(story.engine, ask.AwaitOrders("w", 1000, b"{}"), "other.")
+    asked = in_scope(story.engine, ask.AwaitOrders("w", 1000, FACTS), "other.")
     assert story.do(asked, "other") is None
     story.do(ask.Cancel(A))
     assert story.answers == []
-    own = in_scope(story.engine, ask.AwaitOrders("w", 0, b"{}"), "team.")
+    own = in_scope(story.engine, ask.AwaitOrders("w", 0, FACTS), "team.")
     assert story.do(own) == TIMED_OUT  # it was not known then
 
 
@@ -250,11 +251,11 @@ def seen(story: Story, prefix: str = "", **asked: Any) -> list[str]:
 def test_workers_are_known_with_what_they_run(story):
     story.do(add(A))
     story.do(ask.Lease(("q",), 0, 1, "w"))
-    story.do(ask.AwaitOrders("w", 1000, b'{"slots":4}'), "worker")
+    story.do(ask.AwaitOrders("w", 1000, ask.WorkerFacts(slots=4)), "worker")
     found = story.do(BrowseWorkers())
     assert isinstance(found, WorkersFound)
     (worker,) = found.workers
-    assert (worker.name, worker.facts, worker.is_connected) == ("w", b'{"slots":4}', True)
+    assert (worker.name, worker.facts.slots, worker.connected) == ("w", 4, True)
     assert [(job.job_id, job.queue) for job in worker.jobs] == [(A, "q")]
     story.do(ask.Complete(A, b""))
     story.now_ns += workers.FORGET_NS + 1
@@ -263,7 +264,7 @@ def test_workers_are_known_with_what_they_run(story):
 
 def test_workers_are_listed_by_page_and_namespace(story):
     for name, prefix in (("a", "team."), ("b", "other."), ("c", "team.")):
-        story.do(ask.AwaitOrders(name, 0, b"{}", prefix))
+        story.do(ask.AwaitOrders(name, 0, FACTS, prefix))
     assert seen(story) == ["a", "b", "c"]
     assert seen(story, "team.") == ["a", "c"]
     assert seen(story, limit=2) == ["a", "b"]
@@ -274,24 +275,24 @@ def test_names_of_workers_are_bounded(story, monkeypatch):
     monkeypatch.setattr(workers, "MAX_WORKERS_OF_A_NAMESPACE", 2)
     monkeypatch.setattr(workers, "MAX_WORKERS", 3)
     refused = ask.RefusedLine(ask.Complaint.TOO_MANY_WORKERS)
-    replies = [story.do(ask.AwaitOrders(f"w{n}", 0, b"{}", "team.")) for n in range(3)]
+    replies = [story.do(ask.AwaitOrders(f"w{n}", 0, FACTS, "team.")) for n in range(3)]
     assert replies == [TIMED_OUT, TIMED_OUT, refused]
-    replies = [story.do(ask.AwaitOrders(f"w{n}", 0, b"{}", "other.")) for n in range(2)]
+    replies = [story.do(ask.AwaitOrders(f"w{n}", 0, FACTS, "other.")) for n in range(2)]
     assert replies == [TIMED_OUT, refused]
-    assert story.do(ask.AwaitOrders("w1", 0, b"{}", "team.")) == TIMED_OUT
+    assert story.do(ask.AwaitOrders("w1", 0, FACTS, "team.")) == TIMED_OUT
     story.now_ns += workers.FORGET_NS + 1
-    assert story.do(ask.AwaitOrders("w9", 0, b"{}", "team.")) == TIMED_OUT
+    assert story.do(ask.AwaitOrders("w9", 0, FACTS, "team.")) == TIMED_OUT
 
 
 def test_orders_for_a_worker_are_bounded(story, monkeypatch):
     monkeypatch.setattr(workers, "MAX_ORDERS", 2)
-    story.do(ask.AwaitOrders("w", 0, b"{}"))
+    story.do(ask.AwaitOrders("w", 0, FACTS))
     for job_id in IDS[:3]:
         story.do(add(job_id))
     story.do(ask.Lease(("q",), 0, 3, "w"))
     for job_id in IDS[:3]:
         story.do(ask.Cancel(job_id))
-    reply = story.do(ask.AwaitOrders("w", 0, b"{}"))
+    reply = story.do(ask.AwaitOrders("w", 0, FACTS))
     assert isinstance(reply, EndedJobs)
     assert len(reply.jobs) == 2
 

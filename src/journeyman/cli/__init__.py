@@ -70,6 +70,7 @@ COMMANDS = {
     "top": ("server.status:top", "Show the queues repeatedly, until Ctrl-C."),
     "verify": ("verify:verify", "Check the log at PATH."),
     "worker": ("worker:worker", "Run the jobs of an app until SIGTERM."),
+    "workers": ("server.workers:workers", "List the workers that the server knows."),
     "workq-server": ("serve:workq_server", "Run only the work queue, with workq's flags."),
 }
 

@@ -230,6 +230,16 @@ class JobOptionsRemoved:
     job: str
 
 
+@_kind("attempts-begun", family="attempt")
+@value
+class AttemptsBegun:
+    """This worker has leased these jobs of the work queue: ids and numbers of their attempts."""
+
+    logged: timed_frame.Instant
+    worker: str
+    jobs: Body
+
+
 @_kind("parent-ended", family="parent", key="job")
 @value
 class ParentEnded:
@@ -325,6 +335,7 @@ KnownRecord: TypeAlias = (
     | QueueLimitsRemoved
     | JobOptionsSet
     | JobOptionsRemoved
+    | AttemptsBegun
     | ParentEnded
     | ParentOutcome
     | ParentForgotten

@@ -390,7 +390,7 @@ def view_of_entry(
         fields.payload,
         result,
         fields.key,
-        worker if stage == packed.LEASED else "",
+        worker,
         is_retry=stage == packed.PENDING,
         given_back=given_back,
         scheduled_ns=fields.time_ns,

@@ -428,6 +428,13 @@ class WorkqEngine:
             self._state.ledger = []
         return ledger
 
+    def take_begun(self) -> list[tuple[str, bytes, int]]:
+        """Worker, job and attempt of the leases that began since the last call."""
+        begun = self._state.extensions.begun
+        if begun:
+            self._state.extensions.begun = []
+        return begun
+
     # -- batches ---------------------------------------------------------------------------------
 
     def begin_batch(self) -> None:

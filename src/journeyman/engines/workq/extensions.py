@@ -7,7 +7,8 @@
                                                      namespace of the token that added it
     a job that waits for   job-options-set           the whole job and the ids of its parents; the
     others (a child)                                 engine adds it when they have ended
-    the worker's name      nowhere                   shown by inspect, forgotten at a restart
+    the workers' names     attempts-begun            soon after the lease; shown by inspect until a
+                                                     restart, of the last FORMER_WORKERS jobs
 
 The ledger is written before the command log. So a crash can leave options of a job that was never
 added; they are ignored. For the same reason a child's record is not removed in the batch that adds
@@ -58,6 +59,7 @@ STEP_BYTES: Final = 1024  # of a payload that is written: as long as a step
 FORGET_LIMIT: Final = 500  # options forgotten in one decision
 MAX_LINGERING: Final = 1_000_000  # keys of jobs that have ended
 FORGET_AFTER_NS: Final = 1_000_000_000
+FORMER_WORKERS: Final = 100_000  # names of workers of jobs that have ended
 FAMILIES: Final = ("queue-limits", "job-options", "parent")  # of the ledger, all of them
 
 K = TypeVar("K")
@@ -183,12 +185,14 @@ class Extensions:
     __slots__ = (
         "_undo",
         "added_now",
+        "begun",
         "child_bytes",
         "children",
         "children_of",
         "forget_at_ns",
         "forgetting",
         "forgetting_parents",
+        "former_workers",
         "is_allowed",
         "key_period_ns",
         "known_workers",
@@ -206,7 +210,9 @@ class Extensions:
         self.is_allowed = True  # there is a ledger, or nothing is kept anyway
         self.options: dict[bytes, JobOptions] = {}
         self.workers: dict[bytes, str] = {}
+        self.former_workers: dict[bytes, str] = {}  # oldest first
         self.known_workers = Workers()
+        self.begun: list[tuple[str, bytes, int]] = []  # worker, job and attempt of new leases
         self.children: dict[bytes, Child] = {}
         self.children_of: dict[bytes, dict[bytes, None]] = {}
         self.child_bytes = 0
@@ -265,6 +271,27 @@ class Extensions:
     def note_undo(self, step: Callable[[], object]) -> None:
         if self._undo is not None:
             self._undo.append(step)
+
+    def worker_of(self, job_id: bytes) -> str:
+        return self.workers.get(job_id) or self.former_workers.get(job_id, "")
+
+    def note_worker(self, job_id: bytes, worker: str, attempt: int) -> None:
+        """A lease begins; the worker may have no name."""
+        if worker:
+            self.put(self.workers, job_id, worker)
+            self.begun.append((worker, job_id, attempt))
+        else:
+            self.drop(self.workers, job_id)
+        self.drop(self.former_workers, job_id)
+
+    def end_worker(self, job_id: bytes) -> None:
+        """The job has ended; the name of its last worker is known for a while."""
+        worker = self.workers.get(job_id)
+        if worker is not None:
+            self.drop(self.workers, job_id)
+            self.put(self.former_workers, job_id, worker)
+            if len(self.former_workers) > FORMER_WORKERS:
+                self.drop(self.former_workers, next(iter(self.former_workers)))
 
     def note_start(self, queue: JobQueue, now_ns: int) -> None:
         """A lease begins: it counts for the rate."""
@@ -394,6 +421,7 @@ class Extensions:
         for step in reversed(undo):
             step()
         self.added_now.clear()
+        self.begun.clear()
 
 
 def _take_back_end(told: list[dict[bytes, None]], parent: bytes) -> None:

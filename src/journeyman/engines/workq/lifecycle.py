@@ -177,10 +177,9 @@ def _give(state: WorkqState, spec: packed.Spec, queue: JobQueue, worker: str) ->
         state.extensions.note_start(queue, state.now_ns)
     if queue.limits.key_rate and packed.has_key(spec):
         state.extensions.note_undo(queue.key_rates.note_start(packed.key_of(spec), state.now_ns))
-    if worker:
-        state.extensions.put(state.extensions.workers, job_id, worker)
-    elif state.extensions.workers:
-        state.extensions.drop(state.extensions.workers, job_id)
+    if worker or state.extensions.workers or state.extensions.former_workers:
+        attempt = packed.opened(entry)[2] + 1
+        state.extensions.note_worker(job_id, worker, attempt)
     return replies.Leased(job_id, queue.name, ttr_ms, packed.shown_payload_of(spec))
 
 

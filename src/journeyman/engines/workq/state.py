@@ -415,7 +415,7 @@ class WorkqState:
         extensions = self.extensions
         if extensions.is_idle:
             return
-        extensions.drop(extensions.workers, job_id)
+        extensions.end_worker(job_id)
         self.tell_children(job_id, stage, is_gone=is_gone, was=was)
         if is_gone:
             self._drop_options(job_id)

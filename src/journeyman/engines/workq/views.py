@@ -146,7 +146,7 @@ def _job_list(state: WorkqState, entries: Sequence[packed.Entry]) -> replies.Job
     for entry in entries:
         name = state.queues.by_number[packed.queue_of(packed.spec_of(entry))].name
         job_id = packed.job_id_of(packed.spec_of(entry))
-        worker = state.extensions.workers.get(job_id, "")
+        worker = state.extensions.worker_of(job_id)
         options = state.extensions.options.get(job_id)
         given_back = 0 if options is None else options.given_back
         makers.append(partial(browsing.view_of_entry, entry, name, worker, given_back))

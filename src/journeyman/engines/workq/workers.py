@@ -12,12 +12,19 @@ names are bounded for each namespace and for all of them, and so are the orders 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from journeyman.engines.workq.packed import LEASED, opened, queue_of
 from journeyman.engines.workq.queues import Waiter
-from journeyman.protocols.workq.commands import AwaitOrders, Complaint, RefusedLine
-from journeyman.protocols.workq.replies import TIMED_OUT, EndedJobs, Finished, Reply
+from journeyman.protocols.workq.commands import AwaitOrders, Complaint, RefusedLine, WorkerFacts
+from journeyman.protocols.workq.replies import (
+    TIMED_OUT,
+    EndedJobs,
+    Finished,
+    Reply,
+    RunningJob,
+    WorkerView,
+)
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
@@ -35,16 +42,10 @@ _TOO_MANY = RefusedLine(Complaint.TOO_MANY_WORKERS)
 
 @dataclass(slots=True)
 class KnownWorker:
-    facts: bytes
+    facts: WorkerFacts
     since_ns: int
     seen_ns: int
     orders: dict[bytes, Finished] = field(default_factory=dict)
-
-
-class RunningJob(NamedTuple):
-    job_id: bytes
-    queue: str
-    started_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +58,8 @@ class BrowseWorkers:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenWorker:
-    name: str
-    facts: bytes
-    since_ns: int
-    seen_ns: int
-    is_connected: bool
-    jobs: tuple[RunningJob, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class WorkersFound:
-    workers: tuple[SeenWorker, ...]
+    workers: tuple[WorkerView, ...]
     has_more: bool
 
 
@@ -88,7 +79,7 @@ class Workers:
             count = self._counts.get(command.prefix, 0)
             if count >= MAX_WORKERS_OF_A_NAMESPACE or sum(self._counts.values()) >= MAX_WORKERS:
                 return None
-            found = KnownWorker(b"", now_ns, now_ns)
+            found = KnownWorker(command.facts, now_ns, now_ns)
             self._known.setdefault(command.worker, {})[command.prefix] = found
             self._counts[command.prefix] = count + 1
         found.facts, found.seen_ns = command.facts, now_ns
@@ -155,7 +146,7 @@ def place_of(prefix: str, name: str) -> bytes:
 
 
 def browse_workers(state: WorkqState, asked: BrowseWorkers) -> WorkersFound:
-    known, rows = state.extensions.known_workers, list[SeenWorker]()
+    known, rows = state.extensions.known_workers, list[WorkerView]()
     jobs = _running_jobs(state, asked.prefix)
     for name in known.names():
         if name <= asked.after:
@@ -167,7 +158,8 @@ def browse_workers(state: WorkqState, asked: BrowseWorkers) -> WorkersFound:
                 continue
             waits = state.waiting.awaits(place_of(prefix, name))
             own = tuple(job for job in jobs.get(name, ()) if job.queue.startswith(prefix))
-            rows.append(SeenWorker(name, worker.facts, worker.since_ns, worker.seen_ns, waits, own))
+            since_ns, seen_ns = worker.since_ns, worker.seen_ns
+            rows.append(WorkerView(name, waits, since_ns, seen_ns, worker.facts, own))
     return WorkersFound(tuple(rows), False)
 
 

@@ -94,8 +94,9 @@ class Complaint(StrEnum):
     RETRY_DELAY = "Invalid Retry Delay"  # new
     CURSOR_OFFSET = "Invalid cursor offset"
     LIMIT = "Invalid limit"
-    KEY = "Invalid Key"  # new, and so are the next thirteen
+    KEY = "Invalid Key"  # new, and so are the next fourteen
     WORKER = "Invalid Worker"
+    FACTS = "Invalid Facts"
     DELAY = "Invalid Delay"
     ATTEMPT = "Invalid Attempt"
     MAX_JOBS = "Invalid Max"
@@ -222,13 +223,25 @@ class Lease:
     worker: str = ""
 
 
+class WorkerFacts(Struct, frozen=True, omit_defaults=True):
+    """New: what a worker says about itself, for people who look at workers."""
+
+    host: str = ""
+    pid: int = 0
+    version: str = ""
+    queues: tuple[str, ...] = ()
+    slots: int = 0  # jobs that it runs at once
+    load: float | None = None  # of its machine, over the last minute
+    memory: int | None = None  # of its process, in bytes
+
+
 @dataclass(frozen=True, slots=True)
 class AwaitOrders:
     """New: a worker says what it is, and waits until others end a job that it has leased."""
 
     worker: str
     wait_ms: int
-    facts: bytes  # a JSON object, for people who look at workers
+    facts: WorkerFacts
     prefix: str = ""  # the namespace of its token; the server fills it in
 
 

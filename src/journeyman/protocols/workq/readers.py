@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
 
+import msgspec
+
 from journeyman.protocols.workq import commands
 from journeyman.units import DAY_S, NS_PER_S
 
@@ -129,6 +131,7 @@ _ID_CHARACTERS = 36  # in a list only as it is printed: with dashes
 _MAX_U32 = 2**32 - 1
 _MAX_U64 = 2**64 - 1
 
+_FACTS = msgspec.json.Decoder(commands.WorkerFacts)
 _NO = {complaint: commands.RefusedLine(complaint) for complaint in commands.Complaint}
 
 
@@ -262,7 +265,11 @@ def worker(words: Words, flags: Flags, payload: bytes) -> commands.Event:
         return _NO[commands.Complaint.WAIT]
     if len(payload) > commands.MAX_FACTS_BYTES:
         return _NO[commands.Complaint.PAYLOAD_SIZE]
-    return commands.AwaitOrders(name, wait_ms, payload)
+    try:
+        facts = _FACTS.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _NO[commands.Complaint.FACTS]
+    return commands.AwaitOrders(name, wait_ms, facts)
 
 
 # -- commands that are a line ---------------------------------------------------------------------

@@ -30,7 +30,7 @@ from typing import NamedTuple, TypeAlias, overload
 
 from msgspec import Struct
 
-from journeyman.protocols.workq.commands import NO_LIMITS, Limits, RefusedLine
+from journeyman.protocols.workq.commands import NO_LIMITS, Limits, RefusedLine, WorkerFacts
 from journeyman.units import NS_PER_S
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -124,6 +124,25 @@ class EndedJobs(NamedTuple):
     jobs: tuple[Finished, ...]
 
 
+class RunningJob(Struct, frozen=True):
+    """A job that is leased, of the worker that has it."""
+
+    job_id: bytes
+    queue: str
+    started_ns: int
+
+
+class WorkerView(Struct, frozen=True):
+    """A worker as people and programs see it. ``connected``: it waits for orders just now."""
+
+    name: str
+    connected: bool
+    since_ns: int
+    seen_ns: int
+    facts: WorkerFacts
+    jobs: tuple[RunningJob, ...]  # at most a hundred
+
+
 class JobView(Struct, frozen=True, omit_defaults=True):
     """A job as people and programs see it: in ``inspect``, the HTTP API, the console, the past.
 
@@ -147,7 +166,7 @@ class JobView(Struct, frozen=True, omit_defaults=True):
     payload: bytes
     result: bytes | None = None
     key: str = ""
-    worker: str = ""  # that has leased it; lists over HTTP leave it out
+    worker: str = ""  # of its last attempt, as long as that is known; lists over HTTP leave it out
     waits_for: int = 0
     is_retry: bool = False  # it was leased or failed before, and is queued again
     given_back: int = 0  # attempts that ended so; lists over HTTP leave it out

@@ -29,7 +29,7 @@ from journeyman.config import Persistence, Settings, WorkqPersistence
 from journeyman.disk import Disk, absolute
 from journeyman.engines.ztick.timetables import TimetableLoader
 from journeyman.errors import JourneymanError
-from journeyman.formats.ledger import ActionAudited, Record, TimesMarked
+from journeyman.formats.ledger import ActionAudited, AttemptsBegun, Record, TimesMarked
 from journeyman.logs.holders import Holders
 from journeyman.logs.ledger import FileHead, LedgerLog, heads_of
 from journeyman.logs.segments import ledger_segments, names_in
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from journeyman.servers.core.writes import WriteWatch
 
 COMPACTION_PAUSE_NS: Final = 60 * NS_PER_S  # between two, also after one that failed
+ATTEMPTS_NS: Final = 30 * DAY_MS * NS_PER_MS  # as long as a job can live
 _NEVER_NS: Final = 2**63
 NO_LEDGER = "this needs the ledger: set data.directory, or ledger.path"
 
@@ -168,11 +169,14 @@ class Ledger:
 
     def _keeping(self) -> Callable[[Record], bool]:
         oldest_ns = self._clock.now_ns() - self._audit_ns if self._audit_ns else None
+        attempts_ns = self._clock.now_ns() - ATTEMPTS_NS
         heads: dict[int, set[FileHead]] = {}
 
         def keeps(record: Record) -> bool:
             if isinstance(record, ActionAudited):
                 return oldest_ns is None or record.logged.unix_ns >= oldest_ns
+            if isinstance(record, AttemptsBegun):
+                return record.logged.unix_ns >= attempts_ns
             if isinstance(record, TimesMarked):
                 size = record.head_bytes
                 if size not in heads:

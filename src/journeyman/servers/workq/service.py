@@ -41,6 +41,7 @@ from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
+from journeyman.servers.workq.attempts import AttemptNotes
 from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.workq.persistence import (
     Keeping,
@@ -72,6 +73,7 @@ class WorkqServer(Service):
         super().__init__(context)
         self.put_event: PutItem | None = None  # onto a fan-out queue
         self._events: JobEvents | None = None
+        self._attempts: AttemptNotes | None = None  # without a ledger: none
 
     def families(self) -> list[Family]:
         """The figures; ready to be asked when the work queue has started."""
@@ -140,6 +142,9 @@ class WorkqServer(Service):
             self._clock,
             queue.queue_totals,
         )
+        ledger = self._context.ledger
+        if ledger is not None:
+            self._attempts = AttemptNotes(loop, self._clock, ledger, self.writer.run_between)
         events_to = self._settings.workq.events_to
         if events_to and self.put_event is not None:
             self._events = JobEvents(events_to, self.put_event, queue, self._messages)
@@ -156,6 +161,9 @@ class WorkqServer(Service):
         return await keeping.clean_now() if isinstance(keeping, LogKeeping) else None
 
     def on_batch(self) -> None:
+        begun = self._keeping.queue.take_begun()
+        if begun and self._attempts is not None:
+            self._attempts.note(begun)
         self._ticker.look()
         self._keeping.look()
 
@@ -172,6 +180,8 @@ class WorkqServer(Service):
             await self._events.close()
         self._keeping.stop()
         self.writer.close()
+        if self._attempts is not None:
+            await self._loop.run_in_executor(None, self._attempts.close)
         await self._loop.run_in_executor(None, self._keeping.close)
 
 

@@ -52,7 +52,7 @@ async def follow_orders(
             link.close()
 
 
-def facts_of(queues: Sequence[str], slots: int, running: int) -> dict[str, object]:
+def facts_of(queues: Sequence[str], slots: int) -> dict[str, object]:
     """For people who look at workers; at most two kilobytes."""
     found: dict[str, object] = {
         "host": socket.gethostname()[:100],
@@ -60,7 +60,6 @@ def facts_of(queues: Sequence[str], slots: int, running: int) -> dict[str, objec
         "version": __version__,
         "queues": [queue[:50] for queue in queues[:_SHOWN_QUEUES]],
         "slots": slots,
-        "running": running,
     }
     if hasattr(os, "getloadavg"):
         found["load"] = round(os.getloadavg()[0], 2)

@@ -386,7 +386,7 @@ class Worker:
             await follow_orders(
                 lambda: self._connect(lambda: True),
                 self.name,
-                lambda: facts_of(names, self._concurrency, self._running),
+                lambda: facts_of(names, self._concurrency),
                 self._cancel,
             )
 

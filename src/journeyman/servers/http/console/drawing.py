@@ -63,6 +63,7 @@ NAVIGATION: Final = (
     ("timetables", "/console/timetables", "Timetables"),
     ("rules", "/console/rules", "Rules"),
     ("queues", "/console/queues", "Queues"),
+    ("workers", "/console/workers", "Workers"),
     ("fan-out", "/console/fan-out", "Fan-out"),
     ("log", "/console/log", "Log"),
     ("time", "/console/time", "Time machine"),
@@ -71,6 +72,7 @@ NAVIGATION: Final = (
 )
 SHOWS_NOW: Final = {
     "rules": "Rules have no times in the log",
+    "workers": "Workers are those of the present",
     "fan-out": "The log of the fan-out queues does not say what was read when",
     "settings": "Settings and tokens are those of the present; who did what ends at that moment",
 }

@@ -98,6 +98,7 @@ class Console:
             "/console/timetables": self.timetables,
             "/console/rules": self.rules,
             "/console/queues": self.queues,
+            "/console/workers": self.workers,
             "/console/fan-out": self.fan_out,
             "/console/log": self.log,
             "/console/time": self.time_machine,
@@ -224,6 +225,13 @@ class Console:
             query = values.NamesAtQuery(prefix, PAGE, cursor, moment_of(request))
             page = await self._v1.work.queues(asked(request, query))
         return await self._page(request, "queues.html", "queues", page=page, prefix=prefix)
+
+    async def workers(self, request: web.Request) -> web.StreamResponse:
+        page = None
+        if self._backend.work is not None:
+            query = values.CursorQuery(PAGE, request.query.get("cursor", ""))
+            page = await self._v1.work.workers(asked(request, query))
+        return await self._page(request, "workers.html", "workers", page=page)
 
     async def fan_out(self, request: web.Request) -> web.StreamResponse:
         prefix, cursor = request.query.get("prefix", ""), request.query.get("cursor", "")

@@ -17,7 +17,7 @@ from journeyman.protocols.workq.commands import (
     MAX_RATE_PERIOD_MS,
     MAX_TTL_MS,
 )
-from journeyman.protocols.workq.replies import JobView, QueueView
+from journeyman.protocols.workq.replies import JobView, QueueView, WorkerView
 from journeyman.servers.http.routes import At, Cursor, Moment, Text
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
@@ -85,6 +85,11 @@ class Rule(Struct):
 class Rules(Struct):
     rules: list[Rule]
     next: str | None
+
+
+class CursorQuery(Struct):
+    limit: Limit = 50
+    cursor: Cursor = ""
 
 
 class NamesQuery(Struct):
@@ -379,6 +384,11 @@ class QueueLimitsBody(Body):
 
 class WorkQueues(Struct):
     queues: list[QueueView]
+    next: str | None
+
+
+class Workers(Struct):
+    workers: list[WorkerView]
     next: str | None
 
 

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, QueuesFound
 from journeyman.engines.workq.packed import is_moment_key
+from journeyman.engines.workq.workers import BrowseWorkers
 from journeyman.protocols.workq.commands import (
     MAX_CHILD_BYTES,
     MAX_PAYLOAD_BYTES,
@@ -108,6 +109,8 @@ class WorkRoutes:
                    values.BulkAnswer, body=values.BulkBody, errors=(422,)),
             _route("POST", "/v1/work/delete", self.delete_many, "Delete jobs",
                    values.BulkAnswer, body=values.BulkBody, errors=(422,)),
+            _route("GET", "/v1/work/workers", self.workers, "Workers by name", values.Workers,
+                   query=values.CursorQuery),
             _route("GET", queues, self.queues, "Queues by name", values.WorkQueues,
                    query=values.NamesAtQuery, errors=(404, 422)),
             _route("GET", f"{queues}/{{queue}}", self.queue, "A queue", QueueView,
@@ -154,6 +157,15 @@ class WorkRoutes:
         shown = self._with_rates(found, at_ns)
         return values.WorkQueues(
             shown, None if last is None else cursor_of(last.encode(errors="surrogateescape"))
+        )
+
+    async def workers(self, call: RouteCall) -> values.Workers:
+        query: values.CursorQuery = call.query
+        after = (read_cursor(query.cursor) or b"").decode(errors="replace")
+        found = await self._backend.ask_work(call, BrowseWorkers(after, query.limit))
+        last = found.workers[-1].name if found.has_more else None
+        return values.Workers(
+            list(found.workers), None if last is None else cursor_of(last.encode())
         )
 
     async def queue(self, call: RouteCall) -> QueueView:
