@@ -9,7 +9,7 @@
 # for. Otherwise one line says what is missing, and the exit status is 1.
 set -euo pipefail
 
-PROGRAMS=(redis-server rabbitmq-server postgresql chromium libmemcached-tools prometheus systemd strace) # also the names of their packages and services
+PROGRAMS=(redis-server rabbitmq-server postgresql chromium libmemcached-tools prometheus systemd strace nodejs npm) # also the names of their packages and services
 # Debian keeps rabbitmq-server in sbin, which the PATH of an ordinary user lacks.
 PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -19,6 +19,7 @@ is_there() {
     libmemcached-tools) command -v memcstat ;;
     prometheus) command -v promtool ;;
     systemd) command -v systemd-analyze ;;
+    nodejs) command -v node ;;
     postgresql) command -v initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' ;;
     *) command -v "$1" ;;
   esac >/dev/null

@@ -34,6 +34,8 @@ PACKAGES = {
     "promtool": "prometheus",
     "systemd-analyze": "systemd",
     "strace": "strace",
+    "node": "nodejs",
+    "npm": "npm",
 }
 # Not every PATH has the directories of servers. Debian's /usr/sbin/rabbitmq-server changes the
 # user and the environment; the program that it calls does not.
