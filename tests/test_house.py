@@ -242,7 +242,6 @@ _FILES_OF_OTHERS = {
     "spark/tables.py": "output",
     "spark/session": "Spark itself",
     "spark/sinks": "output",
-    "spark/source/chunks.py": "indexes of files on this machine",
     "spark/streams/offsets.py": "links on files of this machine",
     "storage": "stores have directories of their own",
     "tasks": "applications",

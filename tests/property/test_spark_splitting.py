@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from journeyman.logs import indexes
 from journeyman.logs.damage import Damage
 from journeyman.spark.source import piece_reader, splits
-from journeyman.spark.source.chunks import indexed
 from journeyman.spark.source.splits import anchor_for, index_of
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, WORKQ, ZTICK, Twins
 from tests.support.drawn_kestrel import RECORDS as KESTREL_RECORDS
@@ -23,6 +22,7 @@ from tests.support.drawn_logs import draw_log
 from tests.support.drawn_workq import RECORDS as WORKQ_RECORDS
 from tests.support.drawn_ztick import records as ZTICK_RECORDS  # noqa: N812
 from tests.support.effort import cases
+from tests.support.indexing import index_file
 from tests.support.spark.pieces import expected_items, items_of, log_file, options_of, pieces_of
 
 LOGS = [
@@ -106,8 +106,7 @@ def test_pieces_that_begin_at_marks_of_an_index(twins: Twins, records: Any, data
         path.write_bytes(log)
         file, options = log_file(path, twins, is_last=False), options_of(twins)
         expected = expected_items(twins, log, file)
-        for whole in pieces_of(file, []):
-            list(indexed(whole, piece_reader.read_piece(whole, options)))
+        index_file(path, twins.codec)
         pieces = []
         for piece in pieces_of(file, cuts):
             index = index_of(piece)

@@ -18,7 +18,6 @@ as far as the index goes; a file with damage gets no index.
     work queue       segments are read to be cleaned (logs/workq/cleaning.py)
     schedule         a compaction has ended (logs/ztick/log.py)
     ledger           the same
-    Spark            a task has read all of a file (spark/source/chunks.py)
 
 The directory is separate because the original kestrel takes every file beside the segments for a
 queue, and hidden because readers of directories would look for logs in any other.
@@ -178,7 +177,7 @@ def has_key(index: Index, key: str) -> bool:
         return False
 
 
-def save_index(disk: Disk, path: str, index: Index, *, temporary: str = _TEMPORARY) -> None:
+def save_index(disk: Disk, path: str, index: Index) -> None:
     """Write the index of a file that is closed."""
     where = index_path(path)
     known = {
@@ -195,10 +194,10 @@ def save_index(disk: Disk, path: str, index: Index, *, temporary: str = _TEMPORA
     if not _stands_apart(disk, where):
         raise LogError(posixpath.dirname(where), "this is a directory of logs; remove the link")
     disk.make_dirs(posixpath.dirname(where))
-    if disk.exists(where + temporary):  # not written over: it may be a link to any file
-        disk.remove(where + temporary)
-    write_whole(disk, where + temporary, [line, b"\n%08x\n" % _crc(line)])
-    put_in_place(disk, where + temporary, where)
+    if disk.exists(where + _TEMPORARY):  # not written over: it may be a link to any file
+        disk.remove(where + _TEMPORARY)
+    write_whole(disk, where + _TEMPORARY, [line, b"\n%08x\n" % _crc(line)])
+    put_in_place(disk, where + _TEMPORARY, where)
 
 
 def is_worth_an_index(size: int) -> bool:
@@ -206,11 +205,11 @@ def is_worth_an_index(size: int) -> bool:
     return size >= MIN_INDEXED_BYTES
 
 
-def try_to_save(disk: Disk, path: str, draft: IndexDraft, *, temporary: str = _TEMPORARY) -> None:
+def try_to_save(disk: Disk, path: str, draft: IndexDraft) -> None:
     """The same, if it is worth it; an index that cannot be written stops no one."""
     with suppress(OSError, LogError):
         if is_worth_an_index(disk.size(path)):
-            save_index(disk, path, draft.of(disk.view(path)), temporary=temporary)
+            save_index(disk, path, draft.of(disk.view(path)))
 
 
 def remove_index(disk: Disk, path: str) -> None:

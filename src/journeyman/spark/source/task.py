@@ -29,12 +29,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from journeyman.columnar.arrays import Bools, Column, binary, numbers
+from journeyman.columnar.arrays import Bools, Column, binary, numbers, stored_in, valid_in
 from journeyman.columnar.chunks import Chunk
 from journeyman.errors import LogError
 from journeyman.logs.damage import Damage
 from journeyman.spark.files import filesystem_of
-from journeyman.spark.source.chunks import indexed, no_records, raw_numbers
+from journeyman.spark.source.chunks import no_records
 from journeyman.spark.source.options import (
     DAMAGE,
     DAMAGE_KIND,
@@ -104,7 +104,7 @@ class _Task:
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         for piece in self._pieces:
-            for item in self._items(piece, indexed(piece, read_piece(piece, self._options))):
+            for item in self._items(piece, read_piece(piece, self._options)):
                 batch = self._rows_of(piece.context, item)
                 if batch.num_rows:
                     yield batch
@@ -197,7 +197,7 @@ class Selection:
             return chunk
         wanted = np.ones(chunk.batch.num_rows, np.bool_)
         if self._codes is not None:
-            wanted &= np.isin(raw_numbers(kinds_in(chunk.batch)), self._codes)
+            wanted &= np.isin(stored_in(kinds_in(chunk.batch)), self._codes)
         if self._key is not None:
             same = pc.equal(self._key_of(chunk.batch), self._key)
             wanted &= same.fill_null(False).to_numpy(zero_copy_only=False)
@@ -206,7 +206,7 @@ class Selection:
             wanted &= said & self._in_time(times, said)
         elif self._time:
             column = chunk.batch.column(self._time)
-            wanted &= self._in_time(raw_numbers(column), valid_rows(column))
+            wanted &= self._in_time(stored_in(column), valid_in(column))
         if wanted.all():
             return chunk
         return Chunk(chunk.batch.filter(mask(wanted)), chunk.next_offset, chunk.ending)
@@ -309,7 +309,7 @@ def _as_type(column: Column, kind: pa.DataType) -> Column:
 
 
 def _position(context: SplitContext, chunk: pa.RecordBatch) -> Column:
-    return numbers(raw_numbers(chunk.column("offset")) | context.segment << SEGMENT_SHIFT)
+    return numbers(stored_in(chunk.column("offset")) | context.segment << SEGMENT_SHIFT)
 
 
 _ENVELOPE: Final[dict[str, Callable[[SplitContext, pa.RecordBatch], Column]]] = {
@@ -321,7 +321,7 @@ _ENVELOPE: Final[dict[str, Callable[[SplitContext, pa.RecordBatch], Column]]] = 
 
 def marked_times(context: SplitContext, chunk: pa.RecordBatch) -> tuple[Any, Bools]:
     """When ztick records were written, in nanoseconds, and of which that is known."""
-    offsets, times = raw_numbers(chunk.column("offset")), context.times
+    offsets, times = stored_in(chunk.column("offset")), context.times
     if times is None:
         return np.zeros(len(offsets), np.int64), np.zeros(len(offsets), np.bool_)
     places = np.searchsorted(np.array(times.ends, np.int64), offsets, side="right")
@@ -343,14 +343,14 @@ def _moments(microseconds: Any, valid: Any = None) -> Column:
 
 
 def _logged_time(_: SplitContext, chunk: pa.RecordBatch) -> Column:
-    return _moments(raw_numbers(chunk.column("logged_ns")) // 1000)
+    return _moments(stored_in(chunk.column("logged_ns")) // 1000)
 
 
 def _kestrel_time(_: SplitContext, chunk: pa.RecordBatch) -> Column:
     column = chunk.column("add_time_ms")
-    added_ms = raw_numbers(column)
+    added_ms = stored_in(column)
     reach = np.clip(added_ms, _FIRST_US // 1000 - 1, _LAST_US // 1000 + 1)
-    return _moments(reach * 1000, valid_rows(column))
+    return _moments(reach * 1000, valid_in(column))
 
 
 def _workq_key(chunk: pa.RecordBatch) -> Column:
@@ -363,8 +363,8 @@ def _workq_key(chunk: pa.RecordBatch) -> Column:
 
 
 def _kestrel_key(chunk: pa.RecordBatch) -> Column:
-    is_put = raw_numbers(chunk.column("kind")) == KESTREL_PUT
-    return numbers(raw_numbers(chunk.column("item_id")), is_put).cast(pa.string())
+    is_put = stored_in(chunk.column("kind")) == KESTREL_PUT
+    return numbers(stored_in(chunk.column("item_id")), is_put).cast(pa.string())
 
 
 _KEYS: Final[dict[str, Callable[[pa.RecordBatch], Column]]] = {
@@ -421,13 +421,3 @@ def mask(wanted: Bools) -> Any:
     """Which rows are wanted, as a filter takes it."""
     bits = pa.py_buffer(np.packbits(wanted, bitorder="little").data)
     return pa.Array.from_buffers(pa.bool_(), len(wanted), [None, bits])
-
-
-def valid_rows(column: Column) -> Bools:
-    """Which rows of a column are not null."""
-    bits = column.buffers()[0]
-    if bits is None:
-        return np.ones(len(column), np.bool_)
-    end = column.offset + len(column)
-    unpacked = np.unpackbits(np.frombuffer(memoryview(bits), np.uint8), bitorder="little")
-    return unpacked[column.offset : end].astype(np.bool_)
