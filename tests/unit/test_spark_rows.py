@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from journeyman.errors import LogError, UsageError
-from journeyman.formats import kestrel
-from journeyman.formats.timed_frame import Instant
+from journeyman.formats import kestrel, ledger
+from journeyman.formats.timed_frame import CRC_BYTES, Instant
 from journeyman.spark import source
 from journeyman.spark.files import find_logs
 from journeyman.spark.source import LogReader, full_schema, packets
@@ -292,6 +293,19 @@ def test_damage_alone_is_read_without_rows(log):
     for split_bytes in (30, 1000):
         assert rows("ztick", log, damageOnly=True, splitBytes=split_bytes) == damages
     assert damages
+
+
+def test_content_of_a_ledger_that_cannot_be_read_is_damage_for_everyone(tmp_path):
+    """Its frame is sound: only the codec can tell."""
+    good = ledger.CODEC.encode(ledger.QueueResumed(Instant(10**18), "mail"))
+    content = good[:-CRC_BYTES].replace(b'"mail"', b'"mai""')
+    spoilt = content + google_crc32c.value(content).to_bytes(CRC_BYTES, "big")
+    (tmp_path / "000000001.ledger").write_bytes(ledger.HEADER + good + spoilt + good)
+    found = rows("ledger", tmp_path)
+    assert [row["kind"] for row in found].count("damage") == 1
+    assert len(found) == 3
+    damages = [row for row in found if row["kind"] == "damage"]
+    assert rows("ledger", tmp_path, damageOnly=True) == damages
 
 
 # -- reducers ------------------------------------------------------------------------------------
