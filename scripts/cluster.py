@@ -19,21 +19,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from journeyman.spark.session.java import prepare_launch, spark_home
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-HOST, PORT = "127.0.0.1", 17077
-MASTER = f"spark://{HOST}:{PORT}"
-DEPLOY = "org.apache.spark.deploy"
+from tests.support.spark.cluster import SETTINGS, standalone_cluster
+
 EXECUTOR = "CoarseGrainedExecutorBackend"
 PATIENCE_S = 120
-SETTINGS = ("spark.executor.memory=1g", f"spark.driver.host={HOST}")
 
 
 def main() -> int:
@@ -41,20 +39,16 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=3, help="how many replays (3)")
     parser.add_argument("--records", type=int, default=10_000_000, help="of the log (10,000,000)")
     options = parser.parse_args()
-    prepare_launch(on_this_machine=False)
     with tempfile.TemporaryDirectory(prefix="cluster-") as name, ExitStack() as stack:
         directory = Path(name)
         log = directory / "logfile"
         journeyman("generate", "ztick", str(log), "--records", str(options.records), "--quiet")
         journeyman("pipeline", "replay", str(log), "--output", str(directory / "expected"))
-        stack.enter_context(running(f"{DEPLOY}.master.Master", "--port", str(PORT)))
-        for number in (1, 2):
-            where = ["-c", "1", "-m", "1500m", "-d", str(directory / f"worker-{number}"), MASTER]
-            stack.enter_context(running(f"{DEPLOY}.worker.Worker", *where))
+        master = stack.enter_context(standalone_cluster(directory))
         for number in range(options.kills):
             moment = random.uniform(0, 5)
             output = directory / f"found-{number}"
-            replay_with_a_kill(log, output, moment)
+            replay_with_a_kill(master, log, output, moment)
             wrong = differences(directory / "expected", output)
             sys.stdout.write(f"killed after {moment:.1f} s of reading: {wrong or 'the same'}\n")
             if wrong:
@@ -66,22 +60,9 @@ def journeyman(*words: str) -> None:
     subprocess.run([sys.executable, "-m", "journeyman", *words], check=True)
 
 
-@contextmanager
-def running(program: str, *words: str) -> Iterator[None]:
-    command = [f"{spark_home()}/bin/spark-class", program, "--host", HOST, "--webui-port", "0"]
-    quiet = subprocess.DEVNULL
-    environment = {**os.environ, "SPARK_LOCAL_IP": HOST}
-    process = subprocess.Popen([*command, *words], stdout=quiet, stderr=quiet, env=environment)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def replay_with_a_kill(log: Path, output: Path, moment: float) -> None:
-    conf = [word for setting in SETTINGS for word in ("--conf", setting)]
-    command = ["pipeline", "replay", str(log), "--master", MASTER, *conf, "--output", str(output)]
+def replay_with_a_kill(master: str, log: Path, output: Path, moment: float) -> None:
+    conf = [word for each in SETTINGS.items() for word in ("--conf", "=".join(each))]
+    command = ["pipeline", "replay", str(log), "--master", master, *conf, "--output", str(output)]
     replay = subprocess.Popen(
         [sys.executable, "-m", "journeyman", *command], stderr=subprocess.DEVNULL
     )

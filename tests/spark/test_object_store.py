@@ -1,4 +1,4 @@
-"""Every command on logs in a bucket: the same answers as on the same logs in a directory."""
+"""Every command on logs in a bucket, on a cluster of two workers: the answers of local files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ from journeyman.disk import RealDisk
 from journeyman.formats.ztick import Status
 from journeyman.logs.ztick.run_history import encode_run
 from journeyman.testing import ManualClock
+from tests.support.cli_commands import run
 from tests.support.marked_schedule import MarkedSchedule
 from tests.support.object_store import object_store
+from tests.support.spark import written_logs
+from tests.support.spark.cluster import standalone_cluster
 from tests.support.spark.histories import busy_log
-from tests.support.spark.written_logs import put, run, write_kestrel, write_workq
+from tests.support.spark.written_logs import put, write_kestrel, write_workq
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "logs"
@@ -40,7 +44,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     runs = data / f"{SCHEDULE_LOG}.runs"
     runs.mkdir()
     (runs / "1700000000000.jsonl").write_bytes(
-        encode_run(run("b", 0, 1, 2)) + b'{"job":"torn","sta'
+        encode_run(written_logs.run("b", 0, 1, 2)) + b'{"job":"torn","sta'
     )
     write_workq(data / WORKQ_DIRECTORY, busy_log(7))
     items = [put(number, number) for number in range(1, 9)]
@@ -78,24 +82,45 @@ def writes(logs: str, output: str, here: Path) -> list[list[str]]:
     ]
 
 
-def test_every_command_reads_logs_and_writes_tables_in_a_bucket(data, tmp_path):
-    here, half = data
-    there, output = f"s3://{BUCKET}/data", f"s3://{BUCKET}/output"
+@pytest.fixture(scope="module")
+def bucket(
+    data: tuple[Path, int], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[dict[str, str], fs.S3FileSystem]]:
+    """The environment of a store that has the logs, and the store."""
     with object_store(BUCKET) as environment:
-        environment["XDG_STATE_HOME"] = str(tmp_path / "state")
+        environment["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
         address = environment["AWS_ENDPOINT_URL"]
         store = fs.S3FileSystem(
             access_key="key", secret_key="secret", region="us-east-1", endpoint_override=address
         )
-        fs.copy_files(str(here), f"{BUCKET}/data", fs.LocalFileSystem(), store)
-        in_directory, in_bucket = answers_on(str(here), half), answers_on(there, half)
-        said = _run(in_directory + in_bucket + writes(there, output, tmp_path), environment)
-        fs.copy_files(f"{BUCKET}/output", str(tmp_path / "out"), store, fs.LocalFileSystem())
-    count, lines = len(in_bucket), [sorted(each.splitlines()) for each in said]
-    for words, expected, found in zip(in_bucket, lines, lines[count:], strict=False):
-        assert [line.replace(there, str(here)) for line in found] == expected, words
-        assert found, words
-    attempts = _rows(said[count + 4])
+        fs.copy_files(str(data[0]), f"{BUCKET}/data", fs.LocalFileSystem(), store)
+        yield environment, store
+
+
+@pytest.fixture(scope="module")
+def master(
+    bucket: tuple[dict[str, str], fs.S3FileSystem], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    environment, _ = bucket
+    with standalone_cluster(tmp_path_factory.mktemp("cluster"), environment=environment) as address:
+        yield address
+
+
+@pytest.mark.usefixtures("spark")
+def test_every_command_reads_logs_and_writes_tables_in_a_bucket(data, bucket, master, tmp_path):
+    here, half = data
+    environment, store = bucket
+    there, output = f"s3://{BUCKET}/data", f"s3://{BUCKET}/output"
+    in_bucket = answers_on(there, half)
+    said = run_commands(master, in_bucket + writes(there, output, tmp_path), environment)
+    fs.copy_files(f"{BUCKET}/output", str(tmp_path / "out"), store, fs.LocalFileSystem())
+    for words, found, same in zip(in_bucket, said, answers_on(str(here), half), strict=False):
+        expected = run("pipeline", *same, "--quiet")
+        assert expected.exit_code == 0, expected.output
+        lines = sorted(found.replace(there, str(here)).splitlines())
+        assert lines == sorted(expected.stdout.splitlines()), words
+        assert lines, words
+    attempts = _rows(said[4])
     assert {"dialect": "ztick", "n": 4, "started": 1} in attempts  # its run is known
     assert _rows(said[-1]) == [row for row in attempts if row["dialect"] != "kestrel"]
     assert _rows("\n".join(_lines(tmp_path / "out" / "counts"))) == attempts
@@ -111,10 +136,27 @@ def test_every_command_reads_logs_and_writes_tables_in_a_bucket(data, tmp_path):
     assert there in (tmp_path / "report.html").read_text()
 
 
-def _run(commands: list[list[str]], environment: dict[str, str]) -> list[str]:
-    program = [sys.executable, "-m", "tests.support.spark.lake_program", *map(json.dumps, commands)]
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compact", f"s3://{BUCKET}/data/{SCHEDULE_LOG}"],
+        ["clean", f"s3://{BUCKET}/data/{WORKQ_DIRECTORY}"],
+        ["convert", "here", "--to", "ztick", "--output", f"s3://{BUCKET}/log"],
+        ["convert", "here", "--to", "log", "--output", f"s3://{BUCKET}/log"],
+    ],
+)
+def test_logs_are_written_to_local_paths_only(data, words, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")  # it is refused before Java is looked for
+    given = [str(data[0] / WORKQ_DIRECTORY) if word == "here" else word for word in words]
+    refused = run("pipeline", *given)
+    assert refused.exit_code == 2
+    assert "logs are written to local paths only" in refused.stderr
+
+
+def run_commands(master: str, commands: list[list[str]], environment: dict[str, str]) -> list[str]:
+    program = "tests.support.spark.pipeline_program"
     done = subprocess.run(
-        program,
+        [sys.executable, "-m", program, master, *map(json.dumps, commands)],
         cwd=ROOT,
         env={**os.environ, **environment},
         capture_output=True,
