@@ -370,3 +370,39 @@ def test_a_task_that_no_server_takes_is_one_short_error():
         assert len(traceback.extract_tb(error.__traceback__)) < 12
         (block,) = re.findall(r"(?m)^Traceback.*", "".join(traceback.format_exception(error)))
         assert block
+
+
+def test_jobs_of_the_schedule_are_set_shown_listed_and_removed(ask):
+    text(ask("set", "cli.job", "1h"))
+    assert rows(ask("get", "cli.job", "--json"))[0]["status"] == "planned"
+    assert [row["job"] for row in rows(ask("ls", "cli.", "--json"))] == ["cli.job"]
+    assert "cli.job  planned" in text(ask("ls", "cli.", "--status", "planned"))
+    empty = ask("ls", "cli.", "--status", "failed")
+    assert (empty.exit_code, empty.stdout, empty.stderr) == (0, "", "no jobs match\n")
+    text(ask("rm", "cli.job"))
+    assert_one_line_error(ask("rm", "cli.job"), 1)
+    assert_one_line_error(ask("get", "cli.job"), 1)
+    assert_one_line_error(ask("set", "cli.job", "whenever"), 2)
+
+
+def test_runs_are_listed_and_shown_with_their_output(ask):
+    shell = ("shell", "echo disk full; exit 3")
+    text(ask("timetable", "add", "nightly", "--at", "2200-01-01", *shell))
+    assert "it has not run yet" in text(ask("timetable", "show", "nightly"))
+    job = text(ask("timetable", "run", "nightly")).strip()
+    until = time.monotonic() + 60
+    while ask("runs", "show", job).exit_code:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    (row,) = rows(ask("runs", "ls", "nightly", "--since", "7d", "--failed", "--json"))
+    assert (row["job"], row["outcome"]) == (job, "failed")
+    assert row["reason"] == "exited with status 3"
+    assert job in text(ask("runs", "ls", "--since", "2020-01-01T00:00:00Z"))
+    assert "disk full\n" in text(ask("runs", "show", job))
+    assert rows(ask("runs", "show", job, "--json"))[0]["output"] == "disk full\n"
+    assert "exited with status 3" in text(ask("timetable", "show", "nightly"))
+    assert rows(ask("timetable", "show", "nightly", "--json"))[0]["runs"][0]["job"] == job
+    empty = ask("runs", "ls", "nothing-like-it")
+    assert (empty.exit_code, empty.stderr) == (0, "no runs match\n")
+    assert_one_line_error(ask("runs", "show", "nothing-like-it"), 1)
+    assert_one_line_error(ask("runs", "ls", "--since", "whenever"), 2)

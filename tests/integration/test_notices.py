@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -232,3 +233,22 @@ def test_a_token_needs_the_permission_for_what_reports(tmp_path):
         schedule.set("team.1", 1)
         server.wait_for_line("the address is not public")
         assert received == []
+
+
+def test_a_failing_timetable_is_in_the_figures_until_it_succeeds_also_after_a_restart(tmp_path):
+    settings = {"ledger.path": "ledger", "http.listen": "127.0.0.1:0"}
+    server = ScheduleProcess(tmp_path, settings=settings)
+    series = 'journeyman_timetable_failing{timetable="n"} 1'
+
+    def figures() -> str:
+        return urlopen(f"http://127.0.0.1:{server.http_port}/metrics").read().decode()  # type: ignore[no-any-return]
+
+    with server, Schedule(port=server.port) as schedule:
+        schedule.set_timetable("n", at="2200-01-01", runner=Shell("test -e good"))
+        schedule.run_timetable("n")
+        server.wait_until(lambda: series in figures())
+    with server.start(), Schedule(port=server.port) as schedule:
+        assert series in figures()
+        (tmp_path / "good").touch()
+        schedule.run_timetable("n")
+        server.wait_until(lambda: series not in figures())

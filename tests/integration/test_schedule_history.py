@@ -109,3 +109,21 @@ def test_a_history_that_cannot_be_written_stops_no_run(tmp_path):
         server.ask("r SET job.2 0")
         server.wait_for_status("job.2", "executed")
         assert server.stop() == 0
+
+
+def test_runs_older_than_the_remembered_ones_are_found_in_the_history(tmp_path):
+    patch = "import journeyman.servers.ztick.runs as runs; runs.REMEMBERED_RUNS = 2"
+    with ScheduleProcess(tmp_path, patch=patch, settings={"http.listen": "127.0.0.1:0"}) as server:
+        server.ask("r RULE SET rule job. shell 'exit 1'")
+        for number in range(5):
+            server.ask(f"r SET job.{number} {number}")
+            server.wait_for_status(f"job.{number}", "failed")
+
+        def asked(query: str) -> list[str]:
+            return [run["id"] for run in ask(server, "GET", f"/v1/schedule/runs{query}")[1]["runs"]]
+
+        server.wait_until(lambda: len(history(tmp_path)) == 5, "all runs are written")
+        assert asked("") == ["job.4", "job.3"]
+        assert asked("?since=2020-01-01T00:00:00Z") == [f"job.{n}" for n in (4, 3, 2, 1, 0)]
+        assert asked("?since=2020-01-01T00:00:00Z&success=true") == []
+        assert asked("?since=2100-01-01T00:00:00Z") == []

@@ -1,7 +1,7 @@
 r"""The command line: ``journeyman COMMAND``. The table COMMANDS says in which module each one is.
 
     journeyman serve | worker | status | top | ping | add | result | jobs | queues | rules | fan-out
-               timetable | tail | token | completion
+               timetable | set | get | ls | rm | runs | tail | token | completion
                dump | verify | repair | compact | clean | handover | generate
                workq-server | config | doctor | backup | restore | soak | pipeline | storage
 
@@ -48,16 +48,21 @@ COMMANDS = {
     "dump": ("dump:dump", "Print the records of the logs at PATH, one per line."),
     "fan-out": ("server.queues:fan_out", "List fan-out queues."),
     "generate": ("generate:generate", "Write a realistic log of DIALECT to PATH."),
+    "get": ("server.runs:get_job", "Show the status and time of a job of the schedule."),
     "handover": ("handover:handover", "Prepare logs for the original program."),
     "jobs": ("server.jobs:jobs", "List, show, cancel, requeue and remove jobs of the work queue."),
+    "ls": ("server.runs:list_scheduled", "List jobs of the schedule."),
     "ping": ("server.status:ping", "Check that the server answers."),
     "pipeline": ("pipeline:pipeline", "Replay, shrink, convert, audit and query logs on Spark."),
     "queues": ("server.queues:queues", "List, pause, resume and limit queues of the work queue."),
     "repair": ("repair:repair", "Repair the log at PATH."),
     "restore": ("backup:restore_command", "Restore a backup into a new data directory."),
     "result": ("server.jobs:result", "Print the result of a job."),
+    "rm": ("server.runs:remove_scheduled", "Remove jobs from the schedule."),
     "rules": ("server.schedule:rules", "List, add and remove rules of the schedule."),
+    "runs": ("server.runs:runs", "List and show runs of the schedule."),
     "serve": ("serve:serve", "Run the schedule, the work queue and the fan-out queues."),
+    "set": ("server.runs:set_job", "Plan a job of the schedule."),
     "soak": ("soak:soak", "Load a server of its own for hours, kill it, and check every answer."),
     "status": ("server.status:status", "Show the state of each service."),
     "storage": ("storage:storage", "Follow, check, rebuild, list, import and export the store."),

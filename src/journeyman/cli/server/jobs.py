@@ -79,7 +79,7 @@ def add(
             ttl_ms=round(ttl * MS_PER_S),
             priority=priority,
             max_fails=retries + 1,
-            time=None if at is None else _moment(at),
+            time=None if at is None else read_time(at),
         )
     show([{"id": str(added)}], True) if as_json else click.echo(str(added))
 
@@ -293,7 +293,8 @@ def _payload(payload: str | None, task: str | None, args: str, kwargs: str) -> b
     return Envelope(task, tuple(positional), named).encode(JsonCodec())
 
 
-def _moment(text: str) -> datetime:
+def read_time(text: str) -> datetime:
+    """A time, or a delay from now. Raises UsageError."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     if text[:-1].isdecimal() and text[-1] in units:
         return datetime.now(UTC) + timedelta(seconds=int(text[:-1]) * units[text[-1]])

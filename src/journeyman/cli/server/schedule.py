@@ -15,6 +15,7 @@ from journeyman.cli.server.connection import (
     show,
     show_one,
 )
+from journeyman.cli.server.runs import run_row, runs_of
 from journeyman.client import Schedule
 from journeyman.client.ztick.calls import TimetableStatus
 from journeyman.errors import JourneymanError, TimetableError, UsageError
@@ -32,6 +33,7 @@ from journeyman.timetables.run_options import option_text
 from journeyman.timetables.timetable import CALENDAR, CATCH_UP, OVERLAP, read_time
 from journeyman.timetables.zones import zone_of
 
+LAST_RUNS = 10
 SHOWN_CHARS = 60  # of a definition in a list
 
 _FIELDS = (
@@ -136,12 +138,25 @@ def _short(text: str) -> str:
 @server_options
 @click.argument("name")
 def show_timetable(server: str | None, as_json: bool, name: str) -> None:
-    """Show a timetable and its state."""
+    """Show a timetable, its state and its last runs."""
     with connected(Schedule, server) as schedule:
         found = schedule.timetable(name)
     if found is None:
         raise _unknown(name)
-    show_one(_row(found) | ({"fields": found.fields} if as_json else {}), as_json)
+    last: list[dict[str, Any]] = []
+    problem = ""
+    try:
+        last = [run_row(run) for run in runs_of(server, {"prefix": f"{name}@"}, LAST_RUNS)]
+    except JourneymanError as error:  # a server may have no HTTP port
+        problem = str(error)
+    if as_json:
+        show_one(_row(found) | {"fields": found.fields, "runs": last}, True)
+        return
+    show_one(_row(found), False)
+    click.echo()
+    show(last, False)
+    if not last:
+        click.echo(f"its runs are not known: {problem}" if problem else "it has not run yet")
 
 
 def _row(found: TimetableStatus) -> dict[str, Any]:

@@ -30,6 +30,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from typing import Any
 
 from journeyman.clock import Clock
@@ -195,14 +196,15 @@ def _number(name: str) -> int:
 
 def last_runs(disk: Disk, directory: str, count: int, *, at_most_bytes: int) -> list[RunLine]:
     """The last runs, oldest first; looks at no more than so many bytes from the end."""
-    found: list[RunLine] = []
-    for line in _lines_from_the_end(disk, directory, at_most_bytes):
-        if len(found) == count:
-            break
-        if (run := decode_run(line)) is not None:
-            found.append(run)
+    found = list(islice(runs_from_the_end(disk, directory, at_most_bytes=at_most_bytes), count))
     found.reverse()
     return found
+
+
+def runs_from_the_end(disk: Disk, directory: str, *, at_most_bytes: int) -> Iterator[RunLine]:
+    """The runs, the last one first; looks at no more than so many bytes from the end."""
+    lines = _lines_from_the_end(disk, directory, at_most_bytes)
+    return (run for run in map(decode_run, lines) if run is not None)
 
 
 def _lines_from_the_end(disk: Disk, directory: str, at_most_bytes: int) -> Iterator[bytes]:

@@ -147,7 +147,12 @@ def of_queues(family: Family, prefix: str) -> Family:
     belongs to others."""
     if not prefix:
         return family
-    points = [p for p in family.points if str(p.labels.get("queue", "")).startswith(prefix)]
+    names = ("queue", "timetable")
+    points = [
+        point
+        for point in family.points
+        if any(str(point.labels.get(name, "")).startswith(prefix) for name in names)
+    ]
     return replace(family, points=points)
 
 

@@ -70,6 +70,9 @@ def outcome_word(reply_type: type) -> str:
     return commands.ErrorCode.INTERNAL.value if issubclass(reply_type, JourneymanError) else _OK
 
 
+MAX_FAILING = 1_000  # timetables that are named in the figures
+
+
 class ServerMetrics:
     """Made once a server. ``others`` are figures that are counted elsewhere."""
 
@@ -81,6 +84,8 @@ class ServerMetrics:
         self._compactions = {True: 0, False: 0}
         self._without_rule = 0
         self._missed = 0
+        self._failing: dict[str, None] = {}  # timetables whose last run has failed
+        self.is_timetable: Callable[[str], bool] = lambda _: True
         self.timetables: Callable[[], tuple[int, int]] = lambda: (0, 0)  # active, paused
         self.spans_crowded_out = 0  # too many waited
         self.spans_not_taken = 0  # by the collector; both are telemetry's, from two threads
@@ -105,6 +110,13 @@ class ServerMetrics:
 
     def run_without_rule(self) -> None:
         self._without_rule += 1
+
+    def timetable_ran(self, name: str, success: bool) -> None:
+        """A run of this timetable has ended, or an occurrence was missed."""
+        if success:
+            self._failing.pop(name, None)
+        elif len(self._failing) < MAX_FAILING:
+            self._failing[name] = None
 
     def run_missed(self) -> None:
         self._missed += 1
@@ -149,6 +161,15 @@ class ServerMetrics:
                 "timetables.missed",
                 "Occurrences that were due and not run: too late, or the run before went on.",
                 self._missed,
+            ),
+            metrics.gauge(
+                "timetable.failing",
+                "1 for each timetable whose last occurrence failed or was missed.",
+                [
+                    metrics.Point({"timetable": name}, 1)
+                    for name in self._failing.copy()
+                    if self.is_timetable(name)
+                ],
             ),
             metrics.counter("jobs.removed", "Jobs removed by REMOVE.", commands["remove", _OK]),
             metrics.counter(

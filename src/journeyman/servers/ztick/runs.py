@@ -56,6 +56,7 @@ MAX_WAITING_RUNS = 50_000
 MAX_RUNS_A_WRITE = 1_000
 GATHER_S = 0.1
 STOP_LIMIT_S = 2.0
+SEARCHED_BYTES = 64 * 1024 * 1024  # looked at, at most, for the runs since a moment
 REMEMBERED_BYTES = 8 * 1024 * 1024  # looked at, at most, for the runs of the process before
 
 
@@ -122,6 +123,11 @@ class Runs:
     def latest(self) -> Iterator[EndedRun]:
         """The last runs, newest first."""
         return reversed(self._ended)
+
+    def reach_back_to(self, moment_ns: int) -> bool:
+        """Whether all runs that have ended since then are remembered."""
+        is_full = len(self._ended) == REMEMBERED_RUNS
+        return not is_full or self._ended[0].started_ns + self._ended[0].duration_ns < moment_ns
 
     def start(self, effects: Sequence[StartRun]) -> None:
         """They start a few in a turn of the loop: starting a program takes milliseconds."""
@@ -266,6 +272,15 @@ _Run: TypeAlias = tuple[StartRun | None, EndedRun | None, int, int]
 
 def directory_of(history: HistorySettings, database: DatabaseSettings) -> str:
     return history.path or database.logfile_path + run_history.DIRECTORY_SUFFIX
+
+
+def read_runs_since(disk: Disk, directory: str, since_ns: int) -> Iterator[EndedRun]:
+    """The runs of the history that started since then, the last one first. Blocks."""
+    for run in run_history.runs_from_the_end(disk, directory, at_most_bytes=SEARCHED_BYTES):
+        if run.ended_ns < since_ns:
+            return  # lines are in the order in which runs ended
+        if run.outcome != run_history.CUT_OFF and run.started_ns >= since_ns:
+            yield _ended_run(run)
 
 
 def read_recent_runs(disk: Disk, directory: str, messages: ServerLog) -> list[EndedRun]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -29,6 +29,7 @@ from journeyman.engines.ztick import messages
 from journeyman.engines.ztick.engine import NO_RULE, ZtickEngine
 from journeyman.engines.ztick.job_table import ZtickJobTable
 from journeyman.engines.ztick.loading import notes
+from journeyman.engines.ztick.occurrences import OVERLAP
 from journeyman.formats.ledger import EndedMarked
 from journeyman.formats.timed_frame import Instant
 from journeyman.logs.appender import SyncPolicy
@@ -56,6 +57,7 @@ from journeyman.servers.ztick.runs import (
     Runs,
     directory_of,
     read_recent_runs,
+    read_runs_since,
 )
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
 from journeyman.servers.ztick.writer import ZtickRecorder, ZtickWriter
@@ -296,6 +298,7 @@ class ZtickServer(Service):
     def _load_timetables(self, schedule: ZtickEngine) -> None:
         ledger, book = self._context.ledger, schedule.timetables
         self.figures.timetables = lambda: (book.total - book.paused, book.paused)
+        self.figures.is_timetable = book.has
         if ledger is None:
             book.is_kept = not self._is_kept  # in memory nothing is kept anyway
             return
@@ -412,6 +415,8 @@ class ZtickServer(Service):
         if history.enabled and self._is_kept:
             directory = directory_of(history, database)
             before = read_recent_runs(self._disk, directory, self._messages)
+            for run in before:
+                self._count_for_timetable(run)
             self._history = RunHistory(
                 *(history, directory, self._disk, self._clock, self._messages),
                 holders=self._context.holders,
@@ -419,6 +424,14 @@ class ZtickServer(Service):
         return Runs(self._loop, self._clock, self._runner, self._messages, self, before)
 
     # -- while it runs --
+
+    def runs_since(self, since_ns: int) -> Iterator[EndedRun] | None:
+        """Those of the history, the last one first, to be read in a thread; None: the runs that
+        are remembered reach back as far, or there is no history."""
+        if self._history is None or self.runs.reach_back_to(since_ns):
+            return None
+        directory = directory_of(self._settings.history, self._settings.database)
+        return read_runs_since(self._disk, directory, since_ns)
 
     def http_sockets(self) -> list[socket.socket]:
         """Copies of the sockets on which HTTP listens, if it does."""
@@ -444,12 +457,19 @@ class ZtickServer(Service):
     def run_ended(self, effect: messages.StartRun, run: EndedRun) -> None:
         late_ns = run.started_ns - run.execution_ns
         self.figures.run_ended(effect.runner, run.success, run.duration_ns, late_ns)
+        self._count_for_timetable(run)
         if self._telemetry is not None:
             self._telemetry.run(effect.runner, run)
         if self._history is not None:
             self._history.ended(effect, run)
 
+    def _count_for_timetable(self, run: EndedRun) -> None:
+        name = self._schedule.timetables.owner(run.identifier)
+        if name is not None and run.reason != OVERLAP:
+            self.figures.timetable_ran(name, run.success)
+
     def run_not_started(self, run: EndedRun) -> None:
+        self._count_for_timetable(run)
         if run.reason == NO_RULE:
             self.figures.run_without_rule()
         else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -175,15 +177,26 @@ class ScheduleRoutes:
         query: values.RunsQuery = call.query
         begin = int.from_bytes((read_cursor(query.cursor) or b"")[:4])
         until_ns = read_at(query.at)
-        found = (
-            run
-            for run in self._backend.schedule.runs.latest()
-            if run.identifier.startswith(query.prefix)
-            and run.identifier.startswith(call.prefix)
-            and query.success in (None, run.success)
-            and (until_ns is None or run.started_ns <= until_ns)
-        )
-        shown = list(islice(found, begin, begin + query.limit + 1))
+        since_ns = read_moment(query.since, "since") if query.since else None
+
+        def is_asked_for(run: EndedRun) -> bool:
+            return (
+                run.identifier.startswith(query.prefix)
+                and run.identifier.startswith(call.prefix)
+                and query.success in (None, run.success)
+                and (until_ns is None or run.started_ns <= until_ns)
+                and (since_ns is None or run.started_ns >= since_ns)
+            )
+
+        def page_of(runs: Iterable[EndedRun]) -> list[EndedRun]:
+            return list(islice(filter(is_asked_for, runs), begin, begin + query.limit + 1))
+
+        older = None if since_ns is None else self._backend.schedule.runs_since(since_ns)
+        if older is None:
+            shown = page_of(self._backend.schedule.runs.latest())
+        else:
+            async with self._backend.histories.turn(call.who):
+                shown = await asyncio.to_thread(page_of, older)
         more = (begin + query.limit).to_bytes(4) if len(shown) > query.limit else None
         return values.RunsPage([run_seen(run) for run in shown[: query.limit]], cursor_of(more))
 

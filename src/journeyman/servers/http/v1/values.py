@@ -134,6 +134,7 @@ class RunsQuery(Struct):
     limit: Limit = 50
     cursor: Cursor = ""
     at: Annotated[Text, Meta(description="runs that had started by this moment")] = ""
+    since: Annotated[Text, Meta(description="runs that have started since this moment")] = ""
 
 
 # -- timetables --
