@@ -247,7 +247,9 @@ def test_a_failing_timetable_is_in_the_figures_until_it_succeeds_also_after_a_re
         schedule.set_timetable("n", at="2200-01-01", runner=Shell("test -e good"))
         schedule.run_timetable("n")
         server.wait_until(lambda: series in figures())
-    with server.start(), Schedule(port=server.port) as schedule:
+        assert server.stop() == 0
+    server = ScheduleProcess(tmp_path, settings=settings)
+    with server, Schedule(port=server.port) as schedule:
         assert series in figures()
         (tmp_path / "good").touch()
         schedule.run_timetable("n")

@@ -113,7 +113,6 @@ def test_the_figures_of_stat_are_there():
 def test_every_figure_says_what_it_is():
     metrics = ServerMetrics()
     metrics.run_ended(SHELL, True, MS, MS)
-    metrics.timetable_ran("nightly", False)
     text = text_of(metrics.families(STAT)).decode()
     for family in text_string_to_metric_families(text):
         assert family.type in ("counter", "gauge", "histogram")
