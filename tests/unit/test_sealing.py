@@ -191,6 +191,20 @@ def test_a_batch_that_is_not_whole_is_set_aside():
         assert [after.read_bytes(path) for path in aside] == [batch[:cut]] * (cut > 3)
 
 
+@pytest.mark.parametrize("lost", range(30))
+def test_a_write_of_several_blocks_that_power_has_cut_is_set_aside(lost: int):
+    """Of its end only zeros are there: they may be the end of a record, too."""
+    after = crashed([job("a")])
+    whole = after.read_bytes(PATH)
+    first = announced(whole, job("b", 2**62 - 1), job("c", 2**62 - 1), job("d"))
+    second = announced(whole + first, job("e"))
+    written = first[: SEALS.size + 2 * len(CODEC.encode(job("b"))) - lost]
+    after.plant(PATH, (whole + written).ljust(len(whole + first + second), b"\0"))
+    with ZtickLog.open(after, ManualClock(), PATH) as log:
+        assert [entry.record for entry in log.entries()] == [job("a")]
+        assert not log.recovery.clean
+
+
 def test_what_another_program_wrote_after_a_crash_is_kept_and_sealed():
     after = crashed([job("a")])
     whole = after.read_bytes(PATH)

@@ -17,7 +17,8 @@ A file begins unsealed; so a file without seals is read as before. A seal is not
 shown only on request. What no seal follows is the tail, and there the rule is:
 
     the tail                                     what is read of it
-    announced, not whole                         nothing: a batch in flight, or cut by a crash
+    announced, not whole                         nothing: a batch in flight, or cut by a crash;
+                                                 also if zeros go on beyond what was announced
     announced, and more than was announced       another program has gone on: the whole records of
     announced, cut between two records           the batch, which it has read, and its own
     announced, a torn record and then whole      the same, without the torn record. Zeros in between
@@ -355,8 +356,10 @@ class _Judging:
             if entry.end >= announced_end:
                 break
         reached = ends[-1]
+        # Zeros after less than was announced: power was cut, and more blocks were to follow.
         is_followed = is_longer and (
-            begins_with_entry(self._codec, data, reached, self._base) or is_zeros(data, reached)
+            begins_with_entry(self._codec, data, reached, self._base)
+            or (reached >= announced_end and is_zeros(data, reached))
         )
         if reached == announced_end and is_followed:
             return self._spoilt(at, announced_end, seal.stamp)
