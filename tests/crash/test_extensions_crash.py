@@ -39,14 +39,13 @@ from journeyman.protocols.workq.commands import (
 from journeyman.protocols.workq.replies import CANCELLED, JobList, QueueList
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
+from journeyman.servers.workq.persistence import open_kept_queue
 from journeyman.testing import ManualClock
 from tests.support.crash.cuts import crashes
 from tests.support.simulated_disk import SimulatedDisk
 
 IDS = tuple(bytes.fromhex(f"0000000a00004000800000000000000{number}") for number in range(9))
 PLAIN, KEYED, CHILD, EVEN, DEAD, ALSO_DEAD, WAITS, RUNS, WAITS_FOR_IT = IDS
-SETTINGS = WorkqSettings(cmdlog_sync=WorkqSync.ALWAYS)
 DAY_MS = 86_400_000
 DONE = 1  # its key says nothing any more
 
@@ -130,19 +129,19 @@ class InLog(World):
     def open(self) -> None:
         log = LedgerLog.open(self.disk, self.clock, f"{self.place}/ledger")
         self.ledger = Ledger(log, self.disk, self.clock, self.quiet)
-        around = PersistenceContext(self.disk, self.clock, self.quiet, self.ledger)
-        self.keeping = LogKeeping(SETTINGS, f"{self.place}/workq", around)
+        settings = WorkqSettings(cmdlog_path=f"{self.place}/workq", cmdlog_sync=WorkqSync.ALWAYS)
+        self.kept = open_kept_queue(settings, self.disk, self.clock, self.quiet, self.ledger)
 
     def close(self) -> None:
-        self.keeping.close()
+        self.kept.log.close()
         self.ledger.close()
 
     def look(self) -> dict[str, object]:
-        return view_of(self.keeping.queue, self.clock.now_ns())
+        return view_of(self.kept.queue, self.clock.now_ns())
 
     def do(self, command: Decidable) -> None:
         """As the writer does it: the ledger, then the log, then the answer."""
-        queue, recorder = self.keeping.queue, self.keeping.recorder
+        queue, recorder = self.kept.queue, self.kept.recorder
         queue.begin_batch()
         records = queue.decide(command, self.clock.now_ns(), "client").records
         ledger = queue.take_ledger()
@@ -230,12 +229,12 @@ def test_children_that_could_not_be_added_at_once_are_added_after_a_crash(
     world.do(Complete(PLAIN, b"yes"))
     if last is not None:
         world.do(last)
-    assert world.keeping.queue.stats().ready < len(ids)
+    assert world.kept.queue.stats().ready < len(ids)
     world.close()
     world.open()
     for _ in range(3):
         world.do(WorkqDue())
-    assert world.keeping.queue.stats().ready == len(ids)
+    assert world.kept.queue.stats().ready == len(ids)
     world.close()
 
 
@@ -261,13 +260,13 @@ def test_children_that_could_not_fail_at_once_fail_after_a_crash(
         world.do(add(job_id, AddOptions(after=(PLAIN,))))
     for end in ends:
         world.do(end)
-    assert world.keeping.queue.stats().failed < 2 * SETTLE_LIMIT + 5
+    assert world.kept.queue.stats().failed < 2 * SETTLE_LIMIT + 5
     world.close()
     world.open()
     for _ in range(3):
         world.do(WorkqDue())
-    stats = world.keeping.queue.stats()
-    assert (stats.ready, stats.failed) == (1, 2 * SETTLE_LIMIT + 5 + world.keeping.queue.has(PLAIN))
+    stats = world.kept.queue.stats()
+    assert (stats.ready, stats.failed) == (1, 2 * SETTLE_LIMIT + 5 + world.kept.queue.has(PLAIN))
     world.close()
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from journeyman.protocols.kestrel.replies import Reply, reply_bytes
+from journeyman.servers.kestrel.writer import Unfinished
 
 
 class Caller:
     """A client that keeps what it is told."""
+
+    sends_more = True
 
     def __init__(self) -> None:
         self.told: list[bytes] = []
@@ -16,8 +19,10 @@ class Caller:
         self.is_held_back = False
         self.dropped = False
 
-    def answered(self, answers: list[tuple[Reply, bool]]) -> None:
-        self.told += [reply_bytes(reply) for reply, _ in answers]
+    def answered(self, answers: list[Reply | Unfinished]) -> None:
+        self.told += [
+            reply_bytes(each.reply if isinstance(each, Unfinished) else each) for each in answers
+        ]
 
     def room(self) -> None:
         raise AssertionError("nobody asked for room")

@@ -15,8 +15,10 @@ from journeyman.formats.ztick import Record
 from journeyman.logs.ledger import MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Set, SetRule
+from journeyman.servers.core.contract import Recorder
+from journeyman.servers.core.group_commit import GroupCommit
 from journeyman.servers.core.ledger import Ledger
-from journeyman.servers.ztick.writer import Request, ZtickRecorder, ZtickWriter
+from journeyman.servers.ztick.writer import Request, ZtickDialect, ZtickRecorder
 from journeyman.testing import ManualClock
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.writer_client import WriterClient
@@ -24,7 +26,7 @@ from tests.support.writer_client import WriterClient
 FAR_NS = 4_000_000_000_000_000_000
 
 
-class Journal:
+class Journal(Recorder):
     """Keeps what is written; waits and fails when told to."""
 
     def __init__(self) -> None:
@@ -101,11 +103,11 @@ class Bench:
         self.failures: list[BaseException] = []
         self.replies: list[Reply] = []
         self.batches = 0
-        self.writer = ZtickWriter(
+        self.writer = GroupCommit(
             self,
             asyncio.get_running_loop(),
             self.clock,
-            self.schedule,
+            ZtickDialect(self.schedule, self.clock, self),
             None if memory else recorder or self.journal,
             max_waiting=max_waiting,
         )

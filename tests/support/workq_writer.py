@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, cast
+from typing import Any
 
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.errors import JourneymanError
@@ -13,8 +13,9 @@ from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.workq import CODEC, Command, NewerCommand, Record
 from journeyman.protocols.workq.commands import Add
 from journeyman.protocols.workq.replies import Leased, Reply
-from journeyman.servers.core.group_commit import WriteWait
-from journeyman.servers.workq.writer import LogRecorder, WorkqWriter
+from journeyman.servers.core.contract import Recorder, WriteWait
+from journeyman.servers.core.group_commit import GroupCommit
+from journeyman.servers.workq.writer import WorkqDialect, wait_for_sync_of
 from journeyman.testing import ManualClock
 from tests.support.writer_client import WriterClient
 
@@ -33,7 +34,7 @@ def leased(number: int, name: str = "q") -> Leased:
     return Leased(job_id(number), name, 1000, b"work")
 
 
-class Journal:
+class Journal(Recorder):
     """Keeps what is written; waits and fails when told to."""
 
     def __init__(self) -> None:
@@ -44,6 +45,9 @@ class Journal:
         self.gate = threading.Event()
         self.gate.set()
         self.take_time: Callable[[], None] = lambda: None
+
+    def wait_of(self, records: Sequence[Record | bytes]) -> WriteWait:
+        return self.wait if self.wait is not WriteWait.SYNC else wait_for_sync_of(records)
 
     def write(self, records: Sequence[Record | bytes]) -> None:
         assert self.gate.wait(30)
@@ -83,12 +87,12 @@ class Bench:
         self.troubles: list[JourneymanError | None] = []
         self.failures: list[BaseException] = []
         self.outcomes: list[object] = []
-        self.writer = WorkqWriter(
+        self.writer = GroupCommit(
             self,
             asyncio.get_running_loop(),
             self.clock,
-            self.queue,
-            None if memory else cast(LogRecorder, self.journal),
+            WorkqDialect(self.queue, self.clock),
+            None if memory else self.journal,
             max_waiting=max_waiting,
         )
 

@@ -20,7 +20,8 @@ from journeyman.errors import LogError, LogPoisoned
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import READER, SEALS, WRITER, ItemPut
 from journeyman.logs.publication import journal_path
-from journeyman.servers.core.group_commit import QUICK_BYTES, WriteWait
+from journeyman.servers.core.contract import WriteWait
+from journeyman.servers.core.group_commit import QUICK_BYTES
 from journeyman.servers.kestrel.persistence import QUICK_JOURNALS, KestrelLogs
 from journeyman.testing import ManualClock
 from tests.support.fanout_world import SPOOL, FanOutWorld

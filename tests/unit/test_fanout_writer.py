@@ -16,11 +16,12 @@ from journeyman.engines.kestrel.queue import KestrelOptions, QueueSettings, Read
 from journeyman.errors import JourneymanError, LogPoisoned
 from journeyman.protocols.kestrel.commands import Confirm, DeleteQueue, GetItem, Key, Put, Version
 from journeyman.protocols.kestrel.replies import Reply, line, reply_bytes
-from journeyman.servers.core.group_commit import QUICK_IN_A_ROW, Requests
+from journeyman.servers.core.contract import Requests
+from journeyman.servers.core.group_commit import QUICK_IN_A_ROW, GroupCommit
 from journeyman.servers.kestrel import writer
 from journeyman.servers.kestrel.metrics import KestrelMetrics
 from journeyman.servers.kestrel.persistence import KestrelLogs
-from journeyman.servers.kestrel.writer import NO_ROOM, KestrelWriter
+from journeyman.servers.kestrel.writer import NO_ROOM, KestrelDialect
 from journeyman.testing import ManualClock
 from tests.support.fanout_caller import Caller
 from tests.support.simulated_disk import SimulatedDisk
@@ -52,9 +53,8 @@ class Bench:
         self.failures: list[BaseException] = []
         self.figures = KestrelMetrics(self.engine.stats, lambda: self.engine.counts, [], list)
         loop = asyncio.get_running_loop()
-        self.writer = KestrelWriter(
-            self, loop, self.clock, self.engine, self.journals, OnlyVersion()
-        )
+        self.dialect = KestrelDialect(self.engine, self.clock, self, self.journals, OnlyVersion())
+        self.writer = GroupCommit(self, loop, self.clock, self.dialect, self.journals)
 
     def on_batch(self) -> None:
         """There is no ticker here."""
@@ -180,7 +180,7 @@ def test_what_is_said_to_one_client_in_a_batch_stays_bounded(monkeypatch: pytest
     async def test(bench: Bench) -> None:
         client = Caller()
         sizes: list[int] = []
-        client.answered = lambda answers: sizes.append(sum(r.size for r, _ in answers))  # type: ignore[method-assign]
+        client.answered = lambda answers: sizes.append(sum(len(reply_bytes(r)) for r in answers))  # type: ignore[method-assign,arg-type,misc]
         bench.writer.submit(client, [Put("q", 0, b"x" * 900)] * 10)
         bench.writer.submit(client, [GetItem(Q, open=True)] * 10)
         await bench.settle()
@@ -279,10 +279,10 @@ def test_slow_client_is_put_off_until_it_resumes():
         assert await bench.tell(client, GetItem(Q)) == []
         assert await bench.tell(other, GetItem(Q)) == [value("q", b"a")]
         client.is_slow = False
-        bench.writer.resume(client)
+        bench.dialect.resume(client)
         await bench.settle()
         assert client.told[-3:] == [value("q", b"b"), b"V\r\n", END]
-        bench.writer.resume(client)  # there is nothing any more
+        bench.dialect.resume(client)  # there is nothing any more
         assert await bench.tell(client, Version()) == [b"V\r\n"]
 
     run(test)
@@ -299,8 +299,8 @@ def test_slow_client_that_is_lost_leaves_nothing_behind():
         await bench.settle()
         assert await bench.tell(other, GetItem(Q)) == [value("q", b"a")]
         assert bench.engine.stats().open_reads == 0
-        assert not bench.writer._held
-        assert not bench.writer._put_off
+        assert not bench.dialect._held
+        assert not bench.dialect._put_off
 
     run(test)
 
@@ -315,7 +315,7 @@ def test_client_that_is_slow_in_a_batch_that_fails_is_put_off_once():
         assert await bench.tell(other, Put("q", 0, b"b")) == [reply_bytes(NO_ROOM)]
         bench.disk.heal()
         slow.is_slow = False
-        bench.writer.resume(slow)
+        bench.dialect.resume(slow)
         await bench.settle()
         assert slow.told == [value("q", b"a"), b"V\r\n"]
 
@@ -344,7 +344,7 @@ def test_client_that_resumes_while_a_batch_fails_is_answered_once(was_put_off_be
         bench.writer.submit(other, [Put("q", 0, b"c")])
         assert await asyncio.to_thread(is_writing.wait, 60)
         slow.is_slow = False
-        bench.writer.resume(slow)
+        bench.dialect.resume(slow)
         may_write.set()
         await bench.settle()
         assert other.told[2:] == [reply_bytes(NO_ROOM)]
@@ -370,7 +370,7 @@ def test_nothing_behind_a_command_that_ends_the_connection_is_done():
         await bench.settle()
         assert await bench.tell(other, GetItem(P), GetItem(P)) == [value("p", b"b"), END]
         assert await bench.tell(other, GetItem(Q)) == [value("q", b"a")]
-        assert not bench.writer._held
+        assert not bench.dialect._held
 
     run(test)
 
@@ -385,7 +385,7 @@ def test_who_stops_sending_is_answered_and_waits_no_longer():
         await bench.settle()
         assert client.told == []
         client.is_leaving = True
-        bench.writer.stop_waiting(client)
+        bench.dialect.stop_waiting(client)
         await bench.settle()
         assert client.told == [END, b"V\r\n"]
         assert await bench.tell(client, GetItem(Q, 60_000)) == [END]

@@ -16,7 +16,6 @@ from journeyman.formats.ztick import JobSet, Status
 from journeyman.logs import ledger as module
 from journeyman.logs.catalog import load_order
 from journeyman.logs.ledger import (
-    FLUSH_NS,
     FileHead,
     FileTimes,
     LedgerLog,
@@ -152,19 +151,15 @@ def test_a_lost_or_damaged_ledger_loses_times_and_nothing_else():
     assert known(disk) == [("a", None), ("b", None)]
 
 
-def test_marks_within_a_second_are_one_record():
+def test_marks_since_the_last_flush_are_one_record():
     disk = SimulatedDisk()
     server = MarkedSchedule(disk, ManualClock())
     server.batch("first")
     for number in range(10):
         server.log.append([JobSet(f"job.{number}", 0, Status.PLANNED)])
         server.marks.note()
-        if server.marks.is_due:
-            server.marks.flush()
     before = len(list(server.ledger.records()))
-    server.clock.advance(FLUSH_NS / SECOND_NS)
-    if server.marks.is_due:
-        server.marks.flush()
+    server.marks.flush()
     assert len(list(server.ledger.records())) == before + 1
 
 
@@ -202,8 +197,7 @@ def test_marks_that_cannot_be_written_are_kept_and_bounded(monkeypatch: pytest.M
         clock.advance(1)
         log.append([JobSet(f"job.{number}", 0, Status.PLANNED)])
         marks.note()
-        if marks.is_due:
-            marks.flush()
+        marks.flush()
         assert len(marks._records) <= 10
     marks.flush()
     assert len(written) == 1

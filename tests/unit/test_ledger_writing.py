@@ -17,7 +17,9 @@ from journeyman.engines.ztick.messages import ZtickOutcome
 from journeyman.errors import LogFull, LogPoisoned
 from journeyman.formats.ledger import ActionAudited, QueuePaused, QueueResumed
 from journeyman.formats.timed_frame import Instant
-from journeyman.logs.ledger import FLUSH_NS, LedgerLog, peek_records
+from journeyman.logs.appender import SyncPolicy
+from journeyman.logs.ledger import LedgerLog, peek_records
+from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.workq.commands import (
     Add,
     AddOptions,
@@ -31,12 +33,13 @@ from journeyman.protocols.workq.commands import (
 )
 from journeyman.protocols.workq.replies import DONE
 from journeyman.protocols.ztick.commands import Set
-from journeyman.servers.core.group_commit import QUICK_IN_A_ROW
+from journeyman.servers.core.contract import Recorder
+from journeyman.servers.core.group_commit import QUICK_IN_A_ROW, GroupCommit
 from journeyman.servers.core.ledger import Ledger, open_ledger, unused_ledger_beside
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.workq.persistence import LogKeeping, PersistenceContext
-from journeyman.servers.workq.writer import WorkqWriter
-from journeyman.servers.ztick.writer import ZtickWriter
+from journeyman.servers.workq.persistence import KeptQueue, open_kept_queue
+from journeyman.servers.workq.writer import WorkqDialect
+from journeyman.servers.ztick.writer import ZtickDialect, ZtickRecorder
 from journeyman.testing import ManualClock
 from tests.support.schedule_writer import Bench, Caller, NotingRecorder, sets
 from tests.support.simulated_disk import SimulatedDisk
@@ -66,14 +69,12 @@ class LedgerBench(Bench):
         self.journal_write = self.journal.write
         self.ledger_at_write: list[list[str]] = []
         self.journal.write = self.write  # type: ignore[method-assign]
-        self.writer = ZtickWriter(
-            self,
-            asyncio.get_running_loop(),
-            self.clock,
-            self.schedule,
-            self.journal,
-            ledger=self.ledger,
-        )
+        self.writer = self.writer_on(self.journal, self.ledger)
+
+    def writer_on(self, recorder: Recorder, ledger: Ledger | None) -> GroupCommit:
+        dialect = ZtickDialect(self.schedule, self.clock, self)
+        loop = asyncio.get_running_loop()
+        return GroupCommit(self, loop, self.clock, dialect, recorder, ledger=ledger)
 
     def write(self, records: Any) -> None:
         self.ledger_at_write.append(self.durable())
@@ -110,11 +111,9 @@ def test_the_ledger_is_durable_before_the_log_is_written():
 
 def test_loop_does_not_wait_for_a_thread_that_writes_to_the_ledger():
     async def test(bench: LedgerBench) -> None:
-        recorder, caller = NotingRecorder(bench.ledger), Caller()
+        recorder, caller = NotingRecorder(), Caller()
         here = threading.current_thread().name
-        marks = recorder.marks
-        bench.writer._recorder, bench.writer._marks = recorder, marks
-        assert marks is not None
+        bench.writer = bench.writer_on(recorder, bench.ledger)
         for number in range(QUICK_IN_A_ROW + 1):
             bench.writer.submit(caller, sets(f"noted-{number}"))
             await bench.settle()
@@ -131,20 +130,16 @@ def test_loop_does_not_wait_for_a_thread_that_writes_to_the_ledger():
         with ThreadPoolExecutor(1) as pool:
             pool.submit(bench.ledger.write, [QueuePaused(NOW, "other")], then=wait)
             assert at_the_ledger.wait(60)
-            marks._flushed_ns -= FLUSH_NS
             bench.writer.submit(caller, sets("plain"))
-            await asyncio.sleep(0)  # marks are not waited for either
+            await asyncio.sleep(0)
             assert caller.told[-1][0] == b"plain"
             assert is_written_here()
-            is_still_due = marks.is_due
-            assert is_still_due
             bench.writer.submit(caller, sets("noted-last"))
             await asyncio.sleep(0)  # it did not wait, for nobody has let go yet
             let_go.set()
             await bench.settle()
         assert not is_written_here()
         assert bench.durable()[-2:] == ["other", "noted-last"]
-        assert not marks.is_due
         bench.writer.submit(caller, sets("noted-again"))
         await bench.settle()
         assert is_written_here()
@@ -217,9 +212,7 @@ def test_a_failed_sync_of_the_ledger_is_final():
 
 def test_without_a_ledger_the_extra_is_not_kept_and_the_rest_is():
     async def test(bench: LedgerBench) -> None:
-        writer = ZtickWriter(
-            bench, asyncio.get_running_loop(), bench.clock, bench.schedule, bench.journal
-        )
+        writer = bench.writer_on(bench.journal, None)
         caller = Caller()
         writer.submit(caller, sets("noted-1"))
         await asyncio.wait_for(writer.idle(), 30)
@@ -278,8 +271,7 @@ def test_what_the_ledger_forgets_is_durable_in_a_log_that_is_synced_by_the_clock
 
     async def test(bench: LedgerBench) -> None:
         keeping = work_queue_on(bench.disk, bench.clock, bench.ledger)
-        loop, own = asyncio.get_running_loop(), bench.ledger
-        writer = WorkqWriter(bench, loop, bench.clock, keeping.queue, keeping.recorder, ledger=own)
+        writer = writer_of(keeping, bench, bench.clock, bench.ledger)
         after = AddOptions(after=(parent,))
         await writer.ask(Add(parent, "q", 1000, DAY_MS, b""))
         await writer.ask(Add(child, "q", 1000, DAY_MS, b"", options=after))
@@ -303,8 +295,7 @@ def test_options_are_synced_by_the_clock_as_their_log_is():
 
     async def test(bench: LedgerBench) -> None:
         keeping = work_queue_on(bench.disk, bench.clock, bench.ledger)
-        loop, own = asyncio.get_running_loop(), bench.ledger
-        writer = WorkqWriter(bench, loop, bench.clock, keeping.queue, keeping.recorder, ledger=own)
+        writer = writer_of(keeping, bench, bench.clock, bench.ledger)
         before = bench.disk.counts["sync"]
         await writer.ask(Add(first, "q", 1000, DAY_MS, b"", options=AddOptions(key="k")))
         assert bench.disk.counts["sync"] == before
@@ -325,10 +316,9 @@ def test_a_touch_alone_is_synced_by_the_clock():
 
     async def test(bench: LedgerBench) -> None:
         keeping = work_queue_on(bench.disk, bench.clock, bench.ledger)
-        loop, own = asyncio.get_running_loop(), bench.ledger
-        writer = WorkqWriter(bench, loop, bench.clock, keeping.queue, keeping.recorder, ledger=own)
+        writer = writer_of(keeping, bench, bench.clock, bench.ledger)
         await writer.ask(Add(job_id, "q", 1000, DAY_MS, b""))
-        await writer.ask_and_wait(Lease(("q",), 1000))
+        await writer.ask(Lease(("q",), 1000))
         keeping.recorder.sync()
         await writer.ask(Touch(job_id, None))
         assert keeping.recorder.is_unsynced
@@ -340,10 +330,8 @@ def test_a_touch_alone_is_synced_by_the_clock():
 
 def test_a_schedule_that_syncs_nothing_does_not_sync_the_ledger():
     async def test(bench: LedgerBench) -> None:
-        loop = asyncio.get_running_loop()
-        writer = ZtickWriter(
-            bench, loop, CLOCK, bench.schedule, bench.journal, ledger=bench.ledger, waits=False
-        )
+        log = ZtickLog.open(bench.disk, CLOCK, "log", sync=SyncPolicy.OS, seal=False)
+        writer = bench.writer_on(ZtickRecorder(log, waits=False), bench.ledger)
         before = bench.disk.counts["sync"]
         await writer.ask(Set(b"r", "noted-1", 1))
         assert bench.disk.counts["sync"] == before
@@ -358,14 +346,14 @@ def test_pauses_come_back_from_the_ledger_and_need_one():
         clock = ManualClock()
         log = LedgerLog.open(disk, clock, "ledger") if is_on else None
         ledger = None if log is None else Ledger(log, disk, clock, quiet(clock))
-        around = PersistenceContext(disk, clock, quiet(clock), ledger)
-        keeping = LogKeeping(WorkqSettings(), "workq", around)
+        keeping = open_kept_queue(
+            WorkqSettings(cmdlog_path="workq"), disk, clock, quiet(clock), ledger
+        )
         found = set(keeping.queue.paused)
-        loop, owner = asyncio.get_running_loop(), Bench()
-        writer = WorkqWriter(owner, loop, clock, keeping.queue, keeping.recorder, ledger=ledger)
+        writer = writer_of(keeping, Bench(), clock, ledger)
         replies = [await writer.ask(command) for command in commands]
         writer.close()
-        keeping.close()
+        keeping.log.close()
         if ledger is not None:
             ledger.close()
         return found, *replies
@@ -401,6 +389,11 @@ def test_a_ledger_that_is_switched_off_is_left_alone_and_reported():
     assert unused_ledger_beside(elsewhere, off.workq.cmdlog_path) == ""
 
 
-def work_queue_on(disk: SimulatedDisk, clock: Clock, ledger: Ledger) -> LogKeeping:
-    settings = WorkqSettings(cmdlog_sync=WorkqSync.INTERVAL)
-    return LogKeeping(settings, "workq", PersistenceContext(disk, clock, quiet(clock), ledger))
+def work_queue_on(disk: SimulatedDisk, clock: Clock, ledger: Ledger) -> KeptQueue:
+    settings = WorkqSettings(cmdlog_path="workq", cmdlog_sync=WorkqSync.INTERVAL)
+    return open_kept_queue(settings, disk, clock, quiet(clock), ledger)
+
+
+def writer_of(kept: KeptQueue, owner: Bench, clock: Clock, ledger: Ledger | None) -> GroupCommit:
+    dialect, loop = WorkqDialect(kept.queue, clock), asyncio.get_running_loop()
+    return GroupCommit(owner, loop, clock, dialect, kept.recorder, ledger=ledger)

@@ -58,6 +58,8 @@ from journeyman.protocols.ztick.commands import (
     Stat,
 )
 from journeyman.protocols.ztick.replies import Metrics
+from journeyman.servers.core.contract import Recorder
+from journeyman.servers.core.group_commit import GroupCommit
 from journeyman.servers.core.metrics import (
     BOUNDS_MS,
     Family,
@@ -71,7 +73,7 @@ from journeyman.servers.kestrel.metrics import KestrelMetrics
 from journeyman.servers.process import LogHolders
 from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.ztick.metrics import ServerMetrics
-from journeyman.servers.ztick.writer import Request, ZtickOwner, ZtickWriter
+from journeyman.servers.ztick.writer import Request, ZtickDialect
 from journeyman.testing import ManualClock
 from tests.support.stat_lines import STAT
 
@@ -303,7 +305,7 @@ class Caller:
     def drop(self) -> None: ...
 
 
-class FullOnce:
+class FullOnce(Recorder):
     """No room for the first batch."""
 
     def __init__(self) -> None:
@@ -318,11 +320,12 @@ class FullOnce:
 def test_the_writer_tells_what_every_command_came_to_also_when_it_was_taken_back():
     async def serve() -> ServerMetrics:
         metrics = ServerMetrics()
-        owner = Mock(spec=ZtickOwner)
+        owner = Mock()
         owner.on_failure = lambda error: pytest.fail(repr(error))
         owner.on_answered = lambda requests, outcomes, _: metrics.count(requests, outcomes)
         loop = asyncio.get_running_loop()
-        writer = ZtickWriter(owner, loop, ManualClock(), ZtickEngine(), FullOnce())
+        dialect = ZtickDialect(ZtickEngine(), ManualClock(), owner)
+        writer = GroupCommit(owner, loop, ManualClock(), dialect, FullOnce())
         commands: list[Request] = [
             Set(b"r", "mine.a", 1),
             Set(b"r", "yours.a", 1),

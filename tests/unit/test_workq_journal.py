@@ -12,11 +12,13 @@ import pytest
 from journeyman.config import WorkqSync
 from journeyman.errors import LogPoisoned
 from journeyman.formats.workq import Record
+from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.workq.log import WorkqLog
-from journeyman.servers.core.group_commit import WriteWait
+from journeyman.servers.core.contract import WriteWait
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.workq.persistence import Cleaning, IntervalSync
-from journeyman.servers.workq.writer import LogRecorder, policy_of
+from journeyman.servers.core.service import DelayedErrand
+from journeyman.servers.workq.persistence import Cleaning
+from journeyman.servers.workq.writer import LogRecorder
 from journeyman.testing import ManualClock
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_logs import DIRECTORY, added, deleted, path_of, started
@@ -32,10 +34,10 @@ class Bench:
             self.disk,
             self.clock,
             DIRECTORY,
-            sync=policy_of(sync),
+            sync=SyncPolicy.ALWAYS if sync is WorkqSync.ALWAYS else SyncPolicy.OS,
             segment_bytes=SEGMENT_BYTES,
         )
-        self.journal = LogRecorder(self.log, sync=sync, segment_bytes=SEGMENT_BYTES)
+        self.journal = LogRecorder(self.log, sync is WorkqSync.ALWAYS, SEGMENT_BYTES)
 
     def after_crash(self) -> list[Record]:
         """What a power cut now would leave."""
@@ -52,7 +54,7 @@ def test_always_is_durable_when_write_returns():
     bench = Bench()
     bench.journal.write([added(1), started(1)])
     assert bench.after_crash() == [added(1), started(1)]
-    assert bench.journal.wait is WriteWait.SYNC
+    assert bench.journal.wait_of([]) is WriteWait.SYNC
 
 
 def test_the_ledger_is_durable_before_the_log():
@@ -65,12 +67,7 @@ def test_the_ledger_is_durable_before_the_log():
             durable_at_sync.append(bench.after_crash())
 
     ledger = cast(Any, WatchedLedger())
-    journal = LogRecorder(
-        bench.log,
-        sync=WorkqSync.INTERVAL,
-        segment_bytes=SEGMENT_BYTES,
-        ledger=ledger,
-    )
+    journal = LogRecorder(bench.log, False, SEGMENT_BYTES, ledger)
     journal.write([added(1)])
     journal.sync()
     assert durable_at_sync == [[]]
@@ -80,7 +77,7 @@ def test_the_ledger_is_durable_before_the_log():
 @pytest.mark.parametrize("sync", [WorkqSync.INTERVAL, WorkqSync.OS])
 def test_other_policies_wait_for_nothing_and_are_durable_after_sync(sync: WorkqSync):
     bench = Bench(sync)
-    assert bench.journal.wait is WriteWait.NOTHING
+    assert bench.journal.wait_of([]) is WriteWait.NOTHING
     unsynced = [bench.journal.is_unsynced]
     bench.journal.write([added(1)])
     unsynced.append(bench.journal.is_unsynced)
@@ -92,7 +89,7 @@ def test_other_policies_wait_for_nothing_and_are_durable_after_sync(sync: WorkqS
 
 
 def fill_segment(bench: Bench) -> None:
-    while bench.journal.wait is WriteWait.NOTHING:
+    while bench.journal.wait_of([]) is WriteWait.NOTHING:
         bench.journal.write([added(1)])
 
 
@@ -102,7 +99,7 @@ def test_full_segment_is_left_in_the_thread():
     size = bench.disk.size(path_of(1))
     assert size >= SEGMENT_BYTES
     bench.journal.write([added(2)])
-    assert bench.journal.wait is WriteWait.NOTHING
+    assert bench.journal.wait_of([]) is WriteWait.NOTHING
     assert bench.disk.size(path_of(1)) == size
     assert bench.disk.exists(path_of(2))
 
@@ -111,14 +108,14 @@ def test_full_segment_is_left_in_the_thread():
 def test_log_that_another_thread_is_at_is_waited_for(sync: WorkqSync):
     bench = Bench(sync)
     bench.journal.is_shared = True
-    assert bench.journal.wait is WriteWait.MORE
+    assert bench.journal.wait_of([]) is WriteWait.MORE
 
 
 def test_journal_of_a_full_segment_knows_it_from_the_start():
     bench = Bench(WorkqSync.OS)
     fill_segment(bench)
-    again = LogRecorder(bench.log, sync=WorkqSync.OS, segment_bytes=SEGMENT_BYTES)
-    assert again.wait is WriteWait.MORE
+    again = LogRecorder(bench.log, False, SEGMENT_BYTES)
+    assert again.wait_of([]) is WriteWait.MORE
 
 
 # -- upkeep ---------------------------------------------------------------------------------------
@@ -156,8 +153,12 @@ class Errands:
 
 def test_interval_sync_comes_once_after_something_was_written():
     bench, loop, errands = Bench(WorkqSync.INTERVAL), Loop(), Errands()
-    syncing = IntervalSync(
-        cast(asyncio.AbstractEventLoop, loop), bench.journal, cast(Any, errands), interval_ms=250
+    syncing = DelayedErrand(
+        cast(asyncio.AbstractEventLoop, loop),
+        cast(Any, errands),
+        lambda: bench.journal.is_unsynced,
+        bench.journal.sync,
+        0.25,
     )
     syncing.look()
     assert loop.timers == []

@@ -38,9 +38,10 @@ from journeyman.protocols.workq.replies import (
     QueueList,
 )
 from journeyman.servers.core import group_commit
-from journeyman.servers.core.group_commit import QUICK_BYTES, QUICK_IN_A_ROW, QUICK_NS, WriteWait
+from journeyman.servers.core.contract import WriteWait
+from journeyman.servers.core.group_commit import QUICK_BYTES, QUICK_IN_A_ROW, QUICK_NS
 from journeyman.servers.workq import writer
-from journeyman.servers.workq.writer import WorkqWriter
+from journeyman.servers.workq.writer import WorkqDialect
 from tests.support.workq_writer import FAILED, Bench, Caller, add, job_id, leased, run
 
 # -- order and durability -------------------------------------------------------------------------
@@ -158,7 +159,7 @@ def test_loop_does_not_wait_for_the_sync_of_a_large_batch():
         bench.journal.wait = WriteWait.SYNC
         for number in range(QUICK_IN_A_ROW):
             assert await bench.ask(client, add(number)) == [DONE]
-        for number, size in enumerate((QUICK_BYTES, QUICK_BYTES + 1), QUICK_IN_A_ROW):
+        for number, size in enumerate((QUICK_BYTES - 200, QUICK_BYTES), QUICK_IN_A_ROW):
             assert await bench.ask(client, add(number, payload=bytes(size))) == [DONE]
         here, there = bench.journal.threads[-2:]
         assert here == threading.current_thread().name
@@ -390,7 +391,7 @@ def test_a_paused_queue_gives_out_nothing_until_it_is_resumed():
 
 
 def test_bytes_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(WorkqWriter, "max_waiting_bytes", 1000)
+    monkeypatch.setattr(WorkqDialect, "max_waiting_bytes", 1000)
     monkeypatch.setattr(group_commit, "MAX_BATCH_BYTES", 300)
 
     async def test() -> None:

@@ -437,7 +437,7 @@ def _add(marks: list[TimeMark], more: Iterable[TimeMark]) -> None:
 class MarkWriter:
     """Makes the marks of one log. Called from one thread, that of the log's writer.
 
-    ``note`` after each append; ``flush`` later, if it ``is_due`` and neither log is locked.
+    ``note`` after each append; ``flush`` FLUSH_NS later at most, if there ``is_waiting`` one.
     """
 
     def __init__(
@@ -456,7 +456,6 @@ class MarkWriter:
         self._head: FileHead | None = None
         self._marks: list[TimeMark] = []
         self._records: list[ledger_format.Record] = []  # of files that are no longer active
-        self._flushed_ns = -FLUSH_NS
 
     @property
     def is_waiting(self) -> bool:
@@ -467,17 +466,11 @@ class MarkWriter:
         """Mark the present size of the log with the present time."""
         self._appender.look(self._see)
 
-    @property
-    def is_due(self) -> bool:
-        """Whether ``flush`` should be called now."""
-        return self.is_waiting and self._clock.monotonic_ns() - self._flushed_ns >= FLUSH_NS
-
     def flush(self) -> None:
         """Marks that cannot be written are kept for the next time."""
         self._end_record()
         if not self._records:
             return
-        self._flushed_ns = self._clock.monotonic_ns()
         try:
             self._write(self._records)
         except JourneymanError:

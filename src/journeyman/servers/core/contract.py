@@ -1,11 +1,20 @@
-"""The partners of a writer: the engine that decides, the log, and those who submit commands."""
+"""The partners of a writer: engine, dialect and recorder of its service, its owner, its clients."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from journeyman.errors import JourneymanError
+from journeyman.formats.framing import Codec
 from journeyman.formats.ledger import Record as LedgerRecord
+
+if TYPE_CHECKING:
+    from journeyman.servers.core.group_commit import Batch, GroupCommit
+
+Requests: TypeAlias = Sequence[tuple[Any, Any]]  # (client, request); no client: the server itself
 
 
 class Engine(Protocol):
@@ -22,12 +31,95 @@ class Engine(Protocol):
         ...
 
 
-class Recorder(Protocol):
-    """The log, as far as a writer needs it. Called from the writer's thread."""
+class Dialect(ABC):
+    """How the commands of a service are decided, and what becomes of a batch.
 
+    All methods are called on the event loop.
+    """
+
+    writer: GroupCommit  # the one that uses this dialect
+    due: Any  # the command that says: see to what the time has brought
+    codec: Codec[Any] | None = None  # of records that may be encoded already
+    max_waiting_bytes = 64 * 1024 * 1024  # of all that waits; then no more is taken
+    has_stopped = "the server is stopping"  # the answer to calls from inside then
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @abstractmethod
+    def decide(self, batch: Batch) -> None:
+        """Decide the requests of the batch, and fill in the rest of it."""
+
+    @abstractmethod
+    def decide_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+        """The batch was taken back: the answers to it, and what each request came to."""
+
+    def carry_out(self, batch: Batch) -> None:  # noqa: B027 - some have no effects
+        """The batch is durable: do its effects, then pass on the server's own replies."""
+
+    def weigh(self, requests: Sequence[Any]) -> int:  # noqa: ARG002 - some are all light
+        """How much memory these take, beyond a little."""
+        return 0
+
+    def gone(self, client: Any) -> Any | None:  # noqa: ARG002 - some never wait
+        """The command that says: this client has left. None: clients cannot wait here."""
+        return None
+
+
+class WriteWait(Enum):
+    """What writing a batch waits for."""
+
+    NOTHING = "nothing"  # the operating system takes it
+    SYNC = "sync"  # of what is appended
+    MORE = "more"  # files that are made or left, another thread at the log
+
+
+class Recorder(ABC):
+    """The log of a service, as its writer sees it. Only one method is called at a time, in the
+    writer's thread, or on the event loop where ``wait_of`` allows it."""
+
+    @abstractmethod
     def write(self, records: Sequence[Any]) -> None:
         """Returns when they are durable. JourneymanError: none was written, or LogPoisoned."""
+
+    def wait_of(self, records: Sequence[Any]) -> WriteWait:  # noqa: ARG002 - some look
+        """What writing these now would wait for."""
+        return WriteWait.MORE
+
+    def is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:  # noqa: ARG002 - some look
+        """Whether these have to be durable before the log is written; else they are synced with
+        it. A log that is synced by the clock asks so only of what says more than its batch."""
+        return True
+
+    def sync(self) -> None:  # noqa: B027 - most sync what they write
+        """Make durable what was written and is not yet. LogPoisoned: it never will be."""
+
+
+class WriterOwner(Protocol):
+    """The service that a writer belongs to, as far as the writer needs it."""
+
+    def on_batch(self) -> None:
+        """A batch has been decided, written or answered: look what is next."""
         ...
+
+    def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
+        """A batch was answered: what each request came to (a JourneymanError: not recorded)."""
+        ...
+
+    def on_trouble(self, error: JourneymanError | None) -> None:
+        """A batch was taken back, because of this; None: that is over."""
+        ...
+
+    def on_failure(self, error: BaseException) -> None:
+        """Nothing can be written any more."""
+        ...
+
+
+class Lease(Protocol):
+    """The lease that lets this process still answer: see journeyman.disk.guard."""
+
+    @property
+    def is_valid(self) -> bool: ...
 
 
 class Submitter(Protocol):

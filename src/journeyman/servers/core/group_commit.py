@@ -19,41 +19,48 @@
   something gets an error, reads are decided again, and the server's own commands are repeated a
   little later.
 - Ledger records are written first, and undone if the log cannot be written. They are synced before
-  the log is written, unless the log itself is synced later (``_is_urgent``). A batch without such
-  records does not touch the ledger.
+  the log is written, unless the log itself is synced later (``Recorder.is_urgent``). A batch
+  without such records does not touch the ledger.
 - On a disk in a database everything is written by the thread, and the server's lease decides
   whether anything is decided or answered: without it, all wait (disk/guard.py).
 - A failed sync is final: all waiting clients are dropped, and ``on_failure`` stops the server.
 - Waiting commands are bounded, in number and in bytes; so is a batch.
 
     submit         commands of a client, weighed
-    submit_due     due events come before everything else that waits, once
-    leave          a client has disconnected: this also comes first, so that it gets nothing more
+    submit_first   a command that comes before everything else that waits
+    submit_due     due events, likewise, once
+    leave          a client has disconnected: likewise, so that it gets nothing more
     run_between    work for the writer's thread between two batches: an interval sync
     ask            a command from inside the process: HTTP, or a rule of the schedule
 
-All services share this. Each dialect's writer.py decides commands, handles their outcomes, and
-words the reply for an undone batch.
+All services share this. What each adds are two objects: a Dialect decides its commands, and a
+Recorder writes its log (contract.py; writer.py of each service).
 """
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from journeyman import threads
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
 from journeyman.errors import JourneymanError, LogClosed, LogError, LogPoisoned
+from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.servers.core.contract import Engine, Submitter
+from journeyman.servers.core.contract import (
+    Dialect,
+    Lease,
+    Recorder,
+    Submitter,
+    WriterOwner,
+    WriteWait,
+)
 from journeyman.servers.core.internal_call import InternalCall
 from journeyman.servers.core.ledger import Ledger
 from journeyman.units import NS_PER_MS
@@ -68,43 +75,6 @@ QUICK_BYTES = 64 * 1024  # a larger batch is the thread's: a client could make e
 QUICK_IN_A_ROW = 16  # so many writes in the thread, and the next one is waited for on the loop
 LEASE_LOOK_S = 0.02
 RETRY_S = 1.0  # until what the server itself has to record is tried again
-
-Requests: TypeAlias = Sequence[tuple[Any, Any]]  # (client, request); no client: the server itself
-
-
-class WriterOwner(Protocol):
-    """The service that a writer belongs to, as far as the writer needs it."""
-
-    def on_batch(self) -> None:
-        """A batch has been decided, written or answered: look what is next."""
-        ...
-
-    def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
-        """A batch was answered: what each request came to (a JourneymanError: not recorded)."""
-        ...
-
-    def on_trouble(self, error: JourneymanError | None) -> None:
-        """A batch was taken back, because of this; None: that is over."""
-        ...
-
-    def on_failure(self, error: BaseException) -> None:
-        """Nothing can be written any more."""
-        ...
-
-
-class Lease(Protocol):
-    """The lease that lets this process still answer: see journeyman.disk.guard."""
-
-    @property
-    def is_valid(self) -> bool: ...
-
-
-class WriteWait(Enum):
-    """What writing a batch waits for."""
-
-    NOTHING = "nothing"  # the operating system takes it
-    SYNC = "sync"  # of what is appended
-    MORE = "more"  # files that are made or left, another thread at the log
 
 
 class WriteInFlight:
@@ -165,36 +135,35 @@ def is_over(error: BaseException) -> bool:
     return not isinstance(error, JourneymanError) or isinstance(error, LogPoisoned | LogClosed)
 
 
-class GroupCommit(ABC):
+class GroupCommit:
     """See the module's docstring. All methods are called on the event loop."""
-
-    max_waiting_bytes = 64 * 1024 * 1024  # of all that waits; then no more is taken
-    has_stopped = "the server is stopping"  # what calls from inside hear then
 
     def __init__(
         self,
         owner: WriterOwner,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        engine: Engine,
+        dialect: Dialect,
+        recorder: Recorder | None,
         *,
-        is_recorded: bool,
-        max_waiting: int,
+        max_waiting: int = 10_000,
         ledger: Ledger | None = None,
     ) -> None:
-        """``is_recorded`` no: memory only. Without a ledger, what belongs there is not kept."""
-        self._owner: Any = owner  # each dialect asks a little more of its own
+        """``recorder`` None: memory only. Without a ledger, what belongs there is not kept."""
+        self._owner = owner
         self._loop = loop
         self._clock = clock
-        self._engine = engine
-        self._is_recorded = is_recorded
+        self.dialect = dialect
+        dialect.writer = self
+        self._engine = dialect.engine
+        self._recorder = recorder
         self._ledger = ledger
         self._max_waiting = max_waiting
         self._thread = threads.worker("journeyman-writer")
         self.in_flight = WriteInFlight(clock)
         self._waiting: deque[tuple[Any, Any]] = deque()
         self._waiting_bytes = 0
-        self._due_waits = False
+        self.due_waits = False  # the dialect says when it has been decided
         self._errands: deque[Callable[[], None]] = deque()
         self._for_room: dict[Submitter, None] = {}
         self._for_idle: list[asyncio.Future[None]] = []
@@ -211,60 +180,11 @@ class GroupCommit(ABC):
         self.batches = 0
         self.commands = 0
 
-    # -- what each dialect does in its own way --
-
-    @abstractmethod
-    def _decide(self, batch: Batch) -> None:
-        """Decide the requests of the batch, and fill in the rest of it."""
-
-    @abstractmethod
-    def _carry_out(self, batch: Batch) -> None:
-        """The batch is durable: do its effects, then pass on the server's own replies."""
-
-    @abstractmethod
-    def _write(self, batch: Batch) -> None:
-        """Returns when the batch is durable. See ``_wait_of`` for where it is called."""
-
-    @abstractmethod
-    def _answer_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
-        """The batch was taken back: the answers to it, and what each request came to."""
-
-    @abstractmethod
-    def _due(self) -> Any:
-        """The command that says: see to what the time has brought."""
-
-    def _gone(self, client: Any) -> Any:
-        """The command that says: this client has left. For services whose clients may wait."""
-        raise AssertionError(f"{client!r} cannot wait here")
-
-    def _weigh(self, requests: Sequence[Any]) -> int:  # noqa: ARG002 - some are all light
-        """How much memory these take, beyond a little."""
-        return 0
-
-    def _is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:  # noqa: ARG002 - some look
-        """Whether these have to be durable before the log is written; else they are synced with
-        it. A log that is synced by the clock asks so only of what says more than its batch."""
-        return True
-
-    def _sync_log(self) -> None:  # noqa: B027 - most sync what they write
-        """Before something urgent is written: the ledger may forget what the log has, for good.
-
-        In the writer's thread; for services whose log may be synced later than it is written.
-        """
-
-    def _durable(self, batch: Batch) -> Collection[Any]:
-        """The records of the batch, for the watchers."""
-        return batch.records
-
-    def _wait_of(self, batch: Batch) -> WriteWait:  # noqa: ARG002 - some look
-        """What writing this batch, but for the ledger, waits for."""
-        return WriteWait.MORE
-
     # -- from clients and from the server itself --
 
     @property
     def has_room(self) -> bool:
-        is_light = self._waiting_bytes < self.max_waiting_bytes
+        is_light = self._waiting_bytes < self.dialect.max_waiting_bytes
         return is_light and len(self._waiting) < self._max_waiting
 
     def tell_when_room(self, client: Submitter) -> None:
@@ -274,7 +194,7 @@ class GroupCommit(ABC):
         if self.failure is not None:
             client.drop()
             return
-        self._waiting_bytes += self._weigh(requests)
+        self._waiting_bytes += self.dialect.weigh(requests)
         if len(requests) == 1:
             self._waiting.append((client, requests[0]))
         else:
@@ -286,44 +206,46 @@ class GroupCommit(ABC):
         self._waiting.append((None, command))
         self._set_turn()
 
+    def submit_first(self, client: Any, command: Any) -> None:
+        """No client: the command is the server's own."""
+        self._waiting.appendleft((client, command))
+        self._set_turn()
+
     def submit_due(self) -> None:
-        """What is due is due before whatever else waits."""
-        if not self._due_waits:
-            self._due_waits = True
-            self._waiting.appendleft((None, self._due()))
-            self._set_turn()
+        if not self.due_waits:
+            self.due_waits = True
+            self.submit_first(None, self.dialect.due)
 
     def leave(self, client: Any) -> None:
         """The client waits for nothing any more; it gets nothing from now on."""
-        self._waiting.appendleft((client, self._gone(client)))
-        self._set_turn()
+        if self.failure is None and (gone := self.dialect.gone(client)) is not None:
+            self.submit_first(client, gone)
 
     def run_between(self, errand: Callable[[], None]) -> None:
         """Have the writer's thread do this between two batches. If it raises, that is final."""
         self._errands.append(errand)
         self._set_turn()
 
-    async def ask(self, command: Any, *, namespace: str = ALL_NAMESPACES) -> Any:
-        """The reply to a command from inside the process, or NotDone. It must not have to wait."""
-        call = InternalCall(self._loop, namespace, self.has_stopped)
-        self.submit(call, [command])
-        return await call.reply
+    async def ask(
+        self,
+        command: Any,
+        *,
+        namespace: str = ALL_NAMESPACES,
+        client: InternalCall | None = None,
+    ) -> Any:
+        """The reply to a command from inside the process, or NotDone.
 
-    async def ask_and_wait(self, command: Any, *, prefix: str = "", client: Any = None) -> Any:
-        """The same for a command that may wait; cancelled, its client leaves and gets nothing.
-
-        ``prefix`` is what the names of its queues must begin with. ``client`` is a Call that asked
-        before and keeps what it got then.
+        The command is limited to this namespace. If the caller is cancelled, the command waits no
+        longer. ``client`` is a call that asked before and keeps what it got then.
         """
-        call = client or InternalCall(self._loop, ALL_NAMESPACES, self.has_stopped)
-        call.begin(prefix)
+        call = client or InternalCall(self._loop, self.dialect.has_stopped)
+        call.begin(namespace)
         self.submit(call, [command])
         try:
             return await call.reply
         except asyncio.CancelledError:
             call.is_lost = True
-            if self.failure is None:
-                self.leave(call)
+            self.leave(call)
             raise
 
     async def idle(self) -> None:
@@ -373,7 +295,7 @@ class GroupCommit(ABC):
             if batch is not None and self._writing is None:
                 self._settle(batch)
         except Exception as error:  # noqa: BLE001 - a bug: it is not safe to go on
-            self._fail(error)
+            self.fail(error)
             return
         if self.failure is not None:
             return
@@ -399,13 +321,13 @@ class GroupCommit(ABC):
         self.batches += 1
         self.commands += len(batch.requests)
         self._engine.begin_batch()
-        self._decide(batch)
+        self.dialect.decide(batch)
         ledger = self._engine.take_ledger()
         if ledger and self._ledger is not None:
             batch.ledger = ledger
-        if not self._is_recorded or not self._is_written(batch):
+        if self._recorder is None or not self._is_written(batch):
             self._engine.commit_batch()
-        elif self._is_for_the_loop(batch):
+        elif self._is_for_the_loop(batch, self._recorder):
             self._write_here(batch)
         else:
             self._writing = batch
@@ -413,10 +335,12 @@ class GroupCommit(ABC):
             self._thread.submit((partial(self._write_timed, batch), self._written_elsewhere))
         return batch
 
-    def _is_for_the_loop(self, batch: Batch) -> bool:
+    def _is_for_the_loop(self, batch: Batch, recorder: Recorder) -> bool:
         if self.lease is not None:
             return False  # a database may not answer, and the loop has to say so
-        wait = self._wait_of(batch)
+        if batch.ledger and self.dialect.weigh([r for _, r in batch.requests]) > QUICK_BYTES:
+            return False  # what waits for other jobs is in the ledger, with its payload
+        wait = recorder.wait_of(batch.records)
         if wait is WriteWait.NOTHING:
             return not batch.ledger
         if wait is WriteWait.MORE or self._quick_in_a_row < QUICK_IN_A_ROW:
@@ -436,12 +360,13 @@ class GroupCommit(ABC):
 
     def _write_all(self, batch: Batch) -> None:
         """The ledger first: a crash in between leaves something more that is known, not less."""
+        assert self._recorder is not None
         if not batch.ledger:
-            self._write(batch)
+            self._recorder.write(batch.records)
             return
         assert self._ledger is not None
-        is_urgent = self._is_urgent(batch.ledger)
-        then = partial(self._write, batch) if batch.records else None
+        is_urgent = self._recorder.is_urgent(batch.ledger)
+        then = partial(self._recorder.write, batch.records) if batch.records else None
         if self.lease is not None:
             # In a database a sync commits all that was written, so the log's does for both.
             self._ledger.write(batch.ledger, sync=False, then=then)
@@ -449,7 +374,7 @@ class GroupCommit(ABC):
                 self._ledger.sync()
             return
         if is_urgent:
-            self._sync_log()
+            self._recorder.sync()  # the ledger may forget what the log has, for good
         self._ledger.write(batch.ledger, sync=is_urgent, then=then)
 
     def _take_waiting(self) -> list[tuple[Any, Any]]:
@@ -463,12 +388,12 @@ class GroupCommit(ABC):
         size = 0
         while waiting and len(taken) < MAX_BATCH and size < MAX_BATCH_BYTES:
             entry = waiting.popleft()
-            size += self._weigh((entry[1],))
+            size += self.dialect.weigh((entry[1],))
             taken.append(entry)
         self._waiting_bytes = max(0, self._waiting_bytes - size) if waiting else 0
         return taken
 
-    def _put_back(self, batch: Batch, index: int) -> None:
+    def put_back(self, batch: Batch, index: int) -> None:
         """Leave the requests of a batch from this one on to the next: it has taken long enough.
 
         The client of the last one before goes behind all others that wait; each keeps its order.
@@ -476,13 +401,11 @@ class GroupCommit(ABC):
         rest = batch.requests[index:]
         del batch.requests[index:]
         self.commands -= len(rest)
-        self._waiting_bytes += self._weigh([request for _, request in rest])
+        self._waiting_bytes += self.dialect.weigh([request for _, request in rest])
         self._waiting.extendleft(reversed(rest))
         busy = batch.requests[-1][0]
         if busy is not None:
-            others = [each for each in self._waiting if each[0] is not busy]
-            own = [each for each in self._waiting if each[0] is busy]
-            self._waiting = deque([*others, *own])
+            self._waiting = deque(sorted(self._waiting, key=lambda entry: entry[0] is busy))
 
     def _begin_errand(self, errand: Callable[[], None]) -> None:
         self._writing = Batch([])
@@ -496,7 +419,7 @@ class GroupCommit(ABC):
         self._writing = None
         self.in_flight.end()
         if error is not None:
-            self._fail(error)
+            self.fail(error)
         else:
             self._go_on(None)
 
@@ -506,7 +429,7 @@ class GroupCommit(ABC):
             self._write_timed(batch)
         except Exception as error:  # noqa: BLE001 - as of the thread
             if not isinstance(error, JourneymanError) or is_over(error):
-                self._fail(error, batch)
+                self.fail(error, batch)
                 return
             batch.error = error
         else:
@@ -529,12 +452,13 @@ class GroupCommit(ABC):
 
     def _tell(self, batch: Batch) -> None:
         """The batch is durable."""
-        self._carry_out(batch)
+        self.dialect.carry_out(batch)
         for client, answers in batch.answers.items():
             client.answered(answers)
         self._owner.on_answered(batch.requests, batch.outcomes, batch.begun_ns)
         if self.watchers and batch.records:
-            durable = self._durable(batch)
+            codec = self.dialect.codec
+            durable = batch.records if codec is None else DecodedRecords(codec, batch.records)
             for watch in tuple(self.watchers):
                 watch(durable)
 
@@ -561,7 +485,7 @@ class GroupCommit(ABC):
             self._take_back(batch, error)
             self._go_on(None)
         else:
-            self._fail(error, batch)
+            self.fail(error, batch)
 
     def _no_trouble(self) -> None:
         if self._troubled:
@@ -572,13 +496,13 @@ class GroupCommit(ABC):
         self._engine.undo_batch()
         self._troubled = True
         self._owner.on_trouble(error)
-        again, outcomes = self._answer_again(batch, error)
+        again, outcomes = self.dialect.decide_again(batch, error)
         for client, answers in again.answers.items():
             client.answered(answers)
         self._owner.on_answered(batch.requests, outcomes, batch.begun_ns)
 
-    def _say_again_later(self, command: Any) -> None:
-        """What the server itself had to record, once there may be room again."""
+    def repeat_later(self, command: Any) -> None:
+        """Submit what the server itself had to record once there may be room again."""
         self._retrying += 1
         self._loop.call_later(RETRY_S, self._retry, command)
 
@@ -586,7 +510,7 @@ class GroupCommit(ABC):
         self._retrying -= 1
         self.submit_own(command)
 
-    def _fail(self, error: BaseException, batch: Batch | None = None) -> None:
+    def fail(self, error: BaseException, batch: Batch | None = None) -> None:
         self.failure = error
         clients = {client for client, _ in self._waiting if client is not None}
         clients |= set(batch.answers) if batch is not None else set()

@@ -9,6 +9,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from journeyman.config import ALL_NAMESPACES
+
 
 @dataclass(frozen=True, slots=True)
 class NotDone:
@@ -23,20 +25,22 @@ class InternalCall:
     So it shows all that writers ask of a client; the others are the sessions of the dialects.
     """
 
+    namespace = ALL_NAMESPACES
     prefix = ""  # what the names of its queues must begin with
+    sends_more = False  # no command follows this one on the same connection
     is_leaving = False  # its connection ends
     is_lost = False  # it takes no answers any more
     is_slow = False  # it does not fetch its answers; ``resume`` is called when it has
     is_held_back = False  # all clients together have too much unsent; likewise
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, namespace: str, has_stopped: str) -> None:
-        self.namespace = namespace
+    def __init__(self, loop: asyncio.AbstractEventLoop, has_stopped: str) -> None:
         self.reply: asyncio.Future[Any] = loop.create_future()
         self._has_stopped = has_stopped
 
-    def begin(self, prefix: str) -> None:
+    def begin(self, namespace: str) -> None:
         """Ask once more, or for the first time."""
-        self.prefix = prefix
+        self.namespace = namespace
+        self.prefix = "" if namespace == ALL_NAMESPACES else namespace
         if self.reply.done():
             self.reply = self.reply.get_loop().create_future()
 

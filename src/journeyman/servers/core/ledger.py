@@ -116,14 +116,6 @@ class Ledger:
     def let_go(self) -> None:
         self._log.appender.let_go()
 
-    def write_now(self, write: Callable[[], None]) -> None:
-        """Let ``write`` write here, unless another thread does."""
-        if self.hold_now():
-            try:
-                write()
-            finally:
-                self.let_go()
-
     def sync(self) -> None:
         """What was written without a sync. LogPoisoned: it is not durable, and never will be."""
         self._log.sync()

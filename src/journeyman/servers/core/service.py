@@ -32,7 +32,8 @@ from journeyman.errors import JourneymanError
 from journeyman.logs.holders import Holders
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.connection import PortContext
-from journeyman.servers.core.group_commit import RETRY_S, GroupCommit, Lease, Requests
+from journeyman.servers.core.contract import Dialect, Lease, Recorder, Requests
+from journeyman.servers.core.group_commit import RETRY_S, GroupCommit
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.listener import Listener, listen
 from journeyman.servers.core.server_log import ServerLog
@@ -142,6 +143,41 @@ class Ticker:
             self._timer = None
 
 
+class DelayedErrand:
+    """Has the writer's thread do something between two batches, at most a while after it is wanted.
+
+    For what a batch leaves to be done and no answer waits for: a sync by the clock, say.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        writer: GroupCommit,
+        is_wanted: Callable[[], bool],
+        errand: Callable[[], None],
+        delay_s: float,
+    ) -> None:
+        self._loop = loop
+        self._writer = writer
+        self._is_wanted = is_wanted
+        self._errand = errand
+        self._delay_s = delay_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    def look(self) -> None:
+        """After every batch; cheap while nothing is wanted, or the timer runs."""
+        if self._timer is None and self._is_wanted():
+            self._timer = self._loop.call_later(self._delay_s, self._ring)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._writer.run_between(self._errand)
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
     """What the process gives to each of its services."""
@@ -185,6 +221,7 @@ class Service(ABC):
         self._in_trouble = False
         self._listener: Listener | None = None
         self._idle: IdleWatch | None = None
+        self._errands: list[DelayedErrand] = []
 
     @property
     def address(self) -> Address:
@@ -205,8 +242,23 @@ class Service(ABC):
 
     # -- start --
 
-    def _watch_writer(self, next_due_ns: Callable[[], int | None], framerate: int) -> None:
-        """Follow the writer: what is due next, and how long its writes take."""
+    def _open_writer(
+        self,
+        dialect: Dialect,
+        recorder: Recorder | None,
+        next_due_ns: Callable[[], int | None],
+        framerate: int,
+    ) -> None:
+        """Make the writer, and follow it: what is due next, and how long its writes take."""
+        self.writer = GroupCommit(
+            self,
+            self._loop,
+            self._clock,
+            dialect,
+            recorder,
+            max_waiting=self._settings.limits.waiting_commands,
+            ledger=self._context.ledger,
+        )
         self._context.writes.add(self.log_name, self.writer.in_flight)
         self.writer.lease = self._context.lease
         self._ticker = Ticker(
@@ -241,10 +293,19 @@ class Service(ABC):
         self._idle = IdleWatch(self._loop, self.around.sessions, idle_ms / 1000)
         self._messages.info(f"{self.listens} on {self._listener.address}")
 
+    def _do_later(
+        self, is_wanted: Callable[[], bool], errand: Callable[[], None], delay_s: float
+    ) -> None:
+        """Have the writer's thread do this at most so long after a batch has made it necessary."""
+        delayed = DelayedErrand(self._loop, self.writer, is_wanted, errand, delay_s)
+        self._errands.append(delayed)
+
     # -- from the writer --
 
     def on_batch(self) -> None:
         self._ticker.look()
+        for errand in self._errands:
+            errand.look()
 
     @abstractmethod
     def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
@@ -275,10 +336,13 @@ class Service(ABC):
             self._idle.stop()
         await close_sessions(self.around.sessions)
 
-    async def _finish_writing(self) -> None:
-        """Until all that was submitted is durable, or for as long as a stop may take."""
+    async def _close_writer(self) -> None:
+        """When all that was submitted is durable, or after as long as a stop may take."""
+        for errand in self._errands:
+            errand.stop()
         with suppress(TimeoutError):
             await asyncio.wait_for(self.writer.idle(), ANSWER_LIMIT_S)
+        self.writer.close()
 
 
 class Idler(Protocol):

@@ -56,11 +56,12 @@ from journeyman.protocols.ztick.commands import (
 from journeyman.protocols.ztick.grammar import read_runner, runner_words
 from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, read_timestamp
 from journeyman.servers.core.connection import LIST_STALL_S
+from journeyman.servers.core.group_commit import GroupCommit
 from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.http.openapi import ErrorAnswers, describe
 from journeyman.servers.http.routes import ApiError
 from journeyman.servers.http.sending import HttpSender
-from journeyman.servers.ztick.writer import Request, ZtickWriter
+from journeyman.servers.ztick.writer import Request
 
 _NO_ID = b""  # over HTTP there is one answer a request
 _JSON = {"Content-Type": "application/json; charset=utf-8"}
@@ -142,7 +143,7 @@ PATHS = (
 class ZtickPaths:
     """Turns requests into commands, and replies into answers."""
 
-    def __init__(self, writer: ZtickWriter) -> None:
+    def __init__(self, writer: GroupCommit) -> None:
         self._writer = writer
 
     async def ask(self, request: web.Request, command: Request) -> Reply | None:

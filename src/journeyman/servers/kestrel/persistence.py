@@ -44,7 +44,8 @@ from journeyman.logs.kestrel.log import (
 )
 from journeyman.logs.kestrel.old_journals import find_old_journals
 from journeyman.logs.segments import kestrel_queues
-from journeyman.servers.core.group_commit import QUICK_BYTES, RETRY_S, WriteWait
+from journeyman.servers.core.contract import Dialect, Recorder, WriteWait
+from journeyman.servers.core.group_commit import QUICK_BYTES, RETRY_S
 
 THREADS = 2
 QUICK_JOURNALS = 4  # each is synced for itself; for more of them the event loop does not wait
@@ -61,16 +62,14 @@ class ItemFetcher:
         self,
         loop: asyncio.AbstractEventLoop,
         read_after: Callable[[str, int], tuple[ItemPut, ...]],
-        submit: Callable[[messages.Fetched], None],
+        dialect: Dialect,
         *,
         on_unread: Callable[[Exception], None],
-        on_failure: Callable[[BaseException], None],
     ) -> None:
         self._loop = loop
         self._read_after = read_after
-        self._submit = submit
+        self._dialect = dialect
         self._on_unread = on_unread
-        self._on_failure = on_failure
         self._threads = threads.pool(THREADS, "journeyman-reading")
         self._closed = False
 
@@ -88,12 +87,12 @@ class ItemFetcher:
     def _fetched(self, fetch: messages.Fetch, future: Future[tuple[ItemPut, ...]]) -> None:
         error = future.exception()
         if error is None:
-            self._submit(messages.Fetched(fetch, future.result()))
+            self._dialect.writer.submit_own(messages.Fetched(fetch, future.result()))
         elif isinstance(error, OSError | LogError):
             self._on_unread(error)
             self._loop.call_later(RETRY_S, self.fetch, fetch)
         else:
-            self._on_failure(error)
+            self._dialect.writer.fail(error)
 
 
 class LogSize(NamedTuple):
@@ -116,7 +115,7 @@ class PartlyWritten(LogError):
         self.erased = erased
 
 
-class KestrelLogs:
+class KestrelLogs(Recorder):
     """``write`` and ``sync`` never run at the same time: the writer sees to that."""
 
     def __init__(
@@ -204,7 +203,6 @@ class KestrelLogs:
         return bool(self._unsynced)
 
     def wait_of(self, writes: Sequence[messages.Write]) -> WriteWait:
-        """What writing these now would wait for."""
         sizes: dict[str, int] = {}
         for write in writes:
             if type(write) is not messages.Append or write.queue not in self._logs:
@@ -284,7 +282,6 @@ class KestrelLogs:
             self._serials.get(write.queue, {}).pop(write.reader, None)
 
     def sync(self) -> None:
-        """Make durable what was written. LogPoisoned: it is not, and never will be."""
         unsynced, self._unsynced = self._unsynced, set()
         for queue in unsynced:
             if queue in self._logs:

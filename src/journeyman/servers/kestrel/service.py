@@ -29,7 +29,7 @@ from journeyman.formats.kestrel import MAX_DATA_BYTES, SEAL_BYTES
 from journeyman.logs.kestrel.log import DEFAULT_SEGMENT_BYTES, KestrelLog
 from journeyman.protocols.kestrel.commands import Put
 from journeyman.protocols.kestrel.replies import NOT_STORED, STORED, ServerError
-from journeyman.servers.core.group_commit import Requests
+from journeyman.servers.core.contract import Requests
 from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import tell_recovery
@@ -38,7 +38,7 @@ from journeyman.servers.core.shared import delay_to_second
 from journeyman.servers.kestrel.metrics import KestrelInquiries, KestrelMetrics
 from journeyman.servers.kestrel.persistence import KestrelLogs
 from journeyman.servers.kestrel.session import KestrelContext, KestrelSession
-from journeyman.servers.kestrel.writer import KestrelWriter
+from journeyman.servers.kestrel.writer import KestrelDialect
 from journeyman.units import NS_PER_MS
 
 ITEM_OVERHEAD_BYTES = 4 + 33  # the magic of a segment, and the longest head of an entry
@@ -104,7 +104,7 @@ class KestrelServer(Service):
     refusal = "a journal cannot be written: puts are refused"
     recovery = "the journals can be written again"
 
-    writer: KestrelWriter
+    dialect: KestrelDialect
     around: KestrelContext
     facts: KestrelInquiries
     figures: KestrelMetrics
@@ -123,7 +123,6 @@ class KestrelServer(Service):
             holders=context.holders,
         )
         self._engine = KestrelEngine(queue_settings(context.settings))
-        self._sync_timer: asyncio.TimerHandle | None = None
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._to_save: dict[tuple[str, str], SaveCheckpoint] = {}  # the last of each reader
         self._saving: Future[list[str]] | None = None
@@ -210,31 +209,14 @@ class KestrelServer(Service):
             engine.stats, lambda: engine.counts, sessions, engine.queues.values
         )
         self.facts = KestrelInquiries(engine, self._clock, self.figures, self._logs.size_of)
-        self.writer = KestrelWriter(
-            self,
-            self._loop,
-            self._clock,
-            engine,
-            self._logs,
-            self.facts,
-            max_waiting=self._settings.limits.waiting_commands,
-            ledger=self._context.ledger,
-        )
+        self.dialect = KestrelDialect(engine, self._clock, self, self._logs, self.facts)
+        self._open_writer(self.dialect, self._logs, engine.next_due_ns, FRAMERATE)
+        if self._kestrel.sync is WorkqSync.INTERVAL:
+            delay_s = self._kestrel.sync_interval_ms / 1000
+            self._do_later(lambda: self._logs.is_unsynced, self._logs.sync, delay_s)
         self.around = self.facts.around = self._port_context(KestrelContext, sessions=sessions)
-        self._watch_writer(engine.next_due_ns, FRAMERATE)
 
     # -- while it runs --
-
-    def on_batch(self) -> None:
-        self._ticker.look()
-        interval = self._kestrel.sync is WorkqSync.INTERVAL
-        if interval and self._sync_timer is None and self._logs.is_unsynced:
-            delay_s = self._kestrel.sync_interval_ms / 1000
-            self._sync_timer = self._loop.call_later(delay_s, self._sync)
-
-    def _sync(self) -> None:
-        self._sync_timer = None
-        self.writer.run_between(self._logs.sync)
 
     def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:  # noqa: ARG002
         self.figures.count(requests, outcomes)
@@ -316,13 +298,12 @@ class KestrelServer(Service):
         """Write what is left, and let go of the journals."""
         self._is_closing = True
         self._ticker.stop()
-        for timer in (self._sync_timer, self._checkpoint_timer):
-            if timer is not None:
-                timer.cancel()
+        if self._checkpoint_timer is not None:
+            self._checkpoint_timer.cancel()
         if self.writer.failure is None:
             self.writer.submit_own(Checkpoint())
-        await self._finish_writing()
-        self.writer.close()
+        await self._close_writer()
+        self.dialect.fetcher.close()
         await self._loop.run_in_executor(None, self._saver.shutdown)
         await asyncio.sleep(0)  # the result of the last save is reported now
         try:

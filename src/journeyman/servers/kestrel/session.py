@@ -21,7 +21,7 @@ from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies
 from journeyman.protocols.kestrel.parser import KestrelParser
 from journeyman.servers.core.connection import Connection, PortContext
-from journeyman.servers.kestrel.writer import item_bytes
+from journeyman.servers.kestrel.writer import Unfinished, item_bytes
 
 _OUTSIDE = ask.RefusedRequest("the queue is outside the namespace of the token")
 _FOR_ALL = ask.RefusedRequest("this is for tokens of all namespaces")
@@ -71,6 +71,7 @@ class KestrelSession(Connection):
 
     _around: KestrelContext
 
+    sends_more = True
     window_bytes = LOAD_BYTES
     welcome = _STORED
     secret_is_wrong = b"CLIENT_ERROR authentication failure\r\n"
@@ -175,7 +176,7 @@ class KestrelSession(Connection):
 
     def _resume(self) -> None:
         if not self._out and not self._sending_paused:
-            self._around.writer.resume(self)
+            self._around.writer.dialect.resume(self)
 
     # -- the end --
 
@@ -186,14 +187,14 @@ class KestrelSession(Connection):
     def eof_received(self) -> bool:
         self._ending = True
         if self._alone and self._in_flight:
-            self._around.writer.stop_waiting(self)
+            self._around.writer.dialect.stop_waiting(self)
         self._close_if_done()
         return not self._closing
 
     def finish(self) -> None:
         super().finish()
         if self._alone and self._in_flight:
-            self._around.writer.stop_waiting(self)
+            self._around.writer.dialect.stop_waiting(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
@@ -204,12 +205,13 @@ class KestrelSession(Connection):
 
     # -- from the writer --
 
-    def answered(self, answers: list[tuple[replies.Reply, bool]]) -> None:  # type: ignore[override]
+    def answered(self, answers: list[replies.Reply | Unfinished]) -> None:  # type: ignore[override]
         """Answers to the oldest commands in flight, in order; some in parts."""
         if self._closing:
             return
         said: list[bytes] = []
-        for reply, is_last in answers:
+        for answer in answers:
+            reply = answer.reply if isinstance(answer, Unfinished) else answer
             if type(reply) is replies.ItemFound and len(reply.data) >= SHARED_BYTES:
                 self._say(said)
                 said = []
@@ -218,7 +220,7 @@ class KestrelSession(Connection):
                 said.append(
                     reply.line if type(reply) is replies.Verdict else replies.reply_bytes(reply)
                 )
-            self._in_flight -= is_last
+            self._in_flight -= reply is answer
             if reply.hangup:
                 self._ending = True
                 self._drop_input()

@@ -26,16 +26,14 @@ from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from journeyman.clock import Clock
-from journeyman.config import ALL_NAMESPACES
 from journeyman.engines.kestrel import messages
 from journeyman.engines.kestrel.bulk import KINDS
 from journeyman.engines.kestrel.engine import KestrelEngine
 from journeyman.errors import JourneymanError
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import STORED, Reply, ServerError
-from journeyman.servers.core.group_commit import Batch, GroupCommit, WriterOwner, WriteWait
-from journeyman.servers.core.internal_call import InternalCall, NotDone
-from journeyman.servers.core.ledger import Ledger
+from journeyman.servers.core.contract import Dialect
+from journeyman.servers.core.group_commit import Batch
 from journeyman.servers.kestrel.metrics import HELD
 from journeyman.servers.kestrel.persistence import ItemFetcher, KestrelLogs, PartlyWritten
 
@@ -61,8 +59,14 @@ class _Released(NamedTuple):
     goes_on: bool = True
 
 
-class KestrelOwner(WriterOwner, Protocol):
-    """The service, as its writer sees it."""
+class Unfinished(NamedTuple):
+    """A part of an answer: more of it will come."""
+
+    reply: Reply
+
+
+class KestrelOwner(Protocol):
+    """The service, as its dialect sees it."""
 
     def on_effect(self, effect: messages.Effect) -> None:
         """It is durable."""
@@ -81,35 +85,25 @@ class Inquiries(Protocol):
     def answer(self, request: Any) -> Reply | None: ...
 
 
-class KestrelWriter(GroupCommit):
-    """See the module's docstring. All methods are called on the event loop."""
+class KestrelDialect(Dialect):
+    """How the commands of the fan-out queues are decided."""
 
+    due = messages.KestrelDue()
     max_waiting_bytes = MAX_WAITING_BYTES
     has_stopped = "the fan-out queues have stopped"
 
     def __init__(
         self,
-        owner: KestrelOwner,
-        loop: asyncio.AbstractEventLoop,
-        clock: Clock,
         engine: KestrelEngine,
+        clock: Clock,
+        owner: KestrelOwner,
         logs: KestrelLogs,
         facts: Inquiries,
-        *,
-        max_waiting: int = 10_000,
-        ledger: Ledger | None = None,
     ) -> None:
-        super().__init__(
-            owner,
-            loop,
-            clock,
-            engine,
-            is_recorded=True,
-            max_waiting=max_waiting,
-            ledger=ledger,
-        )
+        super().__init__(engine)
         self._fan_out = engine
-        self._logs = logs
+        self._clock = clock
+        self._owner = owner
         self._facts = facts
         self._held: dict[Any, list[Any]] = {}  # what follows a command that waits
         self._newly_held: set[Any] = set()  # by the batch that is decided or written
@@ -117,59 +111,33 @@ class KestrelWriter(GroupCommit):
         self._said: dict[Any, int] = {}  # bytes, to whom, by the batch that is decided
         self._all_said = 0  # to all of them
         self._changes = 0  # queues and readers that it makes or removes
-        self._fetcher = ItemFetcher(
-            loop,
+        self.fetcher = ItemFetcher(
+            asyncio.get_running_loop(),
             logs.read_after,
-            self.submit_own,
+            self,
             on_unread=owner.on_unread,
-            on_failure=self._fail,
         )
 
     # -- from clients and from the server itself --
 
     def stop_waiting(self, client: Any) -> None:
         """The client will say no more: what it waits for is answered now."""
-        self._waiting.appendleft((None, messages.StopWaiting(client)))
-        self._set_turn()
+        self.writer.submit_first(None, messages.StopWaiting(client))
 
     def resume(self, client: Any) -> None:
         """The client has fetched its answers: what was put off comes before all else."""
         if client in self._put_off:
             self._release(_Released(client))
-            self._set_turn()
 
-    async def ask(self, command: Any, *, namespace: str = ALL_NAMESPACES) -> Reply | NotDone:
-        call = InternalCall(self._loop, namespace, self.has_stopped)
-        self.submit(call, [command])
-        found: tuple[Reply, bool] | NotDone = await call.reply
-        if isinstance(found, NotDone):
-            return found
-        if found[0].hangup:
-            self.leave(call)
-        return found[0]
-
-    async def ask_and_wait(
-        self, command: Any, *, prefix: str = "", client: Any = None
-    ) -> Reply | NotDone:
-        found = await super().ask_and_wait(command, prefix=prefix, client=client)
-        return found if isinstance(found, NotDone) else found[0]
-
-    def close(self) -> None:
-        super().close()
-        self._fetcher.close()
-
-    def _weigh(self, requests: Sequence[Any]) -> int:
+    def weigh(self, requests: Sequence[Any]) -> int:
         return sum([len(request.data) for request in requests if type(request) is ask.Put])
 
-    def _due(self) -> messages.KestrelDue:
-        return messages.KestrelDue()
-
-    def _gone(self, client: Any) -> messages.KestrelGone:
+    def gone(self, client: Any) -> messages.KestrelGone:
         return messages.KestrelGone(client)
 
     # -- deciding --
 
-    def _decide(self, batch: Batch) -> None:
+    def decide(self, batch: Batch) -> None:
         now_ns = batch.begun_ns = self._clock.now_ns()
         self._newly_held.clear()
         self._said.clear()
@@ -213,7 +181,7 @@ class KestrelWriter(GroupCommit):
                 self._changes += type(writes[0]) is not messages.Append
             said[client] = said.get(client, 0) + reply.size
             self._all_said += reply.size
-            batch.answer(client, (reply, True))
+            batch.answer(client, reply)
             outcomes.append(reply)
 
     @staticmethod
@@ -236,14 +204,14 @@ class KestrelWriter(GroupCommit):
         batch.records += writes
         self._said[client] = said + size
         self._all_said += size
-        batch.answers.setdefault(client, []).extend([(reply, True) for reply in replies])
+        batch.answers.setdefault(client, []).extend(replies)
         batch.outcomes += replies
         return len(replies)
 
     def _decide_one(self, batch: Batch, client: Any, request: Any, now_ns: int) -> object:
         kind = type(request)
         if client is None:
-            self._due_waits = self._due_waits and kind is not messages.KestrelDue
+            self.writer.due_waits &= kind is not messages.KestrelDue
         elif kind is messages.KestrelGone:
             batch.effects.append(_Released(client, goes_on=False))
         elif client in self._held:
@@ -313,8 +281,8 @@ class KestrelWriter(GroupCommit):
     def _say(self, batch: Batch, client: Any, reply: Reply, *, final: bool) -> None:
         self._said[client] = self._said.get(client, 0) + reply.size
         self._all_said += reply.size
-        batch.answer(client, (reply, final))
-        if reply.hangup:
+        batch.answer(client, reply if final else Unfinished(reply))
+        if reply.hangup and client.sends_more:
             self._hold(client, [])  # what follows it would never be answered: for good
 
     def _hold(self, client: Any, behind: list[Any]) -> None:
@@ -327,26 +295,20 @@ class KestrelWriter(GroupCommit):
         behind = self._held.pop(released.client, ())
         if released.goes_on:
             for request in reversed(behind):
-                self._waiting.appendleft((released.client, request))
+                self.writer.submit_first(released.client, request)
 
-    # -- writing --
+    # -- when it is written, or could not be --
 
-    def _wait_of(self, batch: Batch) -> WriteWait:
-        return self._logs.wait_of(batch.records)
-
-    def _write(self, batch: Batch) -> None:
-        self._logs.write(batch.records)
-
-    def _carry_out(self, batch: Batch) -> None:
+    def carry_out(self, batch: Batch) -> None:
         for effect in batch.effects:
             if type(effect) is messages.Fetch:
-                self._fetcher.fetch(effect)
+                self.fetcher.fetch(effect)
             elif type(effect) is _Released:
                 self._release(effect)
             else:
                 self._owner.on_effect(effect)
 
-    def _answer_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+    def decide_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
         self._changes = 0
         # The others were held before; or they have resumed meanwhile, and wait for the next batch.
         held = {each for each in self._newly_held if self._held.pop(each, None) is not None}
@@ -368,7 +330,7 @@ class KestrelWriter(GroupCommit):
                 outcomes.append(HELD)
             else:
                 outcomes.append(self._decide_again(again, client, request, stored, error))
-        self._carry_out(again)
+        self.carry_out(again)
         return again, outcomes
 
     def _decide_again(
@@ -378,13 +340,13 @@ class KestrelWriter(GroupCommit):
         kind = type(request)
         if client is None:
             if kind is not messages.KestrelDue:  # the ticker sees for itself what is due
-                self._say_again_later(request)
+                self.writer.repeat_later(request)
             return error
         if kind is messages.KestrelGone:
-            self.leave(client)
+            self.writer.leave(client)
             return error
         if kind is ask.Put and id(request.data) in stored:
-            again.answer(client, (STORED, True))
+            again.answer(client, STORED)
             return STORED
         self._fan_out.begin_batch()
         trial = Batch([])
@@ -393,7 +355,7 @@ class KestrelWriter(GroupCommit):
             self._fan_out.undo_batch()
             self._held.pop(client, None)
             self._put_off.discard(client)
-            again.answer(client, (NO_ROOM, True))
+            again.answer(client, NO_ROOM)
             return error
         self._fan_out.commit_batch()
         again.effects += trial.effects

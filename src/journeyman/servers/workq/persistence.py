@@ -1,19 +1,7 @@
-"""Where the work queue keeps its jobs: what differs between memory and a command log.
+"""A command log on disk -> a WorkqEngine, with the log open for writing; and its cleaning.
 
-    keeping.queue                    the engine, loaded
-    keeping.recorder                  for the writer; None: nothing is written
-    keeping.begin_upkeep(...)        what has to be done now and then, once the writer is there
-    keeping.look()                   after every batch
-    keeping.stop(), keeping.close()  in this order; the writer is closed between them
-
-The command log is locked, then read (core/bulk_loading.py).
-
-Upkeep of the command log:
-
-    a batch was written --look()--> interval policy? --> a timer --> sync, in the writer's thread
-    every clean_int_ms  --> WorkqLog.clean, in a thread of its own, while commands are served
-
-A failed sync is final, and the writer says so. A failed cleaning leaves the log whole, only larger
+The log is locked, then read (core/bulk_loading.py). Every clean_int_ms WorkqLog.clean runs in a
+thread of its own, while commands are served. A failed cleaning leaves the log whole, only larger
 than necessary: it is reported, and the next one tries again, unless a sync failed in it.
 """
 
@@ -24,7 +12,6 @@ import random
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Protocol
 
 from journeyman import threads
 from journeyman.clock import Clock
@@ -33,9 +20,7 @@ from journeyman.disk import Disk
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import FAMILIES, LoadedExtensions
 from journeyman.engines.workq.loading import WorkqLoader
-from journeyman.engines.workq.messages import WorkqStats
 from journeyman.errors import JourneymanError
-from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import CODEC
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.holders import Holders
@@ -45,7 +30,7 @@ from journeyman.servers.core.bulk_loading import BULK_BYTES, WORKQ_READER, LogLo
 from journeyman.servers.core.group_commit import is_over
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
-from journeyman.servers.workq.writer import LogRecorder, WorkqWriter, policy_of
+from journeyman.servers.workq.writer import LogRecorder
 from journeyman.units import NS_PER_MS
 
 
@@ -89,100 +74,57 @@ def open_log(
 
 
 @dataclass(frozen=True, slots=True)
-class PersistenceContext:
-    """What any keeping needs."""
+class KeptQueue:
+    """The engine, loaded, and where its records go."""
 
-    disk: Disk
-    clock: Clock
-    messages: ServerLog
-    ledger: Ledger | None = None
-    holders: Holders | None = None
-
-
-class Keeping(Protocol):
-    """See the module's docstring."""
-
-    what: str  # for messages: "the command log"
+    log: WorkqLog
     queue: WorkqEngine
-
-    @property
-    def recorder(self) -> LogRecorder | None:
-        """None: nothing is written."""
-        ...
-
-    def begin_upkeep(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        writer: WorkqWriter,
-        *,
-        cleaned: Callable[[bool], None],
-        on_failure: Callable[[BaseException], None],
-    ) -> None: ...
-
-    def look(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-    def close(self) -> None:
-        """May wait for the disk."""
-        ...
+    recorder: LogRecorder
 
 
-class MemoryKeeping:
-    """Nothing is kept."""
-
-    what = "memory"
-    recorder: LogRecorder | None = None
-
-    def __init__(self, around: PersistenceContext) -> None:
-        around.messages.warn(
-            'the work queue is in memory only (workq.persistence = "memory"): '
-            "its jobs end with the process"
+def open_kept_queue(
+    settings: WorkqSettings,
+    disk: Disk,
+    clock: Clock,
+    messages: ServerLog,
+    ledger: Ledger | None = None,
+    holders: Holders | None = None,
+) -> KeptQueue:
+    """The same as the settings say, with what the ledger has of the work queue; reported."""
+    directory, begin_ns = settings.cmdlog_path, clock.monotonic_ns()
+    segment_bytes = settings.cmdlog_seg_size_bytes or DEFAULT_SEGMENT_BYTES
+    disk.make_dirs(directory)
+    extensions = LoadedExtensions()
+    records = () if ledger is None else ledger.take_together(*FAMILIES)
+    if unread := sum(not extensions.add(record) for record in records):
+        messages.warn(
+            f"{unread} entries of the ledger for the work queue cannot be read and are skipped"
         )
-        self.queue = WorkqEngine(seed=random.getrandbits(63))
-
-    def begin_upkeep(self, *_: object, **__: object) -> None:
-        """There is none."""
-
-    def look(self) -> None:
-        """There is nothing to look at."""
-
-    def stop(self) -> None:
-        """Nothing is under way."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class IntervalSync:
-    """Syncs at most ``interval_ms`` after something was written."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        recorder: LogRecorder,
-        writer: WorkqWriter,
-        *,
-        interval_ms: int,
-    ) -> None:
-        self._loop = loop
-        self._recorder = recorder
-        self._writer = writer
-        self._interval_s = interval_ms / 1000
-        self._timer: asyncio.TimerHandle | None = None
-
-    def look(self) -> None:
-        """After every batch; cheap when nothing was written, or the timer runs."""
-        if self._timer is None and self._recorder.is_unsynced:
-            self._timer = self._loop.call_later(self._interval_s, self._ring)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _ring(self) -> None:
-        self._timer = None
-        self._writer.run_between(self._recorder.sync)
+    is_always = settings.cmdlog_sync is WorkqSync.ALWAYS
+    opened = open_log(
+        disk,
+        clock,
+        directory,
+        sync=SyncPolicy.ALWAYS if is_always else SyncPolicy.OS,
+        segment_bytes=segment_bytes,
+        paused=() if ledger is None else ledger.take("queue-pause"),
+        seed=random.getrandbits(63),
+        extensions=extensions,
+        holders=holders,
+    )
+    log, queue = opened.log, opened.queue
+    if ledger is None:
+        queue.refuse_extensions()
+    tell_recovery(messages, log.recovery)
+    stats = queue.stats()
+    messages.info(
+        f"loaded {stats.ready} ready, {stats.scheduled} scheduled, {stats.leased} leased and "
+        f"{stats.completed + stats.failed} finished jobs of the work queue",
+        log=directory,
+        took_ms=(clock.monotonic_ns() - begin_ns) // NS_PER_MS,
+    )
+    recorder = LogRecorder(log, is_always, segment_bytes, ledger)
+    return KeptQueue(log, queue, recorder)
 
 
 class Cleaning:
@@ -263,110 +205,3 @@ class Cleaning:
                 records_dropped=report.records_dropped,
                 bytes_freed=report.bytes_freed,
             )
-
-
-class LogKeeping:
-    """The command log: locked and read when this is made."""
-
-    what = "the command log"
-
-    def __init__(self, settings: WorkqSettings, directory: str, around: PersistenceContext) -> None:
-        self._settings = settings
-        self._around = around
-        self._syncing: IntervalSync | None = None
-        self._cleaning: Cleaning | None = None
-        segment_bytes = settings.cmdlog_seg_size_bytes or DEFAULT_SEGMENT_BYTES
-        begin_ns = around.clock.monotonic_ns()
-        around.disk.make_dirs(directory)
-        ledger = around.ledger
-        opened = open_log(
-            around.disk,
-            around.clock,
-            directory,
-            sync=policy_of(settings.cmdlog_sync),
-            segment_bytes=segment_bytes,
-            paused=() if ledger is None else ledger.take("queue-pause"),
-            seed=random.getrandbits(63),
-            extensions=extensions_of(
-                () if ledger is None else ledger.take_together(*FAMILIES),
-                around.messages,
-            ),
-            holders=around.holders,
-        )
-        if ledger is None:
-            opened.queue.refuse_extensions()
-        self._log = opened.log
-        self.queue = opened.queue
-        tell_recovery(around.messages, opened.log.recovery)
-        tell_loaded(around, self.queue.stats(), begin_ns, log=directory)
-        self.recorder = LogRecorder(
-            self._log,
-            sync=settings.cmdlog_sync,
-            segment_bytes=segment_bytes,
-            ledger=ledger,
-        )
-
-    def begin_upkeep(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        writer: WorkqWriter,
-        *,
-        cleaned: Callable[[bool], None],
-        on_failure: Callable[[BaseException], None],
-    ) -> None:
-        settings = self._settings
-        if settings.cmdlog_sync is WorkqSync.INTERVAL:
-            self._syncing = IntervalSync(
-                loop, self.recorder, writer, interval_ms=settings.cmdlog_sync_int_ms
-            )
-        if settings.cmdlog_clean_int_ms:
-            self._cleaning = Cleaning(
-                loop,
-                self._around.clock,
-                self._log,
-                self.recorder,
-                self._around.messages,
-                interval_ms=settings.cmdlog_clean_int_ms,
-                ended=cleaned,
-                on_failure=on_failure,
-            )
-
-    async def clean_now(self) -> str:
-        """Clean all that can be cleaned, due or not."""
-        if self._cleaning is None:
-            return "cleaning is off (workq.cmdlog_clean_int = 0)"
-        return await self._cleaning.run_now()
-
-    def look(self) -> None:
-        if self._syncing is not None:
-            self._syncing.look()
-
-    def stop(self) -> None:
-        for upkeep in (self._syncing, self._cleaning):
-            if upkeep is not None:
-                upkeep.stop()
-
-    def close(self) -> None:
-        self._log.close()
-
-
-def extensions_of(records: Iterable[LedgerRecord], messages: ServerLog) -> LoadedExtensions:
-    """What a ledger says of jobs and queues; what makes no sense is left out, and reported."""
-    extensions = LoadedExtensions()
-    unread = sum(not extensions.add(each) for each in records)
-    if unread:
-        messages.warn(
-            f"{unread} entries of the ledger for the work queue cannot be read and are skipped"
-        )
-    return extensions
-
-
-def tell_loaded(
-    around: PersistenceContext, stats: WorkqStats, begin_ns: int, **where: object
-) -> None:
-    around.messages.info(
-        f"loaded {stats.ready} ready, {stats.scheduled} scheduled, {stats.leased} leased and "
-        f"{stats.completed + stats.failed} finished jobs of the work queue",
-        **where,
-        took_ms=(around.clock.monotonic_ns() - begin_ns) // NS_PER_MS,
-    )

@@ -26,31 +26,28 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
-from journeyman.config import WorkqPersistence
+from journeyman.config import WorkqPersistence, WorkqSync
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.folds.workq import JobState
 from journeyman.formats.workq import Command, JobFinished, Record
+from journeyman.logs.workq.log import WorkqLog
 from journeyman.protocols.workq.commands import Add, Complaint, RefusedLine
 from journeyman.protocols.workq.replies import id_text
-from journeyman.servers.core.group_commit import Requests
+from journeyman.servers.core.contract import Requests
 from journeyman.servers.core.internal_call import NotDone
 from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import FRAMERATE, Service, ServiceContext
 from journeyman.servers.workq.attempts import AttemptNotes
 from journeyman.servers.workq.metrics import WorkqMetrics
-from journeyman.servers.workq.persistence import (
-    Keeping,
-    LogKeeping,
-    MemoryKeeping,
-    PersistenceContext,
-)
+from journeyman.servers.workq.persistence import Cleaning, open_kept_queue
 from journeyman.servers.workq.session import WorkqContext, WorkqSession
-from journeyman.servers.workq.writer import WorkqWriter
+from journeyman.servers.workq.writer import LogRecorder, WorkqDialect
 
 PutItem: TypeAlias = Callable[[str, bytes], Awaitable[str]]
 MAX_WAITING_EVENTS: Final = 10_000
@@ -63,17 +60,20 @@ class WorkqServer(Service):
     name = "the work queue"
     log_name = "workq"
     listens = "the work queue listens"
+    refusal = "the command log cannot be written: changes are refused"
+    recovery = "the command log can be written again"
 
-    writer: WorkqWriter
     around: WorkqContext
     figures: WorkqMetrics
-    _keeping: Keeping
 
     def __init__(self, context: ServiceContext) -> None:
         super().__init__(context)
         self.put_event: PutItem | None = None  # onto a fan-out queue
         self._events: JobEvents | None = None
         self._attempts: AttemptNotes | None = None  # without a ledger: none
+        self._log: WorkqLog | None = None
+        self._recorder: LogRecorder | None = None
+        self._cleaning: Cleaning | None = None
 
     def families(self) -> list[Family]:
         """The figures; ready to be asked when the work queue has started."""
@@ -85,7 +85,7 @@ class WorkqServer(Service):
         ``namespace`` is that of the rule: a job of another one with this id is not replaced, and
         its id is taken.
         """
-        reply = await self.writer.ask_and_wait(job, prefix=namespace)
+        reply = await self.writer.ask(job, namespace=namespace)
         if isinstance(reply, NotDone):
             return reply.reason
         if isinstance(reply, RefusedLine) and reply.complaint is not Complaint.DUPLICATE_JOB:
@@ -96,44 +96,39 @@ class WorkqServer(Service):
 
     async def start(self) -> None:
         """Load and listen. Raises what stands in the way; nothing is left open then."""
-        keeping = self._keeping = self._open_keeping()
+        settings = self._settings.workq
+        queue = self._open_log()
         try:
-            self._build(keeping)
-            settings = self._settings.workq
+            self._build(queue)
             await self._open_port(settings.listen, WorkqSession, settings.idle_timeout_ms)
         except BaseException:
-            keeping.stop()
-            keeping.close()
+            if self._cleaning is not None:
+                self._cleaning.stop()
+            if self._log is not None:
+                self._log.close()
             raise
         self._ticker.look()
 
-    def _open_keeping(self) -> Keeping:
-        settings = self._settings.workq
-        context = self._context
-        around = PersistenceContext(
-            self._disk, self._clock, self._messages, context.ledger, context.holders
-        )
+    def _open_log(self) -> WorkqEngine:
+        settings, context = self._settings.workq, self._context
         if settings.persistence is WorkqPersistence.MEMORY:
-            return MemoryKeeping(around)
-        return LogKeeping(settings, settings.cmdlog_path, around)
-
-    def _build(self, keeping: Keeping) -> None:
-        loop, limits, queue = self._loop, self._settings.limits, keeping.queue
-        what = keeping.what
-        self.refusal = f"{what} cannot be written: changes are refused"
-        self.recovery = f"{what} can be written again"
-        access = self._context.access
-        self.writer = WorkqWriter(
-            self,
-            loop,
-            self._clock,
-            queue,
-            keeping.recorder,
-            max_waiting=limits.waiting_commands,
-            ledger=self._context.ledger,
-            namespace_of=None if access.tokens is None else access.namespace_of,
+            self._messages.warn(
+                'the work queue is in memory only (workq.persistence = "memory"): '
+                "its jobs end with the process"
+            )
+            return WorkqEngine(seed=random.getrandbits(63))
+        kept = open_kept_queue(
+            settings, self._disk, self._clock, self._messages, context.ledger, context.holders
         )
-        self._watch_writer(queue.next_due_ns, FRAMERATE)
+        self._log, self._recorder = kept.log, kept.recorder
+        return kept.queue
+
+    def _build(self, queue: WorkqEngine) -> None:
+        self._queue = queue
+        settings, access = self._settings.workq, self._context.access
+        namespace_of = None if access.tokens is None else access.namespace_of
+        dialect = WorkqDialect(queue, self._clock, namespace_of)
+        self._open_writer(dialect, self._recorder, queue.next_due_ns, FRAMERATE)
         self.around = self._port_context(WorkqContext, started_ns=self._clock.now_ns())
         self.figures = WorkqMetrics(
             queue.stats,
@@ -144,28 +139,41 @@ class WorkqServer(Service):
         )
         ledger = self._context.ledger
         if ledger is not None:
-            self._attempts = AttemptNotes(loop, self._clock, ledger, self.writer.run_between)
-        events_to = self._settings.workq.events_to
-        if events_to and self.put_event is not None:
-            self._events = JobEvents(events_to, self.put_event, queue, self._messages)
+            self._attempts = AttemptNotes(self._loop, self._clock, ledger, self.writer.run_between)
+        if settings.events_to and self.put_event is not None:
+            self._events = JobEvents(settings.events_to, self.put_event, queue, self._messages)
             self.writer.watchers.append(self._events.watch)
-        keeping.begin_upkeep(
-            loop, self.writer, cleaned=self.figures.cleaning_ended, on_failure=self.on_failure
-        )
+        recorder = self._recorder
+        if recorder is not None and settings.cmdlog_sync is WorkqSync.INTERVAL:
+            delay_s = settings.cmdlog_sync_int_ms / 1000
+            self._do_later(lambda: recorder.is_unsynced, recorder.sync, delay_s)
+        if recorder is not None and self._log is not None and settings.cmdlog_clean_int_ms:
+            self._cleaning = Cleaning(
+                self._loop,
+                self._clock,
+                self._log,
+                recorder,
+                self._messages,
+                interval_ms=settings.cmdlog_clean_int_ms,
+                ended=self.figures.cleaning_ended,
+                on_failure=self.on_failure,
+            )
 
     # -- while it runs --
 
     async def clean_now(self) -> str | None:
         """What a cleaning here and now came to; None: there is no log to be cleaned."""
-        keeping = self._keeping
-        return await keeping.clean_now() if isinstance(keeping, LogKeeping) else None
+        if self._log is None:
+            return None
+        if self._cleaning is None:
+            return "cleaning is off (workq.cmdlog_clean_int = 0)"
+        return await self._cleaning.run_now()
 
     def on_batch(self) -> None:
-        begun = self._keeping.queue.take_begun()
+        begun = self._queue.take_begun()
         if begun and self._attempts is not None:
             self._attempts.note(begun)
-        self._ticker.look()
-        self._keeping.look()
+        super().on_batch()
 
     def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:  # noqa: ARG002
         self.figures.count(requests, outcomes)
@@ -175,14 +183,15 @@ class WorkqServer(Service):
     async def close(self) -> None:
         """Write what is left, and let go of the log."""
         self._ticker.stop()
-        await self._finish_writing()
+        await self._close_writer()
         if self._events is not None:
             await self._events.close()
-        self._keeping.stop()
-        self.writer.close()
+        if self._cleaning is not None:
+            self._cleaning.stop()
         if self._attempts is not None:
             await self._loop.run_in_executor(None, self._attempts.close)
-        await self._loop.run_in_executor(None, self._keeping.close)
+        if self._log is not None:
+            await self._loop.run_in_executor(None, self._log.close)
 
 
 class JobEvents:

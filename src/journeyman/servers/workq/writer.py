@@ -18,34 +18,26 @@ How batches are made, written and taken back is in group_commit.py. Here:
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from journeyman.clock import Clock
-from journeyman.config import ALL_NAMESPACES, WorkqSync
+from journeyman.config import ALL_NAMESPACES
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.extensions import PARENT_BYTES, STEP_BYTES
+from journeyman.engines.workq.extensions import PARENT_BYTES
 from journeyman.engines.workq.messages import WorkqDue, WorkqGone, WorkqOutcome
 from journeyman.engines.workq.workers import BrowseWorkers
 from journeyman.errors import JourneymanError
-from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ledger import JobOptionsSet
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.formats.workq import CODEC, Record
-from journeyman.logs.appender import SyncPolicy
+from journeyman.formats.workq import CODEC, JobAdded, JobFinished, Record
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, JobMissing
-from journeyman.servers.core.group_commit import (
-    QUICK_BYTES,
-    Batch,
-    GroupCommit,
-    WriterOwner,
-    WriteWait,
-)
+from journeyman.servers.core.contract import Dialect, Recorder, WriteWait
+from journeyman.servers.core.group_commit import QUICK_BYTES, Batch
 from journeyman.servers.core.ledger import Ledger
 
 REFUSALS = (commands.RefusedLine, JobMissing)
@@ -177,12 +169,7 @@ def scoped_reply(queue: WorkqEngine, request: Any, reply: Any, prefix: str) -> A
     return _ID_TAKEN if is_duplicate and is_foreign(queue, request.job_id, prefix) else reply
 
 
-def policy_of(sync: WorkqSync) -> SyncPolicy:
-    """What the log itself has to do; intervals are kept by the caller of ``sync``."""
-    return SyncPolicy.ALWAYS if sync is WorkqSync.ALWAYS else SyncPolicy.OS
-
-
-class LogRecorder:
+class LogRecorder(Recorder):
     """The command log: a batch goes in, and is as durable as the policy says on return.
 
     always      written and synced
@@ -190,21 +177,20 @@ class LogRecorder:
     os          written
 
     A segment that is full is synced whatever the policy, and while the log is cleaned there is a
-    lock to wait for: ``wait`` says so.
+    lock to wait for: ``wait_of`` says so.
     ``write`` and ``sync`` never run at the same time: the writer sees to that.
     """
 
     def __init__(
         self,
         log: WorkqLog,
-        *,
-        sync: WorkqSync,
+        waits: bool,
         segment_bytes: int,
         ledger: Ledger | None = None,
     ) -> None:
-        """``ledger`` is synced before the log."""
+        """``waits``: the policy is always. ``ledger`` is synced before the log."""
         self._log = log
-        self.waits = sync is WorkqSync.ALWAYS
+        self._waits = waits
         self._segment_bytes = segment_bytes
         self._ledger = ledger
         end = log.appender.end()
@@ -212,12 +198,22 @@ class LogRecorder:
         self.is_unsynced = False  # something was written since the last ``sync``
         self.is_shared = False  # another thread is at the log
 
-    @property
-    def wait(self) -> WriteWait:
-        """What a write would wait for now."""
+    def wait_of(self, records: Sequence[Record | bytes]) -> WriteWait:
         if self.is_shared or self._end >= self._segment_bytes:
             return WriteWait.MORE
-        return WriteWait.SYNC if self.waits else WriteWait.NOTHING
+        if not self._waits:
+            return WriteWait.NOTHING
+        return wait_for_sync_of(records)
+
+    def is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:
+        """Options of a job are as durable as its records. What a start would judge other jobs by,
+        and what is removed, is durable at once: those may be old."""
+        is_urgent = self._waits or not all(
+            isinstance(each, JobOptionsSet) and "after" not in each.body for each in ledger
+        )
+        # Also if there is nothing for the log, as with a touch: ``sync`` is for both.
+        self.is_unsynced = self.is_unsynced or not is_urgent
+        return is_urgent
 
     def write(self, records: Sequence[Record | bytes]) -> None:
         """JourneymanError: nothing was written, unless it is LogPoisoned."""
@@ -229,14 +225,30 @@ class LogRecorder:
         self.is_unsynced = True
 
     def sync(self) -> None:
-        """Make durable what was written. LogPoisoned: it is not, and never will be."""
+        if not self.is_unsynced:
+            return
         self.is_unsynced = False
         if self._ledger is not None:
             self._ledger.sync()
         self._log.appender.sync()
 
 
+def wait_for_sync_of(records: Sequence[Record | bytes]) -> WriteWait:
+    is_little = sum(map(_size_of, records)) <= QUICK_BYTES
+    return WriteWait.SYNC if is_little else WriteWait.MORE
+
+
+def _size_of(record: Record | bytes) -> int:
+    """In the log, about."""
+    if isinstance(record, bytes):
+        return len(record)
+    if isinstance(record, JobAdded):
+        return EVENT_BYTES + len(record.payload)
+    return EVENT_BYTES + (len(record.result) if isinstance(record, JobFinished) else 0)
+
+
 MAX_WAITING_BYTES = 32 * 1024 * 1024
+EVENT_BYTES = 64  # of a record without payload and result
 MAX_STEPS = 20_000  # for children of jobs, in one batch: some ten milliseconds
 
 Request: TypeAlias = commands.Command | commands.RefusedLine
@@ -258,7 +270,6 @@ _CHANGES = frozenset(
         *(commands.RequeueAll, commands.SetLimits),
     }
 )
-_WRITES_AGAIN = frozenset({commands.Requeue, commands.RequeueAll})  # jobs, however large
 
 
 def _job_bytes(job: commands.Add | commands.ScheduleJob) -> int:
@@ -281,53 +292,38 @@ def payload_bytes(request: Any) -> int:
     return 0 if weigh is None else weigh(request)
 
 
-class WorkqWriter(GroupCommit):
-    """See the module's docstring. All methods are called on the event loop."""
+class WorkqDialect(Dialect):
+    """How the commands of the work queue are decided."""
 
+    due = WorkqDue()
+    codec = CODEC
     max_waiting_bytes = MAX_WAITING_BYTES
     has_stopped = "the work queue has stopped"
 
     def __init__(
         self,
-        owner: WriterOwner,
-        loop: asyncio.AbstractEventLoop,
-        clock: Clock,
         queue: WorkqEngine,
-        recorder: LogRecorder | None,
-        *,
-        max_waiting: int = 10_000,
-        ledger: Ledger | None = None,
+        clock: Clock,
         namespace_of: Callable[[str], str] | None = None,
     ) -> None:
         """``namespace_of``: the narrowest one of the tokens that covers a queue, if there are
-        tokens. ``recorder`` None: memory only."""
-        super().__init__(
-            owner,
-            loop,
-            clock,
-            queue,
-            is_recorded=recorder is not None,
-            max_waiting=max_waiting,
-            ledger=ledger,
-        )
+        tokens."""
+        super().__init__(queue)
         self._queue = queue
-        self._recorder = recorder
+        self._clock = clock
         self._namespace_of = namespace_of
 
-    def _weigh(self, requests: Sequence[Any]) -> int:
+    def weigh(self, requests: Sequence[Any]) -> int:
         if len(requests) == 1:
             return payload_bytes(requests[0])
         return sum(map(payload_bytes, requests))
 
-    def _due(self) -> WorkqDue:
-        return WorkqDue()
-
-    def _gone(self, client: Any) -> WorkqGone:
+    def gone(self, client: Any) -> WorkqGone:
         return WorkqGone(client)
 
     # -- deciding --
 
-    def _decide(self, batch: Batch) -> None:
+    def decide(self, batch: Batch) -> None:
         now_ns = batch.begun_ns = self._clock.now_ns()
         decide, outcomes = self._queue.decide, batch.outcomes
         has_children = self._queue.has_children
@@ -344,7 +340,7 @@ class WorkqWriter(GroupCommit):
                         answers[client] = [client.render(done)]
                     continue
             if has_children and self._queue.steps > MAX_STEPS:
-                self._put_back(batch, len(outcomes))
+                self.writer.put_back(batch, len(outcomes))
                 break
             kind = type(request)
             if kind is commands.RefusedLine:
@@ -352,7 +348,7 @@ class WorkqWriter(GroupCommit):
                 outcomes.append(request)
                 continue
             if client is None:
-                self._due_waits = False
+                self.writer.due_waits = False
             elif client.is_lost and kind in CAN_WAIT:
                 outcomes.append(None)
                 continue
@@ -406,51 +402,7 @@ class WorkqWriter(GroupCommit):
                 batch, client, WorkqGone(client), self._queue.decide(WorkqGone(client), now_ns), 0
             )
 
-    # -- writing --
-
-    def _durable(self, batch: Batch) -> Collection[Record]:
-        return DecodedRecords(CODEC, batch.records)
-
-    def _wait_of(self, batch: Batch) -> WriteWait:
-        assert self._recorder is not None
-        wait = self._recorder.wait
-        if wait is not WriteWait.SYNC:
-            return wait
-        requests = [request for _, request in batch.requests]
-        is_little = self._weigh(requests) + STEP_BYTES * self._queue.steps <= QUICK_BYTES
-        return (
-            WriteWait.SYNC
-            if is_little and _WRITES_AGAIN.isdisjoint(map(type, requests))
-            else WriteWait.MORE
-        )
-
-    def _is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:
-        """Options of a job are as durable as its records. What a start would judge other jobs by,
-        and what is removed, is durable at once: those may be old."""
-        if self._recorder is None or self._recorder.waits:
-            return True
-        return not all(
-            isinstance(each, JobOptionsSet) and "after" not in each.body for each in ledger
-        )
-
-    def _write_all(self, batch: Batch) -> None:
-        super()._write_all(batch)
-        if batch.ledger and not self._is_urgent(batch.ledger):
-            assert self._recorder is not None
-            self._recorder.is_unsynced = True
-
-    def _sync_log(self) -> None:
-        if self._recorder is not None and self._recorder.is_unsynced:
-            self._recorder.sync()
-
-    def _write(self, batch: Batch) -> None:
-        assert self._recorder is not None
-        self._recorder.write(batch.records)
-
-    def _carry_out(self, batch: Batch) -> None:
-        """Nothing: answers leave by themselves."""
-
-    def _answer_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+    def decide_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
         again = Batch(batch.requests)
         outcomes: list[Any] = [error] * len(batch.requests)
         now_ns = self._clock.now_ns()
@@ -459,7 +411,7 @@ class WorkqWriter(GroupCommit):
             if client is None:
                 continue  # the ticker sees for itself what is due
             if kind is WorkqGone:
-                self.leave(client)
+                self.writer.leave(client)
             elif kind is commands.RefusedLine:
                 outcomes[index] = request
                 again.answer(client, client.render(request))

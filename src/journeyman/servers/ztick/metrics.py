@@ -35,7 +35,7 @@ from journeyman.protocols.ztick.commands import SetMany
 from journeyman.protocols.ztick.grammar import TIMETABLE_COMMANDS
 from journeyman.protocols.ztick.replies import Metrics as StatFigures
 from journeyman.servers.core import metrics
-from journeyman.servers.core.group_commit import Requests
+from journeyman.servers.core.contract import Requests
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 COMMAND_WORDS: dict[type, str] = {

@@ -34,11 +34,11 @@ from journeyman.formats.ledger import EndedMarked
 from journeyman.formats.timed_frame import Instant
 from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.catalog import load_order
-from journeyman.logs.ledger import MarkWriter
+from journeyman.logs.ledger import FLUSH_NS, MarkWriter
 from journeyman.logs.ztick.log import Compactor, ZtickLog
 from journeyman.protocols.ztick.replies import Metrics
 from journeyman.runners.contract import AnyRunner
-from journeyman.servers.core.group_commit import Requests
+from journeyman.servers.core.contract import Requests
 from journeyman.servers.core.metrics import Family, FiguredDisk
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import Service, ServiceContext
@@ -60,8 +60,8 @@ from journeyman.servers.ztick.runs import (
     read_runs_since,
 )
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
-from journeyman.servers.ztick.writer import ZtickRecorder, ZtickWriter
-from journeyman.units import DAY_MS, NS_PER_MS
+from journeyman.servers.ztick.writer import ZtickDialect, ZtickRecorder
+from journeyman.units import DAY_MS, NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
     from journeyman.servers.http.server import HttpServing
@@ -114,7 +114,6 @@ class ZtickServer(Service):
     refusal = "the log cannot be written: commands are refused"
     recovery = "the log can be written again"
 
-    writer: ZtickWriter
     around: ZtickContext
     runs: Runs
 
@@ -138,6 +137,7 @@ class ZtickServer(Service):
         self._work = work
         self._fan_out = fan_out
         self._ztick_log: ZtickLog | None = None
+        self._marks: MarkWriter | None = None
         self._http: HttpPort | None = None
         self._compaction: CompactionWatch | None = None
         self._retention: RetentionWatch | None = None
@@ -309,23 +309,19 @@ class ZtickServer(Service):
     def _build(self, schedule: ZtickEngine) -> None:
         self._schedule = schedule
         self._runner_kinds = schedule.runner_kinds
-        settings, limits, loop = self._settings, self._settings.limits, self._loop
-        recorder, marks = self._build_recorder()
+        settings, loop = self._settings, self._loop
+        recorder: ZtickRecorder | None = None
+        if self._ztick_log is not None:
+            self._marks = self._build_marks(self._ztick_log)
+            waits = settings.database.fsync_on_persist
+            recorder = ZtickRecorder(self._ztick_log, self._marks, waits=waits)
         self._load_timetables(schedule)
         access = self._context.access
         self.runs = self._build_runs()
-        self.writer = ZtickWriter(
-            self,
-            loop,
-            self._clock,
-            schedule,
-            recorder,
-            max_waiting=limits.waiting_commands,
-            ledger=self._context.ledger,
-            marks=marks,
-            waits=settings.database.fsync_on_persist,
-        )
-        self._watch_writer(schedule.next_due_ns, settings.database.framerate)
+        dialect = ZtickDialect(schedule, self._clock, self)
+        self._open_writer(dialect, recorder, schedule.next_due_ns, settings.database.framerate)
+        if (marks := self._marks) is not None:
+            self._do_later(lambda: marks.is_waiting, marks.flush, FLUSH_NS / NS_PER_S)
         if self._ztick_log is not None:
             self._compaction = CompactionWatch(
                 loop,
@@ -371,15 +367,9 @@ class ZtickServer(Service):
                 self._messages,
             )
 
-    def _build_recorder(self) -> tuple[ZtickRecorder | None, MarkWriter | None]:
-        if self._ztick_log is None:
-            return None, None
-        marks = self._build_marks()
-        return ZtickRecorder(self._ztick_log, marks), marks
-
-    def _build_marks(self) -> MarkWriter | None:
-        ledger, log = self._context.ledger, self._ztick_log
-        if ledger is None or log is None:
+    def _build_marks(self, log: ZtickLog) -> MarkWriter | None:
+        ledger = self._context.ledger
+        if ledger is None:
             return None
         ledger.keeps_times_of(load_order(self._settings.database.logfile_path))
         write = partial(ledger.write, sync=False)
@@ -407,7 +397,8 @@ class ZtickServer(Service):
 
     def _compaction_ended(self, success: bool) -> None:
         self.figures.compaction_ended(success)
-        self.writer.mark_soon()
+        if self._marks is not None:  # the log has begun another file
+            self.writer.run_between(self._marks.note)
 
     def _build_runs(self) -> Runs:
         history, database = self._settings.history, self._settings.database
@@ -483,7 +474,6 @@ class ZtickServer(Service):
 
     def on_batch(self) -> None:
         super().on_batch()
-        self.writer.flush_later()
         if len(self._runner_kinds) > self._prepared_kinds:
             self._prepared_kinds = len(self._runner_kinds)
             self._runner.prepare(self._runner_kinds)
@@ -513,8 +503,9 @@ class ZtickServer(Service):
         if self._http is not None:
             await self._http.close()
         cut_off = await self.runs.stop(self._settings.limits.stop_timeout_ms / 1000, hurry)
-        await self._finish_writing()
-        self.writer.close()
+        await self._close_writer()
+        if self._marks is not None:
+            self._marks.flush()
         if self._ztick_log is not None:
             self._ztick_log.close()
         if self._history is not None:

@@ -12,8 +12,7 @@ Not here: what commands do (the engine), how answers look (the clients render th
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 from journeyman.clock import Clock
@@ -21,17 +20,14 @@ from journeyman.config import ALL_NAMESPACES
 from journeyman.engines.ztick import messages
 from journeyman.engines.ztick.engine import ZtickEngine
 from journeyman.errors import JourneymanError
-from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.ztick import CODEC, JobRemoved, JobSet, Record
-from journeyman.logs.ledger import FLUSH_NS, MarkWriter
+from journeyman.logs.ledger import MarkWriter
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES
-from journeyman.servers.core import group_commit
-from journeyman.servers.core.contract import Recorder
-from journeyman.servers.core.ledger import Ledger
-from journeyman.units import NS_PER_S
+from journeyman.servers.core.contract import Dialect, Recorder, WriteWait
+from journeyman.servers.core.group_commit import MAX_BATCH, MAX_BATCH_BYTES, QUICK_BYTES, Batch
 
 Request: TypeAlias = commands.Command | commands.Settled
 
@@ -51,14 +47,12 @@ _CHANGES = (
 _WITH_RUNNER = (commands.SetRule, commands.SetTimetable)
 _OWN = (messages.TriggerDue, messages.RunFinished, messages.Resume, messages.RemoveEnded)
 RECORD_BYTES = 32  # of a job, beside its identifier
-SET_WEIGHT = (
-    group_commit.MAX_BATCH_BYTES // group_commit.MAX_BATCH
-)  # of one that came with others: as many to a batch
+SET_WEIGHT = MAX_BATCH_BYTES // MAX_BATCH  # of one that came with others: as many to a batch
 _SEEN_TO = (messages.TriggerDue, messages.RemoveEnded)  # by the clock, again and again
 
 
-class ZtickOwner(group_commit.WriterOwner, Protocol):
-    """The schedule, as its writer sees it."""
+class ZtickOwner(Protocol):
+    """The schedule, as its dialect sees it."""
 
     def start_runs(self, effects: Sequence[messages.StartRun]) -> None:
         """They are durable."""
@@ -69,23 +63,26 @@ class ZtickOwner(group_commit.WriterOwner, Protocol):
         ...
 
 
-class ZtickRecorder:
+class ZtickRecorder(Recorder):
     """The log, as the writer sees it; and when it was written, for the ledger."""
 
-    def __init__(self, log: ZtickLog, marks: MarkWriter | None = None) -> None:
+    def __init__(
+        self, log: ZtickLog, marks: MarkWriter | None = None, *, waits: bool = True
+    ) -> None:
+        """``waits`` no: neither the log nor the ledger is synced before an answer."""
+        self._waits = waits
         self._append = log.appender.append
         self._in_blocks = log.appender.in_blocks
         self._is_busy = log.appender.is_busy
         self._marks = marks
 
-    def wait_of(self, records: Sequence[Record | bytes]) -> group_commit.WriteWait:
-        """What writing these now would wait for."""
-        is_little = sum(map(_size_of, records)) <= group_commit.QUICK_BYTES
-        return (
-            group_commit.WriteWait.SYNC
-            if is_little and not self._is_busy()
-            else group_commit.WriteWait.MORE
-        )
+    def wait_of(self, records: Sequence[Record | bytes]) -> WriteWait:
+        is_little = sum(map(_size_of, records)) <= QUICK_BYTES
+        return WriteWait.SYNC if is_little and not self._is_busy() else WriteWait.MORE
+
+    def is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:  # noqa: ARG002 - all or none
+        """``Resume`` repairs whatever the log and the ledger do not agree on."""
+        return self._waits
 
     def write(self, records: Sequence[Record | bytes]) -> None:
         # Pieces of a block, not one per record: where in the log a record stands is not needed.
@@ -104,69 +101,19 @@ def _size_of(record: Record | bytes) -> int:
     return RECORD_BYTES + len(record.identifier) if is_job else LINE_LIMIT_BYTES
 
 
-class ZtickWriter(group_commit.GroupCommit):
-    """See the module's docstring. All methods are called on the event loop."""
+class ZtickDialect(Dialect):
+    """How the commands of the schedule are decided."""
 
-    def __init__(
-        self,
-        owner: ZtickOwner,
-        loop: asyncio.AbstractEventLoop,
-        clock: Clock,
-        schedule: ZtickEngine,
-        recorder: Recorder | None,
-        *,
-        max_waiting: int = 10_000,
-        ledger: Ledger | None = None,
-        marks: MarkWriter | None = None,
-        waits: bool = True,
-    ) -> None:
-        """``recorder`` None: memory only. ``marks``: those that the recorder makes. ``waits`` no:
-        neither the log nor the ledger is synced before an answer."""
-        super().__init__(
-            owner,
-            loop,
-            clock,
-            schedule,
-            is_recorded=recorder is not None,
-            max_waiting=max_waiting,
-            ledger=ledger,
-        )
+    due = messages.TriggerDue()
+    codec = CODEC
+
+    def __init__(self, schedule: ZtickEngine, clock: Clock, owner: ZtickOwner) -> None:
+        super().__init__(schedule)
         self._schedule = schedule
-        self._recorder = recorder
-        self._marks = marks
-        self._waits = waits
-        self._flushing: asyncio.TimerHandle | None = None
+        self._clock = clock
+        self._owner = owner
 
-    def mark_soon(self) -> None:
-        """The log has begun another file."""
-        if self._marks is not None:
-            self.run_between(self._marks.note)
-
-    def flush_later(self) -> None:
-        """Marks that no batch takes along are written a little later."""
-        if self._marks is not None and self._marks.is_waiting and self._flushing is None:
-            self._flushing = self._loop.call_later(FLUSH_NS / NS_PER_S, self._flush)
-
-    def _flush(self) -> None:
-        self._flushing = None
-        assert self._marks is not None
-        self.run_between(self._marks.flush)
-
-    def _is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:  # noqa: ARG002 - all or none
-        """``Resume`` repairs whatever the log and the ledger do not agree on."""
-        return self._waits
-
-    def close(self) -> None:
-        if self._flushing is not None:
-            self._flushing.cancel()
-        super().close()
-        if self._marks is not None:
-            self._marks.flush()
-
-    def _due(self) -> messages.TriggerDue:
-        return messages.TriggerDue()
-
-    def _decide(self, batch: group_commit.Batch) -> None:
+    def decide(self, batch: Batch) -> None:
         decide, now_ns = self._schedule.decide, self._clock.now_ns()
         records, effects, outcomes = batch.records, batch.effects, batch.outcomes
         batch.begun_ns = now_ns
@@ -183,7 +130,7 @@ class ZtickWriter(group_commit.GroupCommit):
                 rows = []
             if client is None:
                 if type(request) is messages.TriggerDue:
-                    self._due_waits = False
+                    self.writer.due_waits = False
                 outcome = decide(request, now_ns)
                 if outcome.reply is not None:
                     batch.replies.append(outcome.reply)
@@ -209,12 +156,12 @@ class ZtickWriter(group_commit.GroupCommit):
         if rows:
             self._set_all(batch, rows)
 
-    def _set_all(self, batch: group_commit.Batch, rows: list[Any]) -> None:
+    def _set_all(self, batch: Batch, rows: list[Any]) -> None:
         outcome = self._schedule.decide(commands.SetMany(rows), batch.begun_ns)
         batch.records += outcome.records
         batch.effects += outcome.effects
 
-    def _decide_apart(self, batch: group_commit.Batch, client: Any, many: commands.SetMany) -> None:
+    def _decide_apart(self, batch: Batch, client: Any, many: commands.SetMany) -> None:
         """Some may be outside the namespace of the client."""
         answers = []
         for each in many.one_by_one():
@@ -224,45 +171,25 @@ class ZtickWriter(group_commit.GroupCommit):
         batch.answer(client, b"".join(answers))
         batch.outcomes.append(outcome.reply)
 
-    def _weigh(self, requests: Sequence[Any]) -> int:
+    def weigh(self, requests: Sequence[Any]) -> int:
         return sum(
             [len(each.rows) * SET_WEIGHT for each in requests if type(each) is commands.SetMany]
         )
 
-    def _durable(self, batch: group_commit.Batch) -> Collection[Record]:
-        return DecodedRecords(CODEC, batch.records)
-
-    def _write_all(self, batch: group_commit.Batch) -> None:
-        super()._write_all(batch)
-        # Another thread may be at the ledger; there is time until the next batch.
-        if self._marks is not None and self._marks.is_due and self._ledger is not None:
-            self._ledger.write_now(self._marks.flush)
-
-    def _wait_of(self, batch: group_commit.Batch) -> group_commit.WriteWait:
-        if not isinstance(self._recorder, ZtickRecorder):
-            return group_commit.WriteWait.MORE
-        return self._recorder.wait_of(batch.records)
-
-    def _write(self, batch: group_commit.Batch) -> None:
-        assert self._recorder is not None
-        self._recorder.write(batch.records)
-
-    def _carry_out(self, batch: group_commit.Batch) -> None:
+    def carry_out(self, batch: Batch) -> None:
         if batch.effects:
             self._owner.start_runs(batch.effects)
         for reply in batch.replies:
             self._owner.on_reply(reply)
 
-    def _answer_again(
-        self, batch: group_commit.Batch, error: JourneymanError
-    ) -> tuple[group_commit.Batch, list[Any]]:
-        again = group_commit.Batch(batch.requests)
+    def decide_again(self, batch: Batch, error: JourneymanError) -> tuple[Batch, list[Any]]:
+        again = Batch(batch.requests)
         outcomes: list[Any] = [error] * len(batch.requests)
         now_ns = self._clock.now_ns()
         for index, (client, request) in enumerate(batch.requests):
             if client is None:
                 if not isinstance(request, _SEEN_TO):
-                    self._say_again_later(request)
+                    self.writer.repeat_later(request)
             elif isinstance(request, _CHANGES):
                 again.answer(client, client.render_failure(request))
             elif isinstance(request, commands.SETTLED):

@@ -139,7 +139,7 @@ class HttpBackend:
         if self.work is None:
             raise ApiError(404, "the work queue is off", "service_off")
         if at_ns is None:
-            reply = await self.work.writer.ask_and_wait(command, prefix=call.prefix)
+            reply = await self.work.writer.ask(command, namespace=call.prefix)
         else:
             reply = await self.ask_past(
                 call, "ask_work", *self.work_log(), at_ns, command, call.prefix
@@ -158,7 +158,7 @@ class HttpBackend:
             raise ApiError(404, "the fan-out queues are off", "service_off")
         if call.prefix and fan_out_in_scope(command, call.prefix) != command:
             raise ApiError(403, "outside the namespace of the token", "outside_namespace")
-        reply = await self.fan_out.writer.ask_and_wait(command, client=client)
+        reply = await self.fan_out.writer.ask(command, client=client)
         if isinstance(reply, NotDone):
             raise ApiError(503, reply.reason)
         if reply is NO_ROOM:

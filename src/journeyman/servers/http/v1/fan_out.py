@@ -294,7 +294,7 @@ class FanOutRoutes:
 
     def _client(self) -> WriterCall:
         loop = asyncio.get_running_loop()
-        return WriterCall(loop, "*", "the fan-out queues have stopped")
+        return WriterCall(loop, "the fan-out queues have stopped")
 
     def _keep(self, call: RouteCall, key: Key, client: WriterCall, hold_ms: int) -> str:
         read = secrets.token_urlsafe(16)
