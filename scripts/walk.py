@@ -12,7 +12,8 @@ not part of the walk. The walk of a start is all that a server with a small log 
 runs, from the call of main to the first reply. For the replay, the driver and every Python worker
 are recorded, from start to end.
 
-A module counts once, however often it is entered; "changes" counts each time that the walk goes
+What runs while a module is imported does not count. A module counts once, however often it is
+entered; "changes" counts each time that the walk goes
 from one module into another. Modules outside of journeyman are not counted.
 """
 
@@ -50,6 +51,13 @@ Exchange = Callable[[socket.socket], None]
 # -- inside the traced process --
 
 
+def _is_importing(frame: FrameType) -> bool:
+    caller = frame.f_back
+    while caller is not None and not caller.f_code.co_filename.startswith("<frozen importlib"):
+        caller = caller.f_back
+    return caller is not None
+
+
 class Recorder:
     """Writes the name of a module each time that the walk enters another one.
 
@@ -74,6 +82,8 @@ class Recorder:
         name = frame.f_code.co_filename
         if not name.startswith(PACKAGE) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
             return  # bodies of modules and classes are not optimized code: importing is not walking
+        if _is_importing(frame):
+            return  # and neither are the functions that they call
         thread = threading.get_ident()
         if self._last.get(thread) != name:
             self._last[thread] = name

@@ -452,7 +452,8 @@ class GroupCommit:
 
     def _tell(self, batch: Batch) -> None:
         """The batch is durable."""
-        self.dialect.carry_out(batch)
+        if batch.effects or batch.replies:
+            self.dialect.carry_out(batch)
         for client, answers in batch.answers.items():
             client.answered(answers)
         self._owner.on_answered(batch.requests, batch.outcomes, batch.begun_ns)
