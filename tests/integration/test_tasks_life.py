@@ -52,6 +52,15 @@ async def run_async(name: str) -> None:
     finally:
         note(f"{name} was cancelled")
 
+@app.task(name="watched")
+def watched(count: int) -> None:
+    for number in range(count):
+        jm.job().progress(number + 1, count, "counting")
+        jm.job().log("at", number=number)
+    while not pathlib.Path("go").exists():
+        time.sleep(0.01)
+    jm.job().log("the end")
+
 @app.task(name="echo")
 def echo(value: object) -> object:
     note(f"echo {value}")
@@ -88,7 +97,7 @@ def url(server) -> str:
 def app(url) -> Iterator[jm.App]:
     """It only sends."""
     with closing(jm.App(url)) as app:
-        for name in ("sync", "async", "echo"):
+        for name in ("sync", "async", "echo", "watched"):
             app.task(name=name)(lambda value: None)
         yield app
 
@@ -222,3 +231,22 @@ def test_the_worker_of_an_attempt_is_known_after_it_ended(app, worker, server):
         return any(isinstance(each, AttemptsBegun) and job.id in each.jobs for each in records)
 
     server.wait_until(noted, "the ledger has the name")
+
+
+def test_progress_and_log_lines_are_seen_while_the_job_runs_and_after(
+    app, worker, place, server, url
+):
+    job = app.tasks["watched"].send(3)
+    server.wait_until(lambda: len(job.progress().log) == 3, "its lines are there")
+    found = job.progress()
+    assert (found.done, found.total, found.note) == (3, 3, "counting")
+    shown = run("jobs", "show", "--server", url, job.id).stdout
+    assert "3 of 3 counting" in shown
+    assert "at number=2" in shown
+    page = ask(server, "GET", f"/console/work/{job.id}")[1]
+    assert "<progress" in page
+    (place / "go").touch()
+    job.result(timeout=60)
+    seen = answer(server, "GET", f"/v1/work/jobs/{job.id}")["progress"]
+    assert [line["text"] for line in seen["log"]][-1] == "the end"
+    assert seen["note"] == "counting"

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from journeyman.protocols.workq.replies import JobProgress
 from journeyman.tasks.options import Options
 
 
@@ -106,6 +107,12 @@ class Broker(Protocol):
         ...
 
     async def acancel(self, job_id: UUID) -> bool: ...
+
+    def progress(self, job_id: UUID) -> JobProgress:
+        """Raises NotFound."""
+        ...
+
+    async def aprogress(self, job_id: UUID) -> JobProgress: ...
 
     def close(self) -> None: ...
 

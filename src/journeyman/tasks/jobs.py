@@ -19,6 +19,8 @@ from typing import Any, Generic, TypeVar, cast
 from uuid import UUID
 
 from journeyman.errors import JourneymanError
+from journeyman.protocols.workq.commands import WorkerNotes
+from journeyman.protocols.workq.replies import JobProgress
 from journeyman.tasks.broker import Broker, JobEnding
 from journeyman.tasks.envelope import CANCELLED, Codec, Failure
 from journeyman.tasks.options import Seconds, seconds
@@ -130,6 +132,15 @@ class Job(Generic[T]):
         """``is_done`` for asyncio."""
         return _have_ended(await self._broker.aendings(self._ids))
 
+    def progress(self) -> JobProgress:
+        """How far it has come, as it says with ``jm.job().progress(...)``, and the last lines of
+        its log; of a chain, of its last job. Raises NotFound."""
+        return self._broker.progress(self._ids[-1])
+
+    async def aprogress(self) -> JobProgress:
+        """``progress`` for asyncio."""
+        return await self._broker.aprogress(self._ids[-1])
+
     def delete(self) -> bool:
         """Delete the job in any state; for a chain, the first. Returns whether it existed."""
         return self._broker.delete(self._ids[0])
@@ -216,6 +227,7 @@ class CurrentJob:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     trace: Mapping[str, str] = field(default_factory=dict)
     touch: Callable[[], None] | None = None  # the worker's; from any thread
+    note: Callable[[WorkerNotes], None] | None = None  # the same
     is_lost: bool = False
 
     def heartbeat(self) -> None:
@@ -225,10 +237,18 @@ class CurrentJob:
         if self.touch is not None:
             self.touch()
 
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Say how far the job has come: ``progress(3, 10, "resizing")``. Cheap: the worker sends
+        the last word of a moment."""
+        if self.note is not None:
+            self.note(WorkerNotes(done, total, note))
+
     def log(self, message: str, **fields: Any) -> None:
-        """Write one line to the worker's log, with the id of the job."""
-        extra = "".join(f" {name}={value}" for name, value in fields.items())
-        logger.info("%s %s: %s%s", self.task or "job", self.id or "-", message, extra)
+        """Write one line to the worker's log, with the id of the job, and keep it with the job."""
+        line = message + "".join(f" {name}={value}" for name, value in fields.items())
+        logger.info("%s %s: %s", self.task or "job", self.id or "-", line)
+        if self.note is not None:
+            self.note(WorkerNotes(log=(line,)))
 
 
 @dataclass(frozen=True, slots=True)

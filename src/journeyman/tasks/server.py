@@ -46,6 +46,7 @@ from journeyman.client import (
 from journeyman.client.service import ServerUrl, parse_url
 from journeyman.client.workq.calls import add_requests
 from journeyman.protocols.workq.commands import Complaint
+from journeyman.protocols.workq.replies import JobProgress
 from journeyman.tasks.broker import JobEnding, Order, state_word
 from journeyman.tasks.options import Options, QueueLimits
 from journeyman.tasks.task import Recurring
@@ -345,6 +346,14 @@ class ServerBroker:
         with suppress(NotFound):
             return await self._async_queue.cancel(job_id)
         return False
+
+    def progress(self, job_id: UUID) -> JobProgress:
+        with _known(job_id):
+            return self._queue.progress(job_id)
+
+    async def aprogress(self, job_id: UUID) -> JobProgress:
+        with _known(job_id):
+            return await self._async_queue.progress(job_id)
 
     def close(self) -> None:
         self._queue.close()

@@ -47,8 +47,10 @@ from journeyman.protocols.workq.commands import (
     Delete,
     Fail,
     InspectJob,
+    InspectProgress,
     Lease,
     Limits,
+    NoteProgress,
     ScheduleJob,
     SetLimits,
 )
@@ -58,6 +60,7 @@ from journeyman.protocols.workq.replies import (
     NOT_FOUND,
     Finished,
     JobList,
+    JobProgress,
     JobView,
     LeasedJobs,
 )
@@ -320,6 +323,15 @@ class InMemory:
     async def acancel(self, job_id: UUID) -> bool:
         return self.cancel(job_id)
 
+    def progress(self, job_id: UUID) -> JobProgress:
+        reply = self._decide(InspectProgress(job_id.bytes))
+        if not isinstance(reply, JobProgress):
+            raise NotFound("NOT-FOUND", f"no job {job_id}")
+        return reply
+
+    async def aprogress(self, job_id: UUID) -> JobProgress:
+        return self.progress(job_id)
+
     # -- details -----------------------------------------------------------------------------------
 
     def _ended(self, job_id: UUID, wait_s: float) -> JobEnding | None:
@@ -367,14 +379,15 @@ class InMemory:
 
     async def _attempt(self, delivery: Delivery, in_thread: InThread) -> Outcome:
         prepared = prepare(self._app, delivery)
+        job_id = UUID(delivery.job_id).bytes
+        prepared.current.note = lambda notes: self._decide(NoteProgress(job_id, notes))
         if prepared.envelope.gather:
             endings = self.endings([UUID(each) for each in prepared.envelope.gather])
             prepared = gathered(self._app, prepared, endings)
         outcome = await _outcome_of(self._app, prepared, in_thread)
-        job_id = UUID(delivery.job_id).bytes
         if isinstance(outcome, TaskDone):
             self._failures.pop(job_id, None)
-            if outcome.following is not None:
+            if outcome.following is not None and self.state(UUID(bytes=job_id)) != "cancelled":
                 self.add(outcome.following)
             self._decide(Complete(job_id, outcome.result))
         else:

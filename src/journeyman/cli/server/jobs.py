@@ -23,6 +23,7 @@ from journeyman.cli.server.status import pages
 from journeyman.client import JobInfo, NotFound, WorkJobState, WorkQueue
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.moments import parse_moment
+from journeyman.protocols.workq.replies import JobProgress
 from journeyman.tasks.broker import state_word
 from journeyman.tasks.envelope import Envelope, Failure, JsonCodec, UnreadableJob
 from journeyman.tasks.options import DEFAULT_LEASE_S, DEFAULT_TTL_S
@@ -144,7 +145,8 @@ def show_job(server: str | None, as_json: bool, job_id: str) -> None:
         found = client.inspect_job(job_id)
         if found is None:
             raise _unknown(job_id)
-        row = _row(found) | {"payload": found.payload, "result": None}
+        row = _row(found) | {"worker": found.worker, "payload": found.payload, "result": None}
+        row |= _progress(client.progress(job_id))
         if found.state in (WorkJobState.COMPLETED, WorkJobState.FAILED):
             ending = client.result(job_id)
             row["result"] = None if ending is None else ending.result
@@ -246,6 +248,19 @@ def _row(job: JobInfo) -> dict[str, Any]:
         "ttr_ms": job.ttr_ms,
         "ttl_ms": job.ttl_ms,
     }
+
+
+def _progress(found: JobProgress) -> dict[str, Any]:
+    """How far the job has come, and its log, if its workers have said anything."""
+    row: dict[str, Any] = {}
+    if found.said_ns is not None:
+        of = "" if found.total is None else f" of {found.total:g}"
+        row["progress"] = f"{found.done or 0:g}{of} {found.note}".rstrip()
+    if found.log:
+        moments = (_EPOCH + timedelta(seconds=line.at_ns // NS_PER_S) for line in found.log)
+        pairs = zip(moments, found.log, strict=True)
+        row["log"] = "\n".join(f"{at:%H:%M:%S} {line.text}" for at, line in pairs)
+    return row
 
 
 def _row_of_http(job: Mapping[str, Any]) -> dict[str, Any]:

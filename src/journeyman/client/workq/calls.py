@@ -18,6 +18,8 @@ from itertools import islice
 from typing import TypeVar
 from uuid import UUID, uuid4
 
+import msgspec
+
 from journeyman.client import checks
 from journeyman.client.conversation import (
     Call,
@@ -37,7 +39,7 @@ from journeyman.client.workq.lines import JobId, JobInfo, LeasedJob, QueueInfo, 
 from journeyman.protocols import LINE_END
 from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.readers import RATE
-from journeyman.protocols.workq.replies import reply_bytes
+from journeyman.protocols.workq.replies import JobProgress, reply_bytes
 
 T = TypeVar("T")
 
@@ -386,6 +388,26 @@ def fail(
 
 
 # -- administration ------------------------------------------------------------------------------
+
+
+def note_progress(
+    job_id: JobId,
+    *,
+    done: float | None = None,
+    total: float | None = None,
+    note: str | None = None,
+    log: Sequence[str] = (),
+) -> Call[None]:
+    """Say how far a leased job has come, and add lines to its log. Raises NotFound, or Refused with
+    the reason ``Job is not leased``."""
+    notes = msgspec.json.encode(commands.WorkerNotes(done, total, note, tuple(log)))
+    head = lines.line("progress", str(as_id(job_id)), str(len(notes)))
+    return once(head + lines.block(notes), lines.read_done)
+
+
+def progress(job_id: JobId) -> Call[JobProgress]:
+    """What the workers of a job have said about it. Raises NotFound."""
+    return once(lines.line("inspect", "progress", str(as_id(job_id))), lines.read_progress)
 
 
 def cancel(job_id: JobId) -> Call[bool]:

@@ -22,12 +22,15 @@ from enum import IntEnum
 from typing import TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from journeyman.client import checks
 from journeyman.client.conversation import Conversation, Link
 from journeyman.client.errors import AccessDenied, BadAnswer, InvalidRequest, NotFound, Refused
 from journeyman.protocols import LINE_END
 from journeyman.protocols.workq.commands import MAX_PAYLOAD_BYTES, Complaint
 from journeyman.protocols.workq.readers import read_name
+from journeyman.protocols.workq.replies import JobProgress
 
 JobId: TypeAlias = UUID | str
 
@@ -224,6 +227,17 @@ def read_result(link: Link) -> Conversation[Result | None]:
     job_id, succeeded, size = yield from _words(link, 3)
     result = yield from _block(link, size)
     return Result(_id(link, job_id), succeeded == "1", result)
+
+
+def read_progress(link: Link) -> Conversation[JobProgress]:
+    yield from read_head(link)
+    _, size = yield from _words(link, 2)
+    data = yield from _block(link, size)
+    try:
+        return msgspec.json.decode(data, type=JobProgress)
+    except msgspec.MsgspecError as error:
+        link.drop()
+        raise BadAnswer(f"{link.where} answers {data[:200]!r} for progress") from error
 
 
 def read_jobs(link: Link) -> Conversation[list[JobInfo]]:

@@ -367,7 +367,11 @@ def _part(queue: JobQueue, state: str) -> SortedSet[bytes]:
 
 
 def view_of_entry(
-    entry: packed.Entry, queue: str, worker: str = "", given_back: int = 0
+    entry: packed.Entry,
+    queue: str,
+    worker: str = "",
+    given_back: int = 0,
+    progress: replies.JobProgress | None = None,
 ) -> JobView:
     """``fails`` counts every failure that a worker has reported, so one more than the fold's for a
     job that has failed for good."""
@@ -398,6 +402,7 @@ def view_of_entry(
         started_ns=started_ns or None,
         leased_until_ns=moment if stage == packed.LEASED else None,
         finished_ns=moment if state in replies.FINISHED else None,
+        progress=progress,
     )
 
 

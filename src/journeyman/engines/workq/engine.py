@@ -56,6 +56,7 @@ from journeyman.engines.workq import (
     lifecycle,
     messages,
     packed,
+    progress,
     views,
     workers,
 )
@@ -270,6 +271,8 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
     ask.Touch: lifecycle.touch,
     ask.Lease: lifecycle.lease,
     ask.AwaitOrders: workers.await_orders,
+    ask.NoteProgress: progress.note,
+    ask.InspectProgress: progress.inspect,
     ask.Complete: lifecycle.complete,
     ask.Fail: lifecycle.fail,
     ask.AwaitResult: lifecycle.result,

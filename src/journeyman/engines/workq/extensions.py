@@ -40,6 +40,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec import structs
 
+from journeyman.engines.workq.progress import ProgressNotes
 from journeyman.engines.workq.queues import JobQueue, KeyRates
 from journeyman.engines.workq.workers import Workers
 from journeyman.formats import ledger
@@ -200,6 +201,7 @@ class Extensions:
         "lingering",
         "marked",
         "options",
+        "progress",
         "settled",
         "settling",
         "steps",
@@ -212,6 +214,7 @@ class Extensions:
         self.workers: dict[bytes, str] = {}
         self.former_workers: dict[bytes, str] = {}  # oldest first
         self.known_workers = Workers()
+        self.progress = ProgressNotes()
         self.begun: list[tuple[str, bytes, int]] = []  # worker, job and attempt of new leases
         self.children: dict[bytes, Child] = {}
         self.children_of: dict[bytes, dict[bytes, None]] = {}

@@ -416,6 +416,8 @@ class WorkqState:
         if extensions.is_idle:
             return
         extensions.end_worker(job_id)
+        if is_gone:
+            extensions.progress.forget(job_id)
         self.tell_children(job_id, stage, is_gone=is_gone, was=was)
         if is_gone:
             self._drop_options(job_id)

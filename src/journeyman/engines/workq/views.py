@@ -20,7 +20,7 @@ from journeyman.protocols.workq import commands, replies
 def job(state: WorkqState, command: commands.InspectJob, _client: Client) -> replies.Reply:
     entry = state.find(command.job_id)
     if entry is not None:
-        return _job_list(state, (entry,))
+        return _job_list(state, (entry,), state.extensions.progress.of(command.job_id))
     child = state.extensions.children.get(command.job_id)
     if child is None:
         return replies.NOT_FOUND
@@ -140,7 +140,11 @@ def _listed(state: WorkqState, specs: Iterable[bytes]) -> replies.JobList:
     return _job_list(state, [entry for entry in entries if entry is not None])
 
 
-def _job_list(state: WorkqState, entries: Sequence[packed.Entry]) -> replies.JobList:
+def _job_list(
+    state: WorkqState,
+    entries: Sequence[packed.Entry],
+    progress: replies.JobProgress | None = None,
+) -> replies.JobList:
     """As they are now, whenever the views are made: entries do not change."""
     makers = []
     for entry in entries:
@@ -149,7 +153,8 @@ def _job_list(state: WorkqState, entries: Sequence[packed.Entry]) -> replies.Job
         worker = state.extensions.worker_of(job_id)
         options = state.extensions.options.get(job_id)
         given_back = 0 if options is None else options.given_back
-        makers.append(partial(browsing.view_of_entry, entry, name, worker, given_back))
+        more = (worker, given_back, progress)
+        makers.append(partial(browsing.view_of_entry, entry, name, *more))
     size = sum(packed.payload_bytes_of(packed.spec_of(entry)) for entry in entries)
     return replies.JobList(replies.JobViews(makers, size))
 

@@ -19,6 +19,8 @@
     requeue ID                                               Requeue
     cancel ID                                                Cancel
     worker NAME WAIT SIZE  + facts                           AwaitOrders
+    progress ID SIZE  + notes                                NoteProgress
+    inspect progress ID                                      InspectProgress
     pause NAME | resume NAME                                 PauseQueue, ResumeQueue
     -retry-delay=MS on add and schedule                      their ``retry_delay_ms``
     auth SECRET, as the first line of a connection           Auth
@@ -73,6 +75,7 @@ MAX_RATE = 10_000
 MAX_RATE_PERIOD_MS = 86_400_000
 MAX_CONCURRENCY = 1_000_000
 MAX_FACTS_BYTES = 2048  # what a worker says about itself
+MAX_NOTES_BYTES = 16 * 1024  # what it says about a job, at once
 
 
 class Complaint(StrEnum):
@@ -94,9 +97,10 @@ class Complaint(StrEnum):
     RETRY_DELAY = "Invalid Retry Delay"  # new
     CURSOR_OFFSET = "Invalid cursor offset"
     LIMIT = "Invalid limit"
-    KEY = "Invalid Key"  # new, and so are the next fourteen
+    KEY = "Invalid Key"  # new, and so are the next fifteen
     WORKER = "Invalid Worker"
     FACTS = "Invalid Facts"
+    NOTES = "Invalid Notes"
     DELAY = "Invalid Delay"
     ATTEMPT = "Invalid Attempt"
     MAX_JOBS = "Invalid Max"
@@ -233,6 +237,30 @@ class WorkerFacts(Struct, frozen=True, omit_defaults=True):
     slots: int = 0  # jobs that it runs at once
     load: float | None = None  # of its machine, over the last minute
     memory: int | None = None  # of its process, in bytes
+
+
+class WorkerNotes(Struct, frozen=True):
+    """New: how far the worker of a job has come, and lines for its log. None: as before."""
+
+    done: float | None = None
+    total: float | None = None
+    note: str | None = None
+    log: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NoteProgress:
+    """New: the worker of a leased job says how far it has come."""
+
+    job_id: bytes
+    notes: WorkerNotes
+
+
+@dataclass(frozen=True, slots=True)
+class InspectProgress:
+    """New: what the workers of a job have said."""
+
+    job_id: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +419,8 @@ Command: TypeAlias = (
     | Run
     | AwaitResult
     | AwaitOrders
+    | NoteProgress
+    | InspectProgress
     | Lease
     | Complete
     | Fail

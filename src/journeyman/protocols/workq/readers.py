@@ -132,6 +132,7 @@ _MAX_U32 = 2**32 - 1
 _MAX_U64 = 2**64 - 1
 
 _FACTS = msgspec.json.Decoder(commands.WorkerFacts)
+_NOTES = msgspec.json.Decoder(commands.WorkerNotes)
 _NO = {complaint: commands.RefusedLine(complaint) for complaint in commands.Complaint}
 
 
@@ -270,6 +271,21 @@ def worker(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _NO[commands.Complaint.FACTS]
     return commands.AwaitOrders(name, wait_ms, facts)
+
+
+def progress(words: Words, flags: Flags, payload: bytes) -> commands.Event:
+    job_id = read_id(words[1])
+    if flags:
+        return _NO[commands.Complaint.ARGS]
+    if job_id is None:
+        return _NO[commands.Complaint.ID]
+    if len(payload) > commands.MAX_NOTES_BYTES:
+        return _NO[commands.Complaint.PAYLOAD_SIZE]
+    try:
+        notes = _NOTES.decode(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _NO[commands.Complaint.NOTES]
+    return commands.NoteProgress(job_id, notes)
 
 
 # -- commands that are a line ---------------------------------------------------------------------

@@ -14,6 +14,7 @@
     +OK 1 / token 1 / salt HEX                   TokenView; token 0 without a salt
     +OK N / ID NAME TTR SIZE ATTEMPT FAILS MAX-FAILS [GIVEN-BACK] / payload ...  LeasedJobs (new)
     +OK 1 / NAME 1 / requeued N                  Requeued (new)
+    +OK 1 / progress SIZE / JSON                 JobProgress (new)
 
 Blocks of jobs and queues have more keys if they have what the original does not know.
 
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeAlias, overload
 
+import msgspec
 from msgspec import Struct
 
 from journeyman.protocols.workq.commands import NO_LIMITS, Limits, RefusedLine, WorkerFacts
@@ -124,6 +126,26 @@ class EndedJobs(NamedTuple):
     jobs: tuple[Finished, ...]
 
 
+class LogLine(Struct, frozen=True):
+    """A line that the worker of a job has written."""
+
+    at_ns: int
+    text: str
+
+
+class JobProgress(Struct, frozen=True):
+    """What the workers of a job have said about it, as long as the server remembers it."""
+
+    done: float | None = None
+    total: float | None = None
+    note: str = ""
+    said_ns: int | None = None  # when that was
+    log: tuple[LogLine, ...] = ()  # the last lines
+
+    def json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
 class RunningJob(Struct, frozen=True):
     """A job that is leased, of the worker that has it."""
 
@@ -175,6 +197,7 @@ class JobView(Struct, frozen=True, omit_defaults=True):
     started_ns: int | None = None
     leased_until_ns: int | None = None
     finished_ns: int | None = None
+    progress: JobProgress | None = None  # of a single job
 
     @property
     def id(self) -> str:
@@ -285,6 +308,7 @@ Reply: TypeAlias = (
     | Requeued
     | Finished
     | EndedJobs
+    | JobProgress
     | JobList
     | QueueList
     | ServerView
@@ -326,6 +350,9 @@ def _rarer_reply_bytes(reply: Reply) -> bytes:
         rows = (f"{id_text(job.job_id)} {job.success:d} {len(job.result)}\r\n".encode()
                 + job.result + b"\r\n" for job in reply.jobs)  # fmt: skip
         return b"+OK %d\r\n" % len(reply.jobs) + b"".join(rows)
+    if isinstance(reply, JobProgress):
+        data = reply.json()
+        return b"+OK 1\r\nprogress %d\r\n%b\r\n" % (len(data), data)
     if isinstance(reply, Requeued):
         return f"+OK 1\r\n{reply.name} 1\r\nrequeued {reply.jobs}\r\n".encode()
     if isinstance(reply, TokenView):

@@ -32,6 +32,7 @@ LARGE_BYTES = 16 * 1024  # an answer with more payload than this is made when it
 _OK = replies.reply_bytes(replies.DONE)
 _ALONE = CAN_WAIT | {
     commands.InspectJob,
+    commands.InspectProgress,
     commands.InspectJobs,
     commands.InspectScheduledJobs,
     commands.InspectDeadJobs,

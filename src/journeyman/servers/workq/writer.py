@@ -75,6 +75,8 @@ _OF_AN_ID = frozenset(
         commands.Requeue,
         commands.Cancel,
         commands.Touch,
+        commands.NoteProgress,
+        commands.InspectProgress,
     }
 )
 _HARMLESS = frozenset(

@@ -263,6 +263,7 @@ logger = logging.getLogger("journeyman.worker")
 
 _DELAY = re.compile(rb" -delay=\d+")
 AGAIN_S = 1.0  # after a refusal that may pass, like a full disk
+MAX_UNSAID = 1_000  # notes that wait for a connection; older ones are dropped
 
 
 class Reports:
@@ -277,6 +278,7 @@ class Reports:
         self._link: WorkerLink | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._open: dict[str, _Report] = {}  # by job
+        self._unsaid: deque[bytes] = deque(maxlen=MAX_UNSAID)
         self._loop = asyncio.get_running_loop()
 
     @property
@@ -300,6 +302,14 @@ class Reports:
                 told(str(error))
 
         self._link.ask(f"touch {job_id}\r\n".encode()).add_done_callback(answered)
+
+    def say(self, request: bytes) -> None:
+        """A command that is sent once, when there is a connection, whatever its answer is."""
+        if self._link is None:
+            self._unsaid.append(request)
+            self._reconnect()
+        else:
+            self._link.ask(request).add_done_callback(lambda future: future.exception())
 
     def check(self) -> None:
         """Raises why no connection is tried any more."""
@@ -371,6 +381,8 @@ class Reports:
 
     async def _begin_again(self) -> None:
         self._link = await self._connect()
+        while self._unsaid and self._link is not None:
+            self.say(self._unsaid.popleft())
         for job_id in list(self._open) if self._link is not None else ():
             self._next(job_id)
 

@@ -69,6 +69,7 @@ from journeyman.tasks.running import (
 )
 from journeyman.tasks.server import ServerBroker
 from journeyman.tasks.worker.link import AGAIN_S, LinkRefused, NothingReady, Reports, WorkerLink
+from journeyman.tasks.worker.notes import JobWords
 from journeyman.tasks.worker.orders import facts_of, follow_orders
 from journeyman.tasks.worker.threads import ThreadPool, Work
 
@@ -114,6 +115,7 @@ class Held:
     timer: asyncio.TimerHandle | None = None
     is_over: bool = False
     is_cancelled: bool = False  # by a client
+    words: JobWords | None = None  # that the task says while it runs
 
     @property
     def job_id(self) -> str:
@@ -282,6 +284,8 @@ class Worker:
             delivery = Delivery(job_id, queue, row.payload, int(ttr), *numbers)
             held = Held(prepare(self._app, delivery), now_ns)
             held.prepared.current.touch = lambda job_id=job_id: self._touch_soon(job_id)
+            held.words = JobWords(self._loop, job_id, self._reports.say)
+            held.prepared.current.note = held.words.note
             if (before := self._held.get(job_id)) is not None:
                 before.prepared.current.is_lost = True  # its lease ran out while we had it
             self._held[job_id] = held
@@ -460,6 +464,8 @@ class Worker:
         prepared = held.prepared
         if self._held.get(held.job_id) is held:
             del self._held[held.job_id]
+        if held.words is not None and not prepared.current.is_lost:
+            held.words.flush()  # before the report: later the job is not leased
         if held.is_cancelled:
             logger.info("cancelled %s id=%s after %.1f ms", *_named(prepared), took_s * 1000)
         elif prepared.current.is_lost:

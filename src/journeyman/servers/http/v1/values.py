@@ -339,6 +339,15 @@ class FailBody(FinishBody):
     release: Annotated[bool, Meta(description="give the job back: no failure counts")] = False
 
 
+class ProgressBody(Body):
+    """What the worker of a job says about it; what is left out stays as it was."""
+
+    done: float | None = None
+    total: float | None = None
+    note: Annotated[str, Meta(max_length=1000)] | None = None
+    log: Annotated[list[Annotated[str, Meta(max_length=1000)]], Meta(max_length=200)] = []
+
+
 class TouchBody(Body):
     ttr_ms: TtrMs | None = None
 

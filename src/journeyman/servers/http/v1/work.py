@@ -28,6 +28,7 @@ from journeyman.protocols.workq.commands import (
     InspectJob,
     Lease,
     Limits,
+    NoteProgress,
     PauseQueue,
     Requeue,
     ResumeQueue,
@@ -35,6 +36,7 @@ from journeyman.protocols.workq.commands import (
     ScheduleJob,
     SetLimits,
     Touch,
+    WorkerNotes,
 )
 from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
 from journeyman.protocols.workq.replies import (
@@ -94,6 +96,9 @@ class WorkRoutes:
                    body=values.TouchBody, errors=(*_FINISH_ERRORS, 422), is_traffic=True),
             _route("POST", f"{jobs}/{{job}}/requeue", self.requeue, "Requeue a dead job",
                    errors=(404, 409, 422)),
+            _route("POST", f"{jobs}/{{job}}/progress", self.progress,
+                   "Say how far a leased job has come", body=values.ProgressBody,
+                   errors=_FINISH_ERRORS, is_traffic=True),
             _route("POST", f"{jobs}/{{job}}/cancel", self.cancel, "Cancel a job",
                    errors=_FINISH_ERRORS),
             _route("GET", f"{jobs}/{{job}}/result", self.result, "The result of a job",
@@ -301,6 +306,11 @@ class WorkRoutes:
 
     async def delete(self, call: RouteCall) -> None:
         await self._backend.ask_work(call, Delete(_id(call)))
+
+    async def progress(self, call: RouteCall) -> None:
+        body: values.ProgressBody = call.body
+        notes = WorkerNotes(body.done, body.total, body.note, tuple(body.log))
+        await self._backend.ask_work(call, NoteProgress(_id(call), notes))
 
     async def cancel(self, call: RouteCall) -> None:
         await self._backend.ask_work(call, Cancel(_id(call)))

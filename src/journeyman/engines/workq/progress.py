@@ -1,0 +1,86 @@
+"""What the workers of jobs say about them: how far they have come, and lines for their logs.
+
+    progress ID        of a leased job: replaces what was said before; its lines are added
+    inspect progress   what was said, also after the job has ended
+
+All of this is in memory alone, and bounded: the last MAX_LINES lines of a job, MAX_BYTES in all.
+Beyond that the job is forgotten of which nothing was said for the longest time. A restart forgets
+everything; what must be kept belongs into the result of a job.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from journeyman.engines.workq.packed import LEASED, opened
+from journeyman.protocols.workq.commands import (
+    Complaint,
+    InspectProgress,
+    NoteProgress,
+    RefusedLine,
+)
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, JobProgress, LogLine, Reply
+
+if TYPE_CHECKING:
+    from journeyman.engines.workq.messages import Client
+    from journeyman.engines.workq.state import WorkqState
+
+MAX_BYTES: Final = 64 * 1024 * 1024  # of all jobs, about
+MAX_LINES: Final = 200  # of one job
+MAX_TEXT: Final = 1_000  # characters of a line or note
+JOB_BYTES: Final = 500  # of a job without lines
+LINE_BYTES: Final = 150  # of a line, besides its characters
+CHARACTER_BYTES: Final = 4  # at most
+NOTHING: Final = JobProgress()
+_NOT_LEASED = RefusedLine(Complaint.NOT_LEASED)
+
+
+class ProgressNotes:
+    """By job, the one that was noted last at the end."""
+
+    def __init__(self) -> None:
+        self._notes: OrderedDict[bytes, JobProgress] = OrderedDict()
+        self.size = 0  # bytes, about
+
+    def of(self, job_id: bytes) -> JobProgress | None:
+        return self._notes.get(job_id)
+
+    def add(self, command: NoteProgress, now_ns: int) -> None:
+        before, given = self._notes.get(command.job_id, NOTHING), command.notes
+        lines = [LogLine(now_ns, text[:MAX_TEXT]) for text in given.log]
+        said = before.done, before.total, before.note, before.said_ns
+        if (given.done, given.total, given.note) != (None, None, None):
+            said = given.done, given.total, (given.note or "")[:MAX_TEXT], now_ns
+        self.forget(command.job_id)
+        after = JobProgress(*said, (*before.log, *lines)[-MAX_LINES:])
+        self._notes[command.job_id] = after
+        self.size += _size_of(after)
+        while self.size > MAX_BYTES:
+            self.forget(next(iter(self._notes)))
+
+    def forget(self, job_id: bytes) -> None:
+        before = self._notes.pop(job_id, None)
+        if before is not None:
+            self.size -= _size_of(before)
+
+
+def note(state: WorkqState, command: NoteProgress, _client: Client) -> Reply:
+    entry = state.find(command.job_id)
+    if entry is None:
+        return NOT_FOUND
+    if opened(entry)[1] != LEASED:
+        return _NOT_LEASED
+    state.extensions.progress.add(command, state.now_ns)
+    return DONE
+
+
+def inspect(state: WorkqState, command: InspectProgress, _client: Client) -> Reply:
+    if state.find(command.job_id) is None and command.job_id not in state.extensions.children:
+        return NOT_FOUND
+    return state.extensions.progress.of(command.job_id) or NOTHING
+
+
+def _size_of(notes: JobProgress) -> int:
+    texts = len(notes.note) + sum(len(line.text) for line in notes.log)
+    return JOB_BYTES + LINE_BYTES * len(notes.log) + CHARACTER_BYTES * texts
