@@ -3,6 +3,7 @@
 README.md                                 the first page of the site
 CHANGELOG.md, CONTRIBUTING.md, SECURITY.md  pages beside it
 [the log](../src/journeyman/logs.py)      plain text: sources are not part of the site
+llms.txt                                  the pages with their first sentences, for language models
 """
 
 from __future__ import annotations
@@ -48,3 +49,16 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
         return f"{image}[{text}]({relative}{hash_}{anchor})"
 
     return _LINK.sub(link, markdown)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Write llms.txt: every page of docs/ with its address and its first sentence."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        name = path.relative_to(ROOT / "docs").with_suffix("").as_posix()
+        title, _, rest = path.read_text().partition("\n")
+        paragraphs = [part for part in rest.split("\n\n") if part.strip()[:1].isalpha()]
+        first = " ".join(paragraphs[0].split()).partition(". ")[0].rstrip(".") if paragraphs else ""
+        plain = _LINK.sub(r"\2", first)
+        lines.append(f"- [{title.lstrip('# ')}]({name}/): {plain}")
+    (Path(config.site_dir) / "llms.txt").write_text("\n".join(lines) + "\n")

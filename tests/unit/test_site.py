@@ -28,6 +28,9 @@ def test_every_page_is_built_and_no_link_is_broken(tmp_path):
         assert (tmp_path / place / "index.html").exists(), place
     first = (tmp_path / "index.html").read_text()
     assert 'href="cli/"' in first or 'href="operations/"' in first
+    for_models = (tmp_path / "llms.txt").read_text()
+    assert for_models.startswith("# Journeyman\n\n> A durable job scheduler")
+    assert "- [Tasks](tasks/): Run a function later" in for_models
 
 
 def test_a_link_that_leads_nowhere_fails(tmp_path):

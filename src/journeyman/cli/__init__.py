@@ -3,7 +3,7 @@ r"""The command line: ``journeyman COMMAND``. The table COMMANDS says in which m
     journeyman serve | worker | status | top | ping | add | result | jobs | queues | rules | fan-out
                timetable | set | get | ls | rm | runs | tail | token | completion
                dump | verify | repair | compact | clean | handover | generate
-               workq-server | config | doctor | backup | restore | soak | pipeline | storage
+               workq-server | config | doctor | backup | restore | soak | mcp | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
                                        \-> stdout: the answer; stderr: warnings, progress, errors
@@ -52,6 +52,7 @@ COMMANDS = {
     "handover": ("handover:handover", "Prepare logs for the original program."),
     "jobs": ("server.jobs:jobs", "List, show, cancel, requeue and remove jobs of the work queue."),
     "ls": ("server.runs:list_scheduled", "List jobs of the schedule."),
+    "mcp": ("mcp:mcp", "Serve tools for agents: status, search, failures, the past."),
     "ping": ("server.status:ping", "Check that the server answers."),
     "pipeline": ("pipeline:pipeline", "Replay, shrink, convert, audit and query logs on Spark."),
     "queues": ("server.queues:queues", "List, pause, resume and limit queues of the work queue."),

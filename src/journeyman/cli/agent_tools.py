@@ -1,0 +1,292 @@
+"""A server of the Model Context Protocol: what an agent may ask a Journeyman server, and do there.
+
+    agent --MCP over stdio or HTTP--> tools here --HTTP /v1 with one token--> journeyman serve
+
+Tools read unless actions are allowed, and the token's rights hold for every call. An action has two
+steps, so that no agent acts on what it has not seen: called without ``confirm`` it only returns the
+jobs that it would touch and a code; called again with that code it touches exactly those.
+
+Needs the package mcp: pip install 'journeyman[mcp]'.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import secrets
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+from pydantic import Field
+
+from journeyman import __version__
+
+INSTRUCTIONS = (
+    "Journeyman is a job scheduler and work queue; its log is also its history."
+    " Begin with `status`. Use `search_jobs` with state dead to find failures,"
+    " and `explain_failure` for one of them."
+    " `state_at` and `what_changed` answer questions about the past."
+    " Times are RFC 3339, such as 2026-11-18T02:00:00Z."
+)
+
+MAX_ROWS = 200
+MAX_TEXT = 4_000  # characters of a payload, a result or a traceback
+MAX_REPLY_BYTES = 4_000_000
+TIMEOUT_S = 30.0
+MAX_PREVIEWS = 100
+
+Moment: TypeAlias = Annotated[str, Field(description="RFC 3339, such as 2026-11-18T02:00:00Z")]
+Rows: TypeAlias = Annotated[int, Field(ge=1, le=MAX_ROWS)]
+State = Literal["", "ready", "scheduled", "waiting", "leased", "completed", "dead", "cancelled"]
+Action = Literal["requeue", "cancel", "delete"]
+
+_READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+_ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+
+
+class ApiRefusal(ToolError):
+    """The server refused a request, or cannot be reached; the agent gets the sentence."""
+
+
+class Api:
+    """Version 1 of the HTTP API of one server, with one token."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Ask a route; parameters that are empty are left out."""
+        chosen = {name: value for name, value in query.items() if value not in ("", None)}
+        return self._ask("GET", f"{path}?{urllib.parse.urlencode(chosen)}", None)
+
+    def send(self, method: str, path: str, body: Mapping[str, Any]) -> Any:
+        return self._ask(method, path, json.dumps(body).encode())
+
+    def _ask(self, method: str, path: str, body: bytes | None) -> Any:
+        headers = dict(self._headers)
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        request = urllib.request.Request(self._url + path, body, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
+                data = reply.read(MAX_REPLY_BYTES + 1)
+        except urllib.error.HTTPError as error:
+            raise ApiRefusal(_problem_of(error)) from None
+        except OSError as error:
+            reason = getattr(error, "reason", error)
+            raise ApiRefusal(f"no server answers at {self._url}: {reason}") from None
+        if len(data) > MAX_REPLY_BYTES:
+            raise ApiRefusal("the answer is too large: ask for fewer rows")
+        return json.loads(data) if data else {}
+
+
+def _problem_of(error: urllib.error.HTTPError) -> str:
+    try:
+        problem = json.loads(error.read(MAX_TEXT))
+        return f"{problem['code']}: {problem.get('detail', problem['title'])}"
+    except (ValueError, KeyError, TypeError):
+        return f"the server answered {error.code}"
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """An action that was shown and not done yet."""
+
+    action: str
+    ids: tuple[str, ...]
+
+
+class Previews:
+    """The actions that were shown, by the code that confirms each; the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._shown: OrderedDict[str, Preview] = OrderedDict()
+        self._secret = secrets.token_bytes(16)
+
+    def keep(self, preview: Preview) -> str:
+        """Remember an action; return its code."""
+        digest = hashlib.blake2b(repr(preview).encode(), key=self._secret, digest_size=6)
+        code = digest.hexdigest()
+        self._shown[code] = preview
+        while len(self._shown) > MAX_PREVIEWS:
+            self._shown.popitem(last=False)
+        return code
+
+    def take(self, action: str, code: str) -> Preview:
+        """Return the action of a code, which then has no code any more."""
+        preview = self._shown.get(code)
+        if preview is None or preview.action != action:
+            raise ApiRefusal(f"no preview has the code {code!r}: call without `confirm` first")
+        del self._shown[code]
+        return preview
+
+
+def make_server(api: Api, *, allows_actions: bool = False) -> MCPServer[Any]:
+    """Return the server with its tools: those that read, and those that act if that is allowed."""
+    server: MCPServer[Any] = MCPServer(
+        "journeyman", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
+    )
+    _add_reading_tools(server, api)
+    if allows_actions:
+        _add_acting_tools(server, api, Previews())
+    return server
+
+
+def _add_reading_tools(server: MCPServer[Any], api: Api) -> None:
+    @server.tool(annotations=_READS)
+    def status() -> dict[str, Any]:
+        """Show whether the server is ready, its queues with counts by state, and its workers."""
+        queues = api.get("/v1/work/queues", limit=MAX_ROWS)
+        return {
+            "ready": _ready(api),
+            "queues": queues["queues"],
+            "more_queues": queues["next"] is not None,
+            "workers": api.get("/v1/work/workers", limit=MAX_ROWS).get("workers", []),
+        }
+
+    @server.tool(annotations=_READS)
+    def search_jobs(
+        queue: str = "",
+        state: State = "",
+        text: str = "",
+        error: str = "",
+        at: Moment = "",
+        limit: Rows = 20,
+    ) -> dict[str, Any]:
+        """List jobs of the work queue, newest first.
+
+        `text` is searched in payload and result, `error` in the failure of dead jobs. With `at`,
+        the jobs as they were at that moment.
+        """
+        found = api.get(
+            "/v1/work/jobs", queue=queue, state=state, text=text, error=error, at=at, limit=limit
+        )
+        return {"jobs": [_short(job) for job in found["jobs"]], "more": found["next"] is not None}
+
+    @server.tool(annotations=_READS)
+    def explain_failure(job: str) -> dict[str, Any]:
+        """Explain why a job failed: its error, its attempts, and what its log records say."""
+        view = api.get(f"/v1/work/jobs/{_quoted(job)}")
+        records = api.get(f"/v1/work/jobs/{_quoted(job)}/records")["records"]
+        failure: Any = view.get("result", "")
+        with contextlib.suppress(ValueError, TypeError):  # of a worker that writes something else
+            failure = json.loads(failure)
+        return {
+            "job": _short(view),
+            "failure": _cut(failure),
+            "history": [
+                _cut({k: v for k, v in record.items() if k != "bytes_hex"}) for record in records
+            ],
+        }
+
+    @server.tool(annotations=_READS)
+    def state_at(at: Moment) -> dict[str, Any]:
+        """Count the jobs of each queue by state at a moment of the past."""
+        return dict(api.get("/v1/past/work", at=at))
+
+    @server.tool(annotations=_READS)
+    def what_changed(since: Moment, until: Moment) -> dict[str, Any]:
+        """Compare two moments: counts of each queue before and after, and the jobs that changed."""
+        return dict(api.get("/v1/past/work/changes", **{"from": since, "until": until}))
+
+    @server.tool(annotations=_READS)
+    def timetables() -> list[dict[str, Any]]:
+        """List what runs at which times, and when each runs next."""
+        return list(api.get("/v1/timetables", limit=MAX_ROWS)["timetables"])
+
+    @server.tool(annotations=_READS)
+    def runs(prefix: str = "", only_failed: bool = False, limit: Rows = 20) -> list[dict[str, Any]]:
+        """List the last runs of scheduled jobs, newest first, with why they failed."""
+        success = "false" if only_failed else ""
+        found = api.get("/v1/schedule/runs", prefix=prefix, success=success, limit=limit)
+        return [_cut(run) for run in found["runs"]]
+
+
+def _add_acting_tools(server: MCPServer[Any], api: Api, previews: Previews) -> None:
+    @server.tool(annotations=_ACTS)
+    def change_jobs(
+        action: Action,
+        ids: list[str] | None = None,
+        queue: str = "",
+        error: str = "",
+        limit: Rows = 50,
+        confirm: str = "",
+    ) -> dict[str, Any]:
+        """Requeue dead jobs, cancel unfinished ones, or delete jobs: first a preview, then the act.
+
+        Without `confirm`: returns the jobs that would be touched, chosen by `ids` or by `queue` and
+        `error`, and a code. With `confirm` set to that code: touches exactly those.
+        """
+        if confirm:
+            preview = previews.take(action, confirm)
+            return dict(api.send("POST", f"/v1/work/{action}", {"ids": list(preview.ids)}))
+        jobs = _chosen(api, action, ids or [], queue, error, limit)
+        code = previews.keep(Preview(action, tuple(job["id"] for job in jobs)))
+        return {"would": action, "jobs": jobs, "confirm": code if jobs else None}
+
+    @server.tool(annotations=_ACTS)
+    def pause_queue(queue: str, paused: bool, confirm: str = "") -> dict[str, Any]:
+        """Pause or resume a queue: first a preview with its counts and a code, then the act."""
+        path = f"/v1/work/queues/{_quoted(queue)}"
+        action = f"paused={paused}"
+        if confirm:
+            preview = previews.take(action, confirm)
+            if preview.ids != (queue,):
+                raise ApiRefusal(f"the code is of queue {preview.ids[0]!r}")
+            return dict(api.send("PUT", f"{path}/paused", {"paused": paused}) or {})
+        code = previews.keep(Preview(action, (queue,)))
+        return {"would": "pause" if paused else "resume", "queue": api.get(path), "confirm": code}
+
+
+def _chosen(
+    api: Api, action: Action, ids: list[str], queue: str, error: str, limit: int
+) -> list[dict[str, Any]]:
+    """Return the jobs that an action would touch."""
+    if ids:
+        return [_short(api.get(f"/v1/work/jobs/{_quoted(job)}")) for job in ids[:MAX_ROWS]]
+    if not queue:
+        raise ApiRefusal("name `ids`, or a `queue`")
+    state = {"requeue": "dead", "delete": "dead", "cancel": ""}[action]
+    found = api.get("/v1/work/jobs", queue=queue, state=state, error=error, limit=limit)
+    ended = ("completed", "dead", "cancelled")
+    jobs = [_short(job) for job in found["jobs"]]
+    return [job for job in jobs if action != "cancel" or job["state"] not in ended]
+
+
+def _ready(api: Api) -> dict[str, Any]:
+    try:
+        return dict(api.get("/v1/ready"))
+    except ApiRefusal as refusal:
+        return {"status": "not ready", "reason": str(refusal)}
+
+
+def _short(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job without its nanosecond fields, long texts cut."""
+    return {name: _cut(value) for name, value in job.items() if not name.endswith("_ns")}
+
+
+def _cut(value: Any) -> Any:
+    """Cut long texts, so that one job cannot fill an agent's memory."""
+    if isinstance(value, str):
+        return (
+            value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}... ({len(value)} characters)"
+        )
+    if isinstance(value, dict):
+        return {name: _cut(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_cut(member) for member in value]
+    return value
+
+
+def _quoted(name: str) -> str:
+    return urllib.parse.quote(name, safe="")

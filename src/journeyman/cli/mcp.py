@@ -1,0 +1,40 @@
+"""``journeyman mcp``: a server of the Model Context Protocol for agents. See docs/mcp.md."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from journeyman.errors import UsageError
+
+_DEFAULT_URL = "http://127.0.0.1:5679"
+
+
+@click.command()
+@click.option("--url", envvar="JOURNEYMAN_HTTP_URL", default=_DEFAULT_URL, show_default=True,
+              help="The HTTP API of the server.")  # fmt: skip
+@click.option("--token-env", default="JOURNEYMAN_TOKEN", show_default=True, metavar="NAME",
+              help="The environment variable with the secret of a token.")  # fmt: skip
+@click.option("--http", "port", type=click.IntRange(1, 65_535), metavar="PORT",
+              help="Serve over HTTP on this port of the loopback instead of stdio.")  # fmt: skip
+@click.option("--allow-actions", is_flag=True,
+              help="Also offer tools that requeue, cancel, delete and pause.")  # fmt: skip
+def mcp(url: str, token_env: str, port: int | None, allow_actions: bool) -> int:
+    """Serve tools for agents: status, search, failures, the past.
+
+    The token of the server decides what a tool may see and do. Tools that change something are
+    offered only with --allow-actions, and each shows a preview first.
+    """
+    try:
+        from journeyman.cli.agent_tools import Api, make_server
+    except ModuleNotFoundError as error:
+        if error.name != "mcp":
+            raise
+        raise UsageError("agents need the package mcp: pip install 'journeyman[mcp]'") from None
+    server = make_server(Api(url, os.environ.get(token_env)), allows_actions=allow_actions)
+    if port is None:
+        server.run("stdio")
+    else:
+        server.run("streamable-http", host="127.0.0.1", port=port)
+    return 0
