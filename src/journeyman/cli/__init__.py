@@ -63,7 +63,7 @@ COMMANDS = {
     "rules": ("server.schedule:rules", "List, add and remove rules of the schedule."),
     "runs": ("server.runs:runs", "List and show runs of the schedule."),
     "serve": ("serve:serve", "Run the schedule, the work queue and the fan-out queues."),
-    "set": ("server.runs:set_job", "Plan a job of the schedule."),
+    "set": ("server.runs:set_job", "Plan JOB for TIME, or plan it again."),
     "soak": ("soak:soak", "Load a server of its own for hours, kill it, and check every answer."),
     "status": ("server.status:status", "Show the state of each service."),
     "storage": ("storage:storage", "Follow, check, rebuild, list, import and export the store."),
