@@ -90,31 +90,43 @@ def docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
             yield expression.value
 
 
-def comments(source: str) -> Iterator[tuple[int, str]]:
-    """Yield each comment and the line at which it begins; adjacent lines are one comment."""
+def comments(source: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield each comment: where it begins, its text, and whether it stands on lines of its own.
+
+    Lines that follow each other are one comment.
+    """
     block: list[str] = []
     begins = last = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:
             continue
-        is_alone = token.line.strip().startswith("#")
+        is_own_line = token.line.strip().startswith("#")
         text = token.string.lstrip("#").strip()
-        if block and is_alone and token.start[0] == last + 1:
+        if not is_own_line:
+            yield token.start[0], text, False
+            continue
+        if block and token.start[0] == last + 1:
             block.append(text)
         else:
             if block:
-                yield begins, " ".join(block)
+                yield begins, " ".join(block), True
             block, begins = [text], token.start[0]
-        last = token.start[0] if is_alone else -1
+        last = token.start[0]
     if block:
-        yield begins, " ".join(block)
+        yield begins, " ".join(block), True
 
 
-def is_fragment(text: str) -> bool:
-    """Tell a sentence or a definition from a piece of one, by how it begins."""
+def is_fragment(text: str, *, is_note: bool = False) -> bool:
+    """Tell a sentence or a definition from a piece of one, by how it begins.
+
+    A note at the end of a line of code may begin with a small letter, but not with a word that
+    only continues a sentence.
+    """
     text = text.strip()
     if not text or text.startswith("--") or _IS_CODE.match(text):
         return False
+    if is_note:
+        return text.capitalize().startswith(FRAGMENT_STARTS)
     return text[0].islower() or text.startswith(FRAGMENT_STARTS)
 
 
@@ -125,8 +137,8 @@ def fragments(path: Path) -> Iterator[Place]:
         text = str(node.value)
         if is_fragment(text):
             yield Place(path, node.lineno, text.strip().splitlines()[0])
-    for line, text in comments(source):
-        if is_fragment(text):
+    for line, text, is_own_line in comments(source):
+        if is_fragment(text, is_note=not is_own_line):
             yield Place(path, line, f"# {text}"[:100])
 
 
