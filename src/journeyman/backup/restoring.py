@@ -154,7 +154,7 @@ def _checked_chunks(vault: Vault, file: StoredFile) -> Iterator[bytes]:
 
 
 def check_backups(vault: Vault) -> Iterator[str]:
-    """What is wrong, a line each."""
+    """Yield what is wrong, a line each."""
     good: set[str] = set()
     for name in list_backups(vault):
         try:
@@ -242,7 +242,7 @@ def _grown(base: Manifest, later: Manifest) -> tuple[StoredFile, ...] | None:
 
 
 def _is_log(path: str) -> bool:
-    """Whether it is a file of a log that only grows."""
+    """Return whether it is a file of a log that only grows."""
     folder, _, name = path.partition("/")
     if folder == LEDGER_DIRECTORY:
         return ledger_sequence(name) is not None

@@ -84,7 +84,9 @@ class Memory:
 
 
 def is_changed(directory: str, last: Manifest | None) -> bool:
-    """Whether anything is there that the last backup does not have. A store is not looked into."""
+    """Return whether anything is there that the last backup does not have. A store is not looked
+    into.
+    """
     found = _list_files(disk_of(directory), directory, lambda _: True)
     known = {} if last is None else {file.path: file.identity for file in last.files}
     return found != known
@@ -224,7 +226,7 @@ def _hold(disk: Disk, directory: str, path: str, identity: Identity, opened: Exi
 
 
 def _read_sizes(held: Sequence[_Held]) -> bool:
-    """Whether they are the sizes of one moment."""
+    """Return whether they are the sizes of one moment."""
     for _ in range(_LOOKS):
         sizes = [each.file.size() for each in held]
         for each, size in zip(held, sizes, strict=True):

@@ -74,7 +74,7 @@ def quiet_endings(run: Callable[[], object]) -> object:
 
 
 def debug_asked(args: Sequence[str]) -> bool:
-    """Whether tracebacks are wanted: by option or by environment.
+    """Return whether tracebacks are wanted: by option or by environment.
 
     The words of the command line are looked at because a bad one never becomes parsed options.
     """
@@ -82,7 +82,7 @@ def debug_asked(args: Sequence[str]) -> bool:
 
 
 def sentence(error: BaseException) -> str:
-    """What went wrong, for a person: what, where, what to do."""
+    """Return what went wrong, for a person: what, where, what to do."""
     if isinstance(error, LogLocked):
         return f"{error}; stop the process that uses it and try again"
     if isinstance(error, JourneymanError):

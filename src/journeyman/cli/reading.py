@@ -188,7 +188,7 @@ class LogReading:
 
 
 def _warning(file: LogFile, data: Buffer, damage: Damage, frames: int) -> str:
-    """What was left out; ``frames`` stand before it in its file."""
+    """Return what was left out; ``frames`` stand before it in its file."""
     if file.dialect == ZTICK and damage.kind == "torn" and damage.end == len(data):
         return f"partial trailing frame ({damage.length} bytes) ignored"
     prefix = bytes(data[damage.offset : damage.offset + _LENGTH_PREFIX_BYTES])
@@ -211,7 +211,7 @@ def is_end(file: LogFile, data: Buffer, damage: Damage) -> bool:
 
 
 def is_end_mark(file: LogFile, data: Buffer, damage: Damage) -> bool:
-    """Whether this is how a kestrel file ends: a zero byte, and then no data that counts.
+    """Return whether this is how a kestrel file ends: a zero byte, and then no data that counts.
 
     After the zero byte of a segment there may be a PUT whose first byte was to be written last.
     A checkpoint is replaced as a whole, so nothing but zeros may follow its last record.
@@ -275,7 +275,7 @@ def iso(unix_ns: int) -> str:
 
 
 def line_maker(file: LogFile, *, json: bool) -> Callable[[Entry[Any]], str]:
-    """What turns the entries of this file into lines."""
+    """Return what turns the entries of this file into lines."""
     name = file.name
     if file.dialect == ZTICK:
         ztick_line = ztick_json if json else ztick_text
@@ -383,7 +383,7 @@ def workq_fields(segment: str, entry: Entry[workq.Record]) -> dict[str, Any]:
 
 
 def added_fields(record: workq.JobAdded) -> dict[str, Any]:
-    """What an add or schedule says about its job."""
+    """Return what an add or schedule says about its job."""
     return {
         "cmd": record.command.word,
         "id": uuid_text(record.job_id),
@@ -415,7 +415,7 @@ def workq_text(segment: str, entry: Entry[workq.Record]) -> str:
 
 
 def added_words(record: workq.JobAdded) -> str:
-    """What an add or schedule says about its job, for a person."""
+    """Return what an add or schedule says about its job, for a person."""
     due = f" time={iso(record.time.unix_ns)}" if record.time is not None else ""
     return (
         f"{record.name} ttr={record.ttr_ms} ttl={record.ttl_ms} priority={record.priority} "
@@ -435,7 +435,7 @@ def _ns(instant: Instant | None) -> int | None:
 
 
 def kestrel_fields(record: kestrel.Record) -> dict[str, Any]:
-    """What the record says, wherever it stands."""
+    """Return what the record says, wherever it stands."""
     if isinstance(record, kestrel.ItemPut):
         return {
             "command": "PUT",
@@ -455,7 +455,7 @@ def kestrel_fields(record: kestrel.Record) -> dict[str, Any]:
 
 
 def kestrel_text(record: kestrel.Record) -> str:
-    """What the record says, for a person."""
+    """Return what the record says, for a person."""
     if isinstance(record, kestrel.ItemPut):
         expires = ""
         if record.expire_time_ms is not None:
@@ -471,12 +471,12 @@ def kestrel_text(record: kestrel.Record) -> str:
 
 
 def ledger_fields(record: ledger.Record) -> dict[str, Any]:
-    """What the record says, wherever it stands."""
+    """Return what the record says, wherever it stands."""
     return {"logged_ns": record.logged.unix_ns, "payload": _payload(record)}
 
 
 def ledger_text(record: ledger.Record) -> str:
-    """What the record says, for a person."""
+    """Return what the record says, for a person."""
     members = _payload(record)
     version, kind = members.pop("v"), members.pop("kind")
     newer = f" (version {version}, unknown)" if isinstance(record, ledger.NewerRecord) else ""

@@ -73,7 +73,7 @@ def take_back(
 
 
 def _records(codec: Codec[Any], data: bytes) -> list[Any]:
-    """What can be read; seals prove nothing here, and of a queue only items count."""
+    """Return what can be read; seals prove nothing here, and of a queue only items count."""
     assert codec.seals is not None
     headless: Any = codec if data.startswith(codec.header or b"\xff") else Headless(codec)
     return [

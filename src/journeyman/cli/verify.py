@@ -474,7 +474,9 @@ class _KestrelAccount:
 
 
 def _passed_by_all(readers: Mapping[str, kestrel.Reader | None]) -> Callable[[int], bool]:
-    """Whether every reader is past an item, provided that all stand where their checkpoints say."""
+    """Return whether every reader is past an item, provided that all stand where their checkpoints
+    say.
+    """
     counting = [reader for name, reader in readers.items() if name or len(readers) == 1]
     trusted = [reader for reader in counting if reader is not None and reader.is_plausible(0)]
     if not counting or len(trusted) < len(counting):
@@ -490,7 +492,7 @@ class IdRuns:
         self._lasts: list[int] = []
 
     def add(self, item_id: int) -> bool:
-        """Whether it is new."""
+        """Return whether it is new."""
         at = bisect_right(self._firsts, item_id) - 1
         if at >= 0 and item_id <= self._lasts[at]:
             return False

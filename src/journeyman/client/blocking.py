@@ -182,7 +182,7 @@ class _Pool:
             return _Transport(self._endpoint), self._generation
 
     def _wait(self) -> bool:
-        """Whether one has become free."""
+        """Return whether one has become free."""
         self._waiting += 1
         try:
             return self._changed.wait_for(self._is_free, self._endpoint.timeout_s)

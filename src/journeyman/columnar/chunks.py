@@ -67,7 +67,8 @@ def checked_offset(data: Buffer, offset: int) -> int:
 def make_fields(
     fields: int, max_records: int, bytes_left: int, smallest_entry: int
 ) -> npt.NDArray[np.int64]:
-    """What a kernel writes into: one row of numbers for each field, one column for each entry.
+    """Return what a kernel writes into: one row of numbers for each field, one column for each
+    entry.
 
     There is room for one entry more than the bytes can hold, so a kernel that has filled all of
     it has met ``max_records``. Behind each row is a gap that makes it an odd number of cache

@@ -27,7 +27,7 @@ def import_deltalake() -> Any:
 
 
 def storage_options() -> dict[str, str]:
-    """What deltalake must be told besides what it finds in the environment.
+    """Return what deltalake must be told besides what it finds in the environment.
 
     Commits of a lake rely on conditional puts. Plain http is meant where the endpoint says so.
     """

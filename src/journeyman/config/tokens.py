@@ -61,7 +61,7 @@ class Token:
     digest: bytes = field(default=b"", repr=False, compare=False)
 
     def covers(self, identifier: str) -> bool:
-        """Whether the job or rule of this identifier is the token's to touch."""
+        """Return whether the job or rule of this identifier is the token's to touch."""
         return self.namespace == ALL_NAMESPACES or identifier.startswith(self.namespace)
 
     def refuses(self, runner: Runner) -> str:
@@ -135,7 +135,9 @@ class Tokens:
         return found
 
     def __contains__(self, token: Token) -> bool:
-        """Whether a token that was found before is still here, with the same secret and rights."""
+        """Return whether a token that was found before is still here, with the same secret and
+        rights.
+        """
         return self._by_digest.get(token.digest) == token
 
 

@@ -142,7 +142,7 @@ class Snapshot(Generic[K, V]):
         return self.kept.pop(number, self._shards[number])
 
     def wants(self, number: int) -> bool:
-        """Whether it has yet to show this shard, and has no copy of it."""
+        """Return whether it has yet to show this shard, and has no copy of it."""
         return number >= self._next and number not in self.kept and not self._is_given_up
 
     def keep(self, number: int, copy: dict[K, V]) -> None:

@@ -100,8 +100,8 @@ class SortedSet(Generic[T]):
         return found
 
     def chunks_after(self, bound: T | None, *, descending: bool = False) -> Iterator[list[T]]:
-        """What is above ``bound`` in its order, a chunk at a time; descending: what is below it,
-        the highest first. None: from the end. It must not change while this is read."""
+        """Yield what is above ``bound`` in its order, a chunk at a time; descending: what is below
+        it, the highest first. None: from the end. It must not change while this is read."""
         if descending:
             yield from self._chunks_below(bound)
             return

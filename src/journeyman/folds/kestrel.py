@@ -51,11 +51,13 @@ class Reader:
     done: set[int] = field(default_factory=set)  # finished out of order
 
     def is_past(self, item_id: int) -> bool:
-        """Whether the reader has finished this item."""
+        """Return whether the reader has finished this item."""
         return item_id <= self.head or item_id in self.done
 
     def is_plausible(self, tail: int) -> bool:
-        """Whether a queue that ends there can have come so far; else the checkpoint is damaged."""
+        """Return whether a queue that ends there can have come so far; else the checkpoint is
+        damaged.
+        """
         return max(self.head, *self.done, 0) <= max(MAX_PLAUSIBLE_ID, tail)
 
     def undelivered(self, item_ids: Iterable[int]) -> Iterator[int]:
@@ -158,7 +160,7 @@ class FoldedQueue:
         return self.tail + 1
 
     def is_dead(self, item_id: int) -> bool:
-        """Whether every reader has finished this item."""
+        """Return whether every reader has finished this item."""
         return all(reader.is_past(item_id) for reader in self.readers.values())
 
     def retired(self, first_ids: Sequence[int]) -> Sequence[int]:

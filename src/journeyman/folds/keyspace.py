@@ -238,7 +238,7 @@ def workq_and_timeout(record: JobRecord, defaults: Defaults) -> tuple[FoldedJob,
 
 
 def folded_of_record(record: JobRecord) -> tuple[FoldedJob | None, int]:
-    """What the fold of the log has of the job of this row, and as above. Raises InvalidData.
+    """Return what the fold of the log has of the job of this row, and as above. Raises InvalidData.
 
     None: the log says that the job is over, or the record is that of another program.
     """

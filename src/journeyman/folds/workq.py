@@ -155,7 +155,8 @@ def visible(state: State, as_of_ns: int) -> FoldedJob | None:
 
 
 def settled(state: State) -> FoldedJob | None:
-    """What is left when the log ends here for good: orphans wait for an add that cannot come.
+    """Return what is left when the log ends here for good: orphans wait for an add that cannot
+    come.
 
     For a compaction of the whole log. Where later segments follow, keep the orphans.
     """
@@ -355,7 +356,7 @@ def _time_out(job: FoldedJob, record: workq.JobEvent, notes: Notes) -> FoldedJob
 
 
 def _is_owed(job: FoldedJob, record: workq.JobEvent) -> bool:
-    """Whether this timeout is that of an earlier lease, which a later start has cut off.
+    """Return whether this timeout is that of an earlier lease, which a later start has cut off.
 
     Not so if it comes when the present lease is over too: then there is no difference.
     """
@@ -366,7 +367,7 @@ def _is_owed(job: FoldedJob, record: workq.JobEvent) -> bool:
 
 
 def _is_retry(job: FoldedJob, record: workq.JobEvent) -> bool:
-    """Whether this timeout takes back the failure just before it.
+    """Return whether this timeout takes back the failure just before it.
 
     The equal time distinguishes it from a timeout that a race of the original wrote after its fail.
     """
@@ -398,7 +399,7 @@ def _finish(job: FoldedJob, record: workq.JobFinished, notes: Notes) -> FoldedJo
 
 
 def _fits(record: workq.JobEvent | workq.JobFinished) -> bool:
-    """Whether the command is one of this class of record. Decoders make no other."""
+    """Return whether the command is one of this class of record. Decoders make no other."""
     if isinstance(record, workq.JobFinished):
         return record.command in (_COMPLETE, _FAIL)
     return record.command in (_DELETE, _EXPIRE, _START, _TIMEOUT)

@@ -81,7 +81,7 @@ class Codec(Protocol[R]):
 
     @property
     def has_checksum(self) -> bool:
-        """Whether a decoded entry is proven, and not merely plausible."""
+        """Return whether a decoded entry is proven, and not merely plausible."""
         ...
 
     @property
@@ -102,7 +102,7 @@ class Codec(Protocol[R]):
         ...
 
     def is_torn(self, data: Buffer, offset: int) -> bool:
-        """Whether the bytes from ``offset`` to the end could be a write cut short.
+        """Return whether the bytes from ``offset`` to the end could be a write cut short.
 
         True when they are a proper prefix of some entry this format can hold, or only zeros
         (a file system may extend a file before its data arrive). Such a tail is not corruption.

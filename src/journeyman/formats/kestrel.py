@@ -333,7 +333,7 @@ def _all_zero(data: Buffer, offset: int) -> bool:
 
 
 def _is_put_without_first_byte(data: Buffer, offset: int) -> bool:
-    """Whether a PUT without its command byte is here, followed by zeros only.
+    """Return whether a PUT without its command byte is here, followed by zeros only.
 
     The original writes that byte last, into a file that is already as long as it will be.
     A zero byte may also have come between good entries; then a chain of them follows it.
@@ -348,7 +348,7 @@ def _is_put_without_first_byte(data: Buffer, offset: int) -> bool:
 
 
 def _hides_the_next_put(data: Buffer, offset: int) -> bool:
-    """Whether the PUT here, which runs past the end of the data, runs over the next one.
+    """Return whether the PUT here, which runs past the end of the data, runs over the next one.
 
     Then its size was damaged, and it was not cut short. The next one has the next id; a PUT
     that only looks like one, being part of an item's data, would have to hit on just that.

@@ -63,7 +63,7 @@ def kind_of(record: Any) -> Kind:
 
 
 def is_state(record: Any) -> bool:
-    """Whether it is the state of a key, or ends it; else it stands by itself."""
+    """Return whether it is the state of a key, or ends it; else it stands by itself."""
     kind = _KIND_OF.get(type(record))
     return kind is not None and kind.key is not None
 

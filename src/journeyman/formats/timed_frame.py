@@ -208,7 +208,7 @@ def _read_size(data: Buffer, offset: int) -> tuple[int, int]:
 
 
 def is_torn_frame(data: Buffer, offset: int) -> bool:
-    """Whether the rest is a proper prefix of a frame, or all zeros.
+    """Return whether the rest is a proper prefix of a frame, or all zeros.
 
     Whether its payload goes with its SIZE is not asked here.
     """

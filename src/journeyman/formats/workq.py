@@ -384,7 +384,7 @@ def _read_block(frame: bytes, at: int, offset: int, what: str, limit: int) -> tu
 
 
 def _may_fill(data: Buffer, at: int, end: int) -> bool:
-    """Whether what there is of a payload can be the beginning of one that ends at ``end``.
+    """Return whether what there is of a payload can be the beginning of one that ends at ``end``.
 
     The lengths inside a payload add up to its SIZE. So a record whose SIZE was damaged, and now
     reaches past the end of the data over good records, is not taken for one that was cut short.

@@ -149,7 +149,7 @@ class Appender:
         self._lock.release()
 
     def is_busy(self) -> bool:
-        """Whether another thread is in now."""
+        """Return whether another thread is in now."""
         if not self.hold_now():
             return True
         self.let_go()
@@ -196,7 +196,7 @@ class Appender:
 
     @property
     def has_begun(self) -> bool:
-        """Whether an append has nothing to sync but what it writes."""
+        """Return whether an append has nothing to sync but what it writes."""
         with self._lock:
             return self._tail.has_begun
 
@@ -307,7 +307,7 @@ class LogTail:
 
     @property
     def has_begun(self) -> bool:
-        """Whether records may follow at once: see ``begin_batch``."""
+        """Return whether records may follow at once: see ``begin_batch``."""
         return self.is_open and (self._sealer is None or self._sealer.has_begun)
 
     @property

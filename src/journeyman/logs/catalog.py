@@ -58,11 +58,11 @@ class Listing(Protocol):
     """A place whose directories can be listed."""
 
     def find(self, path: str) -> FoundFile | None:
-        """What is at ``path``; None when nothing is."""
+        """Return what is at ``path``; None when nothing is."""
         ...
 
     def list_dir(self, path: str) -> list[FoundFile]:
-        """What is in a directory, by name."""
+        """Return what is in a directory, by name."""
         ...
 
 
@@ -73,7 +73,9 @@ def has_glob(path: str) -> bool:
 
 
 def expand(files: Listing, path: str) -> Iterator[FoundFile]:
-    """What an absolute path or glob stands for, in order of the names; nothing if nothing is."""
+    """Yield what an absolute path or glob stands for, in order of the names; nothing if nothing
+    is.
+    """
     parts = path.split("/")
     first = next((at for at, part in enumerate(parts) if has_glob(part)), None)
     if first is None:
@@ -182,7 +184,9 @@ class LogFile:
 
     @property
     def codec(self) -> Codec[Any]:
-        """What judges the bytes of this file. Imported when asked for: names alone need none."""
+        """Return what judges the bytes of this file. Imported when asked for: names alone need
+        none.
+        """
         if self.dialect == ZTICK:
             from journeyman.formats import ztick
 
@@ -224,7 +228,7 @@ class Log:
 
     @property
     def title(self) -> str:
-        """What the log is called in reports."""
+        """Return what the log is called in reports."""
         return self.where if self.queue is None else f"{self.where} (queue {self.queue})"
 
     @property
@@ -296,13 +300,13 @@ def partition_columns(logs: Iterable[Log]) -> list[str]:
 
 
 def load_order(active: str) -> tuple[str, str, str]:
-    """What the files of a ztick log are called, in the order they are read."""
+    """Return what the files of a ztick log are called, in the order they are read."""
     names = segment_names.ZtickNames(active)
     return names.compressed, names.to_compress, names.active
 
 
 def belongs(dialect: str, name: str) -> bool:
-    """Whether a file of this name, found in a directory or by a glob, is part of a log."""
+    """Return whether a file of this name, found in a directory or by a glob, is part of a log."""
     if name.startswith((".", "_")) or "~" in name:
         return False
     if dialect == ZTICK:
@@ -355,7 +359,9 @@ def _files_in(query: LogQuery, files: Files, directory: str) -> Iterator[FoundFi
 
 
 def _stands_apart(name: str) -> bool:
-    """Whether a directory holds things about logs (indexes, damaged bytes, runs) and no logs."""
+    """Return whether a directory holds things about logs (indexes, damaged bytes, runs) and no
+    logs.
+    """
     return (
         name.startswith((".", "_"))
         or name == segment_names.QUARANTINE
@@ -453,7 +459,7 @@ def reading_order(file: LogFile) -> tuple[bool, int, str]:
 
 
 def _partitions(path: str) -> tuple[tuple[str, str | None], ...]:
-    """What ``name=value`` directories say, as Hive writes them.
+    """Return what ``name=value`` directories say, as Hive writes them.
 
     Spark itself cannot hand a column to Python whose name has a dot or a backtick in it.
     """

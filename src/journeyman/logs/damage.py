@@ -138,11 +138,11 @@ class Judge(Generic[R]):
 
     @property
     def holds_back(self) -> bool:
-        """Whether entries that were read may turn out to be damage."""
+        """Return whether entries that were read may turn out to be damage."""
         return not self._codec.has_checksum
 
     def is_settled_at(self, offset: int) -> bool:
-        """Whether reading from this boundary finds the same as reading from before it."""
+        """Return whether reading from this boundary finds the same as reading from before it."""
         return self._may_reread == MAX_REREAD_BYTES and self._last_fault <= offset
 
     def header(self, data: Buffer) -> tuple[int, Damage | None]:
@@ -168,7 +168,8 @@ class Judge(Generic[R]):
         *,
         base: int = 0,
     ) -> Damage:
-        """What is damaged at ``offset``, where reading met ``fault``: None if the data end there.
+        """Return what is damaged at ``offset``, where reading met ``fault``: None if the data end
+        there.
 
         ``held`` are the entries that led there, as far as they are held back .
         """
@@ -207,7 +208,9 @@ class Judge(Generic[R]):
         return Damage(self._file, offset, length, "padding", reason)
 
     def _may_search(self, begin: int, fault: int) -> bool:
-        """Whether to search from ``begin`` on. What lies before the last fault is read again."""
+        """Return whether to search from ``begin`` on. What lies before the last fault is read
+        again.
+        """
         progress = max(0, fault - self._last_fault)
         gained = self._may_reread + _REREAD_PER_BYTE * progress
         self._may_reread = min(MAX_REREAD_BYTES, gained)

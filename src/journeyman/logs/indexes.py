@@ -138,7 +138,8 @@ def index_path(path: str) -> str:
 
 
 def load_index(files: ReadsAt, path: str, size: int, *, indexed: str | None = None) -> Index | None:
-    """What the index says of this file of ``size`` bytes; None if there is none that matches.
+    """Return what the index says of this file of ``size`` bytes; None if there is none that
+    matches.
 
     ``indexed``: the path that the file had when it was indexed.
     """
@@ -165,7 +166,7 @@ def load_index(files: ReadsAt, path: str, size: int, *, indexed: str | None = No
 
 
 def has_key(index: Index, key: str) -> bool:
-    """Whether a file may have records of this key."""
+    """Return whether a file may have records of this key."""
     if index.keys is None:
         return True
     lowest, highest = index.keys

@@ -88,7 +88,7 @@ class Absorbing(Protocol):
         ...
 
     def absorb(self, record: ledger_format.Record | ledger_format.UnparsedRecord) -> bool:
-        """Whether it has taken this one. Of the kinds above it takes all."""
+        """Return whether it has taken this one. Of the kinds above it takes all."""
         ...
 
 
@@ -194,7 +194,9 @@ class LedgerLog:
 
     @property
     def is_bloated(self) -> bool:
-        """Whether more of it may be dead than live, as far as is known without reading it."""
+        """Return whether more of it may be dead than live, as far as is known without reading
+        it.
+        """
         return self.size > 2 * self._live_bytes + SLACK_BYTES
 
     def records(self) -> Iterator[ledger_format.Record]:
@@ -459,7 +461,9 @@ class MarkWriter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether ``flush`` has something to write: the mark of a file without bytes is kept."""
+        """Return whether ``flush`` has something to write: the mark of a file without bytes is
+        kept.
+        """
         return bool(self._records or (self._marks and self._head is not None))
 
     def note(self) -> None:

@@ -127,7 +127,7 @@ def journal_path(directory: str, log: str = "") -> str:
 
 
 def is_journal(name: str) -> bool:
-    """Whether a file of this name says that a change of its directory is under way."""
+    """Return whether a file of this name says that a change of its directory is under way."""
     return name.startswith(JOURNAL_PREFIX) and name.endswith(".json")
 
 
@@ -286,7 +286,7 @@ def note_replacement(disk: Disk, before: Iterable[Identity], staged: str, path: 
 
 
 def replacement_of(disk: Disk, path: str, inode: int) -> Replacement | None:
-    """What took the place of the file with this inode, which was at ``path``."""
+    """Return what took the place of the file with this inode, which was at ``path``."""
     parent = posixpath.dirname(path)
     note = posixpath.join(parent, HELD_DIRECTORY, f"{_NOTE}{inode}")
     try:

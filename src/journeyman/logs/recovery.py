@@ -432,7 +432,7 @@ def _stamp_in(format_: SealFormat, data: Buffer, survey: _Survey) -> int:
 
 
 def _seal_test(codec: Codec[R], data: Buffer) -> Callable[[Entry[R]], bool]:
-    """Whether an entry of these data is a seal."""
+    """Return whether an entry of these data is a seal."""
     format_ = codec.seals
     if format_ is None:
         return lambda _: False

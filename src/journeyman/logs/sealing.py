@@ -97,7 +97,7 @@ def close_file(disk: Disk, format_: seal_format.SealFormat, path: str) -> None:
 
 
 def has_seals(format_: seal_format.SealFormat, data: Buffer) -> bool:
-    """Whether anything in these bytes is marked as a seal."""
+    """Return whether anything in these bytes is marked as a seal."""
     return next(format_.places(data, 0), None) is not None
 
 
@@ -178,7 +178,7 @@ _TAIL_REASON = "a tail without an announcement that does not begin with a whole 
 
 
 def is_in_flight(damage: Damage) -> bool:
-    """Whether these bytes may be a batch that a writer is just appending."""
+    """Return whether these bytes may be a batch that a writer is just appending."""
     return damage.kind == UNSEALED
 
 

@@ -69,12 +69,12 @@ class SegmentPlan(Protocol):
 
     @property
     def where(self) -> str:
-        """What the log is called in errors: its path or directory."""
+        """Return what the log is called in errors: its path or directory."""
         ...
 
     @property
     def header(self) -> bytes:
-        """What a new segment begins with."""
+        """Return what a new segment begins with."""
         ...
 
     def first_path(self) -> str:
@@ -87,7 +87,7 @@ class SegmentPlan(Protocol):
         ...
 
     def must_rotate(self, size: int, incoming: int) -> bool:
-        """Whether a record of ``incoming`` bytes belongs in the next segment.
+        """Return whether a record of ``incoming`` bytes belongs in the next segment.
 
         ``size`` is that of the active segment, header included.
         """
@@ -177,7 +177,7 @@ def ledger_segments(names: Iterable[str]) -> list[str]:
 
 
 def is_numbered(name: str) -> bool:
-    """Whether it is the name of a segment of a workq log or a ledger."""
+    """Return whether it is the name of a segment of a workq log or a ledger."""
     return _NUMBERED_NAME.fullmatch(name) is not None
 
 
@@ -267,7 +267,7 @@ def kestrel_lock_name(queue: str) -> str:
 
 
 def is_queue_name(text: str) -> bool:
-    """Whether the original would take it for the name of a queue."""
+    """Return whether the original would take it for the name of a queue."""
     return _QUEUE_NAME.fullmatch(text) is not None
 
 
@@ -307,7 +307,7 @@ def kestrel_temporaries(queue: str, names: Iterable[str]) -> list[str]:
 
 
 def is_kestrel_name(name: str) -> bool:
-    """Whether a file of this name is a segment or a checkpoint, of whatever queue."""
+    """Return whether a file of this name is a segment or a checkpoint, of whatever queue."""
     queue = name.partition(".")[0]
     if not queue or "~" in queue:
         return False

@@ -147,7 +147,9 @@ def _connection(dsn: AmqpDsn, transport: _Transport) -> aiormq.Connection:
 
 
 def _bad_name(vhost: str, runner: Amqp) -> str:
-    """What is wrong with a name, before a broker is bothered with it; empty if nothing is."""
+    """Return what is wrong with a name, before a broker is bothered with it; empty if nothing
+    is.
+    """
     if len(vhost) > MAX_VHOST_CHARS:
         return f"the name of the vhost has more than {MAX_VHOST_CHARS} characters"
     if not EXCHANGE_NAME.fullmatch(runner.exchange):

@@ -117,7 +117,7 @@ class BoundedOutput:
 
     @property
     def full(self) -> bool:
-        """Whether feeding more can only push something out."""
+        """Return whether feeding more can only push something out."""
         return len(self._head) + len(self._tail) >= self._head_limit + self._tail_limit
 
     def feed(self, data: bytes) -> None:
@@ -134,7 +134,7 @@ class BoundedOutput:
             self._dropped_bytes += excess
 
     def text(self) -> bytes:
-        """What is kept, without credentials, and how much is not."""
+        """Return what is kept, without credentials, and how much is not."""
         head, tail = bytes(self._head), bytes(self._tail)
         if not self._dropped_bytes:
             return redact_bytes(head + tail)
@@ -154,7 +154,7 @@ class RunRequest(Generic[Record_co]):
     facts: Mapping[str, Any] | None = None  # of a notice: what it is about
 
     def item(self) -> bytes:
-        """What the run is about, for messages: the id of the job; the facts of a notice."""
+        """Return what the run is about, for messages: the id of the job; the facts of a notice."""
         return self.job_id.encode() if self.facts is None else self.message()
 
     def message(self) -> bytes:

@@ -102,7 +102,7 @@ def _check_places(settings: Settings) -> None:
 
 
 def notes(settings: Settings, access: Access) -> Iterator[str]:
-    """What is allowed, and should be known all the same."""
+    """Yield what is allowed, and should be known all the same."""
     yield from access.notes
     if (settings.runners.allow or settings.runners.deny) and not access.names_runners:
         yield "runners.allow and runners.deny have no effect: no token names runners"

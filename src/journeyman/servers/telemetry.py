@@ -206,7 +206,7 @@ class Telemetry:
 
 
 def check_telemetry(settings: TelemetrySettings) -> type[OtlpExporter]:
-    """What exports; UsageError if the settings or the installation do not allow it."""
+    """Return what exports; UsageError if the settings or the installation do not allow it."""
     endpoint = settings.endpoint or ""
     try:
         parts = urlsplit(endpoint)

@@ -130,7 +130,7 @@ class Backend(ABC):
 
     @abstractmethod
     def stats(self) -> EngineStats:
-        """What it knows about itself, quickly."""
+        """Return what it knows about itself, quickly."""
 
     def be_alone(self) -> None:  # noqa: B027 - what is in memory is alone
         """Keep out all others that ask for this, as long as it is open. StorageLocked: one is in.

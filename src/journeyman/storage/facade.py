@@ -366,7 +366,7 @@ def _time_keys(entries: Iterator[Entry]) -> list[QueueTimeKey]:
 
 
 def counts_in(entries: Iterable[Entry]) -> Iterator[QueueCount]:
-    """What these entries count, but for those that cannot be read."""
+    """Yield what these entries count, but for those that cannot be read."""
     for raw, value in entries:
         try:
             key = decode_key(raw)

@@ -421,14 +421,14 @@ class PostgresBackend(Backend):
 
 
 def _without_password(error: psycopg.Error, address: str) -> str:
-    """What the server said, without the lines that draw where; never the password."""
+    """Return what the server said, without the lines that draw where; never the password."""
     said = " ".join(str(error).split("\n", 1)[0].split()) or type(error).__name__
     password = address_parameters(address).get("password")
     return said.replace(str(password), "***") if password else said
 
 
 def address_parameters(address: str) -> dict[str, Any]:
-    """What the address says. Raises UsageError for what is not the address of a database."""
+    """Return what the address says. Raises UsageError for what is not the address of a database."""
     try:
         found = conninfo_to_dict(address)
     except psycopg.Error:  # its text shows parts of the address, perhaps the password

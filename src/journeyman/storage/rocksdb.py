@@ -270,7 +270,7 @@ class RocksBackend(Backend):
             raise
 
     def _is_in_log(self, changes: Changes, number: int) -> bool:
-        """Whether the log ends with these changes, which begin with this sequence number."""
+        """Return whether the log ends with these changes, which begin with this sequence number."""
         logs = [name for name in os.listdir(self._place) if name.endswith(".log")]
         newest = os.path.join(self._place, max(logs, key=lambda name: int(name[:-4])))
         size = sum(len(key) + len(value or b"") + _FRAME_BYTES for key, value in changes.items())
@@ -397,13 +397,15 @@ def _values(db: Rdict, keys: list[bytes]) -> list[bytes | None]:
 
 
 def _is_no_room(error: Exception) -> bool:
-    """Whether the library says that there is no room on the disk, in the quota, or for a file."""
+    """Return whether the library says that there is no room on the disk, in the quota, or for a
+    file.
+    """
     text = str(error).lower()
     return type(error) is Exception and any(phrase in text for phrase in _NO_ROOM)
 
 
 def _is_unsynced(error: Exception) -> bool:
-    """Whether the library says that it was a sync that failed, not a write."""
+    """Return whether the library says that it was a sync that failed, not a write."""
     text = str(error).lower()
     return "while fdatasync" in text or "while fsync" in text
 

@@ -184,7 +184,7 @@ class Draft:
         return entries
 
     def _old_times(self) -> bool:
-        """Whether there are queue-time keys of version 1, which must go with their jobs."""
+        """Return whether there are queue-time keys of version 1, which must go with their jobs."""
         if self._has_old_times is None:
             old = self._reader.scan(*prefix_range(QUEUE_TIMES_V1), limit=1)
             self._has_old_times = next(old, None) is not None

@@ -49,8 +49,8 @@ STATES = ("ready", "done", "dead", "retrying", "running")  # by number of the pr
 def state_word(
     state: int, after: int, due: datetime | None, now: datetime, *, is_cancelled: bool
 ) -> str:
-    """What people call the state of a job that waits for ``after`` others, or until ``due``: the
-    words of docs/glossary.md."""
+    """Return what people call the state of a job that waits for ``after`` others, or until ``due``:
+    the words of docs/glossary.md."""
     if after:
         return "waiting"
     if is_cancelled:

@@ -125,7 +125,7 @@ class Job(Generic[T]):
         return "waiting" if state == "gone" and job_id != self._ids[0] else state
 
     def is_done(self) -> bool:
-        """Whether it succeeded, failed or was cancelled."""
+        """Return whether it succeeded, failed or was cancelled."""
         return _have_ended(self._broker.endings(self._ids))
 
     async def ais_done(self) -> bool:

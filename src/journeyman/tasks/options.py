@@ -211,7 +211,7 @@ def limits_by_queue(tasks: Mapping[str, Options]) -> dict[str, QueueLimits]:
 
 
 def is_name(text: str) -> bool:
-    """Whether the server takes this as the name of a queue, a key or a worker."""
+    """Return whether the server takes this as the name of a queue, a key or a worker."""
     return _QUEUE.fullmatch(text) is not None
 
 

@@ -228,7 +228,9 @@ class ServerBroker:
         )  # fmt: skip
 
     def _head_of(self, order: Order) -> tuple[Options, bytes, bytes]:
-        """What stands before and after the size; kept with its options, so that their id stays."""
+        """Return what stands before and after the size; kept with its options, so that their id
+        stays.
+        """
         line = self._new_job(replace(order, payload=b"")).request().removesuffix(b"\r\n\r\n")
         _add, _job_id, name, ttr, ttl, _size, *flags = line.split(b" ")
         words = b" %b %b %b " % (name, ttr, ttl), b"".join(b" " + flag for flag in flags)

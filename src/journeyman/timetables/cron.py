@@ -99,7 +99,7 @@ def _never(words: list[str]) -> TimetableError:
 
 
 def _has_a_day(sim: CronSim, month: int) -> bool:
-    """Whether both, the day and the weekday, can match a day of this month in some year."""
+    """Return whether both, the day and the weekday, can match a day of this month in some year."""
     return any(
         _is_day(sim, day, month) and _is_weekday(sim, day)
         for day in range(1, DAYS_IN_MONTH[month] + 1)

@@ -192,7 +192,7 @@ class Occurrences:
         return found
 
     def _warning(self, before_s: int, at_s: int) -> str:
-        """What a jump of the clock does to this occurrence, or to those before it."""
+        """Return what a jump of the clock does to this occurrence, or to those before it."""
         if self._every_s:
             return ""
         wall = self.zone.wall(at_s)

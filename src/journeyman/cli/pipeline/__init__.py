@@ -60,7 +60,7 @@ class PipelineGroup(LazyGroup):
             raise _without_spark(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """What Spark raises becomes one sentence; the original stays its cause, for --debug."""
+        """Turn what Spark raises into one sentence; the original stays its cause, for --debug."""
         try:
             return super().invoke(ctx)
         except ModuleNotFoundError as error:
@@ -74,7 +74,7 @@ class PipelineGroup(LazyGroup):
 
 
 def _without_spark(error: ModuleNotFoundError) -> Exception:
-    """What to install, if it is a library of the extra ``spark`` that is missing."""
+    """Return what to install, if it is a library of the extra ``spark`` that is missing."""
     if (error.name or "").partition(".")[0] not in _OF_SPARK:
         return error
     return UsageError("the pipeline needs Spark: pip install 'journeyman[spark]'")

@@ -149,7 +149,7 @@ def _replay(
 
 
 def _goes_straight_to_files(asked: _Asked, answer: Answer) -> bool:
-    """Whether the tasks that merge can write what is asked for."""
+    """Return whether the tasks that merge can write what is asked for."""
     return asked.limit is None and not asked.payloads and answer.format_ in (None, "parquet")
 
 

@@ -128,7 +128,7 @@ def logs_by_dialect(
 
 
 def is_small(paths: Iterable[str]) -> bool:
-    """Whether so little is to be read that starting up takes most of the time."""
+    """Return whether so little is to be read that starting up takes most of the time."""
     return 0 < input_bytes(paths) <= SMALL_BYTES
 
 
@@ -198,7 +198,7 @@ def _below(disk: ReadingDisk, finder: LogFinder, path: str) -> Iterator[Log]:
 
 
 def _places(log: Log) -> list[str]:
-    """What the source is given: a ztick file, a directory, or single files of one."""
+    """Return what the source is given: a ztick file, a directory, or single files of one."""
     if log.dialect == ZTICK or log.whole:
         return [log.where]
     return [file.path for file in log.files]

@@ -109,7 +109,7 @@ class NewJob:
         return lines.line(*words) + lines.block(payload)
 
     def _new_flags(self, payload: bytes) -> list[str]:
-        """What the original does not know."""
+        """Return what the original does not know."""
         words = [f"-key={lines.checked_name(self.key, 'key')}"] if self.key else []
         if self.replace_finished:
             words.append(f"-replace={'different' if self.unless_same else 'finished'}")
@@ -406,7 +406,7 @@ def note_progress(
 
 
 def progress(job_id: JobId) -> Call[JobProgress]:
-    """What the workers of a job have said about it. Raises NotFound."""
+    """Return what the workers of a job have said about it. Raises NotFound."""
     return once(lines.line("inspect", "progress", str(as_id(job_id))), lines.read_progress)
 
 

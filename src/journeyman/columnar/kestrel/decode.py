@@ -268,7 +268,7 @@ def puts_in(batch: pa.RecordBatch, first_position: int) -> pa.RecordBatch:
 
 
 def fold_items(puts: pa.RecordBatch, reread: Reread) -> Items:
-    """What is left of all puts of some ids, given in any order."""
+    """Return what is left of all puts of some ids, given in any order."""
     ids, positions = (numbers_in(puts.column(name)) for name in ("item_id", "position"))
     ascend = (ids[1:] > ids[:-1]).all()
     rows = np.arange(len(ids)) if ascend else np.lexsort((positions, ids))

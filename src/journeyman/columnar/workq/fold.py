@@ -389,7 +389,8 @@ class _Odd:
 
 
 def _is_ambiguous(records: list[Record]) -> bool:
-    """Whether the adds among these may differ in what is not here, or have a time that was clamped.
+    """Return whether the adds among these may differ in what is not here, or have a time that was
+    clamped.
 
     Only for adds behind orphans: those of other jobs the kernel has looked at.
     """

@@ -145,7 +145,7 @@ def _read_added(data: Bytes, at: int, end: int, fields: Ints, row: int) -> bool:
 
 @kernel
 def _holds(data: Bytes, at: int, end: int, part: Bytes) -> bool:
-    """Whether these bytes stand at ``at``, in front of ``end``."""
+    """Return whether these bytes stand at ``at``, in front of ``end``."""
     if end - at < part.size:
         return False
     place = 0
@@ -156,7 +156,7 @@ def _holds(data: Bytes, at: int, end: int, part: Bytes) -> bool:
 
 @kernel
 def _unhidden(data: Bytes, at: int, end: int, size: int) -> int:
-    """What the fields of this good add, with a payload of ``size``, stand for."""
+    """Return what the fields of this good add, with a payload of ``size``, stand for."""
     if not _holds(data, end - _TAIL.size, end, _TAIL):
         return _ADD
     if _holds(data, at, end, _FAIL_HEAD):

@@ -558,7 +558,9 @@ class KestrelEngine:
         self._state.held_off = frozenset(names)
 
     def changes_files(self, command: Any) -> bool:
-        """Whether it would make or remove a queue or a reader, which costs more than an item."""
+        """Return whether it would make or remove a queue or a reader, which costs more than an
+        item.
+        """
         return self._state.changes_files(command)
 
     def stats(self) -> messages.KestrelStats:

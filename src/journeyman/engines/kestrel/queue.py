@@ -240,8 +240,8 @@ class FanReader:
         return self.tally.age_ms if self.items else 0
 
     def place(self) -> Reader:
-        """What a checkpoint says. Of very many ids finished out of order it holds the first ones,
-        and all that an earlier checkpoint held: what was saved once stays saved."""
+        """Return what a checkpoint says. Of very many ids finished out of order it holds the first
+        ones, and all that an earlier checkpoint held: what was saved once stays saved."""
         listed = iter(self.done)
         saved = set(islice(listed, MAX_SAVED_DONE))
         saved.update(takewhile(lambda item_id: item_id <= self.saved_through, listed))
@@ -250,7 +250,7 @@ class FanReader:
 
     @property
     def is_over_limit(self) -> bool:
-        """Whether the oldest have to go."""
+        """Return whether the oldest have to go."""
         most, most_bytes = self.settings.max_items, self.settings.max_bytes
         return (most is not None and self.items > most) or (
             most_bytes is not None and self.data_bytes > most_bytes
@@ -258,7 +258,7 @@ class FanReader:
 
     @property
     def is_full(self) -> bool:
-        """Whether a put has to be refused. What is open counts: it may come back."""
+        """Return whether a put has to be refused. What is open counts: it may come back."""
         if self.settings.drops_oldest:
             return False
         most, most_bytes = self.settings.max_items, self.settings.max_bytes
@@ -299,7 +299,8 @@ class FanReader:
         return item
 
     def next_in_window(self, limit: int) -> list[ItemPut]:
-        """What ``take`` would give next, if that is all in the window and nothing else comes first.
+        """Return what ``take`` would give next, if that is all in the window and nothing else comes
+        first.
 
         Without items that expire; maybe none. They are not taken.
         """
@@ -526,7 +527,7 @@ class ItemQueue:
         self.may_expire = self.may_expire or ages
 
     def is_too_old(self, now_ms: int) -> bool:
-        """Whether it may go: it is old enough, and no reader has anything left in it."""
+        """Return whether it may go: it is old enough, and no reader has anything left in it."""
         max_age_ms = self.settings.max_age_ms
         if max_age_ms is None or now_ms <= self.created_ms + max_age_ms:
             return False

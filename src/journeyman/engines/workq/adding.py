@@ -259,7 +259,7 @@ def _is_cancelled(state: WorkqState, job_id: bytes) -> bool:
 
 
 def _is_free(state: WorkqState, job_id: bytes) -> bool:
-    """Whether a job may have this id. One whose TTL is over makes room."""
+    """Return whether a job may have this id. One whose TTL is over makes room."""
     entry = state.jobs.get(job_id)
     if entry is None:
         return True
@@ -449,7 +449,7 @@ def load_children(state: WorkqState, loaded: LoadedExtensions, completed: set[by
 
 
 def _is_undone(state: WorkqState, parent: bytes, mark: ParentMark) -> bool:
-    """Whether the log has the job that the ledger says has ended: the log counts."""
+    """Return whether the log has the job that the ledger says has ended: the log counts."""
     entry = state.jobs.get(parent)
     return mark.life != 0 and packed.life_of(entry) == mark.life
 

@@ -285,7 +285,7 @@ class JobFilter:
         self._since = packed.moment_key(asked.since_ns) if asked.since_ns else b""
 
     def is_passed(self, key: bytes) -> bool:
-        """Whether neither this job nor an older one can fit."""
+        """Return whether neither this job nor an older one can fit."""
         return key < self._since
 
     def takes(self, job_id: bytes, entry: packed.Entry, name: str) -> bool:

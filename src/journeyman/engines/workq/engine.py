@@ -99,7 +99,7 @@ def _decide_usual(state: WorkqState, records: Encoded, command: Any) -> Reply | 
 
 
 def _is_calm(state: WorkqState) -> bool:
-    """Whether no job at all has expired."""
+    """Return whether no job at all has expired."""
     return state.now_ns < state.jobs.calm_until_ns or state.now_ns < state.jobs.look_for_calm()
 
 
@@ -342,8 +342,8 @@ class WorkqEngine:
         return _outcome(messages.WorkqOutcome, (tuple(records), reply, tuple(effects)))
 
     def usual_at(self, now_ns: int, records: list[Any]) -> Callable[[Any], Reply | None]:
-        """What decides commands of the usual kind of clients, now: None, and nothing was done, if
-        one is not. Their records are appended to ``records``, encoded."""
+        """Return what decides commands of the usual kind of clients, now: None, and nothing was
+        done, if one is not. Their records are appended to ``records``, encoded."""
         self._state.begin(now_ns)
         return partial(_decide_usual, self._state, records)
 

@@ -106,7 +106,7 @@ class Child(NamedTuple):
         return not self.left or bool(self.failed)
 
     def fails_with(self, *, succeeded: bool) -> bool:
-        """Whether a parent that ended so makes it fail."""
+        """Return whether a parent that ended so makes it fail."""
         even_failed = self.job.options is not None and self.job.options.even_failed
         return not succeeded and not even_failed
 
@@ -235,22 +235,22 @@ class Extensions:
 
     @property
     def is_forgetting(self) -> bool:
-        """Whether the ledger has something that it need not have."""
+        """Return whether the ledger has something that it need not have."""
         return bool(self.forgetting or self.forgetting_parents)
 
     @property
     def is_idle(self) -> bool:
-        """Whether no job has anything of this."""
+        """Return whether no job has anything of this."""
         options = self.options or self.workers or self.forgetting or self.lingering
         return not (options or self.children_of or self.children)
 
     @property
     def is_adding(self) -> bool:
-        """Whether the open batch has added children."""
+        """Return whether the open batch has added children."""
         return self._undo is not None and bool(self.added_now)
 
     def is_to_be_forgotten(self, job_id: bytes) -> bool:
-        """Whether the ledger still has something of a former job of this id."""
+        """Return whether the ledger still has something of a former job of this id."""
         return job_id in self.forgetting or job_id in self.lingering
 
     # -- changes -----------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ def _lease_from(
 
 
 def _is_open(state: WorkqState, queue: JobQueue) -> bool:
-    """Whether the queue gives out jobs: it is not paused, and its limits have room."""
+    """Return whether the queue gives out jobs: it is not paused, and its limits have room."""
     if queue.paused:
         return False
     if queue.limits is commands.NO_LIMITS:

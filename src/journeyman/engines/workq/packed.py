@@ -414,7 +414,7 @@ def id_in(key: bytes) -> bytes:
 
 
 def is_moment_key(key: bytes) -> bool:
-    """Whether it is that of a job: with an id, and a moment that the store can hold too."""
+    """Return whether it is that of a job: with an id, and a moment that the store can hold too."""
     fits = -(2**63) <= moment_of(key) // NS_PER_MS < 2**63
     return fits and len(id_in(key)) == ID_BYTES
 

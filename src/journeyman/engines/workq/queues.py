@@ -217,7 +217,7 @@ class Waiting:
         return self._by_client.get(client)
 
     def awaits(self, job_id: bytes) -> bool:
-        """Whether a client waits for this job."""
+        """Return whether a client waits for this job."""
         return job_id in self._by_job
 
     def of_job(self, job_id: bytes) -> list[Waiter]:
@@ -361,7 +361,7 @@ class JobQueue:
                 del self.key_leased[key]
 
     def is_saturated(self, spec: Spec, now_ns: int) -> bool:
-        """Whether the key of this job has no room."""
+        """Return whether the key of this job has no room."""
         most, rates = self.limits.key_concurrency, self.key_rates
         if not (most or rates.rate) or not (key := key_of(spec)):
             return False
@@ -409,7 +409,7 @@ class JobQueue:
             self._held = {}
 
     def drain_one(self) -> bool:
-        """Whether there was one."""
+        """Return whether there was one."""
         while self._draining:
             table = self._draining[-1]
             if not table:

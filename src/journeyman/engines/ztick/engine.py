@@ -415,7 +415,9 @@ def _trigger_due(state: ZtickState, command: messages.TriggerDue, _: str) -> mes
 
 
 def _is_overdue(job: job_table.Job, bound: job_table.Job) -> bool:
-    """Whether the job is as the log had it, and its time was past when the process started."""
+    """Return whether the job is as the log had it, and its time was past when the process
+    started.
+    """
     return job[:8] <= bound[:8] and job_table.order_of(job) < job_table.order_of(bound)
 
 

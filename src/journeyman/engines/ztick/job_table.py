@@ -429,7 +429,7 @@ class ZtickJobTable:
         return tuple(self._counts)
 
     def holds(self, job: Job) -> bool:
-        """Whether this is the present state of its job."""
+        """Return whether this is the present state of its job."""
         return self.get(identifier_of(job)) is job
 
     def listing(self, prefix: str | None) -> JobListing:

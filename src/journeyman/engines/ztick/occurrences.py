@@ -343,8 +343,8 @@ def _check(state: ZtickState, name: str, row: TimetableRow) -> None:
 
 
 def _may_be_nearer(state: ZtickState, row: TimetableRow) -> bool:
-    """Whether it may have been planned while the clock was wrong. After a start only what is far
-    ahead is worth the time to find out."""
+    """Return whether it may have been planned while the clock was wrong. After a start only what is
+    far ahead is worth the time to find out."""
     assert row.planned is not None
     least_s = 0 if state.timetables.clock_was_wrong else FAR_AHEAD_S
     return row.planned.at_s - state.now_ns // NS_PER_S > least_s
@@ -381,7 +381,7 @@ def _by_new_rules(
 
 
 def _is_the_same_wall(read: Read, done: Occurrence, at_s: int) -> bool:
-    """Whether this is what was done already, at the offset that the zone had then."""
+    """Return whether this is what was done already, at the offset that the zone had then."""
     zone = read.occurrences.zone
     return (
         seconds(zone.wall(at_s)) == done.at_s + done.offset_s

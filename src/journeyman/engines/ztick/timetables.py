@@ -248,7 +248,7 @@ class TimetableBook:
         self.swept = 0
 
     def has_new_rules(self, row: TimetableRow) -> bool:
-        """Whether the zone has another offset now than when the occurrence was planned."""
+        """Return whether the zone has another offset now than when the occurrence was planned."""
         planned = row.planned
         if planned is None:
             return False
@@ -469,12 +469,12 @@ _NO_ROW = _HEAD.pack(*_NO_MOMENT, *_NO_MOMENT, 0)
 
 
 def _moment(label: str) -> tuple[int, int]:
-    """What a row holds of it."""
+    """Return what a row holds of it."""
     return (moment_of(label) if label else None) or _NO_MOMENT
 
 
 def _is_notice(body: Mapping[str, Any]) -> bool:
-    """Whether the body of a record is a notice as this version writes them."""
+    """Return whether the body of a record is a notice as this version writes them."""
     facts, words = body.get("facts"), body.get("runner")
     return (
         isinstance(body.get("owner"), str)

@@ -105,7 +105,9 @@ def json_text(value: object) -> str:
 
 
 def string_text(text: str) -> str:
-    """What json_text gives for a string; half a surrogate pair is left for ``encode`` to refuse."""
+    """Return what json_text gives for a string; half a surrogate pair is left for ``encode`` to
+    refuse.
+    """
     return encode_basestring(text)
 
 

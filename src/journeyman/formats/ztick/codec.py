@@ -67,7 +67,7 @@ _SEAL_SIGN = re.compile(rb"[obc][0-9a-f]{32}|" + re.escape(SEAL_MARK[: layout.HE
 
 
 def is_reserved(identifier: str) -> bool:
-    """Whether a removal of this job would be taken for a seal, or for one cut short."""
+    """Return whether a removal of this job would be taken for a seal, or for one cut short."""
     if not identifier.startswith((RESERVED_PREFIX[0], "\0")):
         return False
     if len(identifier) == _ID_BYTES and identifier.endswith("\0"):

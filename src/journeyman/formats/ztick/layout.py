@@ -120,7 +120,9 @@ def _end_of_bad_frame(data: Buffer, offset: int) -> int | None:
 
 
 def _hides_entries(data: Buffer, offset: int, end: int, end_of_entry: EndOfEntry) -> bool:
-    """Whether entries inside this frame lead to its end: then its length is what was damaged."""
+    """Return whether entries inside this frame lead to its end: then its length is what was
+    damaged.
+    """
     search = offset + 1
     for _ in range(_MAX_TRIES_INSIDE):
         start = resync(memoryview(data)[:end], search, end_of_entry)
@@ -151,7 +153,7 @@ def resync(
 
 
 def _goes_on(data: Buffer, offset: int, end_of_entry: EndOfEntry) -> bool:
-    """Whether the data end here, or an entry or a torn tail begins here."""
+    """Return whether the data end here, or an entry or a torn tail begins here."""
     if offset == len(data):
         return True
     try:
@@ -180,7 +182,7 @@ def _plausible_starts(data: Buffer, offset: int, *, lone: bool) -> Iterator[int]
 
 
 def _may_follow(data: Buffer, start: int) -> tuple[bool, int]:
-    """Whether decoding or ``is_cut_short`` has a chance here, and what trying may cost."""
+    """Return whether decoding or ``is_cut_short`` has a chance here, and what trying may cost."""
     left = len(data) - start
     if left < HEAD.size:
         return True, left
@@ -195,7 +197,7 @@ def _may_follow(data: Buffer, start: int) -> tuple[bool, int]:
 
 
 def _head_agrees(data: Buffer, start: int) -> bool:
-    """Whether the type is known, and the two lengths agree with it and with the limit."""
+    """Return whether the type is known, and the two lengths agree with it and with the limit."""
     length, kind, id_length = HEAD.unpack_from(data, start)
     if kind == RULE:
         return bool(id_length + RULE_EXTRA <= length <= MAX_ENTRY_BYTES)
@@ -204,7 +206,9 @@ def _head_agrees(data: Buffer, start: int) -> bool:
 
 
 def _fits_frame(data: Buffer, start: int) -> tuple[bool, int]:
-    """Whether the frame at ``start`` is all there and its strings fill it; what it cost to look."""
+    """Return whether the frame at ``start`` is all there and its strings fill it; what it cost to
+    look.
+    """
     if not _head_agrees(data, start):
         return False, 0
     length, kind, id_length = HEAD.unpack_from(data, start)
@@ -244,7 +248,7 @@ def _end_of_strings(data: Buffer, at: int, end: int, count: int) -> int:
 
 
 def is_cut_short(data: Buffer, offset: int) -> bool:
-    """Whether the bytes from ``offset`` to the end are a proper prefix of a possible entry.
+    """Return whether the bytes from ``offset`` to the end are a proper prefix of a possible entry.
 
     Zeros alone count too: a file system may extend a file before its data arrive.
     """
@@ -365,7 +369,7 @@ class _Prefix:
 
 
 def _is_utf8_so_far(known: bytes, length: int) -> bool:
-    """Whether ``known`` can grow into ``length`` bytes of valid UTF-8."""
+    """Return whether ``known`` can grow into ``length`` bytes of valid UTF-8."""
     try:
         _, whole = codecs.utf_8_decode(known, "strict", False)
     except UnicodeDecodeError:

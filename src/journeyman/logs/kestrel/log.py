@@ -342,7 +342,9 @@ class KestrelLog:
             return len(self._catalog) > max(segments_before, 1)
 
     def has_room_for(self, size: int) -> bool:
-        """Whether the active segment takes so many bytes more, and the seals between them."""
+        """Return whether the active segment takes so many bytes more, and the seals between
+        them.
+        """
         end = self.appender.end()
         seals = (size // BLOCK_BYTES + 4 + size // CUT_BYTES) * SEALS.size
         return end is not None and end.offset + size + seals <= self._segment_bytes
@@ -357,7 +359,7 @@ class KestrelLog:
 
     @property
     def is_unindexed(self) -> bool:
-        """Whether a closed segment has no index."""
+        """Return whether a closed segment has no index."""
         return bool(self._without_index())
 
     def save_indexes(self) -> int:

@@ -198,7 +198,7 @@ class SegmentCatalog:
 
 
 def load_segment(disk: Disk, path: str) -> Segment | None:
-    """What the index says of this segment; None if there is none that can be trusted."""
+    """Return what the index says of this segment; None if there is none that can be trusted."""
     size = disk.size(path)
     index = load_index(disk, path, size)
     if index is None or index.size != size or not index.records or index.keys is None:
@@ -237,7 +237,7 @@ def save_segment(disk: Disk, segment: Segment) -> None:
 def recover_segments(
     disk: Disk, paths: list[str], *, thorough: bool = False
 ) -> tuple[list[Segment], list[FileReport]]:
-    """What each segment holds, in the order given. All but the last go if they hold nothing.
+    """Return what each segment holds, in the order given. All but the last go if they hold nothing.
 
     Those that have an index are not read, unless ``thorough``; the last one, which may have been
     cut off, always is.
@@ -345,7 +345,7 @@ class ItemReader:
         return items, data_bytes
 
     def _past(self, segment: Segment, reader: Reader, read_through: int) -> tuple[int, int]:
-        """What of a segment the reader has finished: what stands before a mark is known."""
+        """Return what of a segment the reader has finished: what stands before a mark is known."""
         _, _, items, data_bytes = segment.mark_before(reader.head + 1)
         for item in self._items_from_mark(segment, reader.head):
             if item.item_id > read_through and segment.ascending:

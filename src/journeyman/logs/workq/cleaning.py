@@ -133,7 +133,7 @@ class Trace:
         return self.expires_ns
 
     def is_free(self, place: int, as_of_ns: int, *, gone: int = 0) -> bool:
-        """Whether the record at ``place`` may go; ``gone`` of the first adds go with it."""
+        """Return whether the record at ``place`` may go; ``gone`` of the first adds go with it."""
         if gone < len(self.adds) and self.adds[gone] < place:
             return False
         return place < self.fresh or not self.adds or self.over_ns() <= as_of_ns

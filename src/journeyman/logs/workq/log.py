@@ -252,7 +252,9 @@ def _recover(
 
 
 def _may_end_in_a_hidden_fail(disk: Disk, segments: list[str]) -> bool:
-    """Whether a log that is whole may end in such a fail. A log that is not is not read in bulk."""
+    """Return whether a log that is whole may end in such a fail. A log that is not is not read in
+    bulk.
+    """
     for path in reversed(segments):
         size = disk.size(path)
         if size > len(HEADER):

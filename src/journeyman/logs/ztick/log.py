@@ -176,7 +176,7 @@ class Compactor:
         self.error: Exception | None = None  # why the last one failed
 
     def due(self, now_ns: int) -> bool:
-        """Whether it is time, and no compaction is running."""
+        """Return whether it is time, and no compaction is running."""
         if not self._interval_ns or self._running.locked():
             return False
         interval_ns = self._interval_ns

@@ -248,7 +248,7 @@ class KestrelParser:
         return events
 
     def take_rest(self) -> bytes:
-        """What came after the secret: to be fed again, when the secret was right."""
+        """Return what came after the secret: to be fed again, when the secret was right."""
         rest, self._rest = self._rest, b""
         return rest
 

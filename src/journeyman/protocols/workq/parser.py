@@ -105,7 +105,7 @@ def _read_lease(name: bytes, wait: bytes) -> commands.Lease | None:
 
 
 def _payload(data: bytes, begin: int, size: int) -> bytes | None:
-    """What stands there, if it is whole and as it should be."""
+    """Return what stands there, if it is whole and as it should be."""
     end = begin + size
     if size > commands.MAX_PAYLOAD_BYTES or not data.startswith(protocols.LINE_END, end):
         return None

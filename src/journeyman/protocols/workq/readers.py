@@ -422,7 +422,9 @@ def _too_many(flags: Flags) -> bool:
 
 
 def _read_numbers(id_text: bytes, ttr: bytes, ttl: bytes) -> _Numbers | commands.RefusedLine:
-    """What they are; a number that the original's type cannot hold is none. Ranges come later."""
+    """Return what they are; a number that the original's type cannot hold is none. Ranges come
+    later.
+    """
     job_id = read_id(id_text)
     if job_id is None:
         return _NO[commands.Complaint.ID]

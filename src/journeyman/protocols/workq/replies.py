@@ -317,7 +317,7 @@ Reply: TypeAlias = (
 
 
 def reply_bytes(reply: Reply) -> bytes:
-    """What the client is sent."""
+    """Return what the client is sent."""
     if type(reply) is Done:
         return b"+OK\r\n"
     if type(reply) is Leased:

@@ -132,7 +132,7 @@ def queue_job(
 
 
 def job_message(job_id: str, execution_ns: int) -> str:
-    """What a due job is for other programs: JSON."""
+    """Return what a due job is for other programs: JSON."""
     quoted = json.dumps(job_id, ensure_ascii=False)
     return f'{{"job_id":{quoted},"execution":{execution_ns}}}'
 
@@ -226,7 +226,7 @@ def split_options(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
 
 
 def read_run_options(fields: Mapping[str, Any], runner: Runner | None) -> RunOptions:
-    """What these fields say about the runs by this runner. Raises TimetableError."""
+    """Return what these fields say about the runs by this runner. Raises TimetableError."""
     options = RunOptions.read(fields) if fields else NO_OPTIONS
     check_options(options, runner)
     return options
@@ -361,7 +361,7 @@ _RUNNER_READERS: dict[str, Callable[[list[str]], ztick.Runner | str]] = {
 
 
 def _bad_address(name: str, address: str, authority: str) -> str | None:
-    """What is wrong with an address, where its authority is ``[userinfo@]host[:port]``."""
+    """Return what is wrong with an address, where its authority is ``[userinfo@]host[:port]``."""
     if _NOT_IN_ADDRESS.search(address):
         return f"the {name} must not contain spaces or control characters"
     # A password may hold an `@`; a host cannot, so the last one ends the userinfo.

@@ -124,7 +124,7 @@ class ZtickParser:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing more will come: after AuthRequired, TooLong or Foreign."""
+        """Return whether nothing more will come: after AuthRequired, TooLong or Foreign."""
         return self._state is _State.CLOSED
 
     @property
@@ -164,7 +164,9 @@ class ZtickParser:
         return events
 
     def _begins_as_tls(self, data: bytes) -> bool:
-        """Whether a handshake begins the connection: a quote in it would hide its line ends."""
+        """Return whether a handshake begins the connection: a quote in it would hide its line
+        ends.
+        """
         assert self._first is not None
         first = self._first + data[: len(protocols.TLS_HANDSHAKE)]
         self._first = first if len(first) < len(protocols.TLS_HANDSHAKE) else None
@@ -189,7 +191,7 @@ class ZtickParser:
 
 
 def _read(tokens: list[bytes], line: bytes) -> commands.Event | None:
-    """What the line asks for, or None if it is to be passed over in silence."""
+    """Return what the line asks for, or None if it is to be passed over in silence."""
     if len(tokens) < 2:
         return protocols.foreign(line)
     if tokens[0] == b"AUTH":

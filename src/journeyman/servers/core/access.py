@@ -156,7 +156,7 @@ class Access:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is odd about the tokens."""
+        """Return what is odd about the tokens."""
         if self.tokens is None:
             return ()
         if not len(self.tokens):

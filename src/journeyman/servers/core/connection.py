@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
 
     @abstractmethod
     def _stands_alone(self, event: Any) -> bool:
-        """Whether nothing after this command may start before it is answered."""
+        """Return whether nothing after this command may start before it is answered."""
 
     def _connected(self) -> None:
         """The connection was let in."""
@@ -187,7 +187,7 @@ class Connection(asyncio.Protocol):
             self._timer = self._around.loop.call_later(access.auth_timeout_s, self._too_late)
 
     def _may_read_on(self) -> bool:
-        """Whether to go on reading though not all of it can be handed on."""
+        """Return whether to go on reading though not all of it can be handed on."""
         return False
 
     # -- from the transport: bytes in --
@@ -455,7 +455,7 @@ class Connection(asyncio.Protocol):
         self._budget.wrote(len(data))
 
     def _must_wait(self) -> bool:
-        """Whether nothing more may be taken on now. Something calls ``_advance`` later."""
+        """Return whether nothing more may be taken on now. Something calls ``_advance`` later."""
         if self._sending_paused or self._out:
             return True
         if self._budget.is_tight and self._transport.get_write_buffer_size():

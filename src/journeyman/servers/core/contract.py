@@ -83,12 +83,12 @@ class Recorder(ABC):
         """Returns when they are durable. JourneymanError: none was written, or LogPoisoned."""
 
     def wait_of(self, records: Sequence[Any]) -> WriteWait:  # noqa: ARG002 - some look
-        """What writing these now would wait for."""
+        """Return what writing these now would wait for."""
         return WriteWait.MORE
 
     def is_urgent(self, ledger: Sequence[LedgerRecord]) -> bool:  # noqa: ARG002 - some look
-        """Whether these have to be durable before the log is written; else they are synced with
-        it. A log that is synced by the clock asks so only of what says more than its batch."""
+        """Return whether these have to be durable before the log is written; else they are synced
+        with it. A log that is synced by the clock asks so only of what says more than its batch."""
         return True
 
     def sync(self) -> None:  # noqa: B027 - most sync what they write

@@ -131,7 +131,7 @@ class Batch:
 
 
 def is_over(error: BaseException) -> bool:
-    """Whether nothing can be written after this error."""
+    """Return whether nothing can be written after this error."""
     return not isinstance(error, JourneymanError) or isinstance(error, LogPoisoned | LogClosed)
 
 
@@ -355,7 +355,7 @@ class GroupCommit:
             self._quick_in_a_row = quick_in_a_row + 1
 
     def _is_written(self, batch: Batch) -> bool:
-        """Whether anything of the batch has to be durable."""
+        """Return whether anything of the batch has to be durable."""
         return bool(batch.ledger or batch.records)
 
     def _write_all(self, batch: Batch) -> None:

@@ -48,11 +48,11 @@ class InternalCall:
         """What to answer instead, if it may not have such a rule: the caller has checked."""
 
     def gives_up(self, request: Any) -> bool:  # noqa: ARG002 - it never waits
-        """Whether it takes answers, but does not wait for one to this request."""
+        """Return whether it takes answers, but does not wait for one to this request."""
         return False
 
     def render(self, *request_and_reply: Any) -> Any:
-        """What ``answered`` is given."""
+        """Return what ``answered`` is given."""
         return request_and_reply[-1]
 
     def render_failure(self, *_: Any) -> NotDone:

@@ -218,7 +218,9 @@ def unused_ledger_beside(settings: Settings, log: str) -> str:
 
 
 def is_used(settings: Settings) -> bool:
-    """Whether there is one: it is on, and a service that has something for it keeps its state."""
+    """Return whether there is one: it is on, and a service that has something for it keeps its
+    state.
+    """
     return settings.ledger.enabled and (
         settings.database.persistence is not Persistence.MEMORY
         or (settings.workq.enabled and settings.workq.persistence is not WorkqPersistence.MEMORY)

@@ -42,7 +42,7 @@ BACKLOG = 1024  # connections the system keeps for us while we are busy
 
 
 def server_context(certificate: str, key: str) -> ssl.SSLContext:
-    """What a listener needs; UsageError names the file that cannot be used."""
+    """Return what a listener needs; UsageError names the file that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     load_certificate(context, certificate, key)
@@ -226,7 +226,7 @@ class TlsAdapter(asyncio.Protocol):
             self.close()
 
     def _end_of_input(self) -> bool:
-        """Whether the session wants to go on sending."""
+        """Return whether the session wants to go on sending."""
         if self._input_over or self._session is None:
             return True
         self._input_over = True

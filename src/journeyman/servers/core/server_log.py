@@ -218,7 +218,7 @@ def _tell_unsealed(
 
 
 def address_of(peer: Any) -> str:
-    """What ``getpeername`` gave, as people write it."""
+    """Return what ``getpeername`` gave, as people write it."""
     if not isinstance(peer, tuple):
         return str(peer)
     host, port = peer[0], peer[1]

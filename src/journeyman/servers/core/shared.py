@@ -112,7 +112,7 @@ class UnsentBudget:
 
     @property
     def held_bytes(self) -> int:
-        """What all transports hold, as of the last look."""
+        """Return what all transports hold, as of the last look."""
         return self._held
 
     # -- inside --
@@ -246,7 +246,7 @@ class Shared:
         return cls(budget, Slices(loop), most_files)
 
     def is_short_of_files(self, connection: Any = None) -> bool:
-        """Whether this connection takes a descriptor that logs and programs may need.
+        """Return whether this connection takes a descriptor that logs and programs may need.
 
         The system gives out the lowest number that is free, so that one shows how many are taken.
         ``connection`` is its socket, if there is one already.

@@ -117,11 +117,13 @@ class RouteCall:
 
     @property
     def prefix(self) -> str:
-        """What names must begin with."""
+        """Return what names must begin with."""
         return "" if self.namespace == ALL_NAMESPACES else self.namespace
 
     def narrowed(self, prefix: str) -> str | None:
-        """What names must begin with if ``prefix`` is asked for as well; None: no name can."""
+        """Return what names must begin with if ``prefix`` is asked for as well; None: no name
+        can.
+        """
         longer = max(self.prefix, prefix, key=len)
         fits = longer.startswith(self.prefix) and longer.startswith(prefix)
         return longer if fits else None
@@ -410,7 +412,9 @@ def _body(route: Route, data: bytes) -> Any:
 
 
 def takes_gzip(request: web.Request) -> bool:
-    """Whether the client's Accept-Encoding names it, or everything, without the quality 0."""
+    """Return whether the client's Accept-Encoding names it, or everything, without the quality
+    0.
+    """
     taken = {}
     for part in request.headers.get("Accept-Encoding", "").split(","):
         coding, _, quality = part.partition(";")

@@ -99,7 +99,9 @@ def follow() -> None:
 
 
 def take_messages() -> list[str]:
-    """What the server's log should say since the last call. Raises what ended the following."""
+    """Return what the server's log should say since the last call. Raises what ended the
+    following.
+    """
     if _store.failure is not None:
         raise _store.failure
     count = len(_store.messages)

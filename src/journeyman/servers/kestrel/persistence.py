@@ -297,7 +297,7 @@ class KestrelLogs(Recorder):
 
     @property
     def is_unindexed(self) -> bool:
-        """Whether ``save`` has something to do without any checkpoint."""
+        """Return whether ``save`` has something to do without any checkpoint."""
         return bool(self._unindexed)
 
     def save(self, checkpoints: Iterable[messages.SaveCheckpoint]) -> list[str]:
@@ -361,7 +361,7 @@ class KestrelLogs(Recorder):
         return found
 
     def size_of(self, queue: str) -> LogSize:
-        """What is stored of a queue now, without a look at the disk."""
+        """Return what is stored of a queue now, without a look at the disk."""
         log = self._logs.get(queue)
         segments = log.segments if log is not None else []
         return LogSize(

@@ -70,8 +70,8 @@ def queue_settings(settings: Settings) -> KestrelOptions:
 
 
 def _max_item_bytes(segment_bytes: int) -> int:
-    """What fits a segment, seals included: one opens it, one ends the batch, one closes it. The
-    original cannot open a queue whose last segment is longer than its own setting, 16 MiB by
+    """Return what fits a segment, seals included: one opens it, one ends the batch, one closes it.
+    The original cannot open a queue whose last segment is longer than its own setting, 16 MiB by
     default; so smaller segments here may grow up to that."""
     room = max(segment_bytes, DEFAULT_SEGMENT_BYTES) - ITEM_OVERHEAD_BYTES - 3 * SEAL_BYTES
     return min(room, MAX_DATA_BYTES)

@@ -186,7 +186,9 @@ class KestrelDialect(Dialect):
 
     @staticmethod
     def _run_at(requests: Sequence[tuple[Any, Any]], place: int) -> list[Any]:
-        """What a client asks in a row from this place on, of one kind; empty if it is one thing."""
+        """Return what a client asks in a row from this place on, of one kind; empty if it is one
+        thing.
+        """
         client, first = requests[place]
         kind, run = type(first), [first]
         for other, request in islice(requests, place + 1, place + MAX_RUN):
@@ -239,7 +241,7 @@ class KestrelDialect(Dialect):
         return self._finish_one(batch, client, kind, outcome, now_ns)
 
     def _says_enough(self, client: Any) -> bool:
-        """Whether the rest of what this client asks is for the next batch."""
+        """Return whether the rest of what this client asks is for the next batch."""
         is_enough = self._said.get(client, 0) >= MAX_SAID_BYTES
         return is_enough or self._all_said >= MAX_ALL_SAID_BYTES
 
@@ -336,7 +338,7 @@ class KestrelDialect(Dialect):
     def _decide_again(
         self, again: Batch, client: Any, request: Any, stored: set[int], error: JourneymanError
     ) -> object:
-        """What needs no room is decided again; the rest is answered that there is none."""
+        """Decide again what needs no room; answer the rest that there is none."""
         kind = type(request)
         if client is None:
             if kind is not messages.KestrelDue:  # the ticker sees for itself what is due

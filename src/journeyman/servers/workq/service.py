@@ -162,7 +162,7 @@ class WorkqServer(Service):
     # -- while it runs --
 
     async def clean_now(self) -> str | None:
-        """What a cleaning here and now came to; None: there is no log to be cleaned."""
+        """Return what a cleaning here and now came to; None: there is no log to be cleaned."""
         if self._log is None:
             return None
         if self._cleaning is None:

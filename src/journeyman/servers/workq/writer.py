@@ -426,7 +426,7 @@ class WorkqDialect(Dialect):
         return again, outcomes
 
     def _decide_again(self, again: Batch, client: Any, request: Any, now_ns: int) -> bool:
-        """Whether it could be decided without a record."""
+        """Return whether it could be decided without a record."""
         if client.is_lost and type(request) in CAN_WAIT:
             return True
         request, prefix = self._scoped(request, client.prefix)

@@ -125,7 +125,7 @@ class Runs:
         return reversed(self._ended)
 
     def reach_back_to(self, moment_ns: int) -> bool:
-        """Whether all runs that have ended since then are remembered."""
+        """Return whether all runs that have ended since then are remembered."""
         is_full = len(self._ended) == REMEMBERED_RUNS
         return not is_full or self._ended[0].started_ns + self._ended[0].duration_ns < moment_ns
 

@@ -433,7 +433,7 @@ class ZtickServer(Service):
         return self._schedule.stats()
 
     async def compact_now(self) -> str | None:
-        """What a compaction here and now came to; None: the schedule has no log."""
+        """Return what a compaction here and now came to; None: the schedule has no log."""
         return None if self._compaction is None else await self._compaction.run_now()
 
     def start_runs(self, effects: Sequence[messages.StartRun]) -> None:

@@ -134,7 +134,7 @@ class Actions:
         return Action(name, [str(each) for each in ids], kind.title, kind.danger, fields)
 
     async def preview(self, call: RouteCall, action: Action) -> list[str]:
-        """What it would be done to, in words."""
+        """Return what it would be done to, in words."""
         if action.name == "redrive":
             jobs = await self._dead_then(call, action, MOST_IDS)
             return [f"{job.id}  {job.queue}  {error_line(job.result)}"[:120] for job in jobs.jobs]

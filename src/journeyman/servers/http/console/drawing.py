@@ -175,7 +175,7 @@ class Drawing:
 
 
 def _taken(session: Session | None) -> str:
-    """What the last action said, once."""
+    """Return what the last action said, once."""
     if session is None:
         return ""
     said, session.said = session.said, ""

@@ -91,7 +91,7 @@ class JobPages:
         return await self._v1.schedule.jobs(asked(request, query))
 
     def _errors_of(self, page: values.ScheduledJobs | None) -> dict[str, str]:
-        """What is remembered of the last run of each failed job."""
+        """Return what is remembered of the last run of each failed job."""
         wanted = {job.id for job in page.jobs if job.status == "failed"} if page else set()
         found: dict[str, str] = {}
         for run in self._backend.schedule.runs.latest():

@@ -152,7 +152,7 @@ def _text(value: msgspec.Raw) -> str:
 
 
 def spans_of(records: list[LogRecord]) -> list[dict[str, Any]]:
-    """What a job was doing between its records, as parts of a bar."""
+    """Return what a job was doing between its records, as parts of a bar."""
     after = {
         "add": "ready", "schedule": "scheduled", "start-attempt": "running",
         "timeout-attempt": "ready", "fail": "failed", "complete": "done",

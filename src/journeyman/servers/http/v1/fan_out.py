@@ -232,7 +232,7 @@ class FanOutRoutes:
         return Item(read, reply.data)
 
     async def _read_many(self, call: RouteCall, key: Key, body: ReadBody, most: int) -> ItemAnswer:
-        """What is there, after the wait for a first one; a client that left gets none."""
+        """Return what is there, after the wait for a first one; a client that left gets none."""
         if not body.open:
             raise ApiError(400, "max goes with open", "invalid_body")
         items: list[Item] = []

@@ -164,7 +164,7 @@ class PastRoutes:
     def _last_of_schedule(
         self, log: str, ledger: str, at_ns: int, limit: int
     ) -> list[records.PlacedRecord]:
-        """What stood before the last mark of then."""
+        """Return what stood before the last mark of then."""
         disk = self._backend.disk
         files = records.schedule_files(disk, log)
         times = times_of(disk, ledger, files)

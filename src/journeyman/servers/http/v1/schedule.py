@@ -355,7 +355,7 @@ def timetable_seen(view: TimetableView) -> values.Timetable:
 
 
 def in_words(fields: dict[str, Any]) -> str:
-    """What a timetable says, for people."""
+    """Return what a timetable says, for people."""
     zone = fields.get("tz", "UTC")
     if "every" in fields:
         return f"every {fields['every']}"

@@ -390,7 +390,7 @@ def _finished(reply: Any) -> values.ResultAnswer:
 
 
 def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> AddOptions | None:
-    """What ``protocols.workq.readers.add`` checks of flags is checked of fields here."""
+    """Check of fields what ``protocols.workq.readers.add`` checks of flags."""
     after = tuple(dict.fromkeys(map(parse_id, body.after)))
     wrong = ""
     if body.unique_for_ms and body.replace is None:
