@@ -14,6 +14,7 @@ import pytest
 from tests.support.runner_world import wait_until
 from tests.support.servers.keeper import ROOT, join
 from tests.support.servers.services import RedisService, Service
+from tests.support.servers.whole_process import WholeProcess
 
 MEMBER = """
 import sys, pathlib
@@ -103,3 +104,17 @@ def test_stopping_ends_all_processes(tmp_path):
     service.stop()
     assert process.returncode == -signal.SIGKILL
     assert not os.path.exists(service.directory)
+
+
+def test_the_last_line_of_a_start_says_what_listens_where_and_where_the_data_are(tmp_path):
+    with WholeProcess(tmp_path, settings={"http.listen": "127.0.0.1:0"}) as server:
+        assert "starts process=" in server.lines[0]
+        line = server.wait_for_line(r"INFO ready (.*)")[1]
+        facts = dict(word.split("=", 1) for word in line.split())
+        assert facts == {
+            "schedule": f"127.0.0.1:{server.ports['schedule']}",
+            "work_queue": f"127.0.0.1:{server.ports['work']}",
+            "fan_out": f"127.0.0.1:{server.ports['fan-out']}",
+            "console": f"http://127.0.0.1:{server.http_port}",
+            "data": str(tmp_path / "data"),
+        }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import tomllib
 from importlib.metadata import distribution
 from pathlib import Path
@@ -13,14 +14,17 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from aiohttp.test_utils import make_mocked_request
 from packaging.requirements import Requirement
 
 from journeyman import __version__
 from journeyman.cli import COMMANDS
 from journeyman.config import Settings, all_settings, load
 from journeyman.errors import UsageError
+from journeyman.servers.http.cross_site import CrossSite
+from journeyman.servers.http.routes import ApiError
 from journeyman.servers.preflight import check
-from tests.support.cli_commands import run
+from tests.support.cli_commands import assert_one_line_error, run
 
 ROOT = Path(__file__).parents[2]
 PACKAGING = ROOT / "packaging"
@@ -153,6 +157,73 @@ def test_systemd_finds_the_unit_well_guarded():
     assert float(found[1]) < MAX_EXPOSURE
     assert "Type=notify" in unit.read_text()
     assert "Unknown" not in text
+
+
+def test_the_unit_that_deploy_prints_runs_this_program(tmp_path):
+    program = Path(sys.executable).with_name("journeyman")
+    unit = tmp_path / "journeyman.service"
+    unit.write_text(output_of(program, "deploy", "systemd", "--config", "/etc/j.toml"))
+    assert f"ExecStart={program} serve -c /etc/j.toml --data " in unit.read_text()
+    output_of("systemd-analyze", "verify", "--man=no", unit)
+    refused = run("deploy", "systemd", "--program", "/root/.local/bin/journeyman")
+    assert_one_line_error(refused, 2, "home directories")
+
+
+# -- journeyman deploy --
+
+
+def test_the_files_of_compose_are_whole(tmp_path):
+    done = run("deploy", "compose", "--into", tmp_path, "--image", "r.example.com/j:1")
+    assert done.exit_code == 0, done.stderr
+    compose = yaml.safe_load((tmp_path / "compose.yaml").read_text())
+    assert compose["services"]["journeyman"]["image"] == "r.example.com/j:1"
+    assert "build" not in compose["services"]["journeyman"]
+    for service in compose["services"].values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            assert not source.startswith(".") or (tmp_path / source).exists(), source
+    where = tmp_path / "prometheus"
+    output_of("promtool", "check", "config", "--syntax-only", "prometheus.yml", cwd=where)
+    assert_one_line_error(run("deploy", "compose", "--into", tmp_path), 1, "exists")
+
+
+def test_kubernetes_and_a_chart_give_the_same_manifests(tmp_path):
+    options = ("--image", "r.example.com/j:1", "--host", "jobs.example.com", "--storage", "5Gi")
+    plain = list(yaml.safe_load_all(run("deploy", "kubernetes", *options).stdout))
+    for manifest in plain:
+        kubernetes_validate.validate(manifest, "1.31", strict=True)
+    (container,) = plain[1]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == "r.example.com/j:1"
+    hosts = next(each for each in container["env"] if each["name"].endswith("ALLOWED_HOSTS"))
+    assert json.loads(hosts["value"]) == ["journeyman", "jobs.example.com"]
+    assert run("deploy", "helm", "--into", tmp_path, *options).exit_code == 0
+    values = yaml.safe_load((tmp_path / "values.yaml").read_text())
+    assert yaml.safe_load((tmp_path / "Chart.yaml").read_text())["appVersion"] == __version__
+
+    def value(match: re.Match[str]) -> str:
+        """What Helm does, as far as this chart needs it."""
+        given = values[match[1]]
+        return json.dumps(given) if match[2] else str(given)
+
+    template = (tmp_path / "templates" / "journeyman.yaml").read_text()
+    rendered = re.sub(r"\{\{ \.Values\.(\w+)( \| toJson)? \}\}", value, template)
+    assert list(yaml.safe_load_all(rendered)) == plain
+
+
+def test_prometheus_can_scrape_a_pod_by_its_address(container):
+    names = CrossSite(container.http.listen, ["journeyman"])
+    for host in ("10.1.2.3:5679", "[fd00::3]:5679", "journeyman:5679", "localhost:5679"):
+        names.check(make_mocked_request("GET", "/metrics", headers={"Host": host}))
+    with pytest.raises(ApiError, match="is not allowed"):
+        names.check(make_mocked_request("GET", "/metrics", headers={"Host": "evil.example"}))
+
+
+def test_docker_run_of_the_page_publishes_every_port_of_the_image():
+    dockerfile = (PACKAGING / "container" / "Dockerfile").read_text()
+    exposed = re.search(r"^EXPOSE (.+)$", dockerfile, re.MULTILINE)
+    assert exposed is not None
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    assert re.findall(r"-p 127\.0\.0\.1:(\d+):\1 ", page) == exposed[1].split()
 
 
 # -- Prometheus and Grafana --

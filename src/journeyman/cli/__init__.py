@@ -3,7 +3,8 @@ r"""The command line: ``journeyman COMMAND``. The table COMMANDS says in which m
     journeyman serve | worker | status | top | ping | add | result | jobs | queues | rules | fan-out
                timetable | set | get | ls | rm | runs | tail | token | completion
                dump | verify | repair | compact | clean | handover | generate
-               workq-server | config | doctor | backup | restore | soak | mcp | pipeline | storage
+               workq-server | config | deploy | doctor | backup | restore | soak
+               mcp | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
                                        \-> stdout: the answer; stderr: warnings, progress, errors
@@ -44,6 +45,10 @@ COMMANDS = {
     "compact": ("compact:compact", "Shrink the log at PATH."),
     "completion": (":completion", "Print a shell completion script."),
     "config": ("config:config", "Check the configuration and show the settings in effect."),
+    "deploy": (
+        "deploy:deploy",
+        "Print files for systemd, compose, Kubernetes or Helm, filled in.",
+    ),
     "doctor": ("doctor:doctor", "Check settings, machine and data directory."),
     "dump": ("dump:dump", "Print the records of the logs at PATH, one per line."),
     "fan-out": ("server.queues:fan_out", "List fan-out queues."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,20 @@ from journeyman.errors import UsageError
 from journeyman.tasks import App
 
 _LEVELS = ["debug", "info", "warning", "error"]
+
+
+class LikeTheServer(logging.Formatter):
+    """Lines like those of `journeyman serve`: time in UTC, level, message."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.levelno == logging.WARNING:
+            record.levelname = "WARN"
+        return super().format(record)
 
 
 @click.command()
@@ -66,11 +81,9 @@ def worker(
     gracefully: running jobs are finished. A second signal stops it at once; its jobs are run again
     after their lease.
     """
-    logging.basicConfig(
-        level=log_level.upper(),
-        format="%(asctime)s %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
+    log = logging.StreamHandler(sys.stderr)
+    log.setFormatter(LikeTheServer())
+    logging.basicConfig(level=log_level.upper(), handlers=[log])
     from journeyman.tasks.worker import QueueShare, Worker
     from journeyman.tasks.worker.program import load_app, run_worker, supervise
 

@@ -32,10 +32,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
+from journeyman import __version__
 from journeyman.clock import Clock, SystemClock
 from journeyman.config import Configuration, Settings, WorkqPersistence
 from journeyman.config.settings import LakeSettings
-from journeyman.disk import Disk, RealDisk, is_database
+from journeyman.disk import Disk, RealDisk, absolute, is_database
 from journeyman.errors import JourneymanError
 from journeyman.logs.holders import Holders, LetGo
 from journeyman.runners import RunnerSet
@@ -116,7 +117,8 @@ async def _serve(
     read_again: Callable[[], Configuration],
 ) -> int:
     settings = configuration.settings
-    messages.info(f"log level: {settings.log.level}", process=os.getpid())
+    level = settings.log.level
+    messages.info(f"journeyman {__version__} starts", process=os.getpid(), log_level=level)
     access = preflight.check(configuration, to_serve=True)  # before anything listens
     for note in preflight.notes(settings, access):
         messages.warn(note)
@@ -284,6 +286,9 @@ async def _serve_on(
         writes, manager, lambda: stand_in(writes, server.schedule.http_sockets, access.tls)
     )
     manager.ready()
+    # All that a person who has just started it wants to know, in the last line on the screen.
+    console = {"console": server.schedule.console} if server.schedule.console else {}
+    messages.info("ready", **server.addresses(), **console, data=absolute(settings.data.directory))
     await stopping.wait()
     watching.cancel()
     sampling.cancel()
@@ -332,6 +337,15 @@ class Assembly:
             context, runner, work=work, fan_out=fan_out, more_figures=more_figures
         )
         self._others = [each for each in (work, fan_out) if each is not None]
+
+    def addresses(self) -> dict[str, str]:
+        """Where the services listen, by their names."""
+        names = {"the schedule": "schedule", "the work queue": "work_queue"}
+        found = {}
+        for name, service in self.services.items():
+            if service.is_listening:
+                found[names.get(name, "fan_out")] = str(service.address)
+        return found
 
     @property
     def services(self) -> Mapping[str, AnyService]:

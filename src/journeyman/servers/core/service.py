@@ -224,6 +224,10 @@ class Service(ABC):
         self._errands: list[DelayedErrand] = []
 
     @property
+    def is_listening(self) -> bool:
+        return self._listener is not None
+
+    @property
     def address(self) -> Address:
         assert self._listener is not None
         return self._listener.address

@@ -139,6 +139,7 @@ class ZtickServer(Service):
         self._ztick_log: ZtickLog | None = None
         self._marks: MarkWriter | None = None
         self._http: HttpPort | None = None
+        self.console = ""  # its URL, once the HTTP port is open
         self._compaction: CompactionWatch | None = None
         self._retention: RetentionWatch | None = None
         self._telemetry: Telemetry | None = None
@@ -226,8 +227,8 @@ class ZtickServer(Service):
             return
         self._http = port
         scheme = "https" if self._settings.controller.tls_cert else "http"
-        console = {} if address.path else {"console": f"{scheme}://{address}"}
-        self._messages.info(f"HTTP listens on {address}", **console)
+        self.console = "" if address.path else f"{scheme}://{address}"
+        self._messages.info(f"HTTP listens on {address}")
 
     def _open_log(self) -> ZtickEngine:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs
