@@ -220,6 +220,7 @@ def test_every_test_that_the_threat_model_names_exists():
 # it is certain that the directory is one of this machine.
 _FILES_OF_OTHERS = {
     "backup/vault.py": "the target of backups",
+    "cli/deploy.py": "files of the package, and what is made of them",
     "cli/doctor.py": "the file system of a directory of this machine",
     "cli/errors.py": "standard output",
     "cli/pipeline": "output of reports, settings of Spark",

@@ -204,7 +204,7 @@ def test_sync_and_async_functions_give_their_results(task, worker):
 def test_a_job_that_fails_is_tried_again_and_its_result_counts(task, worker, place):
     assert task("flaky", retries=3).send().result(timeout=60) == 3
     assert (place / "notes").read_text().count("attempt") == 3
-    assert len(worker.wait_for(r"WARNING retry flaky .*ValueError: not yet; again in", 2)) == 2
+    assert len(worker.wait_for(r"WARN retry flaky .*ValueError: not yet; again in", 2)) == 2
 
 
 def test_a_job_that_never_succeeds_ends_with_its_error_and_a_hook_is_called(
@@ -265,7 +265,7 @@ def of_another_app(number: int) -> list[int]:
 def test_a_job_of_another_app_is_given_back_until_its_worker_comes(task, worker, place, url):
     """The worker of a new version may start after the web application."""
     jobs = [task("of_another_app").send(number) for number in range(3)]
-    (said,) = worker.wait_for(r"WARNING given back of_another_app id=.*unknown task")
+    (said,) = worker.wait_for(r"WARN given back of_another_app id=.*unknown task")
     assert "again in" in said
     deadline = time.monotonic() + 60
     while jobs[0].state() == "running":
@@ -276,7 +276,7 @@ def test_a_job_of_another_app_is_given_back_until_its_worker_comes(task, worker,
             value = job.result(timeout=120)
             assert value[0] == number
             assert value[1] == 1
-    assert len(worker.wait_for("WARNING given back of_another_app")) == 1
+    assert len(worker.wait_for("WARN given back of_another_app")) == 1
 
 
 def test_results_that_cannot_be_written_fail_with_reasons(task, worker):
@@ -413,7 +413,7 @@ def test_workers_outlive_a_restart_of_the_server(task, tmp_path, place):
     with WorkerProcess(place, "shop:app", "-q", "default", url=url) as worker:
         assert task("add", server=url).send(1, 1).result(timeout=60) == 2
         server.kill()
-        worker.wait_for("WARNING")
+        worker.wait_for("WARN")
         again = WorkqProcess(tmp_path, settings=where).start()
         try:
             assert task("add", server=url).send(2, 2).result(timeout=60) == 4
