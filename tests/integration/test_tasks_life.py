@@ -21,7 +21,7 @@ from tests.support.servers.task_worker import WorkerProcess
 from tests.support.servers.workq_process import WorkqProcess
 
 TASKS = """
-import asyncio, pathlib, time
+import asyncio, os, pathlib, time
 import journeyman as jm
 
 app = jm.App(lease=30)
@@ -51,6 +51,14 @@ async def run_async(name: str) -> None:
         await asyncio.sleep(600)
     finally:
         note(f"{name} was cancelled")
+
+@app.task(name="pid")
+def pid() -> int:
+    return os.getpid()
+
+@app.task(name="total")
+def total(values: list[int]) -> int:
+    return sum(values)
 
 @app.task(name="watched")
 def watched(count: int) -> None:
@@ -97,7 +105,7 @@ def url(server) -> str:
 def app(url) -> Iterator[jm.App]:
     """It only sends."""
     with closing(jm.App(url)) as app:
-        for name in ("sync", "async", "echo", "watched"):
+        for name in ("sync", "async", "echo", "watched", "total"):
             app.task(name=name)(lambda value: None)
         yield app
 
@@ -250,3 +258,31 @@ def test_progress_and_log_lines_are_seen_while_the_job_runs_and_after(
     seen = answer(server, "GET", f"/v1/work/jobs/{job.id}")["progress"]
     assert [line["text"] for line in seen["log"]][-1] == "the end"
     assert seen["note"] == "counting"
+
+
+def test_a_worker_process_is_replaced_after_some_jobs(place, url):
+    with closing(jm.App(url)) as app:
+        task = app.task(name="pid", queue="replaced")(lambda: None)
+        words = ("shop:app", "-q", "replaced", "-c", "1", "--max-jobs", "2")
+        with WorkerProcess(place, *words, url=url) as worker:
+            pids = [task.send().result(timeout=60) for _ in range(4)]
+            assert len(set(pids)) >= 2
+            worker.wait_for("INFO worker .*: 2 jobs are done")
+            worker.stop()
+
+
+def test_a_worker_process_is_replaced_that_uses_too_much_memory(place, url):
+    with closing(jm.App(url)) as app:
+        task = app.task(name="pid", queue="hungry")(lambda: None)
+        words = ("shop:app", "-q", "hungry", "-c", "1", "--max-memory", "1")
+        with WorkerProcess(place, *words, url=url) as worker:
+            pids = [task.send().result(timeout=60) for _ in range(2)]
+            worker.wait_for("INFO worker .*: it uses .* MB of memory")
+            assert len(set(pids)) == 2
+            worker.stop()
+
+
+def test_a_flow_runs_on_real_workers(app, worker):
+    echo, total = app.tasks["echo"], app.tasks["total"]
+    flow = echo.call(1).then(jm.group(echo.after() for _ in range(3))).then(total).then(echo)
+    assert flow.send().result(timeout=60) == 3

@@ -721,3 +721,41 @@ def test_the_last_failure_of_a_job_that_waits_for_a_retry_can_be_read():
             job.result(timeout=1)
         queue.advance(minutes=2)
         assert queue.jobs[0].failure is None
+
+
+def test_hooks_of_a_task_are_called_with_its_jobs():
+    app, heard = jm.App(), list[tuple[str, object]]()
+
+    @app.task(retries=1, backoff=1)
+    def flaky(name: str) -> str:
+        if name == "never" or jm.job().attempt == 1:
+            raise ValueError(name)
+        return name.upper()
+
+    @flaky.on_success
+    def succeeded(job: jm.DoneJob) -> None:
+        heard.append(("done", job.value))
+        raise RuntimeError("a hook that raises stops nothing")
+
+    @flaky.on_retry
+    def tried_again(job: jm.FailedJob) -> None:
+        heard.append(("again", job.failure.message))
+
+    @flaky.on_failure
+    def gave_up(job: jm.FailedJob) -> None:
+        heard.append(("dead", job.args))
+
+    @app.on_failure
+    def of_all(job: jm.FailedJob) -> None:
+        heard.append(("dead, of any task", job.task))
+
+    with InMemory(app) as queue:
+        flaky.send("once")
+        flaky.send("never")
+        queue.advance(hours=1, check=False)
+    assert sorted(heard, key=str) == sorted(
+        [
+            ("again", "once"), ("again", "never"), ("done", "ONCE"), ("dead", ("never",)),
+            ("dead, of any task", flaky.name),
+        ], key=str,
+    )  # fmt: skip

@@ -73,8 +73,8 @@ BAD = [
     ('app.cron("* * * * *", overlap="sometimes")', "arg-type"),
     ('app.cron("* * * * *")(plain)', "arg-type"),
     ("nightly.send(1)", "call-arg"),
-    ('send_mail.call("a", "b").then(plain)', "arg-type"),
-    ("plain.call(1).then(describe)", "call-arg"),
+    ('send_mail.call("a", "b").then(plain)', "call-overload"),
+    ("plain.call(1).then(describe)", "call-overload"),
     ("app.on_failure(lambda: None)", "type-var"),
 ]  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -57,6 +58,10 @@ class LikeTheServer(logging.Formatter):
 @click.option("--reload", "reload_", is_flag=True, help="Restart when a source file changes.")
 @click.option("--grace", type=FiniteRange(0, 86_400), default=60.0, show_default=True,
               metavar="SECONDS", help="How long running jobs may take after SIGTERM.")  # fmt: skip
+@click.option("--max-jobs", type=click.IntRange(0), default=0, metavar="N",
+              help="Replace a process after N jobs.")  # fmt: skip
+@click.option("--max-memory", type=click.IntRange(0), default=0, metavar="MB",
+              help="Replace a process that uses more memory.")  # fmt: skip
 @click.option("--name", default="", help="Name of this worker. [default: HOST-PID]")
 @click.option("--metrics", metavar="[HOST:]PORT", help="Serve Prometheus metrics here.")
 @server_option
@@ -70,6 +75,8 @@ def worker(
     burst: bool,
     reload_: bool,
     grace: float,
+    max_jobs: int,
+    max_memory: int,
     name: str,
     metrics: str | None,
     server: str | None,
@@ -85,13 +92,14 @@ def worker(
     log.setFormatter(LikeTheServer())
     logging.basicConfig(level=log_level.upper(), handlers=[log])
     from journeyman.tasks.worker import QueueShare, Worker
-    from journeyman.tasks.worker.program import load_app, run_worker, supervise
+    from journeyman.tasks.worker.program import SUPERVISED, load_app, run_worker, supervise
 
     if processes > 1 and metrics:
         raise UsageError(
             "--metrics works with one process: start several workers, each with its own port"
         )
-    if processes > 1 or reload_:
+    is_replaced = bool(max_jobs or max_memory) and not os.environ.get(SUPERVISED)
+    if processes > 1 or reload_ or is_replaced:
         command = one_process(sys.argv[0], sys.argv[1:])
         where = Path.cwd() if reload_ else None
         return supervise(command, processes, reload=where, burst=burst)
@@ -106,7 +114,7 @@ def worker(
     shares = [QueueShare.parse(text) for text in queues]
     running = Worker(
         found, shares, concurrency=concurrency, kind=kind, burst=burst, name=name,
-        on_outcome=on_outcome,
+        on_outcome=on_outcome, max_jobs=max_jobs, max_memory=max_memory << 20,
     )  # fmt: skip
     return run_worker(running, grace_s=grace)
 

@@ -16,6 +16,7 @@ from journeyman.tasks.envelope import Codec, Failure, JsonCodec
 from journeyman.tasks.flows import Ended, group
 from journeyman.tasks.jobs import (
     CurrentJob,
+    DoneJob,
     FailedJob,
     Job,
     JobCancelled,
@@ -33,6 +34,7 @@ __all__ = [
     "Call",
     "Codec",
     "CurrentJob",
+    "DoneJob",
     "Ended",
     "FailedJob",
     "Failure",

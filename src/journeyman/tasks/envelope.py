@@ -7,10 +7,10 @@
     failure   of a failed job: {"error": "ValueError", "message": "...", "traceback": "..."}
 
 ``v``, ``task``, ``args`` and ``kwargs`` are always there. ``trace`` carries the context of the
-sender; ``then`` are the calls that follow, ``gather`` and ``even_failed`` the jobs before
-(flows.py); ``send`` makes the payloads of two sends of a unique job differ. Unknown members are
-ignored. The codec of an app writes args, kwargs and results; nothing is pickled: a payload never
-runs code.
+sender; ``then`` are the calls that follow, ``gather``, ``even_failed`` and ``single`` are about the
+jobs before (flows.py); ``send`` makes the payloads of two sends of a unique job differ. Unknown
+members are ignored. The codec of an app writes args, kwargs and results; nothing is pickled: a
+payload never runs code.
 """
 
 from __future__ import annotations
@@ -145,6 +145,7 @@ class Envelope:
     then: tuple[Any, ...] = ()  # see flows.py
     gather: tuple[str, ...] = ()
     even_failed: bool = False
+    single: bool = False  # the result of the job before, not a list
     send_id: str = ""  # of a unique job: the same send, made again because its reply was lost
 
     def encode(self, codec: Codec) -> bytes:
@@ -163,6 +164,8 @@ class Envelope:
             members["gather"] = self.gather
         if self.even_failed:
             members["even_failed"] = True
+        if self.single:
+            members["single"] = True
         if self.send_id:
             members["send"] = self.send_id
         data = written(codec, members, f"the arguments of {self.task}")
@@ -189,6 +192,7 @@ class Envelope:
                 tuple(_follower(each) for each in _of(_LISTS, members.get("then") or ())),
                 _ids(_of(_LISTS, members.get("gather") or ())),
                 members.get("even_failed") is True,
+                members.get("single") is True,
             )
         except (*_UNREADABLE, AttributeError, RecursionError) as error:
             start = data[:60].decode("utf-8", "replace")

@@ -56,7 +56,7 @@ class JobCancelled(JobFailed):
 class Job(Generic[T]):
     """A job that was sent. Keep its ``id`` to find it later with ``app.job(id)``."""
 
-    __slots__ = ("_broker", "_codec", "_ids", "is_new", "task")
+    __slots__ = ("_broker", "_codec", "_ids", "flow", "is_new", "task")
 
     def __init__(
         self, broker: Broker, codec: Codec, *ids: UUID, task: str = "", is_new: bool = True
@@ -70,6 +70,7 @@ class Job(Generic[T]):
         self._ids = ids
         self.task = task
         self.is_new = is_new
+        self.flow: tuple[UUID, ...] = ()  # all jobs of its flow, if it is the end of one
 
     @property
     def id(self) -> str:
@@ -151,15 +152,20 @@ class Job(Generic[T]):
 
     def cancel(self) -> bool:
         """End the job unless it has ended: one that waits never runs, one that runs is stopped in
-        its worker. Returns whether it was cancelled. The rest of a chain does not run either."""
-        # All of them, in order: the worker may have added the next one just before.
-        cancelled = [self._broker.cancel(job_id) for job_id in self._ids]
+        its worker. Returns whether it was cancelled. The other jobs of its chain or flow are
+        cancelled with it, as far as they have not ended."""
+        cancelled = [self._broker.cancel(job_id) for job_id in self._to_cancel()]
         return any(cancelled)
 
     async def acancel(self) -> bool:
         """``cancel`` for asyncio."""
-        cancelled = [await self._broker.acancel(job_id) for job_id in self._ids]
+        cancelled = [await self._broker.acancel(job_id) for job_id in self._to_cancel()]
         return any(cancelled)
+
+    def _to_cancel(self) -> Sequence[UUID]:
+        """A chain from its beginning: the worker may have added the next job just before. A flow
+        from its end: what follows a job that is cancelled first would fail instead."""
+        return self.flow[::-1] or self._ids
 
     def _value(self, job_id: UUID, ending: JobEnding) -> T:
         if not ending.succeeded:
@@ -252,8 +258,22 @@ class CurrentJob:
 
 
 @dataclass(frozen=True, slots=True)
+class DoneJob:
+    """The argument of ``on_success``: a job that is done."""
+
+    id: str
+    task: str
+    queue: str
+    attempt: int
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
 class FailedJob:
-    """The argument of ``on_failure``: a job that failed for good."""
+    """The argument of ``on_failure``: a job that failed for good; and of ``on_retry``: a job whose
+    attempt failed."""
 
     id: str
     task: str

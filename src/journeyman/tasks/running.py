@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import random
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -26,7 +26,7 @@ from journeyman.tasks.app import App
 from journeyman.tasks.broker import JobEnding, Order
 from journeyman.tasks.envelope import MAX_BYTES, Envelope, Failure, UnreadableJob, written
 from journeyman.tasks.flows import ended, following_order
-from journeyman.tasks.jobs import CurrentJob, FailedJob, set_current, value_of
+from journeyman.tasks.jobs import CurrentJob, DoneJob, FailedJob, set_current, value_of
 from journeyman.tasks.options import (
     MAX_DELAY_S,
     Backoff,
@@ -96,12 +96,14 @@ class Delivery(NamedTuple):
 class TaskDone:
     result: bytes
     following: Order | None = None  # a job to add before this one is completed
+    value: Any = None  # that the function returned
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
     failure: Failure
     delay_ms: int
+    exception: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,8 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
 
 
 def gathered(app: App, prepared: Prepared, endings: Sequence[JobEnding | None]) -> Prepared:
-    """With the results of the jobs before it as its first argument; None: that job is gone."""
+    """With the results of the jobs before it as its first argument, or the one result; None: that
+    job is gone."""
     ids = prepared.envelope.gather
     values: list[Any] = []
     for job_id, ending in zip(ids, endings, strict=True):
@@ -180,7 +183,8 @@ def gathered(app: App, prepared: Prepared, endings: Sequence[JobEnding | None]) 
             why = f"cannot be read ({type(error).__name__}: {error})"
         problem = UnreadableJob(f"the result of job {job_id} of the group {why}")
         return prepared._replace(task=None, problem=problem)
-    envelope = replace(prepared.envelope, args=(values, *prepared.envelope.args))
+    first = values[0] if prepared.envelope.single and len(values) == 1 else values
+    envelope = replace(prepared.envelope, args=(first, *prepared.envelope.args))
     prepared.current.args = envelope.args
     return prepared._replace(envelope=envelope)
 
@@ -245,7 +249,7 @@ def succeeded(app: App, prepared: Prepared, value: Any) -> Outcome:
             following = following_order(app, prepared.delivery.job_id, then, value)
     except Exception as error:  # noqa: BLE001 - a codec of the user may raise anything
         return failed(prepared, error)
-    return TaskDone(result, following)
+    return TaskDone(result, following, value)
 
 
 def failed(prepared: Prepared, error: BaseException, chance: float | None = None) -> Outcome:
@@ -255,22 +259,13 @@ def failed(prepared: Prepared, error: BaseException, chance: float | None = None
     fails = delivery.fails + 1
     is_early = not _is_worth_a_retry(error, prepared.options)
     if fails >= delivery.max_fails or is_early or isinstance(error, WorkerLost):
-        current = prepared.current
-        told = FailedJob(
-            current.id,
-            current.task,
-            current.queue,
-            current.attempt,
-            current.args,
-            current.kwargs,
-            failure,
-            error,
-        )
+        told = FailedJob(*_facts(prepared), failure, error)
         return Dead(failure, told, is_early)
     if isinstance(error, Retry) and error.after_s is not None:
-        return Again(failure, round(error.after_s * MS_PER_S))
+        return Again(failure, round(error.after_s * MS_PER_S), error)
     rolled = random.random() if chance is None else chance
-    return Again(failure, round(prepared.options.backoff.delay_s(fails, rolled) * MS_PER_S))
+    delay_s = prepared.options.backoff.delay_s(fails, rolled)
+    return Again(failure, round(delay_s * MS_PER_S), error)
 
 
 def given_back(prepared: Prepared, problem: UnknownTask, chance: float | None = None) -> Outcome:
@@ -287,13 +282,29 @@ def _is_worth_a_retry(error: BaseException, options: Options) -> bool:
     return options.retry_on is None or isinstance(error, (Retry, *options.retry_on))
 
 
-def tell_failure(app: App, dead: Dead) -> None:
-    """Call the failure hooks; one that raises is logged and stops nothing."""
-    for hook in app.failure_hooks:
+def call_hooks(app: App, prepared: Prepared, outcome: Outcome) -> None:
+    """Call the hooks of the task and of the app; one that raises is logged and stops nothing."""
+    task, hooks = prepared.task, list[Callable[[Any], Any]]()
+    argument: DoneJob | FailedJob | None = None
+    if isinstance(outcome, TaskDone) and task is not None and task.hooks.success:
+        hooks, argument = task.hooks.success, DoneJob(*_facts(prepared), outcome.value)
+    elif isinstance(outcome, Again) and task is not None and task.hooks.retry:
+        failed = FailedJob(*_facts(prepared), outcome.failure, outcome.exception)
+        hooks, argument = task.hooks.retry, failed
+    elif isinstance(outcome, Dead):
+        of_task = [] if task is None else task.hooks.failure
+        hooks, argument = [*of_task, *app.failure_hooks], outcome.failed
+    for hook in hooks:
         try:
-            hook(dead.failed)
+            hook(argument)
         except Exception:
-            logger.exception("on_failure hook %s raised", getattr(hook, "__name__", hook))
+            logger.exception("hook %s raised", getattr(hook, "__name__", hook))
+
+
+def _facts(prepared: Prepared) -> tuple[str, str, str, int, tuple[Any, ...], Mapping[str, Any]]:
+    current = prepared.current
+    numbers = current.id, current.task, current.queue, current.attempt
+    return *numbers, current.args, current.kwargs
 
 
 def _described(error: BaseException) -> Failure:

@@ -27,7 +27,7 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from secrets import token_hex
@@ -41,6 +41,7 @@ from typing import (
     TypeAlias,
     TypeVar,
     Unpack,
+    overload,
 )
 from uuid import UUID, uuid4
 
@@ -49,26 +50,34 @@ from journeyman.errors import UsageError
 from journeyman.protocols.workq.salts import salted_id
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Envelope
-from journeyman.tasks.jobs import Job
+from journeyman.tasks.jobs import DoneJob, FailedJob, Job
 from journeyman.tasks.options import JobOptions, Options, check_job_options, filled, key_name
 from journeyman.timetables import Timetable
 
 if TYPE_CHECKING:
     from journeyman.tasks.app import App
+    from journeyman.tasks.flows import Group, GroupFlow
 
 P = ParamSpec("P")
 R = TypeVar("R")  # what calling the function gives: of an async function, a coroutine
 T = TypeVar("T")  # what the job gives
 Q = ParamSpec("Q")  # the further arguments of a task that follows
 U = TypeVar("U")
+H = TypeVar("H", bound=Callable[[Any], Any])
 
 ARGS = "args"  # unique="args"
 # How tasks are sent with Celery, RQ, huey, taskiq and procrastinate.
 OTHER_NAMES = {"delay", "apply_async", "enqueue", "schedule", "kiq", "defer", "s", "signature"}
 
 
+class Sendable(Generic[T]):
+    """What ends in one call, and can be in a group: a call, or a flow that ends in one."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
-class Call(Generic[T]):
+class Call(Sendable[T]):
     """A call that has not been sent yet."""
 
     task: AnyTask
@@ -79,14 +88,27 @@ class Call(Generic[T]):
     job_id: UUID | None = None  # None: a new one, or by the unique key
     followers: tuple[Call[Any], ...] = ()
     gather: tuple[UUID, ...] = ()  # jobs it waits for; their results are its first argument
+    is_single: bool = False  # it is the result of one job, not a list
     even_failed: bool = False  # and it runs however they end
 
+    @overload
     def then(
         self, task: Task[Concatenate[T, Q], Any, U], *args: Q.args, **kwargs: Q.kwargs
-    ) -> Call[U]:
-        """Then call this task with the result as its first argument, followed by these."""
+    ) -> Call[U]: ...
+
+    @overload
+    def then(self, task: Group[U]) -> GroupFlow[U]: ...
+
+    def then(self, task: Any, *args: Any, **kwargs: Any) -> Any:
+        """Then call this task with the result as its first argument, followed by these; or the
+        tasks of a group, each with the result as its first argument."""
+        if not isinstance(task, Task):
+            return task.following(self)
         following: Call[Any] = Call(task, args, kwargs, task.defaults)
-        return replace(self, followers=(*self.followers, following))  # type: ignore[return-value]
+        return replace(self, followers=(*self.followers, following))
+
+    def without_followers(self) -> Call[Any]:
+        return replace(self, followers=())
 
     def send(self) -> Job[T]:
         """Add the job. For a chain, add the first job and return the last."""
@@ -125,7 +147,9 @@ class Call(Generic[T]):
         then = tuple([call.as_json() for call in followers])
         gather = tuple(map(str, self.gather))
         envelope = Envelope(
-            task.name, self.args, self.kwargs, _current_trace(), then, gather, self.even_failed
+            *(task.name, self.args, self.kwargs, _current_trace(), then, gather),
+            self.even_failed,
+            self.is_single,
         )
         if is_unique:
             envelope.send_id = token_hex(8)
@@ -189,6 +213,15 @@ class Call(Generic[T]):
         return Job(app.broker, app.codec, *ids, task=last.name, is_new=is_new)
 
 
+@dataclass(slots=True)
+class Hooks:
+    """Functions that a worker calls after an attempt."""
+
+    success: list[Callable[[DoneJob], Any]] = field(default_factory=list)
+    retry: list[Callable[[FailedJob], Any]] = field(default_factory=list)
+    failure: list[Callable[[FailedJob], Any]] = field(default_factory=list)
+
+
 class Task(Generic[P, R, T]):
     """A function that can be sent to a worker. Created by ``app.task``."""
 
@@ -197,6 +230,7 @@ class Task(Generic[P, R, T]):
         self.function = function
         self.name = name
         self.is_async = inspect.iscoroutinefunction(function)
+        self.hooks = Hooks()
         self._options = options
         self._signature = inspect.signature(function)
         update_wrapper(self, function)
@@ -216,6 +250,12 @@ class Task(Generic[P, R, T]):
         """A call to be sent later, or as part of a chain or group."""
         return Call(self, args, kwargs, self._options)
 
+    def after(
+        self: Task[Concatenate[Any, Q], Any, T], *args: Q.args, **kwargs: Q.kwargs
+    ) -> Call[T]:
+        """A call for a group that follows a call: its first argument is the result of that."""
+        return Call(self, args, kwargs, self._options)
+
     def at(self, when: datetime | timedelta) -> Sender[P, T]:
         """Start at this time, or after this delay."""
         return Sender(self, self._options, when)
@@ -224,6 +264,21 @@ class Task(Generic[P, R, T]):
         """Other options for one job."""
         check_job_options(options)
         return Sender(self, self._options.with_(options))
+
+    def on_success(self, hook: H) -> H:
+        """Call this in the worker with a ``DoneJob`` when a job of the task is done."""
+        self.hooks.success.append(hook)
+        return hook
+
+    def on_retry(self, hook: H) -> H:
+        """Call this with a ``FailedJob`` when an attempt failed and the job is tried again."""
+        self.hooks.retry.append(hook)
+        return hook
+
+    def on_failure(self, hook: H) -> H:
+        """Call this with a ``FailedJob`` when a job of the task has failed for good."""
+        self.hooks.failure.append(hook)
+        return hook
 
     @property
     def defaults(self) -> Options:

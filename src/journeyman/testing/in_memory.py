@@ -79,11 +79,11 @@ from journeyman.tasks.running import (
     await_here,
     call_around,
     call_here,
+    call_hooks,
     failed,
     gathered,
     prepare,
     succeeded,
-    tell_failure,
 )
 from journeyman.tasks.task import AnyTask
 from journeyman.timetables import occurrences_of
@@ -395,8 +395,7 @@ class InMemory:
             is_final = isinstance(outcome, Dead)
             self._failures[job_id] = outcome.failure
             self._decide(Fail(job_id, outcome.failure.encode(), delay_ms, is_final=is_final))
-        if isinstance(outcome, Dead):
-            tell_failure(self._app, outcome)
+        call_hooks(self._app, prepared, outcome)
         return outcome
 
     def _next_due(self) -> datetime | None:

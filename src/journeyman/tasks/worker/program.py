@@ -2,7 +2,7 @@
 
 load_app("shop.tasks:app")        the module is imported from the current directory
 run_worker(worker)                until SIGTERM or SIGINT; a second one ends it at once
-supervise(command, 4)             four processes of it; one that dies is started again
+supervise(command, 4)             four processes of it; one that ends is started again
 supervise(command, 1, reload=...) started again when a source file changes
 supervise(command, 4, burst=True) each runs once
 serve_metrics("9100")             for Prometheus:
@@ -35,6 +35,7 @@ logger = logging.getLogger("journeyman.worker")
 
 RESTART_S = 1.0  # a process that dies at once is not started more often
 LOOK_S = 0.5  # between two looks at the source files
+SUPERVISED = "JOURNEYMAN_SUPERVISED"  # in the environment of processes that are started again
 _SKIPPED = {"node_modules", "__pycache__", "site-packages"}
 
 
@@ -144,12 +145,16 @@ def supervise(
             if child is not None and (child.poll() is None or is_once):
                 continue
             if child is not None:
-                logger.warning("worker process %d ended with code %d", child.pid, child.returncode)
+                level = logging.WARNING if child.returncode else logging.INFO
+                logger.log(
+                    level, "worker process %d ended with code %d", child.pid, child.returncode
+                )
                 failed_at_once = reload is not None
                 del children[place]
             if not failed_at_once and time.monotonic() - started[place] > RESTART_S:
                 started[place] = time.monotonic()
-                children[place] = subprocess.Popen(command)
+                environment = {**os.environ, SUPERVISED: "1"}
+                children[place] = subprocess.Popen(command, env=environment)
         if is_once and all(child.poll() is not None for child in children.values()):
             break
         time.sleep(LOOK_S)

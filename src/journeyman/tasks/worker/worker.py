@@ -49,7 +49,6 @@ from journeyman.tasks.jobs import JobCancelled
 from journeyman.tasks.options import is_name, key_name
 from journeyman.tasks.running import (
     Again,
-    Dead,
     Delivery,
     GivenBack,
     JobTimeout,
@@ -60,17 +59,17 @@ from journeyman.tasks.running import (
     await_here,
     call_around,
     call_here,
+    call_hooks,
     failed,
     gathered,
     given_back,
     prepare,
     succeeded,
-    tell_failure,
 )
 from journeyman.tasks.server import ServerBroker
 from journeyman.tasks.worker.link import AGAIN_S, LinkRefused, NothingReady, Reports, WorkerLink
 from journeyman.tasks.worker.notes import JobWords
-from journeyman.tasks.worker.orders import facts_of, follow_orders
+from journeyman.tasks.worker.orders import facts_of, follow_orders, memory_bytes
 from journeyman.tasks.worker.threads import ThreadPool, Work
 
 logger = logging.getLogger("journeyman.worker")
@@ -135,7 +134,10 @@ class Worker:
         burst: bool = False,
         name: str = "",
         on_outcome: Callable[[Prepared, Outcome, float], None] | None = None,
+        max_jobs: int = 0,
+        max_memory: int = 0,
     ) -> None:
+        """It stops by itself after so many jobs, or with so many bytes of memory; 0: never."""
         broker = app.broker
         if not isinstance(broker, ServerBroker):
             raise UsageError("this app runs in memory: call run_all() instead of a worker")
@@ -158,6 +160,8 @@ class Worker:
         self._unknown: set[str] = set()  # tasks that were given back
         self._stopping = False
         self._changed = asyncio.Event()
+        self._max_jobs, self._max_memory = max_jobs, max_memory
+        self._done = 0
         self._quiet_until = 0.0  # a line about the connection has just been written
 
     # -- life --------------------------------------------------------------------------------------
@@ -483,8 +487,22 @@ class Worker:
             _log(prepared, outcome, took_s)
         if self._on_outcome is not None:
             self._on_outcome(prepared, outcome, took_s)
-        if isinstance(outcome, Dead):
-            tell_failure(self._app, outcome)
+        call_hooks(self._app, prepared, outcome)
+        self._done += 1
+        self._recycle()
+
+    def _recycle(self) -> None:
+        """Stop if enough was done, or too much memory is used: another process takes over."""
+        memory = memory_bytes() if self._max_memory and not self._stopping else None
+        if 0 < self._max_jobs <= self._done:
+            reason = f"{self._done} jobs are done"
+        elif memory is not None and memory > self._max_memory:
+            reason = f"it uses {memory >> 20} MB of memory"
+        else:
+            return
+        if not self._stopping:
+            logger.info("worker %s: %s", self.name, reason)
+            self.stop()
 
     def _log_given_back(self, prepared: Prepared, outcome: GivenBack) -> None:
         """A warning once for each task: there may be many such jobs, and each comes again."""
