@@ -189,12 +189,30 @@ def _mutations(lane: Lane) -> str:
     return f"{len(bugs)} planted bugs, all noticed by the tests"
 
 
+def _pipeline(lane: Lane) -> str:
+    """Every command on S3 and on a cluster; skew, tiny and large logs, killed executors."""
+    matrix = [sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/spark/test_object_store.py"]
+    cases = [sys.executable, "scripts/cluster.py"]
+    said = []
+    for command in (matrix, cases):
+        lane.goes_on(" ".join(command[1:]))
+        environment = {**os.environ, "JOURNEYMAN_WHOLE_MATRIX": "1"}
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise AssertionError(f"{' '.join(command)}:\n{done.stdout}{done.stderr}")
+        said += done.stdout.splitlines()[-4:]
+    return "; ".join(said)
+
+
 # By name: part of the time, and what to do with it. Those without a part come first and take what
 # they take, some minutes each; the others share what is left.
 LANES: Mapping[str, tuple[float, Callable[[Lane], str]]] = {
     "mutations": (0.0, _mutations),
     "traces": (0.0, _traces),
     "exhaustion": (0.0, _exhaustion),
+    "pipeline": (0.0, _pipeline),
     "system-calls": (0.1, _system_calls),
     "fuzz": (0.1, _fuzz),
     "simulation": (0.35, lambda lane: _simulation(lane, BUSY, "")),

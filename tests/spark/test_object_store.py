@@ -1,4 +1,8 @@
-"""Every command on logs in a bucket, on a cluster of two workers: the answers of local files."""
+"""Every command on logs in a bucket, on a cluster of two workers: the answers of local files.
+
+With JOURNEYMAN_WHOLE_MATRIX=1, as `make proof` runs it, each of a bucket and a directory, on a
+cluster and on this machine.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,9 @@ from tests.support.spark.written_logs import put, write_kestrel, write_workq
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "logs"
+MATRIX = [("bucket", "cluster")]
+if os.environ.get("JOURNEYMAN_WHOLE_MATRIX"):
+    MATRIX += [("bucket", "local[2]"), ("directory", "cluster"), ("directory", "local[2]")]
 ATTEMPTS = "SELECT dialect, count(*) AS n, count(started_ns) AS started FROM attempts GROUP BY ALL"
 
 
@@ -107,14 +114,20 @@ def master(
 
 
 @pytest.mark.usefixtures("spark")
-def test_every_command_reads_logs_and_writes_tables_in_a_bucket(data, bucket, master, tmp_path):
+@pytest.mark.parametrize(("place", "where"), MATRIX)
+def test_every_command_reads_logs_and_writes_tables(data, bucket, master, tmp_path, place, where):
     here, half = data
     environment, store = bucket
-    there, output = f"s3://{BUCKET}/data", f"s3://{BUCKET}/output"
-    in_bucket = answers_on(there, half)
-    said = run_commands(master, in_bucket + writes(there, output, tmp_path), environment)
-    fs.copy_files(f"{BUCKET}/output", str(tmp_path / "out"), store, fs.LocalFileSystem())
-    for words, found, same in zip(in_bucket, said, answers_on(str(here), half), strict=False):
+    there, output = str(here), str(tmp_path / "out")
+    if place == "bucket":
+        there, output = f"s3://{BUCKET}/data", f"s3://{BUCKET}/output-{where}"
+    asked = answers_on(there, half)
+    commands = asked + writes(there, output, tmp_path)
+    said = run_commands(master if where == "cluster" else where, commands, environment)
+    if place == "bucket":
+        inner = output.removeprefix("s3://")
+        fs.copy_files(inner, str(tmp_path / "out"), store, fs.LocalFileSystem())
+    for words, found, same in zip(asked, said, answers_on(str(here), half), strict=False):
         expected = run("pipeline", *same, "--quiet")
         assert expected.exit_code == 0, expected.output
         lines = sorted(found.replace(there, str(here)).splitlines())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,6 +13,8 @@ from journeyman.client import Shell
 from journeyman.errors import UsageError
 from journeyman.formats import ztick
 from journeyman.spark import attempts, read, send, states, write
+from tests.support.spark.histories import busy_log
+from tests.support.spark.written_logs import write_workq
 
 RECORDS: list[ztick.Record] = [
     ztick.RuleSet("rule", "mail.", Shell("true")),
@@ -44,3 +48,18 @@ def test_rows_that_were_read_can_be_written_again(spark: SparkSession, log: str,
 def test_what_cannot_work_fails_before_anything_is_sent(spark: SparkSession, log: str):
     with pytest.raises(UsageError):
         send(read(spark, "ztick", log), "kestrel", "127.0.0.1:1")
+
+
+def test_the_notebook_on_spark_runs(spark, tmp_path, monkeypatch):
+    records = busy_log(7)
+    write_workq(tmp_path / "workq", records)
+    monkeypatch.setenv("DATA", str(tmp_path))
+    notebook = Path(__file__).parents[2] / "examples" / "spark.ipynb"
+    said: dict[str, Any] = {}
+    for cell in json.loads(notebook.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), said)
+    assert said["spark"] is spark
+    assert sum(row["count"] for row in said["kinds"].collect()) == len(records)
+    assert said["run_times"].count() > 0
+    assert said["damage"].count() == 0

@@ -5,7 +5,7 @@
 formats reads one record and explains what is wrong with it; columnar reads millions, and asks
 formats for the explanation. Both must agree on every byte: tests/support/columnar_twins.py says
 how.
-Only ``read_table`` opens files: a log or a table of a lake, in one call. See docs/columnar.md for
+Only ``read_table`` opens files: a log or a table of a lake, in one call. See docs/spark.md for
 the columns.
 """
 

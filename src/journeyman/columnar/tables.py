@@ -4,7 +4,7 @@
     read_table("/lake/silver/attempts").to_pandas()
     read_table("s3://bucket/lake/silver/attempts").to_pandas()
 
-A log's rows are its records in log order, with the columns of columnar.md, and the path of their
+A log's rows are its records in log order, with the columns of docs/spark.md, and the path of their
 file as ``_file``. The whole table is in memory. A damaged log is refused: Spark reads past damage,
 and ``journeyman repair`` sets it aside.
 """

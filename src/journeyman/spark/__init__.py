@@ -42,7 +42,7 @@ def read(spark: SparkSession, dialect: str, *paths: str, **options: object) -> D
 def states(
     spark: SparkSession, dialect: str, *paths: str, payloads: bool = False, **options: object
 ) -> dict[str, DataFrame]:
-    """Replay the logs at these paths: their state tables by name, as docs/state-tables.md says.
+    """Replay the logs at these paths: their state tables by name, as docs/spark.md says.
 
     ``payloads`` fills the columns payload, result and data. Other options are those of ``read``.
     """
@@ -70,14 +70,14 @@ def attempts(
 
 
 def write(frame: DataFrame, dialect: str, path: str, **options: Any) -> None:
-    """Sort the rows and write them as a log, all files or none; options as in docs/sinks.md."""
+    """Sort the rows and write them as a log, all files or none; options as in docs/spark.md."""
     from journeyman.spark.sinks import log_sink
 
     log_sink.write(frame, dialect, path, **options)
 
 
 def send(frame: DataFrame, dialect: str, address: str, *, tasks: int = 1, **options: Any) -> None:
-    """Add a job to a running server for each row; options as in docs/sinks.md."""
+    """Add a job to a running server for each row; options as in docs/spark.md."""
     from journeyman.spark.sinks import server
 
     server.send(frame, dialect, address, tasks=tasks, **options)

@@ -55,14 +55,21 @@ from journeyman.spark.source.options import (
     REDUCERS,
     SEGMENT_SHIFT,
     arrow_schema,
-    fields,
+    columns,
     struct,
 )
 from journeyman.spark.source.packets import extra_columns, with_constants
 from journeyman.spark.tables import Splitter, TableFiles, write_tables, writing
 
-PLACE: Final = struct(
-    "_log string, _file string, _segment int, _offset bigint, _length int, _position bigint"
+PLACE: Final = columns(
+    """
+    _log       string  path of the log; equal keys in two logs are two rows
+    _file      string  file of the record that determines the row
+    _segment   int     ordinal of that file in its log
+    _offset    bigint
+    _length    int     framing included
+    _position  bigint  `_segment << 44 | _offset`: the order inside one log
+    """
 )
 _NO_SOURCE: Final = dict.fromkeys(PACKET_SOURCE.names)
 _MAX_ROWS: Final = 65_536  # of a batch that goes to Spark
@@ -124,8 +131,8 @@ class StateTable:
         return made
 
 
-def _table(name: str, rows: str, columns: str, *more: StructField, packets: str = "") -> StateTable:
-    schema = StructType([*PLACE.fields, *fields(columns), *more])
+def _table(name: str, rows: str, text: str, *more: StructField, packets: str = "") -> StateTable:
+    schema = StructType([*PLACE, *columns(text), *more])
     return StateTable(name, packets or name, f"journeyman.spark.replay.{rows}", schema)
 
 
@@ -150,32 +157,71 @@ STATE_TABLES: Final[Mapping[str, Mapping[str, StateTable]]] = {
         _table(
             "jobs",
             "ztick_tasks:job_rows",
-            "identifier string, execution_ns bigint, status string",
+            """
+            identifier    string
+            execution_ns  bigint  when the job is due
+            status        string  planned, triggered, executed or failed
+            """,
         ),
         _table(
             "rules",
             "ztick_tasks:rule_rows",
-            "identifier string, pattern string, runner string, runner_args array<string>",
+            """
+            identifier   string
+            pattern      string         how identifiers of its jobs begin
+            runner       string         shell, amqp, direct, awf, http, redis, queue or journal
+            runner_args  array<string>
+            """,
         ),
     ),
     "workq": _by_name(
         _table(
             "jobs",
             "workq_tasks:job_rows",
-            "key string, job_id binary, kind string, logged_ns bigint, name string, "
-            "ttr_ms bigint, ttl_ms bigint, priority int, max_attempts bigint, "
-            "max_fails bigint, payload_size int, payload binary, time_ns bigint, "
-            "created_ns bigint, state string, attempts bigint, fails bigint, result_size int, "
-            "result binary, started_ns bigint, finished_ns bigint, exhausted boolean, "
-            "owed_timeouts bigint, expires_ns bigint, started_position bigint, "
-            "finished_position bigint, result_position bigint, result_file string, "
-            "result_length int",
+            """
+            key                string   canonical UUID
+            job_id             binary   16 bytes
+            kind               string   add or schedule
+            logged_ns          bigint   when the add was logged
+            name               string   of the queue
+            ttr_ms             bigint
+            ttl_ms             bigint
+            priority           int
+            max_attempts       bigint   as in the record
+            max_fails          bigint   as in the record
+            payload_size       int
+            payload            binary   null without `payloads`
+            time_ns            bigint   when due; null if ready at once
+            created_ns         bigint
+            state              string   new, completed, failed, pending or leased
+            attempts           bigint
+            fails              bigint
+            result_size        int      null while unfinished; 0 when the attempts ran out
+            result             binary   null without `payloads`, and while unfinished
+            started_ns         bigint   null if never
+            finished_ns        bigint   null if never
+            exhausted          boolean  failed because the attempts ran out
+            owed_timeouts      bigint
+            expires_ns         bigint   created, or due if scheduled, plus TTL; at most 2^63 - 1
+            started_position   bigint   of the record that set `started_ns`
+            finished_position  bigint   of the record that set `finished_ns`
+            result_position    bigint   of the complete or fail with the result
+            result_file        string   file of that record
+            result_length      int      length of that record
+            """,
         ),
         _table(
             "orphans",
             "workq_tasks:orphan_rows",
-            "key string, job_id binary",
-            StructField("records", ArrayType(ORPHAN_RECORD)),
+            """
+            key     string
+            job_id  binary
+            """,
+            StructField(
+                "records",
+                ArrayType(ORPHAN_RECORD),
+                metadata={"comment": "the records without an add, in log order"},
+            ),
             packets="jobs",
         ),
     ),
@@ -183,14 +229,32 @@ STATE_TABLES: Final[Mapping[str, Mapping[str, StateTable]]] = {
         _table(
             "items",
             "kestrel_tasks:item_rows",
-            "queue string, item_id bigint, add_time_ms bigint, expire_time_ms bigint, "
-            "error_count int, data_size int, data binary, ordinal int, contested boolean",
+            """
+            queue           string
+            item_id         bigint
+            add_time_ms     bigint
+            expire_time_ms  bigint   null if it does not expire
+            error_count     int
+            data_size       int
+            data            binary   null without `payloads`
+            ordinal         int      0; 1, 2 ... for further items of the same id
+            contested       boolean  whether the id has more than one row
+            """,
         ),
         _table(
             "readers",
             "kestrel_tasks:reader_rows",
-            "queue string, reader string, head bigint, done array<bigint>, damaged boolean, "
-            "opened_head bigint, opened_done array<bigint>, first_id bigint, tail_id bigint",
+            """
+            queue        string
+            reader       string         empty for the default reader
+            head         bigint         of the checkpoint; null if it is damaged or absent
+            done         array<bigint>  of the checkpoint, ascending; null likewise
+            damaged      boolean        whether its file is damaged: it starts at the oldest item
+            opened_head  bigint         null if opening the queue drops the reader
+            opened_done  array<bigint>  ascending; null likewise
+            first_id     bigint         the lowest item id when the queue is opened
+            tail_id      bigint         the highest
+            """,
         ),
     ),
 }

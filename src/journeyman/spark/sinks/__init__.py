@@ -7,7 +7,7 @@
     sending     what its tasks do
 
 What a log sink promises: rows in order, all files or none, a log that the server and the originals
-load, and nothing twice whatever tasks are retried. docs/sinks.md says how, and what it does not.
+load, and nothing twice whatever tasks are retried. docs/spark.md says how, and what it does not.
 
 Nothing is imported here: Spark looks into this package in every session.
 """

@@ -82,7 +82,7 @@ def write(
     small_rows: bool = False,
     **options: Any,
 ) -> None:
-    """Sort the rows and write them as a log; options as docs/sinks.md has them.
+    """Sort the rows and write them as a log; options as docs/spark.md has them.
 
     ``partitions`` is how many tasks write; by default Spark decides. ``small_rows`` promises that
     10,000 rows, of this DataFrame and of all it is made from, fit into memory together: Spark then

@@ -133,7 +133,7 @@ def _with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
     it, but it keeps the schema that CREATE TABLE was given, with all that is in it.
     """
     first, *others = schema.fields
-    kept = {_KEPT_OPTIONS: json.dumps(dict(options))}
+    kept = {**(first.metadata or {}), _KEPT_OPTIONS: json.dumps(dict(options))}
     return StructType([StructField(first.name, first.dataType, first.nullable, kept), *others])
 
 

@@ -115,26 +115,81 @@ def struct(text: str) -> StructType:
     return StructType(fields(text))
 
 
-ENVELOPE: Final = fields(
-    "_log string, _file string, _segment int, _offset bigint, _length int, _position bigint, "
-    "kind string, key string, time timestamp"
+def columns(text: str) -> list[StructField]:
+    """A line per column: name, type, and what it holds, which becomes the comment of the column."""
+    found = []
+    for line in text.strip().splitlines():
+        name, kind, *comment = line.split(None, 2)
+        metadata = {"comment": comment[0]} if comment else None
+        found.append(StructField(name, TYPES[kind], metadata=metadata))
+    return found
+
+
+# docs/spark.md shows these comments: run scripts/spark_columns.py after a change.
+ENVELOPE: Final = columns(
+    """
+    _log       string     the log; two hosts are two logs, so group by `_log` and `key`
+    _file      string     path of the file
+    _segment   int        the place of the file in its log, from 0
+    _offset    bigint     where the record begins in its file
+    _length    int        its bytes, framing included
+    _position  bigint     `_segment << 44 | _offset`: the order inside one log
+    kind       string     the kind of record; `damage` for bytes that are not a record
+    key        string     identifier, job id as UUID, item id of a PUT, subject of a ledger record
+    time       timestamp  when it was written; null if nothing says so, and outside years 1 to 9999
+    """
 )
 DIALECT_COLUMNS: Final[dict[str, list[StructField]]] = {
-    ZTICK: fields(
-        "identifier string, execution_ns bigint, status string, pattern string, runner string, "
-        "runner_args array<string>"
+    ZTICK: columns(
+        """
+        identifier    string
+        execution_ns  bigint         when the job is due
+        status        string         planned, triggered, executed or failed
+        pattern       string         of a rule: how identifiers of its jobs begin
+        runner        string         shell, amqp, direct, awf, http, redis, queue or journal
+        runner_args   array<string>  the runner's strings in the order of the log
+        """
     ),
-    WORKQ: fields(
-        "job_id binary, logged_ns bigint, name string, ttr_ms bigint, ttl_ms bigint, priority int, "
-        "max_attempts bigint, max_fails bigint, payload_size int, payload binary, time_ns bigint, "
-        "created_ns bigint, result_size int, result binary, hidden boolean"
+    WORKQ: columns(
+        """
+        job_id        binary   16 bytes
+        logged_ns     bigint   when the record was written
+        name          string   of the queue; bytes that are not UTF-8 become U+FFFD
+        ttr_ms        bigint
+        ttl_ms        bigint
+        priority      int
+        max_attempts  bigint
+        max_fails     bigint
+        payload_size  int
+        payload       binary   null without `payloads`
+        time_ns       bigint   when the job is due; null if at once
+        created_ns    bigint
+        result_size   int      of complete and fail
+        result        binary   null without `payloads`
+        hidden        boolean  of fail and timeout-attempt: hidden from the original
+        """
     ),
-    KESTREL: fields(
-        "queue string, reader string, item_id bigint, add_time_ms bigint, expire_time_ms bigint, "
-        "error_count int, data_size int, data binary, done_ids array<bigint>"
+    KESTREL: columns(
+        """
+        queue           string
+        reader          string         null for items, empty for the default reader
+        item_id         bigint         the item, or the head of a reader
+        add_time_ms     bigint
+        expire_time_ms  bigint         null if it does not expire
+        error_count     int
+        data_size       int            0 for commands without data
+        data            binary         null without `payloads`
+        done_ids        array<bigint>  of READ_DONE
+        """
     ),
-    LEDGER: fields(
-        "logged_ns bigint, version bigint, family string, removes boolean, payload string"
+    LEDGER: columns(
+        """
+        logged_ns  bigint
+        version    bigint   of the payload
+        family     string   null for records of newer versions
+        removes    boolean  whether it removes the state of its key
+        payload    string   JSON
+        """
     ),
 }
 # The option ``reduce``: what a task makes of its records before a row leaves it.
@@ -207,9 +262,11 @@ def narrowed(full: StructType, asked: StructType) -> StructType:
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """What Spark checks batches of this schema against."""
+    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    # Without the comments of columns, which batches do not have.
+    return pa.schema([each.remove_metadata() for each in to_arrow_schema(schema, timezone="UTC")])
 
 
 Parser = Callable[[str, str], object]  # name and text of an option -> its value

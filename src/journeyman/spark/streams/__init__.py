@@ -14,7 +14,7 @@ it back after a crash; ``partitions`` of the same two offsets are always the sam
 a stream has to remember is in the offset. The planner keeps no more than which links it has made,
 and, for ``availableNow``, where the run is to end.
 
-Rows are those of the batch source. See docs/streaming.md for what happens on rotation, compaction,
+Rows are those of the batch source. See docs/spark.md for what happens on rotation, compaction,
 damage and kill -9.
 """
 
