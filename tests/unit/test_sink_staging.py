@@ -1,45 +1,29 @@
-"""The local disk of the sinks: files joined in the kernel or by hand, old staging removed."""
+"""What sinks do with files: joined, old staging removed."""
 
 from __future__ import annotations
 
-import errno
 import os
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from journeyman.spark.files import staging_name
-from journeyman.spark.sinks.commit import STALE_AFTER_S, LocalDisk, remove_staging, remove_stale
+from journeyman.spark.sinks.commit import (
+    STALE_AFTER_S,
+    LocalDisk,
+    concatenate,
+    remove_staging,
+    remove_stale,
+)
 
 
-def refuse(*_: Any, **__: Any) -> int:
-    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-
-
-@pytest.mark.parametrize("by_hand", [False, True], ids=["kernel", "by hand"])
-def test_files_are_joined_from_their_offsets(tmp_path: Path, monkeypatch, by_hand):
-    if by_hand:
-        monkeypatch.setattr(os, "copy_file_range", refuse)
+def test_files_are_joined_without_their_headers(tmp_path: Path):
     large = os.urandom(3 * 1024 * 1024 + 1)
     (tmp_path / "a").write_bytes(b"headA")
     (tmp_path / "b").write_bytes(b"head" + large)
-    (tmp_path / "c").write_bytes(b"")
-    sources = [(str(tmp_path / "a"), 0), (str(tmp_path / "b"), 4), (str(tmp_path / "c"), 0)]
+    (tmp_path / "c").write_bytes(b"head")
     target = tmp_path / "whole"
     target.write_bytes(b"what was there before" * 1000)
-    assert LocalDisk().concatenate(sources, str(target)) == 5 + len(large)
+    concatenate(LocalDisk(), [str(tmp_path / name) for name in "abc"], str(target), 4)
     assert target.read_bytes() == b"headA" + large
-
-
-def test_other_errors_of_the_kernel_are_not_hidden(tmp_path: Path, monkeypatch):
-    def full(*_: Any, **__: Any) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "copy_file_range", full)
-    (tmp_path / "a").write_bytes(b"a")
-    with pytest.raises(OSError, match="No space left"):
-        LocalDisk().concatenate([(str(tmp_path / "a"), 0)], str(tmp_path / "whole"))
 
 
 def test_only_staging_of_yesterday_is_removed(tmp_path: Path):

@@ -1,12 +1,10 @@
-"""A simulated disk with what sinks need besides: directories renamed and removed, files joined."""
+"""A simulated disk with what sinks need besides: directories renamed and removed."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
 
-from journeyman.spark.sinks.commit import Source
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_files import Change, DirectoryNode, Survival
 
@@ -46,13 +44,3 @@ class SimulatedSinkDisk(SimulatedDisk):
         above, name = self._place(path)
         self._step("rmdir", path)
         above.change(Change(removed=name))
-
-    def concatenate(self, sources: Sequence[Source], target: str) -> int:
-        file = self.open_append(target)
-        file.truncate(0)
-        for path, offset in sources:
-            file.write(self.read_bytes(path)[offset:])
-        file.sync()
-        size = file.size()
-        file.close()
-        return size

@@ -50,22 +50,14 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT_S = 1.0
 STALE_AFTER_S = 24 * 3600
 _NAME = re.compile(r"_temporary-([0-9]{1,15})-[0-9a-f]{12}(?:\.new)?")
-_COPY_BYTES = 64 * 1024 * 1024
-_PLAIN_COPY_BYTES = 1024 * 1024
-_MODE = 0o644
 Hop = Callable[[Buffer, int, int], int]
-Source = tuple[str, int]  # a file, and the offset from which it is copied
 
 
 class SinkDisk(Disk, Protocol):
-    """A disk on which directories too can be renamed and removed, and files joined."""
+    """A disk on which directories too can be renamed and removed."""
 
     def remove_dir(self, path: str) -> None:
         """Remove an empty directory."""
-        ...
-
-    def concatenate(self, sources: Sequence[Source], target: str) -> int:
-        """Write the sources end to end into a new file, synced; its size."""
         ...
 
 
@@ -135,14 +127,19 @@ def join_parts(
     """
     disk, start, whole = write.disk, len(codec.header), write.staged(name)
     if codec.seals is None or not write.options.seals:
-        paths = parts if before is None else [before, *parts]
-        disk.concatenate([(path, start if at else 0) for at, path in enumerate(paths)], whole)
+        concatenate(disk, parts if before is None else [before, *parts], whole, start)
         return whole
     head = codec.header if before is None else disk.view(before)
     pieces = (piece for path in parts for piece in _blocks(disk, codec, hop, path))
     stamp = stamp_of(write.clock.now_ns(), whole)
     write_whole(disk, whole, sealed(codec.seals, head, pieces, stamp))
     return whole
+
+
+def concatenate(disk: SinkDisk, paths: Sequence[str], target: str, header_bytes: int) -> None:
+    """Write these files end to end into a new one, synced, all but the first without a header."""
+    pieces = (disk.view(path)[header_bytes if at else 0 :] for at, path in enumerate(paths))
+    write_whole(disk, target, pieces)
 
 
 def _blocks(disk: SinkDisk, codec: Codec[Any], hop: Hop, path: str) -> Iterator[Buffer]:
@@ -254,42 +251,7 @@ def _remove_directory(disk: SinkDisk, directory: str) -> None:
 
 
 class LocalDisk(RealDisk):
-    """The machine's file system. Files are joined inside the kernel, or even by reference."""
+    """The machine's file system."""
 
     def remove_dir(self, path: str) -> None:
         os.rmdir(path)
-
-    def concatenate(self, sources: Sequence[Source], target: str) -> int:
-        to = os.open(target, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, _MODE)
-        try:
-            for path, offset in sources:
-                of = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    _copy(of, to, offset)
-                finally:
-                    os.close(of)
-            os.fdatasync(to)
-            return os.fstat(to).st_size
-        finally:
-            os.close(to)
-
-
-def _copy(of: int, to: int, offset: int) -> None:
-    """From ``offset`` to the end, at the place where ``to`` is."""
-    while copied := _copy_some(of, to, offset):
-        offset += copied
-
-
-def _copy_some(of: int, to: int, offset: int) -> int:
-    try:
-        return os.copy_file_range(of, to, _COPY_BYTES, offset_src=offset)
-    except AttributeError:  # not on every system
-        pass
-    except OSError as error:  # and not between all file systems
-        if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-            raise
-    data = os.pread(of, _PLAIN_COPY_BYTES, offset)
-    left = memoryview(data)
-    while left:
-        left = left[os.write(to, left) :]
-    return len(data)

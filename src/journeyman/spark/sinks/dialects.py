@@ -50,6 +50,7 @@ from journeyman.logs.segments import (
 from journeyman.spark.sinks.commit import (
     SinkDisk,
     Write,
+    concatenate,
     join_parts,
     locked,
     make_directory,
@@ -117,7 +118,7 @@ def _fold_older_files(write: Write, names: ZtickNames) -> None:
         settle_tail(disk, ztick.CODEC, ztick_hop, path)
     files = [path for path in files if disk.exists(path)]
     together = write.staged("together")
-    disk.concatenate([(path, 0) for path in files], together)
+    concatenate(disk, files, together, 0)
     put_in_place(disk, together, names.active)
     for path in older:
         if disk.exists(path):
@@ -179,9 +180,7 @@ def _append(write: Write, last: str) -> None:
     following = NumberedPlan(disk, directory, workq.HEADER, 0).next_path(last)
     settle_tail(disk, workq.CODEC, workq_hop, last)
     segment = write.staged("segment")
-    disk.concatenate(
-        [(p.path, len(workq.HEADER) if at else 0) for at, p in enumerate(parts)], segment
-    )
+    concatenate(disk, [part.path for part in parts], segment, len(workq.HEADER))
     put_in_place(disk, segment, following)
 
 

@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -53,6 +54,7 @@ MAX_BUCKETS = 65_536
 _BUCKET_BYTES = 8 * 1024 * 1024
 _OPEN_COST_BYTES = 128 * 1024  # opening a file takes as long as reading this much
 _OVERFULL = 0.1  # partitions too few, at most
+_REQUESTS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +125,14 @@ def plan_partitions(
     files = list(_whole_files(logs, options, times=times or options.has_moment))
     if options.as_of_position is not None:
         files = _before(files, options.as_of_position)
-    files = [_if_wanted(piece, options) for piece in files]
-    # A reducer is shown files without a record too.
-    files = [piece for piece in files if piece.end > 0 or options.reduce is not None]
-    total = sum(piece.end for piece in files)
-    split_bytes = _split_bytes(total, options)
-    pieces = [part for piece in files for part in _parts(piece, split_bytes, options)]
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:  # an index at a URI is a request
+        files = list(pool.map(lambda piece: _if_wanted(piece, options), files))
+        # A reducer is shown files without a record too.
+        files = [piece for piece in files if piece.end > 0 or options.reduce is not None]
+        total = sum(piece.end for piece in files)
+        split_bytes = _split_bytes(total, options)
+        parts = pool.map(lambda piece: list(_parts(piece, split_bytes, options)), files)
+        pieces = [part for each in parts for part in each]
     least = math.ceil(total / split_bytes)
     return [LogPartition(group) for group in _packed(pieces, split_bytes, least)]
 
