@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,18 +14,17 @@ from journeyman.folds import workq as fold
 from journeyman.formats import ztick
 from journeyman.spark import read
 from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
-from journeyman.spark.history.columns import ATTEMPTS, EVERY_ROW, RowFilter, grouped_by
-from journeyman.spark.history.summaries import (
-    STATES,
-    bucket_for,
-    changes,
-    depth,
-    latency,
-    parse_bucket,
-    throughput,
+from journeyman.spark.history.columns import (
+    ATTEMPTS,
+    EVERY_ROW,
+    RAW_ATTEMPTS,
+    RowFilter,
+    attempts_at,
 )
+from journeyman.spark.history.summaries import bucket_for, parse_bucket, summary
 from journeyman.spark.history.ztick_attempts import read_runs, run_directories
-from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.source.options import SourceOptions, arrow_schema
+from journeyman.spark.views import STATES
 from tests.support.spark.histories import BUSY, random_log, types
 from tests.support.spark.written_logs import (
     SECOND_NS,
@@ -79,7 +79,7 @@ def by_text(row: tuple[Any, ...]) -> list[str]:
 @pytest.fixture(scope="module")
 def busy(spark: SparkSession, tmp_path_factory) -> DataFrame:
     path = write_workq(tmp_path_factory.mktemp("history") / "wq", BUSY[:9], BUSY[9:])
-    return workq_attempts.attempts(read(spark, "workq", path)).cache()
+    return attempts_at(workq_attempts.attempts(read(spark, "workq", path))).cache()
 
 
 # -- attempts ------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_every_wait_and_lease_of_a_work_job_is_a_row(busy: DataFrame):
 
 def test_a_job_whose_time_is_over_has_expired_if_a_moment_is_given(spark, tmp_path):
     path = write_workq(tmp_path / "wq", BUSY)
-    at_112 = workq_attempts.attempts(read(spark, "workq", path), ns(112))
+    at_112 = attempts_at(workq_attempts.attempts(read(spark, "workq", path)), ns(112))
     assert rows(at_112.where("outcome = 'expired'"), "key", "ended_ns") == [(key(5), ns(112))]
 
 
@@ -135,7 +135,7 @@ def test_rows_and_depth_end_where_the_fold_ends(spark, tmp_path):
         assert sum(row.started_ns is not None for row in attempts) == state.attempts
         assert sum(row.retried for row in attempts) == state.fails
     ended = dict.fromkeys(STATES, 0)
-    for row in changes(found, MINUTE_NS, "log").collect():
+    for row in summary(attempts_at(found), "depth_changes", "log", MINUTE_NS).collect():
         for name in STATES:
             ended[name] += row[name]
     waiting = (fold.JobState.NEW, fold.JobState.PENDING)
@@ -172,7 +172,7 @@ def test_runs_and_plans_of_a_schedule_meet(spark, tmp_path):
         file.write(b'{"job":"torn","execution_ns":5,"sta')
     options = SourceOptions.parse("ztick", {"path": log})
     runs = read_runs(spark, run_directories(options))
-    frame = ztick_attempts.attempts(read(spark, "ztick", log), runs)
+    frame = attempts_at(ztick_attempts.attempts(read(spark, "ztick", log), runs))
     assert types(frame.schema) == types(ATTEMPTS)
     assert attempt_rows(frame) == sorted(
         [
@@ -207,12 +207,12 @@ def test_a_schedule_without_noted_runs_has_its_plans(spark, tmp_path):
 
 
 def test_depth_rises_and_falls_with_the_jobs(busy: DataFrame):
-    found = depth(busy, 60 * SECOND_NS, "queue")
+    found = summary(busy, "depth", "queue", MINUTE_NS)
     # Buckets begin at whole minutes of the clock; these logs begin 20 seconds after one.
     base = ns(0) - ns(0) % MINUTE_NS
     got = [
-        (row.group, (row.bucket_ns - base) // MINUTE_NS, row.scheduled, row.ready, row.running)
-        for row in found.orderBy("group", "bucket_ns").collect()
+        (row.queue, (row.bucket_ns - base) // MINUTE_NS, row.scheduled, row.ready, row.running)
+        for row in found.orderBy("queue", "bucket_ns").collect()
     ]
     assert got == [
         ("mail", 0, 0, 0, 1),
@@ -222,14 +222,15 @@ def test_depth_rises_and_falls_with_the_jobs(busy: DataFrame):
         ("print", 1, 0, 0, 0),
         ("print", 2, 0, 0, 1),
     ]
-    early = depth(busy, SECOND_NS, "queue", until_ns=ns(10)).where("group = 'print'").collect()
-    assert [(row.scheduled, row.ready) for row in early] == [(1, 0)]
+    early = summary(busy, "depth", "queue", SECOND_NS, until_ns=ns(10))
+    waiting = early.where("queue = 'print'").collect()
+    assert [(row.scheduled, row.ready) for row in waiting] == [(1, 0)]
 
 
 def test_throughput_counts_what_happened_in_each_bucket(busy: DataFrame):
-    found = throughput(busy, 1000 * SECOND_NS, "queue").collect()
+    found = summary(busy, "throughput", "queue", 1000 * SECOND_NS).collect()
     totals = {
-        row.group: (row.added, row.started, row.completed, row.failed, row.timed_out, row.deleted)
+        row.queue: (row.added, row.started, row.completed, row.failed, row.timed_out, row.deleted)
         for row in found
     }
     assert totals == {
@@ -248,13 +249,16 @@ def test_rows_and_buckets_are_chosen_by_time_and_condition(busy: DataFrame):
         (3, 1, 1, 80),
     ]
     assert attempt_rows(EVERY_ROW.rows(busy)) == attempt_rows(busy)
-    counted = chosen.buckets(throughput(chosen.rows(busy), SECOND_NS), SECOND_NS)
+    counted = chosen.buckets(
+        summary(chosen.rows(busy), "throughput", "queue", SECOND_NS), SECOND_NS
+    )
     begins = [row.bucket_ns - ns(0) for row in counted.sort("bucket_ns").collect()]
     assert begins == [62 * SECOND_NS, 70 * SECOND_NS, 75 * SECOND_NS, 80 * SECOND_NS]
     # Job 4 begins to run; that job 2 came and went before counts in the sums.
     late = RowFilter(since_ns=ns(101), condition="queue = 'print'")
-    deep = late.buckets(depth(late.of_condition(busy), SECOND_NS), SECOND_NS).collect()
-    assert [(row.ready, row.running) for row in deep] == [(0, 1)]
+    deep = summary(late.of_condition(busy), "depth", "queue", SECOND_NS)
+    found = late.buckets(deep, SECOND_NS).collect()
+    assert [(row.ready, row.running) for row in found] == [(0, 1)]
 
 
 def test_percentiles_of_waits_and_runs(spark, tmp_path):
@@ -263,37 +267,43 @@ def test_percentiles_of_waits_and_runs(spark, tmp_path):
         log += [added(number, number), event("start-attempt", number, number + number / 10)]
         log.append(event("complete", number, number + number / 10 + number / 100))
     frame = workq_attempts.attempts(read(spark, "workq", write_workq(tmp_path / "wq", log)))
-    (row,) = latency(frame).collect()
+    frame = attempts_at(frame)
+    (row,) = summary(frame, "latency").collect()
     waits = [row.wait_p50_ns, row.wait_p90_ns, row.wait_p99_ns, row.wait_p999_ns, row.wait_max_ns]
     assert [wait / SECOND_NS for wait in waits] == [5, 9, 9.9, 10, 10]
     assert row.run_p50_ns == SECOND_NS // 2
     assert (row.started, row.failed) == (100, 0)
-    (exact,) = latency(frame, exact=True).collect()
-    assert exact.wait_p50_ns == 5_050_000_000
-    by_time = latency(frame, bucket_ns=MINUTE_NS).collect()
+    by_time = summary(frame, "latency", bucket_ns=MINUTE_NS).collect()
     assert sum(row.started for row in by_time) == 100
     assert len(by_time) == 3
 
 
-def test_rows_are_grouped_by_queue_rule_prefix_or_log(spark):
+def test_rows_are_grouped_by_queue_task_rule_prefix_or_log(spark):
     values = [
-        ("l", "workq", "k1", "mail.out", None),
-        ("l", "ztick", "backup.db.daily", None, "nightly"),
-        ("l", "ztick", "lonely", None, None),
-        ("l", "kestrel", "7", "items:x", None),
+        ("l", "workq", "k1", "mail.out", "shop.send", None),
+        ("l", "ztick", "backup.db.daily", None, None, "nightly"),
+        ("l", "ztick", "lonely", None, None, None),
+        ("l", "kestrel", "7", "items:x", None, None),
     ]
-    frame = spark.createDataFrame(
-        values, "_log string, dialect string, key string, queue string, rule string"
-    )
-    columns = [grouped_by(by).alias(by) for by in ("queue", "rule", "prefix", "log")]
-    assert [tuple(row) for row in frame.select(*columns).collect()] == [
-        ("mail.out", "mail.out", "mail", "l"),
-        ("nightly", "nightly", "backup", "l"),
-        ("", "", "lonely", "l"),
-        ("items:x", "items:x", "items", "l"),
-    ]
-    with pytest.raises(UsageError, match="grouped by queue, rule, prefix, log, not by 'colour'"):
-        grouped_by("colour")
+    names = ("_log", "dialect", "key", "queue", "task", "rule")
+    shared = {**dict.fromkeys(RAW_ATTEMPTS.names), "first": True, "outcome": "waiting"}
+    rows = [{**shared, **dict(zip(names, row, strict=True))} for row in values]
+    table = pa.Table.from_pylist(rows, schema=arrow_schema(RAW_ATTEMPTS))
+    frame = spark.createDataFrame(table).cache()
+    found = {
+        by: sorted(row[by] for row in summary(frame, "outcomes", by).collect())
+        for by in ("queue", "task", "rule", "prefix")
+    }
+    assert found == {
+        "queue": ["", "items:x", "mail.out", "nightly"],
+        "task": ["", "shop.send"],
+        "rule": ["", "items:x", "mail.out", "nightly"],
+        "prefix": ["backup", "items", "lonely", "mail"],
+    }
+    (row,) = summary(frame, "outcomes", "log").collect()
+    assert (row["_log"], row.attempts) == ("l", 4)
+    with pytest.raises(UsageError, match="grouped by queue, task, rule, prefix, log, not by 'col"):
+        summary(frame, "outcomes", "colour")
 
 
 def test_buckets_are_read_and_chosen():
@@ -303,6 +313,8 @@ def test_buckets_are_read_and_chosen():
     for text in ("", "0s", "1", "m", "-1s", "1.5h", "1w"):
         with pytest.raises(UsageError, match="duration such as"):
             parse_bucket(text)
+    with pytest.raises(UsageError, match="at most 36500d"):
+        parse_bucket("999999999d")
     assert bucket_for(0, 200) == 10**6
     assert bucket_for(3600 * SECOND_NS, 300) == 15 * SECOND_NS
     for span in (1, 10**9, 10**12, 10**15, 10**18, 2**62):
@@ -324,7 +336,7 @@ def journal(spark: SparkSession, tmp_path_factory) -> dict[str, DataFrame]:
 
 
 def test_items_wait_until_every_reader_is_past_them(journal):
-    frame = kestrel_attempts.attempts(journal["items"], journal["readers"], ns(60))
+    frame = attempts_at(kestrel_attempts.attempts(journal["items"], journal["readers"]), ns(60))
     assert types(frame.schema) == types(ATTEMPTS)
     outcomes = {(row.queue, int(row.key)): row.outcome for row in frame.collect()}
     assert outcomes == {

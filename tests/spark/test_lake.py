@@ -41,7 +41,7 @@ from journeyman.logs.ztick.run_history import RunLine, encode_run
 from journeyman.servers.http.past.child import lake_days
 from journeyman.spark.audit import audit_of_lake
 from journeyman.spark.history.logs import attempts_of
-from journeyman.spark.history.summaries import depth
+from journeyman.spark.history.summaries import summary
 from journeyman.spark.lake import gold, silver, upkeep
 from journeyman.spark.lake.ingest import ingest
 from journeyman.spark.lake.layout import HOUR_NS, PERCENTILES, TABLES
@@ -494,11 +494,11 @@ def test_failures_have_reasons_and_runs_are_late(spark, world):
 
 def test_depth_is_that_of_the_whole_logs(spark, world):
     kept = [f"{world.logs['workq'][0]}/host={host}" for host in world.workq if host != "a"]
-    whole = depth(attempts_of(spark, {"workq": kept}), HOUR_NS)
+    whole = summary(attempts_of(spark, {"workq": kept}), "depth", "queue", HOUR_NS)
     expected = [
-        (row["_log"].rpartition("=")[2], row.group, row.bucket_ns, *row[4:7])
+        (row["_log"].rpartition("=")[2], row.queue, row.bucket_ns, *row[4:7])
         for row in whole.select(
-            "_log", "group", "time", "bucket_ns", "scheduled", "ready", "running"
+            "_log", "queue", "time", "bucket_ns", "scheduled", "ready", "running"
         ).collect()
     ]
     table = open_lake(world.lake).read(spark, "gold/depth_hourly")
@@ -564,17 +564,17 @@ def test_the_notebook_shows_the_week_of_the_lake(world, monkeypatch):
 def test_the_report_of_a_lake_counts_what_the_logs_said(spark, world):
     report = report_of_lake(spark, open_lake(world.lake), made_ns=1, title="t")
     titles = [section.title for section in report.sections]
-    assert titles[0] == "Week on week"
-    assert "Damage" in titles
-    queues = {row[0] for part in report.sections[0].parts for row in getattr(part, "rows", [])}
-    known = {
-        f"{dialect} {t.group}".strip()
+    assert "Week on week" not in titles  # these logs are of two days
+    assert titles[-1] == "Damage"
+    starts = sum(
+        each.started is not None
         for (_, dialect), tries in world.tries.items()
-        for t in tries
-        if t.started is not None
-    }
-    assert queues <= known
-    assert queues
+        if dialect == "workq"
+        for each in tries
+    )
+    (section,) = [each for each in report.sections if each.title == "Work queue"]
+    tiles = {tile.name: tile.value for tile in section.tiles}
+    assert tiles["Attempts"] == f"{starts:,}"
 
 
 def test_the_console_shows_the_days_of_a_lake_without_spark(world):

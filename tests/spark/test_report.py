@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from journeyman.formats import ztick
-from journeyman.spark.report import report, verdict
+from journeyman.spark.history.columns import ATTEMPTS
+from journeyman.spark.report import FindingCount, report, verdict
+from journeyman.spark.report.axis import MOST_POINTS
+from journeyman.spark.report.figures import Figures, Week, measure
 from journeyman.spark.report.page import Bars, Chart, Report, Section, Series, page
-from journeyman.spark.report.queries import MOST_POINTS, Measured
+from journeyman.spark.source.options import arrow_schema
 from tests.support.report_pages import HOSTILE
 from tests.support.spark.histories import BUSY
 from tests.support.spark.written_logs import (
@@ -72,7 +76,7 @@ def test_every_dialect_has_its_section_then_audit_and_files(mixed):
 def test_charts_of_a_work_queue_add_up(mixed):
     found = charts(section(mixed, "Work queue"))
     assert list(found) == [
-        *("Throughput", "Wait", "Run time", "Depth", "Scheduled ahead", "Failures"),
+        *("Throughput", "Failures", "Wait", "Run time", "Depth", "Scheduled ahead"),
         "Growth of the log",
     ]
     totals = {each.name: sum(numbers(each)) for each in found["Throughput"].series}
@@ -83,7 +87,7 @@ def test_charts_of_a_work_queue_add_up(mixed):
     assert depth == {"ready": 2, "running": 1}  # the fifth job has expired by then
     growth = numbers(found["Growth of the log"].series[0])
     assert growth == sorted(growth)
-    assert all(len(chart.times_ns) <= MOST_POINTS for chart in found.values())
+    assert all(len(chart.axis.times_ns) <= MOST_POINTS for chart in found.values())
 
 
 def test_charts_of_a_schedule_and_of_readers(mixed):
@@ -92,7 +96,7 @@ def test_charts_of_a_schedule_and_of_readers(mixed):
     assert set(numbers(schedule["Lateness"].series[0])) == {500_000_000}
     bars = [part for part in section(mixed, "Fan-out queues").parts if isinstance(part, Bars)]
     (lag,) = [each for each in bars if each.title == "Reader lag"]
-    assert list(lag.rows) == [("q · a", [5.0])]
+    assert list(lag.rows) == [("q · a", [(5.0, "mid")])]
 
 
 def test_empty_logs_and_a_single_record_are_reported(spark, tmp_path):
@@ -104,8 +108,7 @@ def test_empty_logs_and_a_single_record_are_reported(spark, tmp_path):
     text = page(report(spark, logs, made_ns=MADE_NS))
     assert "The logs are empty." in text
     assert "The audit found no problems." in text
-    assert '<span class="mark good">' in text
-    assert text.count("<circle") == 6  # a dot a series: throughput 3, depth 2, growth 1
+    assert '<h1 class="lead good">' in text
 
 
 @pytest.mark.parametrize(
@@ -122,8 +125,7 @@ def test_empty_logs_and_a_single_record_are_reported(spark, tmp_path):
     ],
 )
 def test_many_failures_are_not_good_news(failed, severity, words):
-    outcomes = {"completed": 200 - failed, "failed": failed, "waiting": 7}
-    said, how = verdict([], [Measured("workq", outcomes)])
+    said, how = verdict([], [Figures("workq", succeeded=200 - failed, failed=failed)])
     assert (how, said.endswith(words)) == (severity, True)
 
 
@@ -137,16 +139,34 @@ def test_many_failures_are_not_good_news(failed, severity, words):
     ],
 )
 def test_what_the_audit_found_is_said_first(counts, severity, words):
-    found = [("finding", level, number, 1, None, None) for level, number in counts.items()]
+    found = [FindingCount("finding", level, number, 1) for level, number in counts.items()]
     said, how = verdict(found, [])
     assert (how, said.endswith(words)) == (severity, True)
+
+
+def test_only_queues_that_ran_in_both_weeks_are_compared(spark):
+    day_ns = 86_400 * 10**9
+    shared = {**dict.fromkeys(ATTEMPTS.names), "_log": "l", "dialect": "workq", "first": True}
+    rows = [
+        shared | {"queue": queue, "outcome": "failed", "started_ns": at, "ready_ns": at - wait}
+        for queue, at, wait in (
+            *(("both", day * day_ns, day * 10**6) for day in (1, 2, 9, 10, 14)),
+            *(("new", day * day_ns, 5) for day in (12, 13)),
+            ("long ago", -20 * day_ns, 5),
+        )
+    ]
+    table = pa.Table.from_pylist(rows, schema=arrow_schema(ATTEMPTS))
+    measured = measure(spark.createDataFrame(table), ["workq"], made_ns=0, as_of_ns=14 * day_ns)
+    assert measured.weeks == {
+        "workq both": (Week(2, 2, 2 * 10**6, None), Week(3, 3, 14 * 10**6, None))
+    }
 
 
 def test_hostile_names_are_only_text(mixed):
     text = page(mixed)
     assert "onerror" in text
     assert "<img" not in text
-    assert text.count("<script") == 1
+    assert text.count("<script>") == 2
 
 
 def test_the_commands_print_write_and_exit_as_they_should(spark, tmp_path):
@@ -160,11 +180,11 @@ def test_the_commands_print_write_and_exit_as_they_should(spark, tmp_path):
 
     output = tmp_path / "page.html"
     assert ask("report", good, "-o", str(output), "--title", "Mine").exit_code == 0
-    assert re.search("<h1>Mine</h1>", output.read_text())
+    assert re.search("<title>Mine</title>", output.read_text())
     again = ask("report", good, "-o", str(output))
     assert (again.exit_code, "--force" in again.output) == (2, True)
     depth = ask("history", good, "--view", "depth", "--format", "csv", "--bucket", "1h")
-    assert depth.stdout.splitlines()[0] == "_log,group,time,bucket_ns,scheduled,ready,running"
+    assert depth.stdout.splitlines()[0] == "_log,queue,time,bucket_ns,scheduled,ready,running"
     assert depth.stdout.splitlines()[1].endswith(",0,1,0")
     fine = ask("audit", good, "--as-of", str(ns(6)))
     assert (fine.exit_code, "# summary" in fine.stdout) == (0, True)

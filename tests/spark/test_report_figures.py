@@ -20,15 +20,16 @@ from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.ztick import run_history
 from journeyman.spark.history.columns import RowFilter
 from journeyman.spark.history.logs import attempts_of
-from journeyman.spark.history.summaries import depth, throughput
+from journeyman.spark.history.summaries import summary
 from journeyman.spark.lake.ingest import ingest
 from journeyman.spark.lake.storage import Lake, open_lake
-from journeyman.spark.report import lake_counts, report, report_of_lake
-from journeyman.spark.report.charts import column_unit, shown, shown_in
+from journeyman.spark.report import report, report_of_lake
+from journeyman.spark.report.axis import MOST_POINTS
+from journeyman.spark.report.figures import TOP
 from journeyman.spark.report.page import Bars, Chart, Report, Section, Table
-from journeyman.spark.report.queries import MOST_POINTS, TOP
+from journeyman.spark.report.units import column_unit, format_in, format_value
 from tests.support import report_counts as by_hand
-from tests.support.report_counts import Axis, Queue, Try, is_between, percentile
+from tests.support.report_counts import Axis, Queue, Try, is_between, rounded_percentile
 from tests.support.spark.written_logs import (
     added,
     at,
@@ -278,7 +279,9 @@ def figures(section: Section) -> dict[str, Any]:
         if isinstance(part, Chart):
             found[part.title] = {series.name: list(series.values) for series in part.series}
         elif isinstance(part, Bars):
-            found[part.title] = {label: sum(values) for label, values in part.rows}
+            found[part.title] = {
+                label: sum(value for value, _ in parts) for label, parts in part.rows
+            }
         else:
             found[part.title] = [list(row) for row in part.rows]
     return found
@@ -288,10 +291,26 @@ def axis_of(section: Section, title: str, moments: Sequence[int], until_ns: int)
     """The buckets of a chart: evenly spaced, from the first moment to the last, not too many."""
     chart = next(part for part in section.parts if part.title == title)
     assert isinstance(chart, Chart)
-    first, bucket_ns = min(moments) // chart.bucket_ns * chart.bucket_ns, chart.bucket_ns
-    assert list(chart.times_ns) == list(range(first, max(moments) + 1, bucket_ns))
-    assert 60 < len(chart.times_ns) <= MOST_POINTS
-    return Axis(chart.times_ns, bucket_ns, until_ns)
+    axis = chart.axis
+    first, bucket_ns = min(moments) // axis.bucket_ns * axis.bucket_ns, axis.bucket_ns
+    assert list(axis.times_ns) == list(range(first, max(moments) + 1, bucket_ns))
+    assert 60 < len(axis.times_ns) <= MOST_POINTS
+    return Axis(axis.times_ns, bucket_ns, until_ns)
+
+
+def all_moments(world: World, *, is_of_lake: bool = False) -> list[int]:
+    """Charts of all dialects share one axis."""
+    items = [each for queue in world.queues for each in queue.tries()]
+    by_hand.expire(items, world.as_of_ns)
+    moments = moments_of([*world.work.tries, *world.schedule.tries, *items])
+    moments += [
+        each.ready
+        for each in world.schedule.tries
+        if each.ended is None and each.outcome in ("executed", "failed") and each.ready is not None
+    ]
+    if not is_of_lake:  # which does not know when records were written that did nothing
+        moments += [record.logged.unix_ns for half in world.work_records for record in half]
+    return moments
 
 
 def moments_of(tries: Sequence[Try]) -> list[int]:
@@ -312,8 +331,8 @@ def length_tiles(name: str, tries: Sequence[Try]) -> dict[str, tuple[str, str]]:
     waits, runs = [each.wait for each in ran], [each.run for each in ran]
     return {
         f"{title}:": (
-            shown(percentile(values, 0.5), "ns"),
-            f"median; 99 %: {shown(percentile(values, 0.99), 'ns')}",
+            format_value(rounded_percentile(values, 0.5), "ns"),
+            f"median; 99 %: {format_value(rounded_percentile(values, 0.99), 'ns')}",
         )
         for title, values in ((name, waits), ("Run time", runs))
     }
@@ -326,7 +345,7 @@ def busiest(tries: Sequence[Try], jobs: Any, nameless: str) -> list[list[str]]:
     first = sorted(groups.items(), key=lambda each: (-sum(map(jobs, each[1])), each[0]))[:TOP]
     lengths = [
         [
-            percentile(values, rank)
+            rounded_percentile(values, rank)
             for values in ([each.wait for each in rows], [each.run for each in rows])
             for rank in (0.5, 0.99)
         ]
@@ -339,7 +358,7 @@ def busiest(tries: Sequence[Try], jobs: Any, nameless: str) -> list[list[str]]:
             count(sum(map(jobs, rows))),
             count(sum(each.started is not None for each in rows)),
             count(counted(rows, *FAILED)),
-            *(shown_in(value, unit) for value, unit in zip(numbers, units, strict=True)),
+            *(format_in(value, unit) for value, unit in zip(numbers, units, strict=True)),
         ]
         for (name, rows), numbers in zip(first, lengths, strict=True)
     ]
@@ -367,27 +386,21 @@ def lake(spark, world, tmp_path_factory) -> Lake:
     return open_lake(path)
 
 
-@pytest.fixture(scope="module", params=["logs", "lake", "counted by tasks", "chosen rows"])
+@pytest.fixture(scope="module", params=["logs", "lake", "chosen rows"])
 def page(request, spark, world) -> Page:
     if request.param == "logs":
         return Page(world.found)
     of_lake, as_of_ns = request.getfixturevalue("lake"), world.as_of_ns
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param == "counted by tasks":
-            patch.setattr(lake_counts, "_SMALL_ROWS", -1)
-        chosen = RowFilter(condition="true" if request.param == "chosen rows" else None)
-        found = report_of_lake(
-            spark, of_lake, made_ns=MADE_NS, title="t", as_of_ns=as_of_ns, chosen=chosen
-        )
+    chosen = RowFilter(condition="true" if request.param == "chosen rows" else None)
+    found = report_of_lake(
+        spark, of_lake, made_ns=MADE_NS, title="t", as_of_ns=as_of_ns, chosen=chosen
+    )
     return Page(found, is_of_lake=True)
 
 
 def test_every_figure_of_a_work_queue(world, page):
-    """A lake knows of records what they did, not when those were written that did nothing."""
     section, tries = page.section("Work queue"), world.work.tries
-    moments = moments_of(tries)
-    if not page.is_of_lake:
-        moments += [record.logged.unix_ns for half in world.work_records for record in half]
+    moments = all_moments(world, is_of_lake=page.is_of_lake)
     axis = axis_of(section, "Throughput", moments, max(moments))
     done, failed = counted(tries, "completed"), counted(tries, "failed", "timed-out")
     waiting, leased = counted(tries, "waiting"), counted(tries, "leased")
@@ -454,7 +467,7 @@ def test_every_figure_of_a_work_queue(world, page):
         **({} if page.is_of_lake else {"Growth of the log": {"bytes": list(accumulate(bytes_))}}),
         "Outcomes": Counter(each.outcome for each in tries),
         "Busiest queues": busiest(
-            tries, lambda each: each.is_first, "(added before the log begins)"
+            tries, lambda each: each.is_first and each.is_known, "(added before the log begins)"
         ),
     }
 
@@ -478,7 +491,7 @@ def test_every_figure_of_a_schedule(world, page):
     untimed = [
         each for each in tries if each.ended is None and each.outcome in ("executed", "failed")
     ]
-    happened = [*moments_of(tries), *(each.ready for each in untimed)]
+    happened = all_moments(world, is_of_lake=page.is_of_lake)
     axis = axis_of(section, "Throughput", happened, max(happened))
     plans = [
         each for each in tries if each.is_first and each.outcome not in ("replanned", "removed")
@@ -538,7 +551,7 @@ def test_every_figure_of_fan_out_queues(world):
     section = world.section("Fan-out queues")
     tries = [each for queue in world.queues for each in queue.tries()]
     by_hand.expire(tries, world.as_of_ns)
-    axis = axis_of(section, "Items put", moments_of(tries), world.as_of_ns)
+    axis = axis_of(section, "Items put", all_moments(world), world.as_of_ns)
     behind = {
         f"{queue.name} · {reader}": len(queue.waiting_for(reader))
         for queue in world.queues
@@ -561,7 +574,7 @@ def test_every_figure_of_fan_out_queues(world):
     ]
     items = sum(queue.put for queue in world.queues)
     open_ = [each for each in tries if each.outcome != "finished"]
-    last_ns = max(moments_of(tries))
+    last_ns = max(all_moments(world))
     assert figures(section) == {
         "Items put:": (count(items), "by the highest id of each queue"),
         "Stored:": (count(len(tries)), "in segments that still exist"),
@@ -626,7 +639,10 @@ def test_every_figure_of_the_audit_and_the_files(world):
     assert shown_files == {
         "Files:": (count(len(files)), ""),
         "Records:": (count(records), ""),
-        "Bytes:": (shown(total, "bytes"), f"{100 * (total - live) / total:.0f} % no longer needed"),
+        "Bytes:": (
+            format_value(total, "bytes"),
+            f"{100 * (total - live) / total:.0f} % no longer needed",
+        ),
         "Damaged:": ("0", ""),
     }
 
@@ -668,14 +684,14 @@ def test_views_of_history_count_what_the_page_counts(world, spark):
     day_ns = 10**18
     for dialect, tries in (("ztick", world.schedule.tries), ("workq", world.work.tries)):
         rows = attempts_of(spark, {dialect: world.logs[dialect]}, as_of_ns=world.as_of_ns)
-        (row,) = throughput(rows, day_ns, "log").collect()
+        (row,) = summary(rows, "throughput", "log", day_ns).collect()
         assert row.completed == counted(tries, *SUCCEEDED)
         assert row.failed == counted(tries, "failed")
         assert (row.timed_out, row.cut_off) == (
             counted(tries, "timed-out"),
             counted(tries, "cut-off"),
         )
-        (row,) = depth(rows, day_ns, "log").collect()
+        (row,) = summary(rows, "depth", "log", day_ns).collect()
         known = [each for each in tries if each.is_known]
         assert row.ready == counted(known, "waiting", "planned")
         assert row.running == counted(known, "leased", "triggered")

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("planned_once")
 
 MINUTE_NS = 60 * SECOND_NS
 NO_END = 2**63 - 1
-BY_QUEUE = {"_log": "_log", "dialect": "dialect", "queue": views.BY_QUEUE}
+BY_QUEUE = {"_log": "_log", "dialect": "dialect", "queue": views.GROUPINGS["queue"]}
 AS_OF_NS, UNTIL_NS = ns(300), ns(100_000)
 Rows = list[dict[str, Any]]
 
@@ -234,7 +234,13 @@ def test_the_logs_of_this_test_hold_every_outcome(counted, request):
 
 
 def test_every_view_has_its_law():
-    own = {"attempts_at", "lengths", "reader_lag"}  # lengths are part of latency
+    own = {
+        "attempts_at",
+        "item_attempts",
+        "lag",
+        "lengths",
+        "reader_lag",
+    }  # lengths are part of latency
     assert set(views.all_views()) == own | set(VIEWS)
 
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.logs.ztick.run_history import RunLine
+from tests.support.plain_counts import rounded
 
 GRACE_NS = 60 * 10**9
-RANKS = {"50 %": 0.5, "90 %": 0.9, "99 %": 0.99, "99.9 %": 0.999}
+RANKS = {"50 %": 0.5, "90 %": 0.9, "99 %": 0.99}
 
 
 @dataclass(slots=True)
@@ -52,6 +53,11 @@ def percentile(values: Iterable[int | None], rank: float) -> int | None:
     """The least value that at least this share of all values does not exceed."""
     known = sorted(value for value in values if value is not None)
     return known[max(math.ceil(rank * len(known)) - 1, 0)] if known else None
+
+
+def rounded_percentile(values: Iterable[int | None], rank: float) -> int | None:
+    """A percentile to four digits, as the views have it."""
+    return rounded(percentile(values, rank))
 
 
 # -- work queue ----------------------------------------------------------------------------------
@@ -401,7 +407,7 @@ class Axis:
             if each.started is not None:
                 by_bucket[(each.started - self.times_ns[0]) // self.bucket_ns].append(length(each))
         return {
-            name: [percentile(by_bucket[at], rank) for at in range(len(self.times_ns))]
+            name: [rounded_percentile(by_bucket[at], rank) for at in range(len(self.times_ns))]
             for name, rank in RANKS.items()
         }
 

@@ -1,4 +1,4 @@
-"""Figures of a report of a lake: percentiles of which few lengths are kept, and fan-out queues."""
+"""Gold tables of fan-out queues, and of days whose rows were dropped."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from datetime import date
 from random import Random
 from typing import Any, cast
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 from journeyman.clock import SystemClock
@@ -20,80 +18,13 @@ from journeyman.formats import kestrel, ztick
 from journeyman.logs.kestrel.checkpoints import Checkpoints
 from journeyman.logs.ztick.run_history import RunLine, encode_run
 from journeyman.spark.lake.bronze import LakeSource, store_new
-from journeyman.spark.lake.columns import shaped
 from journeyman.spark.lake.ingest import _one_round, refresh
 from journeyman.spark.lake.small_files import store_readers
-from journeyman.spark.lake.storage import Lake, change_lake, open_lake
+from journeyman.spark.lake.storage import Lake, change_lake
 from journeyman.spark.lake.upkeep import retain
-from journeyman.spark.report import report_of_lake
-from journeyman.spark.report.lake_counts import _KEPT_LENGTHS, _counted, _Ranks
-from journeyman.spark.report.page import Bars, Table
-
-SHARES = (0.5, 0.9, 0.99, 0.999)
 
 
-def ranks_of_parts(parts: list[np.ndarray]) -> _Ranks:
-    """Each part counted by a task of its own, which hands back a table."""
-    merged = _Ranks()
-    for part in parts:
-        task = _Ranks()
-        for piece in np.array_split(part, 3):
-            task.add("workq", "wait all", piece)
-        merged.merge("workq", task.table("workq"))
-    return merged
-
-
-def test_percentiles_of_few_lengths_are_exact():
-    values = np.random.default_rng(1).integers(0, 10**12, 1001)
-    found = ranks_of_parts([values[:400], values[400:]]).of("workq", "wait all")
-    for share in SHARES:
-        assert found.at(share) == np.sort(values)[int(np.ceil(share * len(values))) - 1]
-    assert ranks_of_parts([]).of("workq", "wait all").at(0.5) is None
-
-
-@pytest.mark.parametrize("spread", [1, 10**9])
-def test_percentiles_of_many_lengths_are_off_by_few_ranks(spread):
-    chance = np.random.default_rng(2)
-    parts = [chance.exponential(spread, 60_000).astype(np.int64) + at for at in range(4)]
-    found = ranks_of_parts(parts).of("workq", "wait all")
-    every = np.sort(np.concatenate(parts))
-    for share in SHARES:
-        value = found.at(share)
-        assert value is not None
-        assert value in every
-        least = np.searchsorted(every, value, "left") / len(every)
-        most = np.searchsorted(every, value, "right") / len(every)
-        assert least - 3 / _KEPT_LENGTHS <= share <= most + 3 / _KEPT_LENGTHS
-
-
-@pytest.mark.parametrize("jobs", [0, 1])
-def test_a_lake_without_starts_has_a_report(tmp_path, jobs):
-    row = {
-        "dialect": "workq",
-        "log": "/log",
-        "key": "k",
-        "queue": "mail",
-        "outcome": "waiting",
-        "life": 1,
-        "attempt": 1,
-        "first": True,
-        "created_ns": 5,
-        "ready_ns": 5,
-        "date": date(1970, 1, 1),
-        "host": "a",
-    }
-    with change_lake(str(tmp_path / "lake")) as lake:
-        rows = shaped({name: pa.array([value]) for name, value in row.items()}, "silver/attempts")
-        lake.commit([lake.stage_arrow(rows.slice(0, jobs), "silver/attempts")], {})
-    no_spark: Any = None  # of so few rows it takes none
-    report = report_of_lake(no_spark, open_lake(lake.path), made_ns=10, title="t")
-    assert [each.title for each in report.sections] == [
-        *("Week on week", *["Work queue"] * jobs, "Damage"),
-    ]
-    assert report.verdict == "No failures."
-
-
-def test_the_fan_out_figures_are_those_of_a_plain_count(tmp_path):
+def test_items_of_each_hour_are_those_of_a_plain_count(tmp_path):
     """Items of two ingests, of which the second adds to hours that the first has counted."""
     chance = Random(7)
     directory, no_spark = tmp_path / "kestrel", cast(Any, None)
@@ -115,36 +46,6 @@ def test_the_fan_out_figures_are_those_of_a_plain_count(tmp_path):
             store_new(no_spark, lake, [source])
             refresh(no_spark, lake)
             store_readers(lake, source)
-    report = report_of_lake(no_spark, open_lake(lake.path), made_ns=10**17, title="t")
-    section = next(each for each in report.sections if each.title == "Fan-out queues")
-
-    behind = {
-        (queue, name): [i for i in put[queue] if i.item_id > r.head and i.item_id not in r.done]
-        for queue, each in readers.items()
-        for name, r in each.items()
-    }
-    lag = {f"{queue} · {name}": [float(len(items))] for (queue, name), items in behind.items()}
-    waiting = {
-        queue: max(len(items) for (other, _), items in behind.items() if other == queue)
-        for queue in put
-    }
-    every = sum(map(len, put.values()))
-    # What is finished out of turn counts as waiting until every head is past it.
-    lowest = {queue: min(r.head for r in each.values()) for queue, each in readers.items()}
-    above = sum(i.item_id > lowest[queue] for queue, items in put.items() for i in items)
-    assert {tile.name: tile.value for tile in section.tiles} == {
-        "Items put": str(every),
-        "Stored": str(every),
-        "Waiting": str(above),
-        "Lag": str(sum(map(len, behind.values()))),
-    }
-    parts = {part.title: part for part in section.parts}
-    assert dict(cast(Bars, parts["Reader lag"]).rows) == lag
-    table = {row[0]: row[1:] for row in cast(Table, parts["Busiest queues"]).rows}
-    assert table == {
-        queue: [str(len(items)), str(len(items)), str(waiting[queue])]
-        for queue, items in put.items()
-    }
     hours = Counter((q, i.add_time_ms // 3_600_000) for q, items in put.items() for i in items)
     gold = read_table(f"{lake.path}/gold/throughput_hourly").to_pylist()
     assert {(r["queue"], int(r["hour"].timestamp()) // 3600): r["added"] for r in gold} == hours
@@ -245,11 +146,3 @@ def test_changes_of_depth_cannot_be_dropped(tmp_path):
         pytest.raises(UsageError, match="depth_hourly adds all of it up"),
     ):
         retain(lake, {"gold/depth_changes": 30})
-
-
-def test_moments_are_counted_from_the_earliest_to_the_latest_there_can_be():
-    bucket_ns = 2**62
-    times_ns = [-(2**63), -bucket_ns, 0, bucket_ns]
-    moments = np.array([-(2**63) + 1, -1, 0, 5, 2**63 - 1])
-    counted = _counted(moments, moments != 5, times_ns, bucket_ns, 2**63 - 1)
-    assert counted.tolist() == [1, 1, 1, 1]

@@ -17,7 +17,6 @@ from journeyman.spark.lake.names import days_of
 from journeyman.spark.lake.small_files import stage_rows
 from journeyman.spark.lake.storage import Lake, change_lake, open_lake
 from journeyman.spark.lake.upkeep import forget
-from journeyman.spark.report import ENOUGH, Week, compare_weeks
 from tests.support.cli_commands import run
 
 OLD_DAY = "2020-01-31"
@@ -90,23 +89,3 @@ def test_what_a_ledger_says_of_a_job_is_forgotten_with_it(tmp_path):
 def test_a_month_of_gold_goes_when_its_last_day_is_old():
     assert days_of("month=2026-02/host=a/1.parquet") == ("2026-02-01", "2026-02-28")
     assert TABLES["gold/latency_daily"].partitions == ("month", "host")
-
-
-def test_queues_that_got_worse_are_named_and_come_first():
-    steady = Week(1000, 10, 1.0, 5.0)
-    few = Week(ENOUGH - 1, ENOUGH - 1, 9.0, 9.0)
-    worse, section = compare_weeks(
-        {
-            "workq steady": (steady, steady),
-            "workq failing": (steady, Week(1000, 100, 1.0, 5.0)),
-            "workq slow": (steady, Week(1000, 10, 1.3, 6.5)),
-            "workq better": (steady, Week(1000, 1, 0.5, 1.0)),
-            "workq rare": (Week(ENOUGH - 1, 0, 0.1, 0.1), few),
-            "workq new": (Week(), Week(1000, 500, 9.0, 9.0)),
-        }
-    )
-    assert worse == ["workq failing (failures)", "workq slow (waits, runs)"]
-    (table,) = section.parts
-    names = [row[0] for row in getattr(table, "rows", [])]
-    assert names[:2] == ["workq failing", "workq slow"]
-    assert len(names) == 6

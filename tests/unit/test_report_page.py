@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from journeyman.spark.report.charts import (
-    chart_svg,
+from journeyman.spark.report.axis import MOST_POINTS, Axis, axis_between, cut_gaps
+from journeyman.spark.report.figures import Figures, Week
+from journeyman.spark.report.page import Bars, Chart, Report, Section, Series, Table, page
+from journeyman.spark.report.sections import ENOUGH, compare_weeks, section_of
+from journeyman.spark.report.units import (
     column_unit,
-    length,
-    log_ticks,
-    moment,
-    shown,
-    shown_in,
-    tick_moment,
-    time_ticks,
-    value_ticks,
+    format_in,
+    format_length,
+    format_moment,
+    format_value,
 )
-from journeyman.spark.report.page import Chart, Report, Section, Series, page
 from tests.support.report_pages import HOSTILE, full_report, small_reports
 
 MINUTE_NS = 60 * 10**9
@@ -43,7 +42,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        if tag not in self.VOID or (tag == "rect" and ("class", "hit") in attrs):
+        if tag not in self.VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -58,23 +57,26 @@ def test_the_page_is_well_formed_and_stands_alone():
     found = Tags(text)
     assert found.open == []
     names = [tag for tag, _ in found.tags]
-    assert (names.count("script"), names.count("style"), names.count("link")) == (1, 1, 0)
+    charts = names.count("figure")
+    assert (names.count("script"), names.count("style"), names.count("link")) == (2 + charts, 2, 0)
     for tag, attributes in found.tags:
         assert not {"src", "style", "onclick", "onload"} & attributes.keys(), tag
         assert (attributes.get("href") or "#").startswith("#")
-    assert "http://" not in text
-    assert "https://" not in text
 
 
-def test_pictures_have_a_title_a_description_and_a_table():
-    found = Tags(page(full_report(10)))
-    pictures = [attributes for tag, attributes in found.tags if tag == "svg"]
-    ids = {attributes.get("id") for _, attributes in found.tags}
-    assert len(pictures) == 4
-    for attributes in pictures:
-        assert attributes["role"] == "img"
-        assert set((attributes["aria-labelledby"] or "").split()) <= ids
-    assert [tag for tag, _ in found.tags].count("details") == len(pictures)
+def test_every_chart_has_its_values_and_a_table():
+    text = page(full_report(10))
+    found = [tag for tag, _ in Tags(text).tags]
+    assert found.count("figure") == found.count("details") == 3
+    for drawn in drawings(text):
+        assert len(drawn["times"]) == 10
+        assert [len(series["values"]) for series in drawn["series"]] == [10, 10]
+
+
+def drawings(text: str) -> list[dict[str, Any]]:
+    """What the script of a page draws."""
+    found = re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)
+    return [json.loads(each) for each in found]
 
 
 def test_only_this_style_and_this_script_may_be_used():
@@ -117,64 +119,23 @@ def test_little_or_nothing_makes_a_page(name):
     ],
 )
 def test_values_as_people_read_them(value, unit, text):
-    assert shown(value, unit) == text
+    assert format_value(value, unit) == text
 
 
-def lines(values: list[list[float | None]], unit: str = "ns", **more: Any) -> Chart:
-    names = zip(("50 %", "99 %", "99.9 %"), ("teal", "violet", "red"), strict=True)
-    series = [Series(name, each, tone) for each, (name, tone) in zip(values, names, strict=False)]
-    times = [at * MINUTE_NS for at in range(len(values[0]))]
-    return Chart("Wait", "", times, MINUTE_NS, series, unit, **more)
-
-
-def ticks_of(picture: str) -> dict[str, float]:
-    """Where the ticks of the vertical axis are, by their text."""
-    found = re.findall(r'<text class="tick" x="574" y="([0-9.]+)">([^<]+)<', picture)
-    return {text: float(y) - 4 for y, text in found}
-
-
-def heights_of(picture: str, tone: str) -> list[float]:
-    (path,) = re.findall(rf'<path class="line [^"]*{tone}" d="M([^"]+)"', picture)
-    return [float(point.split()[1]) for point in path.split("L")]
-
-
-def test_zero_has_a_place_of_its_own_on_a_logarithmic_axis():
-    picture = chart_svg(lines([[0, 10_000, 50 * 10**9]], logarithmic=True))
-    ticks, heights = ticks_of(picture), heights_of(picture, "teal")
-    assert list(ticks)[:2] == ["0", "10 µs"]
-    assert heights[:2] == [ticks["0"], ticks["10 µs"]]
-    assert ticks["0"] > ticks["10 µs"] + 10
-    without = chart_svg(lines([[10_000, 50 * 10**9]], logarithmic=True))
-    assert "0" not in ticks_of(without)
-
-
-def test_lines_that_coincide_are_all_to_be_seen():
-    picture = chart_svg(lines([[1, 2], [5, 5], [5, 5]]))
-    drawn = re.findall(r'class="line (width\d) (\w+)"', picture)
-    # What is drawn first lies below: the widest.
-    assert drawn == [("width2", "red"), ("width1", "violet"), ("width0", "teal")]
-
-
-@pytest.mark.parametrize(
-    ("values", "unit", "texts"),
-    [
-        ([300 * 10**6, 1800 * 10**6], "ns", ["0", "0.5 s", "1 s", "1.5 s", "2 s"]),
-        ([90 * 2**10, 2 * 2**20], "bytes", ["0", "0.5 MiB", "1 MiB", "1.5 MiB", "2 MiB"]),
-        ([50_000, 400_000], "count", ["0", "100 k", "200 k", "300 k", "400 k"]),
-        ([50, 4_000], "count", ["0", "1,000", "2,000", "3,000", "4,000"]),
-    ],
-)
-def test_an_axis_has_one_unit(values, unit, texts):
-    assert list(ticks_of(chart_svg(lines([values], unit)))) == texts
+def lines(
+    values: list[float | None], unit: str = "ns", axis: Axis | None = None, **more: Any
+) -> Chart:
+    times = Axis(tuple(at * MINUTE_NS for at in range(len(values))), MINUTE_NS)
+    return Chart("Wait", "", axis or times, [Series("50 %", values, "accent")], unit, **more)
 
 
 def test_a_column_has_one_unit_in_which_nothing_vanishes():
     assert column_unit([12_000, None, 3 * 10**9], "ns") == (10**6, "ms")
-    assert shown_in(12_000, (10**6, "ms")) == "0.012"
-    assert shown_in(3 * 10**9, (10**6, "ms")) == "3,000"
-    assert shown_in(None, (10**6, "ms")) == "-"
+    assert format_in(12_000, (10**6, "ms")) == "0.012"
+    assert format_in(3 * 10**9, (10**6, "ms")) == "3,000"
+    assert format_in(None, (10**6, "ms")) == "-"
     assert column_unit([0, 0], "ns")[1] == "ns"
-    text = page(report_of(lines([[12_000, 3 * 10**9]])))
+    text = page(report_of(lines([12_000, 3 * 10**9])))
     assert "50 %, ms</th>" in text
     assert ">3,000</td>" in text
 
@@ -184,61 +145,93 @@ def report_of(*charts: Chart) -> Report:
 
 
 def test_buckets_that_are_not_whole_do_not_look_like_an_outage():
-    values: list[float | None] = [3, 9, 9, 9, 1]
-    whole = chart_svg(lines([values], "count"))
-    assert "partial" not in whole
-    assert "dashed" not in whole
-    picture = chart_svg(lines([values], "count", partial=frozenset({0, 4})))
-    solid, dashed = (
-        re.findall(rf'<path class="line width0 teal{more}" d="M([^"]+)"', picture)
-        for more in ("", " dashed")
-    )
-    assert [len(path.split("L")) for path in solid] == [3]
-    assert [len(path.split("L")) for path in dashed] == [2, 2]
-    assert picture.count('class="partial"') == 2
-    bars = chart_svg(lines([values], "count", kind="bars", partial=frozenset({4})))
-    assert bars.count(" pale") == 1
-    assert "(partial)\n50 %: 1" in bars
-    assert "(partial)</td>" in page(report_of(lines([values], "count", partial=frozenset({4}))))
-
-
-@pytest.mark.parametrize("partial", [{0}, {1}, {0, 1}])
-def test_two_buckets_of_which_one_is_not_whole_are_joined_by_a_dashed_line(partial):
-    picture = chart_svg(lines([[3, 9]], "count", partial=frozenset(partial)))
-    assert re.findall(r'class="line width0 teal( dashed)?"', picture) == [" dashed"]
+    axis = Axis((0, MINUTE_NS, 2 * MINUTE_NS), MINUTE_NS, partial=frozenset({2}))
+    sums = page(report_of(lines([3, 9, 1], "count", axis, by_bucket=True)))
+    assert drawings(sums)[0]["partial"] == [2]
+    assert "(partial)</td>" in sums
+    levels = page(report_of(lines([3, 9, 1], "count", axis)))
+    assert drawings(levels)[0]["partial"] == []
 
 
 def test_moments_and_lengths_in_words():
-    assert moment(1_794_700_000 * 10**9) == "2026-11-14 23:46:40"
-    assert moment(1_794_700_000_500_000_000) == "2026-11-14 23:46:40.500"
-    assert moment(2**63 - 1).startswith("2262-04-11")
-    assert length(5 * MINUTE_NS) == "5 minutes"
-    assert length(DAY_NS) == "day"
-    assert tick_moment(0, 10**6) == "00.000"
-    assert tick_moment(0, 10**9) == "00:00:00"
-    assert tick_moment(0, MINUTE_NS) == "00:00"
-    assert tick_moment(0, DAY_NS) == "1 Jan"
-    assert tick_moment(0, 60 * DAY_NS) == "Jan 1970"
+    assert format_moment(1_794_700_000 * 10**9) == "2026-11-14 23:46:40"
+    assert format_moment(1_794_700_000_500_000_000) == "2026-11-14 23:46:40.500"
+    assert format_moment(2**63 - 1).startswith("2262-04-11")
+    assert format_length(5 * MINUTE_NS) == "5 minutes"
+    assert format_length(DAY_NS) == "day"
 
 
-@given(st.floats(1e-3, 1e18), st.sampled_from(["count", "ns", "bytes"]))
-def test_ticks_are_few_and_reach_over_the_highest_value(highest, unit):
-    ticks = value_ticks(highest, unit)
-    assert ticks[0] == 0
-    assert ticks[-1] >= highest * 0.999
-    assert 2 <= len(ticks) <= 8
+def test_a_long_gap_is_cut_and_quiet_nights_are_not():
+    days = [day * DAY_NS for day in (0, 1, 2, 400, 401)]
+    assert cut_gaps(days, DAY_NS, 5, days[-1] + 7) == [
+        (5, 3 * DAY_NS - 1),
+        (400 * DAY_NS, days[-1] + 7),
+    ]
+    nights = [day * DAY_NS for day in range(7)]
+    assert cut_gaps(nights, MINUTE_NS, 0, nights[-1]) == [(0, nights[-1])]
 
 
-@given(st.floats(1, 1e17), st.floats(1, 1e4), st.sampled_from(["count", "ns"]))
-def test_logarithmic_ticks_enclose_the_values(lowest, factor, unit):
-    ticks = log_ticks(lowest, lowest * factor, unit)
-    assert len(ticks) >= 2
-    assert ticks[0] <= lowest * 1.001
-    assert ticks == sorted(set(ticks))
+def test_one_old_record_does_not_squeeze_an_hour_into_a_point():
+    """The first look is too coarse to tell an hour from a week, so there is a second one."""
+    hour = [56 * 365 * DAY_NS + minute * MINUTE_NS for minute in range(60)]
+    moments = [0, *hour]
+    looks = []
+
+    def busy(bucket_ns: int) -> set[int]:
+        looks.append(bucket_ns)
+        return {ns // bucket_ns * bucket_ns for ns in moments}
+
+    axis = axis_between(moments[0], moments[-1], busy)
+    assert axis.bucket_ns <= MINUTE_NS
+    assert len(looks) <= 4
+    assert len(axis.times_ns) <= MOST_POINTS
+    assert axis.breaks == {1}
+    buckets = {ns // axis.bucket_ns * axis.bucket_ns for ns in moments}
+    assert buckets <= set(axis.times_ns)
+    slots = list(axis.with_gaps(axis.times_ns))
+    assert (slots[0], slots[1], slots[2]) == (0, None, axis.times_ns[1])
+    assert [text for _, text in axis.ticks()][:2] == ["1 Jan 1970", "18 Dec 2025"]
 
 
-@given(st.integers(0, 2**61), st.integers(0, 2**61))
-def test_moments_on_an_axis_are_few_and_inside_it(first, span):
-    ticks, step = time_ticks(first, first + span)
-    assert len(ticks) <= 7
-    assert all(first <= tick <= first + span and tick % step == 0 for tick in ticks)
+@given(st.lists(st.integers(0, 2**61), min_size=1, max_size=30))
+def test_every_moment_is_in_a_bucket_of_its_axis(moments):
+    axis = axis_between(
+        min(moments),
+        max(moments),
+        lambda bucket_ns: {ns // bucket_ns * bucket_ns for ns in moments},
+    )
+    assert {ns // axis.bucket_ns * axis.bucket_ns for ns in moments} <= set(axis.times_ns)
+    assert list(axis.times_ns) == sorted(set(axis.times_ns))
+    assert len(axis.times_ns) <= MOST_POINTS + 30
+    ticks = axis.ticks()
+    assert len(ticks) <= 12 + len(axis.breaks)
+    assert all(0 <= place < len(axis.times_ns) + len(axis.breaks) for place, _ in ticks)
+
+
+def test_queues_that_got_worse_are_named_and_come_first():
+    second = 10**9
+    steady = Week(1000, 10, second, 5 * second)
+    few = Week(ENOUGH - 1, ENOUGH - 1, 9 * second, 9 * second)
+    worse, (section,) = compare_weeks(
+        {
+            "workq steady": (steady, steady),
+            "workq failing": (steady, Week(1000, 100, second, 5 * second)),
+            "workq slow": (steady, Week(1000, 10, 13 * second // 10, 65 * second // 10)),
+            "workq better": (steady, Week(1000, 1, second // 2, second)),
+            "workq rare": (Week(ENOUGH - 1, 0, second // 10, second // 10), few),
+        }
+    )
+    assert worse == ["workq failing (failures)", "workq slow (waits, runs)"]
+    names = [row[0] for row in cast(Table, section.parts[0]).rows]
+    assert names[:2] == ["workq failing", "workq slow"]
+    assert len(names) == 5
+    assert compare_weeks({}) == ([], [])
+
+
+def test_errors_are_listed_where_the_log_knows_their_class():
+    figures = Figures("workq", {"failed": 3, "completed": 1}, failed=3, succeeded=1)
+    figures.reasons = [("failed", "failed", 3)]
+    assert "Errors" not in [part.title for part in section_of(figures).parts]
+    figures.reasons = [("failed", "ValueError", 2), ("timed-out", "timed-out", 1)]
+    (errors,) = [part for part in section_of(figures).parts if part.title == "Errors"]
+    assert [row[0] for row in cast(Bars, errors).rows] == ["ValueError", "timed-out"]

@@ -70,7 +70,7 @@ def _range_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--by",
-    type=click.Choice(["queue", "rule", "prefix", "log"]),
+    type=click.Choice(["queue", "task", "rule", "prefix", "log"]),
     default="queue",
     show_default=True,
     help="How rows are grouped.",
@@ -82,7 +82,6 @@ def _range_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Jobs whose TTL has ended by then are expired; nothing later is shown.",
 )
 @_range_options
-@click.option("--exact", is_flag=True, help="Exact percentiles; slower.")
 @_runs_option
 @pipeline_dialect_option
 @session_options
@@ -97,7 +96,6 @@ def history(
     since: int | None,
     until: int | None,
     condition: str | None,
-    exact: bool,
     runs: str | None,
     dialect: str | None,
     options: SessionOptions,
@@ -121,7 +119,7 @@ def history(
             # The depth of a queue counts jobs that have waited since before.
             begin = None if view == "depth" else since
             rows = _rows(spark, found, lake, as_of, directories, begin, until)
-            frame = _view(rows, chosen, view, by, bucket_ns, as_of, exact)
+            frame = _view(rows, chosen, view, by, bucket_ns, as_of)
         answer.give(frame, options)
 
 
@@ -159,20 +157,17 @@ def _view(
     by: str,
     bucket_ns: int,
     as_of_ns: int | None,
-    exact: bool,
 ) -> DataFrame:
-    from journeyman.spark.history.summaries import depth, latency, throughput
+    from journeyman.spark.history.summaries import summary
 
-    if view == "depth":
-        counted = depth(chosen.of_condition(attempts), bucket_ns, by, as_of_ns)
-        return chosen.buckets(counted, bucket_ns).orderBy("_log", "group", "time")
-    rows = chosen.rows(attempts)
-    if view == "throughput":
-        counted = throughput(rows, bucket_ns, by, as_of_ns)
-        return chosen.buckets(counted, bucket_ns).orderBy("_log", "group", "time")
+    if view == "attempts":
+        return chosen.rows(attempts)
+    keys = ["_log"] if by == "log" else ["_log", by]
     if view == "latency":
-        return latency(rows, by, exact=exact).orderBy("_log", "group")
-    return rows
+        return summary(chosen.rows(attempts), view, by).orderBy(*keys)
+    rows = chosen.of_condition(attempts) if view == "depth" else chosen.rows(attempts)
+    counted = summary(rows, view, by, bucket_ns, as_of_ns)
+    return chosen.buckets(counted, bucket_ns).orderBy(*keys, "time")
 
 
 @click.command()

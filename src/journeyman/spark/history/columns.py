@@ -33,16 +33,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from journeyman.errors import UsageError
-from journeyman.spark.lake.columns import (
-    AnyColumn,
-    Bools,
-    as_schema,
-    length_ns,
-    ns_column,
-    ns_in,
-    pc,
-)
+from journeyman.spark import views
+from journeyman.spark.lake.columns import AnyColumn, Bools, as_schema, pc
 from journeyman.spark.source.options import arrow_schema
 
 _STRING, _LONG, _INT, _BOOLEAN = StringType(), LongType(), IntegerType(), BooleanType()
@@ -74,36 +66,20 @@ ATTEMPTS = StructType(
     ]
 )
 
-# How rows are put together; the words of --by.
-GROUPINGS = ("queue", "rule", "prefix", "log")
-_SEPARATORS = "[.:/]"
-
-
-def as_attempts(frame: DataFrame) -> DataFrame:
-    """``frame`` with exactly the columns above; missing ones are null."""
-    return frame.select(
-        *(
-            (frame[field.name] if field.name in frame.columns else F.lit(None))
-            .cast(field.dataType)
-            .alias(field.name)
-            for field in ATTEMPTS.fields
-        )
-    )
-
-
-def length(begin: str, end: str) -> Column:
-    """Nanoseconds, never negative: logged times may step back. Null if one of the two is."""
-    found = F.try_subtract(F.col(end), F.col(begin))
-    return F.when(found < 0, F.lit(0).cast(_LONG)).otherwise(found)
+# The columns that the folds make; ``views/attempts_at.sql`` adds wait_ns and run_ns.
+RAW_ATTEMPTS = StructType([field for field in ATTEMPTS if field.name not in ("wait_ns", "run_ns")])
 
 
 def attempt_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """The same of a table of Arrow; wait and run are computed."""
-    found: dict[str, AnyColumn] = {name: rows[name] for name in rows.column_names}
-    started = ns_in(rows["started_ns"])
-    found["wait_ns"] = ns_column(length_ns(ns_in(rows["ready_ns"]), started))
-    found["run_ns"] = ns_column(length_ns(started, ns_in(rows["ended_ns"])))
-    yield from as_schema(found, arrow_schema(ATTEMPTS)).to_batches()
+    """Rows of attempts with exactly the columns of RAW_ATTEMPTS; missing ones are null."""
+    columns: dict[str, AnyColumn] = {name: rows[name] for name in rows.column_names}
+    yield from as_schema(columns, arrow_schema(RAW_ATTEMPTS)).to_batches()
+
+
+def attempts_at(rows: DataFrame, as_of_ns: int | None = None) -> DataFrame:
+    """Rows of RAW_ATTEMPTS as they stood at a moment, with the lengths of waits and runs."""
+    statement = views.statement("attempts_at", as_of_ns=as_of_ns)
+    return views.run_in_spark(rows.sparkSession, statement, attempts=rows).select(*ATTEMPTS.names)
 
 
 def whole_jobs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -137,24 +113,6 @@ def _goes_on(before: pa.RecordBatch, batch: pa.RecordBatch) -> bool:
     if batch.num_rows == 0:
         return True
     return all(before[name][-1] == batch[name][0] for name in ("_log", "key"))
-
-
-def expired_by(rows: DataFrame, as_of_ns: int) -> DataFrame:
-    """Rows of attempts in which whatever nobody can have any more at this time has expired.
-
-    A work queue may not have logged it yet, and a journal never does.
-    """
-    is_open = F.col("outcome").isin("waiting", "leased")
-    is_over = is_open & F.coalesce(F.col("expires_ns") <= as_of_ns, F.lit(False))
-    ended_ns = F.when(is_over, F.col("expires_ns")).otherwise(F.col("ended_ns"))
-    length = F.try_subtract(ended_ns, F.col("started_ns"))
-    return rows.withColumns(
-        {
-            "ended_ns": ended_ns,
-            "run_ns": F.when(length < 0, F.lit(0).cast(_LONG)).otherwise(length),
-            "outcome": F.when(is_over, F.lit("expired")).otherwise(F.col("outcome")),
-        }
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,27 +158,3 @@ class RowFilter:
 
 
 EVERY_ROW = RowFilter()
-
-
-def grouped_by(by: str) -> Column:
-    """The group of a row of attempts, as a column ``group``; empty where it has none."""
-    if by == "queue":
-        # A schedule has no queues: there the rule stands for what runs alike.
-        column = F.coalesce("queue", "rule")
-    elif by == "rule":
-        column = F.coalesce("rule", "queue")
-    elif by == "prefix":
-        named = F.when(F.col("dialect") == "ztick", F.col("key")).otherwise(F.col("queue"))
-        column = F.regexp_extract(named, f"^(.*?)({_SEPARATORS}|$)", 1)
-    elif by == "log":
-        column = F.col("_log")
-    else:
-        raise UsageError(f"rows are grouped by {', '.join(GROUPINGS)}, not by {by!r}")
-    return F.coalesce(column, F.lit("")).alias("group")
-
-
-def moment(ns: Column) -> Column:
-    """Nanoseconds since 1970 as a timestamp, to the microsecond below."""
-    # A double cannot hold the nanoseconds of today, but it can hold their whole microseconds.
-    whole = F.try_subtract(ns, F.pmod(ns, F.lit(1000)))
-    return F.timestamp_micros(F.round(whole / 1000).cast("long"))

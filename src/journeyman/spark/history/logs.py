@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from journeyman.errors import UsageError
 from journeyman.spark import read
 from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
-from journeyman.spark.history.columns import ATTEMPTS
+from journeyman.spark.history.columns import ATTEMPTS, attempts_at
 from journeyman.spark.history.ztick_attempts import read_runs, run_directories
 from journeyman.spark.replay import packets, tables_of
 from journeyman.spark.source.options import (
@@ -67,20 +67,25 @@ def attempts_of(
     *,
     as_of_ns: int | None = None,
     run_directories: Sequence[str] = (),
+    journal: tuple[DataFrame, DataFrame] | None = None,
 ) -> DataFrame:
-    """One row a job and attempt, of all logs. ``logs``: paths by dialect."""
+    """One row per job and attempt, of all logs, as they stood at ``as_of_ns``.
+
+    ``logs`` are paths by dialect. Without a moment only what the logs say counts. ``journal`` is
+    what ``journal_of`` gave, if it was asked before.
+    """
     frames = []
     for dialect, paths in logs.items():
         if dialect == KESTREL:
-            frames.append(kestrel_attempts.attempts(*journal_of(spark, paths), as_of_ns))
+            frames.append(kestrel_attempts.attempts(*(journal or journal_of(spark, paths))))
         elif dialect == ZTICK:
             runs = runs_of(spark, paths, run_directories)
             frames.append(ztick_attempts.attempts(records_of(spark, ZTICK, paths), runs))
         else:
-            frames.append(workq_attempts.attempts(records_of(spark, dialect, paths), as_of_ns))
+            frames.append(workq_attempts.attempts(records_of(spark, dialect, paths)))
     if not frames:
         return spark.createDataFrame([], ATTEMPTS)
-    return reduce(DataFrame.unionByName, frames)
+    return attempts_at(reduce(DataFrame.unionByName, frames), as_of_ns)
 
 
 def lag_of(spark: SparkSession, logs: Mapping[str, Sequence[str]]) -> DataFrame:

@@ -20,16 +20,13 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
-from pyspark.sql.types import StructType
 
 from journeyman.columnar.workq import attempts as at
 from journeyman.formats.workq import Command
 from journeyman.spark.history.columns import (
-    ATTEMPTS,
-    as_attempts,
-    expired_by,
+    RAW_ATTEMPTS,
+    attempt_batches,
     first_of_jobs,
-    length,
     whole_jobs,
 )
 from journeyman.spark.lake.columns import (
@@ -47,7 +44,6 @@ from journeyman.spark.lake.columns import (
     text_of,
     where,
 )
-from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_MS
 
 # The columns of a record that history needs.
@@ -74,25 +70,12 @@ _SAME_ADD: Final = (
     *("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "payload_size"),
     *("time_ns", "created_ns"),
 )
-_ADDED = ("dialect", "task", "rule", "runner", "wait_ns", "run_ns", "error")
-# What tasks hand over: the others are the same in all rows, or computed, which Java does faster.
-_ROWS: Final = StructType([field for field in ATTEMPTS if field.name not in _ADDED])
 _NO_LONGER_NEEDED: Final = ["kind", "ttl_ms", "priority", "payload_size"]
 
 
-def attempts(records: DataFrame, as_of_ns: int | None = None) -> DataFrame:
-    """One row a job and attempt.
-
-    Jobs whose time to live is over at ``as_of_ns`` have expired, whether or not the log says so;
-    without it, only what the log says counts.
-    """
-    rows = in_job_order(records).mapInArrow(_attempt_batches, _ROWS)
-    lengths = {
-        "wait_ns": length("ready_ns", "started_ns"),
-        "run_ns": length("started_ns", "ended_ns"),
-    }
-    found = as_attempts(rows.withColumns({"dialect": F.lit("workq"), **lengths}))
-    return found if as_of_ns is None else expired_by(found, as_of_ns)
+def attempts(records: DataFrame) -> DataFrame:
+    """One row per job and attempt, with the columns of RAW_ATTEMPTS."""
+    return in_job_order(records).mapInArrow(_attempt_batches, RAW_ATTEMPTS)
 
 
 def in_job_order(records: DataFrame, *more_columns: str) -> DataFrame:
@@ -102,10 +85,9 @@ def in_job_order(records: DataFrame, *more_columns: str) -> DataFrame:
 
 
 def _attempt_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What runs on the executors, once a partition."""
+    """What runs on the executors, once for each partition."""
     for followed in follow(batches):
-        table = attempt_table(followed)
-        yield from table.select(_ROWS.names).cast(arrow_schema(_ROWS)).to_batches()
+        yield from attempt_batches(attempt_table(followed))
 
 
 @dataclass(frozen=True, slots=True)

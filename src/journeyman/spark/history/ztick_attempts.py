@@ -41,7 +41,7 @@ from journeyman.logs.ztick.run_history import (
     history_files,
 )
 from journeyman.spark.files import Addresses, absolute, filesystem_of, find_logs, lines_of
-from journeyman.spark.history.columns import ATTEMPTS, attempt_batches, whole_jobs
+from journeyman.spark.history.columns import RAW_ATTEMPTS, attempt_batches, whole_jobs
 from journeyman.spark.lake.columns import (
     Ints,
     arrow,
@@ -163,7 +163,7 @@ def attempts_of(groups: DataFrame, runs: DataFrame) -> DataFrame:
     ran = runs.withColumnsRenamed({"job": "key", "execution_ns": "ready_ns"}).select(*_RUN)
     rows = plans.unionByName(ran, allowMissingColumns=True)
     in_order = rows.repartition("_log", "key").sortWithinPartitions("_log", "key")
-    return in_order.mapInArrow(_attempt_batches, ATTEMPTS)
+    return in_order.mapInArrow(_attempt_batches, RAW_ATTEMPTS)
 
 
 def grouped(records: DataFrame) -> DataFrame:

@@ -4,7 +4,7 @@
     added, ready, started or ended --> all rows with something on these days --> gold of these days
     items that are new --> added to what was counted of the others
 
-What is counted in the bucket of which time is that of ``spark/history/summaries.py``. Percentiles
+What is counted in the bucket of which time is what ``spark/views`` says. Percentiles
 are exact. Of depth_hourly everything from the first touched day on is added up again, from the
 changes of each hour. Rows of gold are hours and queues: few enough for the driver.
 
@@ -27,7 +27,6 @@ import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 
 from journeyman.columnar.workq.attempts import NO_TIME
-from journeyman.spark.history.summaries import ENDS, NO_WAIT, STATES
 from journeyman.spark.lake import folding
 from journeyman.spark.lake.columns import (
     AnyColumn,
@@ -62,8 +61,18 @@ from journeyman.spark.lake.storage import Lake
 from journeyman.spark.lake.work import HANDS, Groups, Packet, at_once, spread
 from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import arrow_schema
+from journeyman.spark.views import STATES
 from journeyman.units import NS_PER_S
 
+ENDS: Final = {
+    "completed": ("completed", "executed"),
+    "failed": ("failed",),
+    "timed_out": ("timed-out",),
+    "cut_off": ("cut-off",),
+    "expired": ("expired",),
+    "deleted": ("deleted", "replaced"),
+}
+NO_WAIT: Final = ("finished", "replanned", "removed")
 LATE_S: Final = 1.0
 _REASON_CHARACTERS: Final = 200
 SMALL_ROWS: Final = 3_000_000  # counted here: a job of Spark takes longer to begin
@@ -243,7 +252,7 @@ def attempt_columns(rows: pa.Table) -> AttemptColumns:
 
 
 def happenings(rows: AttemptColumns) -> list[Event]:
-    """What is counted, for which rows, at which time: see ``summaries.throughput``."""
+    """What is counted, for which rows, at which time: see ``views/happenings.sql``."""
     happened = [
         ("added", rows.first, rows.times["created_ns"]),
         ("due", rows.is_plan, rows.times["ready_ns"]),
@@ -255,7 +264,7 @@ def happenings(rows: AttemptColumns) -> list[Event]:
 
 
 def changes(rows: AttemptColumns) -> list[Event]:
-    """What a row does to the number of jobs in each state: see ``summaries.changes``."""
+    """What a row does to the number of jobs in each state: see ``views/depth_changes.sql``."""
     times, outcome, first = rows.times, rows.outcome, rows.first
     ended = times["ended_ns"]
     unrecorded = is_one_of(outcome, ("executed", "failed")) & (ended == NO_TIME)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
-from journeyman.spark.history.columns import ATTEMPTS, expired_by, length
+from journeyman.spark.history.columns import RAW_ATTEMPTS, attempts_at
 from journeyman.spark.lake.parts import may_hold
 from journeyman.spark.lake.storage import Lake
 from journeyman.spark.lake.work import at_once
@@ -30,14 +30,13 @@ def history_of(
         lake.read(spark, table, files_between(lake, table, since_ns, until_ns))
         for table in ("silver/attempts", "silver/items")
     )
-    rows = as_history(attempts, log).select(*ATTEMPTS.names)
+    rows = as_history(attempts, log).select(*RAW_ATTEMPTS.names)
     items = put_items.join(_heads(spark, lake), ["host", "log"], "left")
     put = items_as_history(items, log).withColumn(
         "outcome",
         F.when(F.col("item_id") <= F.col("head"), F.lit("finished")).otherwise(F.lit("waiting")),
     )
-    rows = rows.unionByName(put.select(*ATTEMPTS.names))
-    return rows if as_of_ns is None else expired_by(rows, as_of_ns)
+    return attempts_at(rows.unionByName(put.select(*RAW_ATTEMPTS.names)), as_of_ns)
 
 
 def files_between(
@@ -65,8 +64,6 @@ def as_history(attempts: DataFrame, log: Column | None = None) -> DataFrame:
         {
             **{name: null for name, null in unknown.items() if name not in attempts.columns},
             "_log": named,
-            "wait_ns": length("ready_ns", "started_ns"),
-            "run_ns": length("started_ns", "ended_ns"),
         }
     )
 
@@ -75,7 +72,7 @@ def items_as_history(items: DataFrame, log: Column) -> DataFrame:
     """Items as rows of attempts that have been put and nothing else."""
     nothing: Mapping[str, str] = {
         **dict.fromkeys(("task", "rule", "runner", "error"), "string"),
-        **dict.fromkeys(("started_ns", "ended_ns", "wait_ns", "run_ns"), "bigint"),
+        **dict.fromkeys(("started_ns", "ended_ns"), "bigint"),
         **dict.fromkeys(("retried", "exhausted"), "boolean"),
         "life": "int",
     }

@@ -1,345 +1,365 @@
-"""Numbers -> tiles, charts and tables, each with one sentence that says what it shows."""
+"""Figures -> tiles, charts and tables, each with one sentence that says what it shows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from journeyman.spark.report.charts import column_unit, length, moment, shown, shown_in
-from journeyman.spark.report.page import Bars, Chart, Section, Series, Table, Tile
-from journeyman.spark.report.queries import TOP, Measured
+from journeyman.spark.report.figures import TOP, Figures, Group, Week
+from journeyman.spark.report.page import Bars, Chart, Part, Section, Series, Table, Tile
+from journeyman.spark.report.units import (
+    column_unit,
+    format_count,
+    format_in,
+    format_length,
+    format_moment,
+    format_share,
+    format_value,
+)
+from journeyman.spark.source.options import KESTREL, WORKQ, ZTICK
 
-TITLES = {"workq": "Work queue", "ztick": "Schedule", "kestrel": "Fan-out queues"}
-_INTROS = {
-    "workq": "Jobs that workers lease, from the command log.",
-    "ztick": "Jobs that run at a planned time, from the log and the runs recorded beside it.",
-    "kestrel": "Items put once and delivered to every reader, from journals and checkpoints.",
+TITLES: Final = {WORKQ: "Work queue", ZTICK: "Schedule", KESTREL: "Fan-out queues"}
+_INTROS: Final = {
+    WORKQ: "Jobs that workers lease, from the command log.",
+    ZTICK: "Jobs that run at a planned time, from the log and the runs recorded beside it.",
+    KESTREL: "Items put once and delivered to every reader, from journals and checkpoints.",
 }
-_OUTCOME_TONES = {
-    "completed": "teal",
-    "executed": "teal",
-    "finished": "teal",
-    "failed": "red",
-    "timed-out": "amber",
-    "cut-off": "amber",
-    "waiting": "blue",
-    "planned": "blue",
-    "leased": "violet",
-    "triggered": "violet",
+_TONES: Final = {
+    **dict.fromkeys(("completed", "executed", "finished"), "accent"),
+    **dict.fromkeys(("failed", "timed-out", "cut-off"), "alarm"),
+    **dict.fromkeys(("waiting", "planned", "leased", "triggered"), "mid"),
 }
-_NAMELESS = {"queue": "(added before the log begins)", "rule": "(no run recorded)", "prefix": "-"}
-_WAITS = {
-    "workq": "Time from ready to leased",
-    "ztick": "Time from the planned time to the start",
+_NAMELESS: Final = {
+    "queue": "(added before the log begins)",
+    "rule": "(no run recorded)",
+    "prefix": "-",
+    "task": "(not sent by a task)",
 }
+_HEADINGS: Final = {
+    "queue": ("Busiest queues", "Queue"),
+    "rule": ("Busiest rules", "Rule"),
+    "prefix": ("Busiest names", "Identifier begins"),
+    "task": ("Busiest tasks", "Task"),
+}
+WORSE: Final = 1.25  # times the week before
+ENOUGH: Final = 20  # starts in both weeks
 
 
-def section_of(measured: Measured) -> Section:
+def section_of(of: Figures) -> Section:
     """The section of one dialect."""
-    title, intro = TITLES[measured.dialect], _INTROS[measured.dialect]
-    if measured.is_empty:
+    title, intro = TITLES[of.dialect], _INTROS[of.dialect]
+    if of.is_empty:
         return Section(title, f"{intro} The logs are empty.")
-    parts: list[Chart | Bars | Table] = [
-        *_charts_over_time(measured),
-        *_due(measured),
-        *_lag(measured),
-        _outcomes(measured),
-        _stored(measured) if measured.dialect == "kestrel" else _groups(measured),
-    ]
-    return Section(title, f"{intro} {_span(measured)}".strip(), _tiles(measured), parts)
+    parts: list[Part] = [*_charts_over_time(of), *_due(of), _outcomes(of), *_reasons(of)]
+    parts += [*_lag(of), _stored(of)] if of.dialect == KESTREL else _groups(of)
+    if of.first_ns is not None and of.last_ns is not None:
+        intro += f" From {format_moment(of.first_ns)} to {format_moment(of.last_ns)}."
+    return Section(title, intro, _tiles(of), parts)
 
 
-def _span(measured: Measured) -> str:
-    if measured.first_ns is None or measured.last_ns is None:
-        return ""
-    return f"From {moment(measured.first_ns)} to {moment(measured.last_ns)}."
+# ----------------------------------------
+# Tiles.
 
 
-def _tiles(measured: Measured) -> list[Tile]:
-    if measured.dialect == "kestrel":
-        return _item_tiles(measured)
-    outcomes = measured.outcomes
-    waiting = sum(outcomes.get(name, 0) for name in ("waiting", "planned"))
-    running = sum(outcomes.get(name, 0) for name in ("leased", "triggered"))
-    share = ""
-    if measured.failed + measured.succeeded:
-        share = f"{100 * measured.failed_share:.1f} % of those that ended"
+def _tiles(of: Figures) -> list[Tile]:
+    if of.dialect == KESTREL:
+        return _item_tiles(of)
+    waiting = sum(of.outcomes.get(name, 0) for name in ("waiting", "planned"))
+    running = sum(of.outcomes.get(name, 0) for name in ("leased", "triggered"))
+    ended = of.failed + of.succeeded
+    share = f"{format_share(of.failed, ended)} of those that ended" if ended else ""
     tiles = [
-        *_attempt_tiles(measured),
-        Tile("Succeeded", _count(measured.succeeded)),
-        Tile("Failed", _count(measured.failed), share),
+        *_attempt_tiles(of),
+        Tile("Succeeded", format_count(of.succeeded)),
+        Tile("Failed", format_count(of.failed), share, wrong=of.failed > 0),
     ]
-    if outcomes.get("expired"):
+    if of.outcomes.get("expired"):
         note = "not finished within their TTL"
-        tiles.append(Tile("Expired", _count(outcomes["expired"]), note))
-    open_ = f"{_count(waiting)} waiting, {_count(running)} running at the end"
-    tiles.append(Tile("Open", _count(waiting + running), open_))
-    overall = measured.overall
-    if overall.get("wait_p50_ns") is not None:
-        late = "Lateness" if measured.dialect == "ztick" else "Wait"
-        tiles.append(_percentile_tile(late, overall, "wait"))
-        tiles.append(_percentile_tile("Run time", overall, "run"))
+        tiles.append(Tile("Expired", format_count(of.outcomes["expired"]), note))
+    open_ = f"{format_count(waiting)} waiting, {format_count(running)} running at the end"
+    tiles.append(Tile("Open", format_count(waiting + running), open_))
+    if of.overall.get("wait_p50_ns") is not None:
+        tiles.append(_percentile_tile("Lateness" if of.dialect == ZTICK else "Wait", of, "wait"))
+        tiles.append(_percentile_tile("Run time", of, "run"))
     return tiles
 
 
-def _attempt_tiles(measured: Measured) -> list[Tile]:
-    if measured.dialect == "workq":
+def _attempt_tiles(of: Figures) -> list[Tile]:
+    if of.dialect == WORKQ:
         return [
-            Tile("Jobs", _count(measured.jobs), "added"),
-            Tile("Attempts", _count(measured.started), "leases"),
+            Tile("Jobs", format_count(of.jobs), "added"),
+            Tile("Attempts", format_count(of.started), "leases"),
         ]
     note = ""
-    if measured.unrecorded:
-        note = f"{_count(measured.unrecorded)} more ended without a recorded run"
+    if of.unrecorded:
+        note = f"{format_count(of.unrecorded)} more ended without a recorded run"
     return [
-        Tile("Plans", _count(measured.jobs), "a job and the time it was planned for"),
-        Tile("Runs", _count(measured.started), note),
+        Tile("Plans", format_count(of.jobs), "a job and the time it was planned for"),
+        Tile("Runs", format_count(of.started), note),
     ]
 
 
-def _item_tiles(measured: Measured) -> list[Tile]:
-    outcomes = measured.outcomes
+def _item_tiles(of: Figures) -> list[Tile]:
     tiles = [
-        Tile("Items put", _count(measured.items_put), "by the highest id of each queue"),
-        Tile("Stored", _count(measured.rows), "in segments that still exist"),
-        Tile("Waiting", _count(outcomes.get("waiting", 0)), "for at least one reader"),
+        Tile("Items put", format_count(of.items_put), "by the highest id of each queue"),
+        Tile("Stored", format_count(of.attempts), "in segments that still exist"),
+        Tile("Waiting", format_count(of.outcomes.get("waiting", 0)), "for at least one reader"),
     ]
-    if outcomes.get("expired"):
-        tiles.append(Tile("Expired", _count(outcomes["expired"]), "before every reader got them"))
-    tiles.append(Tile("Lag", _count(measured.items_behind), "items, summed over all readers"))
+    if of.outcomes.get("expired"):
+        note = "before every reader got them"
+        tiles.append(Tile("Expired", format_count(of.outcomes["expired"]), note))
+    tiles.append(Tile("Lag", format_count(of.items_behind), "items, summed over all readers"))
     return tiles
 
 
-def _count(number: int) -> str:
-    return shown(number, "count")
+def _percentile_tile(name: str, of: Figures, what: str) -> Tile:
+    note = f"median; 99 %: {format_value(of.overall.get(f'{what}_p99_ns'), 'ns')}"
+    return Tile(name, format_value(of.overall.get(f"{what}_p50_ns"), "ns"), note)
 
 
-def _percentile_tile(name: str, overall: dict[str, int | None], what: str) -> Tile:
-    note = f"median; 99 %: {shown(overall.get(f'{what}_p99_ns'), 'ns')}"
-    return Tile(name, shown(overall.get(f"{what}_p50_ns"), "ns"), note)
+# ----------------------------------------
+# Charts over time.
 
 
-def _charts_over_time(measured: Measured) -> list[Chart]:
-    if not measured.times_ns:
+def _charts_over_time(of: Figures) -> list[Chart]:
+    if not of.axis.times_ns:
         return []
-    charts = [_throughput(measured)]
-    if measured.dialect != "kestrel":
-        charts.append(_percentiles(measured, "wait"))
-        charts.append(_percentiles(measured, "run"))
-    charts += _depth(measured)
-    if measured.dialect != "kestrel":
-        charts.append(_failures(measured))
-    if measured.growth:
-        charts.append(_growth(measured))
+    if of.dialect == KESTREL:
+        charts = [_items_put(of), _backlog(of)]
+    else:
+        charts = [_throughput(of), _failures(of), _percentiles(of, "wait"), _percentiles(of, "run")]
+        charts += _depth(of)
+    if of.growth:
+        note = "Total bytes of the records written so far, needed or not."
+        series = [Series("bytes", of.growth, "accent")]
+        charts.append(Chart("Growth of the log", note, of.axis, series, "bytes"))
     return charts
 
 
-def _chart(
-    measured: Measured,
-    title: str,
-    note: str,
-    series: Sequence[Series],
-    unit: str = "count",
-    kind: str = "lines",
-    *,
-    logarithmic: bool = False,
-    by_bucket: bool = False,
-) -> Chart:
-    """``by_bucket``: its values are sums over a bucket, so they are low where one is not whole."""
-    times, bucket_ns = measured.times_ns, measured.bucket_ns
-    partial = _partial(measured) if by_bucket else frozenset()
-    if partial:
-        note += f" Shaded: less than {_a(length(bucket_ns))} of data."
-    return Chart(title, note, times, bucket_ns, series, unit, kind, logarithmic, partial)
+def _sums(of: Figures, title: str, note: str, series: Sequence[Series], kind: str) -> Chart:
+    """A chart of sums over a bucket: they are low where one is not whole."""
+    if of.axis.partial:
+        note += f" Shaded: less than {_article(format_length(of.axis.bucket_ns))} of data."
+    if of.unrecorded:
+        note += " A run without recorded times counts at its planned time."
+    return Chart(title, note, of.axis, series, kind=kind, by_bucket=True)
 
 
-def _a(duration: str) -> str:
+def _article(duration: str) -> str:
     if duration[0].isdigit():
         return duration
     return f"{'an' if duration.startswith('h') else 'a'} {duration}"
 
 
-def _partial(measured: Measured) -> frozenset[int]:
-    """The first and the last bucket, unless the logs begin and end where they do."""
-    first, last = measured.times_ns[0], measured.times_ns[-1]
-    found = set()
-    if measured.first_ns is not None and measured.first_ns > first:
-        found.add(0)
-    if measured.last_ns is not None and measured.last_ns < last + measured.bucket_ns - 1:
-        found.add(len(measured.times_ns) - 1)
-    return frozenset(found)
-
-
-def _throughput(measured: Measured) -> Chart:
-    each = length(measured.bucket_ns)
-    counts = measured.counts
-    if measured.dialect == "kestrel":
-        note = f"Items put per {each}."
-        if measured.items_put > measured.rows:
-            gone = _count(measured.items_put - measured.rows)
-            note += f" Without the {gone} items of segments that were removed."
-        series = [Series("put", counts["added"], "blue")]
-        return _chart(measured, "Items put", note, series, by_bucket=True)
-    first = "added" if measured.dialect == "workq" else "due"
+def _throughput(of: Figures) -> Chart:
+    first, what = {
+        WORKQ: ("added", "Jobs added, leases started and jobs completed"),
+        ZTICK: ("due", "Plans due, runs started and runs that succeeded"),
+    }[of.dialect]
     series = [
-        Series(first, counts[first], "blue"),
-        Series("started", counts["started"], "violet"),
-        Series("succeeded", counts["completed"], "teal"),
+        Series("succeeded", of.counts["completed"], "accent"),
+        Series("started", of.counts["started"], "mid"),
+        Series(first, of.counts[first], "edge"),
     ]
-    what = {
-        "workq": "Jobs added, leases started and jobs completed",
-        "ztick": "Plans due, runs started and runs that succeeded",
-    }
-    note = f"{what[measured.dialect]}, per {each}."
-    return _chart(measured, "Throughput", note + _untimed(measured), series, by_bucket=True)
+    note = f"{what}, per {format_length(of.axis.bucket_ns)}."
+    return _sums(of, "Throughput", note, series, "lines")
 
 
-def _untimed(measured: Measured) -> str:
-    if not measured.unrecorded:
-        return ""
-    return " A run without recorded times counts at its planned time."
+def _items_put(of: Figures) -> Chart:
+    note = f"Items put per {format_length(of.axis.bucket_ns)}."
+    if of.items_put > of.attempts:
+        removed = format_count(of.items_put - of.attempts)
+        note += f" Without the {removed} items of segments that were removed."
+    return _sums(of, "Items put", note, [Series("put", of.counts["added"], "accent")], "lines")
 
 
-def _percentiles(measured: Measured, what: str) -> Chart:
-    tones = {"p50": "teal", "p90": "blue", "p99": "violet", "p999": "red"}
-    names = {"p50": "50 %", "p90": "90 %", "p99": "99 %", "p999": "99.9 %"}
+def _failures(of: Figures) -> Chart:
+    words = {"failed": "failed", "timed_out": "timed out", "cut_off": "cut off"}
+    tones = {"failed": "alarm", "timed_out": "alarm-mid", "cut_off": "edge", "expired": "faint"}
     series = [
-        Series(names[rank], measured.latency[f"{what}_{rank}_ns"], tone)
-        for rank, tone in tones.items()
+        Series(words.get(name, name), of.counts[name], tone)
+        for name, tone in tones.items()
+        if any(of.counts[name]) or name == "failed"
     ]
-    values = [value for each in series for value in each.values if value]
-    logarithmic = bool(values) and max(values) > 50 * min(values)
+    note = f"Attempts that did not succeed, per {format_length(of.axis.bucket_ns)}."
+    return _sums(of, "Failures", note, series, "bars")
+
+
+def _percentiles(of: Figures, what: str) -> Chart:
+    names = {"p50": ("50 %", "accent"), "p90": ("90 %", "mid"), "p99": ("99 %", "soft")}
+    series = [
+        Series(name, of.latency[f"{what}_{rank}_ns"], tone) for rank, (name, tone) in names.items()
+    ]
     if what == "run":
         title, time = "Run time", "Time from start to end"
+    elif of.dialect == ZTICK:
+        title, time = "Lateness", "Time from the planned time to the start"
     else:
-        title = "Lateness" if measured.dialect == "ztick" else "Wait"
-        time = _WAITS[measured.dialect]
-    note = f"{time}, by percentile, of what started in each {length(measured.bucket_ns)}."
-    return _chart(measured, title, note, series, "ns", logarithmic=logarithmic)
+        title, time = "Wait", "Time from ready to leased"
+    note = f"{time}, by percentile, of what started in each {format_length(of.axis.bucket_ns)}."
+    return Chart(title, note, of.axis, series, "ns", kind="nested")
 
 
-def _depth(measured: Measured) -> list[Chart]:
-    depth = measured.depth
-    if measured.dialect == "kestrel":
-        series = [Series("waiting", depth["ready"], "blue")]
-        note = "Waiting items, by the time they were put. Journals do not record deliveries."
-        return [_chart(measured, "Backlog", note, series)]
-    waiting = "due, not started" if measured.dialect == "ztick" else "ready"
+def _backlog(of: Figures) -> Chart:
+    note = "Waiting items, by the time they were put. Journals do not record deliveries."
+    return Chart("Backlog", note, of.axis, [Series("waiting", of.depth["ready"], "accent")])
+
+
+def _depth(of: Figures) -> list[Chart]:
+    waiting = "due, not started" if of.dialect == ZTICK else "ready"
     series = [
-        Series(waiting, depth["ready"], "blue"),
-        Series("running", depth["running"], "violet"),
+        Series("running", of.depth["running"], "mid"),
+        Series(waiting, of.depth["ready"], "accent"),
     ]
-    note = f"Jobs waiting and jobs running at the end of each {length(measured.bucket_ns)}."
-    charts = [_chart(measured, "Depth", note, series)]
-    if any(depth["scheduled"]):
-        ahead = [Series("scheduled", depth["scheduled"], "grey")]
+    note = f"Jobs waiting and jobs running at the end of each {format_length(of.axis.bucket_ns)}."
+    charts = [Chart("Depth", note, of.axis, series)]
+    if any(of.depth["scheduled"]):
+        ahead = [Series("scheduled", of.depth["scheduled"], "edge")]
         note = "Jobs that are scheduled for later."
-        charts.append(_chart(measured, "Scheduled ahead", note, ahead))
+        charts.append(Chart("Scheduled ahead", note, of.axis, ahead))
     return charts
 
 
-def _failures(measured: Measured) -> Chart:
-    tones = {"failed": "red", "timed_out": "amber", "cut_off": "violet", "expired": "grey"}
-    words = {"timed_out": "timed out", "cut_off": "cut off"}
-    series = [
-        Series(words.get(name, name), measured.counts[name], tone)
-        for name, tone in tones.items()
-        if any(measured.counts[name]) or name == "failed"
+def _due(of: Figures) -> list[Chart]:
+    if not of.due:
+        return []
+    length = format_length(of.due_axis.bucket_ns)
+    note = f"Plans by planned time, past and future, per {length}."
+    series = [Series("planned for", of.due, "mid")]
+    return [Chart("Plans", note, of.due_axis, series, kind="bars", is_shared=False)]
+
+
+# ----------------------------------------
+# Bars and tables.
+
+
+def _outcomes(of: Figures) -> Bars:
+    notes = {
+        WORKQ: "How each attempt ended; waiting jobs have not started theirs.",
+        ZTICK: "How each run ended, and the plans that have not run.",
+        KESTREL: "Items in segments that still exist.",
+    }
+    rows = sorted(of.outcomes.items(), key=lambda each: (-each[1], each[0]))
+    return Bars(
+        "Outcomes",
+        notes[of.dialect],
+        [(name, [(float(count), _TONES.get(name, "edge"))]) for name, count in rows],
+    )
+
+
+def _reasons(of: Figures) -> list[Bars]:
+    """Failures by class of error: of use only where the log knows more than the outcome."""
+    if all(outcome == reason for outcome, reason, _ in of.reasons):
+        return []
+    note = f"Failures by class of error, or by what the runner said{_first(of.reasons)}."
+    rows = [(reason, [(float(count), "alarm")]) for _, reason, count in of.reasons]
+    return [Bars("Errors", note, rows)]
+
+
+def _lag(of: Figures) -> list[Bars]:
+    if not of.lag:
+        return []
+    rows = [
+        (f"{each.queue} · {each.reader or 'default reader'}", [(float(each.items), "mid")])
+        for each in of.lag
     ]
-    note = f"Attempts that did not succeed, per {length(measured.bucket_ns)}.{_untimed(measured)}"
-    return _chart(measured, "Failures", note, series, kind="bars", by_bucket=True)
-
-
-def _growth(measured: Measured) -> Chart:
-    note = "Total bytes of the records written so far, needed or not."
-    total = list(accumulate(measured.growth))
-    series = [Series("bytes", total, "teal")]
-    return _chart(measured, "Growth of the log", note, series, "bytes")
-
-
-def _due(measured: Measured) -> list[Chart]:
-    if not measured.due:
-        return []
-    note = f"Plans by planned time, past and future, per {length(measured.due_bucket_ns)}."
-    series = [Series("planned for", measured.due, "blue")]
-    times, bucket_ns = measured.due_times_ns, measured.due_bucket_ns
-    return [Chart("Plans", note, times, bucket_ns, series, kind="bars")]
-
-
-def _lag(measured: Measured) -> list[Bars]:
-    if not measured.lag:
-        return []
-    rows = [(_reader(each.queue, each.reader), [float(each.items)]) for each in measured.lag]
     note = "Items each reader has not finished, as of its last checkpoint."
-    if len(measured.lag) == TOP:
+    if len(of.lag) == TOP:
         note += f" The {TOP} furthest behind."
-    return [Bars("Reader lag", note, [("items", "blue")], rows)]
+    return [Bars("Reader lag", note, rows)]
 
 
-def _reader(queue: str, reader: str) -> str:
-    return f"{queue} · {reader or 'default reader'}"
+def _groups(of: Figures) -> list[Table]:
+    return [_group_table(of.dialect, by, groups) for by, groups in of.groups.items()]
 
 
-def _outcomes(measured: Measured) -> Bars:
-    rows = sorted(measured.outcomes.items(), key=lambda each: -each[1])
-    tones = [_OUTCOME_TONES.get(name, "grey") for name, _ in rows]
-    used = list(dict.fromkeys(tones))
-    parts = [(_part_name(rows, tones, tone), tone) for tone in used]
-    values = [
-        (name, [float(count) if tone == own else 0.0 for tone in used])
-        for (name, count), own in zip(rows, tones, strict=True)
-    ]
-    return Bars("Outcomes", _OUTCOME_NOTES[measured.dialect], parts, values)
-
-
-_OUTCOME_NOTES = {
-    "workq": "How each attempt ended; waiting jobs have not started theirs.",
-    "ztick": "How each run ended, and the plans that have not run.",
-    "kestrel": "Items in segments that still exist.",
-}
-
-
-def _part_name(rows: Sequence[tuple[str, int]], tones: Sequence[str], tone: str) -> str:
-    return ", ".join(name for (name, _), own in zip(rows, tones, strict=True) if own == tone)
-
-
-def _groups(measured: Measured) -> Table:
-    what = {"queue": "Queue", "rule": "Rule", "prefix": "Identifier begins"}[measured.grouping]
-    lengths = [
-        ("Wait 50 %", [each.wait_p50_ns for each in measured.groups]),
-        ("Wait 99 %", [each.wait_p99_ns for each in measured.groups]),
-        ("Run 50 %", [each.run_p50_ns for each in measured.groups]),
-        ("Run 99 %", [each.run_p99_ns for each in measured.groups]),
-    ]
-    units = [column_unit(values, "ns") for _, values in lengths]
-    is_workq = measured.dialect == "workq"
-    columns = [
-        what,
-        *(("Jobs", "Attempts", "Failed") if is_workq else ("Plans", "Runs", "Failed")),
-        *(f"{name}, {unit[1]}" for (name, _), unit in zip(lengths, units, strict=True)),
-    ]
+def _group_table(dialect: str, by: str, groups: Sequence[Group]) -> Table:
+    title, heading = _HEADINGS[by]
+    names = {
+        "Wait 50 %": "wait_p50_ns",
+        "Wait 99 %": "wait_p99_ns",
+        "Run 50 %": "run_p50_ns",
+        "Run 99 %": "run_p99_ns",
+    }
+    lengths = {text: [each.latency.get(name) for each in groups] for text, name in names.items()}
+    units = {text: column_unit(values, "ns") for text, values in lengths.items()}
+    counts = ("Jobs", "Attempts", "Failed") if dialect == WORKQ else ("Plans", "Runs", "Failed")
+    columns = [heading, *counts, *(f"{text}, {unit[1]}" for text, unit in units.items())]
     rows = [
         [
-            each.name or _NAMELESS[measured.grouping],
-            *(_count(number) for number in (each.jobs, each.started, each.failed)),
-            *(shown_in(values[at], unit) for (_, values), unit in zip(lengths, units, strict=True)),
+            each.name or _NAMELESS[by],
+            *(format_count(number) for number in (each.jobs, each.started, each.failed)),
+            *(format_in(lengths[text][at], unit) for text, unit in units.items()),
         ]
-        for at, each in enumerate(measured.groups)
+        for at, each in enumerate(groups)
     ]
-    title = {"queue": "Busiest queues", "rule": "Busiest rules", "prefix": "Busiest names"}
-    note = f"By {'jobs' if is_workq else 'plans'}{_first(measured.groups)}."
-    return Table(title[measured.grouping], note, columns, rows, frozenset(range(1, 8)))
+    note = f"By {counts[0].lower()}{_first(groups)}."
+    return Table(title, note, columns, rows, frozenset(range(1, len(columns))))
 
 
-def _stored(measured: Measured) -> Table:
+def _stored(of: Figures) -> Table:
     rows = [
-        [each.queue, *(_count(number) for number in (each.put, each.stored, each.waiting))]
-        for each in measured.queues
+        [each.queue, *(format_count(number) for number in (each.put, each.stored, each.waiting))]
+        for each in of.stored
     ]
     columns = ["Queue", "Items put", "Stored", "Waiting"]
-    note = f"By items put{_first(measured.queues)}."
+    note = f"By items put{_first(of.stored)}."
     return Table("Busiest queues", note, columns, rows, frozenset({1, 2, 3}))
 
 
 def _first(rows: Sequence[object]) -> str:
     return f"; the first {TOP}" if len(rows) == TOP else ""
+
+
+# ----------------------------------------
+# The last week and the one before. Queues that got worse come first: those whose failures, waits or
+# runs have grown by more than a quarter, with enough starts in both weeks for that to mean
+# something.
+
+
+def compare_weeks(weeks: Mapping[str, tuple[Week, Week]]) -> tuple[list[str], list[Section]]:
+    """What got worse, in words, and a section with every queue that ran in both weeks, if any."""
+    reasons = {name: _worse(*pair) for name, pair in weeks.items()}
+    order = sorted(weeks, key=lambda name: (not reasons[name], -weeks[name][1].started, name))
+    listed = order[: 2 * TOP]
+    if not listed:
+        return [], []
+    rows = [
+        [
+            name,
+            *(text for week in weeks[name] for text in _week_cells(week)),
+            ", ".join(reasons[name]),
+        ]
+        for name in listed
+    ]
+    names = ("Started", "Failed", "Wait p95", "Run p95")
+    columns = ["Queue", *(f"{name}, before" for name in names), *names, "Worse"]
+    marks = ["warning" if reasons[name] else "" for name in listed]
+    note = "The seven days up to the last event, and the seven days before."
+    table = Table("By queue", note, columns, rows, frozenset(range(1, 9)), marks)
+    worse = [f"{name} ({', '.join(reasons[name])})" for name in order if reasons[name]]
+    return worse, [Section("Week on week", "Changes since the previous week.", parts=[table])]
+
+
+def _worse(before: Week, after: Week) -> list[str]:
+    if min(before.started, after.started) < ENOUGH:
+        return []
+    reasons = []
+    if after.failed_share > max(before.failed_share * WORSE, before.failed_share + 0.01):
+        reasons.append("failures")
+    for what, old, new in (
+        ("waits", before.wait_p95_ns, after.wait_p95_ns),
+        ("runs", before.run_p95_ns, after.run_p95_ns),
+    ):
+        if old is not None and new is not None and new > max(old * WORSE, old + 10**7):
+            reasons.append(what)
+    return reasons
+
+
+def _week_cells(week: Week) -> list[str]:
+    return [
+        format_count(week.started),
+        format_share(week.failed, week.started),
+        format_value(week.wait_p95_ns, "ns"),
+        format_value(week.run_p95_ns, "ns"),
+    ]

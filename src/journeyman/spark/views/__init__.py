@@ -1,9 +1,12 @@
 """The counting law: what counts when, as named `.sql` files that DuckDB and Spark both run.
 
+    items, readers --> item_attempts, lag
     attempts --> attempts_at --> happenings    --> throughput
                              --> depth_changes --> depth
                              --> lengths       --> latency
-                             --> outcomes, failures
+                             --> outcomes      --> groups
+                             --> failures
+    records  --> growth
     readers  --> reader_lag
 
 History, report, audit and the gold tables of a lake come from these files; nothing else counts.
@@ -42,10 +45,17 @@ COUNTS: Final = (
 )
 STATES: Final = ("scheduled", "ready", "running")
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-# What rows of attempts are grouped by, as columns of ``attempts_at``.
-BY_QUEUE: Final = "coalesce(queue, rule, '')"  # a schedule has no queues; there the rule stands
-LAKE_KEYS: Final = {"host": "host", "dialect": "dialect", "queue": BY_QUEUE}  # of gold
-TABLES: Final = ("attempts", "readers")
+# What rows of attempts are grouped by, as columns of ``attempts_at``; empty where there is none.
+GROUPINGS: Final = {
+    "queue": "coalesce(queue, rule, '')",  # a schedule has no queues: there the rule stands
+    "task": "coalesce(task, '')",
+    "rule": "coalesce(rule, queue, '')",
+    "prefix": "coalesce(regexp_extract(CASE WHEN dialect = 'ztick' THEN key ELSE queue END, "
+    "'^(.*?)([.:/]|$)', 1), '')",
+}
+# The keys of gold.
+LAKE_KEYS: Final = {"host": "host", "dialect": "dialect", "queue": GROUPINGS["queue"]}
+TABLES: Final = ("attempts", "items", "readers", "records")
 _MOST: Final = 2**63 - 1
 _COMMENT: Final = re.compile(r"--.*")
 _SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+([a-z_]+)")
@@ -59,7 +69,7 @@ def statement(
     places: str = "_log",
     bucket_ns: int | None = None,
     as_of_ns: int | None = None,
-    until_ns: int = _MOST,
+    until_ns: int | None = None,
 ) -> str:
     """The text of a view with all that it needs: the views it is made of stand before it.
 
@@ -73,7 +83,7 @@ def statement(
         "bucket_ns": _number(bucket_ns),
         "earliest_ns": str((bucket_ns or 0) - _MOST),  # a bucket begins after what 64 bits hold
         "as_of_ns": _number(as_of_ns),
-        "until_ns": str(until_ns),
+        "until_ns": str(_MOST if until_ns is None else until_ns),
     }
     steps = ",\n".join(f"{name} AS (\n{_text(name)}\n)" for name in _views_of(view))
     return Template(f"WITH {steps}\nSELECT * FROM {view}").substitute(filled)

@@ -1,0 +1,375 @@
+"""Rows of attempts -> the few numbers that a report is made of, counted by ``spark/views``.
+
+    attempts, kept meanwhile  --by outcome-->  totals, and the moment of the report
+                              --by bucket-->   at most MOST_POINTS points for each chart
+                              --by group-->    the TOP queues, rules and tasks
+                              --by reason-->   the TOP errors
+                              --by week-->     the last seven days and the seven before
+
+A few hundred numbers reach the driver, whatever the size of the logs. Of logs and of lakes the same
+is counted, in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+
+from journeyman.spark import views
+from journeyman.spark.report.axis import Axis, axis_between
+from journeyman.spark.source.options import KESTREL, WORKQ, ZTICK
+
+TOP: Final = 12
+RANKS: Final = ("p50", "p90", "p99")
+_DIALECT: Final = {"dialect": "dialect"}
+_WEEK_NS: Final = 7 * views.DAY_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A queue, a rule, a task, or jobs whose identifiers begin alike."""
+
+    name: str
+    jobs: int
+    started: int
+    failed: int
+    latency: Mapping[str, int | None]  # wait_p50_ns and so on
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderLag:
+    """How far a reader of a fan-out queue is behind."""
+
+    queue: str
+    reader: str
+    items: int
+    bytes_: int
+    oldest_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredItems:
+    """A fan-out queue: how many items were ever put, and how many are still in a segment."""
+
+    queue: str
+    put: int
+    stored: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Week:
+    """A queue in one week."""
+
+    started: int = 0
+    failed: int = 0
+    wait_p95_ns: int | None = None
+    run_p95_ns: int | None = None
+
+    @property
+    def failed_share(self) -> float:
+        return self.failed / self.started if self.started else 0.0
+
+
+@dataclass(slots=True)
+class Figures:
+    """The numbers of one dialect. Series have a value for each bucket of their axis."""
+
+    dialect: str
+    outcomes: dict[str, int] = field(default_factory=dict)
+    jobs: int = 0  # jobs added; plans; items
+    started: int = 0  # leases; runs with recorded times
+    succeeded: int = 0
+    failed: int = 0
+    unrecorded: int = 0  # runs that ended at a time nobody recorded
+    first_ns: int | None = None
+    last_ns: int | None = None
+    axis: Axis = field(default_factory=Axis)
+    counts: dict[str, list[int]] = field(default_factory=dict)
+    depth: dict[str, list[int]] = field(default_factory=dict)
+    latency: dict[str, list[int | None]] = field(default_factory=dict)
+    growth: list[int] = field(default_factory=list)  # bytes of the log at the end of each bucket
+    due_axis: Axis = field(default_factory=Axis)
+    due: list[int] = field(default_factory=list)
+    overall: dict[str, int | None] = field(default_factory=dict)  # percentiles of all
+    groups: dict[str, list[Group]] = field(default_factory=dict)  # by queue, rule, prefix, task
+    reasons: list[tuple[str, str, int]] = field(default_factory=list)  # outcome, reason, failures
+    stored: list[StoredItems] = field(default_factory=list)  # the TOP ones
+    items_put: int = 0
+    lag: list[ReaderLag] = field(default_factory=list)  # the TOP ones
+    items_behind: int = 0  # of all readers
+
+    @property
+    def attempts(self) -> int:
+        return sum(self.outcomes.values())
+
+    @property
+    def failed_share(self) -> float:
+        """Of what ended in success or failure, from 0 to 1."""
+        ended = self.failed + self.succeeded
+        return self.failed / ended if ended else 0.0
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.attempts and not self.items_put
+
+
+class Measured(NamedTuple):
+    """What ``measure`` counted, by dialect, as it was at ``moment_ns``."""
+
+    figures: dict[str, Figures]
+    weeks: dict[str, tuple[Week, Week]]  # by queue: the week before the last one, the last one
+    moment_ns: int
+
+
+class _Views:
+    """Asks the views about some rows of attempts as they stood at a moment."""
+
+    def __init__(self, attempts: DataFrame, as_of_ns: int | None) -> None:
+        self.attempts = attempts
+        self._as_of_ns = as_of_ns
+
+    def ask(
+        self, view: str, keys: Mapping[str, str] = _DIALECT, where: str = "true", **options: Any
+    ) -> DataFrame:
+        statement = views.statement(view, keys, as_of_ns=self._as_of_ns, **options)
+        rows = self.attempts.where(where)
+        return views.run_in_spark(rows.sparkSession, statement, attempts=rows)
+
+    def by_dialect(self, view: str, **options: Any) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {}
+        for row in self.ask(view, **options).collect():
+            found.setdefault(row.dialect, []).append(row)
+        return found
+
+
+def measure(
+    attempts: DataFrame,
+    dialects: Sequence[str],
+    *,
+    made_ns: int,
+    as_of_ns: int | None = None,
+    records: DataFrame | None = None,
+    lag: DataFrame | None = None,
+) -> Measured:
+    """All numbers of these rows. Without ``as_of_ns`` they are as of the last moment recorded.
+
+    ``records``: dialect, ns and bytes of what was written; ``lag``: rows of the view of its name.
+    """
+    attempts, kept = attempts.persist(), [attempts]
+    try:
+        written: dict[str, Row] = {}
+        if records is not None:
+            records = _view_of(records, "growth", 10**6).withColumnRenamed("bucket_ns", "ns")
+            kept.append(records := records.persist())
+            span = records.groupBy("dialect").agg(
+                F.min("first_ns").alias("first_ns"), F.max("last_ns").alias("last_ns")
+            )
+            written = {row.dialect: row for row in span.collect()}
+        if as_of_ns is None:
+            spans = [*_Views(attempts, None).ask("outcomes").collect(), *written.values()]
+            as_of_ns = _most(spans, "last_ns", made_ns)
+        asked = _Views(attempts, as_of_ns)
+        figures = {dialect: Figures(dialect) for dialect in dialects}
+        _count_outcomes(asked, figures, written)
+        _count_over_time(asked, figures)
+        if records is not None:
+            _count_growth(records, figures)
+        _count_groups(asked, figures)
+        if lag is not None and KESTREL in figures:
+            _count_readers(asked, figures[KESTREL], lag)
+        return Measured(figures, _count_weeks(asked, as_of_ns), as_of_ns)
+    finally:
+        for frame in kept:
+            frame.unpersist()
+
+
+def _least(rows: Sequence[Row], name: str) -> int | None:
+    return min((row[name] for row in rows if row[name] is not None), default=None)
+
+
+def _most(rows: Sequence[Row], name: str, default: Any = None) -> Any:
+    return max((row[name] for row in rows if row[name] is not None), default=default)
+
+
+def _count_outcomes(
+    asked: _Views, figures: Mapping[str, Figures], written: Mapping[str, Row]
+) -> None:
+    outcomes = asked.by_dialect("outcomes")
+    for dialect, rows in outcomes.items():
+        of = figures[dialect]
+        of.outcomes = {row.outcome: row.attempts for row in rows}
+        for name in ("jobs", "started", "succeeded", "failed", "unrecorded"):
+            setattr(of, name, sum(row[name] for row in rows))
+        spans = [*rows, *filter(None, [written.get(dialect)])]
+        of.first_ns, of.last_ns = _least(spans, "first_ns"), _most(spans, "last_ns")
+        of.groups = {name: [] for name in _groupings(dialect, rows)}
+    plans = outcomes.get(ZTICK, [])
+    first_due_ns, last_due_ns = _least(plans, "first_due_ns"), _most(plans, "last_due_ns")
+    if first_due_ns is None:
+        return
+
+    def due(bucket_ns: int) -> dict[int, int]:
+        rows = asked.ask("throughput", where="dialect = 'ztick'", bucket_ns=bucket_ns).collect()
+        return {row.bucket_ns: row.due for row in rows if row.due}
+
+    axis = figures[ZTICK].due_axis = axis_between(first_due_ns, last_due_ns, due)
+    counted = due(axis.bucket_ns)
+    figures[ZTICK].due = [counted.get(at, 0) for at in axis.times_ns]
+
+
+def _groupings(dialect: str, rows: Sequence[Row]) -> tuple[str, ...]:
+    """What jobs of a dialect are grouped by: a schedule without recorded runs knows no rules."""
+    if dialect == ZTICK:
+        return ("rule",) if any(row.with_rule for row in rows) else ("prefix",)
+    return ("queue", "task") if dialect == WORKQ else ("queue",)
+
+
+def _count_over_time(asked: _Views, figures: Mapping[str, Figures]) -> None:
+    """The series of all dialects, on one axis."""
+    known = [each for each in figures.values() if each.first_ns is not None]
+    firsts = [each.first_ns for each in known if each.first_ns is not None]
+    last_ns = max((each.last_ns for each in known if each.last_ns is not None), default=None)
+    if last_ns is None:
+        return
+
+    def busy(bucket_ns: int) -> set[int]:
+        rows = asked.ask("throughput", bucket_ns=bucket_ns, until_ns=last_ns).collect()
+        return {row.bucket_ns for row in rows}
+
+    axis = axis_between(min(firsts), last_ns, busy)
+    options = {"bucket_ns": axis.bucket_ns, "until_ns": last_ns}
+    counted, changed, timed, overall = (
+        asked.by_dialect("throughput", **options),
+        asked.by_dialect("depth_changes", **options),
+        asked.by_dialect("latency", **options),
+        asked.by_dialect("latency"),
+    )
+    for of in known:
+        of.axis = axis
+        for name in views.COUNTS:
+            of.counts[name] = _series(counted.get(of.dialect, []), name, axis)
+        for state in views.STATES:
+            of.depth[state] = _levels(changed.get(of.dialect, []), state, axis)
+        lengths = {row.bucket_ns: row for row in timed.get(of.dialect, [])}
+        for name in (f"{what}_{rank}_ns" for what in ("wait", "run") for rank in RANKS):
+            of.latency[name] = [
+                lengths[at][name] if at in lengths else None for at in axis.times_ns
+            ]
+        for row in overall.get(of.dialect, []):
+            of.overall = row.asDict()
+
+
+def _series(rows: Sequence[Row], name: str, axis: Axis) -> list[int]:
+    """The values of one column in the order of the buckets, 0 where there are none."""
+    values = {row.bucket_ns: row[name] for row in rows}
+    return [values.get(at, 0) for at in axis.times_ns]
+
+
+def _levels(rows: Sequence[Row], name: str, axis: Axis) -> list[int]:
+    """The sum of all changes up to the end of each bucket, those in gaps of the axis as well."""
+    changes = sorted((row.bucket_ns, row[name]) for row in rows)
+    sums = list(accumulate((change for _, change in changes), initial=0))
+    found, at = [], 0
+    for begin in axis.times_ns:
+        while at < len(changes) and changes[at][0] <= begin:
+            at += 1
+        found.append(sums[at])
+    return found
+
+
+def _count_growth(records: DataFrame, figures: Mapping[str, Figures]) -> None:
+    axis = next((of.axis for of in figures.values() if of.axis.times_ns), Axis())
+    written = records.select("dialect", "ns", "bytes")
+    rows = _view_of(written, "growth", axis.bucket_ns).collect()
+    for dialect in {row.dialect for row in rows}:
+        mine = [row for row in rows if row.dialect == dialect]
+        figures[dialect].growth = _levels(mine, "bytes", axis)
+
+
+def _view_of(records: DataFrame, view: str, bucket_ns: int) -> DataFrame:
+    statement = views.statement(view, _DIALECT, bucket_ns=bucket_ns)
+    return views.run_in_spark(records.sparkSession, statement, records=records)
+
+
+def _count_groups(asked: _Views, figures: Mapping[str, Figures]) -> None:
+    """The busiest groups of each dialect, and the reasons of most failures."""
+    for of in figures.values():
+        is_mine = f"dialect = '{of.dialect}'"
+        for by in of.groups:
+            keys = {"name": views.GROUPINGS[by]}
+            busiest = asked.ask("groups", keys, is_mine).orderBy(F.desc("jobs"), "name").limit(TOP)
+            rows = busiest.collect()
+            if by == "task" and not any(row.name for row in rows):
+                continue  # jobs that no task sent
+            if of.dialect != KESTREL:
+                latency = _latency_of(asked, keys, is_mine, [row.name for row in rows])
+                of.groups[by] = [
+                    Group(row.name, row.jobs, row.started, row.failed, latency.get(row.name, {}))
+                    for row in rows
+                ]
+        if of.failed:
+            reasons = asked.ask("failures", where=is_mine).orderBy(F.desc("failures"), "reason")
+            of.reasons = [
+                (row.outcome, row.reason, row.failures) for row in reasons.limit(TOP).collect()
+            ]
+        of.groups = {by: groups for by, groups in of.groups.items() if groups}
+
+
+def _latency_of(
+    asked: _Views, keys: Mapping[str, str], where: str, names: Sequence[str]
+) -> dict[str, dict[str, int | None]]:
+    rows = asked.attempts.where(where).where(F.expr(keys["name"]).isin(list(names)))
+    timed = _Views(rows, asked._as_of_ns).ask("latency", keys).collect()
+    return {row.name: row.asDict() for row in timed}
+
+
+def _count_readers(asked: _Views, of: Figures, lag: DataFrame) -> None:
+    """Queues by items ever put, readers by how far they are behind."""
+    readers = sorted(lag.collect(), key=lambda row: (-row.items_behind, row.queue, row.reader))
+    of.lag = [
+        ReaderLag(row.queue, row.reader, row.items_behind, row.bytes_behind, row.oldest_ns)
+        for row in readers[:TOP]
+    ]
+    of.items_behind = sum(row.items_behind for row in readers)
+    # Ids are given out one after the other and never again: the highest is the number of puts.
+    tails = {(row._log, row.queue): row.tail_id or 0 for row in readers}
+    put: dict[str, int] = {}
+    for (_, queue), tail in tails.items():
+        put[queue] = put.get(queue, 0) + tail
+    keys = {"queue": views.GROUPINGS["queue"]}
+    stored: dict[str, dict[str, int]] = {}
+    for row in asked.ask("outcomes", keys, f"dialect = '{KESTREL}'").collect():
+        stored.setdefault(row.queue, {})[row.outcome] = row.attempts
+    counted = [
+        StoredItems(
+            queue,
+            max(put.get(queue, 0), sum(stored.get(queue, {}).values())),
+            sum(stored.get(queue, {}).values()),
+            stored.get(queue, {}).get("waiting", 0),
+        )
+        for queue in {*put, *stored}
+    ]
+    of.stored = sorted(counted, key=lambda each: (-each.put, each.queue))[:TOP]
+    of.items_put = sum(each.put for each in counted)
+
+
+def _count_weeks(asked: _Views, moment_ns: int) -> dict[str, tuple[Week, Week]]:
+    """Queues that started something in both weeks before the moment."""
+    middle_ns, begin_ns = moment_ns - _WEEK_NS, moment_ns - 2 * _WEEK_NS
+    keys = {
+        "dialect": "dialect",
+        "queue": views.GROUPINGS["queue"],
+        "is_last": f"started_ns > {middle_ns}",
+    }
+    recent = f"started_ns > {begin_ns} AND started_ns <= {moment_ns}"
+    found: dict[str, dict[bool, Week]] = {}
+    for row in asked.ask("latency", keys, recent).collect():
+        week = Week(row.started, row.failed, row.wait_p95_ns, row.run_p95_ns)
+        found.setdefault(f"{row.dialect} {row.queue}".strip(), {})[row.is_last] = week
+    return {name: (each[False], each[True]) for name, each in found.items() if len(each) == 2}
