@@ -95,10 +95,9 @@ site: $(STAMP) ## Build the documentation into site/
 lock: $(STAMP) ## Write the versions that are installed to constraints.txt
 	$(BIN)/python scripts/lock.py
 
-format: $(STAMP) ## Format the code, and write docs/api-reference.md
+format: $(STAMP) ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/python scripts/api_reference.py
 
 bench: $(STAMP) ## Measure, side by side with a peer; figures go to bench/results
 	$(BIN)/python -m bench

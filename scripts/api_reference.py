@@ -1,9 +1,7 @@
-"""Write docs/api-reference.md: every public name with its signature and what its docstring says.
+"""Make the page "API reference" of the site: every public name, its signature and its docstring.
 
-    python scripts/api_reference.py            write it
-    tests/unit/test_public_api.py              fails if it is not what this would write
-
-The public packages are those of docs/python-api.md; a name is public if it is in ``__all__``.
+The site's hooks call it, so that the page is never older than the source. The public packages are
+those of docs/python-api.md; a name is public if it is in ``__all__``.
 Clients for asyncio are not repeated: they have the calls of the blocking ones, awaited.
 """
 
@@ -14,15 +12,13 @@ import inspect
 import re
 from collections.abc import Iterator
 from enum import Enum
-from pathlib import Path
 from types import UnionType
 from typing import Any
 
 PACKAGES = ("journeyman", "journeyman.client", "journeyman.spark", "journeyman.testing")
-PAGE = Path(__file__).parents[1] / "docs" / "api-reference.md"
 HEAD = """# API reference
 
-Generated from the source by `scripts/api_reference.py`. [python-api.md](python-api.md) gives an
+Generated from the source. [python-api.md](python-api.md) gives an
 overview, [tasks.md](tasks.md) and [client.md](client.md) explain how to use it.
 """
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -120,7 +116,3 @@ def _text(value: Any) -> str:
             break
         paragraphs.append(" ".join(paragraph.split()))
     return "\n\n".join(paragraphs).replace("``", "`")
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page())

@@ -2,6 +2,7 @@
 
 README.md                                 the first page of the site
 CHANGELOG.md, CONTRIBUTING.md, SECURITY.md  pages beside it
+api_reference.py                          a page that is made from the source
 [the log](../src/journeyman/logs.py)      plain text: sources are not part of the site
 llms.txt                                  the pages with their first sentences, for language models
 """
@@ -10,10 +11,14 @@ from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+
+sys.path.insert(0, str(Path(__file__).parent))
+import api_reference
 
 ROOT = Path(__file__).parent.parent
 PAGES = {"README.md": "index.md"} | {
@@ -26,6 +31,7 @@ _SCHEME = re.compile(r"[a-z]+:")
 def on_files(files: Files, config: Any, **_: Any) -> Files:
     for name, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text()))
+    files.append(File.generated(config, "api-reference.md", content=api_reference.page()))
     return files
 
 
