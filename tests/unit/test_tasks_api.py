@@ -138,7 +138,7 @@ def test_a_wrong_call_is_refused_before_anything_is_sent():
         task.send()
     with pytest.raises(UsageError, match="cannot encode the arguments of send_mail"):
         task.call({1, 2}).order()
-    with pytest.raises(UsageError, match=r"Address has no form in JSON \(pass dataclasses.asdict"):
+    with pytest.raises(UsageError, match=r"Address has no form in JSON \(annotate the param"):
         task.call(Address("Ann")).order()
     for when in (10, "tomorrow"):
         with pytest.raises(UsageError, match="give a timedelta from now, or a datetime"):

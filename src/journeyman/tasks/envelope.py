@@ -116,7 +116,7 @@ def _tagged(value: Any) -> dict[str, str]:
     for kind in _KINDS:
         if isinstance(value, kind.of):
             return {"$type": kind.name, "value": kind.write(value)}
-    hint = " (pass dataclasses.asdict() of it)" if is_dataclass(value) else ""
+    hint = " (annotate the parameter with it)" if is_dataclass(value) else ""
     raise TypeError(f"{type(value).__name__} has no form in JSON{hint}")
 
 

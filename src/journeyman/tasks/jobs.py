@@ -56,20 +56,28 @@ class JobCancelled(JobFailed):
 class Job(Generic[T]):
     """A job that was sent. Keep its ``id`` to find it later with ``app.job(id)``."""
 
-    __slots__ = ("_broker", "_codec", "_ids", "flow", "is_new", "task")
+    __slots__ = ("_broker", "_codec", "_ids", "_read", "flow", "is_new", "task")
 
     def __init__(
-        self, broker: Broker, codec: Codec, *ids: UUID, task: str = "", is_new: bool = True
+        self,
+        broker: Broker,
+        codec: Codec,
+        *ids: UUID,
+        task: str = "",
+        is_new: bool = True,
+        read: Callable[[Any], Any] | None = None,
     ) -> None:
         """``ids`` of a chain, to its last job; each is there once the one before has succeeded.
 
-        ``is_new`` is False if an unfinished job with the same key was there already.
+        ``is_new`` is False if an unfinished job with the same key was there already. ``read``
+        makes the returned value of the JSON that it travelled as.
         """
         self._broker = broker
         self._codec = codec
         self._ids = ids
         self.task = task
         self.is_new = is_new
+        self._read = read
         self.flow: tuple[UUID, ...] = ()  # all jobs of its flow, if it is the end of one
 
     @property
@@ -172,7 +180,9 @@ class Job(Generic[T]):
             failure = Failure.decode(ending.result)
             kind = JobCancelled if failure == CANCELLED else JobFailed
             raise kind(str(job_id), failure)
-        return cast(T, value_of(self._codec, ending))
+        value = value_of(self._codec, ending)
+        is_last = job_id == self._ids[-1]
+        return cast(T, value if self._read is None or not is_last else self._read(value))
 
     def __repr__(self) -> str:
         return f"Job({self.id}, {self.task})" if self.task else f"Job({self.id})"

@@ -162,7 +162,21 @@ def prepare(app: App, delivery: Delivery, touch: Callable[[], None] | None = Non
         for known in [each for each in app.tasks if each.rpartition(".")[2] == last][:1]:
             said += f" It knows {known!r}: import it by the same name here and there"
         return Prepared(delivery, current, envelope, None, UnknownTask(said))
-    return Prepared(delivery, current, envelope, task)
+    prepared = Prepared(delivery, current, envelope, task)
+    return prepared if envelope.gather else _unpacked(prepared)
+
+
+def _unpacked(prepared: Prepared) -> Prepared:
+    """With the arguments as the function takes them."""
+    envelope, task = prepared.envelope, prepared.task
+    assert task is not None
+    try:
+        begins_at = 1 if envelope.even_failed else 0  # a list of ``Ended``
+        args, kwargs = task.arguments.unpack(envelope.args, envelope.kwargs, begins_at=begins_at)
+    except TypeError as error:
+        return prepared._replace(task=None, problem=UnreadableJob(str(error)))
+    prepared.current.args, prepared.current.kwargs = args, kwargs
+    return prepared._replace(envelope=replace(envelope, args=args, kwargs=kwargs))
 
 
 def gathered(app: App, prepared: Prepared, endings: Sequence[JobEnding | None]) -> Prepared:
@@ -185,8 +199,7 @@ def gathered(app: App, prepared: Prepared, endings: Sequence[JobEnding | None]) 
         return prepared._replace(task=None, problem=problem)
     first = values[0] if prepared.envelope.single and len(values) == 1 else values
     envelope = replace(prepared.envelope, args=(first, *prepared.envelope.args))
-    prepared.current.args = envelope.args
-    return prepared._replace(envelope=envelope)
+    return _unpacked(prepared._replace(envelope=envelope))
 
 
 def call_here(prepared: Prepared) -> Any:
@@ -237,7 +250,8 @@ def succeeded(app: App, prepared: Prepared, value: Any) -> Outcome:
     """The outcome of a function that returned."""
     try:
         what = f"the result of {prepared.name}"
-        result = b"" if value is None else written(app.codec, value, what)
+        packed = value if prepared.task is None else prepared.task.arguments.pack_result(value)
+        result = b"" if packed is None else written(app.codec, packed, what)
         if len(result) > MAX_BYTES:
             raise JourneymanError(
                 f"{what} takes {len(result)} bytes, at most {MAX_BYTES} fit;"

@@ -48,6 +48,7 @@ from uuid import UUID, uuid4
 from journeyman.client import WorkQueueRunner
 from journeyman.errors import UsageError
 from journeyman.protocols.workq.salts import salted_id
+from journeyman.tasks.arguments import Arguments
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Envelope
 from journeyman.tasks.jobs import DoneJob, FailedJob, Job
@@ -138,8 +139,12 @@ class Call(Sendable[T]):
         task, options = self.task, self.options
         first: tuple[Any, ...] = ([],) if self.gather else ()
         bound = task.bind((*first, *self.args), self.kwargs)
+        args, kwargs = task.arguments.pack(self.args, self.kwargs, begins_at=len(first))
         is_unique = options.unique is not None
         if is_unique or options.key is not None:
+            # What follows in a chain was packed before; templates name attributes of the objects.
+            plain, named = task.arguments.unpack((*first, *args), kwargs, begins_at=len(first))
+            bound = task.bind(plain, named)
             bound.apply_defaults()
         arguments = bound.arguments
         job_id = self.job_id or self._unique_id(arguments, salt) or uuid4()
@@ -147,7 +152,7 @@ class Call(Sendable[T]):
         then = tuple([call.as_json() for call in followers])
         gather = tuple(map(str, self.gather))
         envelope = Envelope(
-            *(task.name, self.args, self.kwargs, _current_trace(), then, gather),
+            *(task.name, args, kwargs, _current_trace(), then, gather),
             self.even_failed,
             self.is_single,
         )
@@ -175,10 +180,11 @@ class Call(Sendable[T]):
 
     def as_json(self) -> dict[str, Any]:
         """As it stands in the envelope of the job before it."""
+        args, kwargs = self.task.arguments.pack(self.args, self.kwargs, begins_at=1)
         members = {
             "task": self.task.name,
-            "args": self.args,
-            "kwargs": self.kwargs,
+            "args": args,
+            "kwargs": kwargs,
             "queue": self.options.queue,
         }
         return members if self.job_id is None else members | {"id": str(self.job_id)}
@@ -188,7 +194,8 @@ class Call(Sendable[T]):
         if unique is None:
             return None
         if unique == ARGS:
-            key = task.app.codec.dumps(sorted(arguments.items()))
+            packed = task.arguments.pack((), arguments)[1]
+            key = task.app.codec.dumps(sorted(packed.items()))
         else:
             key = filled(unique, arguments, task.name).encode()
         return salted(stable_id(self.options.queue, task.name, key), salt)
@@ -210,7 +217,8 @@ class Call(Sendable[T]):
         for call in self._with_ids(order.job_id, salt):
             ids.append(call.job_id or next_id(ids[-1]))
         last = self.followers[-1].task if self.followers else self.task
-        return Job(app.broker, app.codec, *ids, task=last.name, is_new=is_new)
+        read = last.arguments.unpack_result
+        return Job(app.broker, app.codec, *ids, task=last.name, is_new=is_new, read=read)
 
 
 @dataclass(slots=True)
@@ -233,6 +241,7 @@ class Task(Generic[P, R, T]):
         self.hooks = Hooks()
         self._options = options
         self._signature = inspect.signature(function)
+        self.arguments = Arguments(name, function)
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
