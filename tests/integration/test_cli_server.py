@@ -192,7 +192,7 @@ def test_fan_out_queues_are_listed(ask, url):
 
 
 def test_records_are_followed_live(ask, url, monkeypatch):
-    monkeypatch.setattr("journeyman.cli.server.status.STARTS_S", 0.2)
+    monkeypatch.setattr("journeyman.cli.server.http_port.STARTS_S", 0.2)
     words = ["tail", "--queue", "followed", "--count", "1", "--json", "--server", url]
     command = [sys.executable, "-m", "journeyman", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as follower:

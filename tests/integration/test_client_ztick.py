@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.client import errors
-from journeyman.client.ztick import AsyncSchedule, Job, Rule, Schedule
+from journeyman.client import AsyncSchedule, Job, Rule, Schedule, errors
 from journeyman.formats.ztick import Awf, Direct, Http, Redis, Shell, Status
 from tests.support.client_kinds import of
 from tests.support.ports import free_port

@@ -11,8 +11,7 @@ from itertools import pairwise
 import pytest
 from click.testing import Result
 
-from journeyman.client import errors
-from journeyman.client.ztick import AsyncSchedule, Schedule
+from journeyman.client import AsyncSchedule, Schedule, errors
 from journeyman.formats.ztick import Shell, Status
 from tests.support.cli_commands import assert_one_line_error, rows, run
 from tests.support.client_kinds import Waiting

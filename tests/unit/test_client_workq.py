@@ -8,9 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from journeyman.client import errors
+from journeyman.client import AsyncWorkQueue, errors
 from journeyman.client.workq import (
-    AsyncWorkQueue,
     JobInfo,
     LeasedJob,
     NewJob,

@@ -18,7 +18,6 @@ from journeyman.cli.output import (
     as_json,
     check_drop_as_of,
     counted,
-    dialect_option,
     drop_as_of_option,
     format_options,
     json_line,
@@ -26,6 +25,7 @@ from journeyman.cli.output import (
     quiet_option,
     working,
 )
+from journeyman.cli.reading import dialect_option
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, own_disk_of
 from journeyman.errors import UsageError

@@ -41,14 +41,13 @@ from journeyman.cli.output import (
     MOMENT,
     Output,
     as_json,
-    dialect_option,
     format_options,
     json_line,
     progress,
     queue_option,
     quiet_option,
 )
-from journeyman.cli.reading import LogReading, iso, line_maker, map_log, snippet
+from journeyman.cli.reading import LogReading, dialect_option, iso, line_maker, map_log, snippet
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, disk_of
 from journeyman.errors import FormatError, IncompleteEntry, UsageError

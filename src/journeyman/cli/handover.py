@@ -12,13 +12,13 @@ from journeyman.cli.errors import UNDECIDED, warn
 from journeyman.cli.output import (
     Output,
     as_json,
-    dialect_option,
     format_options,
     json_line,
     queue_option,
     quiet_option,
     working,
 )
+from journeyman.cli.reading import dialect_option
 from journeyman.clock import SystemClock
 from journeyman.disk import Disk, disk_of
 from journeyman.errors import UsageError

@@ -22,7 +22,6 @@ import click
 
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
-from journeyman.logs.catalog import SERVER_DIALECTS
 from journeyman.moments import parse_moment
 
 if TYPE_CHECKING:
@@ -30,11 +29,6 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType
 
-dialect_option = click.option(
-    "--dialect",
-    type=click.Choice(SERVER_DIALECTS),
-    help="Dialect of the log, instead of detecting it.",
-)
 queue_option = click.option("--queue", help="kestrel: only this queue of a directory.")
 
 F = TypeVar("F", bound=Callable[..., Any])

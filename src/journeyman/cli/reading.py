@@ -45,6 +45,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import click
+
 from journeyman.cli.errors import warn
 from journeyman.cli.output import Advance, json_line
 from journeyman.disk import Disk, OpenFile
@@ -53,13 +55,19 @@ from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Buffer, Entry
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick.codec import runner_word
-from journeyman.logs.catalog import KESTREL, LEDGER, WORKQ, ZTICK, Log, LogFile
+from journeyman.logs.catalog import KESTREL, LEDGER, SERVER_DIALECTS, WORKQ, ZTICK, Log, LogFile
 from journeyman.logs.damage import Damage
 from journeyman.logs.detection import relist
 from journeyman.logs.ledger import FileTimes
 from journeyman.logs.sealing import is_in_flight, read_file
 from journeyman.logs.segments import READ_LOCK
 from journeyman.units import NS_PER_MS, NS_PER_S
+
+dialect_option = click.option(
+    "--dialect",
+    type=click.Choice(SERVER_DIALECTS),
+    help="Dialect of the log, instead of detecting it.",
+)
 
 _TRIES = 20
 _LOCK_TIMEOUT_S = 5.0

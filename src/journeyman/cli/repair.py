@@ -22,7 +22,6 @@ from journeyman.cli.output import (
     Output,
     as_json,
     counted,
-    dialect_option,
     format_options,
     json_line,
     progress,
@@ -30,7 +29,7 @@ from journeyman.cli.output import (
     quiet_option,
     working,
 )
-from journeyman.cli.reading import map_log
+from journeyman.cli.reading import dialect_option, map_log
 from journeyman.cli.verify import inspect_log
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, own_disk_of

@@ -34,14 +34,13 @@ from journeyman.cli.output import (
     Output,
     as_json,
     counted,
-    dialect_option,
     format_options,
     json_line,
     progress,
     queue_option,
     quiet_option,
 )
-from journeyman.cli.reading import MappedLog, is_end, kind_of, map_log, uuid_text
+from journeyman.cli.reading import MappedLog, dialect_option, is_end, kind_of, map_log, uuid_text
 from journeyman.clock import SystemClock
 from journeyman.disk import disk_of
 from journeyman.folds import Anomaly, Notes, kestrel, ledger, workq, ztick

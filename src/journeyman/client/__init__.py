@@ -10,49 +10,54 @@ the runners (``Shell``, ``Http``, ...). See docs/client.md.
     <dialect>/calls.py    what can be asked: requests and replies, without a socket
     conversation.py       steps of an exchange; what is repeated after a broken connection
     blocking.py           the steps over sockets, for threads      awaiting.py   over asyncio
-    service.py            addresses, tokens, URLs
+    service.py            addresses, tokens, URLs               async_clients.py   asyncio's clients
 """
 
 from __future__ import annotations
 
-from journeyman.client.errors import (
-    AccessDenied,
-    AnswerLost,
-    BadAnswer,
-    CannotConnect,
-    ClientError,
-    ConnectionFailed,
-    InvalidRequest,
-    LoginBusy,
-    NotFound,
-    Refused,
-    TimedOut,
-)
-from journeyman.client.kestrel import AsyncKestrelClient, KestrelClient
-from journeyman.client.service import ServerUrl, parse_url
-from journeyman.client.workq import (
-    AsyncWorkQueue,
-    JobInfo,
-    LeasedJob,
-    NewJob,
-    QueueInfo,
-    Result,
-    WorkJobState,
-    WorkQueue,
-)
-from journeyman.client.ztick import AsyncSchedule, Job, Rule, Schedule
-from journeyman.formats.ztick import (
-    Amqp,
-    Awf,
-    Direct,
-    FanOutRunner,
-    Http,
-    Redis,
-    Runner,
-    Shell,
-    Status,
-    WorkQueueRunner,
-)
+from typing import TYPE_CHECKING
+
+from journeyman.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from journeyman.client.async_clients import AsyncKestrelClient, AsyncSchedule, AsyncWorkQueue
+    from journeyman.client.errors import (
+        AccessDenied,
+        AnswerLost,
+        BadAnswer,
+        CannotConnect,
+        ClientError,
+        ConnectionFailed,
+        InvalidRequest,
+        LoginBusy,
+        NotFound,
+        Refused,
+        TimedOut,
+    )
+    from journeyman.client.kestrel import KestrelClient
+    from journeyman.client.service import ServerUrl, parse_url
+    from journeyman.client.workq import (
+        JobInfo,
+        LeasedJob,
+        NewJob,
+        QueueInfo,
+        Result,
+        WorkJobState,
+        WorkQueue,
+    )
+    from journeyman.client.ztick import Job, Rule, Schedule
+    from journeyman.formats.ztick import (
+        Amqp,
+        Awf,
+        Direct,
+        FanOutRunner,
+        Http,
+        Redis,
+        Runner,
+        Shell,
+        Status,
+        WorkQueueRunner,
+    )
 
 __all__ = [
     "AccessDenied",
@@ -93,3 +98,13 @@ __all__ = [
     "WorkQueueRunner",
     "parse_url",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    __all__,
+    (
+        *("journeyman.client.errors", "journeyman.client.service", "journeyman.client.workq"),
+        *("journeyman.formats.ztick", "journeyman.client.ztick", "journeyman.client.kestrel"),
+        "journeyman.client.async_clients",
+    ),
+)

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import random
 import re
-import ssl
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from enum import Enum
@@ -216,6 +215,8 @@ class Link:
         self._buffer += data
 
     def cannot_connect(self, error: OSError) -> CannotConnect:
+        import ssl  # only connections with TLS, and those that fail, pay for it
+
         reason, hint = str(error), ""
         if isinstance(error, ssl.SSLCertVerificationError):
             reason = f"its certificate is not trusted: {error.verify_message}"

@@ -17,11 +17,10 @@ import functools
 import inspect
 import os
 import select
-import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from journeyman.client import checks
@@ -36,11 +35,14 @@ from journeyman.local_access import (
     token_for,
 )
 
+if TYPE_CHECKING:
+    import ssl  # only connections with TLS pay for it
+
 URL_VARIABLE = "JOURNEYMAN_URL"
 DEFAULT_URL = "journeyman://127.0.0.1"
 MAX_CONNECTIONS = 10_000
 
-Tls: TypeAlias = bool | ssl.SSLContext
+Tls: TypeAlias = "bool | ssl.SSLContext"
 F = TypeVar("F", bound=Callable[..., Any])
 
 _UNIX_SCHEME = "journeyman+unix"
@@ -240,10 +242,12 @@ def _check_options(unknown: dict[str, str], known: tuple[str, ...]) -> None:
 
 def tls_context(tls: Tls) -> ssl.SSLContext | None:
     """True: a context that trusts what the system trusts, and checks the name of the server."""
+    if tls is False:
+        return None
+    import ssl
+
     checks.one_of(tls, (bool, ssl.SSLContext), "tls", "True, False or an ssl.SSLContext")
-    if isinstance(tls, ssl.SSLContext):
-        return tls
-    return ssl.create_default_context() if tls else None
+    return tls if isinstance(tls, ssl.SSLContext) else ssl.create_default_context()
 
 
 def poll_of(number: int) -> select.poll:
@@ -265,6 +269,8 @@ def as_method(method: F, call: Callable[..., Any]) -> F:
 
 @functools.lru_cache(maxsize=16)
 def _context_of(ca: str) -> ssl.SSLContext:
+    import ssl
+
     try:
         return ssl.create_default_context(cafile=ca)
     except OSError as error:

@@ -11,22 +11,27 @@
 Everything here is also in ``journeyman`` itself: ``import journeyman as jm``. See docs/tasks.md.
 """
 
-from journeyman.tasks.app import App, Middleware
-from journeyman.tasks.envelope import Codec, Failure, JsonCodec
-from journeyman.tasks.flows import Ended, group
-from journeyman.tasks.jobs import (
-    CurrentJob,
-    DoneJob,
-    FailedJob,
-    Job,
-    JobCancelled,
-    JobFailed,
-    LeaseLost,
-    job,
-)
-from journeyman.tasks.options import Backoff
-from journeyman.tasks.running import GiveUp, JobTimeout, Retry
-from journeyman.tasks.task import Call, Task
+from typing import TYPE_CHECKING
+
+from journeyman.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from journeyman.tasks.app import App, Middleware
+    from journeyman.tasks.envelope import Codec, Failure, JsonCodec
+    from journeyman.tasks.flows import Ended, group
+    from journeyman.tasks.jobs import (
+        CurrentJob,
+        DoneJob,
+        FailedJob,
+        Job,
+        JobCancelled,
+        JobFailed,
+        LeaseLost,
+        job,
+    )
+    from journeyman.tasks.options import Backoff
+    from journeyman.tasks.running import GiveUp, JobTimeout, Retry
+    from journeyman.tasks.task import Call, Task
 
 __all__ = [
     "App",
@@ -51,3 +56,17 @@ __all__ = [
     "group",
     "job",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    __all__,
+    (
+        "journeyman.tasks.envelope",
+        "journeyman.tasks.options",
+        "journeyman.tasks.jobs",
+        "journeyman.tasks.running",
+        "journeyman.tasks.task",
+        "journeyman.tasks.flows",
+        "journeyman.tasks.app",
+    ),
+)

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from journeyman.cli.output import Output, json_line
-from journeyman.client import KestrelClient, Schedule, WorkQueue
-from journeyman.client.blocking import BlockingClient
 from journeyman.client.service import URL_VARIABLE
+
+if TYPE_CHECKING:
+    from journeyman.client.blocking import BlockingClient
 
 HTTP_PORT = 5679  # of a URL that names none
 
-C = TypeVar("C", bound=BlockingClient)
+C = TypeVar("C", bound="BlockingClient")
 
 
 def server_option(command: Any) -> Any:
@@ -44,11 +45,7 @@ def connected(kind: type[C], server: str | None) -> Iterator[C]:
         client.close()
 
 
-SERVICES: Mapping[str, type[BlockingClient]] = {
-    "schedule": Schedule,
-    "work-queue": WorkQueue,
-    "fan-out": KestrelClient,
-}
+SERVICES = ("schedule", "work-queue", "fan-out")
 
 
 def show(rows: Sequence[Mapping[str, Any]], as_json: bool, columns: Iterable[str] = ()) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from journeyman import client as clients
 from journeyman.cli.output import FiniteRange
 from journeyman.cli.server.connection import (
     connected,
@@ -19,8 +20,6 @@ from journeyman.cli.server.connection import (
     show,
     show_one,
 )
-from journeyman.cli.server.status import pages
-from journeyman.client import JobInfo, NotFound, WorkJobState, WorkQueue
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.moments import parse_moment
 from journeyman.protocols.workq.replies import JobProgress
@@ -71,7 +70,7 @@ def add(
 ) -> None:
     """Add a job to QUEUE and print its id. PAYLOAD - is read from standard input."""
     data = _payload(payload, task, args, kwargs)
-    with connected(WorkQueue, server) as client:
+    with connected(clients.WorkQueue, server) as client:
         added = client.add(
             queue,
             data,
@@ -92,7 +91,7 @@ def add(
               help="How long to wait for the job to end.")  # fmt: skip
 def result(server: str | None, as_json: bool, job_id: str, wait: float) -> int:
     """Print the result of a job. Exit code 1 if it failed or is not done."""
-    with connected(WorkQueue, server) as client:
+    with connected(clients.WorkQueue, server) as client:
         found = _existing(client.result, job_id, wait_ms=round(wait * MS_PER_S))
     if found is None:
         raise JourneymanError(f"job {job_id} is not done; wait for it with --wait SECONDS")
@@ -123,9 +122,11 @@ def list_jobs(
     """List jobs, the newest first; those of QUEUE in a state ready, scheduled or dead in queue
     order."""
     if queue is not None and state in IN_ORDER:
-        with connected(WorkQueue, server) as client:
+        with connected(clients.WorkQueue, server) as client:
             found = [_row(job) for job in _listed(client, queue, state, limit)]
     else:
+        from journeyman.cli.server.http_port import pages
+
         query = {"queue": queue, "state": state}
         asked = {name: value for name, value in query.items() if value is not None}
         jobs = pages(server, "/v1/work/jobs", "jobs", asked, limit)
@@ -141,16 +142,16 @@ def list_jobs(
 @click.argument("job_id", metavar="ID")
 def show_job(server: str | None, as_json: bool, job_id: str) -> None:
     """Show a job with its payload and result."""
-    with connected(WorkQueue, server) as client:
+    with connected(clients.WorkQueue, server) as client:
         found = client.inspect_job(job_id)
         if found is None:
             raise _unknown(job_id)
         row = _row(found) | {"worker": found.worker, "payload": found.payload, "result": None}
         row |= _progress(client.progress(job_id))
-        if found.state in (WorkJobState.COMPLETED, WorkJobState.FAILED):
+        if found.state in (clients.WorkJobState.COMPLETED, clients.WorkJobState.FAILED):
             ending = client.result(job_id)
             row["result"] = None if ending is None else ending.result
-    if found.state is WorkJobState.FAILED and not as_json:
+    if found.state is clients.WorkJobState.FAILED and not as_json:
         failure = Failure.decode(row["result"] or b"")
         row["result"] = str(failure)
         show_one(row, as_json)
@@ -164,7 +165,7 @@ def show_job(server: str | None, as_json: bool, job_id: str) -> None:
 @click.argument("ids", nargs=-1, metavar="ID...", required=True)
 def cancel(server: str | None, ids: tuple[str, ...]) -> None:
     """Cancel jobs: one that waits ends, one that runs is stopped in its worker."""
-    with connected(WorkQueue, server) as client:
+    with connected(clients.WorkQueue, server) as client:
         count = sum(_existing(client.cancel, job_id) for job_id in ids)
     ended = len(ids) - count
     click.echo(f"{count} cancelled" + (f", {ended} had ended already" if ended else ""))
@@ -179,7 +180,7 @@ def requeue(server: str | None, ids: tuple[str, ...], queue: str | None) -> None
     if bool(ids) == bool(queue):
         raise UsageError("name the jobs, or all dead ones of a queue with --queue QUEUE")
     count = 0
-    with connected(WorkQueue, server) as client:
+    with connected(clients.WorkQueue, server) as client:
         for job_id in ids:
             _existing(client.requeue, job_id)
             count += 1
@@ -199,7 +200,7 @@ def remove_jobs(
     """Remove jobs, in whatever state they are; or all of a queue that wait or are dead."""
     if bool(ids) == bool(queue) or bool(queue) != bool(state):
         raise UsageError("name the jobs, or those of a queue with --queue QUEUE --state STATE")
-    with connected(WorkQueue, server) as client:
+    with connected(clients.WorkQueue, server) as client:
         for job_id in ids:
             if not client.delete(job_id):
                 raise _unknown(job_id)
@@ -210,13 +211,13 @@ def remove_jobs(
         click.echo(f"{count} removed")
 
 
-def _listed(client: WorkQueue, queue: str, state: str, limit: int) -> list[JobInfo]:
+def _listed(client: clients.WorkQueue, queue: str, state: str, limit: int) -> list[clients.JobInfo]:
     ask = {
         "ready": client.inspect_jobs,
         "scheduled": client.inspect_scheduled_jobs,
         "dead": client.inspect_dead_jobs,
     }[state]
-    found: list[JobInfo] = []
+    found: list[clients.JobInfo] = []
     while len(found) < limit:
         page = _of_queue(ask, queue, offset=len(found), limit=min(PAGE, limit - len(found)))
         found += page
@@ -228,11 +229,11 @@ def _listed(client: WorkQueue, queue: str, state: str, limit: int) -> list[JobIn
 def _of_queue(ask: Any, queue: str, **options: int) -> Any:
     try:
         return ask(queue, **options)
-    except NotFound:
+    except clients.NotFound:
         raise JourneymanError(f"no queue {queue!r} on this server") from None
 
 
-def _row(job: JobInfo) -> dict[str, Any]:
+def _row(job: clients.JobInfo) -> dict[str, Any]:
     return {
         "id": str(job.job_id),
         "queue": job.name,
@@ -325,7 +326,7 @@ def read_time(text: str) -> datetime:
 def _existing(act: Any, job_id: str, **options: int) -> Any:
     try:
         return act(job_id, **options)
-    except NotFound:
+    except clients.NotFound:
         raise _unknown(job_id) from None
 
 

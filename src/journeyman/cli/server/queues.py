@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from journeyman import client as clients
 from journeyman.cli.server.connection import (
     connected,
     server_option,
@@ -13,7 +14,6 @@ from journeyman.cli.server.connection import (
     show,
 )
 from journeyman.cli.server.status import queue_rows
-from journeyman.client import KestrelClient, WorkQueue
 
 
 @click.group()
@@ -33,7 +33,7 @@ def list_queues(server: str | None, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="QUEUE...")
 def pause(server: str | None, names: tuple[str, ...]) -> None:
     """Lease no jobs from these queues until they are resumed."""
-    with connected(WorkQueue, server) as client:
+    with connected(clients.WorkQueue, server) as client:
         for name in names:
             client.pause(name)
 
@@ -43,7 +43,7 @@ def pause(server: str | None, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="QUEUE...")
 def resume(server: str | None, names: tuple[str, ...]) -> None:
     """Lease jobs from these queues again."""
-    with connected(WorkQueue, server) as client:
+    with connected(clients.WorkQueue, server) as client:
         for name in names:
             client.resume(name)
 
@@ -59,7 +59,7 @@ def resume(server: str | None, names: tuple[str, ...]) -> None:
               help="Jobs of one key that run at once.")  # fmt: skip
 def limit(server: str | None, name: str, **limits: Any) -> None:
     """Replace the limits of a queue; without options, remove them."""
-    with connected(WorkQueue, server) as client:
+    with connected(clients.WorkQueue, server) as client:
         client.limit(name, **limits)
 
 
@@ -72,7 +72,7 @@ def fan_out() -> None:
 @server_options
 def list_fan_out(server: str | None, as_json: bool) -> None:
     """List the fan-out queues and their readers."""
-    with connected(KestrelClient, server) as client:
+    with connected(clients.KestrelClient, server) as client:
         found = client.dump_stats()
     rows = [_fan_out_row(name, stats) for name, stats in sorted(found.items())]
     show(rows, as_json)

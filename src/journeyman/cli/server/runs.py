@@ -14,8 +14,8 @@ import click
 
 from journeyman.cli.output import Output, json_line
 from journeyman.cli.server.connection import connected, server_option, server_options, show
+from journeyman.cli.server.http_port import pages
 from journeyman.cli.server.jobs import read_time
-from journeyman.cli.server.status import pages
 from journeyman.client import Schedule
 from journeyman.errors import JourneymanError, TimetableError, UsageError
 from journeyman.timetables.durations import read_duration

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from journeyman import client as clients
 from journeyman.cli.server.connection import (
     connected,
     server_option,
@@ -16,7 +17,6 @@ from journeyman.cli.server.connection import (
     show_one,
 )
 from journeyman.cli.server.runs import run_row, runs_of
-from journeyman.client import Schedule
 from journeyman.client.ztick.calls import TimetableStatus
 from journeyman.errors import JourneymanError, TimetableError, UsageError
 from journeyman.protocols.ztick.grammar import (
@@ -111,7 +111,7 @@ def add_timetable(
     words = fields.pop("runner", None)
     made = read_runner(words) if words else None
     assert not isinstance(made, str)
-    with connected(Schedule, server) as schedule:
+    with connected(clients.Schedule, server) as schedule:
         schedule.set_timetable(name, runner=made, **fields)
 
 
@@ -120,7 +120,7 @@ def add_timetable(
 @click.argument("prefix", default="")
 def list_timetables(server: str | None, as_json: bool, prefix: str) -> None:
     """List the timetables whose name begins with PREFIX."""
-    with connected(Schedule, server) as schedule:
+    with connected(clients.Schedule, server) as schedule:
         found = sorted(schedule.timetables(prefix), key=lambda each: each.identifier)
     rows = [_row(each) for each in found]
     if as_json:
@@ -139,7 +139,7 @@ def _short(text: str) -> str:
 @click.argument("name")
 def show_timetable(server: str | None, as_json: bool, name: str) -> None:
     """Show a timetable, its state and its last runs."""
-    with connected(Schedule, server) as schedule:
+    with connected(clients.Schedule, server) as schedule:
         found = schedule.timetable(name)
     if found is None:
         raise _unknown(name)
@@ -174,7 +174,7 @@ def _unknown(name: str) -> JourneymanError:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def pause_timetables(server: str | None, names: tuple[str, ...]) -> None:
     """Run no further occurrences until the timetable is resumed."""
-    with connected(Schedule, server) as schedule:
+    with connected(clients.Schedule, server) as schedule:
         for name in names:
             schedule.pause_timetable(name)
 
@@ -184,7 +184,7 @@ def pause_timetables(server: str | None, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def resume_timetables(server: str | None, names: tuple[str, ...]) -> None:
     """Continue with the next occurrence; missed ones are not caught up."""
-    with connected(Schedule, server) as schedule:
+    with connected(clients.Schedule, server) as schedule:
         for name in names:
             schedule.resume_timetable(name)
 
@@ -194,7 +194,7 @@ def resume_timetables(server: str | None, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 def remove_timetables(server: str | None, names: tuple[str, ...]) -> None:
     """Remove timetables and their planned occurrences."""
-    with connected(Schedule, server) as schedule:
+    with connected(clients.Schedule, server) as schedule:
         for name in names:
             if not schedule.remove_timetable(name):
                 raise _unknown(name)
@@ -205,7 +205,7 @@ def remove_timetables(server: str | None, names: tuple[str, ...]) -> None:
 @click.argument("name")
 def run_timetable(server: str | None, as_json: bool, name: str) -> None:
     """Run a timetable once now and print the id of the job."""
-    with connected(Schedule, server) as schedule:
+    with connected(clients.Schedule, server) as schedule:
         job = schedule.run_timetable(name)
     if as_json:
         show([{"job": job}], True)
@@ -234,7 +234,7 @@ def next_firings(
     elif any(value is not None for value in options.values()):
         raise UsageError("give the name of a timetable or options, not both")
     else:
-        with connected(Schedule, server) as schedule:
+        with connected(clients.Schedule, server) as schedule:
             firings = schedule.next_firings(name, count)
     rows = [{"local": f.local, "utc": f.utc, "warning": f.warning or None} for f in firings]
     show(rows, as_json)
@@ -261,7 +261,7 @@ def backfill(
     except TimetableError as error:
         raise UsageError(str(error)) from None
     first, last = (datetime.fromtimestamp(at_s, UTC) for at_s in times)
-    with connected(Schedule, server) as schedule:
+    with connected(clients.Schedule, server) as schedule:
         found = schedule.backfill(name, first, last, preview=preview)
     rows = [
         {
@@ -283,7 +283,7 @@ def rules() -> None:
 @server_options
 def list_rules(server: str | None, as_json: bool) -> None:
     """List the rules."""
-    with connected(Schedule, server) as schedule:
+    with connected(clients.Schedule, server) as schedule:
         found = schedule.rules()
     show(
         [
@@ -321,7 +321,7 @@ def add_rule(
         read_run_options(given, read)
     except TimetableError as error:
         raise UsageError(str(error)) from None
-    with connected(Schedule, server) as schedule:
+    with connected(clients.Schedule, server) as schedule:
         schedule.set_rule(rule, pattern, read, **given)
 
 
@@ -330,7 +330,7 @@ def add_rule(
 @click.argument("names", nargs=-1, required=True, metavar="RULE...")
 def remove_rules(server: str | None, names: tuple[str, ...]) -> None:
     """Remove rules."""
-    with connected(Schedule, server) as schedule:
+    with connected(clients.Schedule, server) as schedule:
         for name in names:
             if not schedule.remove_rule(name):
                 raise JourneymanError(f"no rule {name!r} on this server")

@@ -5,39 +5,25 @@ What the other ports have no words for is asked of the HTTP port.
 
 from __future__ import annotations
 
-import http.client
 import json
-import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlencode
 
 import click
 
+from journeyman import client as clients
 from journeyman.cli.output import FiniteRange, Output, json_line
 from journeyman.cli.server.connection import (
-    HTTP_PORT,
     SERVICES,
     connected,
     server_options,
     show,
 )
-from journeyman.client import (
-    AccessDenied,
-    CannotConnect,
-    ClientError,
-    KestrelClient,
-    QueueInfo,
-    Schedule,
-    WorkQueue,
-)
-from journeyman.client.service import URL_VARIABLE, ServerUrl, parse_url, tls_context
+from journeyman.client.service import URL_VARIABLE, ServerUrl, parse_url
 from journeyman.errors import JourneymanError
-from journeyman.local_access import has_token, socket_path, token_for
 from journeyman.units import NS_PER_S
 
 PAGE = 100
@@ -58,10 +44,6 @@ _SUMMARIES = {
     "fan_out": ("curr_connections", "items: {curr_items}; bytes: {bytes}"),
 }
 
-PATIENCE_S = 60.0  # an event stream has a sign of life four times in this
-STARTS_S = 3.0
-MAX_TRIES, RETRY_S = 3, 1.0  # if a token could not be checked, or a server is busy
-READY_LIMIT_S = 5.0
 _NAMES_IN_HTTP = {"work_queue": "work", "schedule": "schedule", "fan_out": "fan-out"}
 
 
@@ -69,10 +51,12 @@ _NAMES_IN_HTTP = {"work_queue": "work", "schedule": "schedule", "fan_out": "fan-
 @server_options
 def status(server: str | None, as_json: bool) -> int:
     """Show the state of each service."""
+    from journeyman.cli.server.http_port import readiness_problem
+
     problem = readiness_problem(server)
     if problem.get("code") == "standby":
         found: dict[str, Any] = dict.fromkeys(_SUMMARIES, STANDBY)
-        errors: list[ClientError] = []
+        errors: list[clients.ClientError] = []
     else:
         found, errors = facts(server, problem)
     is_there = len(errors) < len(_SUMMARIES)
@@ -85,8 +69,8 @@ def status(server: str | None, as_json: bool) -> int:
     return 0 if is_there and problem.get("code") not in ("stuck", "not_ready") else 1
 
 
-def _with_advice(error: ClientError) -> JourneymanError:
-    if not isinstance(error, CannotConnect):  # it is there, and says what is wrong
+def _with_advice(error: clients.ClientError) -> JourneymanError:
+    if not isinstance(error, clients.CannotConnect):  # it is there, and says what is wrong
         return error
     said = str(error)
     joint = " Name" if said.endswith("?") else "; name"
@@ -132,20 +116,6 @@ def ping(server: str | None, as_json: bool, services: tuple[str, ...], wait: flo
     return 0 if all(row["error"] is None for row in rows) else 1
 
 
-def readiness_problem(server: str | None) -> dict[str, Any]:
-    """Why the server says that it is not ready; empty: it does not say so, or has no HTTP port."""
-    url = parse_url(server)
-    connection, _ = _http_connection(url, min(url.timeout_s, READY_LIMIT_S))
-    # The other ports say what else is wrong.
-    with closing(connection), suppress(OSError, ValueError, http.client.HTTPException):
-        connection.request("GET", "/v1/ready")
-        answer = connection.getresponse()
-        if answer.status != http.client.OK:
-            problem = json.load(answer)
-            return problem if isinstance(problem, dict) else {}
-    return {}
-
-
 def _summary(name: str, found: dict[str, Any]) -> dict[str, Any]:
     """A line of ``status``: of all that a service says, what most people look for."""
     if name in found:
@@ -174,13 +144,13 @@ def _up_since(of: dict[str, Any]) -> str:
 
 def facts(
     server: str | None, problem: Mapping[str, Any] | None = None
-) -> tuple[dict[str, Any], list[ClientError]]:
+) -> tuple[dict[str, Any], list[clients.ClientError]]:
     """The report of each service about itself; the reason, if it does not answer.
 
     ``problem`` of the whole server: a service that is stuck would not answer, and is not asked.
     """
     found: dict[str, Any] = {}
-    errors: list[ClientError] = []
+    errors: list[clients.ClientError] = []
     states = (problem or {}).get("services") or {}
     for name, read in {
         "work_queue": _work_queue,
@@ -195,15 +165,15 @@ def facts(
             continue
         try:
             found |= {f"{name}.{key}": value for key, value in read(server)}
-        except ClientError as error:
+        except clients.ClientError as error:
             found[name] = f"unreachable: {error}"
             errors.append(error)
     return found, errors
 
 
-def all_queues(client: WorkQueue) -> list[QueueInfo]:
+def all_queues(client: clients.WorkQueue) -> list[clients.QueueInfo]:
     """The queues of the work queue, by name."""
-    found: list[QueueInfo] = []
+    found: list[clients.QueueInfo] = []
     while len(page := client.inspect_queues(offset=len(found), limit=PAGE, counts=True)) == PAGE:
         found += page
     return found + page
@@ -211,7 +181,7 @@ def all_queues(client: WorkQueue) -> list[QueueInfo]:
 
 def queue_rows(server: str | None) -> list[dict[str, Any]]:
     """All queues of the work queue."""
-    with connected(WorkQueue, server) as client:
+    with connected(clients.WorkQueue, server) as client:
         found = all_queues(client)
     return [
         {"queue": q.name, "ready": q.ready, "scheduled": q.scheduled, "running": q.leased,
@@ -222,7 +192,7 @@ def queue_rows(server: str | None) -> list[dict[str, Any]]:
 
 def _work_queue(server: str | None) -> Iterator[tuple[str, Any]]:
     rows = queue_rows(server)
-    with connected(WorkQueue, server) as queue:
+    with connected(clients.WorkQueue, server) as queue:
         yield from queue.inspect_server().items()
     yield "queues", len(rows)
     for state in COUNTS:
@@ -231,12 +201,12 @@ def _work_queue(server: str | None) -> Iterator[tuple[str, Any]]:
 
 
 def _schedule(server: str | None) -> Iterator[tuple[str, Any]]:
-    with connected(Schedule, server) as schedule:
+    with connected(clients.Schedule, server) as schedule:
         yield from schedule.stat().items()
 
 
 def _fan_out(server: str | None) -> Iterator[tuple[str, Any]]:
-    with connected(KestrelClient, server) as queues:
+    with connected(clients.KestrelClient, server) as queues:
         yield from (item for item in queues.stats().items() if not item[0].startswith("queue_"))
 
 
@@ -245,125 +215,21 @@ def _ping(name: str, server: str | None) -> dict[str, Any]:
     problem = None
     try:
         if name == "work-queue":
-            with connected(WorkQueue, server) as queue:
+            with connected(clients.WorkQueue, server) as queue:
                 queue.inspect_server()
         elif name == "schedule":
-            with connected(Schedule, server) as schedule:
+            with connected(clients.Schedule, server) as schedule:
                 schedule.stat()
         else:
-            with connected(KestrelClient, server) as queues:
+            with connected(clients.KestrelClient, server) as queues:
                 queues.version()
-    except AccessDenied as error:
+    except clients.AccessDenied as error:
         # Without a token, as a health check has none, being refused is an answer.
         problem = str(error) if "@" in (server or "") else None
-    except ClientError as error:
+    except clients.ClientError as error:
         problem = str(error)
     took_ms = round((time.perf_counter() - started) * 1000, 1)
     return {"service": name, "ms": took_ms, "error": problem}
-
-
-@contextmanager
-def answer_of(url: ServerUrl, path: str, accept: str) -> Iterator[http.client.HTTPResponse]:
-    """The reply to a GET. Raises JourneymanError, also for what goes wrong while it is read."""
-    connection, where = _http_connection(url, PATIENCE_S)
-    try:
-        answer = _answer(connection, url, path, accept)
-        if answer.status != http.client.OK:
-            raise JourneymanError(f"{where} refuses {path}: {answer.status} {answer.reason}")
-        yield answer
-    except ConnectionRefusedError:
-        raise JourneymanError(
-            f"cannot ask {where}: connection refused; is journeyman serve running there?"
-            " Name another HTTP port with ?http=PORT in the URL"
-        ) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise JourneymanError(
-            f"cannot ask {where}: {str(error) or type(error).__name__}; is this its HTTP port?"
-            " Name another with ?http=PORT in the URL"
-        ) from None
-    finally:
-        connection.close()
-
-
-class _SocketConnection(http.client.HTTPConnection):
-    """Over a Unix socket."""
-
-    def __init__(self, path: str, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
-
-
-def _http_connection(url: ServerUrl, timeout_s: float) -> tuple[http.client.HTTPConnection, str]:
-    """Not connected yet; and where it leads."""
-    host, named = url.place("http")
-    port = HTTP_PORT if named is None else named
-    if path := socket_path(host):
-        return _SocketConnection(path, timeout_s), host
-    context = tls_context(url.tls_setting())
-    where = f"{host}:{port}"
-    if context is None:
-        return http.client.HTTPConnection(host, port, timeout=timeout_s), where
-    return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context), where
-
-
-def _answer(
-    connection: http.client.HTTPConnection, url: ServerUrl, path: str, accept: str
-) -> http.client.HTTPResponse:
-    """The reply; asked again with the user's token, or if the server could not check the token."""
-    token, tries = url.token, 0
-    host, port = url.place("http")
-    while True:
-        headers = {"Accept": accept}
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        _connect(connection)
-        connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
-        if answer.status == http.client.UNAUTHORIZED and not token and has_token():
-            token = token_for(host, HTTP_PORT if port is None else port)
-            if token is None:
-                return answer
-        elif answer.status == http.client.SERVICE_UNAVAILABLE and tries < MAX_TRIES:
-            tries += 1
-            time.sleep(RETRY_S)
-        else:
-            return answer
-        connection.close()
-
-
-def _connect(connection: http.client.HTTPConnection) -> None:
-    """A server that has just started opens its HTTP port a little after the others."""
-    until = time.monotonic() + STARTS_S
-    while True:
-        try:
-            connection.connect()
-            return
-        except ConnectionRefusedError:
-            if time.monotonic() >= until:
-                raise
-        time.sleep(0.1)
-
-
-def pages(
-    server: str | None, path: str, name: str, query: Mapping[str, Any], limit: int
-) -> Iterator[dict[str, Any]]:
-    """Up to ``limit`` members of the list called ``name``, page by page."""
-    url = parse_url(server)
-    cursor = ""
-    while limit > 0:
-        asked = {**query, "limit": min(limit, 500), **({"cursor": cursor} if cursor else {})}
-        with answer_of(url, f"{path}?{urlencode(asked)}", "application/json") as answer:
-            page = json.load(answer)
-        yield from page[name]
-        limit -= len(page[name])
-        cursor = page.get("next") or ""
-        if not cursor:
-            return
 
 
 _SERVICES = ["schedule", "work", "fan-out"]
@@ -396,6 +262,8 @@ def tail(
 
 def _events(url: ServerUrl) -> Iterator[dict[str, Any]]:
     """The data of every event of the stream."""
+    from journeyman.cli.server.http_port import answer_of
+
     with answer_of(url, "/v1/log/tail", "text/event-stream") as answer:
         while line := answer.readline():
             if line.startswith(b"data: "):

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from journeyman.cli.server.connection import server_options, show
-from journeyman.cli.server.status import pages
+from journeyman.cli.server.http_port import pages
 
 _MEGABYTE = 1024 * 1024
 

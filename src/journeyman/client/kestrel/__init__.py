@@ -15,12 +15,11 @@ does.
 
 from __future__ import annotations
 
-from journeyman.client.awaiting import AsyncClient, awaited
 from journeyman.client.blocking import BlockingClient, blocking
 from journeyman.client.kestrel import calls
 from journeyman.client.kestrel.calls import DEFAULT_PORT, SERVICE
 
-__all__ = ["DEFAULT_PORT", "AsyncKestrelClient", "KestrelClient"]
+__all__ = ["DEFAULT_PORT", "KestrelClient"]
 
 
 class KestrelClient(BlockingClient):
@@ -47,29 +46,3 @@ class KestrelClient(BlockingClient):
     status = blocking(calls.status)
     set_status = blocking(calls.set_status)
     shutdown = blocking(calls.shutdown)
-
-
-class AsyncKestrelClient(AsyncClient):
-    """An asyncio client of the fan-out queues."""
-
-    service = SERVICE
-
-    put = awaited(calls.put)
-    get = awaited(calls.get)
-    open = awaited(calls.open, kept=True)
-    confirm_and_open = awaited(calls.confirm_and_open, kept=True)
-    monitor = awaited(calls.monitor, kept=True)
-    confirm = awaited(calls.confirm, kept=True)
-    abort = awaited(calls.abort, kept=True)
-    peek = awaited(calls.peek)
-    flush = awaited(calls.flush)
-    flush_all = awaited(calls.flush_all)
-    flush_expired = awaited(calls.flush_expired)
-    flush_all_expired = awaited(calls.flush_all_expired)
-    delete = awaited(calls.delete)
-    stats = awaited(calls.stats)
-    dump_stats = awaited(calls.dump_stats)
-    version = awaited(calls.version)
-    status = awaited(calls.status)
-    set_status = awaited(calls.set_status)
-    shutdown = awaited(calls.shutdown)

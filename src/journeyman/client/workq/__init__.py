@@ -13,9 +13,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from journeyman.client.awaiting import AsyncClient, awaited
 from journeyman.client.blocking import BlockingClient, blocking
 from journeyman.client.errors import Refused
 from journeyman.client.workq import calls
@@ -33,7 +32,6 @@ __all__ = [
     "DEFAULT_PORT",
     "DEFAULT_TTL_MS",
     "DEFAULT_TTR_MS",
-    "AsyncWorkQueue",
     "JobInfo",
     "LeasedJob",
     "NewJob",
@@ -88,51 +86,3 @@ class WorkQueue(BlockingClient):
         """
         batches = calls.batches_of(jobs, batch)
         return (outcome for some in batches for outcome in self.hold(calls.add_all(some)))
-
-
-class AsyncWorkQueue(AsyncClient):
-    """An asyncio client of the work queue, for any number of tasks."""
-
-    service = SERVICE
-
-    add = awaited(calls.add)
-    schedule = awaited(calls.schedule)
-    run = awaited(calls.run)
-    result = awaited(calls.result)
-    results = awaited(calls.results)
-    delete = awaited(calls.delete)
-    lease = awaited(calls.lease)
-    lease_many = awaited(calls.lease_many)
-    touch = awaited(calls.touch)
-    complete = awaited(calls.complete)
-    fail = awaited(calls.fail)
-    cancel = awaited(calls.cancel)
-    note_progress = awaited(calls.note_progress)
-    progress = awaited(calls.progress)
-    requeue = awaited(calls.requeue)
-    requeue_all = awaited(calls.requeue_all)
-    limit = awaited(calls.limit)
-    pause = awaited(calls.pause)
-    resume = awaited(calls.resume)
-    inspect_job = awaited(calls.inspect_job)
-    inspect_jobs = awaited(calls.inspect_jobs)
-    inspect_scheduled_jobs = awaited(calls.inspect_scheduled_jobs)
-    inspect_dead_jobs = awaited(calls.inspect_dead_jobs)
-    inspect_queue = awaited(calls.inspect_queue)
-    inspect_queues = awaited(calls.inspect_queues)
-    inspect_paused_queues = awaited(calls.inspect_paused_queues)
-    inspect_server = awaited(calls.inspect_server)
-    salt = awaited(calls.salt)
-
-    def add_many(
-        self, jobs: Iterable[NewJob], *, batch: int = DEFAULT_BATCH
-    ) -> AsyncIterator[tuple[NewJob, Refused | None]]:
-        """Add many jobs; as ``WorkQueue.add_many``."""
-        return self._add_many(calls.batches_of(jobs, batch))
-
-    async def _add_many(
-        self, batches: Iterator[list[NewJob]]
-    ) -> AsyncIterator[tuple[NewJob, Refused | None]]:
-        for some in batches:
-            for outcome in await self.hold(calls.add_all(some)):
-                yield outcome

@@ -12,9 +12,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
-from journeyman.client.awaiting import AsyncClient, awaited
 from journeyman.client.blocking import BlockingClient, blocking
 from journeyman.client.errors import Refused
 from journeyman.client.ztick import calls
@@ -31,7 +30,6 @@ from journeyman.client.ztick.calls import (
 
 __all__ = [
     "DEFAULT_PORT",
-    "AsyncSchedule",
     "BackfilledJob",
     "Job",
     "Rule",
@@ -73,40 +71,3 @@ class Schedule(BlockingClient):
         """
         batches = calls.batches_of(jobs, batch)
         return (outcome for some in batches for outcome in self.hold(calls.set_all(some)))
-
-
-class AsyncSchedule(AsyncClient):
-    """An asyncio client of the schedule, for any number of tasks."""
-
-    service = SERVICE
-
-    set = awaited(calls.set)
-    get = awaited(calls.get)
-    query = awaited(calls.query)
-    remove = awaited(calls.remove)
-    set_rule = awaited(calls.set_rule)
-    rules = awaited(calls.rules)
-    remove_rule = awaited(calls.remove_rule)
-    stat = awaited(calls.stat)
-    set_timetable = awaited(calls.set_timetable)
-    timetable = awaited(calls.timetable)
-    timetables = awaited(calls.timetables)
-    pause_timetable = awaited(calls.pause_timetable)
-    resume_timetable = awaited(calls.resume_timetable)
-    remove_timetable = awaited(calls.remove_timetable)
-    run_timetable = awaited(calls.run_timetable)
-    next_firings = awaited(calls.next_firings)
-    backfill = awaited(calls.backfill)
-
-    def set_many(
-        self, jobs: Iterable[Planned], *, batch: int = DEFAULT_BATCH
-    ) -> AsyncIterator[tuple[str, Refused | None]]:
-        """Plan many jobs; as ``Schedule.set_many``."""
-        return self._set_many(calls.batches_of(jobs, batch))
-
-    async def _set_many(
-        self, batches: Iterator[list[Planned]]
-    ) -> AsyncIterator[tuple[str, Refused | None]]:
-        for some in batches:
-            for outcome in await self.hold(calls.set_all(some)):
-                yield outcome
