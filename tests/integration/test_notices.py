@@ -254,3 +254,39 @@ def test_a_failing_timetable_is_in_the_figures_until_it_succeeds_also_after_a_re
         (tmp_path / "good").touch()
         schedule.run_timetable("n")
         server.wait_until(lambda: series not in figures())
+
+
+def test_the_failure_of_a_task_is_reported_although_the_worker_is_killed(tmp_path):
+    (tmp_path / "shop.py").write_text(
+        "import journeyman as jm\n"
+        "app = jm.App()\n"
+        "@app.task(on_failure='mail ops@example.com')\n"
+        "def export():\n"
+        "    raise ValueError('disk full')\n"
+    )
+    with mail_server() as mailbox, WholeProcess(tmp_path) as server:
+        url = f"journeyman://127.0.0.1:{server.ports['work']}?schedule={server.port}"
+        settings = {name.replace(".", "_").upper(): str(value) for name, value in smtp(0).items()}
+        settings["NOTICES_SMTP_PORT"] = str(mailbox.port)
+        environment = os.environ | {"JOURNEYMAN_URL": url, "PYTHONPATH": str(tmp_path)}
+        environment |= {f"JOURNEYMAN_{name}": value for name, value in settings.items()}
+        send = [sys.executable, "-c", "import shop; print(shop.export.send().id)"]
+        sent = subprocess.run(send, env=environment, capture_output=True, text=True, check=True)
+        mailbox.refuse = "451 later"
+        words = [sys.executable, "-m", "journeyman", "worker", "shop:app"]
+        worker = subprocess.Popen(words, env=environment, cwd=tmp_path)
+        with WorkQueue(port=server.ports["work"]) as queue:
+            result = queue.result(sent.stdout.strip(), wait_ms=60_000)
+            assert result is not None
+            assert not result.succeeded
+            worker.kill()
+            worker.wait()
+            mailbox.refuse = ""
+            assert queue.inspect_queues(counts=True)[0].dead == 1
+        worker = subprocess.Popen(words, env=environment, cwd=tmp_path)
+        try:
+            (mail,) = mailbox.wait_for(1)
+        finally:
+            worker.terminate()
+            worker.wait()
+    assert mail["Subject"] == "shop.export failed: ValueError: disk full"

@@ -148,13 +148,14 @@ def _subject(facts: Mapping[str, Any]) -> str:
 
 def _text(facts: Mapping[str, Any]) -> str:
     execution = facts.get("execution")
-    planned = iso_moment(execution) if isinstance(execution, int) else ""
-    lines = [
-        f"Job:      {facts.get('job', '')}",
-        f"Planned:  {planned}",
-        f"Event:    {facts.get('event', '')}",
-        f"Reason:   {facts.get('reason', '')}",
-    ]
+    rows = {
+        "Job": facts.get("job"),
+        "Queue": facts.get("queue"),
+        "Planned": iso_moment(execution) if isinstance(execution, int) else None,
+        "Event": facts.get("event"),
+        "Reason": facts.get("reason"),
+    }
+    lines = [f"{name + ':':<9} {value}" for name, value in rows.items() if value]
     if facts.get("output"):
         lines += ["", "The end of its output:", "", str(facts["output"])]
     return "\n".join(lines).replace("\0", "") + "\n"

@@ -158,6 +158,10 @@ class App:
             raise UsageError(f"two tasks are called {full!r}; give one of them a name=")
         task: Task[P, Any, Any] = Task(self, function, full, options)
         self.tasks[full] = task
+        if isinstance(options.on_failure, tuple):
+            from journeyman.tasks.failure_reports import add_notice_task
+
+            add_notice_task(self)
         return task
 
     # -- hooks -------------------------------------------------------------------------------------

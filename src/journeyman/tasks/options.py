@@ -89,6 +89,7 @@ class TaskOptions(JobOptions, total=False):
     rate: str | None  # "10/m": starts of jobs of this queue per time
     concurrency: int | None  # jobs of this queue that run at once
     key_rate: str | None  # "10/m": starts of jobs of each key per time
+    on_failure: Any  # a task, or words such as "mail ops@example.com"
 
 
 _OF_WORKERS = TaskOptions.__annotations__.keys() - JobOptions.__annotations__.keys()
@@ -119,6 +120,7 @@ class Options:
     priority: int = 0
     lease_s: float = DEFAULT_LEASE_S
     ttl_s: float = DEFAULT_TTL_S
+    on_failure: Any = None  # a task, or words; see failure_reports.py
 
     def with_(self, given: JobOptions) -> Options:
         """These options with some replaced. Raises UsageError."""
@@ -291,6 +293,16 @@ def _backoff(name: str, value: Backoff | Seconds) -> Backoff:
     return Backoff(first, factor=1.0, max=max(first, 1.0), jitter=0.0)
 
 
+def _reporter(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        from journeyman.tasks.failure_reports import check_words
+
+        return check_words(value)
+    if not hasattr(value, "defaults") or not hasattr(value, "bind"):
+        raise UsageError(f"{name} must be a task or text such as 'mail ops@example.com': {value!r}")
+    return value
+
+
 _CHECKS: dict[str, tuple[str, Any]] = {
     "queue": ("queue", _queue),
     "retries": ("retries", _between(0, MAX_RETRIES)),
@@ -306,4 +318,5 @@ _CHECKS: dict[str, tuple[str, Any]] = {
     "priority": ("priority", _between(-(2**31), 2**31 - 1)),
     "lease": ("lease_s", _time(0.1, MAX_DELAY_S)),
     "ttl": ("ttl_s", _time(1, MAX_TTL_S)),
+    "on_failure": ("on_failure", _optional(_reporter)),
 }

@@ -117,6 +117,7 @@ class Dead:
     failure: Failure
     failed: FailedJob
     is_early: bool = False  # although retries are left
+    report: Order | None = None  # a job to add before the failure is reported
 
 
 Outcome: TypeAlias = TaskDone | Again | GivenBack | Dead
@@ -274,12 +275,24 @@ def failed(prepared: Prepared, error: BaseException, chance: float | None = None
     is_early = not _is_worth_a_retry(error, prepared.options)
     if fails >= delivery.max_fails or is_early or isinstance(error, WorkerLost):
         told = FailedJob(*_facts(prepared), failure, error)
-        return Dead(failure, told, is_early)
+        return Dead(failure, told, is_early, _report_of(prepared, told))
     if isinstance(error, Retry) and error.after_s is not None:
         return Again(failure, round(error.after_s * MS_PER_S), error)
     rolled = random.random() if chance is None else chance
     delay_s = prepared.options.backoff.delay_s(fails, rolled)
     return Again(failure, round(delay_s * MS_PER_S), error)
+
+
+def _report_of(prepared: Prepared, told: FailedJob) -> Order | None:
+    if prepared.task is None or prepared.options.on_failure is None:
+        return None
+    from journeyman.tasks.failure_reports import order_of_report
+
+    try:
+        return order_of_report(prepared.task.app, prepared.options, told)
+    except Exception:  # a codec of the user may raise anything
+        logger.exception("%s: its failure cannot be reported", prepared.name)
+        return None
 
 
 def given_back(prepared: Prepared, problem: UnknownTask, chance: float | None = None) -> Outcome:

@@ -393,6 +393,8 @@ class InMemory:
         else:
             delay_ms = outcome.delay_ms if isinstance(outcome, Again) else None
             is_final = isinstance(outcome, Dead)
+            if isinstance(outcome, Dead) and outcome.report is not None:
+                self.add(outcome.report)
             self._failures[job_id] = outcome.failure
             self._decide(Fail(job_id, outcome.failure.encode(), delay_ms, is_final=is_final))
         call_hooks(self._app, prepared, outcome)

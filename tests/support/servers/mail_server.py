@@ -13,7 +13,7 @@ from aiosmtpd.controller import Controller
 
 from tests.support.ports import free_port
 
-WAIT_LIMIT_S = 60.0
+WAIT_LIMIT_S = 180.0
 
 
 class Mailbox:

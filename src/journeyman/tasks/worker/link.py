@@ -40,7 +40,7 @@ from journeyman.local_access import has_token, is_local, socket_path, token_for
 from journeyman.protocols.workq.commands import Complaint
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Failure
-from journeyman.tasks.running import Again, GivenBack, Outcome, TaskDone
+from journeyman.tasks.running import Again, Dead, GivenBack, Outcome, TaskDone
 
 _END = b"\r\n"
 _VERDICT = "CLIENT-ERROR"  # how a refusal begins that another attempt does not change
@@ -356,7 +356,8 @@ class Reports:
                 return
             elif not text.endswith((Complaint.DUPLICATE_JOB, Complaint.DUPLICATE_RESULT)):
                 logger.warning("job %s: the server refused its report: %s", job_id, text)
-                if report is not None and len(report.requests) > 1:
+                is_chain = report is not None and not report.requests[-1].startswith(b"fail ")
+                if report is not None and is_chain and len(report.requests) > 1:
                     # The next job is not there: a job that completed would hide that.
                     report.requests[1] = _refused(job_id, report.attempt, text)
         report = self._open.get(job_id)
@@ -419,7 +420,9 @@ def _requests(job_id: str, attempt: int, outcome: Outcome, has_token: bool) -> l
             flags += " -release=1"
     elif outcome.is_early:
         flags += " -final=1"
-    return [_finish("fail", job_id, outcome.failure.encode(), flags)]
+    last = _finish("fail", job_id, outcome.failure.encode(), flags)
+    report = outcome.report if isinstance(outcome, Dead) else None
+    return [last] if report is None else [_add(report, job_id, has_token), last]
 
 
 def _finish(word: str, job_id: str, result: bytes, flags: str) -> bytes:

@@ -1,0 +1,100 @@
+"""``on_failure`` of a task: the job that reports that a job of it has failed for good.
+
+    @app.task(retries=5, on_failure=alert)                       another task gets the facts, a dict
+    @app.task(retries=5, on_failure="mail ops@example.com")      a worker sends a mail
+    @app.task(on_failure="http POST https://example.com/hook")   ... or runs any runner
+
+The report is a job. The worker adds it before it reports the failure, under an id made of the
+failed job's: so a failure that was acknowledged has its report, and a worker that dies in between
+adds nothing twice. Words are a call of the task ``journeyman.notice``, which every app has whose
+tasks use them; it runs in the workers of the same queue, with the settings of the environment
+(JOURNEYMAN_NOTICES_SMTP_HOST and others).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from journeyman.config import Settings, load
+from journeyman.errors import JourneymanError, UsageError
+from journeyman.protocols.ztick.grammar import read_reporter
+from journeyman.tasks.broker import Order
+from journeyman.tasks.jobs import FailedJob
+from journeyman.tasks.options import Backoff, Options
+from journeyman.tasks.task import Call, stable_id
+from journeyman.timetables.run_options import read_words
+
+if TYPE_CHECKING:
+    from journeyman.tasks.app import App
+
+NOTICE = "journeyman.notice"
+_OF_SERVERS = ("queue", "journal")  # runners that act inside a server
+_OPTIONS = Options(retries=12, backoff=Backoff(first=10, factor=2, max=3600))
+
+
+def check_words(words: str) -> tuple[str, ...]:
+    """The words of what reports. Raises UsageError."""
+    try:
+        read = read_words("on_failure", words)
+    except JourneymanError as error:
+        raise UsageError(str(error)) from None
+    if isinstance(problem := read_reporter(read), str):
+        raise UsageError(f"on_failure: {problem}")
+    if read[0] in _OF_SERVERS:
+        raise UsageError(f"on_failure: {read[0]} is not possible here; name a task instead")
+    return read
+
+
+def add_notice_task(app: App) -> None:
+    """Let the workers of this app send reports by words."""
+    if NOTICE not in app.tasks:
+        prefix, app.name = app.name, ""
+        try:
+            app.add_task(send_notice, NOTICE, _OPTIONS)
+        finally:
+            app.name = prefix
+
+
+def order_of_report(app: App, options: Options, failed: FailedJob) -> Order | None:
+    """The job that reports this failure; None: the task asks for none."""
+    reporter = options.on_failure
+    if reporter is None:
+        return None
+    facts = {
+        "event": "failed",
+        "owner": failed.task,
+        "job": failed.id,
+        "queue": failed.queue,
+        "attempt": failed.attempt,
+        "reason": str(failed.failure),
+        "output": failed.failure.traceback,
+    }
+    job_id = stable_id(UUID(failed.id).bytes, b"failed")
+    if isinstance(reporter, tuple):
+        task = app.tasks[NOTICE]
+        of_queue = replace(task.defaults, queue=failed.queue)
+        call: Call[Any] = Call(task, (list(reporter), facts), {}, of_queue, job_id=job_id)
+    else:
+        arguments = {"args": list(failed.args), "kwargs": dict(failed.kwargs)}
+        call = Call(reporter, ({**facts, **arguments},), {}, reporter.defaults, job_id=job_id)
+    return call.order()
+
+
+async def send_notice(words: list[str], facts: dict[str, Any]) -> None:
+    """The task ``journeyman.notice``."""
+    from journeyman.runners import RunnerSet, RunRequest
+
+    runner = read_reporter(words)
+    if isinstance(runner, str):
+        raise JourneymanError(f"on_failure: {runner}")
+    settings: Settings = load(None, environ=os.environ).settings
+    async with RunnerSet(settings) as runners:
+        job, owner = str(facts["job"]), str(facts["owner"])
+        request = RunRequest(job, time.time_ns(), runner, owner, facts=facts)
+        result = await runners.run(request)
+    if not result.success:
+        raise JourneymanError(result.reason)
