@@ -32,18 +32,9 @@ from journeyman.cli.synthetic import (
 from journeyman.disk import AppendFile, Disk, disk_of
 from journeyman.errors import UsageError
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES
+from journeyman.logs import segments
 from journeyman.logs.catalog import DIALECTS, KESTREL, WORKQ, ZTICK
 from journeyman.logs.detection import ztick_files
-from journeyman.logs.segments import (
-    APPEND_LOCK,
-    ZtickNames,
-    check_queue_name,
-    kestrel_lock_name,
-    kestrel_readers,
-    kestrel_segments,
-    names_in,
-    workq_segments,
-)
 
 DEFAULT_START = "2026-01-01T00:00:00Z"
 MAX_RECORDS = 1_000_000_000
@@ -177,7 +168,7 @@ def generate(
 
 def _check_queue(dialect: str, queue: str) -> None:
     if dialect == KESTREL:
-        check_queue_name(queue)
+        segments.check_queue_name(queue)
     if dialect == WORKQ and not _WORKQ_NAME.fullmatch(queue):
         raise UsageError(f"{queue!r} is not a workq name: use 1 to 255 letters, digits, `_.-`")
 
@@ -216,18 +207,21 @@ def _make_room(
 def _existing(disk: Disk, dialect: str, path: str, directory: str, queue: str) -> list[str]:
     if dialect == ZTICK:
         return ztick_files(disk, path)
-    names = names_in(disk, directory)
+    names = segments.names_in(disk, directory)
     if dialect == WORKQ:
-        own = workq_segments(names)
+        own = segments.workq_segments(names)
     else:
-        own = [*kestrel_segments(queue, names), *kestrel_readers(queue, names).values()]
+        own = [
+            *segments.kestrel_segments(queue, names),
+            *segments.kestrel_readers(queue, names).values(),
+        ]
     return [posixpath.join(directory, name) for name in own]
 
 
 def _lock_path(dialect: str, path: str, directory: str, queue: str) -> str:
     if dialect == ZTICK:
-        return ZtickNames(path).lock
-    name = APPEND_LOCK if dialect == WORKQ else kestrel_lock_name(queue)
+        return segments.ZtickNames(path).lock
+    name = segments.APPEND_LOCK if dialect == WORKQ else segments.kestrel_lock_name(queue)
     return posixpath.join(directory, name)
 
 

@@ -31,15 +31,7 @@ from itertools import count as count_from
 from socket import gaierror
 from typing import Final, TypeAlias, TypeVar
 
-from journeyman.client.errors import (
-    AccessDenied,
-    AnswerLost,
-    BadAnswer,
-    CannotConnect,
-    ConnectionFailed,
-    LoginBusy,
-    TimedOut,
-)
+from journeyman.client import errors
 
 T = TypeVar("T")
 
@@ -138,13 +130,13 @@ class Link:
                 return
             try:
                 yield from self._greeting(self)
-            except LoginBusy as busy:
+            except errors.LoginBusy as busy:
                 self.drop()
                 if number > _MAX_PAUSES:
                     raise
                 try:
                     yield Pause(number)
-                except ConnectionFailed:
+                except errors.ConnectionFailed:
                     raise busy from None
             except BaseException:
                 self.drop()
@@ -168,7 +160,7 @@ class Link:
             unread = len(self._buffer) - self._at
             if unread > _MAX_LINE_BYTES:
                 self.drop()
-                raise BadAnswer(f"{self.where} sent an endless line")
+                raise errors.BadAnswer(f"{self.where} sent an endless line")
             if ending != b"\n" and (end := self._buffer.find(b"\n", self._at)) >= 0:
                 # Lines of this service never end so, those of the schedule do.
                 raise self.unexpected(self._buffer[self._at : end].decode("utf-8", "replace"))
@@ -185,10 +177,12 @@ class Link:
         self._at += count
         return block
 
-    def unexpected(self, answer: str) -> BadAnswer:
+    def unexpected(self, answer: str) -> errors.BadAnswer:
         """For a reply that this service never gives. The link is of no more use."""
         self.drop()
-        return BadAnswer(unexpected_answer(self.where, self._service, self._usual_port, answer))
+        return errors.BadAnswer(
+            unexpected_answer(self.where, self._service, self._usual_port, answer)
+        )
 
     def drop(self) -> None:
         """Close it; the next request opens another."""
@@ -206,15 +200,15 @@ class Link:
         """Raises ConnectionFailed at the end of the connection, CannotConnect if TLS is missing."""
         if not data:
             hint = self._is_it_the_port(or_tls=not self._is_tls)
-            raise ConnectionFailed(f"{self.where} closed the connection{hint}")
+            raise errors.ConnectionFailed(f"{self.where} closed the connection{hint}")
         if not self._heard_anything and not self._is_tls and data.startswith(_TLS_ALERT):
-            raise CannotConnect(f"{self.where} speaks TLS: connect with {_WITH_TLS}")
+            raise errors.CannotConnect(f"{self.where} speaks TLS: connect with {_WITH_TLS}")
         self._heard_anything = True
         del self._buffer[: self._at]
         self._at = 0
         self._buffer += data
 
-    def cannot_connect(self, error: OSError) -> CannotConnect:
+    def cannot_connect(self, error: OSError) -> errors.CannotConnect:
         import ssl  # only connections with TLS, and those that fail, pay for it
 
         reason, hint = str(error), ""
@@ -232,12 +226,12 @@ class Link:
                 reason = "the TLS handshake timed out"
         elif isinstance(error, TimeoutError):
             reason = "timed out"
-        return CannotConnect(f"cannot connect to {self.where}: {reason}{hint}")
+        return errors.CannotConnect(f"cannot connect to {self.where}: {reason}{hint}")
 
-    def cannot_send(self, error: OSError) -> ConnectionFailed:
+    def cannot_send(self, error: OSError) -> errors.ConnectionFailed:
         return _failed(f"cannot send to {self.where}: {str(error) or 'timed out'}", error)
 
-    def cannot_receive(self, error: OSError) -> ConnectionFailed:
+    def cannot_receive(self, error: OSError) -> errors.ConnectionFailed:
         hint = self._is_it_the_port()
         reason = str(error) or "timed out"
         return _failed(f"{self.where} does not answer: {reason}{hint}", error)
@@ -257,8 +251,8 @@ def unexpected_answer(where: str, service: str, usual_port: int, answer: str) ->
     return f"{where} answers {answer[:_SHOWN_CHARACTERS]!r}; is this the port of {service}?"
 
 
-def _failed(reason: str, cause: OSError) -> ConnectionFailed:
-    return (TimedOut if isinstance(cause, TimeoutError) else ConnectionFailed)(reason)
+def _failed(reason: str, cause: OSError) -> errors.ConnectionFailed:
+    return (errors.TimedOut if isinstance(cause, TimeoutError) else errors.ConnectionFailed)(reason)
 
 
 Reader: TypeAlias = Callable[[Link], Conversation[T]]  # reads one reply
@@ -273,11 +267,11 @@ def once(request: bytes, read: Reader[T], extra_ms: int = 0) -> Call[T]:
         try:
             yield Send(request, extra_ms / 1000)
             return (yield from read(link))
-        except CannotConnect:
+        except errors.CannotConnect:
             raise
-        except ConnectionFailed as error:
+        except errors.ConnectionFailed as error:
             what = request.split(b"\r\n", 1)[0].decode("utf-8", "replace")[:120].rstrip()
-            raise AnswerLost(f"{error}; {what} may have happened, or not") from None
+            raise errors.AnswerLost(f"{error}; {what} may have happened, or not") from None
 
     return converse
 
@@ -299,9 +293,9 @@ def again(ask: Call[T]) -> Call[T]:
     def converse(link: Link) -> Conversation[T]:
         try:
             return (yield from ask(link))
-        except (CannotConnect, TimedOut):
+        except (errors.CannotConnect, errors.TimedOut):
             raise
-        except ConnectionFailed:
+        except errors.ConnectionFailed:
             return (yield from ask(link))
 
     return converse
@@ -334,9 +328,9 @@ def pipelined(
                 for place in some:
                     reply = yield from read(link, place, place < perhaps_there)
                     replies.append(reply)  # kept if the next one fails
-            except (CannotConnect, TimedOut):
+            except (errors.CannotConnect, errors.TimedOut):
                 raise
-            except ConnectionFailed:
+            except errors.ConnectionFailed:
                 if at_a_time == 1 and before == len(replies):
                     if not may_repeat:
                         raise
@@ -357,19 +351,19 @@ def greeting(request: bytes, welcome: bytes, refusal: bytes, busy: bytes | None)
         try:
             yield Send(request)
             answer = (yield from link.line()).removesuffix(b"\r")
-        except (CannotConnect, TimedOut):
+        except (errors.CannotConnect, errors.TimedOut):
             raise
-        except ConnectionFailed as error:
-            raise LoginBusy(f"{error}; the token was not checked") from None
+        except errors.ConnectionFailed as error:
+            raise errors.LoginBusy(f"{error}; the token was not checked") from None
         if answer == welcome:
             return
         said = answer.decode("utf-8", "replace")
         if busy is not None and answer.startswith(busy):
-            raise LoginBusy(f"{link.where} could not check the token: {said.lstrip('-')}")
+            raise errors.LoginBusy(f"{link.where} could not check the token: {said.lstrip('-')}")
         if not answer.startswith(refusal):
             raise link.unexpected(said)
         said = said.removeprefix("ERROR ")
-        raise AccessDenied("auth_failed", "" if said == "auth_failed" else said)
+        raise errors.AccessDenied("auth_failed", "" if said == "auth_failed" else said)
 
     return greet
 

@@ -31,45 +31,22 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from journeyman.errors import FormatError, StorageLocked, UsageError
-from journeyman.formats.keyspace.keys import (
-    ARCHIVE,
-    COUNTERS,
-    JOBS,
-    LISTINGS,
-    QUEUE_TIMES,
-    QUEUE_TIMES_V1,
-    QUEUES,
-    STATUS_FIFO,
-    STATUSES,
-    TIMERS,
-    CounterKey,
-    decode_key,
-    encode_key,
-    prefix_range,
-)
+from journeyman.formats.keyspace import keys
+from journeyman.storage import records
 from journeyman.storage.contract import Backend, StoreReader
 from journeyman.storage.facade import SCHEMA, SCHEMA_KEY
-from journeyman.storage.records import (
-    entries_of,
-    facts_of,
-    job_key,
-    old_queue_time_key,
-    read_job,
-    read_queue,
-    uuid_of_job_key,
-)
 
 _COUNT = Struct(">Q")
 _BATCH: Final = 2000
 _UUID_TEXT = 36
 _INDEXES: Final = (
-    STATUSES,
-    STATUS_FIFO,
-    QUEUE_TIMES,
-    QUEUE_TIMES_V1,
-    LISTINGS,
-    TIMERS,
-    ARCHIVE,
+    keys.STATUSES,
+    keys.STATUS_FIFO,
+    keys.QUEUE_TIMES,
+    keys.QUEUE_TIMES_V1,
+    keys.LISTINGS,
+    keys.TIMERS,
+    keys.ARCHIVE,
 )
 
 T = TypeVar("T")
@@ -111,16 +88,16 @@ def in_batches(items: Iterable[T], size: int = _BATCH) -> Iterator[list[T]]:
 
 
 def _records(reader: StoreReader, counts: Counter[tuple[str, str]]) -> Iterator[StoreProblem]:
-    for batch in in_batches(reader.scan(*prefix_range(JOBS))):
+    for batch in in_batches(reader.scan(*keys.prefix_range(keys.JOBS))):
         wanted: list[tuple[bytes, bytes]] = []
         for key, raw in batch:
-            uuid = uuid_of_job_key(key)
-            record = "its key is not a UUID" if uuid is None else read_job(uuid, raw)
+            uuid = records.uuid_of_job_key(key)
+            record = "its key is not a UUID" if uuid is None else records.read_job(uuid, raw)
             if isinstance(record, str):
                 yield StoreProblem(key, f"the record cannot be read: {record}")
                 continue
             counts[record.queue, record.status] += 1
-            wanted += entries_of(record).items()
+            wanted += records.entries_of(record).items()
         found = reader.get_many([key for key, _ in wanted])
         for (key, value), there in zip(wanted, found, strict=True):
             if there is None:
@@ -134,9 +111,9 @@ def _records(reader: StoreReader, counts: Counter[tuple[str, str]]) -> Iterator[
 
 def _index_keys(reader: StoreReader) -> Iterator[StoreProblem]:
     for prefix in _INDEXES:
-        for batch in in_batches(key for key, _ in reader.scan(*prefix_range(prefix))):
+        for batch in in_batches(key for key, _ in reader.scan(*keys.prefix_range(prefix))):
             uuids = [_uuid_in(prefix, key) for key in batch]
-            asked = [job_key(uuid or UUID(int=0)) for uuid in uuids]
+            asked = [records.job_key(uuid or UUID(int=0)) for uuid in uuids]
             for key, uuid, raw in zip(batch, uuids, reader.get_many(asked), strict=True):
                 if uuid is None:
                     yield StoreProblem(key, "it names no job")
@@ -148,7 +125,7 @@ def _index_keys(reader: StoreReader) -> Iterator[StoreProblem]:
 
 def _uuid_in(prefix: bytes, key: bytes) -> UUID | None:
     try:
-        if prefix in (STATUS_FIFO, LISTINGS, TIMERS, ARCHIVE):
+        if prefix in (keys.STATUS_FIFO, keys.LISTINGS, keys.TIMERS, keys.ARCHIVE):
             return UUID(bytes=key[-16:])
         return UUID(key[-_UUID_TEXT:].decode("ascii"))
     except ValueError:
@@ -156,10 +133,12 @@ def _uuid_in(prefix: bytes, key: bytes) -> UUID | None:
 
 
 def _points_wrong(key: bytes, uuid: UUID, raw: bytes) -> str | None:
-    record = read_job(uuid, raw)
+    record = records.read_job(uuid, raw)
     if isinstance(record, str):
         return "the record of its job cannot be read"
-    is_right = key in entries_of(record) or key == old_queue_time_key(uuid, facts_of(record))
+    is_right = key in records.entries_of(record) or key == records.old_queue_time_key(
+        uuid, records.facts_of(record)
+    )
     return None if is_right else "the record of its job says otherwise"
 
 
@@ -168,19 +147,19 @@ def _points_wrong(key: bytes, uuid: UUID, raw: bytes) -> str | None:
 
 def _counters(reader: StoreReader, counts: Counter[tuple[str, str]]) -> Iterator[StoreProblem]:
     seen = set()
-    for key, value in reader.scan(*prefix_range(COUNTERS)):
+    for key, value in reader.scan(*keys.prefix_range(keys.COUNTERS)):
         try:
-            decoded = decode_key(key)
+            decoded = keys.decode_key(key)
         except FormatError as error:
             yield StoreProblem(key, error.reason)
             continue
-        assert isinstance(decoded, CounterKey)
+        assert isinstance(decoded, keys.CounterKey)
         name = (decoded.queue, decoded.status)
         seen.add(name)
         if value != _COUNT.pack(counts[name]) or not counts[name]:
             yield StoreProblem(key, f"it says {_number(value)}, there are {counts[name]} jobs")
     for name in counts.keys() - seen:
-        key = encode_key(CounterKey(*name))
+        key = keys.encode_key(keys.CounterKey(*name))
         yield StoreProblem(key, f"it is missing, there are {counts[name]} jobs")
 
 
@@ -192,15 +171,15 @@ def _number(value: bytes) -> str:
 
 
 def _queues(reader: StoreReader) -> Iterator[StoreProblem]:
-    for key, value in reader.scan(*prefix_range(QUEUES)):
-        found = read_queue(key, value)
+    for key, value in reader.scan(*keys.prefix_range(keys.QUEUES)):
+        found = records.read_queue(key, value)
         if isinstance(found, str):
             yield StoreProblem(key, f"the record cannot be read: {found}")
 
 
 _COMMIT_KEYS: Final = 50_000
 _RANKS: Final = b"v1:q_status_rank:"  # of schema 1
-_DERIVED: Final = (COUNTERS, *_INDEXES, _RANKS)
+_DERIVED: Final = (keys.COUNTERS, *_INDEXES, _RANKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +205,9 @@ def rebuild(backend: Backend, progress: Callable[[int], None] = _unseen) -> Rebu
 
 def _remove_all(backend: Backend, prefix: bytes) -> None:
     with backend.view() as view:
-        for batch in in_batches((k for k, _ in view.scan(*prefix_range(prefix))), _COMMIT_KEYS):
+        for batch in in_batches(
+            (k for k, _ in view.scan(*keys.prefix_range(prefix))), _COMMIT_KEYS
+        ):
             backend.write(dict.fromkeys(batch))
 
 
@@ -234,20 +215,22 @@ def _index_all(backend: Backend, progress: Callable[[int], None]) -> Rebuilt:
     counts: Counter[tuple[str, str]] = Counter()
     jobs = unreadable = 0
     with backend.view() as view:
-        for batch in in_batches(view.scan(*prefix_range(JOBS)), _COMMIT_KEYS // 4):
+        for batch in in_batches(view.scan(*keys.prefix_range(keys.JOBS)), _COMMIT_KEYS // 4):
             changes: dict[bytes, bytes | None] = {}
             for key, raw in batch:
-                uuid = uuid_of_job_key(key)
-                record = "" if uuid is None else read_job(uuid, raw)
+                uuid = records.uuid_of_job_key(key)
+                record = "" if uuid is None else records.read_job(uuid, raw)
                 if isinstance(record, str):
                     unreadable += 1
                     continue
                 jobs += 1
                 counts[record.queue, record.status] += 1
-                changes.update(entries_of(record))
+                changes.update(records.entries_of(record))
             backend.write(changes)
             progress(jobs + unreadable)
-    numbers = ((encode_key(CounterKey(*name)), _COUNT.pack(n)) for name, n in counts.items())
+    numbers = (
+        (keys.encode_key(keys.CounterKey(*name)), _COUNT.pack(n)) for name, n in counts.items()
+    )
     for some in in_batches(numbers, _COMMIT_KEYS):
         backend.write(dict(some))
     return Rebuilt(jobs, unreadable)

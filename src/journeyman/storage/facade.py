@@ -46,20 +46,12 @@ from journeyman.formats.keyspace.values import (
     QueueRecord,
     encode_value,
 )
+from journeyman.storage import transaction
 from journeyman.storage.contract import Backend, EngineOptions, EngineStats, Entry, expanded
 from journeyman.storage.opening import open_backend
 from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status, read_jobs
 from journeyman.storage.position import LogPosition, position_in
 from journeyman.storage.records import job_key, read_job, read_queue, uuid_of_job_key
-from journeyman.storage.transaction import (
-    Draft,
-    Operation,
-    OperationOutcome,
-    RemoveJob,
-    SetStatus,
-    Upsert,
-    check_operation,
-)
 
 # Which derived keys a store keeps complete. 1: listings besides what Overhop keeps, and ranks;
 # 2: listings, timers and the archive.
@@ -197,7 +189,9 @@ class Storage:
 
     # -- changing jobs ---------------------------------------------------------------------------
 
-    def apply(self, operations: Iterable[Operation]) -> list[OperationOutcome]:
+    def apply(
+        self, operations: Iterable[transaction.Operation]
+    ) -> list[transaction.OperationOutcome]:
         """Do all of these, in their order, in one durable commit; or none, if it raises.
 
         An operation on a job that is not there is ABSENT and changes nothing; so is a SetStatus on
@@ -206,28 +200,28 @@ class Storage:
         """
         asked = list(operations)
         for operation in asked:
-            check_operation(operation)
+            transaction.check_operation(operation)
         if not asked:
             return []
         with self._backend.turn() as turn:
-            draft = Draft(turn, (operation.job_uuid for operation in asked))
+            draft = transaction.Draft(turn, (operation.job_uuid for operation in asked))
             outcomes = [draft.run(operation) for operation in asked]
             turn.commit(draft.changes())
         return outcomes
 
     def upsert_job_record(self, record: JobRecord) -> None:
-        self.apply([Upsert(record)])
+        self.apply([transaction.Upsert(record)])
 
     def set_job_status(self, job_uuid: UUID, status: str) -> bool:
         """False if there is no such job; UnreadableRecord if its record cannot be read."""
-        outcome = self.apply([SetStatus(job_uuid, status)])[0]
-        if outcome is OperationOutcome.UNREADABLE:
+        outcome = self.apply([transaction.SetStatus(job_uuid, status)])[0]
+        if outcome is transaction.OperationOutcome.UNREADABLE:
             raise self._unreadable(job_uuid, "it cannot be read; remove it or write it again")
-        return outcome is OperationOutcome.DONE
+        return outcome is transaction.OperationOutcome.DONE
 
     def remove_job_record(self, job_uuid: UUID) -> bool:
         """False if there is no such job. A record that cannot be read is removed as well."""
-        return self.apply([RemoveJob(job_uuid)])[0] is OperationOutcome.DONE
+        return self.apply([transaction.RemoveJob(job_uuid)])[0] is transaction.OperationOutcome.DONE
 
     # -- reading jobs ----------------------------------------------------------------------------
 

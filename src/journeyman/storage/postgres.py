@@ -49,14 +49,7 @@ from journeyman.errors import (
     StorageUnavailable,
     UsageError,
 )
-from journeyman.storage.contract import (
-    Backend,
-    Changes,
-    EngineStats,
-    Entry,
-    StoreReader,
-    Turn,
-)
+from journeyman.storage import contract
 from journeyman.units import NS_PER_S
 
 _Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
@@ -105,10 +98,10 @@ _TAKEN_OVER: Final = "another server took this database over while the connectio
 _POOLED: Final = 8  # connections that wait for the next view
 
 
-class _Rows(Turn):
+class _Rows(contract.Turn):
     def __init__(self, connection: _Connection) -> None:
         self._connection = connection
-        self.changes: Changes = {}
+        self.changes: contract.Changes = {}
 
     def get(self, key: bytes) -> bytes | None:
         return self.get_many([key])[0]
@@ -122,7 +115,7 @@ class _Rows(Turn):
 
     def scan(
         self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[contract.Entry]:
         left, asked = limit, _FIRST_ROWS
         while left is None or left > 0:
             count = asked if left is None else min(left, asked)
@@ -133,11 +126,11 @@ class _Rows(Turn):
             left, asked = None if left is None else left - len(rows), _ROWS
             start, end = (start, rows[-1][0]) if reverse else (rows[-1][0] + b"\0", end)
 
-    def _some(self, start: bytes, end: bytes, reverse: bool, count: int) -> list[Entry]:
+    def _some(self, start: bytes, end: bytes, reverse: bool, count: int) -> list[contract.Entry]:
         query = sql.SQL(
             "SELECT k, v FROM journeyman_kv WHERE k >= %s AND k < %s ORDER BY k {} LIMIT %s"
         ).format(sql.SQL("DESC" if reverse else "ASC"))
-        rows: list[Entry] = self._connection.execute(
+        rows: list[contract.Entry] = self._connection.execute(
             query, (start, end, count), binary=True
         ).fetchall()
         return rows
@@ -146,7 +139,7 @@ class _Rows(Turn):
         row = self._connection.execute("SELECT epoch FROM journeyman_epoch").fetchone()
         return -1 if row is None else int(row[0])
 
-    def commit(self, changes: Changes) -> None:
+    def commit(self, changes: contract.Changes) -> None:
         self.changes = changes
 
     def write(self) -> None:
@@ -167,7 +160,7 @@ class _Rows(Turn):
             self._connection.execute("COMMIT")
 
 
-class PostgresBackend(Backend):
+class PostgresBackend(contract.Backend):
     """A store in a database."""
 
     name = "postgres"
@@ -246,7 +239,7 @@ class PostgresBackend(Backend):
         return connection
 
     @contextmanager
-    def view(self) -> Iterator[StoreReader]:
+    def view(self) -> Iterator[contract.StoreReader]:
         connection = self._begin_view()
         is_clean = False
         try:
@@ -265,7 +258,7 @@ class PostgresBackend(Backend):
     # -- writing --
 
     @contextmanager
-    def turn(self) -> Iterator[Turn]:
+    def turn(self) -> Iterator[contract.Turn]:
         with self._turn:
             connection, number = self._begin_turn()
             turn = _Rows(connection)
@@ -403,7 +396,7 @@ class PostgresBackend(Backend):
         for connection in connections:
             connection.close()
 
-    def stats(self) -> EngineStats:
+    def stats(self) -> contract.EngineStats:
         connection = self._begin_view()
         with self._as_unavailable(connection):
             row = connection.execute(
@@ -412,7 +405,7 @@ class PostgresBackend(Backend):
             ).fetchone()
         connection.close()
         size, entries = row or (None, None)
-        return EngineStats(
+        return contract.EngineStats(
             self.name, size, entries if entries is not None and entries >= 0 else None
         )
 

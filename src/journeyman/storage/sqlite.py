@@ -24,16 +24,7 @@ from journeyman.config import StorageMode
 from journeyman.disk import FILE_MODE
 from journeyman.disk import Lock as FileLock
 from journeyman.errors import StorageClosed, StorageError, StorageFull
-from journeyman.storage.contract import (
-    Backend,
-    Changes,
-    EngineOptions,
-    EngineStats,
-    Entry,
-    StoreReader,
-    Turn,
-    lock_directory,
-)
+from journeyman.storage import contract
 from journeyman.units import MIB
 
 FILE_NAME = "store.sqlite"
@@ -51,12 +42,12 @@ _VARIABLES = 500  # of one statement; the library allows more
 _TABLE = "CREATE TABLE IF NOT EXISTS kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID"
 
 
-class _Statements(Turn):
+class _Statements(contract.Turn):
     """Reads by a connection; what is to be committed is kept."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self.changes: Changes = {}
+        self.changes: contract.Changes = {}
 
     def get(self, key: bytes) -> bytes | None:
         row = self._connection.execute("SELECT v FROM kv WHERE k = ?", (key,)).fetchone()
@@ -74,12 +65,12 @@ class _Statements(Turn):
 
     def scan(
         self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[contract.Entry]:
         order = "DESC" if reverse else "ASC"
         query = f"SELECT k, v FROM kv WHERE k >= ? AND k < ? ORDER BY k {order} LIMIT ?"
         yield from self._connection.execute(query, (start, end, -1 if limit is None else limit))
 
-    def commit(self, changes: Changes) -> None:
+    def commit(self, changes: contract.Changes) -> None:
         self.changes = changes
 
     def write(self) -> None:
@@ -94,12 +85,12 @@ class _Statements(Turn):
         )
 
 
-class SqliteBackend(Backend):
+class SqliteBackend(contract.Backend):
     """A store in the file store.sqlite of a directory."""
 
     name = "sqlite"
 
-    def __init__(self, directory: str, options: EngineOptions) -> None:
+    def __init__(self, directory: str, options: contract.EngineOptions) -> None:
         self._directory = directory
         self._place = os.path.join(directory, FILE_NAME)
         self._options = options
@@ -131,7 +122,7 @@ class SqliteBackend(Backend):
         return connection
 
     @contextmanager
-    def view(self) -> Iterator[StoreReader]:
+    def view(self) -> Iterator[contract.StoreReader]:
         with self._pool_lock:
             self._check_open()
             connection = self._pool.pop() if self._pool else None
@@ -153,7 +144,7 @@ class SqliteBackend(Backend):
         connection.close()
 
     @contextmanager
-    def turn(self) -> Iterator[Turn]:
+    def turn(self) -> Iterator[contract.Turn]:
         with self._turn_lock:
             self._check_open()
             with _as_storage_error(self._place):
@@ -178,20 +169,20 @@ class SqliteBackend(Backend):
                 self._alone.release()
 
     def be_alone(self) -> None:
-        self._alone = lock_directory(self._directory)
+        self._alone = contract.lock_directory(self._directory)
 
-    def stats(self) -> EngineStats:
+    def stats(self) -> contract.EngineStats:
         self._check_open()
         with suppress(OSError):
-            return EngineStats(self.name, os.path.getsize(self._place), None)
-        return EngineStats(self.name, None, None)
+            return contract.EngineStats(self.name, os.path.getsize(self._place), None)
+        return contract.EngineStats(self.name, None, None)
 
     def _check_open(self) -> None:
         if self._closed:
             raise StorageClosed(self._place, "the store was closed")
 
 
-def _one_turn(connection: sqlite3.Connection) -> Iterator[Turn]:
+def _one_turn(connection: sqlite3.Connection) -> Iterator[contract.Turn]:
     connection.execute("BEGIN IMMEDIATE")
     try:
         turn = _Statements(connection)

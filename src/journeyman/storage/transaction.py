@@ -44,15 +44,8 @@ from journeyman.formats.keyspace.keys import (
     status_bytes,
 )
 from journeyman.formats.keyspace.values import JobRecord
+from journeyman.storage import records
 from journeyman.storage.contract import Changes, StoreReader
-from journeyman.storage.records import (
-    entries_of,
-    facts_of,
-    job_key,
-    old_queue_time_key,
-    read_job,
-    status_key,
-)
 
 _COUNT = Struct(">Q")
 
@@ -97,7 +90,7 @@ class OperationOutcome(Enum):
 def check_operation(operation: Operation) -> None:
     """EncodeError for what cannot be stored, before anything is done."""
     if isinstance(operation, Upsert):
-        entries_of(operation.record)
+        records.entries_of(operation.record)
     elif isinstance(operation, SetStatus):
         status_bytes(operation.status)
 
@@ -108,10 +101,10 @@ class Draft:
     def __init__(self, reader: StoreReader, uuids: Iterable[UUID] = ()) -> None:
         self._reader = reader
         asked = list(dict.fromkeys(uuids))
-        values = reader.get_many([job_key(uuid) for uuid in asked])
+        values = reader.get_many([records.job_key(uuid) for uuid in asked])
         found = zip(asked, values, strict=True)
         # By uuid: the record, None if there is none, or why it cannot be read.
-        self._rows = {u: None if raw is None else read_job(u, raw) for u, raw in found}
+        self._rows = {u: None if raw is None else records.read_job(u, raw) for u, raw in found}
         self._changes: dict[bytes, bytes | None] = {}
         self._counts: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._has_old_times: bool | None = None
@@ -119,8 +112,8 @@ class Draft:
     def row(self, job_uuid: UUID) -> JobRecord | str | None:
         """The record, as it is now in the draft; None if there is none, or why it is unreadable."""
         if job_uuid not in self._rows:
-            raw = self._reader.get(job_key(job_uuid))
-            self._rows[job_uuid] = None if raw is None else read_job(job_uuid, raw)
+            raw = self._reader.get(records.job_key(job_uuid))
+            self._rows[job_uuid] = None if raw is None else records.read_job(job_uuid, raw)
         return self._rows[job_uuid]
 
     def run(self, operation: Operation) -> OperationOutcome:
@@ -140,7 +133,7 @@ class Draft:
 
     def upsert(self, record: JobRecord) -> None:
         """EncodeError: it cannot be stored, and nothing was changed."""
-        entries = entries_of(record)
+        entries = records.entries_of(record)
         there = self._entries_there(record.job_uuid)
         self._changes.update({key: None for key in there if key not in entries})
         self._changes.update({k: v for k, v in entries.items() if there.get(k) != v})
@@ -178,9 +171,9 @@ class Draft:
         if isinstance(row, str):
             return self._search(job_uuid)
         self._counts[row.queue, row.status] -= 1
-        entries = entries_of(row)
+        entries = records.entries_of(row)
         if self._old_times():
-            entries[old_queue_time_key(job_uuid, facts_of(row))] = b""
+            entries[records.old_queue_time_key(job_uuid, records.facts_of(row))] = b""
         return entries
 
     def _old_times(self) -> bool:
@@ -194,7 +187,7 @@ class Draft:
 
     def _search(self, job_uuid: UUID) -> dict[bytes, bytes]:
         queues, statuses, is_listed = [], [], False
-        found = {job_key(job_uuid): b"", status_key(job_uuid): b""}
+        found = {records.job_key(job_uuid): b"", records.status_key(job_uuid): b""}
         for key in self._indexed(job_uuid):
             found[key] = b""
             if key.startswith(LISTINGS):

@@ -19,29 +19,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, NoReturn, TypeVar, get_args
 
-from journeyman.client import checks
+from journeyman.client import checks, conversation, errors
 from journeyman.client.checks import Moment
-from journeyman.client.conversation import (
-    Call,
-    Conversation,
-    Greeting,
-    Link,
-    Probe,
-    Send,
-    again,
-    greeting,
-    pipelined,
-)
-from journeyman.client.errors import (
-    AccessDenied,
-    AnswerLost,
-    BadAnswer,
-    CannotConnect,
-    ConnectionFailed,
-    InvalidRequest,
-    NotFound,
-    Refused,
-)
 from journeyman.client.service import Service
 from journeyman.errors import TimetableError
 from journeyman.formats.ztick import Runner, Status
@@ -81,32 +60,32 @@ class Rule:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def set(identifier: str, when: Moment) -> Call[None]:
+def set(identifier: str, when: Moment) -> conversation.Call[None]:
     """Plan a job, or plan it again, whatever its status."""
     return _ask(["SET", _identifier(identifier), str(checks.moment(when))], _nothing)
 
 
-def get(identifier: str) -> Call[Job | None]:
+def get(identifier: str) -> conversation.Call[Job | None]:
     """The job, or None."""
     return _or_none(
         _ask(["GET", _identifier(identifier)], lambda link, row: _job(link, identifier, row))
     )
 
 
-def query(prefix: str = "") -> Call[list[Job]]:
+def query(prefix: str = "") -> conversation.Call[list[Job]]:
     """Every job whose identifier begins with the prefix."""
     words = ["QUERY", prefix] if checks.text(prefix, "prefix") else ["QUERY"]
     return _list(words, lambda link, row: _job(link, row[0], row[1:]))
 
 
-def remove(identifier: str) -> Call[bool]:
+def remove(identifier: str) -> conversation.Call[bool]:
     """Remove the job; returns whether it existed."""
     return _removed(["REMOVE", _identifier(identifier)])
 
 
 def set_rule(
     identifier: str, pattern: str, runner: Runner, **options: str | int | Sequence[str]
-) -> Call[None]:
+) -> conversation.Call[None]:
     """Create or replace a rule. ``on_failure`` and other options are those of docs/runners.md."""
     expected = 'a runner, for example Shell("echo hello") of journeyman.client'
     checks.one_of(runner, get_args(Runner), "runner", expected)
@@ -114,17 +93,17 @@ def set_rule(
     try:
         fields = grammar.read_run_options(options, runner).fields()
     except TimetableError as error:
-        raise InvalidRequest(str(error)) from None
+        raise errors.InvalidRequest(str(error)) from None
     words = [f"{name}={option_text(value)}" for name, value in fields.items()]
     return _ask(["RULE", "SET", *named, *words, *_runner_words(runner)], _nothing)
 
 
-def rules() -> Call[list[Rule]]:
+def rules() -> conversation.Call[list[Rule]]:
     """Every rule."""
     return _list(["LISTRULES"], _rule)
 
 
-def remove_rule(identifier: str) -> Call[bool]:
+def remove_rule(identifier: str) -> conversation.Call[bool]:
     """Remove the rule; returns whether it existed."""
     return _removed(["REMOVERULE", _identifier(identifier)])
 
@@ -158,7 +137,7 @@ class BackfilledJob:
 
 def set_timetable(
     identifier: str, *, runner: Runner | None = None, **fields: str | int | Sequence[str]
-) -> Call[None]:
+) -> conversation.Call[None]:
     """Make a timetable, or replace it: ``set_timetable("nightly", cron="0 2 * * *", tz=...)``.
 
     The fields are those of docs/timetables.md; ``from`` is written ``from_``. Without a runner the
@@ -170,43 +149,43 @@ def set_timetable(
     try:
         grammar.read_timetable(named)
     except TimetableError as error:
-        raise InvalidRequest(str(error)) from None
+        raise errors.InvalidRequest(str(error)) from None
     return _ask(["TIMETABLE", "SET", _identifier(identifier), *grammar.words_of(named)], _nothing)
 
 
-def timetable(identifier: str) -> Call[TimetableStatus | None]:
+def timetable(identifier: str) -> conversation.Call[TimetableStatus | None]:
     """The timetable, or None."""
     words = ["TIMETABLE", "GET", _identifier(identifier)]
     return _or_none(_ask(words, lambda link, row: _timetable(link, [identifier, *row])))
 
 
-def timetables(prefix: str = "") -> Call[list[TimetableStatus]]:
+def timetables(prefix: str = "") -> conversation.Call[list[TimetableStatus]]:
     """Every timetable whose identifier begins with the prefix; runs are not counted here."""
     words = [prefix] if checks.text(prefix, "prefix") else []
     return _list(["TIMETABLE", "LIST", *words], _timetable, least=9)
 
 
-def pause_timetable(identifier: str) -> Call[None]:
+def pause_timetable(identifier: str) -> conversation.Call[None]:
     """Run no further occurrences. Raises NotFound."""
     return _ask(["TIMETABLE", "PAUSE", _identifier(identifier)], _nothing)
 
 
-def resume_timetable(identifier: str) -> Call[None]:
+def resume_timetable(identifier: str) -> conversation.Call[None]:
     """Continue with the first occurrence after now. Raises NotFound."""
     return _ask(["TIMETABLE", "RESUME", _identifier(identifier)], _nothing)
 
 
-def remove_timetable(identifier: str) -> Call[bool]:
+def remove_timetable(identifier: str) -> conversation.Call[bool]:
     """Remove the timetable; returns whether it existed."""
     return _removed(["TIMETABLE", "REMOVE", _identifier(identifier)])
 
 
-def run_timetable(identifier: str) -> Call[str]:
+def run_timetable(identifier: str) -> conversation.Call[str]:
     """Run it once now; returns the id of the job. Raises NotFound; never sent twice."""
     return _exchange(["TIMETABLE", "RUN", _identifier(identifier)], lambda _, row: row[0])
 
 
-def next_firings(identifier: str, count: int = 5) -> Call[list[Firing]]:
+def next_firings(identifier: str, count: int = 5) -> conversation.Call[list[Firing]]:
     """The next occurrences, with warnings about daylight saving time. Raises NotFound."""
     checks.whole(count, "count", 1, grammar.MAX_FIRINGS)
     return _list(["TIMETABLE", "NEXT", _identifier(identifier), str(count)], _firing, least=3)
@@ -214,7 +193,7 @@ def next_firings(identifier: str, count: int = 5) -> Call[list[Firing]]:
 
 def backfill(
     identifier: str, begin: datetime, until: datetime, *, preview: bool = False
-) -> Call[list[BackfilledJob]]:
+) -> conversation.Call[list[BackfilledJob]]:
     """Run the occurrences of [begin, until) that have not succeeded, or only show them."""
     times = [checks.zoned(begin, "begin"), checks.zoned(until, "until")]
     words = [time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for time in times]
@@ -224,11 +203,11 @@ def backfill(
     )
 
 
-def stat() -> Call[dict[str, str]]:
+def stat() -> conversation.Call[dict[str, str]]:
     """The server's statistics by name."""
     pairs = _list(["STAT"], lambda _, row: (row[0], row[1]), least=2)
 
-    def converse(link: Link) -> Conversation[dict[str, str]]:
+    def converse(link: conversation.Link) -> conversation.Conversation[dict[str, str]]:
         return dict((yield from pairs(link)))
 
     return converse
@@ -253,15 +232,17 @@ def batches_of(jobs: Iterable[Planned], batch: int) -> Iterator[list[Planned]]:
     return batches(iter(jobs))
 
 
-def set_all(jobs: list[Planned]) -> Call[list[tuple[str, Refused | None]]]:
+def set_all(jobs: list[Planned]) -> conversation.Call[list[tuple[str, errors.Refused | None]]]:
     """Plan these jobs: each with its refusal, or None. An invalid one is a refusal as well."""
     bodies = [_set_body(identifier, when) for identifier, when in jobs]
     valid = [body for body in bodies if isinstance(body, bytes)]
 
-    def read(link: Link, place: int, _may_be_there: bool) -> Conversation[Refused | None]:
+    def read(
+        link: conversation.Link, place: int, _may_be_there: bool
+    ) -> conversation.Conversation[errors.Refused | None]:
         try:
             yield from _ok(link, numbers[place])
-        except Refused as refused:
+        except errors.Refused as refused:
             if not link.is_open:  # not this job was refused, but the connection
                 raise
             return refused
@@ -269,14 +250,16 @@ def set_all(jobs: list[Planned]) -> Call[list[tuple[str, Refused | None]]]:
 
     numbers: dict[int, bytes] = {}
 
-    def encode(link: Link, some: range) -> bytes:
+    def encode(link: conversation.Link, some: range) -> bytes:
         for place in some:
             numbers[place] = _number(link)
         return b"".join(numbers[place] + b" " + valid[place] + b"\n" for place in some)
 
-    ask = pipelined(len(valid), encode, read)
+    ask = conversation.pipelined(len(valid), encode, read)
 
-    def converse(link: Link) -> Conversation[list[tuple[str, Refused | None]]]:
+    def converse(
+        link: conversation.Link,
+    ) -> conversation.Conversation[list[tuple[str, errors.Refused | None]]]:
         replies = iter((yield from ask(link)))
         return [
             (identifier, next(replies) if isinstance(body, bytes) else body)
@@ -289,33 +272,37 @@ def set_all(jobs: list[Planned]) -> Call[list[tuple[str, Refused | None]]]:
 # -- requests and replies ------------------------------------------------------------------------
 
 
-def _ask(words: list[str], value: Callable[[Link, list[str]], T]) -> Call[T]:
+def _ask(
+    words: list[str], value: Callable[[conversation.Link, list[str]], T]
+) -> conversation.Call[T]:
     """A command whose reply is one line: its value, made of the words after ``OK``."""
-    return again(_exchange(words, value))
+    return conversation.again(_exchange(words, value))
 
 
-def _exchange(words: list[str], value: Callable[[Link, list[str]], T]) -> Call[T]:
+def _exchange(
+    words: list[str], value: Callable[[conversation.Link, list[str]], T]
+) -> conversation.Call[T]:
     body = _body(words)
 
-    def converse(link: Link) -> Conversation[T]:
+    def converse(link: conversation.Link) -> conversation.Conversation[T]:
         yield from link.connected()
         number = _number(link)
-        yield Send(number + b" " + body + b"\n")
+        yield conversation.Send(number + b" " + body + b"\n")
         return value(link, (yield from _ok(link, number)))
 
     return converse
 
 
 def _list(
-    words: list[str], value: Callable[[Link, list[str]], T], *, least: int = 3
-) -> Call[list[T]]:
+    words: list[str], value: Callable[[conversation.Link, list[str]], T], *, least: int = 3
+) -> conversation.Call[list[T]]:
     """A command whose reply is a line per thing, then ``OK``."""
     body = _body(words)
 
-    def converse(link: Link) -> Conversation[list[T]]:
+    def converse(link: conversation.Link) -> conversation.Conversation[list[T]]:
         yield from link.connected()
         number = _number(link)
-        yield Send(number + b" " + body + b"\n")
+        yield conversation.Send(number + b" " + body + b"\n")
         found = []
         while (row := (yield from _row(link, number))) != ["OK"]:
             if len(row) < least:
@@ -323,53 +310,55 @@ def _list(
             found.append(value(link, row))
         return found
 
-    return again(converse)
+    return conversation.again(converse)
 
 
-def _removed(words: list[str]) -> Call[bool]:
+def _removed(words: list[str]) -> conversation.Call[bool]:
     ask = _or_none(_exchange(words, lambda *_: True))
 
-    def converse(link: Link) -> Conversation[bool]:
+    def converse(link: conversation.Link) -> conversation.Conversation[bool]:
         yield from link.connected()
         try:
             return (yield from ask(link)) is not None
-        except CannotConnect:
+        except errors.CannotConnect:
             raise
-        except ConnectionFailed as error:
-            raise AnswerLost(f"{error}; {' '.join(words)} may have happened, or not") from None
+        except errors.ConnectionFailed as error:
+            raise errors.AnswerLost(
+                f"{error}; {' '.join(words)} may have happened, or not"
+            ) from None
 
     return converse
 
 
-def _or_none(ask: Call[T]) -> Call[T | None]:
-    def converse(link: Link) -> Conversation[T | None]:
+def _or_none(ask: conversation.Call[T]) -> conversation.Call[T | None]:
+    def converse(link: conversation.Link) -> conversation.Conversation[T | None]:
         try:
             return (yield from ask(link))
-        except NotFound:
+        except errors.NotFound:
             return None
 
     return converse
 
 
-def _number(link: Link) -> bytes:
+def _number(link: conversation.Link) -> bytes:
     """The next request id of this connection."""
     link.requests += 1
     return b"%d" % link.requests
 
 
-def _ok(link: Link, number: bytes) -> Conversation[list[str]]:
+def _ok(link: conversation.Link, number: bytes) -> conversation.Conversation[list[str]]:
     row = yield from _row(link, number)
     if row[0] != "OK":
         _bad(link, row)
     return row[1:]
 
 
-def _row(link: Link, number: bytes) -> Conversation[list[str]]:
+def _row(link: conversation.Link, number: bytes) -> conversation.Conversation[list[str]]:
     """A line of the reply without its request id. Raises Refused."""
     words = [word.decode("utf-8", "replace") for word in (yield from _tokens(link))]
     if words[:1] == ["ERROR"]:  # of the connection, not of a command
         link.drop()
-        raise AccessDenied(*words[1:2] or ["closed"])
+        raise errors.AccessDenied(*words[1:2] or ["closed"])
     if len(words) < 2 or words[0].encode() != number:
         _bad(link, words)
     if words[1] == "ERROR":
@@ -377,7 +366,7 @@ def _row(link: Link, number: bytes) -> Conversation[list[str]]:
     return words[1:]
 
 
-def _tokens(link: Link) -> Conversation[list[bytes]]:
+def _tokens(link: conversation.Link) -> conversation.Conversation[list[bytes]]:
     """A line ends at the first LF outside quotes."""
     line = yield from link.line()
     while line.replace(rb"\\", b"").replace(rb"\"", b"").count(b'"') % 2:
@@ -385,25 +374,27 @@ def _tokens(link: Link) -> Conversation[list[bytes]]:
     return tokenize(line.removesuffix(b"\r"))
 
 
-def _greet(secret: bytes) -> Greeting:
-    return greeting(_body(["AUTH", secret.decode()]) + b"\n", b"OK", b"ERROR auth_", None)
+def _greet(secret: bytes) -> conversation.Greeting:
+    return conversation.greeting(
+        _body(["AUTH", secret.decode()]) + b"\n", b"OK", b"ERROR auth_", None
+    )
 
 
-_PROBE = Probe(b"probe GET journeyman.probe\n", AUTH_REQUIRED.rstrip())
+_PROBE = conversation.Probe(b"probe GET journeyman.probe\n", AUTH_REQUIRED.rstrip())
 SERVICE = Service("the schedule", "schedule", DEFAULT_PORT, _greet, _PROBE)
 
 
-def _nothing(_link: Link, _words: list[str]) -> None:
+def _nothing(_link: conversation.Link, _words: list[str]) -> None:
     return None
 
 
-def _job(link: Link, identifier: str, words: list[str]) -> Job:
+def _job(link: conversation.Link, identifier: str, words: list[str]) -> Job:
     if len(words) < 2 or words[0] not in _STATUSES:
         _bad(link, words)
     return Job(identifier, _STATUSES[words[0]], int(words[1]))
 
 
-def _timetable(link: Link, row: list[str]) -> TimetableStatus:
+def _timetable(link: conversation.Link, row: list[str]) -> TimetableStatus:
     try:
         identifier, state, next_ns, next_, last, running, waiting, *words = row
         return TimetableStatus(
@@ -429,14 +420,14 @@ def _fields(words: list[str]) -> dict[str, Any]:
         return fields
 
 
-def _firing(link: Link, row: list[str]) -> Firing:
+def _firing(link: conversation.Link, row: list[str]) -> Firing:
     found = moment_of(row[0])
     if found is None:
         _bad(link, row)
     return Firing(found[0], row[0], row[1], row[2])
 
 
-def _backfilled(link: Link, row: list[str]) -> BackfilledJob:
+def _backfilled(link: conversation.Link, row: list[str]) -> BackfilledJob:
     try:
         status = None if row[2] == grammar.NOTHING else _STATUSES[row[2]]
         return BackfilledJob(row[0], int(row[1]), status, row[3] == "run")
@@ -444,7 +435,7 @@ def _backfilled(link: Link, row: list[str]) -> BackfilledJob:
         _bad(link, row)
 
 
-def _rule(link: Link, row: list[str]) -> Rule:
+def _rule(link: conversation.Link, row: list[str]) -> Rule:
     identifier, pattern, *words = row
     options, of_runner = grammar.split_options(words)
     runner = grammar.read_runner(of_runner)
@@ -454,11 +445,11 @@ def _rule(link: Link, row: list[str]) -> Rule:
         runner, fields = str(error), {}
     if isinstance(runner, str):
         link.drop()
-        raise BadAnswer(f"{link.where} has a rule {identifier!r}: {runner}")
+        raise errors.BadAnswer(f"{link.where} has a rule {identifier!r}: {runner}")
     return Rule(identifier, pattern, runner, fields)
 
 
-def _bad(link: Link, words: list[str]) -> NoReturn:
+def _bad(link: conversation.Link, words: list[str]) -> NoReturn:
     raise link.unexpected(" ".join(words))
 
 
@@ -474,11 +465,11 @@ def _runner_words(runner: Runner) -> list[str]:
     return words
 
 
-def _set_body(identifier: str, when: Moment) -> bytes | Refused:
+def _set_body(identifier: str, when: Moment) -> bytes | errors.Refused:
     try:
         return _body(["SET", _identifier(identifier), str(checks.moment(when))])
-    except InvalidRequest as error:
-        return Refused("invalid_request", str(error))
+    except errors.InvalidRequest as error:
+        return errors.Refused("invalid_request", str(error))
 
 
 def _body(words: list[str]) -> bytes:
@@ -486,14 +477,16 @@ def _body(words: list[str]) -> bytes:
     try:
         body = join([word.encode() for word in words])
     except UnicodeEncodeError:
-        raise InvalidRequest(f"{words[0]}: an argument cannot be written as UTF-8") from None
+        raise errors.InvalidRequest(f"{words[0]}: an argument cannot be written as UTF-8") from None
     if len(body) > _MAX_BODY_BYTES:
-        raise InvalidRequest(f"{words[0]}: {len(body)} bytes, and a line holds {LINE_LIMIT_BYTES}")
+        raise errors.InvalidRequest(
+            f"{words[0]}: {len(body)} bytes, and a line holds {LINE_LIMIT_BYTES}"
+        )
     return body
 
 
-def _refusal(words: list[str]) -> Refused:
+def _refusal(words: list[str]) -> errors.Refused:
     code, reason = (words[0] if words else "error"), " ".join(words[1:])
     if code == ErrorCode.NOT_FOUND:
-        return NotFound(code, reason)
-    return AccessDenied(code, reason) if code in _DENIED else Refused(code, reason)
+        return errors.NotFound(code, reason)
+    return errors.AccessDenied(code, reason) if code in _DENIED else errors.Refused(code, reason)

@@ -32,27 +32,11 @@ from aiohttp import web
 from msgspec import Meta
 
 from journeyman.config import Token
+from journeyman.engines.ztick import messages
 from journeyman.engines.ztick.job_table import JobListing
-from journeyman.engines.ztick.messages import (
-    JobNotFound,
-    OutOfScope,
-    Reply,
-    Reserved,
-    RuleListing,
-    RuleNotFound,
-    ScheduledJobState,
-)
 from journeyman.errors import EncodeError, SnapshotGivenUp
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
-from journeyman.protocols.ztick.commands import (
-    Get,
-    ListRules,
-    Query,
-    Remove,
-    RemoveRule,
-    Set,
-    SetRule,
-)
+from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.grammar import read_runner, runner_words
 from journeyman.protocols.ztick.parser import MAX_NS, MIN_NS, read_timestamp
 from journeyman.servers.core.connection import LIST_STALL_S
@@ -146,19 +130,21 @@ class ZtickPaths:
     def __init__(self, writer: GroupCommit) -> None:
         self._writer = writer
 
-    async def ask(self, request: web.Request, command: Request) -> Reply | None:
+    async def ask(self, request: web.Request, command: Request) -> messages.Reply | None:
         reply = await self._ask(command, request["namespace"])
-        if isinstance(reply, OutOfScope):
+        if isinstance(reply, messages.OutOfScope):
             raise ApiError(403, "insufficient namespace scope")
-        if isinstance(reply, Reserved):
+        if isinstance(reply, messages.Reserved):
             raise ApiError(400, f"job {json.dumps(reply.identifier)}: the identifier is reserved")
-        if isinstance(reply, JobNotFound | RuleNotFound):
-            kind = "job" if isinstance(reply, JobNotFound) else "rule"
+        if isinstance(reply, messages.JobNotFound | messages.RuleNotFound):
+            kind = "job" if isinstance(reply, messages.JobNotFound) else "rule"
             raise ApiError(404, f"{kind} {json.dumps(reply.identifier)} does not exist")
         return reply
 
-    async def _ask(self, command: Request, namespace: str) -> Reply | None:
-        reply: Reply | NotDone | None = await self._writer.ask(command, namespace=namespace)
+    async def _ask(self, command: Request, namespace: str) -> messages.Reply | None:
+        reply: messages.Reply | NotDone | None = await self._writer.ask(
+            command, namespace=namespace
+        )
         if isinstance(reply, NotDone):
             raise ApiError(503, f"internal: {reply.reason}")
         return reply
@@ -170,21 +156,21 @@ class ZtickPaths:
         body = await read_body(request)
         execution_ns = _execution(body.get("execution"))
         _check(JobSet(identifier, execution_ns, Status.PLANNED))
-        await self.ask(request, Set(_NO_ID, identifier, execution_ns))
+        await self.ask(request, commands.Set(_NO_ID, identifier, execution_ns))
         return json_response(_job(identifier, Status.PLANNED, execution_ns))
 
     async def get_job(self, request: web.Request) -> web.Response:
         identifier = _identifier(request)
-        state = await self.ask(request, Get(_NO_ID, identifier))
-        assert isinstance(state, ScheduledJobState)
+        state = await self.ask(request, commands.Get(_NO_ID, identifier))
+        assert isinstance(state, messages.ScheduledJobState)
         return json_response(_job(identifier, state.status, state.execution_ns))
 
     async def delete_job(self, request: web.Request) -> web.Response:
-        await self.ask(request, Remove(_NO_ID, _identifier(request)))
+        await self.ask(request, commands.Remove(_NO_ID, _identifier(request)))
         return web.Response(status=204)
 
     async def list_jobs(self, request: web.Request) -> web.StreamResponse:
-        listing = await self.ask(request, Query(_NO_ID, request.query.get("prefix", "")))
+        listing = await self.ask(request, commands.Query(_NO_ID, request.query.get("prefix", "")))
         assert isinstance(listing, JobListing)
         return await send_list(request, (map(_encode, starmap(_job, rows)) for rows in listing))
 
@@ -208,7 +194,7 @@ class ZtickPaths:
             raise ApiError(403, reason)
         rule = RuleSet(identifier, pattern, runner)
         _check(rule)
-        await self.ask(request, SetRule(_NO_ID, identifier, pattern, runner))
+        await self.ask(request, commands.SetRule(_NO_ID, identifier, pattern, runner))
         return json_response(_rule(rule))
 
     async def get_rule(self, request: web.Request) -> web.Response:
@@ -219,7 +205,7 @@ class ZtickPaths:
         raise ApiError(404, f"rule {json.dumps(identifier)} does not exist")
 
     async def delete_rule(self, request: web.Request) -> web.Response:
-        await self.ask(request, RemoveRule(_NO_ID, _identifier(request)))
+        await self.ask(request, commands.RemoveRule(_NO_ID, _identifier(request)))
         return web.Response(status=204)
 
     async def list_rules(self, request: web.Request) -> web.Response:
@@ -228,8 +214,8 @@ class ZtickPaths:
         return json_response([_rule(rule) for rule in rules if rule.identifier.startswith(prefix)])
 
     async def _rules(self, request: web.Request) -> Iterator[RuleSet]:
-        listing = await self.ask(request, ListRules(_NO_ID))
-        assert isinstance(listing, RuleListing)
+        listing = await self.ask(request, commands.ListRules(_NO_ID))
+        assert isinstance(listing, messages.RuleListing)
         return iter(listing.rules)
 
 

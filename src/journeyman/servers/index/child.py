@@ -21,15 +21,8 @@ from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import delay_ms_of, max_fails_of
 from journeyman.protocols.workq import replies
+from journeyman.servers.index import views
 from journeyman.servers.index.follower import Follower
-from journeyman.servers.index.views import (
-    Refusal,
-    StatusCount,
-    StatusCounts,
-    StoredJob,
-    StoredPage,
-    UnreadableRow,
-)
 from journeyman.storage import Page, Storage
 from journeyman.storage.checking import be_alone
 
@@ -70,15 +63,15 @@ class _Store:
 _store = _Store()
 
 
-def _refusing(function: Callable[P, T]) -> Callable[P, T | Refusal]:
+def _refusing(function: Callable[P, T]) -> Callable[P, T | views.Refusal]:
     """Errors become values: the server tells those of a question from those of the store."""
 
     @wraps(function)
-    def answer(*args: P.args, **kwargs: P.kwargs) -> T | Refusal:
+    def answer(*args: P.args, **kwargs: P.kwargs) -> T | views.Refusal:
         try:
             return function(*args, **kwargs)
         except (JourneymanError, OSError) as error:
-            return Refusal(str(error), isinstance(error, UsageError))
+            return views.Refusal(str(error), isinstance(error, UsageError))
 
     return answer
 
@@ -121,7 +114,7 @@ def close() -> None:
 @_refusing
 def list_jobs(
     queue: str | None, status: str, size: int, after: str | None, number: int | None
-) -> StoredPage:
+) -> views.StoredPage:
     if queue is None and number is not None:
         raise UsageError("a page by number needs a queue; use cursor without one")
     while True:
@@ -138,45 +131,45 @@ def list_jobs(
 
 
 @_refusing
-def get_job(job_id: UUID) -> StoredJob | None:
+def get_job(job_id: UUID) -> views.StoredJob | None:
     record = _store.storage.get_job(job_id)
     return None if record is None else view_of_record(record)
 
 
 @_refusing
-def count_jobs(queue: str | None) -> StatusCounts:
+def count_jobs(queue: str | None) -> views.StatusCounts:
     counts = _store.storage.queue_status_counts(queue)
     position = _store.storage.position()
-    return StatusCounts(
-        [StatusCount(each.queue, each.status, each.count) for each in counts],
+    return views.StatusCounts(
+        [views.StatusCount(each.queue, each.status, each.count) for each in counts],
         None if position is None else str(position),
     )
 
 
-def _page(page: Page) -> StoredPage:
-    jobs: list[StoredJob] = []
+def _page(page: Page) -> views.StoredPage:
+    jobs: list[views.StoredJob] = []
     unreadable = [
-        UnreadableRow(each.key.decode("utf-8", "backslashreplace"), each.reason)
+        views.UnreadableRow(each.key.decode("utf-8", "backslashreplace"), each.reason)
         for each in page.unreadable
     ]
     for record in page.jobs:
         try:
             jobs.append(view_of_record(record))
         except InvalidData as error:
-            unreadable.append(UnreadableRow(str(record.job_uuid), error.reason))
+            unreadable.append(views.UnreadableRow(str(record.job_uuid), error.reason))
     position = None if page.position is None else str(page.position)
-    return StoredPage(jobs, page.next_cursor, unreadable, position)
+    return views.StoredPage(jobs, page.next_cursor, unreadable, position)
 
 
-def _bytes_of(page: StoredPage) -> int:
+def _bytes_of(page: views.StoredPage) -> int:
     return sum(len(job.payload) + len(job.result or b"") for job in page.jobs)
 
 
-def view_of_record(record: JobRecord) -> StoredJob:
+def view_of_record(record: JobRecord) -> views.StoredJob:
     """Raises InvalidData if the work queue can make nothing of it."""
     job = workq_of_record(record, Defaults())
     added, state = job.added, _STATES.get(record.status, replies.READY)
-    return StoredJob(
+    return views.StoredJob(
         added.job_id,
         record.queue,
         state,

@@ -27,28 +27,10 @@ from journeyman.config import Token
 from journeyman.data_directory import CACHE_DIRECTORY
 from journeyman.disk import absolute, is_database
 from journeyman.servers.core.shared import delay_to_second
+from journeyman.servers.http import routes
+from journeyman.servers.http.console import drawing
 from journeyman.servers.http.console.actions import Actions, ReportRuns, lakes_of
-from journeyman.servers.http.console.drawing import (
-    HEADERS,
-    PREFIX,
-    Drawing,
-    Session,
-    Sessions,
-    asked,
-    local,
-    moment_of,
-    serve_asset,
-)
 from journeyman.servers.http.console.job_pages import PAGE, JobPages
-from journeyman.servers.http.routes import (
-    ApiError,
-    RouteCall,
-    check_for_all,
-    check_may_write,
-    covers_all,
-    read_moment,
-    to_the_end,
-)
 from journeyman.servers.http.sending import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import ServerRoutes, VersionOne
@@ -62,7 +44,7 @@ NEXT_FIRINGS: Final = 5
 SLIDER_STEPS: Final = 1000
 MAX_FIELDS = 2_000  # of a form: an id for each job that was chosen, and a few more
 MAX_SAID: Final = 500  # characters of what an action says on the next page
-PUBLIC: Final = ("/console/login", PREFIX)
+PUBLIC: Final = ("/console/login", drawing.PREFIX)
 
 SAMPLE_S: Final = 6.0
 MOST: Final = 600
@@ -73,7 +55,7 @@ class Console:
     """All pages. Made once a server."""
 
     def __init__(
-        self, backend: HttpBackend, version: VersionOne, sessions: Sessions, audits: Audits
+        self, backend: HttpBackend, version: VersionOne, sessions: drawing.Sessions, audits: Audits
     ) -> None:
         self._backend = backend
         self._v1 = version
@@ -82,7 +64,7 @@ class Console:
         self._reports = ReportRuns(_cache_of(backend))
         self._actions = Actions(backend, version, audits, self._reports)
         self.history = FigureHistory(version.server, version.work.rates)
-        self.drawing = Drawing(backend.clock, sessions)
+        self.drawing = drawing.Drawing(backend.clock, sessions)
         self._page = self.drawing.page
         self._jobs = JobPages(backend, version, self.drawing)
         self.figures_live = Channel(self._next_figures, FIGURES_S)
@@ -114,7 +96,7 @@ class Console:
         app.router.add_post("/console/act", self.act)
         app.router.add_post("/console/login", self.login)
         app.router.add_post("/console/logout", self.logout)
-        app.router.add_get(PREFIX + "{name}", serve_asset, allow_head=False)
+        app.router.add_get(drawing.PREFIX + "{name}", drawing.serve_asset, allow_head=False)
 
     def close(self) -> None:
         self.history.stop()
@@ -125,21 +107,21 @@ class Console:
     # -- pages --
 
     async def overview(self, request: web.Request) -> web.StreamResponse:
-        if moment_of(request):
+        if drawing.moment_of(request):
             return await self._overview_then(request)
         # Figures of the server count what belongs to others.
-        sees_all = covers_all(request["token"])
-        figures = await self._v1.server.figures(asked(request)) if sees_all else None
+        sees_all = routes.covers_all(request["token"])
+        figures = await self._v1.server.figures(drawing.asked(request)) if sees_all else None
         failed_runs = await self._v1.schedule.runs(
-            asked(request, values.RunsQuery(success=False, limit=OVERVIEW_ROWS))
+            drawing.asked(request, values.RunsQuery(success=False, limit=OVERVIEW_ROWS))
         )
         due = await self._v1.schedule.jobs(
-            asked(request, values.ScheduledJobsQuery(status="planned", limit=OVERVIEW_ROWS))
+            drawing.asked(request, values.ScheduledJobsQuery(status="planned", limit=OVERVIEW_ROWS))
         )
         dead = None
         if self._backend.work is not None:
             query = values.WorkJobsQuery(state="dead", limit=OVERVIEW_ROWS)
-            dead = await self._v1.work.jobs(asked(request, query))
+            dead = await self._v1.work.jobs(drawing.asked(request, query))
         return await self._page(
             request,
             "overview.html",
@@ -154,22 +136,24 @@ class Console:
 
     async def _overview_then(self, request: web.Request) -> web.StreamResponse:
         """As the logs have it; what is not known is left out, and why is said."""
-        at, problems = moment_of(request), []
+        at, problems = drawing.moment_of(request), []
         found: dict[str, Any] = {"counts": None, "schedule": None, "dead": (), "due": ()}
         failed = await self._v1.schedule.runs(
-            asked(request, values.RunsQuery(success=False, limit=OVERVIEW_ROWS, at=at))
+            drawing.asked(request, values.RunsQuery(success=False, limit=OVERVIEW_ROWS, at=at))
         )
         try:
-            found["counts"] = await self._v1.past.counts(asked(request, values.AtQuery(at)))
+            found["counts"] = await self._v1.past.counts(drawing.asked(request, values.AtQuery(at)))
             dead = values.WorkJobsQuery(state="dead", limit=OVERVIEW_ROWS, at=at)
-            found["dead"] = (await self._v1.work.jobs(asked(request, dead))).jobs
-        except ApiError as error:
+            found["dead"] = (await self._v1.work.jobs(drawing.asked(request, dead))).jobs
+        except routes.ApiError as error:
             problems.append(error.message)
         try:
-            found["schedule"] = await self._v1.past.schedule(asked(request, values.AtQuery(at)))
+            found["schedule"] = await self._v1.past.schedule(
+                drawing.asked(request, values.AtQuery(at))
+            )
             due = values.ScheduledJobsQuery(status="planned", limit=OVERVIEW_ROWS, at=at)
-            found["due"] = (await self._v1.schedule.jobs(asked(request, due))).jobs
-        except ApiError as error:
+            found["due"] = (await self._v1.schedule.jobs(drawing.asked(request, due))).jobs
+        except routes.ApiError as error:
             problems.append(error.message)
         return await self._page(
             request, "overview_then.html", "overview", failed_runs=failed.runs,
@@ -177,13 +161,13 @@ class Console:
         )  # fmt: skip
 
     async def timetables(self, request: web.Request) -> web.StreamResponse:
-        at = moment_of(request)
+        at = drawing.moment_of(request)
         query = values.NamesAtQuery("", 20, request.query.get("cursor", ""), at)
-        page = await self._v1.timetables.timetables(asked(request, query))
+        page = await self._v1.timetables.timetables(drawing.asked(request, query))
         shown_ = []
         for each in page.timetables:
             runs = values.ScheduledJobsQuery(prefix=f"{each.id}@", order="-time", limit=60, at=at)
-            past = (await self._v1.schedule.jobs(asked(request, runs))).jobs
+            past = (await self._v1.schedule.jobs(drawing.asked(request, runs))).jobs
             shown_.append((each, await self._firings(request, each, at), past[::-1]))
         return await self._page(
             request, "timetables.html", "timetables", timetables=shown_, next=page.next,
@@ -194,13 +178,13 @@ class Console:
         if at:
             found = self._v1.past.firings(each.fields, at, NEXT_FIRINGS)
             return [values.Firing(f.at_s * NS_PER_S, f.local, "") for f in found]
-        call = asked(request, values.CountQuery(NEXT_FIRINGS), path={"timetable": each.id})
+        call = drawing.asked(request, values.CountQuery(NEXT_FIRINGS), path={"timetable": each.id})
         return (await self._v1.timetables.next(call)).firings
 
     async def rules(self, request: web.Request) -> web.StreamResponse:
         prefix, cursor = request.query.get("prefix", ""), request.query.get("cursor", "")
         query = values.NamesQuery(prefix=prefix, limit=PAGE, cursor=cursor)
-        page = await self._v1.schedule.rules(asked(request, query))
+        page = await self._v1.schedule.rules(drawing.asked(request, query))
         return await self._page(request, "rules.html", "rules", page=page, prefix=prefix)
 
     async def _backfill(self, request: web.Request) -> dict[str, Any] | None:
@@ -212,9 +196,9 @@ class Console:
         body = values.BackfillBody(begin=begin, until=until, preview=True)
         try:
             found = await self._v1.timetables.backfill(
-                RouteCall(request, {"timetable": name}, None, body)
+                routes.RouteCall(request, {"timetable": name}, None, body)
             )
-        except ApiError as error:
+        except routes.ApiError as error:
             return {"name": name, "problem": error.message, "rows": [], "from": begin}
         return {"name": name, "problem": "", "rows": found.rows, "from": begin, "until": until}
 
@@ -222,15 +206,15 @@ class Console:
         prefix, cursor = request.query.get("prefix", ""), request.query.get("cursor", "")
         page = None
         if self._backend.work is not None:
-            query = values.NamesAtQuery(prefix, PAGE, cursor, moment_of(request))
-            page = await self._v1.work.queues(asked(request, query))
+            query = values.NamesAtQuery(prefix, PAGE, cursor, drawing.moment_of(request))
+            page = await self._v1.work.queues(drawing.asked(request, query))
         return await self._page(request, "queues.html", "queues", page=page, prefix=prefix)
 
     async def workers(self, request: web.Request) -> web.StreamResponse:
         page = None
         if self._backend.work is not None:
             query = values.CursorQuery(PAGE, request.query.get("cursor", ""))
-            page = await self._v1.work.workers(asked(request, query))
+            page = await self._v1.work.workers(drawing.asked(request, query))
         return await self._page(request, "workers.html", "workers", page=page)
 
     async def fan_out(self, request: web.Request) -> web.StreamResponse:
@@ -238,22 +222,22 @@ class Console:
         page = None
         if self._backend.fan_out is not None:
             query = values.NamesQuery(prefix=prefix, limit=PAGE, cursor=cursor)
-            page = await self._v1.fan_out.queues(asked(request, query))
+            page = await self._v1.fan_out.queues(drawing.asked(request, query))
         return await self._page(request, "fan_out.html", "fan-out", page=page, prefix=prefix)
 
     async def log(self, request: web.Request) -> web.StreamResponse:
-        check_for_all(request["token"])
+        routes.check_for_all(request["token"])
         service = request.query.get("service", "work")
         if service not in ("schedule", "work", "fan-out"):
-            raise ApiError(400, f"there is no log of {service[:40]!r}")
-        query = values.RecordsQuery(service, PAGE, moment_of(request))
+            raise routes.ApiError(400, f"there is no log of {service[:40]!r}")
+        query = values.RecordsQuery(service, PAGE, drawing.moment_of(request))
         problem, records = "", []
         try:
-            records = (await self._v1.log.records(asked(request, query))).records
-        except ApiError as error:
+            records = (await self._v1.log.records(drawing.asked(request, query))).records
+        except routes.ApiError as error:
             problem = error.message
         paged = values.NamesQuery(limit=PAGE, cursor=request.query.get("cursor", ""))
-        page = await self._v1.log.files(asked(request, paged))
+        page = await self._v1.log.files(drawing.asked(request, paged))
         return await self._page(
             request,
             "log.html",
@@ -272,23 +256,27 @@ class Console:
         queue, error = request.query.get("queue", ""), request.query.get("error", "")
         try:
             first_ns, last_ns = await self._v1.past.span() or (0, 0)
-            if last_ns and not covers_all(request["token"]):  # the last record may be of others
+            if last_ns and not routes.covers_all(
+                request["token"]
+            ):  # the last record may be of others
                 last_ns = self._backend.clock.now_ns()
             if last_ns:
                 found["span"] = (first_ns, last_ns)
             if at and last_ns > first_ns:
-                part = (read_moment(at, "at") - first_ns) / (last_ns - first_ns)
+                part = (routes.read_moment(at, "at") - first_ns) / (last_ns - first_ns)
                 found["slider"] = round(SLIDER_STEPS * min(max(part, 0.0), 1.0))
             if at:
-                found["counts"] = await self._v1.past.counts(asked(request, values.AtQuery(at)))
+                found["counts"] = await self._v1.past.counts(
+                    drawing.asked(request, values.AtQuery(at))
+                )
                 query = values.WorkJobsQuery(
                     at=at, state="dead", queue=queue, error=error, limit=PAGE
                 )
-                found["dead"] = await self._v1.work.jobs(asked(request, query))
+                found["dead"] = await self._v1.work.jobs(drawing.asked(request, query))
             if at and since:
                 span = values.SpanQuery(begin=since, until=at)
-                found["changes"] = await self._v1.past.changes(asked(request, span))
-        except ApiError as refused:
+                found["changes"] = await self._v1.past.changes(drawing.asked(request, span))
+        except routes.ApiError as refused:
             problem = refused.message
         return await self._page(
             request, "time.html", "time", problem=problem, since=since, queue=queue, error=error,
@@ -300,16 +288,16 @@ class Console:
         return token is None or token.may_write
 
     async def reports(self, request: web.Request) -> web.StreamResponse:
-        check_for_all(request["token"])
+        routes.check_for_all(request["token"])
         places = self._v1.log.places()
-        kept, at = await asyncio.to_thread(self._reports.kept), moment_of(request)
-        kept = [each for each in kept if not at or each.made_ns <= read_moment(at, "at")]
+        kept, at = await asyncio.to_thread(self._reports.kept), drawing.moment_of(request)
+        kept = [each for each in kept if not at or each.made_ns <= routes.read_moment(at, "at")]
         lakes = await asyncio.to_thread(lakes_of, places)
         lake, days, problem = request.query.get("lake", ""), None, ""
         if lake in lakes:
             try:
-                days = await self._v1.past.lake_days(asked(request), lake)
-            except ApiError as error:
+                days = await self._v1.past.lake_days(drawing.asked(request), lake)
+            except routes.ApiError as error:
                 problem = error.message
         return await self._page(
             request, "reports.html", "reports", places=places, reports=self._reports, kept=kept,
@@ -317,17 +305,19 @@ class Console:
         )  # fmt: skip
 
     async def report(self, request: web.Request) -> web.StreamResponse:
-        check_for_all(request["token"])
+        routes.check_for_all(request["token"])
         name = request.match_info["name"]
         text, policy = await asyncio.to_thread(self._reports.read, name)
-        return web.Response(text=text, headers=HEADERS | {"Content-Security-Policy": policy})
+        return web.Response(
+            text=text, headers=drawing.HEADERS | {"Content-Security-Policy": policy}
+        )
 
     async def settings(self, request: web.Request) -> web.StreamResponse:
-        check_for_all(request["token"])
-        settings = (await self._v1.server.settings(asked(request))).settings
-        tokens = await self._v1.server.tokens(asked(request))
-        at = moment_of(request)
-        audits = await self._audits.last(100, read_moment(at, "at") if at else None)
+        routes.check_for_all(request["token"])
+        settings = (await self._v1.server.settings(drawing.asked(request))).settings
+        tokens = await self._v1.server.tokens(drawing.asked(request))
+        at = drawing.moment_of(request)
+        audits = await self._audits.last(100, routes.read_moment(at, "at") if at else None)
         return await self._page(
             request, "settings.html", "settings", settings=settings, tokens=tokens, audits=audits
         )
@@ -335,7 +325,7 @@ class Console:
     # -- live --
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        check_for_all(request["token"])
+        routes.check_for_all(request["token"])
         is_of_records = request.query.get("of", "figures") == "records"
         return await stream_events(
             request, [self.records_live if is_of_records else self.figures_live]
@@ -344,7 +334,7 @@ class Console:
     async def _next_figures(self) -> bytes | None:
         try:
             figures = await self._v1.server.measure()
-        except ApiError:
+        except routes.ApiError:
             return None
         html = await self.drawing.render("tiles.html", figures=figures, series=series_of(figures))
         return event_bytes("figures", html)
@@ -368,29 +358,29 @@ class Console:
 
     async def confirm(self, request: web.Request) -> web.StreamResponse:
         action = self._actions.read(request.query)
-        preview = await self._actions.preview(asked(request), action)
-        back = local(request.query.get("back", "/"))
+        preview = await self._actions.preview(drawing.asked(request), action)
+        back = drawing.local(request.query.get("back", "/"))
         return await self._page(
             request, "confirm.html", "", action=action, preview=preview, back=back
         )
 
     async def act(self, request: web.Request) -> web.StreamResponse:
         form = await self._signed(request)
-        check_may_write(request["token"])
+        routes.check_may_write(request["token"])
         action = self._actions.read(form)
         # A client that leaves the page now has confirmed it all the same.
-        said = await to_the_end(self._actions.carry_out(asked(request), action))
-        session: Session = request["session"]
+        said = await routes.to_the_end(self._actions.carry_out(drawing.asked(request), action))
+        session: drawing.Session = request["session"]
         session.said = said[:MAX_SAID]
-        raise web.HTTPSeeOther(local(form.get("back", "/")))
+        raise web.HTTPSeeOther(drawing.local(form.get("back", "/")))
 
     async def login_form(self, request: web.Request) -> web.StreamResponse:
-        back = local(request.query.get("back", "/"))
+        back = drawing.local(request.query.get("back", "/"))
         return await self._page(request, "login.html", "", back=back, is_wrong=False)
 
     async def login(self, request: web.Request) -> web.StreamResponse:
         form = await _form(request)
-        back = local(form.get("back", "/"))
+        back = drawing.local(form.get("back", "/"))
         token = await request["find_token"](form.get("secret", "").strip())
         if token is None:
             response = await self._page(request, "login.html", "", back=back, is_wrong=True)
@@ -402,15 +392,15 @@ class Console:
 
     async def logout(self, request: web.Request) -> web.StreamResponse:
         await self._signed(request)
-        session: Session = request["session"]
+        session: drawing.Session = request["session"]
         self._sessions.end(session)
         raise web.HTTPSeeOther("/console/login")
 
     async def _signed(self, request: web.Request) -> dict[str, Any]:
         form = await _form(request)
-        session: Session | None = request.get("session")
+        session: drawing.Session | None = request.get("session")
         if session is None or not self._sessions.is_signed(session, form.get("code", "")):
-            raise ApiError(403, "this form has expired; open the page again", "csrf")
+            raise routes.ApiError(403, "this form has expired; open the page again", "csrf")
         return {name: form.getall(name) if name == "id" else form[name] for name in set(form)}
 
 
@@ -423,7 +413,9 @@ async def _form(request: web.Request) -> MultiDict[str]:
         text = data.decode(errors="replace")
         return MultiDict(parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_FIELDS))
     except ValueError:
-        raise ApiError(400, f"the form has more than {MAX_FIELDS} fields", "invalid_body") from None
+        raise routes.ApiError(
+            400, f"the form has more than {MAX_FIELDS} fields", "invalid_body"
+        ) from None
 
 
 def _cache_of(backend: HttpBackend) -> str:
@@ -471,7 +463,7 @@ class FigureHistory:
             try:
                 self.note(await self._server.measure())
                 self._rates.sample(asyncio.get_running_loop().time())
-            except ApiError:
+            except routes.ApiError:
                 return  # the server is stopping
             await asyncio.sleep(delay_to_second(loop, SAMPLE_S))
 

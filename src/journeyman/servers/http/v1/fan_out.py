@@ -16,19 +16,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from journeyman.protocols.kestrel.commands import (
-    STATUSES,
-    Confirm,
-    DeleteQueue,
-    Flush,
-    FlushAll,
-    FlushAllExpired,
-    FlushExpired,
-    GetItem,
-    Key,
-    Put,
-    ServerStatus,
-)
+from journeyman.protocols.kestrel import commands
 from journeyman.protocols.kestrel.parser import MAX_KEY_CHARACTERS, is_queue_name, is_reader_name
 from journeyman.protocols.kestrel.replies import END, STORED, ItemFound
 from journeyman.servers.core.internal_call import InternalCall as WriterCall
@@ -122,13 +110,13 @@ class ItemAnswer(Struct, omit_defaults=True):
 class FanOutStatus(values.Body):
     """What the fan-out queues take: see the status of the kestrel protocol."""
 
-    status: Annotated[str, Meta(pattern=rf"^({'|'.join(STATUSES)})$(?!\n)")]
+    status: Annotated[str, Meta(pattern=rf"^({'|'.join(commands.STATUSES)})$(?!\n)")]
 
 
 @dataclass(slots=True)
 class _OpenRead:
     client: WriterCall
-    key: Key
+    key: commands.Key
     owner: str
     timer: asyncio.TimerHandle
 
@@ -204,7 +192,7 @@ class FanOutRoutes:
     async def put(self, call: RouteCall) -> None:
         body: PutBody = call.body
         data = read_bytes(body.data, body.data_base64, "data")
-        put = Put(_key(call).queue, body.expire_s, data)
+        put = commands.Put(_key(call).queue, body.expire_s, data)
         if await self._backend.ask_fan_out(call, put) is not STORED:
             raise ApiError(409, "the queue refused the item: full, or too large", "not_stored")
 
@@ -219,11 +207,11 @@ class FanOutRoutes:
         return ItemAnswer(True, found.read, found.data)
 
     async def _read_one(
-        self, call: RouteCall, key: Key, body: ReadBody, wait_ms: int
+        self, call: RouteCall, key: commands.Key, body: ReadBody, wait_ms: int
     ) -> Item | None:
         if body.open and len(self._open) >= MAX_OPEN_READS:
             raise ApiError(503, "too many items are open over HTTP")
-        get = GetItem(key, wait_ms, open=body.open, peek=body.peek and not body.open)
+        get = commands.GetItem(key, wait_ms, open=body.open, peek=body.peek and not body.open)
         client = self._client() if body.open else None
         reply = await self._backend.ask_fan_out(call, get, client)
         if not isinstance(reply, ItemFound):
@@ -231,7 +219,9 @@ class FanOutRoutes:
         read = self._keep(call, key, client, body.hold_ms) if client is not None else None
         return Item(read, reply.data)
 
-    async def _read_many(self, call: RouteCall, key: Key, body: ReadBody, most: int) -> ItemAnswer:
+    async def _read_many(
+        self, call: RouteCall, key: commands.Key, body: ReadBody, most: int
+    ) -> ItemAnswer:
         """Return what is there, after the wait for a first one; a client that left gets none."""
         if not body.open:
             raise ApiError(400, "max goes with open", "invalid_body")
@@ -255,40 +245,44 @@ class FanOutRoutes:
 
     async def confirm(self, call: RouteCall) -> None:
         opened = self._take(call)
-        reply = await self._backend.ask_fan_out(call, Confirm(opened.key, 1), opened.client)
+        reply = await self._backend.ask_fan_out(
+            call, commands.Confirm(opened.key, 1), opened.client
+        )
         self._leave(opened.client)
         if reply is not END:
             raise ApiError(404, "the item is no longer open", "read_not_found")
 
     async def abort(self, call: RouteCall) -> None:
         opened = self._take(call)
-        await self._backend.ask_fan_out(call, GetItem(opened.key, abort=True), opened.client)
+        await self._backend.ask_fan_out(
+            call, commands.GetItem(opened.key, abort=True), opened.client
+        )
         self._leave(opened.client)
 
     # -- whole queues --
 
     async def flush(self, call: RouteCall) -> None:
         key = _key(call, call.body.reader)
-        command = FlushExpired(key) if call.body.expired else Flush(key)
+        command = commands.FlushExpired(key) if call.body.expired else commands.Flush(key)
         await self._backend.ask_fan_out(call, command)
 
     async def flush_all(self, call: RouteCall) -> None:
-        command = FlushAllExpired() if call.body.expired else FlushAll()
+        command = commands.FlushAllExpired() if call.body.expired else commands.FlushAll()
         await self._backend.ask_fan_out(call, command)
 
     async def status(self, call: RouteCall) -> FanOutStatus:
-        reply = await self._backend.ask_fan_out(call, ServerStatus(None))
+        reply = await self._backend.ask_fan_out(call, commands.ServerStatus(None))
         return FanOutStatus(reply.data.decode().strip())
 
     async def set_status(self, call: RouteCall) -> FanOutStatus:
-        await self._backend.ask_fan_out(call, ServerStatus(call.body.status))
+        await self._backend.ask_fan_out(call, commands.ServerStatus(call.body.status))
         return FanOutStatus(call.body.status)
 
     async def delete(self, call: RouteCall) -> None:
-        await self._backend.ask_fan_out(call, DeleteQueue(_key(call)))
+        await self._backend.ask_fan_out(call, commands.DeleteQueue(_key(call)))
 
     async def delete_reader(self, call: RouteCall) -> None:
-        await self._backend.ask_fan_out(call, DeleteQueue(_key(call, call.path["reader"])))
+        await self._backend.ask_fan_out(call, commands.DeleteQueue(_key(call, call.path["reader"])))
 
     # -- open reads --
 
@@ -296,7 +290,7 @@ class FanOutRoutes:
         loop = asyncio.get_running_loop()
         return WriterCall(loop, "the fan-out queues have stopped")
 
-    def _keep(self, call: RouteCall, key: Key, client: WriterCall, hold_ms: int) -> str:
+    def _keep(self, call: RouteCall, key: commands.Key, client: WriterCall, hold_ms: int) -> str:
         read = secrets.token_urlsafe(16)
         loop = asyncio.get_running_loop()
         timer = loop.call_later(hold_ms / 1000, self._expire, read)
@@ -323,7 +317,7 @@ class FanOutRoutes:
             service.writer.leave(client)
 
 
-def _key(call: RouteCall, reader: str = "") -> Key:
+def _key(call: RouteCall, reader: str = "") -> commands.Key:
     queue = call.path["queue"]
     if not is_queue_name(queue) or (reader and not is_reader_name(reader)):
         raise ApiError(
@@ -331,7 +325,7 @@ def _key(call: RouteCall, reader: str = "") -> Key:
         )
     if len(queue) + len(reader) > MAX_KEY_CHARACTERS:
         raise ApiError(400, "queue and reader may have 200 characters together", "invalid_name")
-    return Key(queue, reader)
+    return commands.Key(queue, reader)
 
 
 def _seen(queue: dict[str, Any]) -> FanOutSeen:

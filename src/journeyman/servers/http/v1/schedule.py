@@ -13,34 +13,11 @@ from typing import Any
 import msgspec
 from cronsim import CronSim, CronSimError
 
+from journeyman.engines.ztick import messages
 from journeyman.engines.ztick.browsing import PageJobs, PageRules, PageTimetables
-from journeyman.engines.ztick.messages import (
-    Backfilled,
-    NextFirings,
-    RuleListing,
-    TimetableListing,
-    TimetableNotFound,
-    TimetableRefused,
-    TimetableRun,
-    TimetableView,
-)
 from journeyman.errors import EncodeError, TimetableError
 from journeyman.formats.ztick import CODEC, JobSet, Record, RuleSet, Status
-from journeyman.protocols.ztick.commands import (
-    BackfillTimetable,
-    Get,
-    GetTimetable,
-    NextOfTimetable,
-    PauseTimetable,
-    Remove,
-    RemoveRule,
-    RemoveTimetable,
-    ResumeTimetable,
-    RunTimetable,
-    Set,
-    SetRule,
-    SetTimetable,
-)
+from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.grammar import (
     read_run_options,
     read_runner,
@@ -117,16 +94,16 @@ class ScheduleRoutes:
         identifier = call.path["id"]
         execution_ns = read_moment(call.body.execution, "execution")
         _check(JobSet(identifier, execution_ns, Status.PLANNED))
-        await self._backend.ask_schedule(call, Set(_NO_ID, identifier, execution_ns))
+        await self._backend.ask_schedule(call, commands.Set(_NO_ID, identifier, execution_ns))
         return values.ScheduledJob(identifier, Status.PLANNED.word, execution_ns)
 
     async def job(self, call: RouteCall) -> values.ScheduledJob:
-        asked = Get(_NO_ID, call.path["id"])
+        asked = commands.Get(_NO_ID, call.path["id"])
         state = await self._backend.ask_schedule(call, asked, read_at(call.query.at))
         return values.ScheduledJob(call.path["id"], state.status.word, state.execution_ns)
 
     async def remove_job(self, call: RouteCall) -> None:
-        await self._backend.ask_schedule(call, Remove(_NO_ID, call.path["id"]))
+        await self._backend.ask_schedule(call, commands.Remove(_NO_ID, call.path["id"]))
 
     # -- rules --
 
@@ -134,7 +111,7 @@ class ScheduleRoutes:
         query: values.NamesQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
         asked = PageRules(query.prefix, after, query.limit + 1)
-        listing: RuleListing = await self._backend.ask_schedule(call, asked)
+        listing: messages.RuleListing = await self._backend.ask_schedule(call, asked)
         found = listing.rules
         shown = found[: query.limit]
         last = shown[-1].identifier.encode() if len(found) > len(shown) else None
@@ -151,24 +128,24 @@ class ScheduleRoutes:
         except TimetableError as error:
             raise ApiError(400, str(error), "invalid_options") from None
         rule = RuleSet(call.path["id"], body.pattern, runner)
-        command = SetRule(_NO_ID, rule.identifier, rule.pattern, runner, options)
+        command = commands.SetRule(_NO_ID, rule.identifier, rule.pattern, runner, options)
         _check_runners(call, command)
         _check(rule)
         reply = await self._backend.ask_schedule(call, command)
-        if isinstance(reply, TimetableRefused):
+        if isinstance(reply, messages.TimetableRefused):
             raise ApiError(409, reply.reason, "options_refused")
         return rule_seen(rule, options)
 
     async def rule(self, call: RouteCall) -> values.Rule:
         identifier = call.path["id"]  # the first of those that begin with it
         asked = PageRules(identifier, limit=1)
-        listing: RuleListing = await self._backend.ask_schedule(call, asked)
+        listing: messages.RuleListing = await self._backend.ask_schedule(call, asked)
         if listing.rules and listing.rules[0].identifier == identifier:
             return rule_seen(listing.rules[0], listing.options.get(identifier))
         raise ApiError(404, f"there is no rule {json.dumps(call.path['id'])}", "rule_not_found")
 
     async def remove_rule(self, call: RouteCall) -> None:
-        await self._backend.ask_schedule(call, RemoveRule(_NO_ID, call.path["id"]))
+        await self._backend.ask_schedule(call, commands.RemoveRule(_NO_ID, call.path["id"]))
 
     # -- runs --
 
@@ -207,7 +184,7 @@ def rule_seen(rule: RuleSet, options: RunOptions | None) -> values.Rule:
     return values.Rule(rule.identifier, rule.pattern, name, args, fields)
 
 
-def _check_runners(call: RouteCall, command: SetRule | SetTimetable) -> None:
+def _check_runners(call: RouteCall, command: commands.SetRule | commands.SetTimetable) -> None:
     """A token may not be allowed to use some of them."""
     for runner in () if call.token is None else runners_of(command):
         if call.token is not None and (reason := call.token.refuses(runner)):
@@ -264,7 +241,7 @@ class TimetableRoutes:
         query: values.NamesAtQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
         asked = PageTimetables(query.prefix, after, query.limit + 1)
-        listing: TimetableListing = await self._ask(call, asked, read_at(query.at))
+        listing: messages.TimetableListing = await self._ask(call, asked, read_at(query.at))
         found = [row for rows in listing.slices for row in rows]
         shown = found[: query.limit]
         last = shown[-1].identifier.encode() if len(found) > len(shown) else None
@@ -281,30 +258,34 @@ class TimetableRoutes:
             timetable, runner = read_timetable(fields)
         except TimetableError as error:
             raise ApiError(400, str(error), "invalid_timetable") from None
-        command = SetTimetable(_NO_ID, name, timetable, runner)
+        command = commands.SetTimetable(_NO_ID, name, timetable, runner)
         _check_runners(call, command)
         await self._ask(call, command)
-        return timetable_seen(await self._ask(call, GetTimetable(_NO_ID, name)))
+        return timetable_seen(await self._ask(call, commands.GetTimetable(_NO_ID, name)))
 
     async def timetable(self, call: RouteCall) -> values.Timetable:
-        return timetable_seen(await self._ask(call, GetTimetable(_NO_ID, call.path["timetable"])))
+        return timetable_seen(
+            await self._ask(call, commands.GetTimetable(_NO_ID, call.path["timetable"]))
+        )
 
     async def remove(self, call: RouteCall) -> None:
-        await self._ask(call, RemoveTimetable(_NO_ID, call.path["timetable"]))
+        await self._ask(call, commands.RemoveTimetable(_NO_ID, call.path["timetable"]))
 
     async def pause(self, call: RouteCall) -> None:
-        await self._ask(call, PauseTimetable(_NO_ID, call.path["timetable"]))
+        await self._ask(call, commands.PauseTimetable(_NO_ID, call.path["timetable"]))
 
     async def resume(self, call: RouteCall) -> None:
-        await self._ask(call, ResumeTimetable(_NO_ID, call.path["timetable"]))
+        await self._ask(call, commands.ResumeTimetable(_NO_ID, call.path["timetable"]))
 
     async def run(self, call: RouteCall) -> values.RunPlanned:
-        reply: TimetableRun = await self._ask(call, RunTimetable(_NO_ID, call.path["timetable"]))
+        reply: messages.TimetableRun = await self._ask(
+            call, commands.RunTimetable(_NO_ID, call.path["timetable"])
+        )
         return values.RunPlanned(reply.identifier)
 
     async def next(self, call: RouteCall) -> values.Firings:
-        asked = NextOfTimetable(_NO_ID, call.path["timetable"], call.query.count)
-        reply: NextFirings = await self._ask(call, asked)
+        asked = commands.NextOfTimetable(_NO_ID, call.path["timetable"], call.query.count)
+        reply: messages.NextFirings = await self._ask(call, asked)
         return values.Firings(
             [
                 values.Firing(each.at_s * NS_PER_S, each.local, each.warning)
@@ -316,8 +297,10 @@ class TimetableRoutes:
         body: values.BackfillBody = call.body
         from_s = read_moment(body.begin, "from") // NS_PER_S
         until_s = read_moment(body.until, "until") // NS_PER_S
-        asked = BackfillTimetable(_NO_ID, call.path["timetable"], from_s, until_s, body.preview)
-        reply: Backfilled = await self._ask(call, asked)
+        asked = commands.BackfillTimetable(
+            _NO_ID, call.path["timetable"], from_s, until_s, body.preview
+        )
+        reply: messages.Backfilled = await self._ask(call, asked)
         rows = [
             values.BackfillRow(
                 row.identifier,
@@ -331,16 +314,16 @@ class TimetableRoutes:
 
     async def _ask(self, call: RouteCall, command: Any, at_ns: int | None = None) -> Any:
         reply = await self._backend.ask_schedule(call, command, at_ns)
-        if isinstance(reply, TimetableNotFound):
+        if isinstance(reply, messages.TimetableNotFound):
             raise ApiError(
                 404, f"there is no timetable {reply.identifier[:80]!r}", "timetable_not_found"
             )
-        if isinstance(reply, TimetableRefused):
+        if isinstance(reply, messages.TimetableRefused):
             raise ApiError(409, reply.reason, "timetable_refused")
         return reply
 
 
-def timetable_seen(view: TimetableView) -> values.Timetable:
+def timetable_seen(view: messages.TimetableView) -> values.Timetable:
     return values.Timetable(
         view.identifier,
         view.state,

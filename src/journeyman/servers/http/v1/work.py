@@ -15,29 +15,7 @@ from msgspec import structs
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, QueuesFound
 from journeyman.engines.workq.packed import is_moment_key
 from journeyman.engines.workq.workers import BrowseWorkers
-from journeyman.protocols.workq.commands import (
-    MAX_CHILD_BYTES,
-    MAX_PAYLOAD_BYTES,
-    Add,
-    AddOptions,
-    AwaitResult,
-    Cancel,
-    Complete,
-    Delete,
-    Fail,
-    InspectJob,
-    Lease,
-    Limits,
-    NoteProgress,
-    PauseQueue,
-    Requeue,
-    ResumeQueue,
-    Run,
-    ScheduleJob,
-    SetLimits,
-    Touch,
-    WorkerNotes,
-)
+from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
 from journeyman.protocols.workq.replies import (
     FINISHED,
@@ -201,10 +179,10 @@ class WorkRoutes:
         payload = _payload(body.payload, body.payload_base64, "payload")
         options = _options(body, job_id, payload)
         common = (body.priority, body.max_attempts, body.max_fails, body.retry_delay_ms, options)
-        command: Any = Add(job_id, body.queue, body.ttr_ms, body.ttl_ms, payload, *common)
+        command: Any = commands.Add(job_id, body.queue, body.ttr_ms, body.ttl_ms, payload, *common)
         if body.at is not None:
             time_ns = read_moment(body.at, "at")
-            command = ScheduleJob(
+            command = commands.ScheduleJob(
                 job_id, body.queue, body.ttr_ms, body.ttl_ms, time_ns, payload, *common
             )
         try:
@@ -216,13 +194,15 @@ class WorkRoutes:
             return values.Added(id_text(job_id), False)
         return values.Added(id_text(job_id), True)
 
-    async def _check_same(self, call: RouteCall, command: Add | ScheduleJob) -> None:
+    async def _check_same(
+        self, call: RouteCall, command: commands.Add | commands.ScheduleJob
+    ) -> None:
         """ApiError if the job that a key stands for was added with another body."""
-        found = (await self._backend.ask_work(call, InspectJob(command.job_id))).jobs[0]
+        found = (await self._backend.ask_work(call, commands.InspectJob(command.job_id))).jobs[0]
         asked = (
             *(command.name, command.payload, command.ttr_ms, command.ttl_ms, command.priority),
             *(command.max_attempts, command.max_fails, command.retry_delay_ms),
-            command.time_ns if isinstance(command, ScheduleJob) else None,
+            command.time_ns if isinstance(command, commands.ScheduleJob) else None,
         )
         there = (
             *(found.queue, bytes(found.payload), found.ttr_ms, found.ttl_ms, found.priority),
@@ -256,7 +236,7 @@ class WorkRoutes:
 
     async def lease(self, call: RouteCall) -> values.LeaseAnswer:
         body: values.LeaseBody = call.body
-        asked = Lease(tuple(body.queues), body.wait_ms, body.max, body.worker)
+        asked = commands.Lease(tuple(body.queues), body.wait_ms, body.max, body.worker)
         reply = await self._backend.ask_work(call, asked)
         if not isinstance(reply, LeasedJobs):
             return values.LeaseAnswer(None, [])
@@ -279,7 +259,7 @@ class WorkRoutes:
         """As ``run`` on the port: not recorded, and dropped when its client has left."""
         body: values.RunBody = call.body
         payload = _payload(body.payload, body.payload_base64, "payload")
-        run = Run(
+        run = commands.Run(
             self._new_id(call, body.id, None), body.queue, body.ttr_ms, body.wait_ms, payload,
             body.priority,
         )  # fmt: skip
@@ -287,7 +267,7 @@ class WorkRoutes:
 
     async def complete(self, call: RouteCall) -> None:
         body: values.FinishBody = call.body
-        done = Complete(_id(call), _result(body), body.attempt or 0)
+        done = commands.Complete(_id(call), _result(body), body.attempt or 0)
         await self._backend.ask_work(call, done)
 
     async def fail(self, call: RouteCall) -> None:
@@ -296,35 +276,35 @@ class WorkRoutes:
             raise ApiError(
                 400, "a job either ends (final) or is given back (release)", "invalid_body"
             )
-        failed = Fail(
+        failed = commands.Fail(
             _id(call), _result(body), body.delay_ms, body.attempt or 0, body.final, body.release
         )
         await self._backend.ask_work(call, failed)
 
     async def touch(self, call: RouteCall) -> None:
-        await self._backend.ask_work(call, Touch(_id(call), call.body.ttr_ms))
+        await self._backend.ask_work(call, commands.Touch(_id(call), call.body.ttr_ms))
 
     async def delete(self, call: RouteCall) -> None:
-        await self._backend.ask_work(call, Delete(_id(call)))
+        await self._backend.ask_work(call, commands.Delete(_id(call)))
 
     async def progress(self, call: RouteCall) -> None:
         body: values.ProgressBody = call.body
-        notes = WorkerNotes(body.done, body.total, body.note, tuple(body.log))
-        await self._backend.ask_work(call, NoteProgress(_id(call), notes))
+        notes = commands.WorkerNotes(body.done, body.total, body.note, tuple(body.log))
+        await self._backend.ask_work(call, commands.NoteProgress(_id(call), notes))
 
     async def cancel(self, call: RouteCall) -> None:
-        await self._backend.ask_work(call, Cancel(_id(call)))
+        await self._backend.ask_work(call, commands.Cancel(_id(call)))
 
     async def requeue(self, call: RouteCall) -> None:
-        await self._backend.ask_work(call, Requeue(_id(call)))
+        await self._backend.ask_work(call, commands.Requeue(_id(call)))
 
     async def result(self, call: RouteCall) -> values.ResultAnswer:
-        asked = AwaitResult(_id(call), call.query.wait_ms)
+        asked = commands.AwaitResult(_id(call), call.query.wait_ms)
         return _finished(await self._backend.ask_work(call, asked))
 
     async def pause(self, call: RouteCall) -> QueueView:
         name = read_queue(call.path["queue"])
-        change = PauseQueue(name) if call.body.paused else ResumeQueue(name)
+        change = commands.PauseQueue(name) if call.body.paused else commands.ResumeQueue(name)
         await self._backend.ask_work(call, change)
         return await self._queue_now(call, name)
 
@@ -332,7 +312,7 @@ class WorkRoutes:
         name = read_queue(call.path["queue"])
         given = {
             field: value
-            for field in Limits.__struct_fields__
+            for field in commands.Limits.__struct_fields__
             if (value := getattr(call.body, field)) is not msgspec.UNSET
         }
         for pair in (("rate", "per_ms"), ("key_rate", "key_per_ms")):
@@ -341,8 +321,8 @@ class WorkRoutes:
             rate, period = (given.setdefault(field, 0) for field in pair)
             if bool(rate) != bool(period):
                 raise ApiError(400, f"{pair[0]} and {pair[1]} go together", "invalid_body")
-        kept = frozenset(Limits.__struct_fields__) - given.keys()
-        await self._backend.ask_work(call, SetLimits(name, Limits(**given), kept))
+        kept = frozenset(commands.Limits.__struct_fields__) - given.keys()
+        await self._backend.ask_work(call, commands.SetLimits(name, commands.Limits(**given), kept))
         return await self._queue_now(call, name)
 
     async def _queue_now(self, call: RouteCall, name: str) -> QueueView:
@@ -354,13 +334,13 @@ class WorkRoutes:
     # -- many at once --
 
     async def requeue_many(self, call: RouteCall) -> values.BulkAnswer:
-        return await self._each(call, Requeue, "dead")
+        return await self._each(call, commands.Requeue, "dead")
 
     async def cancel_many(self, call: RouteCall) -> values.BulkAnswer:
-        return await self._each(call, Cancel, "")
+        return await self._each(call, commands.Cancel, "")
 
     async def delete_many(self, call: RouteCall) -> values.BulkAnswer:
-        return await self._each(call, Delete, "")
+        return await self._each(call, commands.Delete, "")
 
     async def _each(self, call: RouteCall, command: Any, state: str) -> values.BulkAnswer:
         body: values.BulkBody = call.body
@@ -389,7 +369,7 @@ def _finished(reply: Any) -> values.ResultAnswer:
     return values.ResultAnswer(*reply)
 
 
-def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> AddOptions | None:
+def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> commands.AddOptions | None:
     """Check of fields what ``protocols.workq.readers.add`` checks of flags."""
     after = tuple(dict.fromkeys(map(parse_id, body.after)))
     wrong = ""
@@ -401,11 +381,12 @@ def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> AddOptions |
         wrong = "a job waits for a time (at) or for jobs (after)"
     elif job_id in after:
         wrong = "a job cannot wait for itself"
-    elif after and len(payload) > MAX_CHILD_BYTES:
-        wrong = f"the payload of a job that waits for others has at most {MAX_CHILD_BYTES} bytes"
+    elif after and len(payload) > commands.MAX_CHILD_BYTES:
+        most = commands.MAX_CHILD_BYTES
+        wrong = f"the payload of a job that waits for others has at most {most} bytes"
     if wrong:
         raise ApiError(400, wrong, "invalid_body")
-    options = AddOptions(
+    options = commands.AddOptions(
         body.key,
         body.replace is not None,
         after,
@@ -415,7 +396,7 @@ def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> AddOptions |
         body.has_followers,
         b"" if body.follows is None else parse_id(body.follows),
     )
-    return None if options == AddOptions() else options
+    return None if options == commands.AddOptions() else options
 
 
 def parse_id(text: str) -> bytes:
@@ -442,8 +423,10 @@ def _result(body: values.FinishBody) -> bytes:
 
 def _payload(text: str, base64: str | None, name: str) -> bytes:
     data = read_bytes(text, base64, name)
-    if len(data) > MAX_PAYLOAD_BYTES:
-        raise ApiError(400, f"{name} is larger than {MAX_PAYLOAD_BYTES} bytes", "invalid_body")
+    if len(data) > commands.MAX_PAYLOAD_BYTES:
+        raise ApiError(
+            400, f"{name} is larger than {commands.MAX_PAYLOAD_BYTES} bytes", "invalid_body"
+        )
     return data
 
 
