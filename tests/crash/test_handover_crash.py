@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from journeyman.cli.handover import hand_over
 from journeyman.folds import workq as workq_fold
 from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.framing import scan
 from journeyman.formats.timed_frame import Instant
 from journeyman.logs.catalog import KESTREL, WORKQ, ZTICK, Log, LogFile
-from journeyman.logs.handover import HandedOver, hand_over
+from journeyman.logs.handover import HandedOver
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from journeyman.cli.handover import hand_over
 from journeyman.folds import workq as workq_fold
 from journeyman.folds import ztick as ztick_fold
 from journeyman.formats import workq, ztick
 from journeyman.formats.framing import scan
 from journeyman.logs.catalog import WORKQ, ZTICK, Log
-from journeyman.logs.handover import hand_over
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.testing import ManualClock

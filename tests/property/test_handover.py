@@ -8,12 +8,12 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from journeyman.cli.handover import hand_over
 from journeyman.errors import EncodeError
 from journeyman.folds import workq as fold
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import CODEC, HEADER, Command, JobAdded, JobEvent, Record
 from journeyman.logs.catalog import WORKQ, Log
-from journeyman.logs.handover import hand_over
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.testing import ManualClock
 from tests.support.drawn_folds import workq_records

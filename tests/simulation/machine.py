@@ -30,6 +30,7 @@ from journeyman.formats.ztick import FanOutRunner, Shell, WorkQueueRunner
 from journeyman.formats.ztick import Runner as RunnerRecord
 from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.runners.runner_set import AddsWork, JournalRunner, PutsItems, QueueRunner
+from journeyman.servers.assembly import Assembly
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.ledger import open_ledger
 from journeyman.servers.core.server_log import ServerLog
@@ -37,7 +38,6 @@ from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.core.shared import Shared
 from journeyman.servers.core.writes import WriteWatch
 from journeyman.servers.preflight import prepare_data_directory
-from journeyman.servers.process import Assembly
 from journeyman.units import NS_PER_S
 from tests.simulation.network import Network
 from tests.simulation.world import Loop, SimulatedThreads, World

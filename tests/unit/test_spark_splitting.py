@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.columnar.kernels.boundaries import WALKS
+from journeyman.columnar.boundaries import WALKS
 from journeyman.errors import LogError
 from journeyman.formats import kestrel
 from journeyman.formats.framing import scan

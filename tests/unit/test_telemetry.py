@@ -14,7 +14,9 @@ from journeyman.formats.ztick import Shell
 from journeyman.protocols.ztick.commands import Get, Set
 from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import ServerLog
-from journeyman.servers.telemetry import (
+from journeyman.servers.ztick.metrics import ServerMetrics
+from journeyman.servers.ztick.runs import EndedRun
+from journeyman.servers.ztick.telemetry import (
     MAX_SPANS_A_SECOND,
     MAX_WAITING_SPANS,
     RateLimit,
@@ -23,8 +25,6 @@ from journeyman.servers.telemetry import (
     Span,
     Telemetry,
 )
-from journeyman.servers.ztick.metrics import ServerMetrics
-from journeyman.servers.ztick.runs import EndedRun
 from journeyman.testing import ManualClock
 from tests.support.stat_lines import STAT
 

@@ -19,13 +19,17 @@ from journeyman.cli.output import (
     working,
 )
 from journeyman.cli.reading import dialect_option
-from journeyman.clock import SystemClock
+from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, disk_of
 from journeyman.errors import UsageError
-from journeyman.logs.catalog import LEDGER, Log
+from journeyman.logs.catalog import LEDGER, WORKQ, ZTICK, Log
 from journeyman.logs.detection import LogFinder
-from journeyman.logs.handover import ORIGINALS, Facts, HandedOver, check_unused, hand_over
+from journeyman.logs.handover import ORIGINALS, Facts, HandedOver, check_unused
+from journeyman.logs.holders import Holders
+from journeyman.logs.kestrel.handover import hand_over_kestrel
 from journeyman.logs.ledger import ledger_beside, peek
+from journeyman.logs.workq.handover import hand_over_workq
+from journeyman.logs.ztick.handover import hand_over_ztick
 
 
 @click.command()
@@ -89,6 +93,26 @@ def handover(
             output.line(_verdict(path, rows, is_safe))
     if not is_safe:
         ctx.exit(UNDECIDED)
+
+
+def hand_over(
+    disk: Disk,
+    clock: Clock,
+    log: Log,
+    facts: Facts,
+    *,
+    accept: bool = False,
+    holders: Holders | None = None,
+) -> HandedOver:
+    """Make a log ready for its original. LogLocked: a server uses it.
+
+    ``accept``: attempts beyond those that workq can count are not kept.
+    """
+    if log.dialect == ZTICK:
+        return hand_over_ztick(disk, clock, log.where, facts, holders)
+    if log.dialect == WORKQ:
+        return hand_over_workq(disk, clock, log.where, facts, holders, accept=accept)
+    return hand_over_kestrel(disk, clock, log, holders)
 
 
 def _facts(disk: Disk, log: Log, ledger: str | None) -> Facts:

@@ -21,12 +21,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from journeyman.clock import Clock
 from journeyman.disk import Disk
 from journeyman.folds import ledger
 from journeyman.formats.ledger import Record
 from journeyman.logs.catalog import KESTREL, LEDGER, WORKQ, ZTICK, Log
-from journeyman.logs.holders import Holders, names_of_holders
+from journeyman.logs.holders import names_of_holders
 from journeyman.logs.publication import HELD_DIRECTORY
 from journeyman.logs.segments import APPEND_LOCK, LEDGER_LOCK, ZtickNames, kestrel_lock_name
 
@@ -96,32 +95,6 @@ def unread(disk: Disk, directory: str) -> Finding:
     place = posixpath.join(directory, HELD_DIRECTORY)
     text = f"not merged: {', '.join(names)} must read it first, or its file in {place} be removed"
     return Finding("unread", text, len(names), tuple(names), refuses=True)
-
-
-def hand_over(
-    disk: Disk,
-    clock: Clock,
-    log: Log,
-    facts: Facts,
-    *,
-    accept: bool = False,
-    holders: Holders | None = None,
-) -> HandedOver:
-    """Make a log ready for its original. LogLocked: a server uses it.
-
-    ``accept``: attempts beyond those that workq can count are not kept.
-    """
-    if log.dialect == ZTICK:
-        from journeyman.logs.ztick.handover import hand_over_ztick
-
-        return hand_over_ztick(disk, clock, log.where, facts, holders)
-    if log.dialect == WORKQ:
-        from journeyman.logs.workq.handover import hand_over_workq
-
-        return hand_over_workq(disk, clock, log.where, facts, holders, accept=accept)
-    from journeyman.logs.kestrel.handover import hand_over_kestrel
-
-    return hand_over_kestrel(disk, clock, log, holders)
 
 
 def check_unused(disk: Disk, logs: Iterable[Log]) -> None:

@@ -26,9 +26,10 @@ Each service has these in a folder of its own; what they have in common is in co
       writer.py           the single writer
       metrics.py          its figures
       persistence.py      how the log is loaded and looked after
+    ztick/telemetry.py    spans and figures for a collector; over OTLP: otlp.py
 
     http/                 the HTTP port: all services over HTTP, and the console
-    telemetry.py          spans and figures for a collector; over OTLP: otlp.py
-    process.py            the services put together; event loop, signals, exit code
+    assembly.py           the services and the HTTP port, put together
+    process.py            what they need; event loop, signals, exit code
     preflight.py          what is checked and prepared before anything is opened
 """

@@ -42,7 +42,7 @@ from journeyman.servers.core.ledger import is_used
 from journeyman.servers.core.namespace_secret import load_namespaces
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import delay_to_second
-from journeyman.servers.telemetry import check_telemetry
+from journeyman.servers.ztick.telemetry import check_telemetry
 from journeyman.storage.contract import EngineOptions, expanded
 from journeyman.storage.opening import check_engine, check_path
 

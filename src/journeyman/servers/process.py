@@ -1,4 +1,4 @@
-"""The server's process: the services put together, event loop, signals, exit code.
+"""The server's process: what its services need, event loop, signals, exit code.
 
     READY=1           to systemd, when every port is open (see core/server_log.py)
     SIGHUP            read tokens, certificate and log level again (see core/access.py)
@@ -8,14 +8,8 @@
 
 Errors at the start are raised, for the command line to word.
 
-The services know neither signals nor the machine: tests.simulation runs the same
-Assembly on a simulated one.
-
-    ServiceContext --> WorkqServer, KestrelServer --add, put--> the runner --> ZtickServer
-
-    start    the others first: the schedule may have something for them at once. If one cannot
-             start, those before it are closed again
-    stop     all close together; the logs of the others last, for what runs still add
+The services know neither signals nor the machine: tests.simulation runs the same Assembly on a
+simulated one.
 """
 
 from __future__ import annotations
@@ -28,9 +22,9 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, TextIO
 
 from journeyman import __version__
 from journeyman.clock import Clock, SystemClock
@@ -40,9 +34,8 @@ from journeyman.disk import Disk, RealDisk, absolute, is_database
 from journeyman.errors import JourneymanError
 from journeyman.logs.holders import Holders, LetGo
 from journeyman.runners import RunnerSet
-from journeyman.runners.contract import AnyRunner
-from journeyman.runners.runner_set import AddsWork, PutsItems
 from journeyman.servers import preflight
+from journeyman.servers.assembly import Assembly
 from journeyman.servers.core import metrics
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.bulk_loading import dismiss
@@ -53,9 +46,6 @@ from journeyman.servers.core.shared import Shared
 from journeyman.servers.core.stand_in import stand_in
 from journeyman.servers.core.standby import end_when_lost, take_directory
 from journeyman.servers.core.writes import WatchThread, WriteWatch
-from journeyman.servers.kestrel.service import KestrelServer
-from journeyman.servers.workq.service import WorkqServer
-from journeyman.servers.ztick.service import ZtickServer
 from journeyman.units import DAY_MS, NS_PER_MS
 
 if TYPE_CHECKING:
@@ -71,9 +61,6 @@ SWITCH_INTERVAL_S = 0.0001
 
 # Small steps: a look at half a million new objects, good for bulk work, would be a pause here.
 GC_THRESHOLDS = (10_000, 20, 100)
-
-AnyService: TypeAlias = ZtickServer | WorkqServer | KestrelServer
-MakesRunner: TypeAlias = Callable[[AddsWork | None, PutsItems | None], AnyRunner]
 
 
 def run(
@@ -233,12 +220,12 @@ async def _serve_on(
         configuration.origins,
         holders.of_logs,
         guard,
-        index,
     )
     server = Assembly(
         context,
         lambda add_work, put_item: RunnerSet(settings, add_work, put_item, access),
         more_figures=lambda: [*disk.families(), *holders.families(), *writes.families()],
+        index=index,
     )
 
     def on_hangup() -> None:
@@ -283,12 +270,11 @@ async def _serve_on(
     sampling = loop.create_task(disk.watch())
     living = loop.create_task(manager.show_life(writes.is_alive))
     looking = WatchThread(
-        writes, manager, lambda: stand_in(writes, server.schedule.http_sockets, access.tls)
+        writes, manager, lambda: stand_in(writes, server.http_sockets, access.tls)
     )
     manager.ready()
     # All that a person who has just started it wants to know, in the last line on the screen.
-    console = {"console": server.schedule.console} if server.schedule.console else {}
-    messages.info("ready", **server.addresses(), **console, data=absolute(settings.data.directory))
+    messages.info("ready", **server.addresses(), data=absolute(settings.data.directory))
     await stopping.wait()
     watching.cancel()
     sampling.cancel()
@@ -312,72 +298,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
-
-
-class Assembly:
-    """See the module. Made on the event loop that will run it."""
-
-    def __init__(
-        self,
-        context: ServiceContext,
-        make_runner: MakesRunner,
-        *,
-        more_figures: Callable[[], list[metrics.Family]] | None = None,
-    ) -> None:
-        """``more_figures`` are shown together with those of the services."""
-        settings = context.settings
-        self.work = work = WorkqServer(context) if settings.workq.enabled else None
-        self.fan_out = fan_out = KestrelServer(context) if settings.kestrel.enabled else None
-        if work is not None and fan_out is not None:
-            work.put_event = fan_out.put
-        runner = make_runner(
-            None if work is None else work.add, None if fan_out is None else fan_out.put
-        )
-        self.schedule = ZtickServer(
-            context, runner, work=work, fan_out=fan_out, more_figures=more_figures
-        )
-        self._others = [each for each in (work, fan_out) if each is not None]
-
-    def addresses(self) -> dict[str, str]:
-        """Where the services listen, by their names."""
-        names = {"the schedule": "schedule", "the work queue": "work_queue"}
-        found = {}
-        for name, service in self.services.items():
-            if service.is_listening:
-                found[names.get(name, "fan_out")] = str(service.address)
-        return found
-
-    @property
-    def services(self) -> Mapping[str, AnyService]:
-        """Those that are enabled, by their names in messages."""
-        found: dict[str, AnyService] = {"the schedule": self.schedule}
-        if self.work is not None:
-            found["the work queue"] = self.work
-        if self.fan_out is not None:
-            found["the fan-out queue port"] = self.fan_out
-        return found
-
-    async def start(self) -> None:
-        async with AsyncExitStack() as started:
-            for service in self._others:
-                await service.start()
-                started.push_async_callback(_shut, service)
-            await self.schedule.start()
-            started.pop_all()
-
-    async def stop(self, hurry: asyncio.Event) -> int:
-        """How many runs were cut off; ``hurry`` cuts the waiting for them short."""
-        closing = asyncio.gather(*(service.stop() for service in self._others))
-        cut_off = await self.schedule.stop_all(hurry)
-        await closing
-        for service in self._others:
-            await service.close()
-        return cut_off
-
-
-async def _shut(service: WorkqServer | KestrelServer) -> None:
-    await service.stop()
-    await service.close()
 
 
 class LogHolders:

@@ -6,7 +6,7 @@ that is usual there:
     OTLP         ztick.jobs.scheduled                   ztick.execution.duration_ms
     Prometheus   journeyman_jobs_scheduled_total        journeyman_execution_duration_seconds
 
-See servers/otlp.py and servers/http/server.py. What a service counts is in its metrics.py.
+See servers/ztick/otlp.py and servers/http/server.py. What a service counts is in its metrics.py.
 
 About the disk: how long syncs take, how large the logs are, how much room is left.
 

@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from journeyman.clock import Clock
 from journeyman.config import Address, Settings
@@ -40,9 +40,6 @@ from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.shared import Shared, delay_to_second
 from journeyman.servers.core.writes import WriteWatch
 from journeyman.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from journeyman.servers.index.process import IndexProcess
 
 RECHECK_S = 1.0
 SPARE_PART = 32  # of the times a second
@@ -195,7 +192,6 @@ class ServiceContext:
     origins: Mapping[str, str] = field(default_factory=dict)  # of the settings, by name
     holders: Holders | None = None  # of the logs of all of them
     lease: Lease | None = None  # if another server may take over
-    index: IndexProcess | None = None  # the store, if there is one
 
 
 class Service(ABC):

@@ -1,10 +1,10 @@
 """The schedule as a whole: built from the settings, started, and stopped in order.
 
-    start    the log is locked and read; ports open only when all of it is loaded
-             what a stop had cut off is queued again
+    start    the log is locked and read; the port opens only when all of it is loaded
+    resume   what a stop had cut off is queued again
     stop     1 no new connections, no new due jobs
              2 what was received is answered, connections are closed
-             3 runs end by themselves, up to a limit; then they are ended
+    close    3 runs end by themselves, up to a limit; then they are ended
              4 their outcomes are written, the log is synced and closed
              5 the last lines of the history of runs are written
              6 the last telemetry is sent, if the collector takes it
@@ -15,16 +15,13 @@ A failed sync stops it at once, without step 2: nothing that is said would be tr
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal
 
 from journeyman.clock import Clock
 from journeyman.config import Interrupted, Overdue, Persistence
-from journeyman.config.loading import DEFAULT_ORIGIN
 from journeyman.engines.ztick import messages
 from journeyman.engines.ztick.engine import NO_RULE, ZtickEngine
 from journeyman.engines.ztick.job_table import ZtickJobTable
@@ -39,11 +36,9 @@ from journeyman.logs.ztick.log import Compactor, ZtickLog
 from journeyman.protocols.ztick.replies import Metrics
 from journeyman.runners.contract import AnyRunner
 from journeyman.servers.core.contract import Requests
-from journeyman.servers.core.metrics import Family, FiguredDisk
+from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import Service, ServiceContext
-from journeyman.servers.http.port import HttpPort
-from journeyman.servers.telemetry import Telemetry
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.persistence import (
     CompactionWatch,
@@ -60,13 +55,9 @@ from journeyman.servers.ztick.runs import (
     read_runs_since,
 )
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
+from journeyman.servers.ztick.telemetry import Telemetry
 from journeyman.servers.ztick.writer import ZtickDialect, ZtickRecorder
 from journeyman.units import DAY_MS, NS_PER_MS, NS_PER_S
-
-if TYPE_CHECKING:
-    from journeyman.servers.http.server import HttpServing
-    from journeyman.servers.kestrel.service import KestrelServer
-    from journeyman.servers.workq.service import WorkqServer
 
 
 @dataclass(slots=True)
@@ -121,31 +112,20 @@ class ZtickServer(Service):
         self,
         context: ServiceContext,
         runner: AnyRunner,
-        *,
-        work: WorkqServer | None = None,
-        fan_out: KestrelServer | None = None,
-        more_figures: Callable[[], list[Family]] | None = None,
+        other_figures: Iterable[Callable[[], list[Family]]] = (),
     ) -> None:
-        """``work`` and ``fan_out`` are the other services, if enabled: they share the HTTP port.
-
-        ``more_figures`` are shown together with those of the services.
-        """
+        """``other_figures`` are shown together with those of the schedule."""
         super().__init__(context)
         self._runner = runner
         self._runner_kinds: set[type] = set()  # that rules name
         self._prepared_kinds = 0
-        self._work = work
-        self._fan_out = fan_out
         self._ztick_log: ZtickLog | None = None
         self._marks: MarkWriter | None = None
-        self._http: HttpPort | None = None
-        self.console = ""  # its URL, once the HTTP port is open
         self._compaction: CompactionWatch | None = None
         self._retention: RetentionWatch | None = None
         self._telemetry: Telemetry | None = None
         self._history: RunHistory | None = None
-        others = [service.families for service in (work, fan_out) if service is not None]
-        self.figures = ServerMetrics(*others, *([more_figures] if more_figures else []))
+        self.figures = ServerMetrics(*other_figures)
 
     # -- start --
 
@@ -158,11 +138,13 @@ class ZtickServer(Service):
             if controller.enabled:
                 idle_ms = self._settings.limits.idle_timeout_ms
                 await self._open_port(controller.listen, ZtickSession, idle_ms)
-            await self._open_http()
         except BaseException:
             if self._ztick_log is not None:
                 self._ztick_log.close()
             raise
+
+    def resume(self) -> None:
+        """Go on where the last stop or crash has cut off; all ports are open."""
         if self._telemetry is not None:
             self._telemetry.start()
         if self._history is not None:
@@ -170,65 +152,6 @@ class ZtickServer(Service):
         rerun = self._settings.schedule.interrupted is Interrupted.RUN
         skip = self._settings.schedule.overdue is Overdue.SKIP
         self.writer.submit_own(messages.Resume(rerun=rerun, skip_overdue=skip))
-
-    async def _open_http(self) -> None:
-        http, limits = self._settings.http, self._settings.limits
-        if not http.enabled:
-            return
-        context, started_ns = self._context, self._clock.monotonic_ns()
-
-        async def build(max_connections: int) -> HttpServing:
-            # In a thread: the other ports answer while these modules are read.
-            await self._loop.run_in_executor(None, import_module, "journeyman.servers.http.server")
-            from journeyman.servers.http.server import build_http
-            from journeyman.servers.http.v1.backend import HttpBackend
-
-            backend = HttpBackend(
-                self._settings,
-                context.origins,
-                context.access,
-                self._clock,
-                self._messages,
-                context.shared,
-                cast(FiguredDisk, context.disk),
-                self,
-                self._work,
-                self._fan_out,
-                started_ns,
-                context.writes,
-                context.ledger,
-                context.index,
-            )
-            return await build_http(
-                self.around,
-                self.figures,
-                backend,
-                http.listen,
-                max_connections=max_connections,
-                timeout_s=limits.http_timeout_ms / 1000,
-                body_bytes=limits.http_body_bytes,
-                allowed_hosts=self._settings.access.allowed_hosts,
-            )
-
-        port = HttpPort(self.around, build)
-        try:
-            address = await port.open(
-                http.listen,
-                handshake_timeout_s=limits.handshake_timeout_ms / 1000,
-                socket_mode=int(self._settings.access.socket_mode, 8),
-            )
-        except OSError as error:
-            if context.origins.get("http.listen") != DEFAULT_ORIGIN:
-                raise
-            # It was not configured: the other ports matter more.
-            self._messages.warn(
-                "HTTP is off; name another address with --http-listen", reason=error
-            )
-            return
-        self._http = port
-        scheme = "https" if self._settings.controller.tls_cert else "http"
-        self.console = "" if address.path else f"{scheme}://{address}"
-        self._messages.info(f"HTTP listens on {address}")
 
     def _open_log(self) -> ZtickEngine:
         database, max_runs = self._settings.database, self._settings.schedule.max_runs
@@ -425,10 +348,6 @@ class ZtickServer(Service):
         directory = directory_of(self._settings.history, self._settings.database)
         return read_runs_since(self._disk, directory, since_ns)
 
-    def http_sockets(self) -> list[socket.socket]:
-        """Copies of the sockets on which HTTP listens, if it does."""
-        return [] if self._http is None else self._http.sockets()
-
     def stats(self) -> messages.ZtickStats:
         """The engine's figures now, also while a batch is being written."""
         return self._schedule.stats()
@@ -494,15 +413,16 @@ class ZtickServer(Service):
 
     # -- stop --
 
-    async def stop_all(self, hurry: asyncio.Event) -> int:
-        """See the module's docstring; ``hurry`` cuts the waiting short. Runs that were ended."""
+    async def stop(self) -> None:
         self._ticker.stop()
         for watch in (self._compaction, self._retention):
             if watch is not None:
                 watch.stop()
-        await self.stop()
-        if self._http is not None:
-            await self._http.close()
+        await super().stop()
+
+    async def close(self, hurry: asyncio.Event) -> int:
+        """Wait for runs and write what is left; ``hurry`` cuts the waiting short. The result is
+        how many runs were ended."""
         cut_off = await self.runs.stop(self._settings.limits.stop_timeout_ms / 1000, hurry)
         await self._close_writer()
         if self._marks is not None:

@@ -41,7 +41,7 @@ def no_records(dialect: str) -> Chunk:
 
 def walk_of(dialect: str) -> Walk | None:
     """How to get from boundary to boundary without making rows, where there is a way."""
-    from journeyman.columnar.kernels.boundaries import WALKS
+    from journeyman.columnar.boundaries import WALKS
 
     return WALKS.get(dialect)
 

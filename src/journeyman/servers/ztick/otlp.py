@@ -41,7 +41,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from journeyman import __version__
 from journeyman.servers.core.metrics import BOUNDS_MS, Family, Histogram, Point
-from journeyman.servers.telemetry import RequestSpan, RunSpan, Span
+from journeyman.servers.ztick.telemetry import RequestSpan, RunSpan, Span
 from journeyman.units import NS_PER_MS
 
 SCOPE = "ztick"
@@ -50,7 +50,7 @@ _NO_PARENT = Context()
 
 
 class OtlpExporter:
-    """See journeyman.servers.telemetry.Exporter. ``limit_s`` is for one request."""
+    """See journeyman.servers.ztick.telemetry.Exporter. ``limit_s`` is for one request."""
 
     def __init__(
         self, endpoint: str, *, service_name: str, limit_s: float, started_ns: int

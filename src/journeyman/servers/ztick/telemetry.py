@@ -39,7 +39,7 @@ from journeyman.servers.ztick.runs import EndedRun
 from journeyman.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from journeyman.servers.otlp import OtlpExporter
+    from journeyman.servers.ztick.otlp import OtlpExporter
 
 MAX_SPANS_A_SECOND = 100  # of commands, and as many of runs
 MAX_WAITING_SPANS = 4_096
@@ -219,7 +219,7 @@ def check_telemetry(settings: TelemetrySettings) -> type[OtlpExporter]:
             "such as http://127.0.0.1:4318"
         )
     try:
-        from journeyman.servers.otlp import OtlpExporter
+        from journeyman.servers.ztick.otlp import OtlpExporter
     except ImportError as error:
         raise UsageError(
             f"telemetry.enabled = true: {error.name} is not installed; "
