@@ -69,11 +69,11 @@ kernels: $(STAMP)
 	$(BIN)/python -m pytest -q -m kernels
 
 core: $(STAMP) wanted kernels
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark --ignore $(SIMULATION) -m "not kernels"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark $(SIMULATION:%=--ignore %) -m "not kernels"
 
 # A minute of one core, and it needs no kernels: it fills the core that they leave idle. A story
 # follows the order of sets, so the same stories are told every time.
-SIMULATION := tests/crash/test_simulation.py
+SIMULATION := tests/crash/test_simulation.py tests/crash/test_pair_simulation.py
 simulation: $(STAMP)
 	PYTHONHASHSEED=0 $(BIN)/python -m pytest -q $(SIMULATION)
 

@@ -27,8 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.fuzz import fuzz_server, runner
 from tests.mutations.lane import plant_and_test, read_bugs
-from tests.simulation import SimulationFailed, SimulationPlan, simulate
+from tests.simulation import SimulationFailed, SimulationPlan, SimulationReport, simulate
 from tests.simulation.clients import ClientPace
+from tests.simulation.pair import plan_of_pair, simulate_pair
 from tests.support.crash.syscall_faults import Fault, run
 from tests.support.crash.traces import StraceRefused
 from tests.support.crash.whole_cycles import WholeCycles
@@ -40,6 +41,7 @@ BUSY, SLOW = (
     SimulationPlan(operations=20_000, lives=20),
     SimulationPlan(2_000, 12, ClientPace(5.0, 1800.0, 0.2)),
 )
+PAIR = plan_of_pair(5_000, 40)
 CYCLES_A_RUN = 50
 INPUTS_A_RUN = 20_000
 FAULTS = {
@@ -75,12 +77,17 @@ class Lane:
         sys.stdout.flush()
 
 
-def _simulation(lane: Lane, plan: SimulationPlan, options: str) -> str:
+def _simulation(
+    lane: Lane,
+    plan: SimulationPlan,
+    options: str,
+    run_seed: Callable[[int, SimulationPlan], SimulationReport] = simulate,
+) -> str:
     begun_s = time.process_time()
     seeds, operations, checked, simulated_s, ends, times_stuck = 0, 0, 0, 0.0, 0, 0
     while lane.goes_on(f"{seeds} seeds, {operations} operations"):
         try:
-            report = simulate(lane.first + seeds, plan)
+            report = run_seed(lane.first + seeds, plan)
         except SimulationFailed as error:
             error.add_note(
                 f"again: python -m tests.simulation --seed {lane.first + seeds} "
@@ -91,13 +98,13 @@ def _simulation(lane: Lane, plan: SimulationPlan, options: str) -> str:
         operations += report.operations
         checked += report.checked
         simulated_s += report.simulated_s
-        ends += report.ends.total()
+        ends += report.ends.total() + report.takeovers
         times_stuck += report.times_stuck
     cpu_s = time.process_time() - begun_s
     return (
         f"seeds {lane.first} to {lane.first + seeds - 1}: {operations} operations, {checked} "
-        f"checked for linearizability, {ends} ends of a server, {times_stuck} probes of a stuck "
-        f"one, {simulated_s / 3600:.0f} simulated hours in {cpu_s:.0f} s of CPU "
+        f"checked for linearizability, {ends} ends and takeovers of a server, {times_stuck} "
+        f"probes of a stuck one, {simulated_s / 3600:.0f} simulated hours in {cpu_s:.0f} s of CPU "
         f"({simulated_s / 60 / cpu_s:.0f} hours a minute)"
     )
 
@@ -215,9 +222,10 @@ LANES: Mapping[str, tuple[float, Callable[[Lane], str]]] = {
     "pipeline": (0.0, _pipeline),
     "system-calls": (0.1, _system_calls),
     "fuzz": (0.1, _fuzz),
-    "simulation": (0.35, lambda lane: _simulation(lane, BUSY, "")),
+    "simulation": (0.3, lambda lane: _simulation(lane, BUSY, "")),
     "simulation-slow": (0.15, lambda lane: _simulation(lane, SLOW, " --slow")),
-    "kills": (0.3, _kills),
+    "simulation-pair": (0.15, lambda lane: _simulation(lane, PAIR, " --pair", simulate_pair)),
+    "kills": (0.2, _kills),
 }
 
 

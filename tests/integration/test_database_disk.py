@@ -16,8 +16,8 @@ from journeyman.disk import database as database_module
 from journeyman.disk import postgres as postgres_module
 from journeyman.disk.guard import Guard
 from journeyman.disk.postgres import PIECE_BYTES, PostgresDisk
-from journeyman.errors import LogFull, LogPoisoned, UsageError
-from journeyman.logs.appender import Appender
+from journeyman.errors import LogError, LogFull, LogPoisoned, UsageError
+from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.segments import ZtickPlan
 from tests.support.servers.link import Link
 
@@ -156,6 +156,69 @@ def test_a_log_whose_end_was_lost_gets_no_hole(disk, database, data_address):
         file.sync()
     assert not isinstance(caught.value, NotWritten)
     assert seen(f"{data_address}/log") == b"one,"
+
+
+def test_nothing_is_appended_to_a_file_that_was_lost(disk, database, data_address):
+    """The same replica has not even its name: the bytes would be found by no one."""
+    file = disk.open_append(f"{data_address}/log")
+    database.execute("DELETE FROM journeyman_file")
+    file.write(b"one")
+    with pytest.raises(OSError, match="does not exist any more") as caught:
+        file.sync()
+    assert not isinstance(caught.value, NotWritten)
+
+
+def test_an_error_after_a_lost_answer_does_not_mean_that_nothing_was_written(
+    disk, database, data_address, monkeypatch
+):
+    """The first try was committed and its answer lost; the second one finds the disk full."""
+    file = disk.open_append(f"{data_address}/log")
+    try_change = database_module.Database._try_change
+
+    def lose_answer(self, statement, values):
+        monkeypatch.undo()
+        try_change(self, statement, values)
+        database.execute(_FULL.replace("BEFORE INSERT", "BEFORE INSERT OR UPDATE"))
+        raise psycopg.OperationalError("connection reset by peer")
+
+    file.write(b"one")
+    monkeypatch.setattr(database_module.Database, "_try_change", lose_answer)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        file.sync()
+    assert not isinstance(caught.value, NotWritten)
+    assert seen(f"{data_address}/log") == b"one"
+
+
+def test_a_full_database_is_no_reason_to_give_up_a_log_that_is_synced_later(
+    disk, database, data_address
+):
+    path = f"{data_address}/log"
+    log = Appender(disk, SystemClock(), ZtickPlan(path), sync=SyncPolicy.OS)
+    log.append([b"kept"])
+    database.execute(_FULL)
+    with pytest.raises(LogError, match="not synced yet: No space left on device") as caught:
+        log.sync()
+    assert not isinstance(caught.value, LogPoisoned)
+    database.execute("DROP TRIGGER full_disk ON journeyman_bytes")
+    log.append([b", and more"])
+    log.sync()
+    assert seen(path) == b"kept, and more"
+    log.close()
+
+
+def test_an_append_is_taken_back_while_other_bytes_wait_for_a_full_database(
+    disk, database, data_address
+):
+    path = f"{data_address}/log"
+    log = Appender(disk, SystemClock(), ZtickPlan(path), sync=SyncPolicy.OS)
+    log.append([b"kept"])
+    database.execute(_FULL)
+    with pytest.raises(LogFull):
+        log.append([b"taken back"], sync=True)
+    database.execute("DROP TRIGGER full_disk ON journeyman_bytes")
+    log.append([b", and more"], sync=True)
+    assert seen(path) == b"kept, and more"
+    log.close()
 
 
 def test_the_same_bytes_sent_again_are_there_once(disk, database, data_address):

@@ -15,7 +15,8 @@ GATE = [bug for bug in BUGS if bug.gate]
 def test_every_bug_can_be_planted():
     for bug in BUGS:
         assert bug.planted() != bug.source.read_text(encoding="utf-8"), bug.name
-        compile(bug.planted(), bug.file, "exec")
+        if bug.file.endswith(".py"):
+            compile(bug.planted(), bug.file, "exec")
 
 
 def test_every_bug_names_tests_that_exist():

@@ -7,6 +7,7 @@
         on     SimulatedDisk, SimulatedThreads, Loop, ManualClock                      world.py
       Process  clients, workers, readers, an operator; their Wires          clients.py,
                                                                  work_clients.py, network.py
+      Pair     two servers and a PostgreSQL                    pair.py, database.py, strands.py
       History  what was asked and answered --> linearizable?                           history.py
                                                durable? in order?                      checks.py
 

@@ -3,6 +3,7 @@
     python -m tests.simulation --seed 7
     python -m tests.simulation --seed 1 --seeds 1000 --operations 20000
     python -m tests.simulation --seed 1 --seeds 20 --slow      hours, not operations
+    python -m tests.simulation --seed 1 --seeds 20 --pair      two servers on one PostgreSQL
 
 A seed that fails is printed with the command that runs it again, and the exit code is 1. The same
 seed and options give the same story in every process: names are hashed in the same way in each.
@@ -17,6 +18,7 @@ import time
 
 from tests.simulation import SimulationFailed, SimulationPlan, simulate
 from tests.simulation.clients import ClientPace
+from tests.simulation.pair import plan_of_pair, simulate_pair
 
 _HASHES = "PYTHONHASHSEED"
 
@@ -30,16 +32,19 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=5_000, help="of each seed (5000)")
     parser.add_argument("--lives", type=int, default=8, help="of the server, at most (8)")
     parser.add_argument("--slow", action="store_true", help="much time between operations")
+    parser.add_argument("--pair", action="store_true", help="two servers on one PostgreSQL")
     options = parser.parse_args()
     pace = ClientPace(short_s=5.0, long_s=1800.0, long=0.2) if options.slow else ClientPace()
     plan = SimulationPlan(options.operations, options.lives, pace)
+    pair_plan = plan_of_pair(options.operations, options.lives)
     out, begun_s = sys.stdout, time.process_time()
     operations, simulated_s = 0, 0.0
     for seed in range(options.seed, options.seed + options.seeds):
         try:
-            report = simulate(seed, plan)
+            report = simulate_pair(seed, pair_plan) if options.pair else simulate(seed, plan)
         except SimulationFailed as error:
             slow = " --slow" if options.slow else ""
+            slow += " --pair" if options.pair else ""
             out.write(
                 f"{error}\nagain: python -m tests.simulation --seed {seed} "
                 f"--operations {options.operations} --lives {options.lives}{slow}\n"

@@ -39,6 +39,7 @@ from tests.simulation.clients import (
     Ways,
 )
 from tests.simulation.history import NEVER, OK, UNKNOWN, Operation
+from tests.simulation.network import ConnectionCut
 from tests.simulation.work_clients import (
     TASK_QUEUES,
     Foreman,
@@ -113,6 +114,17 @@ class Cast:
             reader.connect()
             assert not await reader.read(0)
             reader.wire.cut()
+
+    async def can_write(self) -> bool:
+        """True if a server does as it is told now."""
+        operator = Operator(*self._around(_ONE_MORE))
+        try:
+            operator.connect()
+            await operator.order('RULE SET any any. shell "a program"')
+        except (AssertionError, ConnectionCut):
+            return False
+        operator.wire.cut()
+        return True
 
     def begin(self) -> None:
         for kind, count in COUNTS.items():

@@ -128,7 +128,7 @@ class Process(ABC):
     ) -> None:
         self.chance = ways.fork(f"{type(self).__name__} {number}")
         self.notes = notes
-        self.history = notes.history
+        self.history = notes.history.asked_of(None)
         self.life = life
         self._loop = loop
         self._ways = ways
@@ -139,6 +139,7 @@ class Process(ABC):
 
     def connect(self) -> None:
         self.wire = self._ways.connect(self._loop, self.port)
+        self.history = self.notes.history.asked_of(getattr(self.wire, "server", None))
 
     @abstractmethod
     async def step(self) -> None:
@@ -411,6 +412,8 @@ class HttpClient(Process):
 
     def _end(self, operation: Operation, status: int, answer: Any) -> None:
         self.notes.over_http += 1
+        if status == 503 and answer["code"] == "not_ready":
+            raise ConnectionCut  # it may have been done before the lease ended
         if status // 100 != 2 and status not in (404, 503):
             self.complain(f"{operation}: {status} {answer}")
         self.history.end(operation, {2: OK, 4: NOT_FOUND}.get(status // 100, REFUSED))

@@ -32,6 +32,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -51,6 +52,7 @@ class Operation:
     returned: int = NEVER
     returned_ns: int = NEVER
     deaths: int = 0  # of the server before it
+    server: object = None  # that was asked, where there are several
 
     def __str__(self) -> str:
         answer = "?" if self.answer is UNKNOWN else self.answer
@@ -71,11 +73,13 @@ class History:
         self._open: dict[Operation, None] = {}
         self._lock = threading.Lock()
 
-    def begin(self, key: str, *ask: Any) -> Operation:
+    def begin(self, key: str, *ask: Any, server: object = None) -> Operation:
         with self._lock:
             self.order += 1
             self.asked += 1
-            operation = Operation(key, ask, self.order, self._now_ns(), deaths=self._deaths)
+            operation = Operation(
+                key, ask, self.order, self._now_ns(), deaths=self._deaths, server=server
+            )
             self._note(operation)
             self._open[operation] = None
             return operation
@@ -92,12 +96,21 @@ class History:
             times = (like.invoked, like.invoked_ns, answer, like.returned, like.returned_ns)
             self._note(Operation(key, ask, *times, like.deaths))
 
-    def server_died(self) -> None:
-        """What is open was carried out before this moment, or never will be."""
+    def server_died(self, server: object = None) -> None:
+        """What this server was asked was carried out before this moment, or never will be."""
         with self._lock:
             for operation in list(self._open):
-                self._close(operation)
+                if server is None or operation.server is server:
+                    self._close(operation)
             self._deaths += 1
+
+    def server_took_over(self) -> None:
+        """Another server has loaded what the last one left."""
+        self._deaths += 1
+
+    def asked_of(self, server: object) -> ServerHistory:
+        """The same history, for what this server is asked."""
+        return ServerHistory(self, server)
 
     def of_key(self, key: str) -> list[Operation]:
         return self._by_key.get(key, [])
@@ -114,6 +127,16 @@ class History:
         operation.returned = self.order
         operation.returned_ns = self._now_ns()
         del self._open[operation]
+
+
+class ServerHistory:
+    """A history, as the client of one of several servers notes it."""
+
+    def __init__(self, whole: History, server: object) -> None:
+        self.begin = partial(whole.begin, server=server)
+        self.end = whole.end
+        self.put = whole.put
+        self.of_key = whole.of_key
 
 
 Model: TypeAlias = Callable[[Hashable, Operation], Iterable[Hashable]]

@@ -25,6 +25,7 @@ from typing import Any
 
 from journeyman import threads
 from journeyman.config import Configuration, LogLevel
+from journeyman.disk import Disk
 from journeyman.errors import JourneymanError
 from journeyman.formats.ztick import FanOutRunner, Shell, WorkQueueRunner
 from journeyman.formats.ztick import Runner as RunnerRecord
@@ -32,6 +33,7 @@ from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.runners.runner_set import AddsWork, JournalRunner, PutsItems, QueueRunner
 from journeyman.servers.assembly import Assembly
 from journeyman.servers.core.access import Access
+from journeyman.servers.core.group_commit import Lease
 from journeyman.servers.core.ledger import open_ledger
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import ServiceContext
@@ -82,6 +84,7 @@ class Machine:
         self._stopping: asyncio.Event
         self._serving: asyncio.Task[None]
         self.is_ready = False
+        self.assembly: Assembly
 
     @property
     def is_running(self) -> bool:
@@ -146,8 +149,18 @@ class Machine:
     # -- the process --
 
     async def _serve(self, loop: Loop, chance: random.Random) -> None:
-        settings, clock, disk = self.configuration.settings, self.world.clock, self.disk
-        messages = ServerLog(clock, self._say, level=LogLevel.INFO)
+        messages = ServerLog(self.world.clock, self._say, level=LogLevel.INFO)
+        await self._serve_on(self.disk, None, loop, chance, messages)
+
+    async def _serve_on(
+        self,
+        disk: Disk,
+        lease: Lease | None,
+        loop: Loop,
+        chance: random.Random,
+        messages: ServerLog,
+    ) -> None:
+        settings, clock = self.configuration.settings, self.world.clock
         prepare_data_directory(self.configuration, disk, messages)
         self._writes = writes = WriteWatch(clock, messages, settings.limits)
         ledger = open_ledger(settings, disk, clock, messages, writes=writes)
@@ -158,6 +171,7 @@ class Machine:
             failures.append(error)
             self._stopping.set()
 
+        self._begin_serving(failed, messages)
         context = ServiceContext(
             settings,
             disk,
@@ -170,9 +184,10 @@ class Machine:
             self._stopping.set,
             ledger,
             self.configuration.origins,
+            lease=lease,
         )
         try:
-            assembly = Assembly(
+            assembly = self.assembly = Assembly(
                 context, lambda add, put: SimulatedRunner(add, put, chance, self._program_begins)
             )
             await assembly.start()
@@ -186,6 +201,9 @@ class Machine:
                 ledger.close()
         if failures:
             raise failures[0]
+
+    def _begin_serving(self, failed: Callable[[BaseException], None], messages: ServerLog) -> None:
+        """The server is about to start."""
 
     def _served(self, serving: asyncio.Task[None]) -> None:
         """The process has ended by itself: stopped, failed, or could not start."""

@@ -50,7 +50,8 @@ class Network:
         self.world = world
         self.weather = weather
         self.connections = 0
-        self._ports: dict[int, tuple[Loop, Callable[[], asyncio.Protocol]]] = {}
+        self._ports: dict[int, dict[Loop, Callable[[], asyncio.Protocol]]] = {}
+        self._choice = world.fork("which server")
         self._open: dict[Wire, None] = {}
 
     def fork(self, name: object) -> random.Random:
@@ -64,11 +65,11 @@ class Network:
             host: str,
             port: int,
             *,
-            start_serving: bool,
+            start_serving: bool = True,
             **_: Any,
         ):
             del host
-            listening = _Listening(self._ports, port, (loop, make_protocol))
+            listening = _Listening(self._ports.setdefault(port, {}), loop, make_protocol)
             if start_serving:
                 listening.open()
             return listening
@@ -76,10 +77,13 @@ class Network:
         return listen
 
     def connect(self, client: Loop, port: int) -> Wire:
-        """A connection; ConnectionCut if no server listens there."""
-        server, make_protocol = self._ports.get(port, (None, None))
-        if server is None or server.is_dead or make_protocol is None:
+        """A connection to one of the servers that listen there; ConnectionCut if none does."""
+        listening = [each for each in self._ports.get(port, {}).items() if not each[0].is_dead]
+        if not listening:
             raise ConnectionCut
+        server, make_protocol = listening[0]
+        if len(listening) > 1:
+            server, make_protocol = self._choice.choice(listening)
         self.connections += 1
         wire = Wire(self, client, server, self.connections)
         self._open[wire] = None
@@ -88,9 +92,15 @@ class Network:
 
     def server_died(self, server: Loop) -> None:
         """Its ports are closed, and its clients find out sooner or later."""
-        self._ports = {port: each for port, each in self._ports.items() if each[0] is not server}
+        for listening in self._ports.values():
+            listening.pop(server, None)
         for wire in list(self._open):
-            wire.lost_by_server()
+            if wire.server is server:
+                wire.lost_by_server()
+
+    def listens(self, server: Loop) -> bool:
+        """True if a client can connect to this server."""
+        return any(server in listening for listening in self._ports.values())
 
     def forget(self, wire: Wire) -> None:
         self._open.pop(wire, None)
@@ -98,19 +108,23 @@ class Network:
 
 @dataclass(slots=True)
 class _Listening:
-    _ports: dict[int, Any]
-    _port: int
-    _session: tuple[Loop, Callable[[], asyncio.Protocol]]
+    _listening: dict[Loop, Callable[[], asyncio.Protocol]]
+    _server: Loop
+    _make_protocol: Callable[[], asyncio.Protocol]
     sockets: tuple[Any, ...] = ()
 
     def open(self) -> None:
-        self._ports[self._port] = self._session
+        self._listening[self._server] = self._make_protocol
 
     async def start_serving(self) -> None:
         self.open()
 
     def close(self) -> None:
-        self._ports.pop(self._port, None)
+        if self._listening.get(self._server) is self._make_protocol:
+            del self._listening[self._server]
+
+    async def wait_closed(self) -> None:
+        """It is closed at once."""
 
 
 class Wire:
@@ -121,7 +135,7 @@ class Wire:
         self._world = network.world
         self._weather = network.weather
         self._client = client
-        self._server = server
+        self.server = server
         self.number = number
         self._chance = network.world.fork(f"connection {number}")
         self._transport = SimulatedTransport(self, server)
@@ -170,7 +184,7 @@ class Wire:
         """End it at once, without a word."""
         if not self._is_over:
             self._over()
-            self._at(self._server, 0, self._transport.lose)
+            self._at(self.server, 0, self._transport.lose)
 
     # -- between --
 
@@ -180,7 +194,7 @@ class Wire:
     def to_client(self, data: bytes) -> None:
         weather, chance = self._weather, self._chance
         if weather.cut and chance.random() < weather.cut:
-            self._server.call_soon(self._transport.lose)
+            self.server.call_soon(self._transport.lose)
             self.lost_by_server()
             return
         if weather.stall and not self._is_stalled and chance.random() < weather.stall:
@@ -197,7 +211,7 @@ class Wire:
         self._is_stalled = False
         self.held_bytes = 0
         self._wake()
-        self._at(self._server, 0, self._transport.drained)
+        self._at(self.server, 0, self._transport.drained)
 
     def _pieces(self, data: bytes) -> None:
         chance = self._chance
@@ -205,7 +219,7 @@ class Wire:
             size = len(data)
             if self._weather.split and chance.random() < self._weather.split:
                 size = chance.randrange(1, size + 1)
-            self._at(self._server, 0, self._transport.receive, data[:size])
+            self._at(self.server, 0, self._transport.receive, data[:size])
             data = data[size:]
 
     def _at(self, loop: Loop, side: int, step: Callable[..., None], *args: Any) -> None:

@@ -26,13 +26,22 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from journeyman.config import Configuration
 from journeyman.config.loading import load
 from journeyman.units import NS_PER_S
 from tests.simulation.cast import Cast
 from tests.simulation.checks import tell
-from tests.simulation.clients import FEW, HTTP_PORT, ClientPace, Notes
+from tests.simulation.clients import (
+    FAN_OUT_PORT,
+    FEW,
+    HTTP_PORT,
+    SCHEDULE_PORT,
+    WORK_PORT,
+    ClientPace,
+    Notes,
+)
 from tests.simulation.history import History
 from tests.simulation.machine import Machine
 from tests.simulation.network import Network, Weather
@@ -83,6 +92,7 @@ class SimulationReport:
     occurrences: int = 0
     disk_operations: int = 0
     rotten_bits: int = 0
+    takeovers: int = 0  # of two servers: how often one of them became active
     times_stuck: int = 0  # probes of a server whose write was older than the deadline
     ends: Counter[str] = field(default_factory=Counter)
     troubles: Counter[str] = field(default_factory=Counter)
@@ -98,17 +108,35 @@ class SimulationReport:
 
 def simulate(seed: int, plan: SimulationPlan | None = None) -> SimulationReport:
     """Run the story of a seed; SimulationFailed, if anything is not as promised."""
+    return run_story(seed, lambda: Story(seed, plan or SimulationPlan()))
+
+
+class AnyStory(Protocol):
+    """A story of one server or of several."""
+
+    world: World
+    report: SimulationReport
+
+    @property
+    def lines(self) -> list[str]:
+        """What the servers said last."""
+        ...
+
+    def run(self) -> None: ...
+
+
+def run_story(seed: int, make_story: Callable[[], AnyStory]) -> SimulationReport:
+    """Run a story; SimulationFailed, if anything is not as promised."""
     state = random.getstate()
     random.seed(seed)  # engines draw their own seeds
     begun_s = time.process_time()
-    story = Story(seed, plan or SimulationPlan())
+    story = make_story()
     try:
         story.run()
     except Exception as error:
-        last = "".join(story.machine.lines[-8:])
         raise SimulationFailed(
-            f"seed {seed}, life {story.machine.life}, trace {story.world.trace}: "
-            f"{type(error).__name__}: {error}\n{last}"
+            f"seed {seed}, trace {story.world.trace}: "
+            f"{type(error).__name__}: {error}\n{''.join(story.lines)}"
         ) from error
     finally:
         random.setstate(state)
@@ -122,11 +150,11 @@ class Story:
         self.report = SimulationReport(seed)
         self.world = world = World(seed)
         self._chance = world.fork("fate")
-        self._network = Network(world, _weather(self._chance))
+        self._network = Network(world, draw_weather(self._chance))
         self._history = History(world.elapsed_ns)
         self._notes = Notes(self._history, world.clock.now_ns)
         self._outside = world.loop()
-        configuration = _configuration(self._chance, plan.pace)
+        configuration = load_settings(draw_settings(self._chance, plan.pace))
         self.machine = Machine(world, self._network, configuration, self._outside, self._survival)
         self.machine.ended = self._history.server_died
         self._cast = Cast(
@@ -141,6 +169,10 @@ class Story:
         self._set_ns = self._most_ns = 0  # by how much the clock was set: now, at most
         self._set_back: list[int] = []  # when it was set back
         self._rotten: frozenset[str] = frozenset()
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"life {self.machine.life}: {line}" for line in self.machine.lines[-8:]]
 
     def run(self) -> None:
         self.world.run(self._outside, self._tell_story())
@@ -294,7 +326,7 @@ class Story:
         self.report.checked, self.report.occurrences = tally
 
 
-def _weather(chance: random.Random) -> Weather:
+def draw_weather(chance: random.Random) -> Weather:
     if chance.random() < 0.3:
         return Weather()
     return Weather(
@@ -305,12 +337,25 @@ def _weather(chance: random.Random) -> Weather:
     )
 
 
-def _configuration(chance: random.Random, pace: ClientPace) -> Configuration:
+PORTS = {
+    "controller": SCHEDULE_PORT,
+    "workq": WORK_PORT,
+    "kestrel": FAN_OUT_PORT,
+    "http": HTTP_PORT,
+}
+
+
+def load_settings(options: dict[str, str]) -> Configuration:
+    return load(environ={}, options=options)
+
+
+def draw_settings(chance: random.Random, pace: ClientPace) -> dict[str, str]:
+    """The settings of a server, by name."""
     # Upkeep every few seconds would be all that happens where hours pass; with bursts it would read
     # a log again for each few of its records.
     slower = 60 if pace.long_s > SLOW_S else pace.burst // FEW
     larger = pace.burst // FEW
-    options = {
+    return {
         "data.directory": "/data",
         "http.enabled": chance.choice(("true", "false")),
         "http.listen": f"127.0.0.1:{HTTP_PORT}",
@@ -324,4 +369,3 @@ def _configuration(chance: random.Random, pace: ClientPace) -> Configuration:
         "kestrel.window_items": str(chance.choice((5, 1_000)) * (pace.burst if larger > 1 else 1)),
         "kestrel.default": f"{{max_open = {pace.burst}}}",
     }
-    return load(environ={}, options=options)

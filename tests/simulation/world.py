@@ -29,12 +29,14 @@ import heapq
 import random
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Executor, Future
 from contextvars import Context
 from hashlib import blake2b
 from inspect import iscoroutine
 from typing import Any, TypeVar
+
+from greenlet import getcurrent, greenlet
 
 from journeyman.testing.manual_clock import ManualClock
 from journeyman.threads import PoolWorker, WorkerThread
@@ -63,6 +65,7 @@ class World:
         self._asked = 0
         self._forward_ns = 0
         self._hash = blake2b(digest_size=16)
+        self.hub: greenlet | None = None  # that makes the steps
 
     def fork(self, name: object) -> random.Random:
         """Chance of its own for a part with this name."""
@@ -89,6 +92,10 @@ class World:
     def call_soon(self, handle: events.Handle) -> None:
         self._ready.append(handle)
 
+    def call_next(self, handles: Iterable[events.Handle]) -> None:
+        """These come before all that is ready."""
+        self._ready.extendleft(reversed(list(handles)))
+
     def call_at(self, when_ns: int, handle: events.Handle) -> None:
         self._asked += 1
         heapq.heappush(self._timers, (when_ns, self._asked, handle))
@@ -98,6 +105,7 @@ class World:
         ready, timers, clock = self._ready, self._timers, self.clock
         running: asyncio.AbstractEventLoop | None = None
         since = self.steps
+        self.hub = getcurrent()
         try:
             while not is_over():
                 if not ready:
@@ -123,7 +131,7 @@ class World:
                 self.steps += 1
                 if self.steps - since > MAX_STEPS_AT_ONE_TIME:
                     raise Stuck(f"the same moment does not end: {handle!r}")
-                handle._run()
+                loop.run_step(handle)
         finally:
             asyncio._set_running_loop(None)
 
@@ -149,6 +157,9 @@ class Loop(asyncio.AbstractEventLoop):
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.listen: Callable[..., Any] | None = None  # see network.py
         self._executor: Executor | None = None
+
+    def run_step(self, handle: events.Handle) -> None:
+        handle._run()
 
     # -- time --
 

@@ -161,13 +161,17 @@ class Database:
         """Committed when it returns. NotWritten: it is not; any other OSError: that is unknown."""
         with self._changing:
             self.waiting_since_ns = begun_ns = boot_ns()
+            is_sent = False  # an earlier try may have been committed
             try:
                 while True:
                     try:
                         return self._try_change(statement, values)
                     except psycopg.Error as error:
                         if not is_lost(error):
+                            if is_sent:
+                                raise OSError(errno.EIO, reason_of(error), about) from error
                             raise _not_written(error, about) from error
+                        is_sent = is_sent or self._writer is not None
                         self._drop_writer()
                         if boot_ns() - begun_ns >= DEADLINE_S * NS_PER_S:
                             raise OSError(errno.ETIMEDOUT, reason_of(error), about) from error

@@ -311,11 +311,13 @@ class PostgresDisk(NamedFiles):
                     self._dirty.pop(state.id, None)
 
     def let_go(self, state: _State) -> None:
-        """One that appends to it has closed it."""
-        self.sync_file(state)
-        with self._mutex:
-            state.handles -= 1
-            is_last = state.handles == 0
+        """One that appends to it has closed it. NotWritten: what was gathered is flushed later."""
+        try:
+            self.sync_file(state)
+        finally:
+            with self._mutex:
+                state.handles -= 1
+                is_last = state.handles == 0
         if is_last and self._upkeep is not None:
             with suppress(OSError):  # it will be read a little slower
                 self._merge(state, state.end // PIECE_BYTES + 1)

@@ -59,6 +59,9 @@ BEGIN
     FOR i IN 1 .. cardinality(files) LOOP
         SELECT b.at + octet_length(b.data) INTO file_end FROM journeyman_bytes b
             WHERE b.file = files[i] ORDER BY b.at DESC LIMIT 1;
+        IF file_end IS NULL AND NOT EXISTS (SELECT FROM journeyman_file WHERE id = files[i]) THEN
+            RAISE EXCEPTION 'file % does not exist any more', files[i] USING ERRCODE = 'JM002';
+        END IF;
         IF coalesce(file_end, 0) = places[i] THEN
             INSERT INTO journeyman_bytes (file, at, data) VALUES (files[i], places[i], pieces[i]);
         ELSE

@@ -170,15 +170,17 @@ class Appender:
                 raise self._worded(error) from error
 
     def sync(self) -> None:
-        """Make durable what was written, whatever the policy."""
+        """Make durable what was written, whatever the policy. LogPoisoned: it never will be; any
+        other LogError: it is not yet, and the next sync may succeed."""
         with self._lock:
             self._refuse_if_over()
             try:
                 self._tail.sync()
             except SyncFailed as error:
                 self._give_up(error)
-            except NotWritten as error:  # what was appended before cannot be taken back any more
-                self._give_up(SyncFailed(self._where, "sync", error))
+            except NotWritten as error:
+                reason = error.strerror or str(error)
+                raise LogError(self._where, f"not synced yet: {reason}") from error
 
     def end(self) -> Position | None:
         """Where the log ends between two appends; None before its active file was opened."""
@@ -224,6 +226,8 @@ class Appender:
                     self._tail.close()
                 except SyncFailed as error:
                     self._give_up(error)
+                except NotWritten as error:  # nothing will try again
+                    self._give_up(SyncFailed(self._where, "sync", error))
 
     def _refuse_if_over(self) -> None:
         if self.poisoned is not None:
@@ -430,17 +434,21 @@ class LogTail:
             self._sealer.forget_block()
         for place in self._kept:
             active = self._file is not None and self._file.path == place.path
+            is_synced = False
             try:
                 file = self._active() if active else self._disk.open_append(place.path)
                 file.truncate(place.offset)
-                self._sync(file)
+                with suppress(NotWritten):  # the cut is done; what is older waits for a sync
+                    self._sync(file)
+                    is_synced = True
+                if not active:
+                    with suppress(NotWritten):
+                        file.close()
             except OSError as error:
                 raise SyncFailed(place.path, "cutting back a failed append", error) from error
             if active:
                 self._size = place.offset
-                self.unsynced = False
-            else:
-                file.close()
+                self.unsynced = not is_synced
         self._kept = self._kept[-1:]
 
     def switch(self, prepare: Callable[[], str]) -> str:

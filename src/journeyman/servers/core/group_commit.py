@@ -222,7 +222,8 @@ class GroupCommit:
             self.submit_first(client, gone)
 
     def run_between(self, errand: Callable[[], None]) -> None:
-        """Have the writer's thread do this between two batches. If it raises, that is final."""
+        """Have the writer's thread do this between two batches. A JourneymanError that leaves the
+        log writable is reported, and the caller does it again later; any other one is final."""
         self._errands.append(errand)
         self._set_turn()
 
@@ -367,15 +368,24 @@ class GroupCommit:
         assert self._ledger is not None
         is_urgent = self._recorder.is_urgent(batch.ledger)
         then = partial(self._recorder.write, batch.records) if batch.records else None
-        if self.lease is not None:
+        if self.lease is not None and then is not None:
             # In a database a sync commits all that was written, so the log's does for both.
             self._ledger.write(batch.ledger, sync=False, then=then)
             if is_urgent:
-                self._ledger.sync()
+                self._sync_ledger_of_written_log()
             return
         if is_urgent:
             self._recorder.sync()  # the ledger may forget what the log has, for good
         self._ledger.write(batch.ledger, sync=is_urgent, then=then)
+
+    def _sync_ledger_of_written_log(self) -> None:
+        assert self._ledger is not None
+        try:
+            self._ledger.sync()
+        except LogPoisoned:
+            raise
+        except LogError as error:  # the log has its part, which cannot be taken back any more
+            raise LogPoisoned(error.path, error.reason) from error
 
     def _take_waiting(self) -> list[tuple[Any, Any]]:
         waiting = self._waiting
@@ -418,10 +428,13 @@ class GroupCommit:
     def _errand_done(self, error: BaseException | None) -> None:
         self._writing = None
         self.in_flight.end()
-        if error is not None:
+        if error is not None and is_over(error):
             self.fail(error)
-        else:
-            self._go_on(None)
+            return
+        if isinstance(error, JourneymanError):  # it will be done again
+            self._troubled = True
+            self._owner.on_trouble(error)
+        self._go_on(None)
 
     def _write_here(self, batch: Batch) -> None:
         self.in_flight.begin(holds_loop=True)

@@ -117,7 +117,7 @@ class Ledger:
         self._log.appender.let_go()
 
     def sync(self) -> None:
-        """What was written without a sync. LogPoisoned: it is not durable, and never will be."""
+        """Make durable what was written without a sync. Errors as of an appender's sync."""
         self._log.sync()
 
     def note_quietly(self, record: Record) -> None:

@@ -282,10 +282,10 @@ class KestrelLogs(Recorder):
             self._serials.get(write.queue, {}).pop(write.reader, None)
 
     def sync(self) -> None:
-        unsynced, self._unsynced = self._unsynced, set()
-        for queue in unsynced:
+        for queue in list(self._unsynced):
             if queue in self._logs:
                 self._logs[queue].appender.sync()
+            self._unsynced.discard(queue)
 
     # -- in other threads --
 

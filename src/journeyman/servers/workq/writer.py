@@ -229,10 +229,10 @@ class LogRecorder(Recorder):
     def sync(self) -> None:
         if not self.is_unsynced:
             return
-        self.is_unsynced = False
         if self._ledger is not None:
             self._ledger.sync()
         self._log.appender.sync()
+        self.is_unsynced = False
 
 
 def wait_for_sync_of(records: Sequence[Record | bytes]) -> WriteWait:
