@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 
 from journeyman.disk import guard
-from journeyman.disk.names import _CALLS, NamedFiles
 from tests.simulation import SimulationFailed, SimulationPlan
 from tests.simulation.pair import TROUBLES, plan_of_pair, simulate_pair
 
@@ -38,15 +37,6 @@ def test_a_seed_tells_the_same_story_again():
 def test_a_full_database_ends_no_server():
     takeovers = Counter(simulate_pair(s, plan_of_pair(500, 8, ("full",))).takeovers for s in SEEDS)
     assert set(takeovers) == {2}  # at the start, and after the kill in the end
-
-
-def test_a_late_rename_of_an_unfenced_server_is_found_out(monkeypatch: pytest.MonkeyPatch):
-    def call_unfenced(self: NamedFiles, function: str, about: str, *values: object):
-        return self.database.change(_CALLS[function], (None, *values), about)
-
-    monkeypatch.setattr(NamedFiles, "_call", call_unfenced)
-    with pytest.raises(SimulationFailed):
-        simulate_all(plan_of_pair(600, 8, ("late",)))
 
 
 def test_a_lease_that_is_too_long_is_found_out(monkeypatch: pytest.MonkeyPatch):

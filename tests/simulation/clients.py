@@ -412,8 +412,10 @@ class HttpClient(Process):
 
     def _end(self, operation: Operation, status: int, answer: Any) -> None:
         self.notes.over_http += 1
-        if status == 503 and answer["code"] == "not_ready":
-            raise ConnectionCut  # it may have been done before the lease ended
+        if status == 503 and (
+            answer["code"] == "not_ready" or answer["detail"] == "the server is stopping"
+        ):
+            raise ConnectionCut  # it may have been done before the lease or the log ended
         if status // 100 != 2 and status not in (404, 503):
             self.complain(f"{operation}: {status} {answer}")
         self.history.end(operation, {2: OK, 4: NOT_FOUND}.get(status // 100, REFUSED))

@@ -33,7 +33,7 @@ from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.runners.runner_set import AddsWork, JournalRunner, PutsItems, QueueRunner
 from journeyman.servers.assembly import Assembly
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.group_commit import Lease
+from journeyman.servers.core.contract import Lease
 from journeyman.servers.core.ledger import open_ledger
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import ServiceContext

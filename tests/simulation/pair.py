@@ -316,6 +316,8 @@ class PairStory:
         while self._history.asked < self.plan.operations and not self._is_wrong:
             await self._live()
         self.network.weather = Weather()
+        for machine in self.machines:
+            machine.link.when_renaming = None
         self._heal()
         await self._until_active()
         await self._cast.stop()
@@ -394,7 +396,6 @@ class PairStory:
         self.postgres.is_full = False
         self.postgres.slow = 1.0
         for machine in self.machines:
-            machine.link.when_renaming = None
             machine.link.heal()
 
     async def _until_active(self) -> None:

@@ -92,7 +92,8 @@ class Recorder(ABC):
         return True
 
     def sync(self) -> None:  # noqa: B027 - most sync what they write
-        """Make durable what was written and is not yet. LogPoisoned: it never will be."""
+        """Make durable what was written and is not yet. LogPoisoned: it never will be; any other
+        LogError: it may be later."""
 
 
 class WriterOwner(Protocol):
