@@ -27,7 +27,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar, dataclass_transform
 
 from journeyman.errors import EncodeError, InvalidData
 from journeyman.formats import timed_frame
@@ -68,209 +68,173 @@ def is_state(record: Any) -> bool:
     return kind is not None and kind.key is not None
 
 
+@value
+class KnownRecord:
+    """A record of one of the kinds below."""
+
+    logged: timed_frame.Instant
+
+
+@dataclass_transform(frozen_default=True)
 def _kind(
     name: str, *, family: str, key: str | None = None, removes: bool = False
 ) -> Callable[[type[T]], type[T]]:
     def register(cls: type[T]) -> type[T]:
-        members = tuple((each.name, str(each.type)) for each in fields(cls)[1:])  # type: ignore[arg-type]
-        KINDS[name] = _KIND_OF[cls] = Kind(name, cls, family, key, removes, members)
-        return cls
+        made = value(cls)
+        members = tuple((each.name, str(each.type)) for each in fields(made)[1:])  # type: ignore[arg-type]
+        KINDS[name] = _KIND_OF[made] = Kind(name, made, family, key, removes, members)
+        return made
 
     return register
 
 
 @_kind("timetable-set", family="timetable", key="timetable")
-@value
-class TimetableSet:
-    logged: timed_frame.Instant
+class TimetableSet(KnownRecord):
     timetable: str
     body: Body
 
 
 @_kind("timetable-removed", family="timetable", key="timetable", removes=True)
-@value
-class TimetableRemoved:
-    logged: timed_frame.Instant
+class TimetableRemoved(KnownRecord):
     timetable: str
 
 
 @_kind("timetable-paused", family="timetable-pause", key="timetable")
-@value
-class TimetablePaused:
-    logged: timed_frame.Instant
+class TimetablePaused(KnownRecord):
     timetable: str
 
 
 @_kind("timetable-resumed", family="timetable-pause", key="timetable", removes=True)
-@value
-class TimetableResumed:
-    logged: timed_frame.Instant
+class TimetableResumed(KnownRecord):
     timetable: str
 
 
 @_kind("timetable-planned", family="timetable-plan", key="timetable")
-@value
-class TimetablePlanned:
+class TimetablePlanned(KnownRecord):
     """Where a timetable stands: its last occurrence that was decided, and the one in the schedule.
 
     Both are local times with their offset, ``2026-11-17T02:00:00+01:00``; empty: there is none.
     """
 
-    logged: timed_frame.Instant
     timetable: str
     done: str
     planned: str
 
 
 @_kind("timetable-unplanned", family="timetable-plan", key="timetable", removes=True)
-@value
-class TimetableUnplanned:
-    logged: timed_frame.Instant
+class TimetableUnplanned(KnownRecord):
     timetable: str
 
 
 @_kind("run-retried", family="run-retry", key="job")
-@value
-class RunRetried:
+class RunRetried(KnownRecord):
     """A run of this job of the schedule has failed and is planned again, for the n-th time."""
 
-    logged: timed_frame.Instant
     job: str
     attempt: int
 
 
 @_kind("run-settled", family="run-retry", key="job", removes=True)
-@value
-class RunSettled:
-    logged: timed_frame.Instant
+class RunSettled(KnownRecord):
     job: str
 
 
 @_kind("rule-options-set", family="rule-options", key="rule")
-@value
-class RuleOptionsSet:
+class RuleOptionsSet(KnownRecord):
     """Options of the runs by a rule of the schedule: see timetables/run_options.py."""
 
-    logged: timed_frame.Instant
     rule: str
     body: Body
 
 
 @_kind("rule-options-removed", family="rule-options", key="rule", removes=True)
-@value
-class RuleOptionsRemoved:
-    logged: timed_frame.Instant
+class RuleOptionsRemoved(KnownRecord):
     rule: str
 
 
 @_kind("notice-set", family="notice", key="job")
-@value
-class NoticeSet:
+class NoticeSet(KnownRecord):
     """A job of the schedule reports how another one ended, or that it is late."""
 
-    logged: timed_frame.Instant
     job: str  # the one that reports
     body: Body
 
 
 @_kind("notice-settled", family="notice", key="job", removes=True)
-@value
-class NoticeSettled:
-    logged: timed_frame.Instant
+class NoticeSettled(KnownRecord):
     job: str
 
 
 @_kind("queue-paused", family="queue-pause", key="queue")
-@value
-class QueuePaused:
+class QueuePaused(KnownRecord):
     """A queue of the work queue gives out no jobs."""
 
-    logged: timed_frame.Instant
     queue: str
 
 
 @_kind("queue-resumed", family="queue-pause", key="queue", removes=True)
-@value
-class QueueResumed:
-    logged: timed_frame.Instant
+class QueueResumed(KnownRecord):
     queue: str
 
 
 @_kind("queue-limits-set", family="queue-limits", key="queue")
-@value
-class QueueLimitsSet:
+class QueueLimitsSet(KnownRecord):
     """Rate and concurrency of a queue of the work queue."""
 
-    logged: timed_frame.Instant
     queue: str
     body: Body
 
 
 @_kind("queue-limits-removed", family="queue-limits", key="queue", removes=True)
-@value
-class QueueLimitsRemoved:
-    logged: timed_frame.Instant
+class QueueLimitsRemoved(KnownRecord):
     queue: str
 
 
 @_kind("job-options-set", family="job-options", key="job")
-@value
-class JobOptionsSet:
+class JobOptionsSet(KnownRecord):
     """Options of a work queue job beyond its add: delay, concurrency key, parents."""
 
-    logged: timed_frame.Instant
     job: str  # the id, as the protocol writes it
     body: Body
 
 
 @_kind("job-options-removed", family="job-options", key="job", removes=True)
-@value
-class JobOptionsRemoved:
-    logged: timed_frame.Instant
+class JobOptionsRemoved(KnownRecord):
     job: str
 
 
 @_kind("attempts-begun", family="attempt")
-@value
-class AttemptsBegun:
+class AttemptsBegun(KnownRecord):
     """This worker has leased these jobs of the work queue: ids and numbers of their attempts."""
 
-    logged: timed_frame.Instant
     worker: str
     jobs: Body
 
 
 @_kind("parent-ended", family="parent", key="job")
-@value
-class ParentEnded:
+class ParentEnded(KnownRecord):
     """The job has completed for all that wait for it and whose records stand before this one.
     Written by earlier versions."""
 
-    logged: timed_frame.Instant
     job: str
 
 
 @_kind("parent-outcome", family="parent", key="job")
-@value
-class ParentOutcome:
+class ParentOutcome(KnownRecord):
     """The same, of the job that was added then, and how it ended; 0: it never was in the log."""
 
-    logged: timed_frame.Instant
     job: str
     created_ns: int
     failed: int  # 0 or 1
 
 
 @_kind("parent-forgotten", family="parent", key="job", removes=True)
-@value
-class ParentForgotten:
-    logged: timed_frame.Instant
+class ParentForgotten(KnownRecord):
     job: str
 
 
 @_kind("times-marked", family="times")
-@value
-class TimesMarked:
+class TimesMarked(KnownRecord):
     """When records of the schedule's log were written; logs/ledger.py reads it.
 
     ``marks`` are (end, time): all bytes of the file before ``end`` were in it at ``time``, in ns
@@ -278,27 +242,22 @@ class TimesMarked:
     The file is the one whose first ``head_bytes`` bytes have the CRC-32C ``head_crc``.
     """
 
-    logged: timed_frame.Instant
     head_bytes: int
     head_crc: int
     marks: Pairs
 
 
 @_kind("ended-marked", family="ended", key="job")
-@value
-class EndedMarked:
+class EndedMarked(KnownRecord):
     """The job of the schedule, and all whose last records stand before its own, had ended then."""
 
-    logged: timed_frame.Instant
     job: str
 
 
 @_kind("action-audited", family="audit")
-@value
-class ActionAudited:
+class ActionAudited(KnownRecord):
     """A person or program changed something by HTTP, console or command line."""
 
-    logged: timed_frame.Instant
     who: str
     via: str
     what: str
@@ -316,33 +275,6 @@ class NewerRecord:
     payload: bytes
 
 
-KnownRecord: TypeAlias = (
-    TimetableSet
-    | TimetableRemoved
-    | TimetablePaused
-    | TimetableResumed
-    | TimetablePlanned
-    | TimetableUnplanned
-    | RunRetried
-    | RunSettled
-    | RuleOptionsSet
-    | RuleOptionsRemoved
-    | NoticeSet
-    | NoticeSettled
-    | QueuePaused
-    | QueueResumed
-    | QueueLimitsSet
-    | QueueLimitsRemoved
-    | JobOptionsSet
-    | JobOptionsRemoved
-    | AttemptsBegun
-    | ParentEnded
-    | ParentOutcome
-    | ParentForgotten
-    | TimesMarked
-    | EndedMarked
-    | ActionAudited
-)
 Record: TypeAlias = KnownRecord | NewerRecord
 
 
