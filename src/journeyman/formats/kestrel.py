@@ -39,14 +39,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from journeyman.errors import (
-    BadHeader,
-    EncodeError,
-    EntryTooLarge,
-    FormatError,
-    IncompleteEntry,
-    InvalidData,
-)
+from journeyman import errors
 from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.formats.seals import Seal, SealKind
 
@@ -194,8 +187,8 @@ class _Journal:
         if found == self.header:
             return len(found)
         if self.header.startswith(found):
-            raise IncompleteEntry("No header in journal file", 0, len(self.header))
-        raise BadHeader(f"Not a {self._kind} file", 0)
+            raise errors.IncompleteEntry("No header in journal file", 0, len(self.header))
+        raise errors.BadHeader(f"Not a {self._kind} file", 0)
 
     def decode(self, data: Buffer, offset: int) -> Entry[Record] | None:
         if offset >= len(data):
@@ -206,11 +199,11 @@ class _Journal:
         data_at, end = _read_frame(data, offset)
         record: Record
         if command_byte == PUT_BYTE:
-            _, errors, item_id, added = _PUT.unpack_from(data, offset + 1)
-            record = ItemPut(item_id, added, None, errors, bytes(data[data_at:end]))
+            _, error_count, item_id, added = _PUT.unpack_from(data, offset + 1)
+            record = ItemPut(item_id, added, None, error_count, bytes(data[data_at:end]))
         elif command_byte == EXPIRING_PUT_BYTE:
-            _, errors, item_id, added, expires = _EXPIRING_PUT.unpack_from(data, offset + 1)
-            record = ItemPut(item_id, added, expires, errors, bytes(data[data_at:end]))
+            _, error_count, item_id, added, expires = _EXPIRING_PUT.unpack_from(data, offset + 1)
+            record = ItemPut(item_id, added, expires, error_count, bytes(data[data_at:end]))
         elif command_byte == READ_HEAD_BYTE:
             record = ReadHead(_READ_HEAD.unpack_from(data, offset + 1)[0])
         elif command_byte == READ_DONE_BYTE:
@@ -227,7 +220,7 @@ class _Journal:
         try:
             return _encode_put(record) if isinstance(record, ItemPut) else _encode_known(record)
         except struct.error as error:
-            raise EncodeError(f"{type(record).__name__}: a number out of range") from error
+            raise errors.EncodeError(f"{type(record).__name__}: a number out of range") from error
 
     def is_torn(self, data: Buffer, offset: int) -> bool:
         if offset >= len(data):
@@ -236,9 +229,9 @@ class _Journal:
             return _all_zero(data, offset) or _is_put_without_first_byte(data, offset)
         try:
             _read_frame(data, offset)
-        except IncompleteEntry:
+        except errors.IncompleteEntry:
             return not _hides_the_next_put(data, offset)
-        except FormatError:
+        except errors.FormatError:
             return False
         return False
 
@@ -264,25 +257,25 @@ def _read_frame(data: Buffer, offset: int) -> tuple[int, int]:
     left = len(data) - offset
     command, words = data[offset] >> 4, data[offset] & 0x0F
     if command == READ_HEAD and words != 2:
-        raise InvalidData("corrupted READ_HEAD", offset)
+        raise errors.InvalidData("corrupted READ_HEAD", offset)
     if command >= FIRST_DATA_COMMAND and words == 0:
-        raise InvalidData("no size word", offset)
+        raise errors.InvalidData("no size word", offset)
     header_end = 1 + 4 * words
     if header_end > left:
-        raise IncompleteEntry(f"truncated header: {left - 1} left", offset, header_end)
+        raise errors.IncompleteEntry(f"truncated header: {left - 1} left", offset, header_end)
     if command < FIRST_DATA_COMMAND:
         return offset + header_end, offset + header_end
     size = _SIZE.unpack_from(data, offset + 1)[0]
     if size < 0:
-        raise InvalidData("negative size", offset)
+        raise errors.InvalidData("negative size", offset)
     if size > MAX_DATA_BYTES:
-        raise EntryTooLarge("item too large", offset)
+        raise errors.EntryTooLarge("item too large", offset)
     if command == PUT and words not in (6, 8) and words < FIRST_UNKNOWN_PUT_WORDS:
-        raise InvalidData("corrupted PUT", offset)
+        raise errors.InvalidData("corrupted PUT", offset)
     if command == READ_DONE and (words != 1 or size % ID_BYTES):
-        raise InvalidData("corrupted READ_DONE", offset)
+        raise errors.InvalidData("corrupted READ_DONE", offset)
     if header_end + size > left:
-        raise IncompleteEntry("truncated entry", offset, header_end + size)
+        raise errors.IncompleteEntry("truncated entry", offset, header_end + size)
     return offset + header_end, offset + header_end + size
 
 
@@ -307,7 +300,7 @@ def _encode_known(record: ReadHead | ReadDone) -> bytes:
 
 def _check_size(size: int) -> None:
     if size > MAX_DATA_BYTES:
-        raise EncodeError(f"item too large: {size} bytes, limit {MAX_DATA_BYTES}")
+        raise errors.EncodeError(f"item too large: {size} bytes, limit {MAX_DATA_BYTES}")
 
 
 def _encode_unknown(record: UnknownCommand) -> bytes:
@@ -315,16 +308,18 @@ def _encode_unknown(record: UnknownCommand) -> bytes:
     is_newer_put = command == PUT and words >= FIRST_UNKNOWN_PUT_WORDS
     is_known = command in (READ_HEAD, PUT, READ_DONE) and not is_newer_put
     if is_known or not 0 < command < 16:
-        raise EncodeError(f"command byte {record.command_byte:#x} is not of an unknown command")
+        raise errors.EncodeError(
+            f"command byte {record.command_byte:#x} is not of an unknown command"
+        )
     if len(record.header) != 4 * words:
-        raise EncodeError(f"header of {len(record.header)} bytes, not {4 * words}")
+        raise errors.EncodeError(f"header of {len(record.header)} bytes, not {4 * words}")
     _check_size(len(record.data))
     if command < FIRST_DATA_COMMAND:
         fits = not record.data
     else:
         fits = words > 0 and _SIZE.unpack_from(record.header)[0] == len(record.data)
     if not fits:
-        raise EncodeError(f"{len(record.data)} bytes of data do not fit the header")
+        raise errors.EncodeError(f"{len(record.data)} bytes of data do not fit the header")
     return bytes((record.command_byte,)) + record.header + record.data
 
 

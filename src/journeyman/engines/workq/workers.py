@@ -16,15 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from journeyman.engines.workq.packed import LEASED, opened, queue_of
 from journeyman.engines.workq.queues import Waiter
+from journeyman.protocols.workq import replies
 from journeyman.protocols.workq.commands import AwaitOrders, Complaint, RefusedLine, WorkerFacts
-from journeyman.protocols.workq.replies import (
-    TIMED_OUT,
-    EndedJobs,
-    Finished,
-    Reply,
-    RunningJob,
-    WorkerView,
-)
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
@@ -45,7 +38,7 @@ class KnownWorker:
     facts: WorkerFacts
     since_ns: int
     seen_ns: int
-    orders: dict[bytes, Finished] = field(default_factory=dict)
+    orders: dict[bytes, replies.Finished] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +52,7 @@ class BrowseWorkers:
 
 @dataclass(frozen=True, slots=True)
 class WorkersFound:
-    workers: tuple[WorkerView, ...]
+    workers: tuple[replies.WorkerView, ...]
     has_more: bool
 
 
@@ -110,23 +103,23 @@ def is_silent(worker: KnownWorker, now_ns: int) -> bool:
     return now_ns - worker.seen_ns > FORGET_NS
 
 
-def await_orders(state: WorkqState, command: AwaitOrders, client: Client) -> Reply | None:
+def await_orders(state: WorkqState, command: AwaitOrders, client: Client) -> replies.Reply | None:
     worker = state.extensions.known_workers.note(command, state.now_ns)
     if worker is None:
         return _TOO_MANY
     if worker.orders:
         orders, worker.orders = worker.orders, {}
         state.extensions.note_undo(lambda: worker.orders.update(orders))
-        return EndedJobs(tuple(orders.values()))
+        return replies.EndedJobs(tuple(orders.values()))
     if not command.wait_ms:
-        return TIMED_OUT
+        return replies.TIMED_OUT
     until_ns = state.now_ns + command.wait_ms * NS_PER_MS
     place = place_of(command.prefix, command.worker)
     state.waiting.add(Waiter(state.waiting.next_number(), client, until_ns, job_id=place))
     return None
 
 
-def tell_worker(state: WorkqState, queue: str, ended: Finished) -> None:
+def tell_worker(state: WorkqState, queue: str, ended: replies.Finished) -> None:
     """A job that is leased was ended by another client."""
     extensions = state.extensions
     name = extensions.workers.get(ended.job_id, "")
@@ -135,7 +128,7 @@ def tell_worker(state: WorkqState, queue: str, ended: Finished) -> None:
             continue
         waiters = state.waiting.of_job(place_of(prefix, name))
         for waiter in waiters:
-            state.answer(waiter, EndedJobs((ended,)))
+            state.answer(waiter, replies.EndedJobs((ended,)))
         if not waiters and len(worker.orders) < MAX_ORDERS:
             extensions.put(worker.orders, ended.job_id, ended)
 
@@ -146,7 +139,7 @@ def place_of(prefix: str, name: str) -> bytes:
 
 
 def browse_workers(state: WorkqState, asked: BrowseWorkers) -> WorkersFound:
-    known, rows = state.extensions.known_workers, list[WorkerView]()
+    known, rows = state.extensions.known_workers, list[replies.WorkerView]()
     jobs = _running_jobs(state, asked.prefix)
     for name in known.names():
         if name <= asked.after:
@@ -159,12 +152,12 @@ def browse_workers(state: WorkqState, asked: BrowseWorkers) -> WorkersFound:
             waits = state.waiting.awaits(place_of(prefix, name))
             own = tuple(job for job in jobs.get(name, ()) if job.queue.startswith(prefix))
             since_ns, seen_ns = worker.since_ns, worker.seen_ns
-            rows.append(WorkerView(name, waits, since_ns, seen_ns, worker.facts, own))
+            rows.append(replies.WorkerView(name, waits, since_ns, seen_ns, worker.facts, own))
     return WorkersFound(tuple(rows), False)
 
 
-def _running_jobs(state: WorkqState, prefix: str) -> dict[str, list[RunningJob]]:
-    found: dict[str, list[RunningJob]] = {}
+def _running_jobs(state: WorkqState, prefix: str) -> dict[str, list[replies.RunningJob]]:
+    found: dict[str, list[replies.RunningJob]] = {}
     for number, (job_id, name) in enumerate(state.extensions.workers.items()):
         if number >= MAX_JOBS_SEEN:
             break
@@ -174,5 +167,5 @@ def _running_jobs(state: WorkqState, prefix: str) -> dict[str, list[RunningJob]]
             spec, _, _, _, started_ns, _, _ = opened(entry)
             queue = state.queues.by_number[queue_of(spec)].name
             if queue.startswith(prefix):
-                jobs.append(RunningJob(job_id, queue, started_ns))
+                jobs.append(replies.RunningJob(job_id, queue, started_ns))
     return found

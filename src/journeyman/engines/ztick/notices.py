@@ -22,17 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from journeyman.engines.ztick import steps
-from journeyman.engines.ztick.job_table import (
-    EXECUTED,
-    FAILED,
-    PLANNED,
-    STATUS_AT,
-    TRIGGERED,
-    Job,
-    execution_ns_of,
-    identifier_of,
-)
+from journeyman.engines.ztick import job_table, steps
 from journeyman.engines.ztick.messages import StartRun
 from journeyman.engines.ztick.timetables import AT, Occurrence
 from journeyman.formats.ledger import NoticeSet, NoticeSettled, RunRetried
@@ -55,16 +45,18 @@ _BACKOFF = TimetableBackoff()  # 10 s, 20 s, ... up to an hour: over four hours 
 _ENDED_WELL, _ENDED_BADLY = "ok", "error"
 
 
-def report_failure(state: ZtickState, job: Job, event: str, reason: str, output: str = "") -> None:
+def report_failure(
+    state: ZtickState, job: job_table.Job, event: str, reason: str, output: str = ""
+) -> None:
     """A job has failed for good, was missed, or has no rule: plan the notice that its timetable or
     rule asks for."""
-    identifier = identifier_of(job)
+    identifier = job_table.identifier_of(job)
     name = state.timetables.owner(identifier)
     timetable = None if name is None else _timetable(state, name)
     facts = {
         "event": event,
         "job": identifier,
-        "execution": execution_ns_of(job),
+        "execution": job_table.execution_ns_of(job),
         "reason": reason,
         "output": output[-MAX_OUTPUT_CHARS:],
     }
@@ -82,12 +74,12 @@ def report_failure(state: ZtickState, job: Job, event: str, reason: str, output:
             _plan(state, rule.identifier, event, list(options.on_failure), facts)
 
 
-def report_success(state: ZtickState, job: Job, name: str) -> None:
+def report_success(state: ZtickState, job: job_table.Job, name: str) -> None:
     """An occurrence of this timetable has succeeded."""
     timetable = _timetable(state, name)
     if timetable is not None and (timetable.expect_s or timetable.check_in):
-        _settle_late(state, name, _label(name, identifier_of(job)))
-        facts = {"job": identifier_of(job), "execution": execution_ns_of(job)}
+        _settle_late(state, name, _label(name, job_table.identifier_of(job)))
+        facts = {"job": job_table.identifier_of(job), "execution": job_table.execution_ns_of(job)}
         _check_in(state, name, timetable, _ENDED_WELL, facts)
 
 
@@ -128,28 +120,34 @@ def forget(state: ZtickState, name: str) -> None:
             settle(state, identifier)
 
 
-def due(state: ZtickState, job: Job) -> JobSet | None:
+def due(state: ZtickState, job: job_table.Job) -> JobSet | None:
     """A notice is due; None: there is nothing to report any more."""
-    identifier = identifier_of(job)
+    identifier = job_table.identifier_of(job)
     notice = state.timetables.notices[identifier]
     facts = notice["facts"]
-    is_first = job[STATUS_AT] == PLANNED and not state.timetables.retries(identifier)
+    is_first = job[job_table.STATUS_AT] == job_table.PLANNED and not state.timetables.retries(
+        identifier
+    )
     if facts["event"] == LATE and is_first:
         about = state.jobs.get(facts["job"])
-        if about is None or about[STATUS_AT] == EXECUTED:
+        if about is None or about[job_table.STATUS_AT] == job_table.EXECUTED:
             settle(state, identifier)
             return None
     return _trigger(state, job, notice)
 
 
-def _trigger(state: ZtickState, job: Job, notice: Mapping[str, Any]) -> JobSet:
-    identifier, execution_ns, owner = identifier_of(job), execution_ns_of(job), notice["owner"]
+def _trigger(state: ZtickState, job: job_table.Job, notice: Mapping[str, Any]) -> JobSet:
+    identifier, execution_ns, owner = (
+        job_table.identifier_of(job),
+        job_table.execution_ns_of(job),
+        notice["owner"],
+    )
     runner = read_reporter(notice["runner"])
     if isinstance(runner, str):  # of a newer version
         settle(state, identifier, is_over=False)
         return steps.end(state, job, Status.FAILED)
     run_id = state.runs.next_id
-    triggered = state.jobs.move(identifier, job, TRIGGERED, run_id)
+    triggered = state.jobs.move(identifier, job, job_table.TRIGGERED, run_id)
     state.runs.add(
         triggered,
         StartRun(
@@ -187,13 +185,16 @@ def resume(state: ZtickState) -> None:
         if job is None:
             about = state.jobs.get(notice["facts"]["job"])
             is_late = notice["facts"]["event"] == LATE
-            if is_late or (about is not None and about[STATUS_AT] in (EXECUTED, FAILED)):
+            if is_late or (
+                about is not None
+                and about[job_table.STATUS_AT] in (job_table.EXECUTED, job_table.FAILED)
+            ):
                 steps.plan(state, identifier, notice["due"])
             else:
                 settle(state, identifier)
-        elif job[STATUS_AT] == EXECUTED:
+        elif job[job_table.STATUS_AT] == job_table.EXECUTED:
             settle(state, identifier)
-        elif job[STATUS_AT] == FAILED:
+        elif job[job_table.STATUS_AT] == job_table.FAILED:
             run_ended(state, identifier, success=False)
 
 
@@ -242,7 +243,7 @@ def _settle_late(state: ZtickState, name: str, label: str) -> None:
     identifier = _late(name, label)
     job = state.jobs.get(identifier)
     is_reported = bool(state.timetables.retries(identifier))
-    if job is not None and job[STATUS_AT] == PLANNED and not is_reported:
+    if job is not None and job[job_table.STATUS_AT] == job_table.PLANNED and not is_reported:
         settle(state, identifier)
 
 

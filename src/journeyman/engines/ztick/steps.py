@@ -7,14 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from journeyman.engines.ztick.job_table import (
-    PLANNED,
-    STATUS_AT,
-    TRIGGERED,
-    Job,
-    execution_ns_of,
-    identifier_of,
-)
+from journeyman.engines.ztick import job_table
 from journeyman.engines.ztick.messages import Ended
 from journeyman.engines.ztick.timetables import AT, Occurrence
 from journeyman.formats.ledger import RunSettled
@@ -29,11 +22,11 @@ if TYPE_CHECKING:
 _UTC = zone_of("UTC")
 
 
-def end(state: ZtickState, job: Job, status: Ended) -> JobSet:
+def end(state: ZtickState, job: job_table.Job, status: Ended) -> JobSet:
     """End it now, with this status."""
-    identifier = identifier_of(job)
+    identifier = job_table.identifier_of(job)
     state.jobs.move(identifier, job, int(status), max(0, state.now_ns))
-    return JobSet(identifier, execution_ns_of(job), status)
+    return JobSet(identifier, job_table.execution_ns_of(job), status)
 
 
 def plan(state: ZtickState, identifier: str, execution_ns: int) -> None:
@@ -45,7 +38,7 @@ def plan(state: ZtickState, identifier: str, execution_ns: int) -> None:
 def remove_planned(state: ZtickState, identifier: str) -> None:
     """Take the job out of the schedule, unless it has been triggered."""
     job = state.jobs.get(identifier)
-    if job is not None and job[STATUS_AT] == PLANNED:
+    if job is not None and job[job_table.STATUS_AT] == job_table.PLANNED:
         state.jobs.remove(identifier)
         state.records.append(JobRemoved(identifier))
 
@@ -53,7 +46,7 @@ def remove_planned(state: ZtickState, identifier: str) -> None:
 def remove_unended(state: ZtickState, identifier: str) -> None:
     """Remove a planned job, or one that was cut off by the end of the process."""
     job = state.jobs.get(identifier)
-    if job is not None and job[STATUS_AT] in (PLANNED, TRIGGERED):
+    if job is not None and job[job_table.STATUS_AT] in (job_table.PLANNED, job_table.TRIGGERED):
         state.jobs.remove(identifier)
         state.records.append(JobRemoved(identifier))
 

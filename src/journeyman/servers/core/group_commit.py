@@ -53,14 +53,7 @@ from journeyman.config import ALL_NAMESPACES
 from journeyman.errors import JourneymanError, LogClosed, LogError, LogPoisoned
 from journeyman.formats.framing import DecodedRecords
 from journeyman.formats.ledger import Record as LedgerRecord
-from journeyman.servers.core.contract import (
-    Dialect,
-    Lease,
-    Recorder,
-    Submitter,
-    WriterOwner,
-    WriteWait,
-)
+from journeyman.servers.core import contract
 from journeyman.servers.core.internal_call import InternalCall
 from journeyman.servers.core.ledger import Ledger
 from journeyman.units import NS_PER_MS
@@ -140,11 +133,11 @@ class GroupCommit:
 
     def __init__(
         self,
-        owner: WriterOwner,
+        owner: contract.WriterOwner,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
-        dialect: Dialect,
-        recorder: Recorder | None,
+        dialect: contract.Dialect,
+        recorder: contract.Recorder | None,
         *,
         max_waiting: int = 10_000,
         ledger: Ledger | None = None,
@@ -165,11 +158,13 @@ class GroupCommit:
         self._waiting_bytes = 0
         self.due_waits = False  # the dialect says when it has been decided
         self._errands: deque[Callable[[], None]] = deque()
-        self._for_room: dict[Submitter, None] = {}
+        self._for_room: dict[contract.Submitter, None] = {}
         self._for_idle: list[asyncio.Future[None]] = []
         self._writing: Batch | None = None
         self._turn_is_set = False
-        self.lease: Lease | None = None  # while it is not valid, nothing is decided or answered
+        self.lease: contract.Lease | None = (
+            None  # while it is not valid, nothing is decided or answered
+        )
         self._is_held = False
         self._quick_in_a_row = 0  # writes that took less than QUICK_NS
         self._retrying = 0
@@ -187,10 +182,10 @@ class GroupCommit:
         is_light = self._waiting_bytes < self.dialect.max_waiting_bytes
         return is_light and len(self._waiting) < self._max_waiting
 
-    def tell_when_room(self, client: Submitter) -> None:
+    def tell_when_room(self, client: contract.Submitter) -> None:
         self._for_room[client] = None
 
-    def submit(self, client: Submitter, requests: Sequence[Any]) -> None:
+    def submit(self, client: contract.Submitter, requests: Sequence[Any]) -> None:
         if self.failure is not None:
             client.drop()
             return
@@ -336,15 +331,15 @@ class GroupCommit:
             self._thread.submit((partial(self._write_timed, batch), self._written_elsewhere))
         return batch
 
-    def _is_for_the_loop(self, batch: Batch, recorder: Recorder) -> bool:
+    def _is_for_the_loop(self, batch: Batch, recorder: contract.Recorder) -> bool:
         if self.lease is not None:
             return False  # a database may not answer, and the loop has to say so
         if batch.ledger and self.dialect.weigh([r for _, r in batch.requests]) > QUICK_BYTES:
             return False  # what waits for other jobs is in the ledger, with its payload
         wait = recorder.wait_of(batch.records)
-        if wait is WriteWait.NOTHING:
+        if wait is contract.WriteWait.NOTHING:
             return not batch.ledger
-        if wait is WriteWait.MORE or self._quick_in_a_row < QUICK_IN_A_ROW:
+        if wait is contract.WriteWait.MORE or self._quick_in_a_row < QUICK_IN_A_ROW:
             return False
         return self._ledger is None or not batch.ledger or self._ledger.hold_now()
 
