@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ from journeyman.clock import SystemClock
 from journeyman.disk import NotWritten, checked_address, disk_of
 from journeyman.disk import database as database_module
 from journeyman.disk import postgres as postgres_module
-from journeyman.disk.guard import Guard
+from journeyman.disk.guard import Guard, _has_ended
 from journeyman.disk.postgres import PIECE_BYTES, PostgresDisk
 from journeyman.errors import LogError, LogFull, LogPoisoned, UsageError
 from journeyman.logs.appender import Appender, SyncPolicy
@@ -128,6 +130,44 @@ def test_a_session_that_was_ended_is_taken_again_by_the_same_server(disk, data_a
         time.sleep(0.01)
     assert guard.lost is None
     guard.release()
+
+
+def test_a_server_has_ended_when_all_that_it_advertised_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as open_port, socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        refused, accepted = list(bound.getsockname()), list(open_port.getsockname())
+        other = {"machine": "another one", "process": [1, "0"]}
+        assert _has_ended({**other, "addresses": [refused]})
+        assert not _has_ended({**other, "addresses": [refused, accepted]})
+        assert not _has_ended({**other, "addresses": []})
+
+
+def test_addresses_are_advertised_when_the_ports_are_open(disk, database, data_address):
+    guard = Guard(disk.database, [("192.0.2.1", 5678), ("127.0.0.1", 9922)])
+    assert guard.take()
+
+    def advertised() -> object:
+        (server,) = database.execute("SELECT server FROM journeyman_directory").fetchone()
+        return json.loads(server)["addresses"]
+
+    assert advertised() == []
+    guard.advertise()
+    assert advertised() == [["192.0.2.1", 5678]]
+    guard.release()
+
+
+def test_a_question_that_is_not_answered_ends(data_address, postgres_port, monkeypatch):
+    monkeypatch.setattr(database_module, "ANSWER_S", 0.1)
+    monkeypatch.setattr(database_module, "DEADLINE_S", 0.1)
+    with Link(postgres_port) as link:
+        disk = PostgresDisk(data_address.replace(f":{postgres_port}/", f":{link.port}/"))
+        disk.prepare()
+        assert disk.list_dir(data_address) == []
+        link.stall()
+        with pytest.raises(OSError, match="connection") as caught:
+            disk.list_dir(data_address)
+        assert caught.value.errno == errno.ETIMEDOUT
+        disk.database.close()
 
 
 def test_a_stop_does_not_wait_for_a_database_that_does_not_answer(data_address, postgres_port):

@@ -53,6 +53,7 @@ class _Drawn:
             (postgres._PURGE, ()),
             (guard._EPOCH, ()),
             (guard._CLEAN, (self.epoch,)),
+            (guard._ADVERTISE, (f"server {chance.randrange(10)}", self._own() or 0)),
             (TAKE, (f"server {chance.randrange(10)}",)),
         ]
         own, file_id = self._own(), self._id()

@@ -92,6 +92,7 @@ class Tables:
             postgres._MERGE: self._merge,
             postgres._PURGE: self._purge,
             guard._CLEAN: self._set_clean,
+            guard._ADVERTISE: self._set_server,
             TAKE: self._take,
         }
 
@@ -304,6 +305,14 @@ class Tables:
         def change() -> Callable[[], None]:
             if self.epoch == epoch:
                 self.is_clean = True
+            return lambda: None
+
+        return [], change
+
+    def _set_server(self, server: str, epoch: int) -> tuple[list[Row], Change]:
+        def change() -> Callable[[], None]:
+            if self.epoch == epoch:
+                self.server = server
             return lambda: None
 
         return [], change
@@ -527,7 +536,7 @@ class Backend:
         if statement in (guard._EPOCH, TAKE):
             server.confirmed_ns[self.connection.link.name] = server.now_ns()
         if tables.is_change(statement):
-            if statement not in (guard._CLEAN, postgres._PURGE):
+            if statement not in (guard._CLEAN, guard._ADVERTISE, postgres._PURGE):
                 server.lock(self, FENCE, shared=statement != TAKE)
             rows, change = tables.plan(statement, values)
             assert change is not None

@@ -192,6 +192,7 @@ class Machine:
             )
             await assembly.start()
             self.is_ready = True
+            await self._opened(loop)
             await self._stopping.wait()
             if failures:
                 hurry.set()
@@ -204,6 +205,9 @@ class Machine:
 
     def _begin_serving(self, failed: Callable[[BaseException], None], messages: ServerLog) -> None:
         """The server is about to start."""
+
+    async def _opened(self, loop: Loop) -> None:
+        """Its ports are open."""
 
     def _served(self, serving: asyncio.Task[None]) -> None:
         """The process has ended by itself: stopped, failed, or could not start."""

@@ -127,6 +127,10 @@ class DatabaseMachine(Machine):
         assert self.guard is not None
         standby.end_when_lost(self.guard, messages, failed)
 
+    async def _opened(self, loop: Loop) -> None:
+        if self.guard is not None:
+            await loop.run_in_executor(None, self.guard.advertise)
+
     def stop(self) -> None:
         if self.guard is not None:
             super().stop()

@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from journeyman import threads
 from journeyman.disk.contract import NotWritten
 from journeyman.errors import UsageError
 from journeyman.units import NS_PER_S
@@ -37,6 +38,7 @@ Values: TypeAlias = Sequence[object] | Mapping[str, object]
 DEADLINE_S: Final = 8.0  # a write that takes longer will not be answered
 RETRY_S: Final = 0.05
 FENCED: Final = "JM001"
+ANSWER_S: Final = 60.0  # for a question; a link that stalls says nothing by itself
 POOLED: Final = 4  # connections that wait for the next reader
 
 # A connection or a host that is lost is noticed before the deadline.
@@ -147,6 +149,9 @@ class Database:
         self._is_unreplicated = False
         self._pool: list[Connection] = []
         self._pooling = threading.Lock()
+        self._asked: dict[Connection, int] = {}  # since when a question waits for its answer
+        self._watch: threads.StartedThread | None = None
+        self._is_closed = threading.Event()
         self.waiting_since_ns: int | None = None  # the change that is under way
 
     def run_script(self, script: str) -> None:
@@ -220,12 +225,13 @@ class Database:
             hang_up(writer)
 
     def ask(self, query: str, values: Values, about: str) -> list[Row]:
+        """The rows of a question. OSError: there is no answer, within ANSWER_S either."""
         begun_ns = boot_ns()
         while True:
             connection = None
             try:
                 connection = self._pooled() or connect(self.parameters)
-                rows = connection.execute(query, values, prepare=True, binary=True).fetchall()
+                rows = self._ask_on(connection, query, values)
             except psycopg.Error as error:
                 if connection is not None:
                     connection.close()
@@ -245,11 +251,28 @@ class Database:
                     connection.close()
                 return rows
 
+    def _ask_on(self, connection: Connection, query: str, values: Values) -> list[Row]:
+        if self._watch is None:
+            self._watch = threads.start(self._end_old_questions, "journeyman-patience", daemon=True)
+        self._asked[connection] = boot_ns()
+        try:
+            return connection.execute(query, values, prepare=True, binary=True).fetchall()
+        finally:
+            del self._asked[connection]
+
+    def _end_old_questions(self) -> None:
+        while not self._is_closed.wait(1.0):
+            oldest_ns = boot_ns() - int(ANSWER_S * NS_PER_S)
+            for connection, asked_ns in list(self._asked.items()):
+                if asked_ns < oldest_ns:
+                    hang_up(connection)
+
     def _pooled(self) -> Connection | None:
         with self._pooling:
             return self._pool.pop() if self._pool else None
 
     def close(self) -> None:
+        self._is_closed.set()
         with self._changing:
             self._drop_writer()
         while (connection := self._pooled()) is not None:

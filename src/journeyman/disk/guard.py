@@ -13,8 +13,9 @@
 
 So the lease of a server ends before PostgreSQL frees its lock. Only a session that was cut off is
 freed earlier. The next server then waits out the lease, unless it knows that no stale answer can be
-given: the last server has stopped in order, its process has ended, its address refuses
-connections, or it was seen to have confirmed nothing for longer than its lease.
+given: the last server has stopped in order, its process has ended, all its addresses refuse
+connections (it advertises them when they are open), or it was seen to have confirmed nothing for
+longer than its lease.
 
 A session that is lost is replaced as long as the epoch is the same. One that was silent for longer
 than the lease is given up even if it answers again, because others may count on that.
@@ -60,6 +61,7 @@ REACH_S: Final = 0.3  # for an address to accept or refuse a connection
 _LOCK: Final = "SELECT pg_try_advisory_lock(7238, journeyman_key())"
 _UNLOCK: Final = "SELECT pg_advisory_unlock(7238, journeyman_key())"
 _CLEAN: Final = "UPDATE journeyman_directory SET is_clean = true WHERE epoch = %s"
+_ADVERTISE: Final = "UPDATE journeyman_directory SET server = %s WHERE epoch = %s"
 _EPOCH: Final = "SELECT epoch FROM journeyman_directory"
 _SESSION: Final = f"SET idle_session_timeout = {int(SESSION_S * 1000)}"
 # How long the session that holds the lock has been silent.
@@ -83,6 +85,7 @@ class Guard:
         self._session: Connection | None = None
         self._identity: tuple[Any, ...] = (None, None)  # of the session, for the database
         self._own: int | None = None
+        self._local_host = ""  # this machine's address on the way to the database
         self._lease_end_ns = 0
         self._confirmed_ns = 0
         self._stopped = threading.Event()
@@ -107,11 +110,12 @@ class Guard:
         assert self._session is not None
         asked_ns = boot_ns()
         row = self._session.execute(
-            "SELECT own, was_clean, last_server FROM journeyman_take(%s)", (self._description(),)
+            "SELECT own, was_clean, last_server FROM journeyman_take(%s)", (self._description([]),)
         ).fetchone()
         assert row is not None
         self._own, was_clean, last_server = row
         self._database.epoch = self._own
+        self._local_host = _local_host(self._session)
         self._confirm_until(asked_ns)
         if not was_clean and last_server and not self._was_silent:
             self._last_server = json.loads(last_server)
@@ -156,6 +160,18 @@ class Guard:
                 return False
             self._last_server = None
         return True
+
+    def advertise(self) -> None:
+        """The ports are open: tell the next server where. Blocks.
+
+        Before that a refused connection says nothing: the server may be about to answer.
+        """
+        local = self._local_host
+        reached = [(_reached_at(host, local), port) for host, port in self._listening or () if port]
+        addresses = [[host, port] for host, port in reached if host]
+        with suppress(OSError):  # the next server waits a little longer
+            values = self._description(addresses), self._own
+            self._database.change(_ADVERTISE, values, self._database.address)
 
     # --- having ---
 
@@ -243,20 +259,12 @@ class Guard:
         if (session := self._session) is not None:
             hang_up(session)
 
-    def _description(self) -> str:
+    def _description(self, addresses: list[list[Any]]) -> str:
         """Who this is, for the next server. Empty: it answers no one."""
         if self._listening is None:
             return ""
-        assert self._session is not None
-        local = _local_host(self._session)
-        reached = [(_reached_at(host, local), port) for host, port in self._listening if port]
-        return json.dumps(
-            {
-                "machine": _machine(),
-                "process": [os.getpid(), _started(os.getpid())],
-                "addresses": [[host, port] for host, port in reached if host],
-            }
-        )
+        process = [os.getpid(), _started(os.getpid())]
+        return json.dumps({"machine": _machine(), "process": process, "addresses": addresses})
 
 
 def _has_ended(server: dict[str, Any]) -> bool:
@@ -268,10 +276,11 @@ def _has_ended(server: dict[str, Any]) -> bool:
         try:
             socket.create_connection((host, port), timeout=REACH_S).close()
         except ConnectionRefusedError:
-            return True
-        except OSError:
             continue
-    return False
+        except OSError:
+            pass
+        return False  # one that is not refused may still answer
+    return bool(server["addresses"])
 
 
 def _machine() -> str:

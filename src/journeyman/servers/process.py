@@ -254,6 +254,8 @@ async def _serve_on(
     loop.add_signal_handler(signal.SIGHUP, on_hangup)
     gc.disable()  # loading makes millions of objects, and none of them is garbage
     await server.start()
+    if guard is not None:
+        await loop.run_in_executor(None, guard.advertise)
     if index is not None:
         index.follow()  # the logs are recovered
     dismiss()
