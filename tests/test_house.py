@@ -272,7 +272,7 @@ _FILES_OF_OTHERS = {
     "servers/core/helper_process.py": "its own process",
     "servers/core/listener.py": "sockets",
     "servers/core/shared.py": "a descriptor in reserve",
-    "servers/http/console/actions.py": "reports, lakes",
+    "servers/http/console/reports.py": "reports, lakes",
     "servers/http/past/child.py": "lakes",
     "servers/preflight.py": "who may change a directory of this machine",
     "servers/process.py": "makes the disk",

@@ -271,7 +271,7 @@ def test_scheduled_jobs_are_run_now_planned_and_removed(visitor, server, api):
     api.ask("PUT", "/v1/schedule/jobs/report.act", {"execution": "2039-01-01T00:00:00Z"})
     page = visitor.open("/console/schedule/report.act")
     visitor.click("Run now")
-    assert visitor.confirm() == "1 planned to run now"
+    assert visitor.confirm() == "planned to run now: report.act"
     server.wait_for_status("report.act", "executed")
     page.get_by_label("Plan for").fill("2038-05-05T05:05:05Z")
     visitor.click("Plan")
@@ -280,7 +280,7 @@ def test_scheduled_jobs_are_run_now_planned_and_removed(visitor, server, api):
     assert job["execution"] == "2038-05-05T05:05:05.000000000Z"
     visitor.open("/console/schedule/report.act")
     visitor.click("Remove")
-    assert visitor.confirm() == "removed 1"
+    assert visitor.confirm() == "removed report.act"
     assert server.ask("g GET report.act") == "g ERROR not_found" or "ERROR" in server.ask(
         "g GET report.act"
     )

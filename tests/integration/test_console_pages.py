@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from datetime import date
 from typing import Any
+from unittest.mock import MagicMock
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from tests.support.effort import cases
 from tests.support.servers.schedule_process import ScheduleProcess
 
 FORM = "application/x-www-form-urlencoded"
-ACTIONS = sorted(Actions(*[None] * 4)._kinds)  # type: ignore[arg-type]
+ACTIONS = sorted(Actions(*[MagicMock()] * 4)._kinds)
 # Reading all logs and starting Spark take minutes if a test does them a hundred times.
 QUICK = [name for name in ACTIONS if name not in ("verify", "report", "compact", "clean")]
 

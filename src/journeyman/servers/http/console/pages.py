@@ -29,8 +29,9 @@ from journeyman.disk import absolute, is_database
 from journeyman.servers.core.shared import delay_to_second
 from journeyman.servers.http import routes
 from journeyman.servers.http.console import drawing
-from journeyman.servers.http.console.actions import Actions, ReportRuns, lakes_of
+from journeyman.servers.http.console.actions import Actions
 from journeyman.servers.http.console.job_pages import PAGE, JobPages
+from journeyman.servers.http.console.reports import ReportRuns, lakes_of
 from journeyman.servers.http.sending import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import ServerRoutes, VersionOne
