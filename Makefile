@@ -1,11 +1,13 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Three commands do everything on a fresh machine: `make serve`, `make demo` and `make test`.
 # They need Python 3.11+ (with venv), make, and a way to the package registry.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+SERVED := $(VENV)/.served
 PRODUCT := $(VENV)/.product
+FEW_NEEDS := --editable '.[server,fast]' --group demo
 NEEDS  := --editable '.[server,spark,fast,telemetry,storage,postgres]' --group demo
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 install = $(PIP) --constraint constraints.txt $(1) || \
@@ -23,21 +25,26 @@ export HYPOTHESIS_PROFILE ?= gate
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup services wanted demo test kernels core simulation spark quick check site lock format bench compare fuzz proof clean
+.PHONY: help setup services wanted serve demo test kernels core simulation spark quick check site lock format bench compare fuzz proof clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/|/' | awk -F'|' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Make .venv with everything; .venv/bin/journeyman is the command
 
-# The demo needs no tools of developers, which take as long to install as all the rest.
-$(PRODUCT): pyproject.toml constraints.txt
+# A server, a worker and a web application need little.
+$(SERVED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Journeyman needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Set PYTHON=/path/to/python3.11"; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 	  { echo "'$(PYTHON)' has no venv module; on Debian: apt-get install python3-venv"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) 'pip>=25.1'
+	$(call install,$(FEW_NEEDS))
+	@touch $(SERVED)
+
+# The demo needs no tools of developers, which take as long to install as all the rest.
+$(PRODUCT): $(SERVED)
 	$(call install,$(NEEDS))
 	@$(BIN)/journeyman pipeline prepare || echo "Spark starts slower without it; everything else works."
 	@touch $(PRODUCT)
@@ -53,6 +60,9 @@ services: ## Install the real Redis, RabbitMQ, PostgreSQL and Chromium that the 
 # Tests that need what cannot be installed here are not run, and are listed at the end.
 wanted:
 	-@bash scripts/install-services.sh
+
+serve: $(SERVED) ## A server with its console, a worker and an example, left running until Ctrl-C
+	$(BIN)/python examples/shop/run.py --serve demo-serve
 
 demo: $(PRODUCT) ## Server, jobs, kill -9; logs damaged and repaired; the pipeline on Spark; a report
 	$(BIN)/python scripts/demo.py
@@ -116,4 +126,4 @@ proof: $(STAMP) services ## MINUTES=60: planted bugs, simulation, kills, power c
 	PYTHONHASHSEED=0 $(BIN)/python scripts/proof.py --minutes $(MINUTES)
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) demo demo-serve site .mypy_cache .ruff_cache .pytest_cache .hypothesis

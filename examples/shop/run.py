@@ -2,6 +2,8 @@
 
 Starts `journeyman serve`, `journeyman worker` and Flask, orders mails and reports over HTTP, and
 checks what a user may expect. The exit code is 1 if something does not hold.
+
+    python run.py --serve [DIRECTORY]     leaves all three running until Ctrl-C, and kills nothing
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from collections.abc import Callable
@@ -26,10 +29,12 @@ PATIENCE_S = 60.0
 class Shop:
     """The three programs, each of which can be killed and started again."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, *, usual_ports: bool = False) -> None:
+        """``usual_ports``: the default ones, as far as they are free."""
         self._place = place
-        self._ports = [_free_port() for _ in range(3)]
-        queue, schedule, self.web_port = self._ports
+        usual = (9922, 5678, 5000, 5679) if usual_ports else (0, 0, 0, 0)
+        self._ports = [port if port and not _answers(port) else _free_port() for port in usual]
+        queue, schedule, self.web_port, self.http_port = self._ports
         url = f"journeyman://127.0.0.1:{queue}?schedule={schedule}"
         self._environment = {
             **os.environ,
@@ -39,11 +44,11 @@ class Shop:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
-        queue, schedule, web = (f"127.0.0.1:{port}" for port in self._ports)
+        queue, schedule, web, http = (f"127.0.0.1:{port}" for port in self._ports)
         words = {
             "server": [
                 "journeyman", "serve", "--data", "data", "--workq-listen", queue,
-                "--listen", schedule, "--kestrel-listen", "off", "--set", "http.listen=127.0.0.1:0",
+                "--listen", schedule, "--kestrel-listen", "off", "--http-listen", http,
             ],
             "worker": ["journeyman", "worker", "tasks:app", "-c", "4"],
             "web": ["flask", "--app", "web", "run", "-p", web.rpartition(":")[2]],
@@ -79,12 +84,39 @@ class Shop:
 
 
 def main() -> int:
-    if len(sys.argv) > 1:
-        place = Path(sys.argv[1]).resolve()
+    words = [word for word in sys.argv[1:] if word != "--serve"]
+    act = serve if "--serve" in sys.argv else run
+    if words:
+        place = Path(words[0]).resolve()
         place.mkdir(parents=True, exist_ok=True)
-        return run(place)
+        return act(place)
     with tempfile.TemporaryDirectory() as directory:
-        return run(Path(directory))
+        return act(Path(directory))
+
+
+def serve(place: Path) -> int:
+    """Leave the shop running, and say where it is."""
+    shop = Shop(place, usual_ports=True)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        for name in ("server", "web", "worker"):
+            shop.start(name)
+        shop.ask("POST", "/signup/ann@example.com")
+        print(
+            f"""
+The console:   http://127.0.0.1:{shop.http_port}
+Order a mail:  curl -X POST http://127.0.0.1:{shop.web_port}/signup/you@example.com
+A report:      curl -X POST http://127.0.0.1:{shop.web_port}/reports/7
+Data and logs: {place}
+Ctrl-C stops the server, the worker and the web application.""",
+            flush=True,
+        )
+        ended.wait()
+    finally:
+        shop.stop()
+    return 0
 
 
 def run(place: Path) -> int:
