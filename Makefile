@@ -102,8 +102,10 @@ check: $(STAMP) ## Lint, strict types, import rules
 site: $(STAMP) ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --site-dir site
 
-lock: $(STAMP) ## Write the versions that are installed to constraints.txt
+lock: $(STAMP) ## Write the versions that are installed to constraints.txt, and uv.lock
 	$(BIN)/python scripts/lock.py
+	$(PIP) uv
+	$(BIN)/uv lock
 
 format: $(STAMP) ## Format the code
 	$(BIN)/ruff check --fix .

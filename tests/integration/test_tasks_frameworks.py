@@ -304,13 +304,24 @@ def test_the_span_of_a_job_is_below_that_of_its_sender():
             work.send(True)
         queue.run_all(check=False)
     spans = {span.name: span for span in exporter.get_finished_spans()}
-    jobs = [span for span in exporter.get_finished_spans() if span.name == "job work"]
+    jobs = [span for span in exporter.get_finished_spans() if span.name == "process default"]
     assert {span.context.trace_id for span in exporter.get_finished_spans()} == {
         request.get_span_context().trace_id
     }
     sender = request.get_span_context().span_id
     assert [span.parent and span.parent.span_id for span in jobs] == [sender, sender]
     assert all(span.kind is SpanKind.CONSUMER for span in jobs)
+    attributes = [dict(span.attributes or {}) for span in jobs]
+    assert [each.pop("messaging.message.id", None) for each in attributes] != [None, None]
+    plain = {
+        "messaging.system": "journeyman",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "default",
+        "journeyman.task": "work",
+        "journeyman.attempt": 1,
+    }
+    assert attributes == [plain, {**plain, "error.type": "ValueError"}]
     assert [span.status.status_code for span in jobs] == [StatusCode.UNSET, StatusCode.ERROR]
     assert spans["inside"].parent is not None
     assert spans["inside"].parent.span_id == jobs[1].context.span_id

@@ -106,6 +106,18 @@ def test_every_dependency_has_a_version_that_was_tested():
             assert pinned[name] in wanted.specifier, f"{name}: run `make lock`"
 
 
+def test_the_lock_of_uv_has_every_dependency():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    lock = tomllib.loads((ROOT / "uv.lock").read_text())
+    locked = {each["name"]: each.get("version", "") for each in lock["package"]}
+    extras = project["project"]["optional-dependencies"].values()
+    lists = [project["project"]["dependencies"], *extras, project["dependency-groups"]["dev"]]
+    for wanted in (Requirement(each) for names in lists for each in names):
+        name = re.sub(r"[-_.]+", "-", wanted.name).lower()
+        assert name in locked, f"{name}: run `make lock`"
+        assert name == "journeyman" or locked[name] in wanted.specifier, f"{name}: run `make lock`"
+
+
 def test_the_manual_page_names_every_command():
     page = (PACKAGING / "man" / "journeyman.1").read_text()
     assert f'"Journeyman {__version__}"' in page

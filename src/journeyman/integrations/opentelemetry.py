@@ -2,8 +2,9 @@
 
     app.use(OpenTelemetry())
 
-The sender puts its trace context into the envelope by itself. Each attempt is one span, ``job
-NAME``, of kind CONSUMER; an exception is recorded on it. Spans of the function are below it.
+The sender puts its trace context into the envelope by itself. Each attempt is one span, ``process
+QUEUE``, of kind CONSUMER, by the semantic conventions of OpenTelemetry for messaging; an exception
+is recorded on it. Spans of the function are below it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from opentelemetry.trace import SpanKind, TracerProvider
 
 from journeyman.tasks import CurrentJob
 
+OPERATION = "process"
+
 
 class OpenTelemetry:
     """Middleware; see the module."""
@@ -26,15 +29,21 @@ class OpenTelemetry:
     async def around(self, job: CurrentJob, call: Callable[[], Awaitable[Any]]) -> Any:
         attributes: dict[str, str | int] = {
             "messaging.system": "journeyman",
+            "messaging.operation.name": OPERATION,
+            "messaging.operation.type": OPERATION,
             "messaging.destination.name": job.queue,
             "messaging.message.id": job.id,
             "journeyman.task": job.task,
             "journeyman.attempt": job.attempt,
         }
         with self._tracer.start_as_current_span(
-            f"job {job.task}",
+            f"{OPERATION} {job.queue}",
             context=propagate.extract(dict(job.trace)),
             kind=SpanKind.CONSUMER,
             attributes=attributes,
-        ):
-            return await call()
+        ) as span:
+            try:
+                return await call()
+            except Exception as error:
+                span.set_attribute("error.type", type(error).__qualname__)
+                raise
