@@ -31,8 +31,8 @@ from bench.report import write_result
 from bench.sample_logs import START_NS, kestrel_log, workq_log, ztick_log
 from bench.verdicts import Verdict, print_verdicts
 from journeyman.formats import kestrel, workq, ztick
-from journeyman.spark.lake import ingest as ingesting
-from journeyman.spark.lake.storage import open_lake
+from journeyman.spark.lakes import ingest as ingesting
+from journeyman.spark.lakes.storage import open_lake
 from journeyman.spark.replay import STATE_TABLES, packets, write_states
 from journeyman.spark.report import report_of_lake
 from journeyman.spark.session import SparkSession, build_session
@@ -98,23 +98,23 @@ def replay(spark: SparkSession, logs: dict[str, list[str]], output: Path) -> Non
 class Measured:
     """Ingests of one lake, and the part of each in which its tables are computed."""
 
-    def __init__(self, spark: SparkSession, lake: str, logs: dict[str, list[str]], format_: str):
-        self._arguments = (spark, lake, logs)
-        self._format = format_
+    def __init__(self, spark: SparkSession, lake: str, logs: dict[str, list[str]]):
+        self._spark, self._lake, self._logs = spark, lake, logs
         self.tables_s = 0.0
-        refresh = ingesting.refresh
+        steps: Any = ingesting
+        refresh = steps.refresh
 
         def timed_refresh(*args: Any, **kwargs: Any) -> None:
             self.tables_s = timed(lambda: refresh(*args, **kwargs))
 
-        ingesting.refresh = timed_refresh
+        steps.refresh = timed_refresh
 
     def __call__(self) -> None:
-        ingesting.ingest(*self._arguments, host="a", format_=self._format)
+        ingesting.ingest(lambda: self._spark, self._lake, self._logs, host="a")
 
 
 def measure(directory: Path, asked: argparse.Namespace) -> dict[str, Any]:
-    factor, format_, kept = asked.factor, asked.format, Path(asked.logs or directory / "new")
+    factor, kept = asked.factor, Path(asked.logs or directory / "new")
     if not kept.exists():
         write_logs(kept, factor)
     shutil.copytree(kept, directory / "logs")
@@ -122,7 +122,7 @@ def measure(directory: Path, asked: argparse.Namespace) -> dict[str, Any]:
     heap = {"spark.driver.memory": asked.heap} if asked.heap else {}
     spark = build_session("local[2]", heap, "bench-lake")
     lake = str(directory / "lake")
-    bring_up_to_date = Measured(spark, lake, logs, format_)
+    bring_up_to_date = Measured(spark, lake, logs)
 
     def page() -> None:
         report_of_lake(spark, open_lake(lake), made_ns=time.time_ns(), title="bench")
@@ -161,7 +161,6 @@ def verdicts(found: dict[str, Any]) -> list[Verdict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--factor", type=int, default=1)
-    parser.add_argument("--format", default="parquet", choices=["parquet", "delta"])
     parser.add_argument("--logs")
     parser.add_argument("--heap")
     asked = parser.parse_args()

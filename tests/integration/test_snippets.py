@@ -9,7 +9,7 @@ import pytest
 from tests.support.snippets import Command, Reader, commands_of, is_like, snippets_of
 
 DOCS = Path(__file__).parents[2] / "docs"
-HOW_TO = [DOCS / f"{name}.md" for name in ("coming-from", "duckdb", "upgrade")]
+HOW_TO = [DOCS / f"{name}.md" for name in ("coming-from", "lake", "upgrade")]
 PAGES = [*sorted((DOCS / "tutorial").glob("*.md")), *HOW_TO]
 
 

@@ -7,8 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -22,15 +22,15 @@ from journeyman.columnar.delta import storage_options
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.servers.http.past.child import lake_days
 from journeyman.spark.files import remote_of
-from journeyman.spark.lake import delta, places, upkeep
-from journeyman.spark.lake.ingest import ingest
-from journeyman.spark.lake.layout import TABLES
-from journeyman.spark.lake.small_files import stage_rows
-from journeyman.spark.lake.storage import Lake, change_lake, open_lake
+from journeyman.spark.lakes import delta, storage, upkeep, work
+from journeyman.spark.lakes.ingest import ingest
+from journeyman.spark.lakes.layout import SNAPSHOTS, TABLES
+from journeyman.spark.lakes.storage import Lake, change_lake, open_lake
 from tests.support.cli_commands import assert_one_line_error, run
 from tests.support.object_store import object_store
 from tests.support.report_counts import count_workq
 from tests.support.spark.histories import busy_log
+from tests.support.spark.local_work import session, spread_here
 from tests.support.spark.written_logs import put, write_kestrel, write_workq
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +48,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
         yield found
 
 
+@pytest.fixture(autouse=True)
+def no_java(monkeypatch):
+    """Of all but the last test: workers of the session of this lane know no store."""
+    monkeypatch.setattr(work, "spread", spread_here)
+
+
 @pytest.fixture
 def uri(tmp_path: Path) -> str:
     """Where there is no lake yet."""
@@ -57,7 +63,7 @@ def uri(tmp_path: Path) -> str:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes do not meet on this machine, as if each was on its own."""
-    monkeypatch.setattr(places, "_lock_path", lambda _: None)
+    monkeypatch.setattr(storage, "_lock_path", lambda _: None)
 
 
 class Killed(BaseException):
@@ -66,12 +72,13 @@ class Killed(BaseException):
 
 def rows_of(lake: Lake, table: str) -> list[str]:
     names = [name for name in TABLES[table].schema.names if name not in WHEN]
-    return sorted(map(repr, lake.read_arrow(table, lake.files(table), columns=names).to_pylist()))
+    return sorted(map(repr, lake.read_arrow(table, columns=names).to_pylist()))
 
 
 def assert_same_rows(uri: str, directory: str) -> None:
     for table in TABLES:
-        assert rows_of(open_lake(uri), table) == rows_of(open_lake(directory), table)
+        if table != SNAPSHOTS:
+            assert rows_of(open_lake(uri), table) == rows_of(open_lake(directory), table)
 
 
 def keys_in(table: pa.Table) -> list[str]:
@@ -79,15 +86,19 @@ def keys_in(table: pa.Table) -> list[str]:
 
 
 def objects_below(uri: str) -> set[str]:
-    return {path for path in remote_of(uri).sizes_below(uri) if "/_" not in path.removeprefix(uri)}
+    return {
+        path
+        for path in remote_of(uri).sizes_below(uri)
+        if path.endswith(".parquet") and "/_delta_log/" not in path and SNAPSHOTS not in path
+    }
 
 
 def files_that_count(uri: str) -> set[str]:
     lake = open_lake(uri)
-    return {f"{uri}/{table}/{name}" for table in TABLES for name in lake.files(table)}
+    return {file.path for table in TABLES if table != SNAPSHOTS for file in lake.files(table)}
 
 
-def test_rows_are_those_of_a_lake_in_a_directory(spark, uri, tmp_path):
+def test_rows_are_those_of_a_lake_in_a_directory(uri, tmp_path):
     records, items = busy_log(3), [put(number, 7_000 * number) for number in range(1, 9)]
     half, directory = len(records) // 2, str(tmp_path / "lake")
     for parts in ([records[:half]], [records[:half], records[half:]]):
@@ -95,12 +106,12 @@ def test_rows_are_those_of_a_lake_in_a_directory(spark, uri, tmp_path):
         logs["kestrel"] = [str(tmp_path / "kestrel")]
         write_kestrel(tmp_path / "kestrel", "jobs", [items[: 4 * len(parts)]], {"mail": (1, ())})
         for lake in (directory, uri):
-            assert set(ingest(spark, lake, logs, host="a").files) == {
+            assert set(ingest(session, lake, logs, host="a").files) == {
                 "bronze/workq",
                 "bronze/kestrel",
             }
         assert_same_rows(uri, directory)
-    assert ingest(spark, uri, logs, host="a").files == {}
+    assert ingest(session, uri, logs, host="a").files == {}
     # Others read it by its own logs.
     found = DeltaTable(f"{uri}/silver/jobs", storage_options=storage_options()).to_pyarrow_table()
     assert keys_in(found) == keys_in(read_table(f"{directory}/silver/jobs")) != []
@@ -108,101 +119,75 @@ def test_rows_are_those_of_a_lake_in_a_directory(spark, uri, tmp_path):
     assert lake_days(uri, 100) == lake_days(directory, 100) != []
 
 
-def kill_before_the_commit(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(places.ObjectStore, "commit", killed_here)
-
-
-def kill_after_the_commit(patch: pytest.MonkeyPatch) -> None:
-    apply_within_a_commit(patch, killed_here)
-
-
-def kill_when_some_tables_have_it(patch: pytest.MonkeyPatch) -> None:
-    def apply_to_some(lake: str, table: str, change: Any) -> None:
-        if table > "gold/l":
-            raise Killed
-        real(lake, table, change)
-
-    real = delta._apply_to
-    apply_within_a_commit(patch, apply_to_some)
-
-
-def apply_within_a_commit(patch: pytest.MonkeyPatch, apply_to: Callable[..., None]) -> None:
-    """How a commit changes a table, once it is decided; not how the next one finishes it."""
-    real = places.ObjectStore.commit
-
-    def commit(*args: Any) -> None:
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(delta, "_apply_to", apply_to)
-            real(*args)
-
-    patch.setattr(places.ObjectStore, "commit", commit)
-
-
-def killed_here(*_: object) -> None:
-    raise Killed
-
-
-@pytest.mark.parametrize(
-    "kill", [kill_before_the_commit, kill_after_the_commit, kill_when_some_tables_have_it]
-)
-def test_an_ingest_that_is_killed_is_made_good_by_the_next(spark, uri, tmp_path, kill):
+@pytest.mark.parametrize("steps", [1, 2, 4, 9])
+def test_an_ingest_that_is_killed_is_finished_by_the_next(uri, tmp_path, steps):
+    """After so many commits of tables and snapshots."""
     records = busy_log(4, jobs=20)
     logs = {"workq": [write_workq(tmp_path / "workq", records)]}
     directory = str(tmp_path / "lake")
-    ingest(spark, directory, logs, host="a")
+    ingest(session, directory, logs, host="a")
     with pytest.MonkeyPatch.context() as patch:
-        kill(patch)
+        kill_after(patch, steps)
         with pytest.raises(Killed):
-            ingest(spark, uri, logs, host="a")
-        if kill is not kill_before_the_commit:  # the next one begins where this was, with silver
-            with suppress(Killed):
-                ingest(spark, uri, logs, host="a")
-    if kill is not kill_before_the_commit:
-        # A reader sees what is decided, and leaves the tables as they are.
-        before = remote_of(uri).sizes_below(uri)
-        assert_same_rows(uri, directory)
-        assert remote_of(uri).sizes_below(uri) == before
-    ingest(spark, uri, logs, host="a")
+            ingest(session, uri, logs, host="a")
+    ingest(session, uri, logs, host="a")
     assert_same_rows(uri, directory)
     bronze = read_table(f"{uri}/bronze/workq").sort_by("_position")
     assert bronze["logged_ns"].to_pylist() == [record.logged.unix_ns for record in records]
     with change_lake(uri) as lake:
-        lake.vacuum()
+        upkeep.vacuum(lake, 0)
     assert objects_below(uri) == files_that_count(uri) != set()
 
 
-def staged(lake: Lake, head: int) -> Any:
-    return stage_rows(lake, READERS, [{"head": head}], "a")
+def kill_after(patch: pytest.MonkeyPatch, steps: int) -> None:
+    made: list[int] = []
+    real_commit, real_append = delta.commit, Lake._append
+
+    def step(do: Any, *args: Any) -> Any:
+        found = do(*args)
+        made.append(1)
+        if len(made) == steps:
+            raise Killed
+        return found
+
+    patch.setattr(delta, "commit", lambda *args: step(real_commit, *args))
+    patch.setattr(Lake, "_append", lambda *args: step(real_append, *args))
+    patch.setattr(storage, "at_once", lambda do, each: list(map(do, each)))
+
+
+def readers(head: int) -> pa.Table:
+    row = {
+        "log": "l",
+        "queue": "q",
+        "reader": "r",
+        "items_behind": 0,
+        "bytes_behind": 0,
+        "head": head,
+        "host": "a",
+        "date": date(2026, 11, 17),
+        "observed_at": datetime(2026, 11, 17, tzinfo=UTC),
+    }
+    return pa.Table.from_pylist([row], delta.schema_of(READERS))
 
 
 def heads(uri: str) -> list[str]:
-    lake = open_lake(uri)
-    return sorted(map(str, lake.read_arrow(READERS, lake.files(READERS))["head"].to_pylist()))
+    return sorted(map(str, open_lake(uri).read_arrow(READERS)["head"].to_pylist()))
 
 
 @pytest.mark.usefixtures("elsewhere")
 def test_of_two_that_change_a_lake_the_first_to_commit_wins(uri):
     with change_lake(uri) as mine:
-        late = staged(mine, 1)
+        mine.write(READERS, readers(1))
         with change_lake(uri) as other:
-            other.commit([staged(other, 2)], {})
+            other.write(READERS, readers(2))
+            other.commit(complete=True)
         with pytest.raises(JourneymanError, match="another process has changed this lake"):
-            mine.commit([late], {})
+            mine.commit(complete=True)
     assert heads(uri) == ["2"]
     with change_lake(uri) as lake:
-        lake.commit([staged(lake, 3)], {})
+        lake.write(READERS, readers(3))
+        lake.commit(complete=True)
     assert heads(uri) == ["2", "3"]
-
-
-@pytest.mark.usefixtures("elsewhere")
-def test_files_that_are_removed_under_one_who_staged_them_are_never_committed(uri):
-    with change_lake(uri) as mine:
-        late = staged(mine, 1)
-        with change_lake(uri) as other:
-            other.vacuum()
-        assert objects_below(uri) == set()
-        with pytest.raises(JourneymanError, match="another process has changed this lake"):
-            mine.commit([late], {})
 
 
 def test_a_second_process_on_this_machine_is_refused_at_once(uri):
@@ -217,7 +202,6 @@ def test_a_second_process_on_this_machine_is_refused_at_once(uri):
 def test_what_cannot_be_a_lake_is_said_so(uri, tmp_path):
     log = write_workq(tmp_path / "workq", busy_log(1, jobs=2))
     words = ("pipeline", "ingest", log, "--lake")
-    assert_one_line_error(run(*words, uri, "--format", "parquet"), 2)
     assert_one_line_error(run(*words, f"s3://no-such-bucket-{tmp_path.name}/lake"), 1)
     assert_one_line_error(run(*words, "memory://lake"), 1)
     with pytest.raises(UsageError, match="there is no lake"):
@@ -226,17 +210,17 @@ def test_what_cannot_be_a_lake_is_said_so(uri, tmp_path):
         read_table(f"{uri}/silver/jobs")
 
 
-def test_a_lake_is_looked_after(spark, uri, tmp_path):
+def test_a_lake_is_looked_after(uri, tmp_path):
     records = busy_log(5, jobs=12)
     half = len(records) // 2
     for parts in ([records[:half]], [records[:half], records[half:]]):
         logs = {"workq": [write_workq(tmp_path / "workq", *parts)]}
-        ingest(spark, uri, logs, host="a")
+        ingest(session, uri, logs, host="a")
     victim = records[0].job_id
     with change_lake(uri) as lake:
-        gone = upkeep.forget(spark, lake, [str(UUID(bytes=victim))])
+        gone = upkeep.forget(session, lake, [str(UUID(bytes=victim))])
         assert gone == sum(record.job_id == victim for record in records)
-        assert upkeep.optimize(spark, lake) > 0
+        assert upkeep.optimize(session, lake) > 0
     assert objects_below(uri) == files_that_count(uri)
     kept = [record for record in records if record.job_id != victim]
     assert read_table(f"{uri}/bronze/workq").num_rows == len(kept)

@@ -21,8 +21,8 @@ from journeyman.logs.ztick import run_history
 from journeyman.spark.history.columns import RowFilter
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import summary
-from journeyman.spark.lake.ingest import ingest
-from journeyman.spark.lake.storage import Lake, open_lake
+from journeyman.spark.lakes.ingest import ingest
+from journeyman.spark.lakes.storage import Lake, open_lake
 from journeyman.spark.report import report, report_of_lake
 from journeyman.spark.report.axis import MOST_POINTS
 from journeyman.spark.report.figures import TOP
@@ -382,7 +382,7 @@ class Page:
 @pytest.fixture(scope="module")
 def lake(spark, world, tmp_path_factory) -> Lake:
     path = str(tmp_path_factory.mktemp("lake"))
-    ingest(spark, path, world.logs, host="a")
+    ingest(lambda: spark, path, world.logs, host="a")
     return open_lake(path)
 
 

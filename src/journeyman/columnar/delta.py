@@ -22,7 +22,7 @@ def import_deltalake() -> Any:
     try:
         import deltalake
     except ModuleNotFoundError as error:
-        raise UsageError("a Delta lake needs a package: pip install 'journeyman[delta]'") from error
+        raise UsageError("a lake needs a package: pip install 'journeyman[spark]'") from error
     return deltalake
 
 

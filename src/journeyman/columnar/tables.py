@@ -15,7 +15,6 @@ import posixpath
 from importlib import import_module
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from journeyman.columnar.delta import open_delta
 from journeyman.disk import disk_of, is_database
@@ -24,7 +23,6 @@ from journeyman.formats.framing import Stop
 from journeyman.logs.catalog import KESTREL, LogFile
 from journeyman.logs.detection import LogFinder
 
-_PARTITIONS = ("date=", "month=")  # how directories of a lake's tables begin
 _GOOD_ENDS = (Stop.EOF, Stop.TORN, Stop.ZERO_BYTE)
 
 
@@ -38,8 +36,6 @@ def read_table(path: str, *, payloads: bool = False) -> pa.Table:
             raise UsageError(f"there is no Delta table at {path}: only these are read at a URI")
         table: pa.Table = opened.to_pyarrow_table()
         return table
-    if disk.is_dir(path) and any(name.startswith(_PARTITIONS) for name in disk.list_dir(path)):
-        return ds.dataset(path, format="parquet", partitioning="hive").to_table()
     logs = LogFinder(disk, lambda _: None).find([path])
     files = [file for log in logs for file in log.files if file.reader is None]
     if len({file.dialect for file in files}) != 1:

@@ -1,10 +1,11 @@
 """The data pipeline on Spark: logs as tables. The only package that imports pyspark.
 
-    from journeyman.spark import attempts, read, register, send, states, write
+    from journeyman.spark import attempts, lake, read, register, send, states, write
 
     read(spark, "ztick", "/logs/host=a", "/logs/host=b")     every record, one row each
     states(spark, "workq", "/var/lib/workq")["jobs"]         the final state, one row per job
     attempts(spark, "workq", "/var/lib/workq")               one row per job and attempt
+    lake(spark, "/lake")["attempts"]                         a table of a lake
     write(frame, "ztick", "/var/lib/ztick/logfile")          rows become a log
     send(frame, "workq", "queue.internal:9922")              rows become jobs on a server
     register(spark)                                          then spark.read.format("ztick") works
@@ -16,13 +17,13 @@ docs/spark.md describes the tables.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["attempts", "read", "register", "send", "states", "write"]
+__all__ = ["attempts", "lake", "read", "register", "send", "states", "write"]
 
 
 def register(spark: SparkSession) -> None:
@@ -67,6 +68,21 @@ def attempts(
     return attempts_of(
         spark, {dialect: list(paths)}, as_of_ns=as_of_ns, run_directories=run_directories
     )
+
+
+def lake(
+    spark: SparkSession, uri: str, *, live: Sequence[str] = (), host: str | None = None
+) -> Mapping[str, DataFrame]:
+    """The tables of a lake by name, all as of one moment; see docs/lake.md.
+
+    ``live``: logs whose new records the tables have as well, as an ingest with this ``host`` would
+    store them; nothing is stored.
+    """
+    from journeyman.spark.discovery import logs_by_dialect
+    from journeyman.spark.lakes.frames import open_tables
+
+    logs = logs_by_dialect(live, ledger=True) if live else None
+    return open_tables(spark, uri, logs, host)
 
 
 def write(frame: DataFrame, dialect: str, path: str, **options: Any) -> None:

@@ -49,8 +49,8 @@ from journeyman.spark.findings import (
 from journeyman.spark.history.logs import journal_of, records_of, runs_of
 from journeyman.spark.history.workq_attempts import Followed, follow, in_job_order
 from journeyman.spark.history.ztick_attempts import STATUSES, attempts_of, grouped
-from journeyman.spark.lake.storage import Lake
-from journeyman.spark.lake.views import lag_in, records_in
+from journeyman.spark.lakes.storage import Lake
+from journeyman.spark.lakes.views import lag_in, records_in
 from journeyman.spark.replay import states
 from journeyman.spark.source.options import (
     DAMAGE,

@@ -54,7 +54,7 @@ from journeyman.client.errors import Refused
 from journeyman.clock import Clock
 from journeyman.disk import AppendFile, Disk, Lock
 from journeyman.errors import LogError, LogLocked, UsageError
-from journeyman.spark.lake.storage import Lake
+from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.replay import states, with_payloads
 from journeyman.spark.sinks.sending import (
     MAX_SHOWN,

@@ -6,7 +6,7 @@
     ledger     ledger_log     ledger_entries
     all        attempts, runs                          history, where there is any
 
-A lake has the tables that docs/lake.md lists.
+A lake has the tables that docs/lake.md lists; with ``live`` logs they also have what is new there.
 
 To load a table costs Spark a moment even if nobody asks for it, so a statement is searched for the
 names first. A name that is found in a comment or a string only costs that moment.
@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.spark import read
 from journeyman.spark.history.logs import attempts_of, runs_of
-from journeyman.spark.lake.layout import LOG_DIALECTS, TABLES
-from journeyman.spark.lake.storage import open_lake
+from journeyman.spark.lakes.frames import open_tables
+from journeyman.spark.lakes.layout import LOG_DIALECTS
 from journeyman.spark.replay import STATE_TABLES, states
 from journeyman.spark.session import cancel_all
 from journeyman.spark.source.options import LEDGER
@@ -62,6 +62,8 @@ class LogTables:
         spark: SparkSession,
         paths: Mapping[str, Sequence[str]],
         lake: str | None = None,
+        live: Mapping[str, Sequence[str]] | None = None,
+        host: str | None = None,
         **options: object,
     ) -> None:
         self._spark = spark
@@ -72,7 +74,8 @@ class LogTables:
             for name, loader in self._tables_of(dialect, list(places))
         }
         if lake is not None:
-            self._loaders |= self._tables_in(lake)
+            tables = open_tables(spark, lake, live, host)
+            self._loaders |= {name: partial(tables.__getitem__, name) for name in tables}
         elif history := {name: paths[name] for name in LOG_DIALECTS if name in paths}:
             self._loaders["attempts"] = partial(attempts_of, spark, history)
         if paths.get("ztick"):
@@ -98,10 +101,6 @@ class LogTables:
         for name in sorted(names & self._loaders.keys() - self._made):
             self._loaders[name]().createOrReplaceTempView(name)
             self._made.add(name)
-
-    def _tables_in(self, path: str) -> dict[str, Callable[[], DataFrame]]:
-        lake = open_lake(path)
-        return {each.short: partial(lake.read, self._spark, name) for name, each in TABLES.items()}
 
     def _tables_of(
         self, dialect: str, places: list[str]

@@ -1,4 +1,4 @@
-"""What tests.spark.test_lake_uri runs: commands on a lake, the work of an ingest by tasks of Spark.
+"""What tests.spark.test_lake_uri runs: commands on a lake in a process of their own.
 
 python -m tests.support.spark.lake_program COMMAND...
 
@@ -11,14 +11,10 @@ from __future__ import annotations
 import json
 import sys
 
-from journeyman.spark.lake import bronze, gold, silver
 from tests.support.cli_commands import run
 
 
 def main(commands: list[list[str]]) -> None:
-    bronze._SMALL_BYTES = 0
-    silver.SMALL_ROWS = 0  # type: ignore[misc]
-    gold.SMALL_ROWS = 0  # type: ignore[misc]
     said = []
     for words in commands:
         done = run("pipeline", *words, "--quiet")

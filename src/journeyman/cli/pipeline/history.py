@@ -125,8 +125,8 @@ def history(
 
 def _lag(spark: SparkSession, logs: dict[str, list[str]], lake: str | None) -> DataFrame:
     from journeyman.spark.history.logs import lag_of
-    from journeyman.spark.lake.storage import open_lake
-    from journeyman.spark.lake.views import lag_in
+    from journeyman.spark.lakes.storage import open_lake
+    from journeyman.spark.lakes.views import lag_in
 
     frame = lag_of(spark, logs) if lake is None else lag_in(spark, open_lake(lake))
     return frame.orderBy("_log", "reader")
@@ -142,8 +142,8 @@ def _rows(
     until_ns: int | None,
 ) -> DataFrame:
     from journeyman.spark.history.logs import attempts_of
-    from journeyman.spark.lake.storage import open_lake
-    from journeyman.spark.lake.views import history_of
+    from journeyman.spark.lakes.storage import open_lake
+    from journeyman.spark.lakes.views import history_of
 
     if lake is not None:
         return history_of(spark, open_lake(lake), as_of_ns, since_ns, until_ns)
@@ -220,7 +220,7 @@ def audit(
         from journeyman.spark.audit import audit as audit_of
         from journeyman.spark.audit import audit_of_lake
         from journeyman.spark.findings import SERIOUS, most_serious, summary
-        from journeyman.spark.lake.storage import open_lake
+        from journeyman.spark.lakes.storage import open_lake
 
         if lake is not None:
             opened = open_lake(lake)
@@ -323,7 +323,7 @@ def report(
 def _page_of_lake(
     spark: SparkSession, path: str, title: str, as_of_ns: int | None, chosen: RowFilter
 ) -> str:
-    from journeyman.spark.lake.storage import open_lake
+    from journeyman.spark.lakes.storage import open_lake
     from journeyman.spark.report import report_of_lake
     from journeyman.spark.report.page import page
 

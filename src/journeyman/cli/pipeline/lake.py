@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import socket
+from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING
 
 import click
@@ -23,9 +25,10 @@ from journeyman.clock import SystemClock
 from journeyman.errors import JourneymanError, UsageError
 
 if TYPE_CHECKING:
-    from journeyman.spark.lake.ingest import Ingested
+    from journeyman.spark.lakes.ingest import Ingested
+    from journeyman.spark.session import SparkSession
 
-ACTIONS = ("tables", "forget", "retain", "optimize")
+ACTIONS = ("tables", "forget", "retain", "optimize", "vacuum")
 
 
 @click.command()
@@ -33,12 +36,6 @@ ACTIONS = ("tables", "forget", "retain", "optimize")
 @click.option("--lake", metavar="DIR|URI", required=True, help="The lake; created if missing.")
 @click.option(
     "--host", metavar="NAME", help="Host of the logs. [default: `host=` in a path, this machine]"
-)
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["parquet", "delta"]),
-    help="Table format of a new lake. [default: parquet; delta at a URI]",
 )
 @click.option("--payloads", is_flag=True, help="Also store payloads, results and data.")
 @click.option(
@@ -58,7 +55,6 @@ def ingest(
     logs: tuple[str, ...],
     lake: str,
     host: str | None,
-    format_: str | None,
     payloads: bool,
     runs: str | None,
     follow: bool,
@@ -72,28 +68,33 @@ def ingest(
     """
     if options.output is not None or options.explain:
         raise UsageError("ingest writes to the lake: leave --output and --explain out")
-    from journeyman.spark.lake.storage import check_lake
+    from journeyman.spark.lakes.ingest import LogsLeftOut
+    from journeyman.spark.lakes.ingest import ingest as ingest_logs
+    from journeyman.spark.lakes.storage import check_lake
 
     unreadable: list[str] = []
     found = logs_by_dialect(logs, dialect, ledger=True, unreadable=unreadable)
-    check_lake(lake, format_)
-    with pipeline_session(options, logs) as spark:
-        from journeyman.spark.lake.ingest import LogsLeftOut
-        from journeyman.spark.lake.ingest import ingest as ingest_logs
+    check_lake(lake)
 
-        def wait(left_out: LogsLeftOut | None) -> bool:
-            if left_out is not None:
-                warn(str(left_out))
-            SystemClock().sleep(every)
-            return True
+    def wait(left_out: LogsLeftOut | None) -> bool:
+        if left_out is not None:
+            warn(str(left_out))
+        SystemClock().sleep(every)
+        return True
+
+    with ExitStack() as opened:
+
+        @cache
+        def session() -> SparkSession:
+            """Java starts when there is something new, and not before."""
+            return opened.enter_context(pipeline_session(options, logs))
 
         try:
             done = ingest_logs(
-                spark,
+                session,
                 lake,
                 found,
                 host=host or socket.gethostname(),
-                format_=format_,
                 payloads=payloads,
                 run_directory=runs,
                 follow=wait if follow else None,
@@ -109,7 +110,7 @@ def ingest(
 def _tell(lake: str, done: Ingested) -> None:
     tables = ", ".join(table.partition("/")[2] for table in done.files)
     news = f"new records of {tables}" if tables else "nothing new"
-    click.echo(f"{lake}: {news}; {counted(done.commit, 'commit')}")
+    click.echo(f"{lake}: {news}; {counted(done.snapshot, 'snapshot')}")
 
 
 @click.command()
@@ -120,31 +121,51 @@ def _tell(lake: str, done: Ingested) -> None:
 def lake(action: str, arguments: tuple[str, ...], lake: str, options: SessionOptions) -> None:
     """Maintain a lake.
 
-    ACTION is tables, forget KEY..., retain TABLE=DAYS..., or optimize [TABLE...].
+    ACTION is tables, forget KEY..., retain TABLE=DAYS..., optimize [TABLE...], or vacuum [HOURS],
+    which keeps the snapshots of the last 24 hours, or of so many.
     """
     if options.output is not None or options.explain:
         raise UsageError("this changes the lake: leave --output and --explain out")
     if action in ("forget", "retain") and not arguments:
         raise UsageError("say what: forget KEY..., retain TABLE=DAYS...")
-    from journeyman.spark.lake import storage, upkeep
+    from journeyman.spark.lakes import storage, upkeep
 
-    storage.open_lake(lake)
+    opened = storage.open_lake(lake)
     if action == "tables":
-        for each in upkeep.sizes(storage.open_lake(lake)):
-            days = f"{each.first_day} to {each.last_day}"
+        for each in upkeep.sizes(opened):
+            days = f"{each.first_day} to {each.last_day}" if each.first_day else ""
             click.echo(f"{each.table:26} {each.files:6} files {each.bytes:14} bytes  {days}")
-    elif action == "retain":
-        with storage.change_lake(lake) as opened:
-            gone = upkeep.retain(opened, dict(map(_days, arguments)))
-        click.echo(f"{lake}: {counted(gone, 'file')} removed")
-    else:
-        with pipeline_session(options, [lake]) as spark, storage.change_lake(lake) as opened:
-            if action == "forget":
-                rows = upkeep.forget(spark, opened, arguments)
-                click.echo(f"{lake}: {counted(rows, 'record')} removed")
-            else:
-                fewer = upkeep.optimize(spark, opened, arguments)
-                click.echo(f"{lake}: {counted(fewer, 'file')} fewer")
+        return
+    with ExitStack() as stack:
+        changed = stack.enter_context(storage.change_lake(lake))
+
+        @cache
+        def session() -> SparkSession:
+            return stack.enter_context(pipeline_session(options, [lake]))
+
+        if action == "retain":
+            rows = upkeep.retain(changed, dict(map(_days, arguments)))
+            click.echo(f"{lake}: {counted(rows, 'row')} removed")
+        elif action == "forget":
+            rows = upkeep.forget(session, changed, arguments)
+            click.echo(f"{lake}: {counted(rows, 'record')} removed")
+        elif action == "optimize":
+            fewer = upkeep.optimize(session, changed, arguments)
+            click.echo(f"{lake}: {counted(fewer, 'file')} fewer")
+        else:
+            hours = _hours(arguments)
+            upkeep.vacuum(changed, hours)
+            click.echo(f"{lake}: snapshots of the last {counted(hours, 'hour')} are kept")
+
+
+def _hours(arguments: tuple[str, ...]) -> int:
+    from journeyman.spark.lakes.upkeep import KEPT_HOURS
+
+    if not arguments:
+        return KEPT_HOURS
+    if len(arguments) > 1 or not arguments[0].isdecimal():
+        raise UsageError(f"write vacuum HOURS, such as vacuum 24, not {' '.join(arguments)!r}")
+    return int(arguments[0])
 
 
 def _days(text: str) -> tuple[str, int]:

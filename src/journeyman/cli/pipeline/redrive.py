@@ -116,7 +116,7 @@ def redrive(
     asked.check()
     found = logs_or_lake(logs, dialect, lake)
     with pipeline_session(options, logs or [lake or ""]) as spark:
-        from journeyman.spark.lake.storage import open_lake
+        from journeyman.spark.lakes.storage import open_lake
         from journeyman.spark.redrive import read_done, selection, selection_of_lake
 
         opened = None if lake is None else open_lake(lake)

@@ -9,16 +9,10 @@
             answer.give(frame, options)                     # one table
             answer.give({"jobs": a, "rules": b}, options)   # several: each named, each a directory
 
-**Logs**, by dialect:
-
-    a file or directory    looked at, as the other commands do; a directory with no log of its own
-                           stands for all logs below it, of any dialect; so does the data
-                           directory of a server
-    a glob                 each of what it matches
-
-With --dialect the source takes the paths as they are, with all it knows of globs and ``host=*``
-directories. Paths, local or not (s3://...), and lakes are checked before Java starts. With a Spark
-Connect server and --dialect they are not: its machines may see other files.
+**Logs** are found by ``spark.discovery``. With --dialect the source takes the paths as they are,
+with all it knows of globs and ``host=*`` directories. Paths, local or not (s3://...), and lakes are
+checked before Java starts. With a Spark Connect server and --dialect they are not: its machines may
+see other files.
 
 **Ctrl-C** while Spark works: its jobs are cancelled, then the command, or the statement, ends.
 
@@ -52,10 +46,8 @@ import click
 
 from journeyman.cli.errors import debug_asked, sentence, warn
 from journeyman.cli.output import Output, counted, json_line
-from journeyman.disk import ReadingDisk, is_database
+from journeyman.disk import ReadingDisk
 from journeyman.errors import JourneymanError, UsageError
-from journeyman.logs.catalog import LEDGER, ZTICK, Log
-from journeyman.logs.detection import LogFinder
 
 if TYPE_CHECKING:
     from journeyman.spark.maintenance import MaintenanceResult
@@ -64,8 +56,6 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 64 * 1024 * 1024
 TINY_BYTES = 8 * 1024 * 1024
-_NOT_LOGS = ("_", ".")  # as in Spark, names that begin so are not data
-_QUARANTINE = "quarantine"
 _AGAIN_S = 0.2
 pipeline_dialect_option = click.option(
     "--dialect",
@@ -85,7 +75,7 @@ def logs_or_lake(
         raise UsageError("give LOGS, or a lake with --lake: one of the two")
     if lake is None:
         return logs_by_dialect(paths, dialect, ledger=ledger)
-    from journeyman.spark.lake.storage import open_lake
+    from journeyman.spark.lakes.storage import open_lake
 
     open_lake(lake)
     return {}
@@ -110,20 +100,12 @@ def logs_by_dialect(
 
             find_logs(SourceOptions(dialect, tuple(paths)))
         return {dialect: list(paths)}
-    found: dict[str, list[str]] = {}
-    errors: list[OSError] = []
-    for path in paths:
-        for log in _logs_at(path, None if unreadable is None else errors):
-            if log.dialect == LEDGER and not ledger:
-                continue
-            places = found.setdefault(log.dialect, [])
-            places += [place for place in _places(log) if place not in places]
-    if errors and not found:
-        raise errors[0]
+    from journeyman.spark import discovery
+
+    errors: list[OSError] | None = None if unreadable is None else []
+    found = discovery.logs_by_dialect(paths, ledger=ledger, warn=warn, errors=errors)
     if unreadable is not None:
-        unreadable += [f"left out: {sentence(error)}" for error in errors]
-    if not found:
-        raise UsageError(f"only a ledger at {', '.join(paths)}: `journeyman dump` shows it")
+        unreadable += [f"left out: {sentence(error)}" for error in errors or ()]
     return found
 
 
@@ -156,52 +138,6 @@ def _is_remote() -> bool:
     context = click.get_current_context(silent=True)
     asked = None if context is None else context.params.get("remote")
     return bool(asked or os.environ.get("SPARK_REMOTE"))
-
-
-def _logs_at(path: str, errors: list[OSError] | None = None) -> Iterator[Log]:
-    """``errors`` takes what cannot be looked at; without it, that is raised."""
-    from journeyman.spark.files import disk_at
-
-    disk = disk_at(path)
-    finder = LogFinder(disk, warn, errors)
-    nothing, known = True, len(errors or ())
-    for each in _expanded(path):
-        logs = []
-        with finder.noting():
-            logs = list(_below(disk, finder, each)) if disk.is_dir(each) else finder.find([each])
-        nothing = nothing and not logs
-        yield from logs
-    if nothing and len(errors or ()) == known:
-        raise UsageError(f"no log of any dialect at {path}: give a log, or a directory of logs")
-
-
-def _expanded(path: str) -> list[str]:
-    from journeyman.logs.catalog import expand, has_glob
-    from journeyman.spark.files import absolute, filesystem_of
-
-    if is_database(path) or not has_glob(path) or os.path.exists(path):
-        return [path]
-    return [found.path for found in expand(filesystem_of(path), absolute(path))]
-
-
-def _below(disk: ReadingDisk, finder: LogFinder, path: str) -> Iterator[Log]:
-    """The logs of a directory, or, if it has none itself, those of the directories in it."""
-    logs = finder.find_all(path)
-    yield from logs
-    if logs:
-        return
-    for name in disk.list_dir(path):
-        inner = posixpath.join(path, name)
-        if disk.is_dir(inner) and not name.startswith(_NOT_LOGS) and name != _QUARANTINE:
-            with finder.noting():
-                yield from list(_below(disk, finder, inner))
-
-
-def _places(log: Log) -> list[str]:
-    """Return what the source is given: a ztick file, a directory, or single files of one."""
-    if log.dialect == ZTICK or log.whole:
-        return [log.where]
-    return [file.path for file in log.files]
 
 
 def _sizes(path: str) -> Iterator[int]:

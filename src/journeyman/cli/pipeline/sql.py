@@ -30,6 +30,7 @@ from journeyman.cli.pipeline.shared import (
     answer_options,
     interruptible,
     lake_option,
+    logs_by_dialect,
     logs_or_lake,
     pipeline_dialect_option,
     pipeline_session,
@@ -148,6 +149,13 @@ def _completion(names: list[str]) -> Iterator[None]:
 @click.command()
 @click.argument("logs", nargs=-1)
 @lake_option
+@click.option(
+    "--live",
+    metavar="LOGS",
+    multiple=True,
+    help="With --lake: also what is new in these logs; nothing is stored. Repeat for more.",
+)
+@click.option("--host", metavar="NAME", help="Host of the live logs, as given to `ingest`.")
 @click.option("--execute", "-e", metavar="QUERY", help="Run this statement instead of a shell.")
 @click.option("--payloads", is_flag=True, help="Fill the columns payload, result, data and value.")
 @pipeline_dialect_option
@@ -156,6 +164,8 @@ def _completion(names: list[str]) -> Iterator[None]:
 def sql(
     logs: tuple[str, ...],
     lake: str | None,
+    live: tuple[str, ...],
+    host: str | None,
     execute: str | None,
     payloads: bool,
     dialect: str | None,
@@ -171,6 +181,9 @@ def sql(
     terminal.
     """
     found = logs_or_lake(logs, dialect, lake, ledger=True)
+    if (live or host) and lake is None:
+        raise UsageError("--live and --host need a lake: give one with --lake")
+    new = logs_by_dialect(live, dialect, ledger=True) if live else {}
     if execute is None and sys.stdin.isatty():
         _check_for_a_shell(options)
     text = _statements_asked(execute)
@@ -179,7 +192,7 @@ def sql(
     with pipeline_session(options, logs or [lake or ""]) as spark:
         from journeyman.spark.sql import LogTables
 
-        tables = LogTables(spark, found, lake, payloads=payloads)
+        tables = LogTables(spark, found, lake, new, host, payloads=payloads)
         if text is None:
             run_shell(tables, answer, options)
             return

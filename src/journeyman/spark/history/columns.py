@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 )
 
 from journeyman.spark import views
-from journeyman.spark.lake.columns import AnyColumn, Bools, as_schema, pc
+from journeyman.spark.lakes.columns import AnyColumn, Bools, as_schema, pc
 from journeyman.spark.source.options import arrow_schema
 
 _STRING, _LONG, _INT, _BOOLEAN = StringType(), LongType(), IntegerType(), BooleanType()

@@ -29,7 +29,7 @@ from journeyman.spark.history.columns import (
     first_of_jobs,
     whole_jobs,
 )
-from journeyman.spark.lake.columns import (
+from journeyman.spark.lakes.columns import (
     Bools,
     Ints,
     coded,

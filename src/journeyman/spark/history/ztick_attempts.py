@@ -42,7 +42,7 @@ from journeyman.logs.ztick.run_history import (
 )
 from journeyman.spark.files import Addresses, absolute, filesystem_of, find_logs, lines_of
 from journeyman.spark.history.columns import RAW_ATTEMPTS, attempt_batches, whole_jobs
-from journeyman.spark.lake.columns import (
+from journeyman.spark.lakes.columns import (
     Ints,
     arrow,
     begins_of,
@@ -71,6 +71,7 @@ RUNS = struct(
     "ended_ns bigint, outcome string, detail string, output string"
 )
 _ROWS_AT_A_TIME: Final = 16 * 1024
+_ERROR_CHARACTERS: Final = 200
 
 
 class RunFile(NamedTuple):
@@ -149,7 +150,7 @@ PLANS: Final[pa.Schema] = arrow.schema(
         *((name, pa.int64()) for name in PLAN_COLUMNS[2:]),
     ]
 )
-_RUN = ("_log", "key", "ready_ns", "rule", "runner", "started_ns", "ended_ns", "outcome")
+_RUN = ("_log", "key", "ready_ns", "rule", "runner", "started_ns", "ended_ns", "outcome", "detail")
 
 
 def attempts(records: DataFrame, runs: DataFrame) -> DataFrame:
@@ -233,7 +234,7 @@ def attempt_table(plans: pa.Table, runs: pa.Table) -> pa.Table:
             "outcome": pc.coalesce(joined["run_outcome"], joined["outcome"]),
             "ended_ns": pc.coalesce(joined["ended_ns"], joined["written_ns"]),
             **{name: joined[name] for name in ("ready_ns", "started_ns", "created_ns")},
-            **{name: joined[name] for name in ("rule", "runner", "position")},
+            **{name: joined[name] for name in ("rule", "runner", "error", "position")},
         }
     )
 
@@ -292,5 +293,6 @@ def _runs(runs: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
             "started_ns": ns_column(started),
             "ended_ns": ns_column(times["ended_ns"]),
             "run_outcome": text_of(runs["outcome"]),
+            "error": pc.utf8_slice_codeunits(unless_empty(runs["detail"]), 0, _ERROR_CHARACTERS),
         }
     )

@@ -20,9 +20,9 @@ from journeyman.spark.findings import SERIOUS, SEVERITIES, WARNING
 from journeyman.spark.history import kestrel_attempts
 from journeyman.spark.history.columns import EVERY_ROW, RowFilter
 from journeyman.spark.history.logs import attempts_of, journal_of, records_of
-from journeyman.spark.lake.layout import LOG_DIALECTS
-from journeyman.spark.lake.storage import Lake
-from journeyman.spark.lake.views import history_of, lag_in
+from journeyman.spark.lakes.layout import LOG_DIALECTS
+from journeyman.spark.lakes.storage import Lake
+from journeyman.spark.lakes.views import history_of, lag_in
 from journeyman.spark.report.figures import TOP, Figures, Measured, measure
 from journeyman.spark.report.page import Bars, Report, Section, Table, Tile
 from journeyman.spark.report.sections import TITLES, compare_weeks, section_of

@@ -27,7 +27,7 @@ with both engines and with a count in plain Python, on golden, generated and dam
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from string import Template
@@ -70,10 +70,12 @@ def statement(
     bucket_ns: int | None = None,
     as_of_ns: int | None = None,
     until_ns: int | None = None,
+    given: Sequence[str] = TABLES,
 ) -> str:
     """The text of a view with all that it needs: the views it is made of stand before it.
 
-    ``keys`` are expressions by the name that they get in the answer.
+    ``keys`` are expressions by the name that they get in the answer. ``given`` are the tables that
+    the caller has; views among them were counted before.
     """
     keys = {name: name for name in places.split(", ")} if keys is None else keys
     filled = {
@@ -85,7 +87,7 @@ def statement(
         "as_of_ns": _number(as_of_ns),
         "until_ns": str(_MOST if until_ns is None else until_ns),
     }
-    steps = ",\n".join(f"{name} AS (\n{_text(name)}\n)" for name in _views_of(view))
+    steps = ",\n".join(f"{name} AS (\n{_text(name)}\n)" for name in _views_of(view, given))
     return Template(f"WITH {steps}\nSELECT * FROM {view}").substitute(filled)
 
 
@@ -119,10 +121,10 @@ def _number(value: int | None) -> str:
     return "CAST(NULL AS BIGINT)" if value is None else str(value)
 
 
-def _views_of(view: str) -> list[str]:
+def _views_of(view: str, given: Sequence[str]) -> list[str]:
     """The view and those that it is made of, each after what it needs."""
-    needed = [name for name in _SOURCE.findall(_text(view)) if name not in TABLES]
-    return [*dict.fromkeys(step for name in needed for step in _views_of(name)), view]
+    needed = [name for name in _SOURCE.findall(_text(view)) if name not in given]
+    return [*dict.fromkeys(step for name in needed for step in _views_of(name, given)), view]
 
 
 @cache

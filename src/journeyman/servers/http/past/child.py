@@ -70,19 +70,11 @@ def last_of_work(log: str, ledger: str, at_ns: int, limit: int) -> list[tuple[st
 def lake_days(lake: str, limit: int) -> list[Day]:
     """The days of all queues and hosts together, newest first; empty if nothing was ingested."""
     path, wanted = os.path.join(lake, *_TABLE), ["date", "dialect", *_COUNTS]
-    table: Any
-    if "://" in path or os.path.isdir(os.path.join(path, "_delta_log")):
-        delta: Any = import_module("journeyman.columnar.delta")
-        opened = delta.open_delta(path)  # not every file is part of it
-        if opened is None:
-            return []
-        table = opened.to_pyarrow_table(columns=wanted)
-    elif not os.path.isdir(path):
+    delta: Any = import_module("journeyman.columnar.delta")
+    opened = delta.open_delta(path)
+    if opened is None:
         return []
-    else:
-        dataset: Any = import_module("pyarrow.dataset")
-        files = dataset.dataset(path, format="parquet", partitioning="hive")
-        table = files.to_table(columns=wanted)
+    table: Any = opened.to_pyarrow_table(columns=wanted)
     sums = table.group_by(["date", "dialect"]).aggregate([(name, "sum") for name in _COUNTS])
     columns = ["date", "dialect", *(f"{name}_sum" for name in _COUNTS)]
     rows = sorted(zip(*(sums.column(name).to_pylist() for name in columns), strict=True))

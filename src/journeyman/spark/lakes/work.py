@@ -1,28 +1,27 @@
-"""How the work of an ingest is spread: in this process if there is little of it, else over tasks.
+"""How the work of an ingest is spread over tasks of Spark.
 
     units --take--> packets of rows --by group--> fold --> packets
 
 A packet is a table of Arrow with a word for what it holds. Through Spark it travels as one row with
-the bytes of the table, so that no row of a table is a row of Java. What is taken and folded is the
-same code in both cases.
+the bytes of the table, so that no row of a table is a row of Java.
 """
 
 from __future__ import annotations
 
-import os
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from journeyman.spark.lakes.delta import DataFile
 from journeyman.spark.slots import slots_of
 
-_THREADS: Final = min(4, os.cpu_count() or 1)  # of this process
-HANDS: Final = 4 * _THREADS  # units for them: some take longer than others
+FILES: Final = "files"
 _REQUESTS: Final = 16
 _SCHEMA = "group int, what string, rows binary"
 _COMPRESSED: Any = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -37,19 +36,17 @@ class Packet(NamedTuple):
 Unit = TypeVar("Unit")
 Made = TypeVar("Made")
 Take = Callable[[Unit], Iterable[Packet]]
-# What the packets of each group say, by ``what``.
-Groups = Iterator[dict[str, pa.Table]]
+# Of each group, its number and what its packets hold, by ``what``.
+Groups = Iterator[tuple[int, dict[str, pa.Table]]]
 Fold = Callable[[Groups], Iterable[Packet]]
 
 
 def spread(
-    spark: SparkSession | None, units: Sequence[Unit], take: Take[Unit], fold: Fold | None = None
+    spark: SparkSession, units: Sequence[Unit], take: Take[Unit], fold: Fold | None = None
 ) -> list[Packet]:
-    """All packets that come of the units; without ``spark``, in this process."""
-    if spark is None or not units:
-        with ThreadPoolExecutor(_THREADS) as pool:  # Arrow works without Python's lock
-            found = list(chain.from_iterable(pool.map(lambda unit: list(take(unit)), units)))
-        return found if fold is None else list(fold(_grouped(found)))
+    """All packets that come of the units."""
+    if not units:
+        return []
     numbers = spark.range(0, len(units), 1, len(units))
     packets = numbers.mapInArrow(partial(_take_numbered, take, units), _SCHEMA)
     if fold is not None:
@@ -66,12 +63,6 @@ def at_once(do: Callable[[Unit], Made], units: Iterable[Unit]) -> list[Made]:
 def _routed(packets: DataFrame, tasks: int) -> DataFrame:
     """Each task gets as many groups as the others, which hashes of so few would not see to."""
     return packets.repartitionById(tasks, "group").sortWithinPartitions("group")
-
-
-def _grouped(packets: Iterable[Packet]) -> Groups:
-    """The packets of each group together."""
-    ordered = sorted(packets, key=lambda packet: packet.group)
-    return (_joined(list(each)) for _, each in groupby(ordered, key=lambda packet: packet.group))
 
 
 def _joined(packets: Sequence[Packet]) -> dict[str, pa.Table]:
@@ -92,8 +83,8 @@ def _take_numbered(
 def _fold_sorted(fold: Fold, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     rows = (row for batch in batches for row in batch.to_pylist())
     groups = (
-        _joined([Packet(row["group"], row["what"], _unpacked(row["rows"])) for row in each])
-        for _, each in groupby(rows, key=lambda row: row["group"])
+        (group, _joined([Packet(group, row["what"], _unpacked(row["rows"])) for row in each]))
+        for group, each in groupby(rows, key=lambda row: row["group"])
     )
     yield from map(_packed, fold(groups))
 
@@ -114,3 +105,17 @@ def _packed(packet: Packet) -> pa.RecordBatch:
 
 def _unpacked(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()
+
+
+def files_packet(files: Sequence[DataFile], group: int = 0) -> Packet:
+    """What a task tells the driver of files that it has written."""
+    return Packet(group, FILES, pa.table({"file": [json.dumps(file._asdict()) for file in files]}))
+
+
+def files_in(rows: pa.Table) -> list[DataFile]:
+    """The files of such packets."""
+    found = [json.loads(str(text)) for text in rows["file"].to_pylist()]
+    return [
+        DataFile(**{**each, "ranges": {name: tuple(r) for name, r in each["ranges"].items()}})
+        for each in found
+    ]

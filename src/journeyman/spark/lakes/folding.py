@@ -27,7 +27,7 @@ from journeyman.columnar.ztick.plans import PLAN_COLUMNS, PlanTable
 from journeyman.logs.segments import COMPACTED_SUFFIX
 from journeyman.spark.history import workq_attempts
 from journeyman.spark.history.ztick_attempts import PLANS, STATUSES, attempt_table
-from journeyman.spark.lake.columns import (
+from journeyman.spark.lakes.columns import (
     AnyColumn,
     Bools,
     Ints,
@@ -56,7 +56,7 @@ from journeyman.spark.lake.columns import (
     unless_empty,
     where,
 )
-from journeyman.spark.lake.layout import HASH, TABLES
+from journeyman.spark.lakes.layout import HASH, TABLES
 from journeyman.spark.source.options import arrow_schema
 from journeyman.units import NS_PER_MS
 
@@ -68,6 +68,8 @@ _OCCURRENCE: Final = (
     r"(?P<occurrence>\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:Z|[+-]\d{2}:\d{2}))$"
 )
 _STATUSES: Final = pa.array(STATUSES)
+_OPEN: Final = ("waiting", "leased", "planned", "triggered")  # outcomes that are none yet
+_BLOCK_BITS: Final = 16  # of ids of items: those of a block share a hash, and stay together
 
 # What of a record silver needs, by table of bronze.
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -82,9 +84,14 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         "_position",
     ),
 }
-# The column with the key of a job: in tables of records, and in those of which silver is made.
-RECORD_KEYS: Final = {"bronze/workq": "key", "bronze/ztick": "identifier", "bronze/runs": "job"}
-KEYS: Final = {"bronze/workq": "key", "bronze/plans": "key", "bronze/runs": "job"}
+# The column with the key of a job in tables of bronze.
+KEYS: Final = {
+    "bronze/workq": "key",
+    "bronze/ztick": "identifier",
+    "bronze/runs": "job",
+    "bronze/plans": "key",
+    "bronze/ledger": "key",
+}
 
 
 def workq_rows(records: pa.Table) -> pa.Table:
@@ -234,6 +241,7 @@ def silver_attempts(rows: pa.Table) -> pa.Table:
         "wait_s": seconds_column(length_ns(times["ready_ns"], times["started_ns"])),
         "run_s": seconds_column(length_ns(times["started_ns"], times["ended_ns"])),
         HASH: hash_column(columns["key"]),
+        "is_open": pa.array(is_one_of(columns["outcome"], _OPEN)),
         "date": pa.array(day_of(happened), pa.date32()),
     }
     return shaped(made, "silver/attempts")
@@ -264,7 +272,7 @@ def jobs_of(attempts: pa.Table) -> pa.Table:
     started = (times["started_ns"] != NO_TIME).astype(np.int64)
     return shaped(
         {
-            **{name: lasts[name] for name in (*_JOB, "queue", HASH)},
+            **{name: lasts[name] for name in (*_JOB, "queue", HASH, "is_open")},
             "life": pa.array(lives[order[ends]]),
             "status": lasts["outcome"],
             "attempts": pa.array(np.add.reduceat(started, begins)),
@@ -345,10 +353,17 @@ def items_of(rows: pa.Table) -> pa.Table:
             **{name: rows[name] for name in ("queue", "item_id", "data_size")},
             **moment_pairs(times),
             "position": rows["_position"],
+            HASH: item_hashes(rows["item_id"]),
             "date": pa.array(day_of(times["put_ns"]), pa.date32()),
         },
         "silver/items",
     )
+
+
+def item_hashes(ids: AnyColumn) -> AnyColumn:
+    """What tables of items have in their column of hashes."""
+    blocks = ns_in(ids).view(np.uint64) >> np.uint64(_BLOCK_BITS)
+    return arrow.array(mixed([blocks]).view(np.int64))
 
 
 def _ms_as_ns(times_ms: Ints) -> Ints:

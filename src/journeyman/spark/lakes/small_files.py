@@ -1,7 +1,7 @@
 """What a lake reads besides logs: small files, in the driver.
 
-runs         lines appended to files of JSON: whole lines behind what was read, and how far,
-             are one commit
+runs         lines appended to files of JSON: whole lines after what was read; the next snapshot
+             says how far
 readers      kestrel's checkpoints are replaced, not appended to: each ingest notes where
              every reader stands
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,39 +32,60 @@ from journeyman.logs.holders import Place, register
 from journeyman.logs.sealing import read_file
 from journeyman.spark.files import absolute, filesystem_of, find_logs, is_uri
 from journeyman.spark.history.ztick_attempts import run_directories, run_files, whole_run
-from journeyman.spark.lake.bronze import LakeSource, stream_name
-from journeyman.spark.lake.columns import filled, is_one_of
-from journeyman.spark.lake.layout import BETWEEN, TABLES, moment_of
-from journeyman.spark.lake.names import partition_values
-from journeyman.spark.lake.parts import parts_in, read_part
-from journeyman.spark.lake.state import Staged
-from journeyman.spark.lake.storage import Lake
-from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, ZTICK, SourceOptions, arrow_schema
+from journeyman.spark.lakes import delta
+from journeyman.spark.lakes.bronze import DAMAGE_COLUMNS, DAMAGE_TABLE, LakeSource, stream_name
+from journeyman.spark.lakes.columns import filled, hash_column, is_one_of
+from journeyman.spark.lakes.layout import BETWEEN, HASH, moment_of
+from journeyman.spark.lakes.storage import Lake
+from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, ZTICK, SourceOptions
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _RUNS_BYTES = 32 * 1024 * 1024  # of lines in one commit
 
 
-def store_runs(lake: Lake, source: LakeSource, elsewhere: str | None = None) -> None:
-    """New whole lines of the runs beside these logs, or in the directory ``elsewhere``."""
-    options = SourceOptions.parse(ZTICK, {"path": absolute(source.path)})
-    hosts = {log.name: dict(log.partitions).get("host") for log in find_logs(options)}
-    with _reading(source.path):
-        directories = run_directories(options, [] if elsewhere is None else [elsewhere])
-    for log, directory in directories.items():
-        host = hosts.get(log) or source.host
-        with _reading(directory):
-            paths = [file.path for file in run_files({log: directory})]
+def store_runs(
+    lake: Lake, source: LakeSource, read: dict[str, int], elsewhere: str | None = None
+) -> bool:
+    """Some new whole lines of the runs beside these logs, or in the directory ``elsewhere``.
+
+    ``read`` says up to where each file was read, and is brought up to date. False if nothing is
+    new.
+    """
+    found = False
+    for log, host, paths, _ in _run_files(source, elsewhere):
         for path in paths:
-            while _store_lines(lake, log, host, path):
-                pass
+            found = _store_lines(lake, log, host, path, read) or found
+    return found
+
+
+def register_runs(lake: Lake, source: LakeSource, elsewhere: str | None = None) -> None:
+    """Tell the server how far this lake has read the runs."""
+    for _, host, paths, directory in _run_files(source, elsewhere):
         if paths and (is_database(directory) or not is_uri(directory)):
-            read = lake.state.runs.get(f"{host}{BETWEEN}{paths[-1]}", 0)
+            read = lake.snapshot.runs.get(f"{host}{BETWEEN}{paths[-1]}", 0)
             done = Place(posixpath.basename(paths[-1]), None, read)
             holder, who = stream_name(lake, source), f"lake {lake.path}"
             now_ns = SystemClock().now_ns()
             register(disk_of(directory), directory, holder, who, now_ns, {"": done})
+
+
+class _RunFiles(NamedTuple):
+    log: str
+    host: str
+    paths: list[str]
+    directory: str
+
+
+def _run_files(source: LakeSource, elsewhere: str | None) -> Iterator[_RunFiles]:
+    options = SourceOptions.parse(ZTICK, {"path": absolute(source.path)})
+    with _reading(source.path):
+        hosts = {log.name: dict(log.partitions).get("host") for log in find_logs(options)}
+        directories = run_directories(options, [] if elsewhere is None else [elsewhere])
+    for log, directory in directories.items():
+        with _reading(directory):
+            paths = [file.path for file in run_files({log: directory})]
+        yield _RunFiles(log, hosts.get(log) or source.host, paths, directory)
 
 
 class UnreadableFile(LogError):
@@ -79,21 +100,31 @@ def _reading(path: str) -> Iterator[None]:
         raise UnreadableFile(error.filename or path, error.strerror or str(error)) from error
 
 
-def _store_lines(lake: Lake, log: str, host: str, path: str) -> bool:
+def _store_lines(lake: Lake, log: str, host: str, path: str, read: dict[str, int]) -> bool:
     """Store some lines of a file; False if there are no more."""
     known = f"{host}{BETWEEN}{path}"
-    begin = lake.state.runs.get(known, 0)
+    begin = read.get(known, 0)
     with _reading(path):
         data = filesystem_of(path).read_at(path, begin, _RUNS_BYTES)
     end = data.rfind(b"\n") + 1
     if end == 0:
         return False
-    rows = [
-        {"_log": log, "_file": path, "_offset": begin + at, **values, "_ingested_at": _now()}
-        for at, values in _lines(data[:end])
+    place = {"_log": log, "_file": path, "_ingested_at": _now()}
+    rows = [{"_offset": begin + at, **values, **place} for at, values in _lines(data[:end])]
+    table = _rows_of_today("bronze/runs", rows, host)
+    at = table.column_names.index(HASH)
+    lake.write("bronze/runs", table.set_column(at, HASH, hash_column(table["job"])))
+    damaged = [
+        {
+            **{new: row[old] for new, old in DAMAGE_COLUMNS.items()},
+            "dialect": "runs",
+            "found_at": row["_ingested_at"],
+        }
+        for row in rows
+        if row["kind"] == DAMAGE_KIND
     ]
-    staged = stage_rows(lake, "bronze/runs", rows, host)
-    lake.commit([staged], {}, runs={**lake.state.runs, known: begin + end})
+    lake.write(DAMAGE_TABLE, _rows_of_today(DAMAGE_TABLE, damaged, host))
+    read[known] = begin + end
     return True
 
 
@@ -109,36 +140,35 @@ def _lines(data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
         at += len(line) + 1
 
 
-def stage_rows(lake: Lake, table: str, rows: Sequence[Mapping[str, Any]], host: str) -> Staged:
-    """A few rows of today."""
+def _rows_of_today(table: str, rows: Sequence[Mapping[str, Any]], host: str) -> pa.Table:
+    """Rows of a table, in which ``date`` is today."""
     place = {"date": _now().date(), "host": host}
-    listed = [{**row, **place} for row in rows]
-    return lake.stage_arrow(pa.Table.from_pylist(listed, arrow_schema(TABLES[table].schema)), table)
+    return pa.Table.from_pylist([{**row, **place} for row in rows], delta.schema_of(table))
 
 
 # ----------------------------------------
 # Readers.
 
 
-def store_readers(lake: Lake, source: LakeSource) -> bool:
+def store_readers(lake: Lake, source: LakeSource, looks: dict[str, str]) -> bool:
     """Where the readers of these queues stand now; False if no file changed since the last look.
 
     How far they are behind is counted over the items of the lake, which must be up to date.
+    ``looks`` has a hash of the files' sizes and times by stream, and is brought up to date.
     """
     assert source.dialect == KESTREL
     with _reading(source.path):
         logs = find_logs(SourceOptions.parse(KESTREL, {"path": absolute(source.path)}))
     files = [(file.path, file.size, file.modified_ns) for log in logs for file in log.files]
-    looks = hashlib.sha256(repr(sorted(files, key=str)).encode()).hexdigest()
-    if lake.state.readers.get(source.stream) == looks:
+    look = hashlib.sha256(repr(sorted(files, key=str)).encode()).hexdigest()
+    if looks.get(source.stream) == look:
         return False
-    by_host: dict[str, list[dict[str, Any]]] = {}
     for log in logs:
         host = dict(log.partitions).get("host") or source.host
-        by_host.setdefault(host, []).extend(_standing(lake, host, log))
-    staged = [stage_rows(lake, "silver/readers", rows, host) for host, rows in by_host.items()]
-    lake.commit(staged, {}, readers={**lake.state.readers, source.stream: looks})
-    return bool(staged)
+        rows = list(_standing(lake, host, log))
+        lake.write("silver/readers", _rows_of_today("silver/readers", rows, host))
+    looks[source.stream] = look
+    return bool(logs)
 
 
 def _standing(lake: Lake, host: str, log: Log) -> Iterator[dict[str, Any]]:
@@ -206,16 +236,15 @@ def _items_from(
     lake: Lake, host: str, log: str, first: int
 ) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
     """Ids, sizes and times of the items of a queue from an id on, some at a time."""
-    table, columns = "silver/items", ("log", "item_id", "data_size", "put_ns")
-    mine = [name for name in lake.files(table) if partition_values(name)["host"] == host]
-    for part in parts_in(lake, table, mine):
-        for rows, _ in read_part(part, columns) if part.greatest >= first else ():
-            ids, sizes, puts = (filled(rows[name], 0).astype(np.int64) for name in columns[1:])
-            is_wanted = is_one_of(rows["log"], [log]) & (ids >= first)
-            if is_wanted.all():
-                yield ids, sizes, puts
-            elif is_wanted.any():
-                yield ids[is_wanted], sizes[is_wanted], puts[is_wanted]
+    columns = ("host", "log", "item_id", "data_size", "put_ns")
+    for file in lake.files("silver/items"):
+        if file.may_hold(["item_id"], first, 2**63 - 1):
+            rows = delta.read_file(file, columns)
+            ids, sizes, puts = (filled(rows[name], 0).astype(np.int64) for name in columns[2:])
+            wanted = is_one_of(rows["log"], [log]) & is_one_of(rows["host"], [host])
+            wanted &= ids >= first
+            if wanted.any():
+                yield ids[wanted], sizes[wanted], puts[wanted]
 
 
 def _now() -> datetime:

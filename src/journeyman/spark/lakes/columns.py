@@ -16,7 +16,7 @@ import pyarrow.compute
 from journeyman.columnar.arrays import text_in
 from journeyman.columnar.kernels.key_table import Hashes, hashes_of
 from journeyman.columnar.workq.attempts import NO_TIME
-from journeyman.spark.lake.layout import BETWEEN, DAY_NS, TABLES
+from journeyman.spark.lakes.layout import BETWEEN, DAY_NS, TABLES
 from journeyman.spark.source.options import arrow_schema
 from journeyman.spark.source.task import with_dictionaries
 from journeyman.units import NS_PER_S
@@ -186,12 +186,16 @@ def _cast(column: AnyColumn, kind: pa.DataType) -> AnyColumn:
     return coded(column) if pa.types.is_dictionary(kind) else column.cast(kind)
 
 
-def named_logs(rows: pa.Table, host: str) -> pa.Table:
-    """``rows`` with the host before the path in ``_log``."""
-    logs = coded(rows["_log"])
-    names = pa.array([f"{host}{BETWEEN}{log}" for log in logs.dictionary.to_pylist()], pa.string())
-    named = pa.DictionaryArray.from_arrays(logs.indices, names)
-    return rows.set_column(rows.column_names.index("_log"), "_log", named)
+def named_logs(rows: pa.Table) -> pa.Table:
+    """``rows`` with host and path of a log as one text in ``_log``."""
+    hosts, logs = coded(rows["host"]), coded(rows["_log"])
+    size = max(1, len(logs.dictionary))
+    codes = filled(hosts.indices, 0).astype(np.int64) * size + filled(logs.indices, 0)
+    pairs, places = different(codes)
+    host_words, log_words = hosts.dictionary.to_pylist(), logs.dictionary.to_pylist()
+    names = [f"{host_words[pair // size]}{BETWEEN}{log_words[pair % size]}" for pair in pairs]
+    named = pa.DictionaryArray.from_arrays(places.astype(np.int32), pa.array(names, pa.string()))
+    return rows.drop_columns(["host", "_log"]).append_column("_log", named)
 
 
 def hosts_and_logs(column: AnyColumn) -> dict[str, AnyColumn]:

@@ -8,9 +8,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.spark.history.columns import RAW_ATTEMPTS, attempts_at
-from journeyman.spark.lake.parts import may_hold
-from journeyman.spark.lake.storage import Lake
-from journeyman.spark.lake.work import at_once
+from journeyman.spark.lakes.delta import DataFile
+from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.source.options import KESTREL
 
 
@@ -41,16 +40,14 @@ def history_of(
 
 def files_between(
     lake: Lake, table: str, since_ns: int | None, until_ns: int | None
-) -> list[str] | None:
-    """Files of a table in which a job is ready, starts, ends or expires then; None: all of them."""
-    if since_ns is None and until_ns is None:
-        return None
+) -> list[DataFile]:
+    """Files of a table in which a job may be ready, start, end or expire then."""
     least = -(2**63) if since_ns is None else since_ns
     most = 2**63 - 1 if until_ns is None else until_ns - 1
-    base = lake.table_path(table)
     files = lake.files(table)
-    held = at_once(lambda name: may_hold(f"{base}/{name}", _TIMES, least, most), files)
-    return [name for name, is_held in zip(files, held, strict=True) if is_held]
+    if since_ns is None and until_ns is None:
+        return files
+    return [file for file in files if file.may_hold(_TIMES, least, most)]
 
 
 _TIMES = ("ready_ns", "started_ns", "ended_ns", "put_ns", "expires_ns")
@@ -59,13 +56,7 @@ _TIMES = ("ready_ns", "started_ns", "ended_ns", "put_ns", "expires_ns")
 def as_history(attempts: DataFrame, log: Column | None = None) -> DataFrame:
     """Rows of the table of attempts as the functions of ``spark.history`` take them."""
     named = F.concat(F.col("host"), F.lit(":"), F.col("log")) if log is None else log
-    unknown = {name: F.lit(None).cast("string") for name in ("task", "error")}
-    return attempts.withColumns(
-        {
-            **{name: null for name, null in unknown.items() if name not in attempts.columns},
-            "_log": named,
-        }
-    )
+    return attempts.withColumn("_log", named)
 
 
 def items_as_history(items: DataFrame, log: Column) -> DataFrame:

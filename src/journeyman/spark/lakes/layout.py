@@ -1,14 +1,12 @@
 """The tables of a lake: their columns and what these mean. docs/lake.md shows them to readers.
 
-    LAKE/bronze/workq/date=2026-11-17/host=a/00000012-3.parquet
-         silver/attempts/date=.../host=.../...
-         gold/latency_daily/month=2026-11/host=.../...
-         _lake/                                  state, checkpoints, staging: not for readers
+    LAKE/bronze/workq/, silver/attempts/, gold/latency_daily/, ...     each a Delta table
+         snapshots/                                                    a Delta table: see storage.py
 
-Bronze and silver are partitioned by ``date`` and ``host``, gold, which is small, by ``month`` and
-``host``. In bronze ``date`` is the day of the ingest; in silver and gold it is the day on which
-something happened, in UTC. Moments are TIMESTAMP columns
-named ``_at``; ``_ns`` beside them has the nanoseconds of the log. Durations are seconds.
+In bronze ``date`` is the day of the ingest; in silver and gold it is the day on which something
+happened, in UTC. Moments are TIMESTAMP columns named ``_at``; ``_ns`` beside them has the
+nanoseconds of the log. Durations are seconds. Rows of silver that may still change are kept apart
+from the others (``is_open``), so that an ingest rewrites few files; gold is kept by month.
 """
 
 from __future__ import annotations
@@ -18,17 +16,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from pyspark.sql.types import (
-    StructField,
-    StructType,
-)
+import pyarrow as pa
+from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
-from journeyman.spark.source.options import CORRUPT_RECORD, TYPES, base_schema, with_extras
+from journeyman.spark.source.options import (
+    CORRUPT_RECORD,
+    TYPES,
+    arrow_schema,
+    base_schema,
+    with_extras,
+)
 from journeyman.units import NS_PER_S
 
 DAY_NS: Final = 86_400 * NS_PER_S
 HOUR_NS: Final = 3_600 * NS_PER_S
 HASH: Final = "_hash"  # of the key
+SNAPSHOTS: Final = "snapshots"
+KEYED: Final = ("silver/attempts", "silver/jobs", "silver/timetable_firings")
 BETWEEN: Final = "|"  # host and path, where one text stands for a log of a host
 LOG_DIALECTS: Final = ("ztick", "workq", "kestrel")
 BRONZE_DIALECTS: Final = (*LOG_DIALECTS, "ledger")
@@ -46,22 +50,36 @@ class LakeTable:
     def short(self) -> str:
         """Its name in SQL."""
         layer, _, name = self.name.partition("/")
-        return f"bronze_{name}" if layer == "bronze" else name
+        return f"bronze_{name}" if layer == "bronze" else name or layer
 
     @property
-    def inner_schema(self) -> StructType:
-        """What a file holds: the rest is in its path."""
-        return StructType([each for each in self.schema.fields if each.name not in self.partitions])
-
-    @property
-    def partitions(self) -> tuple[str, str]:
-        return ("month" if self.name.startswith("gold/") else "date", "host")
+    def partitions(self) -> tuple[str, ...]:
+        """The columns that are in the paths of its files instead of in these."""
+        if self.name.startswith("gold/"):
+            return ("month",)
+        return ("is_open",) if self.name in KEYED else ()
 
     @property
     def schema(self) -> StructType:
         return StructType(
-            [StructField(name, TYPES[kind.rstrip("!")]) for name, kind, _ in self.columns]
+            [
+                StructField(name, _TYPES[kind.rstrip("!")], True, {"comment": about})
+                for name, kind, about in self.columns
+            ]
         )
+
+
+_VERSIONS = MapType(StringType(), LongType())
+_TYPES = {**TYPES, _VERSIONS.simpleString(): _VERSIONS}
+
+
+def delta_schema(table: LakeTable) -> pa.Schema:
+    """The columns of a table as Delta has them: with comments, and some never null."""
+    found = arrow_schema(table.schema)
+    for at, (name, kind, about) in enumerate(table.columns):
+        nullable = not kind.endswith("!")
+        found = found.set(at, pa.field(name, found.field(at).type, nullable, {"comment": about}))
+    return found
 
 
 _PLACE = (
@@ -76,6 +94,7 @@ _WHOSE = (
     ("queue", "string", "workq: name of the job"),
 )
 _FOUND_BY = ((HASH, "bigint", "of the key: rows of a job are found by it"),)
+_OPEN = (("is_open", "boolean!", "it may still change: waiting, leased, planned or triggered"),)
 _BY_QUEUE = (
     ("dialect", "string!", "`ztick`, `workq` or `kestrel`"),
     ("queue", "string!", "queue; of a schedule, the rule; empty if it has none"),
@@ -140,7 +159,7 @@ def _bronze(dialect: str) -> LakeTable:
     full = with_extras(base_schema(dialect), (), CORRUPT_RECORD)
     stored = [f for f in full.fields if (dialect, f.name) != ("ztick", "key")]  # its identifier
     columns = [(f.name, f.dataType.simpleString(), "as in spark.md") for f in stored]
-    columns += _FOUND_BY if dialect == "workq" else ()
+    columns += _FOUND_BY if dialect in ("workq", "kestrel") else ()
     columns += [("_ingested_at", "timestamp!", "when the lake got it"), *_PLACE]
     return LakeTable(
         f"bronze/{dialect}", f"records of {dialect} logs as decoded, and damage", tuple(columns)
@@ -170,6 +189,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 ("output", "string", "the end of its output"),
                 ("_damage", "string", "why the line cannot be read"),
                 ("_ingested_at", "timestamp!", "when the lake got it"),
+                *_FOUND_BY,
                 *_PLACE,
             ),
         ),
@@ -194,6 +214,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
             "one row per job and attempt, and one per job that waits",
             (
                 *_WHOSE,
+                ("task", "string", "workq: the task that the payload names, if it was ingested"),
                 ("rule", "string", "ztick: the rule it ran by"),
                 ("runner", "string", "ztick: the runner of that rule"),
                 ("life", "int", "workq: an id may be used again; from 1; 0 without an add"),
@@ -203,11 +224,13 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 ("wait_s", "double", "ready to started; ztick: how late it started"),
                 ("run_s", "double", "started to ended"),
                 ("outcome", "string!", "as in history.md"),
+                ("error", "string", "of a failure: its class, or what the runner said"),
                 ("retried", "boolean", "workq: the job was retried after this failure"),
                 ("exhausted", "boolean", "workq: the last attempt that max-attempts allows"),
                 ("position", "bigint", "of the record that begins the row"),
                 *_FOUND_BY,
                 *_PLACE,
+                *_OPEN,
             ),
         ),
         LakeTable(
@@ -222,6 +245,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 *_moments("created", "ready", "started", "ended"),
                 *_FOUND_BY,
                 *_PLACE,
+                *_OPEN,
             ),
         ),
         LakeTable(
@@ -257,6 +281,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 ("outcome", "string!", "as in history.md"),
                 *_FOUND_BY,
                 *_PLACE,
+                *_OPEN,
             ),
         ),
         LakeTable(
@@ -269,6 +294,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 *_moments("put", "expires"),
                 ("data_size", "int", "bytes of data"),
                 ("position", "bigint!", "of its record in the log"),
+                *_FOUND_BY,
                 *_PLACE,
             ),
         ),
@@ -367,6 +393,20 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 ("items_behind", "bigint!", "the most items"),
                 ("bytes_behind", "bigint!", "the most bytes"),
                 *_MONTH,
+            ),
+        ),
+        LakeTable(
+            SNAPSHOTS,
+            "one row per commit: the version of every table, and how far the logs were read",
+            (
+                ("number", "bigint!", "from 1"),
+                ("made_at", "timestamp!", "when the row was written"),
+                ("complete", "boolean!", "false: records are in bronze, silver and gold follow"),
+                ("versions", "map<string,bigint>!", "the Delta version of each table"),
+                ("offsets", "string!", "up to where each log was read, JSON"),
+                ("runs", "string!", "up to where each file of runs was read, JSON"),
+                ("readers", "string!", "what the checkpoints of readers looked like, JSON"),
+                ("dropped", "string!", "by table, the first day that `retain` has kept, JSON"),
             ),
         ),
     )
