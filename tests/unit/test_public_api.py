@@ -34,7 +34,7 @@ PUBLIC = {
         AccessDenied AnswerLost BadAnswer CannotConnect ClientError ConnectionFailed InvalidRequest
         LoginBusy NotFound Refused TimedOut
     """,
-    "journeyman.spark": "attempts read register send states write",
+    "journeyman.spark": "attempts lake read register send states write",
     "journeyman.testing": "InMemory ManualClock",
 }
 
