@@ -82,7 +82,6 @@ def short_memory(held_bytes: int) -> ExitStack:
     stack = ExitStack()
     for module in (damage_module, piece_reader):
         stack.enter_context(mock.patch.object(module, "HELD_BYTES", held_bytes))
-    stack.enter_context(mock.patch.object(piece_reader, "_MARK_BYTES", 100))
     return stack
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.columnar.boundaries import WALKS
 from journeyman.errors import LogError
 from journeyman.formats import kestrel
 from journeyman.formats.framing import scan
@@ -215,19 +214,6 @@ def test_the_first_boundary_behind_any_byte_is_where_the_next_entry_begins(
         if piece.begin:
             expected = next(each for each in boundaries if each >= piece.begin)
             assert first_boundary(piece, options_of(twins)) == expected
-
-
-@each_dialect
-def test_a_walk_crosses_only_what_the_codec_takes(twins, specimen):
-    clean = specimen.encode(specimen.records(12))
-    walk = WALKS["kestrel" if twins is JOURNAL else twins.codec.name]
-    header = len(twins.codec.header)
-    for at in range(header, len(clean)):
-        for bit in (0, 7):
-            data = clean[:at] + bytes((clean[at] ^ 1 << bit,)) + clean[at + 1 :]
-            entries, ending = scan(twins.codec, data)
-            reached = walk(data, header, len(data))
-            assert reached in {entry.offset for entry in entries} | {ending.offset}
 
 
 def test_pieces_are_small_when_pickled(tmp_path):

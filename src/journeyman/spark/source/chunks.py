@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from journeyman.columnar.chunks import Chunk
-from journeyman.formats.framing import Buffer, Codec
+from journeyman.formats.framing import Codec
 from journeyman.spark.source.options import KESTREL, ZTICK
 
 if TYPE_CHECKING:
     from journeyman.columnar.seals import SealKernels
 
 BulkDecoder: TypeAlias = Callable[..., Chunk]  # data and offset -> chunk
-Walk: TypeAlias = Callable[[Buffer, int, int], int]
 
 
 def bulk_decoder(dialect: str, codec: Codec[Any], *, payloads: bool) -> BulkDecoder:
@@ -37,13 +36,6 @@ def no_records(dialect: str) -> Chunk:
     """A chunk of this dialect without rows."""
     schema = _decoding(dialect).SCHEMA
     return Chunk(pa.RecordBatch.from_pylist([], schema=schema), 0, None)
-
-
-def walk_of(dialect: str) -> Walk | None:
-    """How to get from boundary to boundary without making rows, where there is a way."""
-    from journeyman.columnar.boundaries import WALKS
-
-    return WALKS.get(dialect)
 
 
 def seals_of(dialect: str) -> SealKernels | None:

@@ -4,18 +4,16 @@
                       logs.damage     --> Damage                 where they are not, then on
 
 The items of a file, read from its start, are those of ``read_file`` (journeyman.logs.sealing),
-found faster: kernels walk over good stretches and decode them in bulk; at a fault the reference
-codec reads again from the last sure boundary, and the same Judge says how far the damage goes. A
-piece begins at the first item that begins in it; to get there the same reading is done from the
-piece's anchor, without making rows.
+found faster: good stretches are decoded in bulk; at a fault the reference codec reads again from
+the last sure boundary, and the same Judge says how far the damage goes. A piece begins at the first
+item that begins in it; to get there the same reading is done from the piece's anchor.
 
-    file     |-entry-|-entry-|-entry-|-entry-|-entry-|-entry-|##
-    rows     ===============>|                                        what is handed on
-    walked   --------------------------------------------------->|    what was found good
+    file       |-entry-|-entry-|-entry-|-entry-|-entry-|-entry-|##
+    handed on  ===============>|
+    decoded    ------------------------------------------------>|
 
 Without a checksum an entry may turn out to be damage when a fault follows within HELD_BYTES
-(journeyman.logs.damage). So entries are walked over until so much follows them, and only then made
-rows of.
+(journeyman.logs.damage). So chunks are held back until so much was decoded behind them.
 
 A file is read through a window, which begins where reading has come to; so an entry cut by the end
 of one window is read whole in the next. The bytes in a window are a copy: a file that is written to
@@ -38,10 +36,12 @@ import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import google_crc32c
+import numpy as np
 
+from journeyman.columnar.arrays import stored_in
 from journeyman.columnar.chunks import MAX_RECORDS, Chunk
 from journeyman.errors import FormatError, IncompleteEntry, LogError
 from journeyman.formats import seals
@@ -49,14 +49,12 @@ from journeyman.formats.framing import Entry
 from journeyman.logs import sealing
 from journeyman.logs.damage import HELD_BYTES, Damage, Judge
 from journeyman.spark.files import Window, filesystem_of, identity_of
-from journeyman.spark.source.chunks import before, bulk_decoder, seals_of, shifted, walk_of
+from journeyman.spark.source.chunks import before, bulk_decoder, seals_of, shifted
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import Piece
 
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64
-_MARK_BYTES = 64 * 1024  # from one boundary that is remembered to the next
-FEW = 512  # records
 
 
 def read_piece(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]:
@@ -65,7 +63,7 @@ def read_piece(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]
 
 
 def read_damages(piece: Piece, options: SourceOptions) -> Iterator[Chunk | Damage]:
-    """The damages of a piece alone: no row is made, so this is as fast as walking is."""
+    """The damages of a piece alone."""
     return _read(piece, options, rows=False)
 
 
@@ -124,19 +122,18 @@ def _size_now(file: BinaryIO, piece: Piece) -> int:
     return piece.file.size
 
 
+def _first_boundary(chunk: Chunk, end: int) -> int:
+    """Where the first row begins that is at or behind ``end``, or where the chunk ends."""
+    offsets = stored_in(chunk.batch.column("offset"))
+    row = int(np.searchsorted(offsets, end))
+    return int(offsets[row]) if row < len(offsets) else chunk.next_offset
+
+
 def _is_end(damage: Damage, piece: Piece, size: int) -> bool:
     if damage.length == 0 or (sealing.is_in_flight(damage) and piece.file.reader is None):
         return True
     may_end = damage.kind == "padding" or (damage.kind == "torn" and piece.file.is_last)
     return may_end and damage.end == size
-
-
-class _Walked(NamedTuple):
-    """Why a walk over good entries ended: at a fault, at a seal, or with the window."""
-
-    is_fault: bool = False
-    is_seal: bool = False
-    needed: int = 0  # bytes from there on that the window has to hold; 0: enough was walked over
 
 
 # Items; in the end where reading goes on, and the stamp if what is there is sealed.
@@ -155,8 +152,10 @@ class _Reading:
         self._codec = piece.file.codec
         self._format = self._codec.seals
         self._seals = seals_of(options.dialect)
-        self._bulk = bulk_decoder(options.dialect, self._codec, payloads=options.payloads)
-        self._walk = walk_of(options.dialect)
+        self._decoders = [
+            bulk_decoder(options.dialect, self._codec, payloads=payloads)
+            for payloads in (False, options.payloads)
+        ]
         self._salvages = options.salvage
         self._held_bytes = HELD_BYTES if self.judge.holds_back else -1
         self._reached = 0  # a place, and the stamp if what follows there is sealed
@@ -210,58 +209,58 @@ class _Reading:
 
     def _unsealed_items(self, offset: int, end: int) -> Generator[Chunk | Damage, None, int]:
         """Up to the first boundary at or behind ``end``, up to a seal, or over one damage."""
-        marks, at_least = [offset], 0  # boundaries, the last of them where the walk has come to
-        while offset < end:
-            self.window.move(offset, end + 2 * HELD_BYTES, at_least)
-            walked = self._walk_ahead(marks, end)
-            reached = marks[-1]
-            settled = [mark for mark in marks if reached - mark > self._held_bytes]
-            sure = settled[-1] if settled else offset
-            damage = None
-            if walked.is_fault:
-                damage = self._damage_at(reached, settled[-1] if settled else marks[0])
-                sure = damage.offset
-            elif walked.is_seal or reached == self.window.size:
-                sure = reached
-            stop = min([sure, *(mark for mark in marks if mark >= end)])
-            yield from self._rows(offset, stop, stop)
-            if stop < end and damage is not None:
+        window = self.window
+        held: list[Chunk] = []  # decoded, but a fault may still show that they are astray
+        sure = reached = offset  # where these begin and end
+        past: int | None = None  # the first boundary at or behind the end
+        is_stale, at_least, limit = True, 0, 0  # whether the window has to move, and how far
+        while reached < window.size and (past is None or reached - past <= self._held_bytes):
+            if is_stale:
+                window.move(reached, end + 2 * HELD_BYTES, at_least)
+                is_stale, limit = False, self._limit(reached)
+                if reached == limit:
+                    break  # a seal
+            chunk = self._decoded(reached, limit)
+            error = None if chunk.ending is None else chunk.ending.error
+            if chunk.next_offset > reached:
+                held.append(chunk)
+                reached, is_stale, at_least = chunk.next_offset, chunk.ending is not None, 0
+                if past is None and reached >= end:
+                    past = _first_boundary(chunk, end)
+                while past is None and reached - held[0].next_offset > self._held_bytes:
+                    sure = held[0].next_offset
+                    yield from self._rows_before([held.pop(0)], end)
+                    if not held:
+                        break
+            elif isinstance(error, IncompleteEntry) and window.end < window.size:
+                is_stale, at_least = True, max(error.needed, 2 * len(window.data))
+            elif window.begin < reached:
+                is_stale = True  # a fault is one only in a window that begins with it
+            else:
+                damage = self._damage_at(reached, self._settled(held, sure, reached))
+                if past is not None and past <= damage.offset:
+                    break
+                yield from self._rows_before(held, damage.offset)
                 yield damage
                 return damage.end
-            if stop == reached and walked.is_seal:
-                return stop
-            offset, at_least = stop, reached - stop + walked.needed
-            marks = [mark for mark in marks if mark >= max(stop, sure)] or [stop]
-        return offset
+        yield from self._rows_before(held, end)
+        return reached if past is None else past
 
-    def _walk_ahead(self, marks: list[int], end: int) -> _Walked:
-        """Walk on from the last mark over good entries, until all that begins before ``end`` is
-        sure, or to a fault, a seal or the end of the window. ``marks`` gets what was passed."""
-        window, limit = self.window, self._limit(marks[-1])
-        while True:
-            reached = marks[-1]
-            past = next((mark for mark in marks if mark >= end), None)
-            is_enough = past is not None and reached - past > self._held_bytes
-            if is_enough or reached == window.size:
-                return _Walked()
-            if reached == limit < window.end:
-                return _Walked(is_seal=True)
-            if reached == window.end:
-                return _Walked(needed=1)
-            target = min(reached + _MARK_BYTES, limit, end if past is None else limit)
-            boundary = reached
-            if self._walk is not None:
-                at = reached - window.begin
-                boundary = window.begin + self._walk(window.data, at, target - window.begin)
-            if boundary == reached:  # the codec may still take what the walk leaves to it
-                chunk = self._decoded(reached, limit, FEW)
-                boundary = before(chunk, target).next_offset
-                if boundary == reached and chunk.ending is not None:
-                    error = chunk.ending.error
-                    if isinstance(error, IncompleteEntry) and window.end < window.size:
-                        return _Walked(needed=max(error.needed, 2 * len(window.data)))
-                    return _Walked(is_fault=True)
-            marks.append(boundary)
+    def _rows_before(self, chunks: list[Chunk], end: int) -> Iterator[Chunk]:
+        for chunk in chunks if self.makes_rows else ():
+            rows = before(chunk, end)
+            if rows.batch.num_rows:
+                yield rows
+
+    def _settled(self, held: list[Chunk], sure: int, fault: int) -> int:
+        """The last boundary in front of everything that a fault here may be about."""
+        if self._held_bytes < 0:
+            return fault
+        for chunk in reversed(held):
+            offsets = stored_in(chunk.batch.column("offset"))
+            if rows := int(np.searchsorted(offsets, fault - self._held_bytes)):
+                return int(offsets[rows - 1])
+        return sure
 
     def _limit(self, offset: int) -> int:
         """Where the next seal stands in the window, or its end."""
@@ -340,7 +339,7 @@ class _Reading:
         """The entries up to the boundary ``end`` that begin before ``cut``; the window has them."""
         stop = end if cut is None else min(end, cut)
         while self.makes_rows and offset < stop:
-            chunk = before(self._decoded(offset, end, MAX_RECORDS), stop)
+            chunk = before(self._decoded(offset, end), stop)
             if chunk.next_offset > offset:
                 yield chunk
                 offset = chunk.next_offset
@@ -349,10 +348,10 @@ class _Reading:
             yield damage
             offset = damage.end
 
-    def _decoded(self, offset: int, limit: int, max_records: int) -> Chunk:
-        begin = self.window.begin
+    def _decoded(self, offset: int, limit: int) -> Chunk:
+        begin, decode = self.window.begin, self._decoders[self.makes_rows]
         data = self.window.data[: limit - begin]
-        return shifted(self._bulk(data, offset - begin, max_records=max_records), begin)
+        return shifted(decode(data, offset - begin, max_records=MAX_RECORDS), begin)
 
     def _undecodable(self, offset: int) -> Damage:
         """An entry of a proven block: it was written as it stands here, but nobody can read it."""

@@ -188,8 +188,6 @@ def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[P
     An anchor is the first boundary at or behind some part's begin; a part that begins before it
     but behind that begin has nothing in front of it.
     """
-    from journeyman.spark.source.piece_reader import first_boundary
-
     count = 1 if piece.file.reader is not None else max(1, -(-piece.end // split_bytes))
     index = index_of(piece) if count > 1 else None
     anchor, proof = 0, None
@@ -198,6 +196,8 @@ def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[P
         if known is not None and known.offset > anchor:
             anchor, proof = known.offset, known
         if begin - anchor > MAX_WALK_BYTES:
+            from journeyman.spark.source.piece_reader import first_boundary  # it brings numba
+
             whence = replace(piece, begin=begin, anchor=anchor, proof=proof)
             anchor, proof = first_boundary(whence, options), None
         if anchor < end or anchor == 0:
