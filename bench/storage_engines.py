@@ -7,7 +7,7 @@ A job is five keys: its record, its status, and places in three indexes. They ar
 ids, so most writes go to places that have nothing to do with each other: what a B-tree likes least.
 Told are the first and the last fifth of the jobs, and the room they take.
 
-It decided docs/adr/0008-storage-engines.md; it has no bar.
+It decided docs/adr/logs.md, 8; it has no bar.
 """
 
 from __future__ import annotations

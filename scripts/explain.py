@@ -1,4 +1,4 @@
-"""Print the plan of every pipeline command, as ``--explain`` shows it; docs/plans.md sums them up.
+"""Print the plan of every pipeline command, as ``--explain`` shows it.
 
     python scripts/explain.py
 

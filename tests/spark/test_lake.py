@@ -397,7 +397,7 @@ def test_occurrences_of_timetables_are_rows_of_their_own(spark, world):
 
 
 def events(world: World) -> Iterator[tuple[str, str, str, str, int]]:
-    """host, dialect, queue, what and when, as docs/history.md says."""
+    """host, dialect, queue, what and when, as docs/pipeline.md says."""
     for (host, dialect), tries in world.tries.items():
         for t in tries:
             dropped = t.outcome in ("replanned", "removed")

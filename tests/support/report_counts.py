@@ -2,7 +2,7 @@
 
     records, lines of runs  -->  Try, one for each wait or lease  -->  tiles, series, rows
 
-The rules are those of docs/folds.md, docs/history.md and docs/report.md, in the simplest form that
+The rules are those of docs/folds.md and docs/pipeline.md, in the simplest form that
 is right for small logs. Not a test itself.
 """
 

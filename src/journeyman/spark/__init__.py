@@ -59,7 +59,7 @@ def attempts(
     as_of_ns: int | None = None,
     run_directories: Sequence[str] = (),
 ) -> DataFrame:
-    """The history of the logs at these paths, one row per job and attempt; see docs/history.md.
+    """The history of the logs at these paths, one row per job and attempt; see docs/pipeline.md.
 
     ``run_directories``: where the server recorded the runs of a schedule, if not beside its log.
     """

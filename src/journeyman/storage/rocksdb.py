@@ -1,7 +1,7 @@
 """The engine ``rocksdb``, the default: a log-structured store, through the library rocksdict.
 
 Writes go to its own log, which is synced once per commit, and are sorted later in the background,
-so many small keys in random order cost little time and space (docs/adr/0008-storage-engines.md).
+so many small keys in random order cost little time and space (docs/adr/logs.md, 8).
 Only one process can open a store at a time.
 
 Write and sync are two calls: if the library did both in one, no other thread of the process could

@@ -13,13 +13,13 @@ milliseconds as big-endian u64 with its top bit flipped, so that byte order is n
 
 Invariants
 - Prefixes never change and never overlap; a new form of a key gets a new version, and only that
-  key does. Readers know every version, writers use the newest (docs/adr/0004-key-versions.md).
+  key does. Readers know every version, writers use the newest (docs/adr/logs.md, 4).
 - Keys are parsed from their fixed-width ends, so a ``:`` in a queue name is not ambiguous. A
   status holds no ``:``; it is what ends a counter key.
 - ``decode_key(encode_key(k)) == k``; what decode_key would not return, encode_key refuses.
 
 Listings by queue and status have keys of their own. They are derived from the others: programs
-that do not know them may drop them (docs/adr/0009-listing-index.md).
+that do not know them may drop them (docs/adr/logs.md, 9).
 
     v1:q_status_fifo:<length><queue>:<status>:<place>   a job of a queue and status          -> 01
     v1:storage_timer:<ms 8 bytes><16 bytes>             when time alone changes a row        -> 01
