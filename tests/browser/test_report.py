@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from journeyman.spark.report.page import page
+from journeyman.spark.report.axis import Axis
+from journeyman.spark.report.page import Chart, Report, Section, Series, page
 from tests.support.chromium import Chromium
-from tests.support.report_pages import HOSTILE, full_report, small_reports
+from tests.support.report_pages import HOSTILE, MINUTE_NS, full_report, small_reports
 
 POINTS = 120
 WIDER_THAN_THE_WINDOW = (
@@ -83,6 +84,25 @@ def test_pointing_and_arrow_keys_tell_the_values_of_all_charts(browser, report):
     browser.press("Escape")
     assert "2026-11-1" not in browser.evaluate(LEGEND)[0]
     assert browser.complaints == []
+
+
+def test_no_line_leads_through_a_stretch_in_which_nothing_was_measured(browser, tmp_path):
+    minutes = tuple(at * MINUTE_NS for at in range(60))
+    values = [None if 20 <= at < 40 else 10**9 for at in range(60)]
+    percentiles = Chart("Wait", "", Axis(minutes, MINUTE_NS), [Series("50 %", values, "accent")],
+                        "ns", "nested")  # fmt: skip
+    sections = [Section("Quiet", "", (), [percentiles])]
+    browser.open(written(tmp_path, page(Report("Quiet", 0, [], "", "good", sections))))
+    # The share of columns that are inked in each third of the chart, without the axes.
+    inked = (
+        "(c => { const g = c.getContext('2d'), o = document.querySelector('.u-over'), r = c.width /"
+        " c.clientWidth, left = o.offsetLeft * r, third = o.clientWidth * r / 3;"
+        " return [0, 1, 2].map(n => { const d = g.getImageData(left + third * (n + 0.1),"
+        " o.offsetTop * r + 40, third * 0.8, 60).data; let k = 0; for (let i = 0; i < d.length;"
+        " i += 4) if (d[i + 3] > 200 && d[i] < 60 && d[i + 1] > 80) k++; return k > 200; }); })"
+        "(document.querySelector('figure canvas'))"
+    )
+    assert browser.evaluate(inked) == [True, False, True]
 
 
 def test_without_the_script_the_tables_tell_the_values(browser, report):

@@ -24,7 +24,20 @@
   const colour = (tone) => getComputedStyle(document.documentElement).getPropertyValue("--" + tone).trim();
   const TONES = { mid: "accent-mid", soft: "accent-soft" };
   const paint = (tone) => colour(TONES[tone] ?? tone);
-  const values_of = (series) => series.values.map((value) => value ?? undefined);
+  /* uPlot draws across undefined and not across null: a bucket or two without a start are bridged,
+     but no line leads through a quiet night, or over a gap that was cut out of the axis. */
+  const BRIDGED = 2;
+  const values_of = (gaps) => ({ values }) => {
+    const drawn = values.map((value) => value ?? undefined);
+    for (let at = 0; at < values.length; at++) {
+      let end = at;
+      while (end < values.length && values[end] == null) end++;
+      if (end - at > BRIDGED) drawn.fill(null, at, end);
+      at = end;
+    }
+    for (const at of gaps) drawn[at] = null;
+    return drawn;
+  };
   const plots = [];
 
   const marks = (drawn) => (u) => {
@@ -57,7 +70,7 @@
     const x = drawn.times.map((_, at) => at);
     const stacked = drawn.kind === "bars", nested = drawn.kind === "nested";
     let order = [...drawn.series];
-    const columns = order.map(values_of);
+    const columns = order.map(values_of(drawn.gaps));
     if (stacked) {
       for (let at = 1; at < columns.length; at++) {
         columns[at] = columns[at].map((value, i) => value == null ? value : value + (columns[at - 1][i] ?? 0));

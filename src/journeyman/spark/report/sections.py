@@ -332,7 +332,7 @@ def compare_weeks(weeks: Mapping[str, tuple[Week, Week]]) -> tuple[list[str], li
         ]
         for name in listed
     ]
-    names = ("Started", "Failed", "Wait p95", "Run p95")
+    names = ("Started", "Failed", "Wait 95 %", "Run 95 %")
     columns = ["Queue", *(f"{name}, before" for name in names), *names, "Worse"]
     marks = ["warning" if reasons[name] else "" for name in listed]
     note = "The seven days up to the last event, and the seven days before."
