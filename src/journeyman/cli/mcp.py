@@ -1,4 +1,4 @@
-"""``journeyman mcp``: a server of the Model Context Protocol for agents. See docs/integrations.md."""
+"""``journeyman mcp``: a server of the Model Context Protocol. See docs/integrations.md."""
 
 from __future__ import annotations
 
