@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.errors import UsageError
 from journeyman.folds import workq as fold
-from journeyman.formats import ztick
+from journeyman.formats import ledger, workq, ztick
 from journeyman.spark import read
 from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
 from journeyman.spark.history.columns import (
@@ -21,6 +23,7 @@ from journeyman.spark.history.columns import (
     RowFilter,
     attempts_at,
 )
+from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import bucket_for, parse_bucket, summary
 from journeyman.spark.history.ztick_attempts import read_runs, run_directories
 from journeyman.spark.source.options import SourceOptions, arrow_schema
@@ -29,13 +32,16 @@ from tests.support.spark.histories import BUSY, random_log, types
 from tests.support.spark.written_logs import (
     SECOND_NS,
     added,
+    at,
     event,
+    job_id,
     key,
     ns,
     planned,
     put,
     run,
     write_kestrel,
+    write_ledger,
     write_workq,
     write_ztick,
 )
@@ -110,6 +116,88 @@ def test_a_job_whose_time_is_over_has_expired_if_a_moment_is_given(spark, tmp_pa
     assert rows(at_112.where("outcome = 'expired'"), "key", "ended_ns") == [(key(5), ns(112))]
 
 
+def test_attempts_know_their_task_and_the_class_of_their_error(spark, tmp_path):
+    """Payloads and results of tasks begin with these names; others say nothing."""
+    failure = b'{"error":"ValueError","message":"no \\"x\\"","traceback":"..."}'
+    log = [
+        added(1, 0, payload=b'{"v":1,"task":"shop.send","args":["a"],"kwargs":{}}', max_fails=3),
+        event("start-attempt", 1, 1),
+        workq.JobFinished(at(2), job_id(1), workq.Command.FAIL, failure),
+        event("timeout-attempt", 1, 2),
+        event("start-attempt", 1, 3),
+        workq.JobFinished(at(4), job_id(1), workq.Command.COMPLETE, b'{"error":"not one"}'),
+        added(2, 5, payload=b"\xff plain"),
+        event("start-attempt", 2, 6),
+        workq.JobFinished(at(7), job_id(2), workq.Command.FAIL, b"went wrong"),
+        event("start-attempt", 9, 8),  # its add is not in the log
+        workq.JobFinished(at(9), job_id(9), workq.Command.FAIL, failure),
+    ]
+    frame = attempts_of(spark, {"workq": [write_workq(tmp_path / "wq", log)]})
+    assert rows(frame, "key", "attempt", "task", "outcome", "error") == [
+        (key(1), 1, "shop.send", "failed", "ValueError"),
+        (key(1), 2, "shop.send", "completed", None),
+        (key(2), 1, None, "failed", None),
+        (key(9), 1, None, "failed", "ValueError"),
+    ]
+    (row,) = summary(frame, "failures", "task", bucket_ns=10**15).where("task != ''").collect()
+    assert (row.task, row.reason, row.failures) == ("shop.send", "ValueError", 1)
+
+
+def test_a_ledger_says_which_worker_leased_a_job(spark, tmp_path):
+    log = write_workq(
+        tmp_path / "wq",
+        [
+            added(1, 0),
+            event("start-attempt", 1, 1),
+            event("timeout-attempt", 1, 61),
+            event("start-attempt", 1, 62),
+            added(2, 3),
+        ],
+    )
+    noted = [
+        ledger.AttemptsBegun(at(2), "ann", {key(1): 1}),
+        ledger.AttemptsBegun(at(63), "bob", {key(1): 2, key(7): 1, key(2): "odd"}),
+    ]
+    frame = attempts_of(spark, {"workq": [log], "ledger": [write_ledger(tmp_path, noted)]})
+    assert rows(frame, "key", "attempt", "worker") == [
+        (key(1), 1, "ann"),
+        (key(1), 2, "bob"),
+        (key(2), 1, None),
+    ]
+
+
+def test_a_job_that_a_client_cancelled_has_not_failed(spark, tmp_path):
+    """In the command log it is a failure; the ledger beside it says at which moment."""
+    failed = workq.Command.FAIL
+    log = [added(number, number) for number in (1, 2, 3)]
+    log += [
+        event("start-attempt", 1, 4),
+        *(workq.JobFinished(at(number + 4), job_id(number), failed, b"") for number in (1, 2, 3)),
+    ]
+    noted = [
+        ledger.JobOptionsSet(at(5), key(1), {"cancelled_ns": ns(5)}),
+        ledger.JobOptionsSet(at(6), key(2), {"cancelled_ns": ns(6)}),
+        ledger.JobOptionsSet(at(1), key(3), {"cancelled_ns": ns(1)}),  # a power cut, then a failure
+    ]
+    for host in ("a", "b"):
+        write_workq(tmp_path / host / "wq", log)
+    logs = {
+        "workq": [str(tmp_path / host / "wq") for host in ("a", "b")],
+        "ledger": [write_ledger(tmp_path / "a", noted)],
+    }
+    frame = attempts_of(spark, logs)
+    on_a = frame.where(F.col("_log").endswith("a/wq"))
+    assert rows(on_a, "key", "started_ns", "ended_ns", "outcome") == [
+        (key(1), ns(4), ns(5), "cancelled"),
+        (key(2), None, ns(6), "cancelled"),
+        (key(3), None, ns(7), "failed"),
+    ]
+    others = frame.where(F.col("_log").endswith("b/wq")).select("outcome").distinct().collect()
+    assert others == [("failed",)]
+    (row,) = summary(on_a, "throughput", "log", bucket_ns=10**15).collect()
+    assert (row.cancelled, row.failed, row.started) == (2, 1, 1)
+
+
 def test_equal_ids_of_two_logs_are_two_jobs(spark, tmp_path):
     one = write_workq(tmp_path / "host=a", [added(1, 0), event("start-attempt", 1, 1)])
     two = write_workq(tmp_path / "host=b", [added(1, 0), event("complete", 1, 5)])
@@ -164,7 +252,7 @@ def test_runs_and_plans_of_a_schedule_meet(spark, tmp_path):
         [
             run("mail.1", 10, 10.5, 12),
             run("mail.4", 40, 41, 43, "cut-off"),
-            run("mail.4", 40, 60, 61, "failed"),
+            replace(run("mail.4", 40, 60, 61, "failed"), detail="exit code 3"),
             run("gone.1", 5, 5, 6),
         ],
     )
@@ -187,6 +275,8 @@ def test_runs_and_plans_of_a_schedule_meet(spark, tmp_path):
         ],
         key=by_text,
     )
+    errors = rows(frame.where("error IS NOT NULL"), "key", "attempt", "error")
+    assert errors == [("mail.4", 2, "exit code 3")]
     late = rows(frame.where("key = 'mail.1'"), "_log", "rule", "runner", "wait_ns", "run_ns")
     assert late == [(log, "mail", "shell", SECOND_NS // 2, 3 * SECOND_NS // 2)]
 
@@ -302,7 +392,7 @@ def test_rows_are_grouped_by_queue_task_rule_prefix_or_log(spark):
     }
     (row,) = summary(frame, "outcomes", "log").collect()
     assert (row["_log"], row.attempts) == ("l", 4)
-    with pytest.raises(UsageError, match="grouped by queue, task, rule, prefix, log, not by 'col"):
+    with pytest.raises(UsageError, match="worker, rule, prefix, log, not by 'colour'"):
         summary(frame, "outcomes", "colour")
 
 

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.formats import ztick
 from journeyman.spark import views
-from journeyman.spark.history.columns import ATTEMPTS
+from journeyman.spark.history.columns import ATTEMPTS, RAW_ATTEMPTS
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.source.options import arrow_schema
 from tests.support import plain_counts
@@ -122,6 +123,11 @@ def queue_keys(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"_log": row["_log"], "dialect": row["dialect"], "queue": queue or ""}
 
 
+def group_keys(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a row that may be an answer, in which the queue stands for the rule."""
+    return queue_keys({"rule": None, **row})
+
+
 def in_order(rows: Rows) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in rows)
 
@@ -149,6 +155,7 @@ VIEWS: dict[str, tuple[Plain, dict[str, Any]]] = {
         {"bucket_ns": views.DAY_NS},
     ),
     "outcomes": (lambda rows: plain_counts.outcomes(rows, queue_keys), {}),
+    "groups": (lambda rows: plain_counts.groups(rows, group_keys), {}),
     "failures": (
         lambda rows: plain_counts.failures(rows, queue_keys, views.DAY_NS, NO_END),
         {"bucket_ns": views.DAY_NS},
@@ -233,15 +240,112 @@ def test_the_logs_of_this_test_hold_every_outcome(counted, request):
     assert sum(outcomes.values()) > 10
 
 
+def both_engines(spark: SparkSession, text: str, **given: Rows) -> tuple[Rows, Rows]:
+    """What DuckDB and Spark say about some tables."""
+    tables = {name: pa.Table.from_pylist(rows) for name, rows in given.items()}
+    frames = {name: spark.createDataFrame(table) for name, table in tables.items()}
+    by_duckdb = views.run_in_duckdb(text, **tables)
+    by_spark = views.run_in_spark(spark, text, **frames).toArrow()
+    return by_duckdb.to_pylist(), by_spark.to_pylist()
+
+
+def test_items_are_finished_once_every_reader_is_past_them(spark):
+    chance = random.Random(4)
+    items = [
+        {"_log": log, "queue": log, "item_id": n, "put_ns": ns(n), "expires_ns": ns(n + 9)}
+        | {"data_size": chance.randrange(90), "position": n}
+        for log in ("a", "b", "c")
+        for n in range(1, 20)
+    ]
+    readers = [
+        {"_log": log, "queue": log, "reader": name, "head": chance.randrange(12), "tail_id": 19}
+        | {"done": chance.choice([None, sorted(chance.sample(range(1, 20), 6))])}
+        for log in ("a", "b")  # nobody reads the third
+        for name in ("", "x", "y")
+    ]
+    tables: dict[str, Rows] = {"items": items, "readers": readers}
+    answers = both_engines(spark, views.statement("lag"), **tables)
+    plain = plain_counts.lag(items, readers)
+    assert in_order(answers[0]) == in_order(plain) == in_order(answers[1])
+    outcomes = plain_counts.item_outcomes(items, readers)
+    assert set(outcomes.values()) == {"waiting", "finished"}
+    for rows in both_engines(spark, views.statement("item_attempts"), **tables):
+        assert {(row["_log"], row["key"]): row["outcome"] for row in rows} == outcomes
+        assert [row for row in rows if row["ready_ns"] != row["created_ns"]] == []
+
+
+def test_notes_of_a_ledger_belong_to_the_attempts_they_follow(spark):
+    chance = random.Random(9)
+    nothing = dict.fromkeys(RAW_ATTEMPTS.names)
+    attempts: Rows = [
+        nothing
+        | {"_log": f"{place}/wq", "place": place, "key": key, "attempt": attempt, "life": life}
+        | {"outcome": chance.choice(["failed", "completed", "leased"]), "error": "E"}
+        | {"started_ns": life * 100 + attempt * 10 if attempt < 4 else None}
+        | {"ended_ns": life * 100 + attempt * 10 + 5, "position": life * 100 + attempt}
+        for place in ("a", "b")
+        for key in ("x", "y", "z")
+        for life in (1, 2)
+        for attempt in (1, 2, 3, 4)
+    ]
+    notes = [
+        {"place": row["place"], "key": row["key"], "attempt": row["attempt"]}
+        | {"worker": f"w{chance.randrange(9)}", "ns": row["ended_ns"] - chance.choice([2, 9])}
+        for row in attempts
+        if chance.random() < 0.6
+    ]
+    notes += [
+        {"place": place, "key": key, "attempt": None, "worker": None, "ns": ns}
+        for place in ("a", "c")
+        for key in ("x", "y")
+        for ns in (*range(115, 235, 10), 235, 235)
+    ]
+    schema = pa.schema([*arrow_schema(RAW_ATTEMPTS), pa.field("place", pa.string())])
+    tables = {
+        "attempts": pa.Table.from_pylist(attempts, schema),
+        "notes": pa.Table.from_pylist(notes),
+    }
+    text = views.statement("noted_attempts")
+    by_duckdb = views.run_in_duckdb(text, **tables).to_pylist()
+    frames = {name: spark.createDataFrame(table) for name, table in tables.items()}
+    by_spark = views.run_in_spark(spark, text, **frames).toArrow().to_pylist()
+    plain = plain_counts.noted_attempts(attempts, notes)
+    assert in_order(by_duckdb) == in_order(plain) == in_order(by_spark)
+    assert {row["outcome"] for row in plain} > {"cancelled", "failed"}
+    assert len({row["worker"] for row in plain}) > 3
+
+
+def test_bytes_and_lag_are_counted_by_time(spark):
+    chance = random.Random(8)
+    records = [
+        {"dialect": word, "ns": chance.randrange(-(10**12), 10**13), "bytes": chance.randrange(500)}
+        for word in ("workq", "kestrel")
+        for _ in range(60)
+    ]
+    text = views.statement("growth", {"dialect": "dialect"}, bucket_ns=MINUTE_NS * 7)
+    answers = both_engines(spark, text, records=records)
+    plain = plain_counts.growth(records, MINUTE_NS * 7)
+    assert in_order(answers[0]) == in_order(plain) == in_order(answers[1])
+    begin = datetime(2026, 11, 17, tzinfo=UTC)
+    readers = [
+        {"host": "h", "log": "/l", "queue": "q", "reader": chance.choice("ab")}
+        | {"observed_at": begin + timedelta(minutes=chance.randrange(400))}
+        | {"items_behind": chance.randrange(90), "bytes_behind": chance.randrange(9000)}
+        for _ in range(50)
+    ]
+    answers = both_engines(spark, views.statement("reader_lag"), readers=readers)
+    plain = plain_counts.reader_lag(readers)
+    moments = [
+        sorted((row["reader"], row["hour"].timestamp(), row["items_behind"]) for row in rows)
+        for rows in (*answers, plain)
+    ]
+    assert moments[0] == moments[2] == moments[1]
+
+
 def test_every_view_has_its_law():
-    own = {
-        "attempts_at",
-        "item_attempts",
-        "lag",
-        "lengths",
-        "reader_lag",
-    }  # lengths are part of latency
-    assert set(views.all_views()) == own | set(VIEWS)
+    others = {"attempts_at", "item_attempts", "noted_attempts", "lag", "growth", "reader_lag"}
+    others.add("lengths")  # part of latency
+    assert set(views.all_views()) == others | set(VIEWS)
 
 
 def test_duckdb_in_a_task_is_bounded_and_loads_nothing():

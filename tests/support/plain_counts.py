@@ -27,6 +27,7 @@ ENDS = {
     "expired": "expired",
     "deleted": "deleted",
     "replaced": "deleted",
+    "cancelled": "cancelled",
 }
 FAILURES = ("failed", "timed-out", "cut-off")
 SUCCESSES = ("completed", "executed")
@@ -235,3 +236,98 @@ def failures(
         and row["counted_end_ns"] <= until_ns
     )
     return [dict(key) | {"failures": number} for key, number in counts.items()]
+
+
+def groups(rows: Sequence[Row], keys: Keys) -> list[dict[str, Any]]:
+    names = ("jobs", "attempts", "started", "succeeded", "failed")
+    sums: dict[Any, Counter[str]] = defaultdict(Counter)
+    for row in outcomes(rows, keys):
+        for name in names:
+            sums[tuple(keys(row).items())][name] += row[name]
+    return [dict(key) | {name: each[name] for name in names} for key, each in sums.items()]
+
+
+def growth(records: Sequence[Row], bucket_ns: int) -> list[dict[str, Any]]:
+    of_key: dict[Any, list[Row]] = defaultdict(list)
+    for record in records:
+        of_key[record["dialect"], bucket(record["ns"], bucket_ns)].append(record)
+    return [
+        {
+            "dialect": dialect,
+            "bucket_ns": begin,
+            "bytes": sum(record["bytes"] for record in same),
+            "first_ns": min(record["ns"] for record in same),
+            "last_ns": max(record["ns"] for record in same),
+        }
+        for (dialect, begin), same in of_key.items()
+    ]
+
+
+def awaits(reader: Row, item: Row) -> bool:
+    """A reader of the same journal that has not finished the item."""
+    is_done = item["item_id"] <= reader["head"] or item["item_id"] in (reader["done"] or ())
+    return reader["_log"] == item["_log"] and not is_done
+
+
+def item_outcomes(items: Sequence[Row], readers: Sequence[Row]) -> dict[tuple[str, str], str]:
+    """By log and key."""
+    return {
+        (item["_log"], str(item["item_id"])): "waiting"
+        if any(awaits(reader, item) for reader in readers)
+        or all(reader["_log"] != item["_log"] for reader in readers)
+        else "finished"
+        for item in items
+    }
+
+
+def lag(items: Sequence[Row], readers: Sequence[Row]) -> list[dict[str, Any]]:
+    found = []
+    for reader in readers:
+        behind = [item for item in items if awaits(reader, item)]
+        names = ("_log", "queue", "reader", "head", "tail_id")
+        found.append(
+            {name: reader[name] for name in names}
+            | {
+                "items_behind": len(behind),
+                "bytes_behind": sum(item["data_size"] for item in behind),
+                "oldest_ns": min((item["put_ns"] for item in behind), default=None),
+            }
+        )
+    return found
+
+
+def reader_lag(readers: Sequence[Row]) -> list[dict[str, Any]]:
+    most: dict[Any, list[Row]] = defaultdict(list)
+    for row in readers:
+        names = ("host", "log", "queue", "reader")
+        hour = row["observed_at"].replace(minute=0, second=0, microsecond=0)
+        most[*((name, row[name]) for name in names), ("hour", hour)].append(row)
+    return [
+        dict(key)
+        | {name: max(row[name] for row in same) for name in ("items_behind", "bytes_behind")}
+        for key, same in most.items()
+    ]
+
+
+def noted_attempts(attempts: Sequence[Row], notes: Sequence[Row]) -> list[dict[str, Any]]:
+    noted = []
+    for row in attempts:
+        of_job = [n for n in notes if (n["place"], n["key"]) == (row["place"], row["key"])]
+        leases = [
+            (note["ns"], note["worker"])
+            for note in of_job
+            if note["attempt"] == row["attempt"]
+            and row["started_ns"] is not None
+            and note["ns"] >= row["started_ns"]
+        ]
+        was_cancelled = any(
+            note["attempt"] is None and note["ns"] == row["ended_ns"] for note in of_job
+        )
+        outcome = "cancelled" if was_cancelled and row["outcome"] == "failed" else row["outcome"]
+        kept = {name: value for name, value in row.items() if name != "place"}
+        noted.append(
+            kept
+            | {"worker": min(leases)[1] if leases else None, "outcome": outcome}
+            | {"error": None if was_cancelled else row["error"]}
+        )
+    return noted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from journeyman.formats import kestrel, workq, ztick
+from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.timed_frame import Instant
 from journeyman.logs.ztick import run_history
 
@@ -72,6 +72,15 @@ def write_workq(directory: Path, *segments: Iterable[workq.Record]) -> str:
     for number, records in enumerate(segments, 1):
         data = workq.HEADER + b"".join(map(workq.CODEC.encode, records))
         (directory / f"{number:09d}.log").write_bytes(data)
+    return str(directory)
+
+
+def write_ledger(data: Path, records: Iterable[ledger.Record]) -> str:
+    """A ledger in a data directory."""
+    directory = data / "ledger"
+    directory.mkdir(parents=True)
+    encoded = b"".join(map(ledger.CODEC.encode, records))
+    (directory / "000000001.ledger").write_bytes(ledger.HEADER + encoded)
     return str(directory)
 
 

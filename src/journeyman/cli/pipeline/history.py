@@ -30,6 +30,7 @@ from journeyman.cli.pipeline.shared import (
 )
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
+from journeyman.logs.catalog import LEDGER
 
 if TYPE_CHECKING:
     from journeyman.spark.history.columns import RowFilter
@@ -70,7 +71,7 @@ def _range_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.option(
     "--by",
-    type=click.Choice(["queue", "task", "rule", "prefix", "log"]),
+    type=click.Choice(["queue", "task", "worker", "rule", "prefix", "log"]),
     default="queue",
     show_default=True,
     help="How rows are grouped.",
@@ -109,7 +110,7 @@ def history(
     from journeyman.spark.history.summaries import parse_bucket
 
     bucket_ns = parse_bucket(bucket)
-    found = logs_or_lake(logs, dialect, lake)
+    found = _history_logs(logs, dialect, lake)
     with pipeline_session(options, logs or [lake or ""]) as spark:
         if view == "lag":
             frame = _lag(spark, found, lake)
@@ -121,6 +122,16 @@ def history(
             rows = _rows(spark, found, lake, as_of, directories, begin, until)
             frame = _view(rows, chosen, view, by, bucket_ns, as_of)
         answer.give(frame, options)
+
+
+def _history_logs(
+    logs: tuple[str, ...], dialect: str | None, lake: str | None
+) -> dict[str, list[str]]:
+    """Paths by dialect, those of ledgers too: they say which worker ran which attempt."""
+    found = logs_or_lake(logs, dialect, lake, ledger=True)
+    if found.keys() == {LEDGER}:
+        raise UsageError(f"only a ledger at {', '.join(logs)}: `journeyman dump` shows it")
+    return found
 
 
 def _lag(spark: SparkSession, logs: dict[str, list[str]], lake: str | None) -> DataFrame:
@@ -291,7 +302,7 @@ def report(
     output = options.output or DEFAULT_OUTPUT
     _check_output(output, force=force)
     directories = [] if runs is None else [runs]
-    found = logs_or_lake(logs, dialect, lake)
+    found = _history_logs(logs, dialect, lake)
     with pipeline_session(options, logs or [lake or ""]) as spark:
         from journeyman.spark.history.columns import RowFilter
         from journeyman.spark.history.logs import attempts_of

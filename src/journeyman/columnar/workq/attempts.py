@@ -40,7 +40,8 @@ NO_TIME = -(2**63)
 # Fields of a row. ADD_ROW is the index of the job's add, -1 when the log has none.
 ADD_ROW, BEGAN_ROW, LIFE, ATTEMPT, READY_NS, STARTED_NS, ENDED_NS, OUTCOME = range(8)
 RETRIED, EXHAUSTED = 8, 9
-ROW_FIELDS = 10
+FAILED_ROW = 10  # the record with which the attempt failed, -1 if it did not
+ROW_FIELDS = 11
 
 OUTCOMES = (
     *("waiting", "leased", "completed", "failed", "timed-out", "deleted", "expired", "replaced"),
@@ -179,6 +180,8 @@ def _give_up_orphans(
                 row = _open(rows, walk, -1, at, 0, attempt, NO_TIME)
             rows[ENDED_NS, row] = logged_ns
             rows[OUTCOME, row] = _COMPLETED if kind == _COMPLETE else _FAILED
+            if kind == _FAIL:
+                rows[FAILED_ROW, row] = at
         row = -1
     if row >= 0:
         rows[ENDED_NS, row] = ended_ns
@@ -273,6 +276,7 @@ def _event(records: Ints, rows: Ints, anomaly: Codes, walk: Ints, job: Ints, at:
             anomaly[at] = _AFTER_EXHAUSTION
             rows[EXHAUSTED, walk[_ROW]] = 0
         _close(rows, walk, _COMPLETED if kind == _COMPLETE else _FAILED, logged_ns)
+        rows[FAILED_ROW, walk[_ROW]] = at if kind == _FAIL else -1
     elif did == fold.NOTHING and kind != _TIMEOUT:
         anomaly[at] = _AFTER_FINISH if kind == _START else _SECOND_RESULT
 
@@ -298,6 +302,7 @@ def _open(
     rows[READY_NS, row] = ready_ns
     rows[STARTED_NS, row] = rows[ENDED_NS, row] = NO_TIME
     rows[OUTCOME, row] = _WAITING
+    rows[FAILED_ROW, row] = -1
     return int(row)
 
 

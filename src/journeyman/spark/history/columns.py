@@ -46,6 +46,7 @@ ATTEMPTS = StructType(
         StructField("key", _STRING),  # job, identifier or item id
         StructField("queue", _STRING),  # workq: the job's name; null for ztick
         StructField("task", _STRING),  # workq: the task that its payload names
+        StructField("worker", _STRING),  # workq: who leased it, if a ledger says so
         StructField("rule", _STRING),  # ztick: the rule it ran by
         StructField("runner", _STRING),  # ztick
         StructField("life", _INT),  # workq: an id may be used again; 0 without an add

@@ -12,17 +12,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
-from journeyman.spark import read
-from journeyman.spark.history import kestrel_attempts, workq_attempts, ztick_attempts
+from journeyman.spark import read, views
+from journeyman.spark.history import (
+    kestrel_attempts,
+    ledger_notes,
+    workq_attempts,
+    ztick_attempts,
+)
 from journeyman.spark.history.columns import ATTEMPTS, attempts_at
 from journeyman.spark.history.ztick_attempts import read_runs, run_directories
 from journeyman.spark.replay import packets, tables_of
 from journeyman.spark.source.options import (
     CORRUPT_RECORD,
     KESTREL,
+    LEDGER,
+    NAMED_COLUMNS,
     WORKQ,
     ZTICK,
     SourceOptions,
@@ -49,8 +57,11 @@ def records_of(
         raise UsageError(f"{dialect} has no history: give logs of {', '.join(_COLUMNS)}")
     wanted = {*_COLUMNS[dialect], *more_columns}
     full = with_extras(base_schema(dialect), (), CORRUPT_RECORD)
-    fields = [field for field in full if field.name in wanted]
-    return read(spark, dialect, *paths, schema=StructType(fields))
+    known = [*full.fields, *NAMED_COLUMNS.get(dialect, [])]
+    fields = [field for field in known if field.name in wanted]
+    # Of payloads and results only the names leave the task that reads them.
+    names = {field.name for field in NAMED_COLUMNS.get(dialect, [])}
+    return read(spark, dialect, *paths, schema=StructType(fields), payloads=bool(names & wanted))
 
 
 def runs_of(
@@ -71,21 +82,40 @@ def attempts_of(
 ) -> DataFrame:
     """One row per job and attempt, of all logs, as they stood at ``as_of_ns``.
 
-    ``logs`` are paths by dialect. Without a moment only what the logs say counts. ``journal`` is
-    what ``journal_of`` gave, if it was asked before.
+    ``logs`` are paths by dialect; a ledger among them says who ran which attempt. Without a moment
+    only what the logs say counts. ``journal`` is what ``journal_of`` gave, if it was asked before.
     """
     frames = []
     for dialect, paths in logs.items():
+        if dialect == LEDGER:
+            continue
         if dialect == KESTREL:
             frames.append(kestrel_attempts.attempts(*(journal or journal_of(spark, paths))))
         elif dialect == ZTICK:
             runs = runs_of(spark, paths, run_directories)
             frames.append(ztick_attempts.attempts(records_of(spark, ZTICK, paths), runs))
         else:
-            frames.append(workq_attempts.attempts(records_of(spark, dialect, paths)))
+            records = records_of(spark, dialect, paths, workq_attempts.NAMES)
+            leased = workq_attempts.attempts(records)
+            frames.append(_with_notes(leased, logs.get(LEDGER, ())))
     if not frames:
         return spark.createDataFrame([], ATTEMPTS)
     return attempts_at(reduce(DataFrame.unionByName, frames), as_of_ns)
+
+
+def _with_notes(attempts: DataFrame, ledgers: Sequence[str]) -> DataFrame:
+    """Rows of work queues with what the ledger beside each of their logs says of them."""
+    if not ledgers:
+        return attempts
+    spark = attempts.sparkSession
+    fields = [field for field in base_schema(LEDGER) if field.name in ledger_notes.RECORD]
+    kinds = ",".join(ledger_notes.KINDS)
+    records = read(spark, LEDGER, *ledgers, kinds=kinds, schema=StructType(fields))
+    notes = records.mapInArrow(ledger_notes.note_batches, ledger_notes.NOTES)
+    beside = F.regexp_replace("_log", "[^/]+/?$", "")
+    tables = {"attempts": attempts, "notes": notes}
+    placed = {name: frame.withColumn("place", beside) for name, frame in tables.items()}
+    return views.run_in_spark(spark, views.statement("noted_attempts"), **placed)
 
 
 def lag_of(spark: SparkSession, logs: Mapping[str, Sequence[str]]) -> DataFrame:

@@ -30,6 +30,7 @@ from journeyman.spark.history.columns import (
     whole_jobs,
 )
 from journeyman.spark.lakes.columns import (
+    AnyColumn,
     Bools,
     Ints,
     coded,
@@ -51,6 +52,7 @@ RECORD: Final = (
     *("_log", "kind", "key", "_position", "logged_ns", "name", "ttr_ms", "ttl_ms", "priority"),
     *("max_attempts", "max_fails", "payload_size", "time_ns", "created_ns"),
 )
+NAMES: Final = ("task", "error")  # known of records that were read with payloads
 _WORDS: Final = [command.word for command in Command]
 _COMMANDS: Final = np.array([int(command) for command in Command], np.int64)
 _MAX_NS: Final = 2**63 - 1
@@ -80,7 +82,8 @@ def attempts(records: DataFrame) -> DataFrame:
 
 def in_job_order(records: DataFrame, *more_columns: str) -> DataFrame:
     """The records of each job together and in log order, as the walk needs them."""
-    of_jobs = records.where(F.col("kind").isin(_WORDS)).select(*RECORD, *more_columns)
+    known = [name for name in NAMES if name in records.columns]
+    of_jobs = records.where(F.col("kind").isin(_WORDS)).select(*RECORD, *known, *more_columns)
     return of_jobs.repartition("_log", "key").sortWithinPartitions("_log", "key", "_position")
 
 
@@ -178,6 +181,7 @@ def attempt_table(followed: Followed) -> pa.Table:
             "ready_ns": ns_column(rows[at.READY_NS]),
             "started_ns": ns_column(rows[at.STARTED_NS]),
             "ended_ns": ns_column(rows[at.ENDED_NS]),
+            **_names(followed, adds),
             "outcome": pa.DictionaryArray.from_arrays(
                 rows[at.OUTCOME].astype(np.int32), pa.array(at.OUTCOMES)
             ),
@@ -187,3 +191,14 @@ def attempt_table(followed: Followed) -> pa.Table:
             "position": records["_position"].take(began),
         }
     )
+
+
+def _names(followed: Followed, adds: AnyColumn) -> dict[str, AnyColumn]:
+    """The task of each attempt, and the class of the error with which it failed, if known."""
+    records, failed = followed.records, followed.rows[at.FAILED_ROW]
+    places = {"task": adds, "error": pa.array(failed, mask=failed < 0)}
+    return {
+        name: records[name].take(place)
+        for name, place in places.items()
+        if name in records.column_names
+    }

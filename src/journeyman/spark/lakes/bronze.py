@@ -39,6 +39,7 @@ from journeyman.clock import SystemClock
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.logs.catalog import Log
 from journeyman.spark.files import absolute, find_logs
+from journeyman.spark.history.ledger_notes import notes_of
 from journeyman.spark.lakes import delta, work
 from journeyman.spark.lakes.columns import AnyColumn, constant, hash_column, ns_in, pc, taken
 from journeyman.spark.lakes.folding import ZtickPlans, item_hashes
@@ -49,6 +50,7 @@ from journeyman.spark.source.options import (
     DAMAGE,
     DAMAGE_KIND,
     KESTREL,
+    LEDGER,
     WORKQ,
     ZTICK,
     SourceOptions,
@@ -70,7 +72,9 @@ _PLANS_GROUP_ROWS: Final = 64 * 1024
 # Columns of few words, which need not be looked up one by one when they are written.
 _CODED: Final = frozenset({"_log", "_file", "kind", "status", "queue", "reader", "host"})
 _ADDED: Final = ("_ingested_at", HASH, "host", "date")
+_BLOCKS: Final = ("payload", "result")  # of a work queue; stored if the ingest was asked to
 _ERROR: Final = "error"
+NOTES_TABLE: Final = "bronze/notes"
 PLANS_TABLE: Final = "bronze/plans"
 DAMAGE_TABLE: Final = "silver/damage"
 # What the table of damage takes from a record.
@@ -107,7 +111,8 @@ class LakeSource:
 
     @property
     def options(self) -> dict[str, str]:
-        payloads = {"payloads": "true"} if self.payloads else {}
+        # Of payloads and results that are not stored the names are: see _read_schema.
+        payloads = {"payloads": "true"} if self.payloads or self.dialect == WORKQ else {}
         return {"path": absolute(self.path), "onLostHistory": "continue", **payloads}
 
     @property
@@ -273,7 +278,9 @@ def _rows_of(
 def _read_schema(source: LakeSource) -> StructType:
     """What of a record is stored."""
     fields = TABLES[source.table].schema.fields
-    return StructType([each for each in fields if each.name not in _ADDED])
+    is_narrow = source.dialect == WORKQ and not source.payloads
+    left_out = (*_ADDED, *_BLOCKS) if is_narrow else _ADDED
+    return StructType([each for each in fields if each.name not in left_out])
 
 
 class BronzeWriter:
@@ -302,6 +309,9 @@ class BronzeWriter:
             rows = rows.append_column(HASH, hash_column(rows["key"]))
         elif dialect == KESTREL:
             rows = rows.append_column(HASH, item_hashes(rows["item_id"]))
+        elif dialect == LEDGER:
+            notes = notes_of(rows)
+            self._write(NOTES_TABLE, notes.append_column(HASH, hash_column(notes["key"])), host)
         self._write(table, rows, host)
 
     def finish(self) -> list[delta.DataFile]:
@@ -335,7 +345,8 @@ class BronzeWriter:
             "host": constant(host, count),
             "date": pa.repeat(pa.scalar(self._moment.date(), pa.date32()), count),
         }
-        whole = pa.table({name: stamped[name] for name in schema.names}).cast(schema)
+        blocks = {name: pa.nulls(count, pa.binary()) for name in _BLOCKS if name not in stamped}
+        whole = pa.table({name: {**blocks, **stamped}[name] for name in schema.names}).cast(schema)
         if table not in self._files:
             self._files[table] = delta.TableWriter(self._lake, table)
         writer = self._files[table]

@@ -26,7 +26,7 @@ pc: Any = pyarrow.compute
 arrow: Any = pa
 
 _WORDS: Final = frozenset(
-    ("host", "log", "dialect", "queue", "rule", "runner", "outcome", "status")
+    ("host", "log", "dialect", "queue", "task", "worker", "rule", "runner", "outcome", "status")
 )
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]

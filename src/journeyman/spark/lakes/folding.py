@@ -25,7 +25,7 @@ from journeyman.columnar.kernels.key_table import Hashes, KeyTable
 from journeyman.columnar.workq.attempts import NO_TIME
 from journeyman.columnar.ztick.plans import PLAN_COLUMNS, PlanTable
 from journeyman.logs.segments import COMPACTED_SUFFIX
-from journeyman.spark.history import workq_attempts
+from journeyman.spark.history import ledger_notes, workq_attempts
 from journeyman.spark.history.ztick_attempts import PLANS, STATUSES, attempt_table
 from journeyman.spark.lakes.columns import (
     AnyColumn,
@@ -73,7 +73,8 @@ _BLOCK_BITS: Final = 16  # of ids of items: those of a block share a hash, and s
 
 # What of a record silver needs, by table of bronze.
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "bronze/workq": workq_attempts.RECORD,
+    "bronze/workq": (*workq_attempts.RECORD, *workq_attempts.NAMES),
+    "bronze/notes": tuple(ledger_notes.NOTES.names),
     "bronze/plans": ("_log", "key", *PLAN_COLUMNS[2:]),
     "bronze/runs": (
         *("_log", "kind", "job", "rule", "runner", "execution_ns", "started_ns", "ended_ns"),
@@ -90,12 +91,13 @@ KEYS: Final = {
     "bronze/ztick": "identifier",
     "bronze/runs": "job",
     "bronze/plans": "key",
+    "bronze/notes": "key",
     "bronze/ledger": "key",
 }
 
 
-def workq_rows(records: pa.Table) -> pa.Table:
-    """Attempts of jobs, all of whose narrowed records are here, in any order."""
+def workq_rows(records: pa.Table, notes: pa.Table) -> pa.Table:
+    """Attempts of jobs, all of whose narrowed records and notes are here, in any order."""
     keys = KeyTable().numbers_of(*text_in(text_of(records["key"])))
     logs = coded(records["_log"])
     jobs = keys * len(logs.dictionary) + logs.indices.to_numpy()
@@ -108,7 +110,16 @@ def workq_rows(records: pa.Table) -> pa.Table:
         jobs, records = jobs[order], taken(records, order)
     first = np.ones(len(jobs), np.bool_)
     first[1:] = jobs[1:] != jobs[:-1]
-    return silver_attempts(workq_attempts.attempt_table(workq_attempts.walk(records, first)))
+    attempts = workq_attempts.attempt_table(workq_attempts.walk(records, first))
+    if notes.num_rows:
+        places = (_with_hosts(attempts), _with_hosts(notes))
+        attempts = ledger_notes.noted_attempts(*places)
+    return silver_attempts(attempts)
+
+
+def _with_hosts(rows: pa.Table) -> pa.Table:
+    """The ledger of a host tells of all of its work queues."""
+    return rows.append_column("place", text_of(hosts_and_logs(rows["_log"])["host"]))
 
 
 # What of a record its plan needs.

@@ -21,6 +21,7 @@ from pyspark.sql.types import LongType, MapType, StringType, StructField, Struct
 
 from journeyman.spark.source.options import (
     CORRUPT_RECORD,
+    NAMED_COLUMNS,
     TYPES,
     arrow_schema,
     base_schema,
@@ -140,6 +141,7 @@ COUNTS: Final = {
     "cut_off": "runs that a stop of the server ended",
     "expired": "jobs whose time to live ended",
     "deleted": "jobs deleted or replaced before they were finished",
+    "cancelled": "jobs that a client cancelled",
 }
 _COUNTS = tuple((name, "bigint!", about) for name, about in COUNTS.items())
 _LATENCY = (
@@ -156,7 +158,8 @@ _DEPTHS = (
 
 
 def _bronze(dialect: str) -> LakeTable:
-    full = with_extras(base_schema(dialect), (), CORRUPT_RECORD)
+    base = StructType([*base_schema(dialect), *NAMED_COLUMNS.get(dialect, ())])
+    full = with_extras(base, (), CORRUPT_RECORD)
     stored = [f for f in full.fields if (dialect, f.name) != ("ztick", "key")]  # its identifier
     columns = [(f.name, f.dataType.simpleString(), "as in spark.md") for f in stored]
     columns += _FOUND_BY if dialect in ("workq", "kestrel") else ()
@@ -194,6 +197,20 @@ TABLES: Final[Mapping[str, LakeTable]] = {
             ),
         ),
         LakeTable(
+            "bronze/notes",
+            "what ledgers say of attempts of work queues: who leased them, what was cancelled",
+            (
+                ("_log", "string!", "path of the ledger"),
+                ("key", "string!", "job id"),
+                ("attempt", "int", "the attempt that was leased; null: the job was cancelled"),
+                ("worker", "string", "who leased it"),
+                ("ns", "bigint", "when the lease was noted, or the job was cancelled"),
+                ("_ingested_at", "timestamp!", "when the lake got it"),
+                *_FOUND_BY,
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
             "bronze/plans",
             "what the records of a ztick log that came in one ingest say of each plan",
             (
@@ -214,7 +231,8 @@ TABLES: Final[Mapping[str, LakeTable]] = {
             "one row per job and attempt, and one per job that waits",
             (
                 *_WHOSE,
-                ("task", "string", "workq: the task that the payload names, if it was ingested"),
+                ("task", "string", "workq: the task that the payload names"),
+                ("worker", "string", "workq: who leased it, if the ledger was ingested"),
                 ("rule", "string", "ztick: the rule it ran by"),
                 ("runner", "string", "ztick: the runner of that rule"),
                 ("life", "int", "workq: an id may be used again; from 1; 0 without an add"),
@@ -356,7 +374,7 @@ TABLES: Final[Mapping[str, LakeTable]] = {
             (
                 *_BY_QUEUE,
                 ("outcome", "string!", "`failed`, `timed-out` or `cut-off`"),
-                ("reason", "string!", "ztick: what the runner said; else the outcome"),
+                ("reason", "string!", "class of the error, what the runner said, else the outcome"),
                 ("failures", "bigint!", "how many"),
                 *_MONTH,
             ),

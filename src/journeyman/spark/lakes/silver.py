@@ -75,7 +75,8 @@ Records = Mapping[str, pa.Table]  # by table
 
 
 def _fold_workq(records: Records, _fresh: Records) -> Mapping[str, pa.Table]:
-    return _keyed_rows(folding.workq_rows(workq_attempts.narrow(records["bronze/workq"])))
+    narrowed = workq_attempts.narrow(records["bronze/workq"])
+    return _keyed_rows(folding.workq_rows(narrowed, records["bronze/notes"]))
 
 
 def _fold_ztick(records: Records, fresh: Records) -> Mapping[str, pa.Table]:
@@ -95,7 +96,7 @@ def _fold_items(records: Records, _fresh: Records) -> Mapping[str, pa.Table]:
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
-    "workq": Family(("bronze/workq",), KEYED, _fold_workq, True),
+    "workq": Family(("bronze/workq", "bronze/notes"), KEYED, _fold_workq, True),
     "ztick": Family(("bronze/plans", "bronze/runs"), (*KEYED, RUNS), _fold_ztick, True),
     "kestrel": Family(("bronze/kestrel",), (ITEMS,), _fold_items, False),
 }

@@ -5,6 +5,7 @@ The operations on tables are those of deltalake; a snapshot makes what they did 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, Final, NamedTuple
@@ -22,7 +23,7 @@ from journeyman.spark.lakes.storage import Lake
 _LEDGER: Final = "bronze/ledger"
 _OF_JOBS: Final = ("run-retry", "job-options", "parent", "ended")  # families whose keys are jobs
 _GROUP_ROWS: Final = 32 * 1024
-_NOT_TOLD: Final = ("bronze/plans", RUNS)  # rows that are made of others
+_NOT_TOLD: Final = ("bronze/plans", "bronze/notes", RUNS)  # rows that are made of others
 _TIDY_AFTER: Final = 64  # snapshots
 KEPT_HOURS: Final = 24
 
@@ -67,6 +68,10 @@ def forget(session: Session, lake: Lake, keys: Sequence[str]) -> int:
         predicate = f"{column} IN ({texts})"
         if table == _LEDGER:
             predicate += f" AND family IN ({families})"
+            # A record of leases names many jobs; what it says of the others is in the notes.
+            for key in keys:
+                quoted = _quoted(json.dumps(key))
+                predicate += f" OR family = 'attempt' AND strpos(payload, {quoted}) > 0"
         rows = _delete(lake, table, predicate)
         removed += 0 if table in _NOT_TOLD else rows
     refresh(session(), lake, keys)

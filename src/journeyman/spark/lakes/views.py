@@ -62,7 +62,7 @@ def as_history(attempts: DataFrame, log: Column | None = None) -> DataFrame:
 def items_as_history(items: DataFrame, log: Column) -> DataFrame:
     """Items as rows of attempts that have been put and nothing else."""
     nothing: Mapping[str, str] = {
-        **dict.fromkeys(("task", "rule", "runner", "error"), "string"),
+        **dict.fromkeys(("task", "worker", "rule", "runner", "error"), "string"),
         **dict.fromkeys(("started_ns", "ended_ns"), "bigint"),
         **dict.fromkeys(("retried", "exhausted"), "boolean"),
         "life": "int",

@@ -27,7 +27,7 @@ from journeyman.spark.report.figures import TOP, Figures, Measured, measure
 from journeyman.spark.report.page import Bars, Report, Section, Table, Tile
 from journeyman.spark.report.sections import TITLES, compare_weeks, section_of
 from journeyman.spark.report.units import format_count, format_share, format_value
-from journeyman.spark.source.options import KESTREL, WORKQ
+from journeyman.spark.source.options import KESTREL, LEDGER, WORKQ
 from journeyman.units import NS_PER_MS
 
 SERIOUS_SHARE: Final = 0.1  # of attempts that failed
@@ -68,6 +68,7 @@ def report(
     """
     journal = journal_of(spark, logs[KESTREL]) if KESTREL in logs else None
     attempts = attempts_of(spark, logs, run_directories=run_directories, journal=journal)
+    logs = {dialect: paths for dialect, paths in logs.items() if dialect != LEDGER}
     measured = measure(
         chosen.rows(attempts),
         list(logs),

@@ -227,7 +227,7 @@ def _groupings(dialect: str, rows: Sequence[Row]) -> tuple[str, ...]:
     """What jobs of a dialect are grouped by: a schedule without recorded runs knows no rules."""
     if dialect == ZTICK:
         return ("rule",) if any(row.with_rule for row in rows) else ("prefix",)
-    return ("queue", "task") if dialect == WORKQ else ("queue",)
+    return ("queue", "task", "worker") if dialect == WORKQ else ("queue",)
 
 
 def _count_over_time(asked: _Views, figures: Mapping[str, Figures]) -> None:
@@ -305,8 +305,8 @@ def _count_groups(asked: _Views, figures: Mapping[str, Figures]) -> None:
             keys = {"name": views.GROUPINGS[by]}
             busiest = asked.ask("groups", keys, is_mine).orderBy(F.desc("jobs"), "name").limit(TOP)
             rows = busiest.collect()
-            if by == "task" and not any(row.name for row in rows):
-                continue  # jobs that no task sent
+            if by in ("task", "worker") and not any(row.name for row in rows):
+                continue  # the log does not know them
             if of.dialect != KESTREL:
                 latency = _latency_of(asked, keys, is_mine, [row.name for row in rows])
                 of.groups[by] = [

@@ -34,12 +34,14 @@ _NAMELESS: Final = {
     "rule": "(no run recorded)",
     "prefix": "-",
     "task": "(not sent by a task)",
+    "worker": "(not recorded)",
 }
 _HEADINGS: Final = {
     "queue": ("Busiest queues", "Queue"),
     "rule": ("Busiest rules", "Rule"),
     "prefix": ("Busiest names", "Identifier begins"),
     "task": ("Busiest tasks", "Task"),
+    "worker": ("Busiest workers", "Worker"),
 }
 WORSE: Final = 1.25  # times the week before
 ENOUGH: Final = 20  # starts in both weeks

@@ -40,6 +40,7 @@ from journeyman.spark.files import absolute, find_logs
 from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import (
     DIALECTS,
+    NAMED_COLUMNS,
     PACKET_SCHEMA,
     SourceOptions,
     base_schema,
@@ -162,7 +163,9 @@ class LogReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         logs = find_logs(self._options)
-        narrowed(_schema_of(self._options, logs), self._schema)
+        full = _schema_of(self._options, logs)
+        named = NAMED_COLUMNS.get(self._options.dialect, [])
+        narrowed(StructType([*full.fields, *named]), self._schema)
         return list(plan_partitions(logs, self._options, times="time" in self._schema.names))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

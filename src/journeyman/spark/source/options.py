@@ -192,6 +192,15 @@ DIALECT_COLUMNS: Final[dict[str, list[StructField]]] = {
         """
     ),
 }
+# Columns that a read has only if its schema asks for them: they cost a look into every payload.
+NAMED_COLUMNS: Final[dict[str, list[StructField]]] = {
+    WORKQ: columns(
+        """
+        task   string  the task that the payload names; null without `payloads`
+        error  string  of fail: the class that the result names; null without `payloads`
+        """
+    )
+}
 # The option ``reduce``: what a task makes of its records before a row leaves it.
 REDUCERS: Final = {ZTICK: "latest", WORKQ: "events", KESTREL: "items"}
 PACKET_KIND: Final = "packet"

@@ -63,6 +63,12 @@ _TIMES: Final = {
     LEDGER: ("logged_ns", 1),
     KESTREL: ("add_time_ms", 1_000_000),
 }
+# Columns of names, the blocks of JSON that begin with them, and how these begin.
+_NAMED_IN: Final = {
+    "task": ("payload", r'^\{"v":\s?[0-9]+,\s?"task":\s?"(?P<name>[ -!#-\[\]-~]{1,200})"'),
+    "error": ("result", r'^\{"error":\s?"(?P<name>[ -!#-\[\]-~]{1,200})"'),
+}
+_NAME_BYTES: Final = 240
 _TIME = pa.timestamp("us", tz="UTC")
 _CODED: Any = pa.dictionary(pa.int32(), pa.string())
 # What Spark's and Python's calendars reach: the years 1 to 9999.
@@ -266,6 +272,8 @@ class RowMaker:
         if name in self._words:
             codes = kinds_in(chunk) if name == "kind" else chunk.column(name)
             return _in_words(self._words[name], codes, self._type_of(name))
+        if self._dialect == WORKQ and name in _NAMED_IN:
+            return _named(chunk.column(_NAMED_IN[name][0]), _NAMED_IN[name][1])
         at = chunk.schema.get_field_index(name)
         if at >= 0:
             return _as_type(chunk.column(at), self._type_of(name))
@@ -285,6 +293,22 @@ class RowMaker:
     def _type_of(self, name: str) -> pa.DataType:
         at = self._schema.get_field_index(name)
         return self._schema.field(at).type if at >= 0 else pa.string()
+
+
+def _named(blocks: Column, pattern: str) -> Column:
+    """The name that stands first in blocks of JSON, as workers of tasks write them.
+
+    Other blocks have none. Only the first bytes are looked at: a payload may have a megabyte.
+    """
+    if blocks.null_count == len(blocks):
+        nothing: Column = pa.nulls(len(blocks), pa.string())
+        return nothing
+    heads: Any = pc.binary_slice(blocks, 0, _NAME_BYTES)
+    found: Any = pc.extract_regex(heads, pattern)
+    names: Any = pc.struct_field(found, 0)
+    # Bytes that a pattern of ASCII has let through may still be no text.
+    texts_found: Column = names.cast(pa.string())
+    return texts_found
 
 
 def _words(dialect: str) -> list[tuple[str, tuple[str | None, ...]]]:

@@ -1,6 +1,7 @@
 """The counting law: what counts when, as named `.sql` files that DuckDB and Spark both run.
 
     items, readers --> item_attempts, lag
+    attempts, notes --> noted_attempts
     attempts --> attempts_at --> happenings    --> throughput
                              --> depth_changes --> depth
                              --> lengths       --> latency
@@ -41,7 +42,7 @@ HOUR_NS: Final = 3_600 * 10**9
 DAY_NS: Final = 24 * HOUR_NS
 COUNTS: Final = (
     *("added", "due", "started", "completed", "failed", "timed_out", "cut_off", "expired"),
-    "deleted",
+    *("deleted", "cancelled"),
 )
 STATES: Final = ("scheduled", "ready", "running")
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
@@ -49,13 +50,14 @@ PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 
 GROUPINGS: Final = {
     "queue": "coalesce(queue, rule, '')",  # a schedule has no queues: there the rule stands
     "task": "coalesce(task, '')",
+    "worker": "coalesce(worker, '')",
     "rule": "coalesce(rule, queue, '')",
     "prefix": "coalesce(regexp_extract(CASE WHEN dialect = 'ztick' THEN key ELSE queue END, "
     "'^(.*?)([.:/]|$)', 1), '')",
 }
 # The keys of gold.
 LAKE_KEYS: Final = {"host": "host", "dialect": "dialect", "queue": GROUPINGS["queue"]}
-TABLES: Final = ("attempts", "items", "readers", "records")
+TABLES: Final = ("attempts", "items", "notes", "readers", "records")
 _MOST: Final = 2**63 - 1
 _COMMENT: Final = re.compile(r"--.*")
 _SOURCE: Final = re.compile(r"\b(?:FROM|JOIN)\s+([a-z_]+)")

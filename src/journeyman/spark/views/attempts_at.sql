@@ -3,7 +3,7 @@
 -- A job whose time to live is over has expired, although a work queue may not have logged it yet
 -- and a journal never does. Without a moment ($as_of_ns is NULL) only what the logs say counts.
 SELECT
-    $places, dialect, key, queue, task, rule, runner, life, attempt, first,
+    $places, dialect, key, queue, task, worker, rule, runner, life, attempt, first,
     created_ns, ready_ns, started_ns, ended_ns,
     -- Logged times may step back, so no length is negative. The sum keeps out what 64 bits do
     -- not hold: that length is not known.
@@ -33,7 +33,7 @@ SELECT
     outcome IN ('failed', 'timed-out', 'cut-off') AS is_failure
 FROM (
     SELECT
-        $places, dialect, key, queue, task, rule, runner, life, attempt, first,
+        $places, dialect, key, queue, task, worker, rule, runner, life, attempt, first,
         created_ns, ready_ns, started_ns, error, retried, exhausted, expires_ns, position,
         CASE WHEN is_over THEN expires_ns ELSE ended_ns END AS ended_ns,
         CASE WHEN is_over THEN 'expired' ELSE outcome END AS outcome

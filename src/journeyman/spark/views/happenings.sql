@@ -11,6 +11,7 @@ FROM (
             WHEN outcome = 'cut-off' THEN 'cut_off'
             WHEN outcome = 'expired' THEN 'expired'
             WHEN outcome IN ('deleted', 'replaced') THEN 'deleted'
+            WHEN outcome = 'cancelled' THEN 'cancelled'
         END AS what,
         CASE
             WHEN kind = 'added' AND first THEN created_ns

@@ -8,6 +8,7 @@ SELECT
     CAST(item_id AS STRING) AS key,
     queue,
     CAST(NULL AS STRING) AS task,
+    CAST(NULL AS STRING) AS worker,
     CAST(NULL AS STRING) AS rule,
     CAST(NULL AS STRING) AS runner,
     CAST(NULL AS INT) AS life,

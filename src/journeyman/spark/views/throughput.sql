@@ -11,6 +11,7 @@ SELECT
     count(CASE WHEN what = 'timed_out' THEN 1 END) AS timed_out,
     count(CASE WHEN what = 'cut_off' THEN 1 END) AS cut_off,
     count(CASE WHEN what = 'expired' THEN 1 END) AS expired,
-    count(CASE WHEN what = 'deleted' THEN 1 END) AS deleted
+    count(CASE WHEN what = 'deleted' THEN 1 END) AS deleted,
+    count(CASE WHEN what = 'cancelled' THEN 1 END) AS cancelled
 FROM happenings
 GROUP BY ALL
