@@ -234,6 +234,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
         ledger.ActionAudited(Instant(ns(number)), "me", "api", "pause", f"q{number}", "ok")
         for number in range(10)
     ]
+    audits.append(ledger.AttemptsBegun(Instant(ns(10)), "w", {"a job of another host": 1}))
     directory = tmp_path_factory.mktemp("lake")
     golden, damages = add_golden(directory)
     place = directory / "ztick" / "host=g4"
