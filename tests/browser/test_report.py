@@ -64,6 +64,14 @@ def test_every_chart_is_drawn_and_has_its_table(browser, report):
     assert browser.evaluate("document.querySelectorAll('.bars tr').length") == 4
 
 
+def test_keys_of_bars_have_their_colours(browser, report):
+    browser.open(report)
+    heights = (
+        "[...document.querySelectorAll('.key rect')].map(r => r.getBoundingClientRect().height > 5)"
+    )
+    assert browser.evaluate(heights) == [True, True]
+
+
 LEGEND = "[...document.querySelectorAll('figure')].map(f => f.querySelector('.u-legend').innerText)"
 
 

@@ -136,7 +136,7 @@ def test_a_column_has_one_unit_in_which_nothing_vanishes():
     assert format_in(None, (10**6, "ms")) == "-"
     assert column_unit([0, 0], "ns")[1] == "ns"
     text = page(report_of(lines([12_000, 3 * 10**9])))
-    assert "50 %, ms</th>" in text
+    assert "50&nbsp;%, ms</th>" in text
     assert ">3,000</td>" in text
 
 

@@ -121,7 +121,7 @@
           ...axis, size: 66, grid: { stroke: colour("line"), width: 1 },
           splits: wide ? () => [0, ...STEPS.filter((step) => step >= lowest && step <= most * 1.6)] : undefined,
           filter: (u, found) => found,
-          incrs: drawn.unit === "count" ? [1, 2, 5].flatMap((n) => [...Array(16).keys()].map((p) => n * 10 ** p)).sort((a, b) => a - b) : drawn.unit === "ns" ? UNITS.ns.flatMap(([size]) => [1, 2, 5, 10, 20, 50, 100, 200].map((n) => n * size)).sort((a, b) => a - b) : UNITS.bytes.flatMap(([size]) => [1, 2, 5, 10, 20, 50, 100, 200, 500].map((n) => n * size)),
+          incrs: drawn.unit === "count" ? [1, 2, 5].flatMap((n) => [...Array(16).keys()].map((p) => n * 10 ** p)).sort((a, b) => a - b) : drawn.unit === "ns" ? UNITS.ns.flatMap(([size]) => [1, 2, 5, 10, 20, 50, 100, 200].map((n) => n * size)).sort((a, b) => a - b) : [...Array(60).keys()].map((power) => 2 ** power),
           values: (u, found) => wide ? found.map((value) => format(value, drawn.unit)) : ticks(found, drawn.unit),
         },
       ],

@@ -276,7 +276,8 @@ def _heading(name: str, unit: Unit) -> str:
 def _bars(bars: Bars) -> str:
     most = max((sum(value for value, _ in parts) for _, parts in bars.rows), default=0) or 1
     legend = "".join(
-        f'<li><svg class="key"><rect class="{tone}" width="100%"/></svg>{escape(name)}</li>'
+        f'<li><svg class="key"><rect class="{tone}" width="100%" height="100%"/></svg>'
+        f"{escape(name)}</li>"
         for name, tone in bars.legend
     )
     rows = []
@@ -303,7 +304,7 @@ def _table(
 ) -> str:
     kinds = ["n" if at in numeric else "t" for at in range(len(columns))]
     head = "".join(
-        f'<th scope="col" class="{kind}">{escape(name)}</th>'
+        f'<th scope="col" class="{kind}">{escape(name).replace(" %", "&nbsp;%")}</th>'
         for name, kind in zip(columns, kinds, strict=True)
     )
     body = []
