@@ -141,7 +141,7 @@ def test_payload_is_never_taken_for_a_command(payload: bytes, wrong: int, word: 
     kind = workq_parser._KINDS[word]
     if not isinstance(kind, workq_parser._WithPayload):
         return
-    fields = [word, TEXT, b"q", b"1", b"1", b"2099-01-01T00:00:00Z"][: kind.words - 1]
+    fields = [word, TEXT, b"q", b"1", b"1", b"2099-01-01T00:00:00Z"][: kind.token_count - 1]
     if 1 <= wrong < len(fields):
         fields[wrong] = b"!"
     line = b" ".join([*fields, b"%d" % len(payload), *([b"-=1"] if wrong == 8 else [])])

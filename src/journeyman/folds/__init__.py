@@ -37,36 +37,36 @@ from typing import TypeAlias
 class AnomalyKind(StrEnum):
     """The values are the words used in reports."""
 
-    # ztick
+    # These occur in ztick logs.
     ORPHAN_REMOVAL = "orphan-removal"  # a removal of what does not exist
 
-    # workq, records of a job that has not been added (yet)
+    # These occur in workq logs, in records of a job that has not been added (yet).
     ORPHAN = "orphan"
     ADOPTED_ORPHAN = "adopted-orphan"  # its add came later: applied to it
     STALE_ORPHAN = "stale-orphan"  # older than the add that came later: not applied
     DELETED_BEFORE_ADD = "deleted-before-add"  # the delete stands before its add
-    # workq, adds
+    # These occur in workq logs when a job is added.
     REPEATED_ADD = "repeated-add"  # the same add once more
     REPLACED_JOB = "replaced-job"  # another add of a living job: its end is not in the log
     UNUSABLE_VALUE = "unusable-value"  # a field that the protocol would refuse
-    # workq, attempts and results
+    # These occur in workq logs with attempts and results.
     START_WHILE_LEASED = "start-while-leased"
     START_OVER_LIMIT = "start-over-limit"  # more attempts than max-attempts
     START_AFTER_FINISH = "start-after-finish"
-    LATE_TIMEOUT = "late-timeout"  # of a lease that another one has followed already
+    LATE_TIMEOUT = "late-timeout"  # the lease was already followed by another one
     TIMEOUT_WITHOUT_LEASE = "timeout-without-lease"
     TIMEOUT_AFTER_FINISH = "timeout-after-finish"
     SECOND_RESULT = "second-result"
     RESULT_AFTER_EXHAUSTION = "result-after-exhaustion"
 
-    # kestrel, items and readers
+    # These occur in kestrel logs, with items and readers.
     REPEATED_ITEM = "repeated-item"  # the same item once more
     REUSED_ID = "reused-id"  # another item under the same id
-    MISPLACED_RECORD = "misplaced-record"  # of a kind that does not belong here
+    MISPLACED_RECORD = "misplaced-record"  # a kind that does not belong in this file
     UNKNOWN_COMMAND = "unknown-command"
-    # kestrel, opening a queue
+    # These occur when a kestrel queue is opened.
     CHECKPOINT_DAMAGED = "checkpoint-damaged"
-    CHECKPOINT_AHEAD = "checkpoint-ahead"  # of the newest item: not believed
+    CHECKPOINT_AHEAD = "checkpoint-ahead"  # beyond the newest item, so it is ignored
     CHECKPOINT_BEHIND = "checkpoint-behind"  # the oldest item: items were erased
     DEFAULT_READER_CREATED = "default-reader-created"  # no checkpoint: at the oldest item
     DEFAULT_READER_DROPPED = "default-reader-dropped"  # named readers exist

@@ -40,7 +40,7 @@ class Contested:
     known: set[ItemPut] = field(compare=False, repr=False)
 
 
-Item: TypeAlias = ItemPut | Contested  # of an id that is not known at all the state is None
+Item: TypeAlias = ItemPut | Contested  # an unknown id has the state None
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Reader:
         return max(self.head, *self.done, 0) <= max(MAX_PLAUSIBLE_ID, tail)
 
     def undelivered(self, item_ids: Iterable[int]) -> Iterator[int]:
-        """Of these ids, in their order, those that the reader has yet to be given."""
+        """Return those of these ids, in their order, that the reader has not received yet."""
         return (item_id for item_id in item_ids if not self.is_past(item_id))
 
 
@@ -164,7 +164,8 @@ class FoldedQueue:
         return all(reader.is_past(item_id) for reader in self.readers.values())
 
     def retired(self, first_ids: Sequence[int]) -> Sequence[int]:
-        """Of segments, given by their first ids in ascending order, those that may go.
+        """Return the first ids of the segments that can be deleted, given those of all in ascending
+        order.
 
         A segment may go when the next begins no later than the first id that some reader still
         needs; so the newest always stays, and with it the knowledge of the tail.

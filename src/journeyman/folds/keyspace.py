@@ -50,7 +50,7 @@ _STATUS_STATES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What a job of the work queue gets that its record does not say."""
+    """The fields of a work queue job that a keyspace record does not have."""
 
     ttr_ms: int = 60_000
     ttl_ms: int = MAX_TTL_MS

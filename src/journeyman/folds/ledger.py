@@ -1,4 +1,4 @@
-"""What a ledger means: by family and key, the last record, or none once it was removed.
+"""The meaning of a ledger: by family and key, the last record, or none once it was removed.
 
     timetable-set       nightly  --> ("timetable", "nightly"): the record
     timetable-removed   nightly  --> ("timetable", "nightly"): none

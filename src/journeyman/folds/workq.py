@@ -60,13 +60,13 @@ from journeyman.formats import workq
 from journeyman.formats.timed_frame import Instant
 from journeyman.units import NS_PER_MS
 
-# What the protocol lets through. The original refuses to replay a log with a value outside these
+# The limits of the protocol. The original refuses to replay a log with a value outside these
 # limits; the fold keeps the job and reports each such value (``unusable_values``).
 MAX_NAME_BYTES = 255
 MAX_TTR_MS = 86_400_000  # a day
 MAX_TTL_MS = 2_592_000_000  # thirty days
 MAX_RETRY_DELAY_MS = 86_400_000  # an extension, kept with max-fails: see formats.workq
-MAX_COUNT = 255  # of max-attempts and max-fails
+MAX_COUNT = 255  # the limit for max-attempts and for max-fails
 PRIORITY_LIMITS = (-(2**31), 2**31 - 1)
 
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME_BYTES}}}", re.ASCII)
@@ -496,7 +496,7 @@ def _retried(job: FoldedJob, logged: Instant, *, is_leased: bool) -> Iterator[wo
 
 
 def _hidden_timeout(job: FoldedJob, logged: Instant) -> workq.JobEvent:
-    """Of a job that the original has in its queue, and must not put there again."""
+    """Return a timeout of a job that the original has queued, so it must not be queued twice."""
     return workq.JobEvent(logged, job.added.job_id, workq.Command.TIMEOUT_ATTEMPT, hidden=True)
 
 

@@ -28,7 +28,7 @@ _KIND_OF = {JobSet: "job", JobRemoved: "job", RuleSet: "rule", RuleRemoved: "rul
 
 
 class FoldedSchedule(NamedTuple):
-    """What a server holds after loading: both in the order of their last records."""
+    """Jobs and rules after loading, both in the order of their last records."""
 
     jobs: dict[str, JobSet]
     rules: dict[str, RuleSet]

@@ -23,7 +23,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 from journeyman.errors import FormatError, IncompleteEntry
 from journeyman.formats.seals import SealFormat
 
-# What decoders accept: anything indexable by byte whose slices bytes() copies.
+# Decoders accept anything indexable by byte whose slices bytes() copies.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 R = TypeVar("R")

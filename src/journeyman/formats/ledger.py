@@ -347,10 +347,10 @@ class UnparsingLedger(_Ledger):
 
 
 _BEGIN = b'{"v":%d,"kind":"' % VERSION
-_NANOS = slice(9, 13)  # of a time
+_NANOS = slice(9, 13)  # the bytes of a time that count nanoseconds
 _SECOND = NS_PER_S.to_bytes(4, "big")
-# What these match is JSON: plain ASCII without escapes, and no objects in objects. All else is
-# parsed at once.
+# These expressions match only JSON in plain ASCII without escapes and without nested objects. The
+# JSON parser reads everything else.
 _TEXT = rb'"[ !#-\[\]-~]*+"'
 _VALUE = rb"(?:%b|0|-?[1-9][0-9]{0,18}|\[(?:%b(?:,%b)*+)?\])" % (_TEXT, _TEXT, _TEXT)
 _MEMBER = rb"%b:%b" % (_TEXT, _VALUE)

@@ -39,7 +39,7 @@ MAX_BLOCK_BYTES: Final = BLOCK_BYTES + 17 * 1024 * 1024
 CUT_BYTES: Final = 512  # the smallest unit in which disks and file systems cut a write
 PLACE_BYTES: Final = 8
 
-# What decoders accept, as in journeyman.formats.framing.
+# This is the Buffer of journeyman.formats.framing, which imports this module.
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
@@ -57,8 +57,8 @@ class Seal:
 
     kind: SealKind
     stamp: int  # 32 bits
-    length: int  # of the block that follows
-    crc: int  # of that block
+    length: int  # bytes in the block that follows
+    crc: int  # checksum of that block
 
     @property
     def opens(self) -> bool:

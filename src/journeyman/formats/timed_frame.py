@@ -50,7 +50,7 @@ UNIX_EPOCH_S = 62_135_596_800  # 1970-01-01 in seconds since 0001-01-01
 
 # (seconds, nanoseconds, offset): everything after the version byte.
 FIELDS = struct.Struct(">qIh")
-_WHOLE = struct.Struct(">BqIh")
+_VERSIONED_FIELDS = struct.Struct(">BqIh")
 
 UTC_OFFSET_MIN = -1  # how the original writes "UTC"
 
@@ -139,7 +139,7 @@ def moment_bytes(unix_ns: int, offset_min: int) -> bytes:
     """The 15 bytes of a moment. Raises EncodeError when it does not fit them."""
     seconds, nanos = divmod(unix_ns, NS_PER_S)
     try:
-        return _WHOLE.pack(TIME_VERSION, seconds + UNIX_EPOCH_S, nanos, offset_min)
+        return _VERSIONED_FIELDS.pack(TIME_VERSION, seconds + UNIX_EPOCH_S, nanos, offset_min)
     except struct.error as error:
         raise errors.EncodeError(
             f"time {unix_ns} ns, offset {offset_min} min: out of range"
@@ -216,7 +216,7 @@ def is_torn_frame(data: Buffer, offset: int) -> bool:
         return False
     if data[offset] != TIME_VERSION:
         return not bytes(data[offset:]).lstrip(b"\0")
-    # What there is of the nanoseconds; bytes still missing count as zero, their lowest value.
+    # Missing bytes of the nanoseconds count as zero, their lowest value.
     nanos = bytes(data[offset + _NANOS_OFFSET : offset + _NANOS_OFFSET + 4]).ljust(4, b"\0")
     if _CRC.unpack(nanos)[0] >= NS_PER_S:
         return False

@@ -56,7 +56,7 @@ from journeyman.formats.framing import Buffer, Codec, Entry
 from journeyman.values import value
 
 HEADER = bytes.fromhex("7771777100000001")
-MAX_PAYLOAD_BYTES = 1_048_576  # of a job, and of a result
+MAX_PAYLOAD_BYTES = 1_048_576  # the limit for a job, and for a result
 ID_BYTES = 16
 MAX_U64 = 2**64 - 1
 MIN_PRIORITY = -(2**31)
@@ -88,7 +88,7 @@ class NewerCommand(int):
 
 @value
 class JobAdded:
-    """add, or (``command`` SCHEDULE) schedule: a job exists from now on."""
+    """A record that creates a job: add, or schedule if ``command`` is SCHEDULE."""
 
     logged: timed_frame.Instant
     job_id: bytes  # 16 raw bytes
@@ -108,7 +108,7 @@ class JobAdded:
 
 @value
 class JobFinished:
-    """complete or fail, with the worker's result."""
+    """A record that ends an attempt with the worker's result: complete or fail."""
 
     logged: timed_frame.Instant
     job_id: bytes
@@ -119,7 +119,7 @@ class JobFinished:
 
 @value
 class JobEvent:
-    """delete, expire, start-attempt or timeout-attempt: nothing but the id."""
+    """A record with no field but the id: delete, expire, start-attempt or timeout-attempt."""
 
     logged: timed_frame.Instant
     job_id: bytes
@@ -134,7 +134,7 @@ class UnknownCommand:
     logged: timed_frame.Instant
     job_id: bytes
     command: NewerCommand
-    body: bytes  # what follows the id
+    body: bytes  # the bytes after the id
     missing: int = 0  # bytes of the id that a shorter record does not have; zeros in ``job_id``
 
 
@@ -394,7 +394,8 @@ def _may_fill(data: Buffer, at: int, end: int) -> bool:
         return True
     command_type = data[at]
     if command_type not in _COMMANDS:
-        # Of a newer writer nothing is known but this: what is cut short hides no whole record.
+        # The layout of a newer writer's record is unknown, but no complete record can follow a cut
+        # one.
         return timed_frame.find_frame(data, at) is None
     at += 1 + ID_BYTES
     is_added = command_type <= _LAST_ADDED

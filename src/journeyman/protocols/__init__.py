@@ -49,8 +49,8 @@ class AuthRequired:
     """A command came before the secret: say so and close."""
 
 
-LINE_END = b"\r\n"  # of the work queue and the fan-out queues
-HEAD_BYTES = 256  # of a line that is too long, this much shows what it is
+LINE_END = b"\r\n"  # used by the work queue and the fan-out queues
+HEAD_BYTES = 256  # enough of an overlong line to recognise its command
 
 _METHODS = rb"(?:GET|POST|PUT|OPTIONS|HEAD|DELETE|PATCH|CONNECT|TRACE|PRI)"
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"

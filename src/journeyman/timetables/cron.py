@@ -93,8 +93,8 @@ def read_cron(expression: str) -> Cron:
     return Cron(sim)
 
 
-def _never(words: list[str]) -> TimetableError:
-    shown = f"day {words[2]!r}, month {words[3]!r} and weekday {words[4]!r} (fields 3 to 5)"
+def _never(fields: list[str]) -> TimetableError:
+    shown = f"day {fields[2]!r}, month {fields[3]!r} and weekday {fields[4]!r} (fields 3 to 5)"
     return TimetableError("cron", f"no day matches {shown} together", "days that exist")
 
 

@@ -192,7 +192,8 @@ _DECODER = json.JSONDecoder(
 )
 
 
-# What raw_decode calls; without it, and its look at the type, short texts are checked faster.
+# raw_decode calls this function; calling it directly skips the type check, which is faster for
+# short texts.
 _scan_once: Callable[[str, int], tuple[Any, int]] = _DECODER.scan_once  # type: ignore[attr-defined]
 
 

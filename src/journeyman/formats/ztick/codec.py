@@ -181,7 +181,7 @@ Runner: TypeAlias = (
     Shell | Amqp | Direct | Awf | Http | Redis | WorkQueueRunner | FanOutRunner | Mail
 )
 
-_WORDS: dict[type[Runner], str] = {
+_WORD_OF_RUNNER: dict[type[Runner], str] = {
     Shell: "shell",
     Amqp: "amqp",
     Direct: "direct",
@@ -192,15 +192,15 @@ _WORDS: dict[type[Runner], str] = {
     FanOutRunner: "journal",
 }  # in the order of their bytes
 
-RUNNER_CLASSES = tuple(_WORDS)
-RUNNER_WORDS = tuple(_WORDS.values())
+RUNNER_CLASSES = tuple(_WORD_OF_RUNNER)
+RUNNER_WORDS = tuple(_WORD_OF_RUNNER.values())
 MAIL_WORD = "mail"
 ALL_RUNNER_WORDS = (*RUNNER_WORDS, MAIL_WORD)
 
 
 def runner_word(runner: Runner) -> str:
     """The name of this runner in commands, settings, metrics and tables."""
-    return MAIL_WORD if isinstance(runner, Mail) else _WORDS[type(runner)]
+    return MAIL_WORD if isinstance(runner, Mail) else _WORD_OF_RUNNER[type(runner)]
 
 
 class Status(IntEnum):
@@ -481,9 +481,9 @@ class _ZtickCodec:
         return offset if entry is None else entry.end
 
 
-def _checked_length(data: Buffer, offset: int, left: int) -> int:
+def _checked_length(data: Buffer, offset: int, available: int) -> int:
     """The length of an entry that is all there and within the limit."""
-    if left < layout.LENGTH.size:
+    if available < layout.LENGTH.size:
         raise errors.IncompleteEntry("the data end inside a length", offset, layout.LENGTH.size)
     length: int = layout.LENGTH.unpack_from(data, offset)[0]
     if length > layout.MAX_ENTRY_BYTES:
@@ -491,8 +491,9 @@ def _checked_length(data: Buffer, offset: int, left: int) -> int:
     if length == 0:
         raise errors.InvalidData("an entry of no bytes", offset)
     needed = layout.LENGTH.size + length
-    if needed > left:
-        raise errors.IncompleteEntry(f"the data end after {left} of {needed} bytes", offset, needed)
+    if needed > available:
+        problem = f"the data end after {available} of {needed} bytes"
+        raise errors.IncompleteEntry(problem, offset, needed)
     return length
 
 

@@ -71,13 +71,13 @@ JOB_EXTRA: Final = REMOVAL_EXTRA + JOB_TAIL.size  # bytes of a job besides its i
 RULE_EXTRA: Final = REMOVAL_EXTRA + 5  # likewise, at the least: pattern, runner, one string
 
 
-# What a search may cost, in bytes for each byte searched; honest logs stay below 3.
+# The most that a search may cost, in bytes for each byte searched; honest logs stay below 3.
 SEARCH_ALLOWANCE: Final = 16
 _STRING_COST = 16  # looking at one string length, in bytes decoded
 _LONGEST_STRING = 2 + MAX_STRING_BYTES
 _ZERO_CHUNK = 65_536
 _MAX_BAD_FRAMES = 64  # in a row, by whose lengths alone reading goes on
-_HIGHEST_TYPE = 15  # of an entry, in any version
+_HIGHEST_TYPE = 15  # the highest entry type in any version
 _MAX_TRIES_INSIDE = 4
 
 # A length between 1 and the limit, a type, and the length of an id; the rest is arithmetic.
@@ -288,8 +288,8 @@ class _Prefix:
     ``at`` is where the walk stands in the known part, ``left`` what the declared length leaves.
     """
 
-    def __init__(self, known: bytes, length: int) -> None:
-        self.known = known
+    def __init__(self, data: bytes, length: int) -> None:
+        self.data = data
         self.at = 0
         self.left = length
 
@@ -319,7 +319,7 @@ class _Prefix:
             return
         self._string(2, MAX_ENTRY_BYTES, but_not=3)  # a count and one byte is not a list
         high = self._byte(0xFF)
-        if self.at == len(self.known):
+        if self.at == len(self.data):
             self._check_list(high << 8, high << 8 | 0xFF, self.left - 1)
             raise _RanOutError
         count = high << 8 | self._byte(0xFF)
@@ -331,9 +331,9 @@ class _Prefix:
             raise _ImpossibleError
 
     def _byte(self, highest: int) -> int:
-        if self.at == len(self.known):
+        if self.at == len(self.data):
             raise _RanOutError
-        value = self.known[self.at]
+        value = self.data[self.at]
         if value > highest:
             raise _ImpossibleError
         self._advance(1)
@@ -345,19 +345,19 @@ class _Prefix:
 
     def _string(self, after_min: int, after_max: int, but_not: int = -1) -> None:
         """A string that must leave between ``after_min`` and ``after_max`` bytes after it."""
-        have = len(self.known) - self.at
+        have = len(self.data) - self.at
         if have < 2:  # any length its unknown bytes allow
-            shortest = self.known[self.at] << 8 if have else 0
+            shortest = self.data[self.at] << 8 if have else 0
             longest = shortest | (0xFF if have else 0xFFFF)
             after = self.left - 2
             if after - longest > after_max or after - shortest < after_min:
                 raise _ImpossibleError
             raise _RanOutError
-        length = U16.unpack_from(self.known, self.at)[0]
+        length = U16.unpack_from(self.data, self.at)[0]
         after = self.left - 2 - length
         if not after_min <= after <= after_max or after == but_not:
             raise _ImpossibleError
-        if not _is_utf8_so_far(self.known[self.at + 2 : self.at + 2 + length], length):
+        if not _is_utf8_so_far(self.data[self.at + 2 : self.at + 2 + length], length):
             raise _ImpossibleError
         if have < 2 + length:
             raise _RanOutError
@@ -368,14 +368,14 @@ class _Prefix:
         self.left -= count
 
 
-def _is_utf8_so_far(known: bytes, length: int) -> bool:
-    """Return whether ``known`` can grow into ``length`` bytes of valid UTF-8."""
+def _is_utf8_so_far(data: bytes, length: int) -> bool:
+    """Return whether ``data`` can grow into ``length`` bytes of valid UTF-8."""
     try:
-        _, whole = codecs.utf_8_decode(known, "strict", False)
+        _, complete = codecs.utf_8_decode(data, "strict", False)
     except UnicodeDecodeError:
         return False
-    if whole == len(known):
+    if complete == len(data):
         return True
-    lead = known[whole]  # of a character not all there
+    lead = data[complete]  # the first byte of an incomplete character
     width = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-    return whole + width <= length
+    return complete + width <= length

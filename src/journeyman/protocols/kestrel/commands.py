@@ -1,4 +1,4 @@
-"""What a line of the kestrel protocol can ask for, as values.
+"""The commands of the kestrel protocol as values, one type per command.
 
     set QUEUE FLAGS EXPIRY SIZE  + item                     Put
     get KEY[/OPTION...]                                     GetItem
@@ -30,7 +30,7 @@ from typing import NamedTuple, TypeAlias
 
 from journeyman.protocols import Auth, AuthRequired, Foreign
 
-STATUSES = ("UP", "READONLY", "QUIESCENT", "WRITEAVOID")  # of the server
+STATUSES = ("UP", "READONLY", "QUIESCENT", "WRITEAVOID")  # states of the server
 MAX_WAIT_MS = 2**31 - 1  # almost 25 days; a longer wait is cut to this
 
 
@@ -104,13 +104,13 @@ class FlushAllExpired(NamedTuple):
 
 
 class ShowStats(NamedTuple):
-    """Of the server, and of the queues whose names begin with ``prefix``."""
+    """A request for figures of the server and of queues whose names begin with ``prefix``."""
 
     prefix: str = ""
 
 
 class DumpStats(NamedTuple):
-    """Of these queues; of all if none is named. Only those that begin with ``prefix``."""
+    """A request for figures of the named queues, or of all; ``prefix`` limits which are visible."""
 
     queues: tuple[str, ...]
     prefix: str = ""

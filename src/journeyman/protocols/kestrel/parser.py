@@ -41,8 +41,9 @@ from journeyman.units import MS_PER_S
 
 Reader: TypeAlias = Callable[[list[str]], commands.Event]
 
-# What both the file names and the original's own check allow, and no more. It checks no names of
-# readers, so its folders hold all sorts: whatever can be seen but the two that files cannot have.
+# Queue names: the characters that both file names and the original's own check allow. The original
+# does not check names of readers, so readers may have any visible character except the two that
+# file names cannot contain.
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9:_-]{1,200}", re.ASCII)
 _READER_NAME = re.compile(r"[!-.0-}]{1,200}", re.ASCII)
 _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
@@ -71,10 +72,10 @@ def read_queue(text: str) -> str | commands.RefusedRequest:
     return text if is_queue_name(text) else _BAD_NAME
 
 
-def get(words: list[str]) -> commands.Event:
-    if len(words) < 2:
+def get(tokens: list[str]) -> commands.Event:
+    if len(tokens) < 2:
         return _TOO_FEW
-    name, *options = words[1].split("/")
+    name, *options = tokens[1].split("/")
     if not name:
         return _NO_QUEUE
     key = _read_key(name)
@@ -96,47 +97,47 @@ def get(words: list[str]) -> commands.Event:
     return commands.GetItem(key, wait_ms, opens, closes, aborts, peeks)
 
 
-def monitor(words: list[str]) -> commands.Event:
-    if len(words) < 3:
+def monitor(tokens: list[str]) -> commands.Event:
+    if len(tokens) < 3:
         return _TOO_FEW
-    key = _read_key(words[1])
+    key = _read_key(tokens[1])
     if isinstance(key, commands.RefusedRequest):
         return key
-    seconds = _read_number(words[2])
-    most = _read_number(words[3]) if len(words) > 3 else None
-    if seconds is None or (len(words) > 3 and most is None):
+    seconds = _read_number(tokens[2])
+    most = _read_number(tokens[3]) if len(tokens) > 3 else None
+    if seconds is None or (len(tokens) > 3 and most is None):
         return _BAD_NUMBER
     return commands.Monitor(key, max(0, min(seconds * MS_PER_S, commands.MAX_WAIT_MS)), most)
 
 
-def confirm(words: list[str]) -> commands.Event:
-    if len(words) < 3:
+def confirm(tokens: list[str]) -> commands.Event:
+    if len(tokens) < 3:
         return _TOO_FEW
-    key = _read_key(words[1])
+    key = _read_key(tokens[1])
     if isinstance(key, commands.RefusedRequest):
         return key
-    count = _read_number(words[2])
+    count = _read_number(tokens[2])
     return _BAD_NUMBER if count is None else commands.Confirm(key, count)
 
 
 def of_a_key(command: Callable[[commands.Key], commands.Event]) -> Reader:
     """For a command that takes a key and nothing else."""
 
-    def read(words: list[str]) -> commands.Event:
-        if len(words) < 2:
+    def read(tokens: list[str]) -> commands.Event:
+        if len(tokens) < 2:
             return _TOO_FEW
-        key = _read_key(words[1])
+        key = _read_key(tokens[1])
         return key if isinstance(key, commands.RefusedRequest) else command(key)
 
     return read
 
 
-def dump_stats(words: list[str]) -> commands.Event:
-    return commands.DumpStats(tuple(word for word in words[1:] if word))
+def dump_stats(tokens: list[str]) -> commands.Event:
+    return commands.DumpStats(tuple(word for word in tokens[1:] if word))
 
 
-def status(words: list[str]) -> commands.Event:
-    return commands.ServerStatus(words[1].upper() if len(words) > 1 and words[1] else None)
+def status(tokens: list[str]) -> commands.Event:
+    return commands.ServerStatus(tokens[1].upper() if len(tokens) > 1 and tokens[1] else None)
 
 
 def _read_key(text: str) -> commands.Key | commands.RefusedRequest:
@@ -153,11 +154,11 @@ def _read_number(text: str) -> int | None:
 
 
 LINE_LIMIT_BYTES = 4096  # the longest that means anything is a dump_stats of many queues
-AUTH_LIMIT_BYTES = 2048  # of a user name and a secret
+AUTH_LIMIT_BYTES = 2048  # room for a user name and a secret
 _ITEM_END_BYTES = 2
 _SHORT_LINE_BYTES = 256  # those that are remembered
 _KNOWN_LINES = 1024
-_LEAST_SET_WORDS = 5
+_LEAST_SET_TOKENS = 5
 _SIZE = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 _HANGUP = commands.HangUp()
@@ -177,8 +178,9 @@ _LINES: dict[str, Reader] = {
     "delete": of_a_key(commands.DeleteQueue),
     "flush": of_a_key(commands.Flush),
     "flush_expired": of_a_key(commands.FlushExpired),
-    # libmemcached puts a space after it, or a delay; kestrel's own clients put nothing.
-    "flush_all": lambda words: commands.FlushAll(is_memcached=len(words) > 1),
+    # Clients based on libmemcached send a space or a delay after the command; kestrel's own send
+    # nothing.
+    "flush_all": lambda tokens: commands.FlushAll(is_memcached=len(tokens) > 1),
     "flush_all_expired": lambda _: commands.FlushAllExpired(),
     "stats": lambda _: commands.ShowStats(),
     "dump_stats": dump_stats,
@@ -191,7 +193,7 @@ _LINES: dict[str, Reader] = {
 
 
 class _Pending(NamedTuple):
-    """What the bytes that follow belong to."""
+    """The command whose item the following bytes are."""
 
     size: int
     queue: str
@@ -258,12 +260,12 @@ class KestrelParser:
         data = bytes(self._buffer) + data
         self._buffer.clear()
         line, end, rest = data.partition(b"\n")
-        words = line.removesuffix(b"\r").split(b" ")
-        size = words[4].decode("latin-1") if len(words) >= _LEAST_SET_WORDS else ""
+        tokens = line.removesuffix(b"\r").split(b" ")
+        size = tokens[4].decode("latin-1") if len(tokens) >= _LEAST_SET_TOKENS else ""
         events: list[commands.Event] = []
         if not end and len(line) < LINE_LIMIT_BYTES:
             self._buffer += data
-        elif words[0].lower() != b"set" or not _SIZE.fullmatch(size):
+        elif tokens[0].lower() != b"set" or not _SIZE.fullmatch(size):
             self._end_with(
                 protocols.foreign(line[: protocols.HEAD_BYTES]) or protocols.AuthRequired(), events
             )
@@ -373,34 +375,34 @@ def _read_line(line: bytes) -> commands.Event | _Pending:
     """A line without its LF: the command, or what its item will be."""
     if (found := protocols.foreign(line)) is not None:
         return found
-    words = line.removesuffix(b"\r").decode("latin-1").split(" ")
-    command = words[0].lower()
+    tokens = line.removesuffix(b"\r").decode("latin-1").split(" ")
+    command = tokens[0].lower()
     if command in _ITEM_COMMANDS:
-        return _read_item_line(command, words)
+        return _read_item_line(command, tokens)
     read = _LINES.get(command)
-    return read(words) if read is not None else _UNKNOWN
+    return read(tokens) if read is not None else _UNKNOWN
 
 
 # Clients say the same few lines over and over, and what a line means depends on nothing else.
 _read_known_line = lru_cache(_KNOWN_LINES)(_read_line)
 
 
-def _read_item_line(command: str, words: list[str]) -> commands.RefusedRequest | _Pending:
-    if len(words) < _LEAST_SET_WORDS:
+def _read_item_line(command: str, tokens: list[str]) -> commands.RefusedRequest | _Pending:
+    if len(tokens) < _LEAST_SET_TOKENS:
         return _SHORT_SET  # the length of its item is unknown
-    if not _SIZE.fullmatch(words[4]):
+    if not _SIZE.fullmatch(tokens[4]):
         return _BAD_SIZE
-    size = int(words[4])
-    queue = read_queue(words[1])
+    size = int(tokens[4])
+    queue = read_queue(tokens[1])
     refused: commands.RefusedRequest | None = None
     if command != "set":
-        if protocols.is_of_queues(" ".join(words).encode("latin-1")):
+        if protocols.is_of_queues(" ".join(tokens).encode("latin-1")):
             return _UNKNOWN  # an add of the work queue: its item would not end
         refused = _UNKNOWN
     elif isinstance(queue, commands.RefusedRequest):
         refused = queue
-    elif not _NUMBER.fullmatch(words[2]) or not _NUMBER.fullmatch(words[3]):
+    elif not _NUMBER.fullmatch(tokens[2]) or not _NUMBER.fullmatch(tokens[3]):
         refused = _BAD_NUMBER
     if refused is not None or size > MAX_DATA_BYTES:
-        return _Pending(size, words[1], 0, refused)
-    return _Pending(size, words[1], int(words[3]), None)
+        return _Pending(size, tokens[1], 0, refused)
+    return _Pending(size, tokens[1], int(tokens[3]), None)

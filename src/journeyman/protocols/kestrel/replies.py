@@ -26,7 +26,7 @@ from journeyman.protocols.kestrel.commands import Key
 
 OK, ITEM, NOT_KEPT = "ok", "item", "not_stored"
 FAULT, CLIENT_FAULT, SERVER_FAULT = "error", "client_error", "server_error"
-_LINE_BYTES = 64  # of a reply that is one line, about
+_LINE_BYTES = 64  # estimated size of a one-line reply
 
 
 class Verdict:
@@ -81,7 +81,7 @@ class ServerError:
 
 @dataclass(frozen=True, slots=True)
 class ServerLines:
-    """What the server has to say about itself, worded already."""
+    """A report of the server about itself, already encoded."""
 
     data: bytes
 

@@ -1,4 +1,4 @@
-"""What a line of the workq protocol can ask for, as values.
+"""The commands of the workq protocol as values, one type per command.
 
     add ID NAME TTR TTL SIZE [flags]  + payload              Add
     schedule ID NAME TTR TTL TIME SIZE [flags]  + payload    ScheduleJob
@@ -63,19 +63,19 @@ MAX_TTR_MS = 86_400_000  # a day
 MAX_TTL_MS = 2_592_000_000  # thirty days
 MAX_WAIT_MS = 86_400_000
 MAX_RETRY_DELAY_MS = 86_400_000
-MAX_COUNT = 255  # of max-attempts and max-fails
+MAX_COUNT = 255  # the limit for max-attempts and for max-fails
 MIN_PRIORITY, MAX_PRIORITY = -(2**31), 2**31 - 1
 MAX_CURSOR_OFFSET = 2**32 - 1
 MAX_LISTED = 100
 MAX_LEASED = 100  # jobs of one lease
-MAX_REQUEUED = 1000  # of one requeue-all
-MAX_PARENTS = 1000  # of a job that waits for others
+MAX_REQUEUED = 1000  # jobs of one requeue-all
+MAX_PARENTS = 1000  # jobs that one job can wait for
 MAX_CHILD_BYTES = 512 * 1024  # payload of such a job: it waits in a record of the ledger
 MAX_RATE = 10_000
 MAX_RATE_PERIOD_MS = 86_400_000
 MAX_CONCURRENCY = 1_000_000
-MAX_FACTS_BYTES = 2048  # what a worker says about itself
-MAX_NOTES_BYTES = 16 * 1024  # what it says about a job, at once
+MAX_FACTS_BYTES = 2048  # a worker's description of itself
+MAX_NOTES_BYTES = 16 * 1024  # one message of a worker about a job
 
 
 class Complaint(StrEnum):
@@ -131,17 +131,17 @@ class Complaint(StrEnum):
 
 
 class AddOptions(NamedTuple):
-    """What the original has no flag for."""
+    """Options of an add that the original does not have."""
 
     key: str = ""  # jobs of the same key share a limit of their queue
     replaces_finished: bool = False  # a completed or failed job of the same id makes room
     after: tuple[bytes, ...] = ()  # ids of the jobs it waits for
-    even_failed: bool = False  # and is added even if they fail
+    even_failed: bool = False  # the job is added even if they fail
     unique_ms: int = 0  # a completed one makes room only so long after it was added
     unless_same: bool = False  # one of the same payload makes no room: it is this add, sent again
     has_followers: bool = False  # its worker adds jobs that follow it
     follows: bytes = b""  # the job that it follows: what that one's sender may do counts
-    namespace: str = ""  # of the token that added it; the server fills it in
+    namespace: str = ""  # that of the token that added it; the server fills it in
 
 
 class Limits(Struct, frozen=True):
@@ -235,8 +235,8 @@ class WorkerFacts(Struct, frozen=True, omit_defaults=True):
     version: str = ""
     queues: tuple[str, ...] = ()
     slots: int = 0  # jobs that it runs at once
-    load: float | None = None  # of its machine, over the last minute
-    memory: int | None = None  # of its process, in bytes
+    load: float | None = None  # load of its machine over the last minute
+    memory: int | None = None  # bytes that its process uses
 
 
 class WorkerNotes(Struct, frozen=True):

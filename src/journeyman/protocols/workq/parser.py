@@ -116,7 +116,7 @@ def _id(text: bytes) -> bytes:
     return unhexlify(text.replace(b"-", b""))
 
 
-# What the original reads at most for one command: a payload and 10,000 bytes.
+# The original reads at most this for one command: a payload and 10,000 bytes.
 LINE_LIMIT_BYTES = commands.MAX_PAYLOAD_BYTES + 10_000
 AUTH_LINE_LIMIT_BYTES = 4096  # before the client is known
 
@@ -131,34 +131,34 @@ _NO_FLAGS: dict[bytes, bytes] = {}
 class _Line(NamedTuple):
     """A command that is a line; with flags only if it has ``read_flagged``."""
 
-    words: int  # how many, the command included; or at least so many, if ``or_more``
+    token_count: int  # how many, the command included; or at least so many, if ``or_more``
     read: readers.LineReader
     or_more: bool = False
     read_flagged: readers.FlagReader | None = None
 
-    def fits(self, words: list[bytes]) -> bool:
-        return len(words) == self.words or (self.or_more and len(words) > self.words)
+    def fits(self, tokens: list[bytes]) -> bool:
+        return len(tokens) == self.token_count or (self.or_more and len(tokens) > self.token_count)
 
 
 class _WithPayload(NamedTuple):
     """A command whose last word is the SIZE of what follows."""
 
-    words: int
+    token_count: int
     read: readers.PayloadReader
     bad_size: commands.RefusedLine = commands.RefusedLine(commands.Complaint.PAYLOAD_SIZE)
 
 
 class _Pending(NamedTuple):
-    """What a payload belongs to. Without a ``kind`` it has been answered already."""
+    """The command that a payload belongs to; without a ``kind`` it has been answered already."""
 
     size: int
     kind: _WithPayload | None
-    words: list[bytes]
+    tokens: list[bytes]
     flags: dict[bytes, bytes] | None  # None: they were wrong
 
 
-def _flagged(words: int, read: readers.FlagReader, *, or_more: bool = False) -> _Line:
-    return _Line(words, lambda found: read(found, _NO_FLAGS), or_more, read)
+def _flagged(token_count: int, read: readers.FlagReader, *, or_more: bool = False) -> _Line:
+    return _Line(token_count, lambda found: read(found, _NO_FLAGS), or_more, read)
 
 
 _ANSWERED = _Pending(0, None, [], None)
@@ -297,7 +297,7 @@ class WorkqParser:
         if len(data) < after and data[end : end + 1] in (b"", b"\r"):
             return None
         self._pending = None
-        _, kind, words, flags = pending
+        _, kind, tokens, flags = pending
         is_whole = data[end:after] == protocols.LINE_END
         if kind is not None:
             if not is_whole:
@@ -305,53 +305,53 @@ class WorkqParser:
             elif flags is None:
                 events.append(_BAD_FLAGS)
             else:
-                events.append(kind.read(words, flags, data[at:end]))
+                events.append(kind.read(tokens, flags, data[at:end]))
         if is_whole:
             return after
         self._hang_up(events)
         return after
 
     def _read_line(self, line: bytes, events: list[commands.Event]) -> None:
-        words = line.split(b" ")
-        first = words[0]
+        tokens = line.split(b" ")
+        first = tokens[0]
         flags: dict[bytes, bytes] | None = _NO_FLAGS
-        if b"" in words:
-            words = [word for word in words if word]
+        if b"" in tokens:
+            tokens = [word for word in tokens if word]
         if b"=" in line:
-            flags = read_flags([word for word in words if _is_flag(word)])
-            words = [word for word in words if not _is_flag(word)]
+            flags = read_flags([word for word in tokens if _is_flag(word)])
+            tokens = [word for word in tokens if not _is_flag(word)]
         kind = _KINDS.get(first)
-        if kind is _INSPECT and len(words) > 1:
-            kind = _OBJECTS.get(words[1])
+        if kind is _INSPECT and len(tokens) > 1:
+            kind = _OBJECTS.get(tokens[1])
         # Scripts can invent methods, `lease /x HTTP/1.1` too.
         if (kind is None or b" HTTP/" in line) and (found := protocols.foreign(line)) is not None:
             self._hang_up(events, found)
             return
-        if type(kind) is _WithPayload and len(words) == kind.words:
-            self._await_payload(kind, words, flags, events)
+        if type(kind) is _WithPayload and len(tokens) == kind.token_count:
+            self._await_payload(kind, tokens, flags, events)
         elif flags is None:
             events.append(_BAD_FLAGS)
         elif kind is None:
             events.append(_UNKNOWN)
-        elif type(kind) is not _Line or not kind.fits(words):
+        elif type(kind) is not _Line or not kind.fits(tokens):
             events.append(_BAD_ARGS)
         elif not flags:
-            events.append(kind.read(words))
+            events.append(kind.read(tokens))
         elif kind.read_flagged is not None:
-            events.append(kind.read_flagged(words, flags))
+            events.append(kind.read_flagged(tokens, flags))
         else:
             events.append(_BAD_ARGS)
 
     def _await_payload(
         self,
         kind: _WithPayload,
-        words: list[bytes],
+        tokens: list[bytes],
         flags: dict[bytes, bytes] | None,
         events: list[commands.Event],
     ) -> None:
-        size = read_size(words[-1])
+        size = read_size(tokens[-1])
         if size is not None and size <= commands.MAX_PAYLOAD_BYTES:
-            self._pending = _Pending(size, kind, words, flags)
+            self._pending = _Pending(size, kind, tokens, flags)
             return
         events.append(kind.bad_size if flags is not None else _BAD_FLAGS)
         if size is not None:

@@ -110,13 +110,13 @@ def read_flags(pieces: Iterable[bytes]) -> dict[bytes, bytes] | None:
     return flags
 
 
-Words: TypeAlias = list[bytes]
+Tokens: TypeAlias = list[bytes]
 Flags: TypeAlias = dict[bytes, bytes]
-LineReader: TypeAlias = Callable[[Words], commands.Event]
-FlagReader: TypeAlias = Callable[[Words, Flags], commands.Event]
-PayloadReader: TypeAlias = Callable[[Words, Flags, bytes], commands.Event]
+LineReader: TypeAlias = Callable[[Tokens], commands.Event]
+FlagReader: TypeAlias = Callable[[Tokens, Flags], commands.Event]
+PayloadReader: TypeAlias = Callable[[Tokens, Flags, bytes], commands.Event]
 
-MAX_JOB_FLAGS = 3  # and those below, which the original does not know
+MAX_JOB_FLAGS = 3  # besides the flags below, which the original does not know
 MAX_RUN_FLAGS = 1
 RETRY_DELAY = b"retry-delay"
 _OPTIONS = frozenset(
@@ -158,8 +158,8 @@ _NO_OPTIONS = _Options()
 # -- commands with a payload ----------------------------------------------------------------------
 
 
-def add(words: Words, flags: Flags, payload: bytes) -> commands.Event:
-    _, id_text, name, ttr, ttl, _ = words
+def add(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
+    _, id_text, name, ttr, ttl, _ = tokens
     if flags and _too_many(flags):
         return _NO[commands.Complaint.ARGS]
     numbers = _read_numbers(id_text, ttr, ttl)
@@ -178,9 +178,9 @@ def add(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     )
 
 
-def schedule(words: Words, flags: Flags, payload: bytes) -> commands.Event:
+def schedule(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
     """A time that the original takes for none makes it an add, as it does there."""
-    _, id_text, name, ttr, ttl, time, _ = words
+    _, id_text, name, ttr, ttl, time, _ = tokens
     if flags and _too_many(flags):
         return _NO[commands.Complaint.ARGS]
     numbers = _read_numbers(id_text, ttr, ttl)
@@ -203,8 +203,8 @@ def schedule(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     return commands.ScheduleJob(job_id, name.decode(), ttr_ms, ttl_ms, time_ns, payload, *options)
 
 
-def run(words: Words, flags: Flags, payload: bytes) -> commands.Event:
-    _, id_text, name, ttr, wait, _ = words
+def run(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
+    _, id_text, name, ttr, wait, _ = tokens
     if len(flags) > MAX_RUN_FLAGS:
         return _NO[commands.Complaint.ARGS]
     numbers = _read_numbers(id_text, ttr, b"1")
@@ -221,7 +221,7 @@ def run(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     )
 
 
-def complete(words: Words, flags: Flags, payload: bytes) -> commands.Event:
+def complete(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
     attempt = 0
     if flags:
         if flags.keys() != {b"attempt"}:
@@ -229,13 +229,13 @@ def complete(words: Words, flags: Flags, payload: bytes) -> commands.Event:
         attempt = _read_up_to(flags[b"attempt"], _MAX_U32) or 0
         if not attempt:
             return _NO[commands.Complaint.ATTEMPT]
-    job_id = read_id(words[1])
+    job_id = read_id(tokens[1])
     if job_id is None or not is_version_4(job_id):
         return _NO[commands.Complaint.ID]
     return commands.Complete(job_id, payload, attempt)
 
 
-def fail(words: Words, flags: Flags, payload: bytes) -> commands.Event:
+def fail(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
     delay_ms = None
     if b"delay" in flags:
         delay_ms = _read_up_to(flags[b"delay"], commands.MAX_RETRY_DELAY_MS)
@@ -247,7 +247,7 @@ def fail(words: Words, flags: Flags, payload: bytes) -> commands.Event:
         return _NO[commands.Complaint.ARGS]
     own = (b"delay", b"final", b"release")
     others = {key: value for key, value in flags.items() if key not in own}
-    read = complete(words, others, payload)
+    read = complete(tokens, others, payload)
     if not isinstance(read, commands.Complete):
         return read
     return commands.Fail(
@@ -255,9 +255,9 @@ def fail(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     )
 
 
-def worker(words: Words, flags: Flags, payload: bytes) -> commands.Event:
-    name = read_name(words[1])
-    wait_ms = _read_wait(words[2])
+def worker(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
+    name = read_name(tokens[1])
+    wait_ms = _read_wait(tokens[2])
     if flags:
         return _NO[commands.Complaint.ARGS]
     if name is None:
@@ -273,8 +273,8 @@ def worker(words: Words, flags: Flags, payload: bytes) -> commands.Event:
     return commands.AwaitOrders(name, wait_ms, facts)
 
 
-def progress(words: Words, flags: Flags, payload: bytes) -> commands.Event:
-    job_id = read_id(words[1])
+def progress(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
+    job_id = read_id(tokens[1])
     if flags:
         return _NO[commands.Complaint.ARGS]
     if job_id is None:
@@ -291,14 +291,14 @@ def progress(words: Words, flags: Flags, payload: bytes) -> commands.Event:
 # -- commands that are a line ---------------------------------------------------------------------
 
 
-def lease(words: Words, flags: Flags) -> commands.Event:
+def lease(tokens: Tokens, flags: Flags) -> commands.Event:
     if not flags.keys() <= _LEASE_FLAGS:
         return _NO[commands.Complaint.ARGS]
-    wait_ms = _read_wait(words[-1])
+    wait_ms = _read_wait(tokens[-1])
     if wait_ms is None:
         return _NO[commands.Complaint.WAIT]
     names = []
-    for word in words[1:-1]:
+    for word in tokens[1:-1]:
         name = read_name(word)
         if name is None:
             return _NO[commands.Complaint.NAME]
@@ -314,29 +314,29 @@ def lease(words: Words, flags: Flags) -> commands.Event:
     return commands.Lease(tuple(names), wait_ms, max_jobs, worker)
 
 
-def touch(words: Words) -> commands.Event:
-    if len(words) > 3:
+def touch(tokens: Tokens) -> commands.Event:
+    if len(tokens) > 3:
         return _NO[commands.Complaint.ARGS]
-    job_id = read_id(words[1])
+    job_id = read_id(tokens[1])
     if job_id is None:
         return _NO[commands.Complaint.ID]
-    if len(words) == 2:
+    if len(tokens) == 2:
         return commands.Touch(job_id)
-    ttr_ms = _read_up_to(words[2], commands.MAX_TTR_MS)
+    ttr_ms = _read_up_to(tokens[2], commands.MAX_TTR_MS)
     return commands.Touch(job_id, ttr_ms) if ttr_ms else _NO[commands.Complaint.TTR]
 
 
-def requeue_all(words: Words) -> commands.Event:
-    name = read_name(words[1])
+def requeue_all(tokens: Tokens) -> commands.Event:
+    name = read_name(tokens[1])
     if name is None:
         return _NO[commands.Complaint.NAME]
-    limit = _read_up_to(words[2], commands.MAX_REQUEUED)
+    limit = _read_up_to(tokens[2], commands.MAX_REQUEUED)
     return commands.RequeueAll(name, limit) if limit else _NO[commands.Complaint.LIMIT]
 
 
-def limit(words: Words, flags: Flags) -> commands.Event:
+def limit(tokens: Tokens, flags: Flags) -> commands.Event:
     """Without flags: no limits."""
-    name = read_name(words[1])
+    name = read_name(tokens[1])
     if name is None:
         return _NO[commands.Complaint.NAME]
     if not flags.keys() <= _LIMIT_FLAGS:
@@ -354,11 +354,11 @@ def limit(words: Words, flags: Flags) -> commands.Event:
     return commands.SetLimits(name, commands.Limits(*rate, counts[0], counts[1], *key_rate))
 
 
-def result(words: Words) -> commands.Event:
-    job_id = read_id(words[1])
+def result(tokens: Tokens) -> commands.Event:
+    job_id = read_id(tokens[1])
     if job_id is None or not is_version_4(job_id):
         return _NO[commands.Complaint.ID]
-    wait_ms = _read_wait(words[2])
+    wait_ms = _read_wait(tokens[2])
     return (
         _NO[commands.Complaint.WAIT] if wait_ms is None else commands.AwaitResult(job_id, wait_ms)
     )
@@ -367,16 +367,16 @@ def result(words: Words) -> commands.Event:
 def of_an_id(command: Callable[[bytes], commands.Event]) -> LineReader:
     """For a command that takes one id, of whatever version, and nothing else."""
 
-    def read(words: Words) -> commands.Event:
-        job_id = read_id(words[-1])
+    def read(tokens: Tokens) -> commands.Event:
+        job_id = read_id(tokens[-1])
         return _NO[commands.Complaint.ID] if job_id is None else command(job_id)
 
     return read
 
 
 def of_a_name(command: Callable[[str], commands.Event]) -> LineReader:
-    def read(words: Words) -> commands.Event:
-        name = read_name(words[-1])
+    def read(tokens: Tokens) -> commands.Event:
+        name = read_name(tokens[-1])
         return _NO[commands.Complaint.NAME] if name is None else command(name)
 
     return read
@@ -385,17 +385,17 @@ def of_a_name(command: Callable[[str], commands.Event]) -> LineReader:
 def of_a_page(command: Callable[[int, int], commands.Event]) -> LineReader:
     """For ``inspect THINGS OFFSET LIMIT``."""
 
-    def read(words: Words) -> commands.Event:
-        page = _read_page(words[2:])
+    def read(tokens: Tokens) -> commands.Event:
+        page = _read_page(tokens[2:])
         return page if isinstance(page, commands.RefusedLine) else command(*page)
 
     return read
 
 
-def queues(words: Words, flags: Flags) -> commands.Event:
+def queues(tokens: Tokens, flags: Flags) -> commands.Event:
     if flags and flags != {b"counts": b"1"}:
         return _NO[commands.Complaint.ARGS]
-    page = _read_page(words[2:])
+    page = _read_page(tokens[2:])
     if isinstance(page, commands.RefusedLine):
         return page
     return commands.InspectQueues(*page, with_counts=bool(flags))
@@ -404,11 +404,11 @@ def queues(words: Words, flags: Flags) -> commands.Event:
 def of_a_page_of(command: Callable[[str, int, int], commands.Event]) -> LineReader:
     """For ``inspect THINGS NAME OFFSET LIMIT``."""
 
-    def read(words: Words) -> commands.Event:
-        name = read_name(words[2])
+    def read(tokens: Tokens) -> commands.Event:
+        name = read_name(tokens[2])
         if name is None:
             return _NO[commands.Complaint.NAME]
-        page = _read_page(words[3:])
+        page = _read_page(tokens[3:])
         return page if isinstance(page, commands.RefusedLine) else command(name, *page)
 
     return read
@@ -471,7 +471,7 @@ def _read_options(flags: Flags) -> _Options | commands.RefusedLine:
 
 
 def usual_options(flags: bytes) -> _Options | None:
-    """Of `` -key=value`` each; None: not all right."""
+    """Read flags written as `` -key=value``; return None if any of them is invalid."""
     found = read_flags(flags.split())
     options = None if found is None else _read_options(found)
     return options if isinstance(options, _Options) else None
@@ -522,11 +522,11 @@ def _read_wait(text: bytes) -> int | None:
     return _read_up_to(text, commands.MAX_WAIT_MS)
 
 
-def _read_page(words: Words) -> tuple[int, int] | commands.RefusedLine:
-    offset = _read_up_to(words[0], commands.MAX_CURSOR_OFFSET)
+def _read_page(tokens: Tokens) -> tuple[int, int] | commands.RefusedLine:
+    offset = _read_up_to(tokens[0], commands.MAX_CURSOR_OFFSET)
     if offset is None:
         return _NO[commands.Complaint.CURSOR_OFFSET]
-    limit = _read_up_to(words[1], commands.MAX_LISTED)
+    limit = _read_up_to(tokens[1], commands.MAX_LISTED)
     return _NO[commands.Complaint.LIMIT] if not limit else (offset, limit)
 
 

@@ -134,7 +134,7 @@ class LogLine(Struct, frozen=True):
 
 
 class JobProgress(Struct, frozen=True):
-    """What the workers of a job have said about it, as long as the server remembers it."""
+    """Progress and log lines that workers reported for a job, while the server remembers them."""
 
     done: float | None = None
     total: float | None = None
@@ -188,7 +188,7 @@ class JobView(Struct, frozen=True, omit_defaults=True):
     payload: bytes
     result: bytes | None = None
     key: str = ""
-    worker: str = ""  # of its last attempt, as long as that is known; lists over HTTP leave it out
+    worker: str = ""  # the worker of its last attempt, while that is known; lists over HTTP omit it
     waits_for: int = 0
     is_retry: bool = False  # it was leased or failed before, and is queued again
     given_back: int = 0  # attempts that ended so; lists over HTTP leave it out
@@ -197,7 +197,7 @@ class JobView(Struct, frozen=True, omit_defaults=True):
     started_ns: int | None = None
     leased_until_ns: int | None = None
     finished_ns: int | None = None
-    progress: JobProgress | None = None  # of a single job
+    progress: JobProgress | None = None  # set only when a single job is inspected
 
     @property
     def id(self) -> str:
@@ -222,7 +222,7 @@ class JobViews(Sequence[JobView]):
         return len(self._makers)
 
     def __iter__(self) -> Iterator[JobView]:
-        return (make() for make in self._makers)  # and none is kept
+        return (make() for make in self._makers)  # views are made one at a time and not kept
 
     @overload
     def __getitem__(self, at: int) -> JobView: ...

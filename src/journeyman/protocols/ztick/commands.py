@@ -1,4 +1,4 @@
-"""What a line of the ztick protocol can ask for, as values.
+"""The commands of the ztick protocol as values, one type per command.
 
     <request_id> SET <job_identifier> <timestamp>        Set
     <request_id> GET <job_identifier>                    Get
@@ -215,7 +215,7 @@ class RefusedCommand:
 class AuthNotNeeded:
     """AUTH where authentication is off: nothing to decide, only to answer ``OK``."""
 
-    request_id: bytes = b""  # of AUTH there is none
+    request_id: bytes = b""  # AUTH has no request id
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,7 @@ class TooLong:
     """A line goes over the limit: close without an answer."""
 
 
-Settled: TypeAlias = RefusedCommand | AuthNotNeeded  # what only has to be answered
+Settled: TypeAlias = RefusedCommand | AuthNotNeeded  # events that need only a reply
 SETTLED = (RefusedCommand, AuthNotNeeded)
 
 Event: TypeAlias = Command | Settled | Auth | AuthRequired | TooLong | Foreign

@@ -85,11 +85,11 @@ _FLAGS = (
 )
 
 
-def read_queue(words: Sequence[str]) -> ztick.WorkQueueRunner | str:
+def read_queue(tokens: Sequence[str]) -> ztick.WorkQueueRunner | str:
     """The runner that these words describe, or one phrase that says what is wrong."""
-    if not words:
+    if not tokens:
         return "missing required argument: name"
-    runner = ztick.WorkQueueRunner(words[0], tuple(words[1:]))
+    runner = ztick.WorkQueueRunner(tokens[0], tuple(tokens[1:]))
     job = queue_job(runner, "any", 0)
     return job if isinstance(job, str) else runner
 
@@ -115,7 +115,7 @@ def queue_job(
         payload = f'{{"v":1,"task":{json.dumps(task)},"args":[{message}],"kwargs":{{}}}}'
     elif payload is None:
         payload = message
-    words = (
+    tokens = (
         "add",
         flags.pop("id", None) or id_text(salted_id(work_id(job_id, execution_ns), salt)),
         runner.name,
@@ -124,7 +124,7 @@ def queue_job(
         "0",
     )
     encoded = {key.encode(): value.encode() for key, value in flags.items()}
-    job = readers.add([word.encode() for word in words], encoded, payload.encode())
+    job = readers.add([word.encode() for word in tokens], encoded, payload.encode())
     if isinstance(job, RefusedLine):
         return f"the work queue would refuse the job: {job.complaint}"
     assert isinstance(job, Add)
@@ -137,9 +137,9 @@ def job_message(job_id: str, execution_ns: int) -> str:
     return f'{{"job_id":{quoted},"execution":{execution_ns}}}'
 
 
-def _read_flags(words: Sequence[str]) -> dict[str, str] | str:
+def _read_flags(tokens: Sequence[str]) -> dict[str, str] | str:
     flags: dict[str, str] = {}
-    for word in words:
+    for word in tokens:
         key, equals, value = word.removeprefix("-").partition("=")
         if not word.startswith("-") or not equals or key not in _FLAGS:
             return f"unknown queue flag: expected {', '.join(f'-{name}=' for name in _FLAGS)}"
@@ -173,22 +173,22 @@ _NOT_IN_ADDRESS = re.compile(r"[\x00-\x20\x7f]")
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:@\[\]]+)(?::(?P<port>.*))?")
 
 
-def read_runner(words: Sequence[str]) -> ztick.Runner | str:
+def read_runner(tokens: Sequence[str]) -> ztick.Runner | str:
     """The runner that these words describe, or one phrase that says what is wrong."""
-    if not words:
+    if not tokens:
         return _missing("runner")
-    name, *args = words
+    name, *args = tokens
     read = _RUNNER_READERS.get(name)
     if read is None:
-        return f"unknown runner {_shown(name)}: expected {_one_of(_RUNNER_READERS)}"
+        return f"unknown runner {_quote(name)}: expected {_one_of(_RUNNER_READERS)}"
     return read(args)
 
 
-def read_reporter(words: Sequence[str]) -> ztick.Runner | str:
+def read_reporter(tokens: Sequence[str]) -> ztick.Runner | str:
     """The same for what reports a failure, which may be a mail."""
-    if words and words[0] == ztick.codec.MAIL_WORD:
-        return _read_mail(words[1:])
-    return read_runner(words)
+    if tokens and tokens[0] == ztick.codec.MAIL_WORD:
+        return _read_mail(tokens[1:])
+    return read_runner(tokens)
 
 
 def runner_words(runner: ztick.Runner) -> list[str]:
@@ -214,13 +214,13 @@ def runner_words(runner: ztick.Runner) -> list[str]:
             return ["mail", *recipients]
 
 
-def split_options(words: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
+def split_options(tokens: Sequence[str]) -> tuple[dict[str, str], Sequence[str]]:
     """The options that stand before the words of a rule's runner, and these words."""
     options: dict[str, str] = {}
-    for place, word in enumerate(words):
+    for place, word in enumerate(tokens):
         name, equals, value = word.partition("=")
         if not equals or name not in OPTION_FIELDS or name in options:
-            return options, words[place:]
+            return options, tokens[place:]
         options[name] = value
     return options, ()
 
@@ -251,8 +251,8 @@ def rule_line(
 ) -> bytes:
     """One line of the answer to LISTRULES."""
     named = (f"{name}={option_text(value)}" for name, value in options.fields().items())
-    words = (identifier, pattern, *named, *runner_words(runner))
-    return join((request_id, *(word.encode() for word in words))) + b"\n"
+    tokens = (identifier, pattern, *named, *runner_words(runner))
+    return join((request_id, *(word.encode() for word in tokens))) + b"\n"
 
 
 # -- one reader a runner -------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def _read_awf(args: list[str]) -> ztick.Runner | str:
     workflow, *options = args
     for flag in options[::2]:
         if flag != _INPUT_FLAG:
-            return f"unknown awf option {_shown(flag)}: expected {_INPUT_FLAG}"
+            return f"unknown awf option {_quote(flag)}: expected {_INPUT_FLAG}"
     if len(options) % 2:
         return _missing("input")
     return _no_nul(args) or ztick.Awf(workflow, tuple(options[1::2]))
@@ -289,7 +289,7 @@ def _read_http(args: list[str]) -> ztick.Runner | str:
         return _missing(("method", "url")[len(args)])
     method, url = args[:2]
     if method not in HTTP_METHODS:
-        return f"unknown http method {_shown(method)}: expected {_one_of(HTTP_METHODS)}"
+        return f"unknown http method {_quote(method)}: expected {_one_of(HTTP_METHODS)}"
     scheme, found, rest = url.partition("://")
     if not found or scheme not in ("http", "https"):
         return "the url must begin with http:// or https://"
@@ -320,7 +320,7 @@ def _read_redis(args: list[str]) -> ztick.Runner | str:
     if not url.startswith("redis://"):
         return "the url must begin with redis://"
     if command not in REDIS_COMMANDS:
-        return f"unknown redis command {_shown(command)}: expected {_one_of(REDIS_COMMANDS)}"
+        return f"unknown redis command {_quote(command)}: expected {_one_of(REDIS_COMMANDS)}"
     authority, _, db = url.removeprefix("redis://").partition("/")
     if db and not _is_number(db, 0, MAX_REDIS_DB):
         return f"the database in the url must be a number from 0 to {MAX_REDIS_DB}"
@@ -374,9 +374,9 @@ def _bad_address(name: str, address: str, authority: str) -> str | None:
     return None
 
 
-def _no_nul(words: Sequence[str]) -> str | None:
+def _no_nul(arguments: Sequence[str]) -> str | None:
     """No program can be given a NUL byte as part of an argument."""
-    return "an argument must not contain a NUL byte" if any("\0" in w for w in words) else None
+    return "an argument must not contain a NUL byte" if any("\0" in w for w in arguments) else None
 
 
 def _is_number(text: str, low: int, high: int) -> bool:
@@ -388,7 +388,7 @@ def _missing(name: str) -> str:
     return f"missing required argument: {name}"
 
 
-def _shown(word: str) -> str:
+def _quote(word: str) -> str:
     return in_a_message(word.encode())
 
 
@@ -432,29 +432,29 @@ def read_timetable(fields: Mapping[str, Any]) -> tuple[Timetable, Runner | None]
 
 def runners_of(command: commands.SetRule | commands.SetTimetable) -> list[Runner]:
     """All runners that a command names, for the permissions of a token."""
-    words: list[tuple[str, ...]] = []
+    tokens: list[tuple[str, ...]] = []
     if isinstance(command, commands.SetRule):
         options = command.options
     else:
         options = command.timetable.options
         if command.timetable.check_in:
-            words.append(("http", "GET", command.timetable.check_in))
+            tokens.append(("http", "GET", command.timetable.check_in))
     if options.on_failure:
-        words.append(options.on_failure)
-    read = [command.runner, *map(read_reporter, words)]
+        tokens.append(options.on_failure)
+    read = [command.runner, *map(read_reporter, tokens)]
     return [runner for runner in read if runner is not None and not isinstance(runner, str)]
 
 
-def fields_of(words: Sequence[str]) -> dict[str, Any]:
+def fields_of(tokens: Sequence[str]) -> dict[str, Any]:
     """The fields that these words name. Raises TimetableError; the values are not checked."""
-    if len(words) < 2 or words[0] not in KINDS:
-        given = words[0] if words else ""
+    if len(tokens) < 2 or tokens[0] not in KINDS:
+        given = tokens[0] if tokens else ""
         problem = f"it begins with {given[:40]!r}" if given else "it is empty"
         raise TimetableError("timetable", problem, f"{_USAGE}; kind is {', '.join(KINDS)}")
-    fields: dict[str, Any] = {words[0]: words[1]}
-    for place, word in enumerate(words[2:], 2):
+    fields: dict[str, Any] = {tokens[0]: tokens[1]}
+    for place, word in enumerate(tokens[2:], 2):
         if word == RUN_WORD:
-            fields["runner"] = list(words[place + 1 :])
+            fields["runner"] = list(tokens[place + 1 :])
             break
         name, equals, value = word.partition("=")
         if not equals or name not in FIELDS or name in (*KINDS, "runner"):
@@ -468,14 +468,14 @@ def fields_of(words: Sequence[str]) -> dict[str, Any]:
 def words_of(fields: Mapping[str, Any]) -> list[str]:
     """The words that name these fields."""
     (kind,) = (name for name in KINDS if name in fields)
-    words = [kind, _text(fields[kind])]
+    tokens = [kind, _text(fields[kind])]
     for name, value in fields.items():
         if name not in (kind, "runner"):
             text = option_text(value) if name in OPTION_FIELDS else _text(value)
-            words.append(f"{name}={text}")
+            tokens.append(f"{name}={text}")
     if "runner" in fields:
-        words += [RUN_WORD, *fields["runner"]]
-    return words
+        tokens += [RUN_WORD, *fields["runner"]]
+    return tokens
 
 
 def _text(value: Any) -> str:
@@ -505,17 +505,17 @@ def _refused(request_id: bytes, message: str) -> commands.RefusedCommand:
     return commands.RefusedCommand(request_id, commands.ErrorCode.INVALID_ARGS, message)
 
 
-def _read_set(request_id: bytes, words: list[str]) -> commands.Event:
-    identifier = words[0]
-    return commands.SetTimetable(request_id, identifier, *read_timetable(fields_of(words[1:])))
+def _read_set(request_id: bytes, arguments: list[str]) -> commands.Event:
+    identifier = arguments[0]
+    return commands.SetTimetable(request_id, identifier, *read_timetable(fields_of(arguments[1:])))
 
 
-def _read_list(request_id: bytes, words: list[str]) -> commands.Event:
-    return commands.ListTimetables(request_id, words[0] if words else "")
+def _read_list(request_id: bytes, arguments: list[str]) -> commands.Event:
+    return commands.ListTimetables(request_id, arguments[0] if arguments else "")
 
 
-def _read_next(request_id: bytes, words: list[str]) -> commands.Event:
-    identifier, *rest = words[0], *words[1:2]
+def _read_next(request_id: bytes, arguments: list[str]) -> commands.Event:
+    identifier, *rest = arguments[0], *arguments[1:2]
     count = rest[0] if rest else str(DEFAULT_FIRINGS)
     if not count.isascii() or not count.isdigit() or not 1 <= int(count[:9]) <= MAX_FIRINGS:
         allowed = f"a whole number from 1 to {MAX_FIRINGS}"
@@ -523,18 +523,18 @@ def _read_next(request_id: bytes, words: list[str]) -> commands.Event:
     return commands.NextOfTimetable(request_id, identifier, int(count))
 
 
-def _read_backfill(request_id: bytes, words: list[str]) -> commands.Event:
-    identifier = words[0]
-    if len(words) < 3:
-        missing = "from" if len(words) == 1 else "until"
+def _read_backfill(request_id: bytes, arguments: list[str]) -> commands.Event:
+    identifier = arguments[0]
+    if len(arguments) < 3:
+        missing = "from" if len(arguments) == 1 else "until"
         return _refused(request_id, f"missing required argument: {missing}")
-    if words[3:4] not in ([], [_PREVIEW]):
-        raise TimetableError("backfill", f"the word {words[3][:40]!r} is not known", _PREVIEW)
+    if arguments[3:4] not in ([], [_PREVIEW]):
+        raise TimetableError("backfill", f"the word {arguments[3][:40]!r} is not known", _PREVIEW)
     utc = zone_of("UTC")
-    from_s, until_s = read_time(words[1], utc, "from"), read_time(words[2], utc, "until")
+    from_s, until_s = read_time(arguments[1], utc, "from"), read_time(arguments[2], utc, "until")
     if from_s >= until_s:
         raise TimetableError("until", "it is not after from", "a later time")
-    return commands.BackfillTimetable(request_id, identifier, from_s, until_s, len(words) > 3)
+    return commands.BackfillTimetable(request_id, identifier, from_s, until_s, len(arguments) > 3)
 
 
 _TIMETABLE_READERS: dict[bytes, Callable[[bytes, list[str]], commands.Event]] = {
@@ -542,9 +542,9 @@ _TIMETABLE_READERS: dict[bytes, Callable[[bytes, list[str]], commands.Event]] = 
     b"LIST": _read_list,
     b"NEXT": _read_next,
     b"BACKFILL": _read_backfill,
-    b"GET": lambda request_id, words: commands.GetTimetable(request_id, words[0]),
-    b"PAUSE": lambda request_id, words: commands.PauseTimetable(request_id, words[0]),
-    b"RESUME": lambda request_id, words: commands.ResumeTimetable(request_id, words[0]),
-    b"REMOVE": lambda request_id, words: commands.RemoveTimetable(request_id, words[0]),
-    b"RUN": lambda request_id, words: commands.RunTimetable(request_id, words[0]),
+    b"GET": lambda request_id, tokens: commands.GetTimetable(request_id, tokens[0]),
+    b"PAUSE": lambda request_id, tokens: commands.PauseTimetable(request_id, tokens[0]),
+    b"RESUME": lambda request_id, tokens: commands.ResumeTimetable(request_id, tokens[0]),
+    b"REMOVE": lambda request_id, tokens: commands.RemoveTimetable(request_id, tokens[0]),
+    b"RUN": lambda request_id, tokens: commands.RunTimetable(request_id, tokens[0]),
 }

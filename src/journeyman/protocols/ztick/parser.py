@@ -187,7 +187,7 @@ class ZtickParser:
     def _close(self) -> None:
         self._state = _State.CLOSED
         self.is_plain = False
-        self.lines = LineBuffer()  # what is left of the last feed is of no use any more
+        self.lines = LineBuffer()  # the rest of the last feed is discarded
 
 
 def _read(tokens: list[bytes], line: bytes) -> commands.Event | None:
@@ -310,7 +310,7 @@ class LineBuffer:
 
     def __init__(self, limit_bytes: int = LINE_LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
-        self.rest = b""  # of an unfinished line
+        self.rest = b""  # the beginning of an unfinished line
         self.overflowed = False
         self.too_long = b""
 
@@ -329,7 +329,7 @@ class LineBuffer:
         has_line_end = b"\n" in data
         data = self.rest + data
         if not has_line_end:
-            # What is kept holds no line end already, so there is still none.
+            # The kept beginning has no line end either, so there is still no complete line.
             lines = []
             self.rest = data
         else:
@@ -376,7 +376,7 @@ def tokenize(line: bytes) -> list[bytes]:
     ]
 
 
-def read_timestamp(words: Sequence[bytes]) -> int | str:
+def read_timestamp(tokens: Sequence[bytes]) -> int | str:
     """The time of a SET: nanoseconds since 1970, or one phrase that says what is wrong.
 
         1711612800000000000                  nanoseconds, a sign allowed, 64 bits with sign
@@ -389,11 +389,11 @@ def read_timestamp(words: Sequence[bytes]) -> int | str:
     exist, a moment outside 64 bits, a zone by name. A refused SET can be seen by the client; one
     that is taken for another moment cannot. Words after a number are ignored, as everywhere in the
     protocol. Words after a date and time could only mean a zone, so there they are refused unless
-    they are an offset. ``words`` is not empty.
+    they are an offset. ``tokens`` is not empty.
     """
-    first = words[0]
+    first = tokens[0]
     if _DATE_FIRST.match(first):
-        return _read_date_time(b" ".join(words))
+        return _read_date_time(b" ".join(tokens))
     number = _NUMBER.fullmatch(first)
     if number is None:
         return _NOT_A_TIME
@@ -430,7 +430,8 @@ def _in_range(ns: int) -> int | str:
     return ns if MIN_NS <= ns <= MAX_NS else _OUT_OF_RANGE
 
 
-MAX_ROWS = 128  # of one event: what is decided at a stretch stays short
+# One event has at most this many rows, so that deciding it never takes long.
+MAX_ROWS = 128
 
 # A request id that ends with a colon may be a header of HTTP; the identifiers of seals are
 # refused. Lengths are bounded, so that no line is over the limit.

@@ -40,7 +40,7 @@ _STATUS_WORDS = tuple(status.word for status in Status)  # by byte
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """What STAT reports, in this order."""
+    """The figures that STAT reports, in this order."""
 
     uptime_ns: int
     connections: int
@@ -95,9 +95,9 @@ def metric_lines(request_id: bytes, metrics: Metrics) -> bytes:
     return b"".join(lines)
 
 
-def line(request_id: bytes, words: Iterable[str]) -> bytes:
+def line(request_id: bytes, tokens: Iterable[str]) -> bytes:
     """One line of words, each quoted where that is necessary."""
-    return join([request_id, *(word.encode() for word in words)]) + b"\n"
+    return join([request_id, *(word.encode() for word in tokens)]) + b"\n"
 
 
 # -- errors --------------------------------------------------------------------------------------
