@@ -235,3 +235,13 @@ def test_errors_are_listed_where_the_log_knows_their_class():
     figures.reasons = [("failed", "ValueError", 2), ("timed-out", "timed-out", 1)]
     (errors,) = [part for part in section_of(figures).parts if part.title == "Errors"]
     assert [row[0] for row in cast(Bars, errors).rows] == ["ValueError", "timed-out"]
+
+
+def test_what_lies_outside_of_the_axis_does_not_stretch_it():
+    """A plan of 1970 in a log of today once made an axis of more buckets than fit into memory."""
+    day_ns = 86_400 * 10**9
+    first, last = 19_000 * day_ns, 19_001 * day_ns
+    axis = axis_between(first, last, lambda _: [0, first, last, 30_000 * day_ns])
+    assert first - axis.bucket_ns < axis.times_ns[0] <= first
+    assert last - axis.bucket_ns < axis.times_ns[-1] <= last
+    assert len(axis.times_ns) <= MOST_POINTS

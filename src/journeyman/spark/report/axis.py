@@ -78,8 +78,10 @@ def axis_between(first_ns: int | None, last_ns: int | None, busy_buckets: BusyBu
     while True:
         length_ns = _length(stretches)
         coarse_ns = bucket_for(length_ns, _MOST_COARSE)
-        ends = {ns // coarse_ns * coarse_ns for ns in (first_ns, last_ns)}
-        busy = sorted(ends.union(busy_buckets(coarse_ns)))
+        begin_ns, end_ns = (ns // coarse_ns * coarse_ns for ns in (first_ns, last_ns))
+        # A plan may be due long before or after all that the axis is about.
+        between = (ns for ns in busy_buckets(coarse_ns) if begin_ns <= ns <= end_ns)
+        busy = sorted({begin_ns, end_ns, *between})
         stretches = cut_gaps(busy, coarse_ns, first_ns, last_ns)
         # What is left may be so short that the buckets were too coarse to see its gaps.
         if _length(stretches) * 10 > length_ns or coarse_ns == 10**6:
