@@ -197,13 +197,16 @@ def _mutations(lane: Lane) -> str:
 
 
 def _pipeline(lane: Lane) -> str:
-    """Every command on S3 and on a cluster; skew, tiny and large logs, killed executors."""
-    matrix = [sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/spark/test_object_store.py"]
+    """Every command on S3 and on a cluster; skew, tiny and large logs, killed executors; killed
+    ingests into a lake on S3."""
+    tests = ("tests/spark/test_object_store.py", "tests/spark/test_lake_snapshots.py")
+    matrix = [sys.executable, "-m", "pytest", "-q", "-n", "0", *tests]
     cases = [sys.executable, "scripts/cluster.py"]
+    kills = [sys.executable, "-m", "tests.kills.lake", "--s3"]
     said = []
-    for command in (matrix, cases):
+    for command in (matrix, cases, kills):
         lane.goes_on(" ".join(command[1:]))
-        environment = {**os.environ, "JOURNEYMAN_WHOLE_MATRIX": "1"}
+        environment = {**os.environ, "JOURNEYMAN_WHOLE_MATRIX": "1", "HYPOTHESIS_PROFILE": "deep"}
         done = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
         )

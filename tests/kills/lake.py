@@ -1,9 +1,10 @@
 """Kill an ingest, driver and Java, at random moments while its log grows; then count every record.
 
-    python -m tests.kills.lake [--kills 20] [--seed 1]
+    python -m tests.kills.lake [--kills 20] [--seed 1] [--s3]
 
-After the last kill one ingest is left to end. Every record must be in bronze once, in order, and
-attempts must be those of a plain count (tests/support/report_counts.py). Exit code 1 if not.
+With --s3 the lake is in a bucket. After the last kill one ingest is left to end. Every record must
+be in bronze once, in order, and attempts must be those of a plain count
+(tests/support/report_counts.py). Exit code 1 if not.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
@@ -23,16 +25,17 @@ sys.path.insert(0, str(ROOT))
 
 from journeyman.columnar import read_table  # noqa: E402
 from journeyman.formats import workq  # noqa: E402
+from tests.support.object_store import object_store  # noqa: E402
 from tests.support.report_counts import count_workq  # noqa: E402
 from tests.support.spark.histories import busy_log  # noqa: E402
 
 LONGEST_S = 40.0
 
 
-def start(log: Path, lake: Path) -> subprocess.Popen[bytes]:
+def start(log: Path, lake: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "journeyman", "pipeline", "ingest", str(log), "--quiet"]
     return subprocess.Popen(
-        [*command, "--lake", str(lake), "--host", "a", "--master", "local[2]"],
+        [*command, "--lake", lake, "--host", "a", "--master", "local[2]"],
         start_new_session=True,
         stdout=subprocess.DEVNULL,
     )
@@ -50,11 +53,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--s3", action="store_true", help="the lake is in a bucket")
     asked = parser.parse_args()
     chance = Random(asked.seed)
     records = busy_log(asked.seed, jobs=40 * (asked.kills + 1))
-    with tempfile.TemporaryDirectory(prefix="journeyman-kills-") as directory:
-        log, lake = Path(directory, "workq"), Path(directory, "lake")
+    with ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="journeyman-kills-"))
+        log, lake = Path(directory, "workq"), f"{directory}/lake"
+        if asked.s3:
+            os.environ.update(stack.enter_context(object_store("lakes")))
+            lake = "s3://lakes/lake"
         log.mkdir()
         ended, done, took_s = 0, 0, 10.0
         for number in range(asked.kills):
@@ -75,7 +83,7 @@ def main() -> int:
         return report(records, lake, asked.kills - ended, ended)
 
 
-def report(records: list[workq.Record], lake: Path, kills: int, ended: int) -> int:
+def report(records: list[workq.Record], lake: str, kills: int, ended: int) -> int:
     bronze = read_table(f"{lake}/bronze/workq").sort_by("_position")["logged_ns"].to_pylist()
     attempts = read_table(f"{lake}/silver/attempts")
     columns = (attempts[name].to_pylist() for name in ("ready_ns", "started_ns", "outcome"))

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -30,7 +29,7 @@ from tests.support.cli_commands import assert_one_line_error, run
 from tests.support.object_store import object_store
 from tests.support.report_counts import count_workq
 from tests.support.spark.histories import busy_log
-from tests.support.spark.local_work import session, spread_here
+from tests.support.spark.local_work import Killed, kill_after, session, spread_here
 from tests.support.spark.written_logs import put, write_kestrel, write_workq
 
 ROOT = Path(__file__).parents[2]
@@ -64,10 +63,6 @@ def uri(tmp_path: Path) -> str:
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes do not meet on this machine, as if each was on its own."""
     monkeypatch.setattr(storage, "_lock_path", lambda _: None)
-
-
-class Killed(BaseException):
-    """What a kill looks like from inside."""
 
 
 def rows_of(lake: Lake, table: str) -> list[str]:
@@ -137,22 +132,6 @@ def test_an_ingest_that_is_killed_is_finished_by_the_next(uri, tmp_path, steps):
     with change_lake(uri) as lake:
         upkeep.vacuum(lake, 0)
     assert objects_below(uri) == files_that_count(uri) != set()
-
-
-def kill_after(patch: pytest.MonkeyPatch, steps: int) -> None:
-    made: list[int] = []
-    real_commit, real_append = delta.commit, Lake._append
-
-    def step(do: Any, *args: Any) -> Any:
-        found = do(*args)
-        made.append(1)
-        if len(made) == steps:
-            raise Killed
-        return found
-
-    patch.setattr(delta, "commit", lambda *args: step(real_commit, *args))
-    patch.setattr(Lake, "_append", lambda *args: step(real_append, *args))
-    patch.setattr(storage, "at_once", lambda do, each: list(map(do, each)))
 
 
 def readers(head: int) -> pa.Table:

@@ -10,16 +10,24 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyarrow import fs
 from pyarrow.parquet import read_table
 
-from journeyman.data_directory import KESTREL_DIRECTORY, SCHEDULE_LOG, WORKQ_DIRECTORY
+from journeyman.data_directory import (
+    KESTREL_DIRECTORY,
+    LEDGER_DIRECTORY,
+    SCHEDULE_LOG,
+    WORKQ_DIRECTORY,
+)
 from journeyman.disk import RealDisk
+from journeyman.formats import ledger, workq
 from journeyman.formats.ztick import Status
 from journeyman.logs.ztick.run_history import encode_run
 from journeyman.testing import ManualClock
@@ -36,6 +44,8 @@ BUCKET = "logs"
 MATRIX = [("bucket", "cluster")]
 if os.environ.get("JOURNEYMAN_WHOLE_MATRIX"):
     MATRIX += [("bucket", "local[2]"), ("directory", "cluster"), ("directory", "local[2]")]
+RECORDS = busy_log(7)
+WORKER = "a worker of the ledger"
 ATTEMPTS = "SELECT dialect, count(*) AS n, count(started_ns) AS started FROM attempts GROUP BY ALL"
 
 
@@ -53,7 +63,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
     (runs / "1700000000000.jsonl").write_bytes(
         encode_run(written_logs.run("b", 0, 1, 2)) + b'{"job":"torn","sta'
     )
-    write_workq(data / WORKQ_DIRECTORY, busy_log(7))
+    write_workq(data / WORKQ_DIRECTORY, RECORDS)
+    leased = next(each for each in RECORDS if each.command == workq.Command.START_ATTEMPT)
+    noted = ledger.AttemptsBegun(leased.logged, WORKER, {str(UUID(bytes=leased.job_id)): 1})
+    with max((data / LEDGER_DIRECTORY).glob("*.ledger")).open("ab") as file:
+        file.write(ledger.CODEC.encode(noted))
     items = [put(number, number) for number in range(1, 9)]
     write_kestrel(data / KESTREL_DIRECTORY, "mail", [items[:4], items[4:]], {"r": (2, ())})
     return data, half
@@ -85,6 +99,7 @@ def writes(logs: str, output: str, here: Path) -> list[list[str]]:
         ["convert", parquet, "--to", "log", "--output", f"{here}/restored"],
         ["archive", logs, "--output", f"{output}/archive"],
         ["ingest", logs, *lake, "--host", "a"],
+        ["stream", f"{logs}/{WORKQ_DIRECTORY}"],
         ["sql", *lake, "-e", ATTEMPTS, "--format", "json"],
     ]
 
@@ -136,6 +151,11 @@ def test_every_command_reads_logs_and_writes_tables(data, bucket, master, tmp_pa
     attempts = _rows(said[4])
     assert {"dialect": "ztick", "n": 4, "started": 1} in attempts  # its run is known
     assert _rows(said[-1]) == [row for row in attempts if row["dialect"] != "kestrel"]
+    assert WORKER in said[2]
+    streamed = dict(line.split() for line in said[-2].splitlines())
+    assert streamed == {
+        word: str(n) for word, n in Counter(record.command.word for record in RECORDS).items()
+    }
     assert _rows("\n".join(_lines(tmp_path / "out" / "counts"))) == attempts
     assert len(_lines(tmp_path / "out" / "history")) == 1 + sum(row["n"] for row in attempts)
     for table in ("ztick.jobs", "workq.jobs", "kestrel.items"):

@@ -353,3 +353,5 @@ def test_duckdb_in_a_task_is_bounded_and_loads_nothing():
     names = ("threads", "autoload_known_extensions", "autoinstall_known_extensions")
     found = [views.run_in_duckdb(setting.format(name))["value"][0].as_py() for name in names]
     assert found == [1, False, False]
+    limit = views.run_in_duckdb(setting.format("memory_limit"))["value"][0].as_py()
+    assert limit == "488.2 MiB"  # of each task, and a slot runs one

@@ -15,8 +15,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
-from journeyman.spark.lakes import work
+from journeyman.spark.lakes import delta, storage, work
+from journeyman.spark.lakes.storage import Lake
 
 SLOTS = {"spark.default.parallelism": "2", "spark.master": "local[2]"}
 SPARK: Any = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default=None: SLOTS[name]))
@@ -48,3 +50,24 @@ def _joined(packets: Sequence[work.Packet]) -> dict[str, pa.Table]:
 def _travelled(packet: work.Packet) -> work.Packet:
     (row,) = work._packed(packet).to_pylist()
     return work.Packet(row["group"], row["what"], work._unpacked(row["rows"]))
+
+
+class Killed(BaseException):
+    """What a kill looks like from inside."""
+
+
+def kill_after(patch: pytest.MonkeyPatch, steps: int) -> None:
+    """Let an ingest end after so many commits of tables and snapshots."""
+    made: list[int] = []
+    real_commit, real_append = delta.commit, Lake._append
+
+    def step(do: Any, *args: Any) -> Any:
+        found = do(*args)
+        made.append(1)
+        if len(made) == steps:
+            raise Killed
+        return found
+
+    patch.setattr(delta, "commit", lambda *args: step(real_commit, *args))
+    patch.setattr(Lake, "_append", lambda *args: step(real_append, *args))
+    patch.setattr(storage, "at_once", lambda do, each: list(map(do, each)))

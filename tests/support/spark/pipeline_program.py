@@ -2,16 +2,18 @@
 
     python -m tests.support.spark.pipeline_program MASTER COMMAND...
 
-Each COMMAND is the words of one, in JSON. What they print goes to stdout as one JSON list. Where an
-object store is, and the keys to it, are in the environment.
+Each COMMAND is the words of one, in JSON; ``stream PATH`` is a query of Spark that counts what a
+stream of a work queue gives until nothing is new. What they print goes to stdout as one JSON list.
+Where an object store is, and the keys to it, are in the environment.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 
-from journeyman.spark.session import build_session
+from journeyman.spark.session import SparkSession, build_session
 from tests.support.cli_commands import run
 from tests.support.spark.cluster import SETTINGS
 
@@ -21,11 +23,24 @@ def main(master: str, commands: list[list[str]]) -> None:
     session = build_session(master, conf, small=True)
     said = []
     for words in commands:
+        if words[0] == "stream":
+            said.append(count_stream(session, *words[1:]))
+            continue
         done = run("pipeline", *words, "--quiet")
         assert done.exit_code == 0, (words, done.output, done.exception)
         said.append(done.stdout)
     session.stop()
     print(json.dumps(said))
+
+
+def count_stream(session: SparkSession, path: str) -> str:
+    rows = session.readStream.format("workq").load(path)
+    with tempfile.TemporaryDirectory() as checkpoint:
+        writer = rows.writeStream.format("memory").queryName("streamed").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", checkpoint).start()
+        query.awaitTermination()
+    counts = session.table("streamed").groupBy("kind").count().collect()
+    return "\n".join(f"{row.kind} {row['count']}" for row in counts)
 
 
 if __name__ == "__main__":
