@@ -176,7 +176,7 @@ def test_rules_are_added_listed_and_removed(ask):
     text(ask("rules", "add", "rule.a", "a.", "shell", "echo hello"))
 
     assert rows(ask("rules", "ls", "--json")) == [
-        {"rule": "rule.a", "pattern": "a.", "runner": "shell echo hello"}
+        {"rule": "rule.a", "pattern": "a.", "runner": "shell echo hello", "options": {}}
     ]
     text(ask("rules", "rm", "rule.a"))
     assert_one_line_error(ask("rules", "rm", "rule.a"), 1, "no rule 'rule.a'")

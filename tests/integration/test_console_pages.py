@@ -17,8 +17,8 @@ from unittest.mock import MagicMock
 from urllib.parse import quote, urlencode
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -105,15 +105,14 @@ def visitor(server: ScheduleProcess) -> Iterator[Visitor]:
 
 def test_the_days_of_a_lake_are_shown_without_spark(server, visitor, tmp_path):
     lake, cmdlog = tmp_path / "a lake & <more>", server.directory / "cmdlog"
-    for month, day, host in (("2026-10", 31, "a"), ("2026-11", 1, "a"), ("2026-11", 1, "b")):
+    table = lake / "gold" / "throughput_daily"
+    for day, host in (("2026-10-31", "a"), ("2026-11-01", "a"), ("2026-11-01", "b")):
         rows = {
-            "dialect": ["workq", "workq"], "queue": ["mail", "sync"], "added": [1000, day],
-            "started": [2, 2], "completed": [3, 3], "failed": [4, 4],
-            "date": [date.fromisoformat(f"{month}-{day:02}")] * 2,
+            "dialect": ["workq", "workq"], "queue": ["mail", "sync"],
+            "added": [1000, int(day[-2:])], "started": [2, 2], "completed": [3, 3],
+            "failed": [4, 4], "date": [date.fromisoformat(day)] * 2, "host": [host] * 2,
         }  # fmt: skip
-        directory = lake / "gold" / "throughput_daily" / f"month={month}" / f"host={host}"
-        directory.mkdir(parents=True)
-        pq.write_table(pa.table(rows), directory / "part.parquet")
+        write_deltalake(str(table), pa.table(rows), mode="append", partition_by=["host"])
     register(RealDisk(), str(cmdlog), "pages", f"lake {lake}", 1, {})
     assert "Day</th>" not in visitor.get("/console/reports")
     asked = "/console/reports?" + urlencode({"lake": str(lake)})
@@ -121,7 +120,8 @@ def test_the_days_of_a_lake_are_shown_without_spark(server, visitor, tmp_path):
     assert cells[:6] == ["2026-11-01", "workq", "2002", "8", "12", "16"]
     assert cells[6:12] == ["2026-10-31", "workq", "1031", "4", "6", "8"]
     assert "Day</th>" not in visitor.get("/console/reports?lake=/etc")
-    (directory / "part.parquet").write_bytes(b"PAR1")
+    for part in table.glob("host=b/*.parquet"):
+        part.write_bytes(b"PAR1")
     assert "could not be read" in visitor.get(asked)
 
 

@@ -53,6 +53,7 @@ class Over(NamedTuple):
 
 SAME_BY_OTHERS = {
     ztick.SetMany: "SETs that came together",
+    workq.AwaitOrders: "a lease names the worker, and a renewal tells of a cancelled job",
     kestrel.PutTooLarge: "a body that is too large",
     kestrel.Reload: "the port refuses it as well",
     kestrel.Shutdown: "the port refuses it as well",
@@ -73,6 +74,11 @@ OVER_HTTP: dict[type, Over] = {
         "is_final": "final", "is_release": "release"}),
     workq.Touch: Over("POST", f"{JOB}/touch", {"job_id": "job", "ttr_ms": "ttr_ms"}),
     workq.Delete: Over("DELETE", JOB, {"job_id": "job"}),
+    workq.Cancel: Over("POST", f"{JOB}/cancel", {"job_id": "job"}),
+    workq.NoteProgress: Over("POST", f"{JOB}/progress", {
+        "job_id": "job", "notes.done": "done", "notes.total": "total", "notes.note": "note",
+        "notes.log": "log"}),
+    workq.InspectProgress: Over("GET", JOB, {"job_id": "job"}),
     workq.InspectServer: Over("GET", "/v1/figures", {}),
     workq.InspectToken: Over("GET", "/v1/me", {}),
     workq.InspectQueues: Over("GET", "/v1/work/queues", {"limit": "limit", "prefix": "prefix"}),
@@ -116,7 +122,7 @@ OVER_HTTP: dict[type, Over] = {
     ztick.Remove: Over("DELETE", "/v1/schedule/jobs/{id}", {"identifier": "id"}),
     ztick.ListRules: Over("GET", "/v1/schedule/rules", {}),
     ztick.SetRule: Over("PUT", "/v1/schedule/rules/{id}", {
-        "identifier": "id", "pattern": "pattern", "runner": "runner"}),
+        "identifier": "id", "pattern": "pattern", "runner": "runner", "options": "options"}),
     ztick.RemoveRule: Over("DELETE", "/v1/schedule/rules/{id}", {"identifier": "id"}),
     ztick.Stat: Over("GET", "/v1/figures", {}),
     ztick.SetTimetable: Over("PUT", TIMETABLE, ONE | {
@@ -135,6 +141,7 @@ GROUPS: dict[tuple[type, str], Any] = {
     (workq.Add, "options"): workq.AddOptions,
     (workq.ScheduleJob, "options"): workq.AddOptions,
     (workq.SetLimits, "limits"): workq.Limits,
+    (workq.NoteProgress, "notes"): workq.WorkerNotes,
     **{
         (each, "key"): kestrel.Key
         for each in get_args(kestrel.Command)

@@ -356,10 +356,9 @@ class _Judging:
             if entry.end >= announced_end:
                 break
         reached = ends[-1]
-        # Zeros after less than was announced: power was cut, and more blocks were to follow.
         is_followed = is_longer and (
             begins_with_entry(self._codec, data, reached, self._base)
-            or (reached >= announced_end and is_zeros(data, reached))
+            or (is_zeros(data, reached) and self._may_end(reached, announced_end))
         )
         if reached == announced_end and is_followed:
             return self._spoilt(at, announced_end, seal.stamp)
@@ -381,6 +380,16 @@ class _Judging:
         kept = max(end for end in ends if end <= start)
         torn = self._damage(kept, start - kept, "torn", _TORN_REASON)
         return self._verdict([mark, torn], start)
+
+    def _may_end(self, place: int, announced_end: int) -> bool:
+        """Return whether another program may have ended its data here, where zeros begin.
+
+        Zeros after less than was announced stand where power has cut a write of several blocks,
+        and may be the end of its last record. Only a program that maps its files leaves zeros as
+        well: there a record whose last byte is none of them is whole.
+        """
+        is_mapped = self._codec.name == "kestrel"
+        return place >= announced_end or (is_mapped and self._data[place - 1] != 0)
 
     def _spoilt(self, at: int, end: int, stamp: int) -> Verdict:
         """A block is as long as announced, and only its content does not fit."""

@@ -21,6 +21,7 @@ from journeyman.client import BadAnswer
 from journeyman.tasks.worker.link import LinkRefused, NothingReady, WorkerLink
 
 WAIT_MS = 30_000
+_PAUSE_S = 1.0  # so that a server that does not wait is not asked without end
 _REFUSED_S = 60.0  # before the question is asked again
 _SHOWN_QUEUES = 20
 _STATM = Path("/proc/self/statm")
@@ -41,6 +42,7 @@ async def follow_orders(
                 try:
                     ended = await link.ask(request, 2)
                 except NothingReady:
+                    await asyncio.sleep(_PAUSE_S)
                     continue
                 for row in ended:
                     cancel(row.words[0])
