@@ -16,6 +16,8 @@ from tests.support.spark.written_logs import write_workq
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "declarative"
 LIBRARIES = Path(sys.prefix) / "connect"  # the dependency group of this name; see the Makefile
+# Spark Connect takes port 15002 otherwise, which another run on this machine may hold.
+ANY_PORT = {"SPARK_TESTING": "1"}
 
 
 def test_a_declarative_pipeline_reads_a_log(tmp_path):
@@ -30,7 +32,7 @@ def test_a_declarative_pipeline_reads_a_log(tmp_path):
     done = subprocess.run(
         [*program, "run", "--spec", str(spec)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(LIBRARIES), "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={**os.environ, "PYTHONPATH": str(LIBRARIES), "SPARK_LOCAL_IP": "127.0.0.1", **ANY_PORT},
         capture_output=True,
         text=True,
         check=False,
