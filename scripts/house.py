@@ -4,8 +4,8 @@
     python scripts/house.py             the figures
     python scripts/house.py --list      the figures, and every place that they count
 
-tests/test_house.py uses the same functions and allows no fragment, no vague name, no name with two
-meanings and no cycle. The budget of lines is a plan, so nothing fails when a folder exceeds it.
+tests/test_house.py uses the same functions and allows none of these places, except those that it
+lists as not finished. The budget of lines is a plan, so nothing fails when a folder exceeds it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import io
 import re
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +37,11 @@ BUDGET = {
     "cli": 5600,
     "testing": 500,
 }
+
+MAX_IMPORTED_NAMES = 5
+DIALECTS = ("ztick", "workq", "kestrel", "keyspace", "ledger")
+# The layers whose functions are named after commands.
+COMMAND_LAYERS = ("cli", "client", "protocols", "engines")
 
 # Words that say nothing without their neighbours.
 VAGUE_NAMES = frozenset(
@@ -162,13 +167,42 @@ def vague_names(path: Path) -> Iterator[Place]:
 
 
 def names_defined_twice(paths: list[Path]) -> dict[str, list[Place]]:
-    """Return the public classes whose name another module defines as well."""
+    """Return the public classes and functions whose name another module uses for something else.
+
+    Modules that do the same for two dialects share their names. So do the layers that carry out
+    one command, from the command line to the engine, and the functions that a package offers
+    for a module inside it.
+    """
     places = defaultdict(list)
     for path in paths:
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(Place(path, node.lineno, node.name))
-    return {name: where for name, where in sorted(places.items()) if len(where) > 1}
+            if isinstance(node, Definition) and not node.name.startswith("_"):
+                kind = "class" if isinstance(node, ast.ClassDef) else "function"
+                is_door = path.name == "__init__.py" or _layer(path) in COMMAND_LAYERS
+                if kind == "class" or not is_door:
+                    places[node.name].append(Place(path, node.lineno, f"{kind} {node.name}"))
+    return {
+        name: where
+        for name, where in sorted(places.items())
+        if len({_without_dialect(place.path) for place in where}) > 1
+    }
+
+
+def _layer(path: Path) -> str:
+    return path.relative_to(SOURCES).parts[0]
+
+
+def _without_dialect(path: Path) -> str:
+    return re.sub("|".join(DIALECTS), "DIALECT", str(path.relative_to(SOURCES)))
+
+
+def long_imports(path: Path) -> Iterator[Place]:
+    """Yield the imports that take more than five names of one module; packages may re-export."""
+    if path.name == "__init__.py":
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and len(node.names) > MAX_IMPORTED_NAMES:
+            yield Place(path, node.lineno, f"{len(node.names)} names of {node.module}")
 
 
 def long_functions(paths: list[Path], at_least: int) -> list[Place]:
@@ -185,23 +219,42 @@ def long_functions(paths: list[Path], at_least: int) -> list[Place]:
     return [place for _, place in sorted(measured, key=lambda pair: -pair[0])]
 
 
-def package_cycles() -> list[tuple[str, str]]:
-    """Return the pairs of sibling packages that import each other, at every depth."""
-    import grimp  # needed here alone; a slow import
+def import_circles() -> dict[str, list[str]]:
+    """Return the parts of each package that import themselves through their neighbours.
+
+    A part is a module or a package; what is imported only for types counts as well.
+    """
+    import grimp  # a slow import that nothing else of this script needs
 
     graph = grimp.build_graph("journeyman")
-    cycles = []
     packages = {name.rpartition(".")[0] for name in graph.modules if "." in name}
-    for parent in sorted(packages):
-        children = sorted(graph.find_children(parent))
+    circles = {}
+    for package in sorted(packages):
+        parts = sorted(graph.find_children(package))
         uses = {
-            (a, b)
-            for a in children
-            for b in children
-            if a != b and graph.direct_import_exists(importer=a, imported=b, as_packages=True)
+            part: {
+                other
+                for other in parts
+                if other != part
+                and graph.direct_import_exists(importer=part, imported=other, as_packages=True)
+            }
+            for part in parts
         }
-        cycles += [(a, b) for a, b in sorted(uses) if a < b and (b, a) in uses]
-    return cycles
+        circle = [part for part in parts if part in _reachable(part, uses)]
+        if circle:
+            circles[package] = circle
+    return circles
+
+
+def _reachable(start: str, uses: dict[str, set[str]]) -> set[str]:
+    """Return the parts that ``start`` imports, itself or through others."""
+    reachable: set[str] = set()
+    ahead = [start]
+    while ahead:
+        new = uses[ahead.pop()] - reachable
+        reachable |= new
+        ahead += new
+    return reachable
 
 
 def words_of_docs() -> dict[str, int]:
@@ -236,14 +289,19 @@ def main() -> None:
         print(f"  {folders:54}{code:8,} of {budget:6,}{'' if code <= budget else '  over'}")
 
     pages = words_of_docs()
-    sections = {
+    sections: dict[str, Sequence[object]] = {
         "fragments": [place for path in paths for place in fragments(path)],
         "vague names": [place for path in paths for place in vague_names(path)],
-        "classes defined twice": [
+        "names defined twice": [
             place for places in names_defined_twice(paths).values() for place in places
         ],
+        "imports of more than five names": [
+            place for path in paths for place in long_imports(path)
+        ],
         "functions of 60 lines and more": long_functions(paths, 60),
-        "packages that import each other": [" and ".join(pair) for pair in package_cycles()],
+        "parts of packages that import each other": [
+            part for circle in import_circles().values() for part in circle
+        ],
     }
     print()
     for title, places in sections.items():
