@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from journeyman.cli.errors import warn
 from journeyman.cli.reading import map_log
@@ -15,6 +18,7 @@ from journeyman.disk import RealDisk
 from journeyman.errors import UsageError
 from journeyman.formats import kestrel, ztick
 from journeyman.logs.detection import LogFinder
+from journeyman.spark import views
 from journeyman.spark.audit import audit
 from journeyman.spark.findings import (
     FINDINGS,
@@ -24,6 +28,7 @@ from journeyman.spark.findings import (
     most_serious,
     summary,
 )
+from tests.support import plain_counts
 from tests.support.spark.histories import random_log, types
 from tests.support.spark.written_logs import (
     SECOND_NS,
@@ -168,6 +173,19 @@ class Faulty:
     segments: Account
     summary: list[Row]
     serious: list[Row]
+    asked: list[Asked]
+
+
+def damaged_queue(path: Path) -> str:
+    """Random jobs in three segments, one of which is damaged."""
+    log = random_log(3)
+    third = len(log) // 3
+    queue = write_workq(path, log[:third], log[third : 2 * third], log[2 * third :])
+    damaged = Path(queue) / "000000002.log"
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    damaged.write_bytes(data)
+    return queue
 
 
 @pytest.fixture(scope="module")
@@ -175,10 +193,17 @@ def faulty(spark: SparkSession, tmp_path_factory) -> Faulty:
     here = tmp_path_factory.mktemp("faulty")
     logs = {
         "ztick": [faulty_schedule(here / "zt"), compacted_schedule(here / "compacted")],
-        "workq": [write_workq(here / "wq", FAULTY_JOBS), write_workq(here / "empty", [])],
+        "workq": [
+            write_workq(here / "wq", FAULTY_JOBS),
+            write_workq(here / "empty", []),
+            damaged_queue(here / "random"),
+        ],
         "kestrel": [faulty_queues(here / "spool")],
     }
-    result = audit(spark, logs, as_of_ns=ns(100), grace_ns=GRACE_NS)
+    asked: list[Asked] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(views, "run_in_spark", partial(noted, asked, views.run_in_spark))
+        result = audit(spark, logs, as_of_ns=ns(100), grace_ns=GRACE_NS)
     assert types(result.findings.schema) == types(FINDINGS)
     assert types(result.segments.schema) == types(SEGMENTS)
     return Faulty(
@@ -187,7 +212,29 @@ def faulty(spark: SparkSession, tmp_path_factory) -> Faulty:
         segments(result.segments.collect()),
         summary(result.findings).collect(),
         most_serious(result.findings, 3).collect(),
+        asked,
     )
+
+
+@dataclass
+class Asked:
+    """A view that the audit asked Spark for."""
+
+    statement: str
+    tables: dict[str, DataFrame]
+    answer: DataFrame
+
+
+def noted(
+    asked: list[Asked],
+    run: Callable[..., DataFrame],
+    spark: SparkSession,
+    statement: str,
+    **tables: DataFrame,
+) -> DataFrame:
+    answer = run(spark, statement, **tables)
+    asked.append(Asked(statement, tables, answer))
+    return answer
 
 
 def test_a_schedule_that_ran_twice_late_or_not_at_all(faulty):
@@ -253,7 +300,8 @@ def test_every_finding_says_how_serious_it_is_and_the_summary_counts_them(faulty
     ranks = [SEVERITIES.index(row.severity) for row in faulty.summary]
     assert ranks == sorted(ranks)
     (twice,) = [row for row in faulty.summary if row.finding == "duplicate-execution"]
-    assert (twice["count"], twice.logs) == (3, 2)
+    named = [row.log for row in faulty.rows if row.finding == "duplicate-execution"]
+    assert (twice["count"], twice.logs) == (len(named), len(set(named)))
     assert {row.severity for row in faulty.serious} == {"serious"}
 
 
@@ -265,17 +313,34 @@ def test_bytes_are_live_and_dead_as_verify_says(faulty):
     assert faulty.segments == expected
 
 
-def test_bytes_of_random_and_damaged_work_jobs_too(spark, tmp_path):
-    log = random_log(3)
-    third = len(log) // 3
-    path = write_workq(tmp_path / "wq", log[:third], log[third : 2 * third], log[2 * third :])
-    damaged = Path(path) / "000000002.log"
-    data = bytearray(damaged.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    damaged.write_bytes(data)
-    for as_of_ns in (ns(50), ns(10_000)):
-        result = audit(spark, {"workq": [path]}, as_of_ns=as_of_ns)
-        assert segments(result.segments.collect()) == accounts(path, as_of_ns)
+LATE_NS = ns(100) - GRACE_NS
+PLAIN: dict[str, Callable[..., list[dict[str, Any]]]] = {
+    "job_findings": partial(plain_counts.job_findings, as_of_ns=ns(100), late_ns=LATE_NS),
+    "plan_findings": partial(plain_counts.plan_findings, late_ns=LATE_NS),
+    "item_findings": plain_counts.item_findings,
+    "plan_bytes": plain_counts.plan_bytes,
+    "journal_bytes": plain_counts.journal_bytes,
+    "segments": plain_counts.segments,
+    "file_findings": plain_counts.file_findings,
+}
+
+
+def test_duckdb_spark_and_a_plain_count_find_the_same(faulty):
+    """Each view that the audit asks for, on the tables that it has put together."""
+    counted = set()
+    for each in faulty.asked:
+        view = each.statement.rpartition(" ")[2]
+        tables = {name: frame.toArrow() for name, frame in each.tables.items()}
+        by_duckdb = views.run_in_duckdb(each.statement, **tables).to_pylist()
+        plain = PLAIN[view](**{name: table.to_pylist() for name, table in tables.items()})
+        by_spark = each.answer.toArrow().to_pylist()
+        assert in_order(by_duckdb) == in_order(plain) == in_order(by_spark), view
+        counted.add(view if plain else "")
+    assert counted == set(PLAIN)
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in rows)
 
 
 # -- two sides -----------------------------------------------------------------------------------

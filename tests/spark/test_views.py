@@ -345,6 +345,9 @@ def test_bytes_and_lag_are_counted_by_time(spark):
 def test_every_view_has_its_law():
     others = {"attempts_at", "item_attempts", "noted_attempts", "lag", "growth", "reader_lag"}
     others.add("lengths")  # part of latency
+    # In test_audit.
+    others |= {"job_findings", "plan_findings", "item_ids", "item_findings", "file_findings"}
+    others |= {"plan_bytes", "journal_bytes", "segments"}
     assert set(views.all_views()) == others | set(VIEWS)
 
 

@@ -331,3 +331,190 @@ def noted_attempts(attempts: Sequence[Row], notes: Sequence[Row]) -> list[dict[s
             | {"error": None if was_cancelled else row["error"]}
         )
     return noted
+
+
+# -- what an audit finds --------------------------------------------------------------------------
+
+ODD_RECORDS = {
+    "start-after-finish": ("duplicate-execution", "leased after it was finished"),
+    "second-result": ("duplicate-execution", "finished once more; the first result stands"),
+    "start-while-leased": ("overlapping-lease", "leased again while it was leased"),
+    "start-over-limit": ("over-limit", "leased beyond max-attempts"),
+    "orphan": ("orphan", "a record of a job that was never added"),
+}
+
+
+def finding(name: str, row: Row, detail: str, *moments: int | None) -> dict[str, Any]:
+    found = {"finding": name, "_log": row["_log"], "key": row.get("key"), "detail": detail}
+    times = [*moments, None, None, None]
+    return {
+        **found,
+        "position": row.get("position"),
+        **{f"ns_{n}": times[n - 1] for n in (1, 2, 3)},
+    }
+
+
+def job_findings(
+    attempts: Sequence[Row], anomalies: Sequence[Row], as_of_ns: int, late_ns: int
+) -> list[dict[str, Any]]:
+    found = []
+    for row in anomalies:
+        if row["what"] in ODD_RECORDS:
+            name, text = ODD_RECORDS[row["what"]]
+            found.append(finding(name, row, f"{text}, @1", row["ns"]))
+    for row in attempts_at([row for row in attempts if row["dialect"] == "workq"], as_of_ns):
+        is_known = row["attempt"] == 1 and row["created_ns"] is not None
+        if row["outcome"] == "replaced":
+            text = "unfinished, and its id was used again: no end is recorded, @1"
+            found.append(finding("vanished", row, text, row["ended_ns"]))
+        elif not is_known or row["started_ns"] is not None:
+            continue
+        elif row["outcome"] == "expired":
+            text = "its TTL ended before it was leased, @1"
+            found.append(finding("expired-unrun", row, text, row["expires_ns"]))
+        elif row["outcome"] == "waiting" and row["created_ns"] < row["ready_ns"] < late_ns:
+            text = "scheduled, due, and never leased, @1"
+            found.append(finding("missed-run", row, text, row["ready_ns"]))
+    return found
+
+
+def plan_findings(
+    attempts: Sequence[Row], plans: Sequence[Row], planned: Sequence[Row], late_ns: int
+) -> list[dict[str, Any]]:
+    found = []
+    times_planned = {
+        (row["_log"], row["key"], row["ready_ns"]): row
+        for row in plans
+        if row["is_set"] and not row["is_rule"]
+    }
+    ran = defaultdict(list)
+    for row in attempts:
+        if row["outcome"] == "cut-off":
+            text = f"cut off by a stop at @1, by rule {row['rule'] or ''}"
+            found.append(finding("cut-off-run", row, text, row["ended_ns"]))
+        else:
+            ran[row["_log"], row["key"], row["ready_ns"]].append(row)
+    for place, rows in ran.items():
+        plan = times_planned.get(place)
+        if len(rows) > max(1, plan["plans"] if plan else 1):
+            starts = [row["started_ns"] or row["ended_ns"] for row in rows]
+            text = f"ran {len(rows)} times for @1: first @2, last @3"
+            about = {**rows[0], "position": plan and plan["position"]}
+            moments = (place[2], min(starts), max(starts))
+            found.append(finding("duplicate-execution", about, text, *moments))
+    names = {
+        "planned": ("missed-run", "still planned"),
+        "triggered": ("never-executed", "triggered, no end recorded"),
+    }
+    for row in planned:
+        if row["outcome"] in names and row["ready_ns"] < late_ns:
+            name, text = names[row["outcome"]]
+            found.append(finding(name, row, f"due at @1: {text}", row["ready_ns"]))
+    for (_, _, is_rule), rows in _grouped(plans, "_log", "key", "is_rule"):
+        if not any(row["is_set"] for row in rows):
+            first = min(rows, key=lambda row: row["position"])
+            what = "rule" if is_rule else "job"
+            found.append(
+                finding("orphan", first, f"removal of a {what} that this log does not know")
+            )
+    return found
+
+
+def _grouped(rows: Sequence[Row], *names: str) -> list[tuple[tuple[Any, ...], list[Row]]]:
+    groups = defaultdict(list)
+    for row in rows:
+        groups[tuple(row[name] for name in names)].append(row)
+    return list(groups.items())
+
+
+def item_findings(items: Sequence[Row], readers: Sequence[Row]) -> list[dict[str, Any]]:
+    found = []
+    last_of: dict[str, int] = {}
+    segments = sorted(_grouped(items, "_log", "_segment", "_file", "queue"))
+    for (log, _, file, queue), rows in segments:
+        ids = {row["item_id"] for row in rows if row["ordinal"] == 0}
+        first, last = min(row["item_id"] for row in rows), max(row["item_id"] for row in rows)
+        between = max(0, first - last_of.get(log, first - 1) - 1)
+        inside = max(0, last - first + 1 - len(ids))
+        last_of[log] = last
+        if between or inside:
+            place = {"_log": log, "key": queue, "position": min(row["position"] for row in rows)}
+            text = f"ids missing: {between} before {first}, {inside} after it in {file}"
+            found.append(finding("vanished", place, text))
+    for row in items:
+        if row["ordinal"]:
+            text = f"another item of queue {row['queue']} has this id; both are kept"
+            found.append(finding("reused-id", {**row, "key": str(row["item_id"])}, text))
+    for row in readers:
+        head = row["head"]
+        name = None
+        if row["damaged"]:
+            name = "checkpoint-damaged"
+        elif head is not None and max(head, row["last_done"] or head) > row["tail_id"]:
+            name = "reader-ahead"
+        elif head is not None and head < row["first_id"] - 1:
+            name = "reader-behind"
+        if name:
+            shown = "not known" if head is None else head
+            about = f"reader '{row['reader']}' of queue {row['queue']}"
+            text = f"{about}: head {shown}, items {row['first_id']} to {row['tail_id']}"
+            found.append(finding(name, {**row, "key": row["reader"]}, text))
+    return found
+
+
+def plan_bytes(plans: Sequence[Row]) -> list[dict[str, Any]]:
+    live: Counter[tuple[str, int]] = Counter()
+    for _, rows in _grouped(plans, "_log", "key", "is_rule"):
+        last = max(rows, key=lambda row: row["latest"])
+        if last["is_set"]:
+            live[last["_log"], last["latest"] // 4 >> 44] += last["last_length"]
+    return _live_bytes(live)
+
+
+def journal_bytes(records: Sequence[Row], readers: Sequence[Row]) -> list[dict[str, Any]]:
+    live: Counter[tuple[str, int]] = Counter()
+    heads = {}
+    for row in sorted(records, key=lambda row: row["position"]):
+        place = row["_log"], row["_segment"]
+        mine = [reader for reader in readers if reader["_log"] == row["_log"]]
+        item = row["item_id"]
+        is_live = row["kind"] == ("PUT" if row["reader"] is None else "READ_DONE")
+        if row["kind"] == "PUT" and mine:
+            is_live = not all(item <= each["head"] or item in each["done"] for each in mine)
+        live[place] += row["length"] if is_live else 0
+        if row["reader"] is not None and row["kind"] == "READ_HEAD":
+            heads[place] = row["length"]
+    for place, length in heads.items():
+        live[place] += length
+    return _live_bytes(live)
+
+
+def _live_bytes(live: Mapping[tuple[str, int], int]) -> list[dict[str, Any]]:
+    return [
+        {"_log": log, "_segment": segment, "live_bytes": count}
+        for (log, segment), count in live.items()
+    ]
+
+
+def segments(files: Sequence[Row], live: Sequence[Row]) -> list[dict[str, Any]]:
+    needed = {(row["_log"], row["_segment"]): row["live_bytes"] for row in live}
+    found = []
+    for file in files:
+        bytes_ = needed.get((file["_log"], file["_segment"]), 0)
+        row = {name: value for name, value in file.items() if name != "odd"}
+        found.append({**row, "live_bytes": bytes_, "dead_bytes": file["record_bytes"] - bytes_})
+    return found
+
+
+def file_findings(odd_records: Sequence[Row], segments: Sequence[Row]) -> list[dict[str, Any]]:
+    found = []
+    for row in odd_records:
+        name = "damage" if row["kind"] == "damage" else "unknown-record"
+        what = row["damage"] or "unknown command"
+        found.append(finding(name, row, f"{what}, {row['length']} bytes of {row['_file']}"))
+    for row in segments:
+        dead, whole = row["dead_bytes"], row["record_bytes"]
+        if dead > 0:
+            text = f"{dead} of {whole} bytes ({dead * 100 // whole} %) of {row['_file']}"
+            found.append(finding("dead-bytes", {"_log": row["_log"]}, text))
+    return found

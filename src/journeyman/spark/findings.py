@@ -68,30 +68,22 @@ SEGMENTS = struct(
     "record_bytes bigint, live_bytes bigint, dead_bytes bigint, damages bigint, "
     "damaged_bytes bigint"
 )
-_FILE = ["_log", "_segment"]
 
 
-def as_findings(
-    frame: DataFrame,
-    finding: str | Column,
-    dialect: str | Column,
-    *,
-    detail: Column,
-    key: str | Column | None = "key",
-    position: str | Column | None = "position",
-) -> DataFrame:
-    """Each row of ``frame``, which has a column _log, as a finding: a word, or a column of them."""
-    if isinstance(finding, str):
-        severity, finding = F.lit(SEVERITY[finding]), F.lit(finding)
-    else:
-        severity = by_word(finding, SEVERITY)
-    return frame.select(
-        finding.alias("finding"),
-        severity.alias("severity"),
-        (F.lit(dialect) if isinstance(dialect, str) else dialect).alias("dialect"),
+def as_findings(rows: DataFrame, dialect: str) -> DataFrame:
+    """What a view of findings gave, in words: with severity, dialect and moments as texts."""
+    detail = F.col("detail")
+    for number in (1, 2, 3):
+        moment = F.col(f"ns_{number}")
+        text = F.replace(detail, F.lit(f"@{number}"), moment_text(moment))
+        detail = F.when(moment.isNull(), detail).otherwise(text)
+    return rows.select(
+        "finding",
+        by_word(F.col("finding"), SEVERITY).alias("severity"),
+        F.lit(dialect).alias("dialect"),
         F.col("_log").alias("log"),
-        _column(key).cast("string").alias("key"),
-        _column(position).cast("long").alias("position"),
+        "key",
+        "position",
         detail.alias("detail"),
     )
 
@@ -104,12 +96,6 @@ def by_word(column: Column, values: Mapping[str, Column | str | int]) -> Column:
             for word, value in values.items()
         )
     )
-
-
-def _column(given: str | Column | None) -> Column:
-    if given is None:
-        return F.lit(None)
-    return F.col(given) if isinstance(given, str) else given
 
 
 def together(spark: SparkSession, frames: Sequence[DataFrame], schema: StructType) -> DataFrame:
@@ -216,17 +202,17 @@ def compare(
         .when(F.col("ours").isNull(), gone_here)
         .when(F.col("ours.values") != F.col("theirs.values"), F.lit("different"))
     )
+    nothing = dict.fromkeys(("ns_1", "ns_2", "ns_3"), F.lit(None).cast("long"))
     found = joined.withColumns(
         {
             "finding": finding,
             "_log": F.coalesce("ours.log", "theirs.log"),
-            "name": name,
+            "key": name,
             "position": F.coalesce("ended", "ours.position"),
+            **nothing,
         }
     ).where(F.col("finding").isNotNull())
-    return as_findings(
-        found, F.col("finding"), compared.dialect, detail=_detail(compared), key="name"
-    )
+    return as_findings(found.withColumn("detail", _detail(compared)), compared.dialect)
 
 
 def _side(compared: Compared, state: DataFrame, side: str) -> DataFrame:
@@ -287,69 +273,3 @@ def _shown(name: str) -> Column:
     """``{"status":"planned"}`` -> ``"planned"``; nothing is ``none``."""
     value = F.regexp_extract(F.col(name), r'^\{"[^"]*":(.*)\}$', 1)
     return F.when(value == "", F.lit("none")).otherwise(value)
-
-
-def totals(records: DataFrame) -> DataFrame:
-    """One row per file that holds anything, with what is odd about single records of it: damage,
-    and commands of another version. Few rows, so whoever needs them twice may keep them.
-    """
-    is_damage = F.col("kind") == "damage"
-    length = F.col("_length").cast("long")
-    odd = F.struct("kind", F.col("_position").alias("position"), "_length", "_damage")
-    return records.groupBy(*_FILE, "_file").agg(
-        F.count_if(~is_damage).alias("records"),
-        _sum_where(~is_damage, length).alias("record_bytes"),
-        F.count_if(is_damage).alias("damages"),
-        _sum_where(is_damage, length).alias("damaged_bytes"),
-        F.collect_list(F.when(is_damage | (F.col("kind") == "UNKNOWN"), odd)).alias("odd"),
-    )
-
-
-def segments(files: DataFrame, live: DataFrame, dialect: str) -> DataFrame:
-    """``totals`` with what is needed of each file. ``live``: _log, _segment, live_bytes.
-
-    A byte is live when the state needs its record: the last SET of a job or rule that exists, every
-    record of a work job that exists, an item that some reader still has to be given, the last word
-    of a reader. ``journeyman verify`` counts the same.
-    """
-    needed = F.coalesce(F.col("live_bytes"), F.lit(0).cast("long"))
-    return files.join(live, _FILE, "left").select(
-        F.lit(dialect).alias("dialect"),
-        "_log",
-        "_segment",
-        "_file",
-        "records",
-        "record_bytes",
-        needed.alias("live_bytes"),
-        (F.col("record_bytes") - needed).alias("dead_bytes"),
-        "damages",
-        "damaged_bytes",
-    )
-
-
-def odd_records(files: DataFrame, dialect: str) -> DataFrame:
-    """Damaged stretches, and records of another version, one finding each."""
-    odd = files.select("_log", "_file", F.inline("odd"))
-    is_damage = F.col("kind") == "damage"
-    finding = F.when(is_damage, F.lit("damage")).otherwise(F.lit("unknown-record"))
-    what = F.coalesce("_damage", F.lit("unknown command"))
-    detail = F.format_string("%s, %d bytes of %s", what, F.col("_length"), F.col("_file"))
-    return as_findings(odd, finding, dialect, detail=detail, key=None)
-
-
-def dead_bytes(account: DataFrame) -> DataFrame:
-    """Files with dead bytes, as findings."""
-    share = F.floor(F.col("dead_bytes") * 100 / F.col("record_bytes"))
-    detail = F.format_string(
-        "%d of %d bytes (%d %%) of %s",
-        F.col("dead_bytes"),
-        F.col("record_bytes"),
-        share,
-        F.col("_file"),
-    )
-    dead = account.where(F.col("dead_bytes") > 0)
-    return as_findings(dead, "dead-bytes", F.col("dialect"), detail=detail, key=None, position=None)
-
-
-def _sum_where(condition: Column, number: Column) -> Column:
-    return F.sum(F.when(condition, number).otherwise(F.lit(0)))

@@ -100,20 +100,6 @@ def constant(word: str, rows: int) -> AnyColumn:
     return pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([word]))
 
 
-def first_words(*columns: AnyColumn) -> AnyColumn:
-    """Of each row the first text that there is, else an empty one; in a dictionary."""
-    each = [coded(column) for column in columns]
-    words = pa.concat_arrays([*(one.dictionary for one in each), pa.array([""])])
-    begin, codes = len(words) - 1, np.full(len(each[0]), len(words) - 1)
-    for one in reversed(each):
-        begin -= len(one.dictionary)
-        places = one.indices.fill_null(-1).to_numpy()
-        codes = np.where(places >= 0, places + begin, codes)
-    different = words.dictionary_encode()
-    indices = different.indices.take(pa.array(codes))
-    return pa.DictionaryArray.from_arrays(indices, different.dictionary)
-
-
 def each_text(
     column: AnyColumn, made: Callable[[AnyColumn], npt.NDArray[Number]], nothing: int = 0
 ) -> npt.NDArray[Number]:

@@ -122,10 +122,6 @@ def _with_hosts(rows: pa.Table) -> pa.Table:
     return rows.append_column("place", text_of(hosts_and_logs(rows["_log"])["host"]))
 
 
-# What of a record its plan needs.
-PLANNED_COLUMNS: Final = (
-    *("_log", "kind", "identifier", "_position", "_file", "execution_ns", "status", "time"),
-)
 _MOST_PLANS = 2_000_000
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
+from journeyman.spark import views
 from journeyman.spark.history.columns import RAW_ATTEMPTS, attempts_at
 from journeyman.spark.lakes.delta import DataFile
 from journeyman.spark.lakes.storage import Lake
-from journeyman.spark.source.options import KESTREL
 
 
 def history_of(
@@ -24,18 +22,15 @@ def history_of(
 
     Files are left out in which nothing happens between the two moments; others may hold more.
     """
-    log = F.concat(F.col("host"), F.lit(":"), F.col("log"))
-    attempts, put_items = (
-        lake.read(spark, table, files_between(lake, table, since_ns, until_ns))
+    attempts, items = (
+        as_history(lake.read(spark, table, files_between(lake, table, since_ns, until_ns)))
         for table in ("silver/attempts", "silver/items")
     )
-    rows = as_history(attempts, log).select(*RAW_ATTEMPTS.names)
-    items = put_items.join(_heads(spark, lake), ["host", "log"], "left")
-    put = items_as_history(items, log).withColumn(
-        "outcome",
-        F.when(F.col("item_id") <= F.col("head"), F.lit("finished")).otherwise(F.lit("waiting")),
-    )
-    return attempts_at(rows.unionByName(put.select(*RAW_ATTEMPTS.names)), as_of_ns)
+    nothing = F.lit(None).cast("array<bigint>")
+    readers = lag_in(spark, lake).where("head IS NOT NULL").withColumn("done", nothing)
+    tables = {"items": items, "readers": F.broadcast(readers)}
+    put = views.run_in_spark(spark, views.statement("item_attempts"), **tables)
+    return attempts_at(attempts.select(*RAW_ATTEMPTS.names).unionByName(put), as_of_ns)
 
 
 def files_between(
@@ -53,40 +48,9 @@ def files_between(
 _TIMES = ("ready_ns", "started_ns", "ended_ns", "put_ns", "expires_ns")
 
 
-def as_history(attempts: DataFrame, log: Column | None = None) -> DataFrame:
-    """Rows of the table of attempts as the functions of ``spark.history`` take them."""
-    named = F.concat(F.col("host"), F.lit(":"), F.col("log")) if log is None else log
-    return attempts.withColumn("_log", named)
-
-
-def items_as_history(items: DataFrame, log: Column) -> DataFrame:
-    """Items as rows of attempts that have been put and nothing else."""
-    nothing: Mapping[str, str] = {
-        **dict.fromkeys(("task", "worker", "rule", "runner", "error"), "string"),
-        **dict.fromkeys(("started_ns", "ended_ns"), "bigint"),
-        **dict.fromkeys(("retried", "exhausted"), "boolean"),
-        "life": "int",
-    }
-    return items.withColumns(
-        {
-            "_log": log,
-            "dialect": F.lit(KESTREL),
-            "key": F.col("item_id").cast("string"),
-            "attempt": F.lit(1),
-            "first": F.lit(True),
-            "created_ns": F.col("put_ns"),
-            "ready_ns": F.col("put_ns"),
-            "outcome": F.lit("waiting"),
-            **{name: F.lit(None).cast(kind) for name, kind in nothing.items()},
-        }
-    )
-
-
-def _heads(spark: SparkSession, lake: Lake) -> DataFrame:
-    """The last item that every reader of a queue had finished when the lake last looked."""
-    seen = lake.read(spark, "silver/readers")
-    last = seen.groupBy("host", "log", "reader").agg(F.max_by("head", "observed_at").alias("head"))
-    return last.groupBy("host", "log").agg(F.min("head").alias("head"))
+def as_history(rows: DataFrame) -> DataFrame:
+    """Rows of silver as the views of ``spark.views`` take them: ``_log`` says host and path."""
+    return rows.withColumn("_log", F.concat(F.col("host"), F.lit(":"), F.col("log")))
 
 
 def lag_in(spark: SparkSession, lake: Lake) -> DataFrame:

@@ -9,6 +9,10 @@
                              --> failures
     records  --> growth
     readers  --> reader_lag
+    attempts, anomalies      --> job_findings         files, live           --> segments
+    attempts, plans, planned --> plan_findings        segments, odd_records --> file_findings
+    items, readers           --> item_ids --> item_findings
+    plans --> plan_bytes     records, readers --> journal_bytes
 
 History, report, audit and the gold tables of a lake come from these files; nothing else counts.
 A view reads the tables and the views that its text names. Where a text has a ``$name``, the caller
@@ -19,6 +23,7 @@ decides:
     $bucket_ns    length of a bucket of time; NULL puts all time into one, where a view allows that
     $as_of_ns     the moment at which jobs have expired; NULL: when the logs say so
     $until_ns     nothing later counts
+    $late_ns      what was due before, and did not run, is late
 
 The texts keep to what both engines understand alike: no reserved names (``group``), sums cast to
 BIGINT, nulls placed in every order, no subtraction that 64 bits may not hold. A test runs each view
@@ -72,6 +77,7 @@ def statement(
     bucket_ns: int | None = None,
     as_of_ns: int | None = None,
     until_ns: int | None = None,
+    late_ns: int | None = None,
     given: Sequence[str] = TABLES,
 ) -> str:
     """The text of a view with all that it needs: the views it is made of stand before it.
@@ -88,6 +94,7 @@ def statement(
         "earliest_ns": str((bucket_ns or 0) - _MOST),  # a bucket begins after what 64 bits hold
         "as_of_ns": _number(as_of_ns),
         "until_ns": str(_MOST if until_ns is None else until_ns),
+        "late_ns": _number(late_ns),
     }
     steps = ",\n".join(f"{name} AS (\n{_text(name)}\n)" for name in _views_of(view, given))
     return Template(f"WITH {steps}\nSELECT * FROM {view}").substitute(filled)
