@@ -234,11 +234,13 @@ class LedgerLog:
             kept = [record for record in states.values() if keeps(record)]
             encoded = [ledger_format.CODEC.encode(record) for record in kept]
             *replaced, last = [posixpath.basename(path) for path in read_only]
-            staging = posixpath.join(self._directory, _STAGING)
-            self._disk.make_dirs(staging)
-            publication.write_whole(
-                self._disk, posixpath.join(staging, last), [ledger_format.HEADER, *encoded]
-            )
+            staged = posixpath.join(self._directory, _STAGING, last)
+            self._disk.make_dirs(posixpath.dirname(staged))
+            publication.write_whole(self._disk, staged, [ledger_format.HEADER, *encoded])
+            # Without it a stream that has read no record of the last segment would take the
+            # snapshot for a copy of that segment, and read all of it again.
+            before = publication.identities(self._disk, read_only)
+            publication.note_replacement(self._disk, before, staged, read_only[-1])
             change = publication.Publication(
                 {posixpath.join(_STAGING, last): last}, tuple(replaced)
             )
