@@ -99,7 +99,7 @@ def test_workq_and_kestrel_streams_are_what_was_written(steps, limits):
 
 @settings(max_examples=cases(15), deadline=None)
 @given(st.lists(st.sampled_from(STEPS), max_size=40), LIMITS)
-@example(["write", "compact", "plan", "run", "plan", "compact"], {})  # into a segment without records
+@example(["write", "compact", "plan", "run", "plan", "compact"], {})  # into an empty segment
 def test_a_stream_of_a_ledger_is_what_was_written(steps, limits):
     """Its compactions leave what the stream has not read, as a holder."""
     disk, clock = RealDisk(), SystemClock()
