@@ -191,6 +191,8 @@ from django.db import transaction
 from django.test import TestCase, TransactionTestCase
 from django.test.utils import get_runner, setup_test_environment
 from journeyman.integrations.django import on_commit
+from journeyman.integrations.django.models import OutboxRow
+from journeyman.integrations.django.outbox import DjangoOutbox
 from journeyman.testing import InMemory
 from orders.models import Order
 from orders.tasks import app, double, triple
@@ -203,6 +205,25 @@ class InATransaction(TestCase):
             queue.run_all()
         order.refresh_from_db()
         assert order.total == 42
+
+    def test_jobs_in_the_outbox_are_rows_of_the_transaction(self):
+        outbox = DjangoOutbox()
+        with InMemory(app) as queue:
+            order = Order.objects.create(total=3)
+            try:
+                with transaction.atomic():
+                    outbox.send(double.call(order.pk))
+                    raise ValueError
+            except ValueError:
+                pass
+            assert outbox.relay(queue).sent == 0
+            with transaction.atomic():
+                job = outbox.send(double.call(order.pk))
+            assert OutboxRow.objects.count() == 1
+            assert outbox.relay(queue).sent == 1
+            assert OutboxRow.objects.count() == 0
+            queue.run_all()
+            assert job.result(timeout=1) == 6
 
     def test_jobs_that_wait_for_the_commit(self):
         order = Order.objects.create(total=1)
@@ -244,7 +265,8 @@ for case in (InATransaction, Committed):
     suite.addTests(unittest.defaultTestLoader.loadTestsFromTestCase(case))
 result = unittest.TextTestRunner().run(suite)
 runner.teardown_databases(names)
-assert result.wasSuccessful() and result.testsRun == 4
+assert result.wasSuccessful() and result.testsRun == 5
+call_command("makemigrations", "journeyman", "--check", "--dry-run", verbosity=0)
 """
 
 

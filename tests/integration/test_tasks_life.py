@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -286,3 +287,63 @@ def test_a_flow_runs_on_real_workers(app, worker):
     echo, total = app.tasks["echo"], app.tasks["total"]
     flow = echo.call(1).then(jm.group(echo.after() for _ in range(3))).then(total).then(echo)
     assert flow.send().result(timeout=60) == 3
+
+
+SHOP_WITH_OUTBOX = """
+import sqlite3
+import journeyman as jm
+
+app = jm.App(lease=30)
+outbox = jm.Outbox(lambda: sqlite3.connect("shop.db"))
+app.use_outbox(outbox)
+
+@app.task(name="ship")
+def ship(number: int) -> None:
+    with open("shipped", "a") as file:
+        print(number, file=file)
+"""
+
+
+def test_jobs_of_an_outbox_are_sent_once_although_server_and_worker_are_killed(tmp_path):
+    (tmp_path / "shop.py").write_text(SHOP_WITH_OUTBOX)
+    port = free_port()
+    settings = {
+        "data.directory": tmp_path / "data", "workq.cmdlog_sync": "always",
+        "workq.listen": f"127.0.0.1:{port}",
+    }  # fmt: skip
+    url = f"journeyman://127.0.0.1:{port}"
+    with closing(jm.App(url, lease=3)) as app:
+        ship = app.task(name="ship")(lambda number: None)
+        outbox = jm.Outbox(lambda: sqlite3.connect(tmp_path / "shop.db"))
+        outbox.create_table()
+
+        def order(numbers: range) -> list[jm.Job[Any]]:
+            with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
+                jobs = [outbox.send(connection, ship.call(number)) for number in numbers]
+                connection.commit()
+            return jobs
+
+        jobs = order(range(50))  # there is no server
+        with WorkerProcess(tmp_path, "shop:app", url=url) as worker:
+            worker.wait_for("cannot connect")
+            with WorkqProcess(tmp_path, settings=settings) as server:
+                server.wait_until(lambda: jobs[0].state() == "done", "the first is sent")
+                worker.process.kill()
+                server.kill()
+        jobs += order(range(50, 60))
+        with (
+            WorkqProcess(tmp_path, settings=settings) as server,
+            WorkerProcess(tmp_path, "shop:app", url=url),
+        ):
+            server.wait_until(lambda: not left(tmp_path / "shop.db"), "all rows are sent")
+            for job in jobs:
+                job.result(timeout=60)
+            assert {job.state() for job in jobs} == {"done"}
+    shipped = (tmp_path / "shipped").read_text().split()
+    assert set(shipped) == {str(number) for number in range(60)}  # at least once, as any job
+
+
+def left(database: Path) -> int:
+    with closing(sqlite3.connect(database, timeout=30)) as connection:
+        count: int = connection.execute("SELECT COUNT(*) FROM journeyman_outbox").fetchone()[0]
+        return count

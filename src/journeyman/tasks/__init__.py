@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         job,
     )
     from journeyman.tasks.options import Backoff
+    from journeyman.tasks.outbox import Outbox
     from journeyman.tasks.running import GiveUp, JobTimeout, Retry
     from journeyman.tasks.task import Call, Task
 
@@ -51,6 +52,7 @@ __all__ = [
     "JsonCodec",
     "LeaseLost",
     "Middleware",
+    "Outbox",
     "Retry",
     "Task",
     "group",
@@ -68,5 +70,6 @@ __getattr__ = lazy_names(
         "journeyman.tasks.task",
         "journeyman.tasks.flows",
         "journeyman.tasks.app",
+        "journeyman.tasks.outbox",
     ),
 )

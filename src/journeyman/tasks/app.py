@@ -25,7 +25,7 @@ from uuid import UUID
 from journeyman.client.service import DEFAULT_URL, URL_VARIABLE, parse_url
 from journeyman.client.workq.lines import as_id
 from journeyman.errors import TimetableError, UsageError
-from journeyman.tasks.broker import Broker
+from journeyman.tasks.broker import Broker, Relay
 from journeyman.tasks.envelope import Codec, JsonCodec
 from journeyman.tasks.jobs import CurrentJob, FailedJob, Job
 from journeyman.tasks.options import (
@@ -80,6 +80,7 @@ class App:
         self.middleware: list[Middleware] = []
         self.contexts: list[Callable[[], AbstractContextManager[Any]]] = []
         self.failure_hooks: list[Callable[[FailedJob], Any]] = []
+        self.outboxes: list[Relay] = []
         self._defaults = Options().with_(defaults)
         self._broker: Broker | None = None
         self.now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -178,6 +179,10 @@ class App:
     def within(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
         """Enter a new context around every function, in the thread that runs it."""
         self.contexts.append(context)
+
+    def use_outbox(self, outbox: Relay) -> None:
+        """Workers of this app send the jobs in this outbox."""
+        self.outboxes.append(outbox)
 
     # -- jobs --------------------------------------------------------------------------------------
 

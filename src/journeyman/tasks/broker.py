@@ -117,3 +117,21 @@ class Broker(Protocol):
     def close(self) -> None: ...
 
     async def aclose(self) -> None: ...
+
+
+class Relayed(NamedTuple):
+    """What came of a round of an outbox: rows that were sent, and rows that will never be."""
+
+    sent: int
+    expired: int
+    refused: int
+
+
+class Relay(Protocol):
+    """What a worker needs of an outbox (outbox.py)."""
+
+    table: str
+
+    def relay(self, broker: Broker) -> Relayed:
+        """Send what waits. Raises ConnectionFailed, and whatever the database raises."""
+        ...

@@ -44,6 +44,7 @@ from journeyman.client import (
 from journeyman.errors import UsageError
 from journeyman.protocols.workq.commands import MAX_LEASED, Complaint
 from journeyman.tasks.app import App
+from journeyman.tasks.broker import Relay
 from journeyman.tasks.envelope import Failure
 from journeyman.tasks.jobs import JobCancelled
 from journeyman.tasks.options import is_name, key_name
@@ -81,6 +82,7 @@ AHEAD_S = 0.05  # jobs expected to start within this time are leased ahead
 MAX_AHEAD = 256
 STUCK_S = 5.0  # after its timeout a thread has so long to react
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0  # between attempts to connect
+RELAY_S = 1.0  # between two looks into an outbox that has nothing to send
 BURST_WAIT_S = 10.0  # for a server that cannot be reached; without burst: for as long as it takes
 _PASSING = ("SERVER-ERROR", "internal")  # codes of refusals: of the work queue, of the schedule
 _SHOWN_TASKS = 30  # at the start
@@ -183,6 +185,7 @@ class Worker:
             self._loop.create_task(self._renew_leases()),
             self._loop.create_task(self._follow_orders()),
         ]
+        background += [self._loop.create_task(self._relay(each)) for each in self._app.outboxes]
         if self._app.recurring:
             background.append(self._loop.create_task(self._set_timetables()))
         try:
@@ -609,6 +612,24 @@ class Worker:
             if self._stopping:
                 return
             pause_s = min(pause_s * 2, LAST_PAUSE_S)
+
+    async def _relay(self, outbox: Relay) -> None:
+        """Send what waits in an outbox; the database or the server may be away for a while."""
+        pause_s = RELAY_S
+        while True:
+            sent = 0
+            try:
+                sent = (await asyncio.to_thread(outbox.relay, self._broker)).sent
+            except ConnectionFailed as error:
+                pause_s = min(pause_s * 2, LAST_PAUSE_S)
+                self._retry_in(str(error), pause_s)
+            except Exception as error:  # noqa: BLE001 - whatever the database raises
+                pause_s = min(pause_s * 2, LAST_PAUSE_S)
+                self._retry_in(f"the outbox {outbox.table} cannot be read ({error})", pause_s)
+            else:
+                pause_s = RELAY_S
+            if not sent:
+                await asyncio.sleep(pause_s)
 
     async def _set_timetables(self) -> None:
         """The schedule may be away for a while, or refuse them; jobs are run all the same."""
