@@ -499,6 +499,26 @@ def test_every_test_that_the_threat_model_names_exists():
             assert re.search(rf"def {name}\(", sources), f"SECURITY.md names {name}"
 
 
+def test_every_test_that_the_table_of_document_002_names_exists():
+    text = (ROOT / "docs" / "storage.md").read_text()
+    table = text.partition("## Document 002")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| .*\|$", table, re.MULTILINE)[1:]
+    assert len(rows) == 27  # one for each statement of the document
+    sources = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    for row in rows:
+        names = re.findall(r"`(\w+)`", row.split("|")[3])
+        assert names, f"no test proves: {row}"
+        for name in names:
+            assert re.search(rf"^ *(?:def|class) {name}[(:]", sources, re.MULTILINE), name
+
+
+def test_only_the_opening_of_a_store_names_its_engines():
+    graph = grimp.build_graph("journeyman")
+    for engine in ("rocksdb", "sqlite", "postgres", "memory"):
+        users = graph.find_modules_that_directly_import(f"journeyman.storage.{engine}")
+        assert users == {"journeyman.storage.opening"}, engine
+
+
 # What touches files without a disk, and why: none of these are the files of a data directory, or
 # it is certain that the directory is one of this machine.
 _FILES_OF_OTHERS = {
