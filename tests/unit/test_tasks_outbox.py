@@ -23,9 +23,7 @@ import journeyman as jm
 from journeyman.client import CannotConnect, Refused
 from journeyman.errors import UsageError
 from journeyman.integrations.sqlalchemy import SqlAlchemyOutbox
-from journeyman.tasks.broker import Order
-from journeyman.tasks.broker import Relayed
-from journeyman.tasks.outbox import 
+from journeyman.tasks.broker import Order, Relayed
 from journeyman.testing import InMemory
 
 app = jm.App()
