@@ -199,7 +199,8 @@ def _mutations(lane: Lane) -> str:
 def _pipeline(lane: Lane) -> str:
     """Every command on S3 and on a cluster; skew, tiny and large logs, killed executors; killed
     ingests into a lake on S3."""
-    tests = ("tests/spark/test_object_store.py", "tests/spark/test_lake_snapshots.py")
+    names = ("object_store", "lake_uri", "lake_snapshots")
+    tests = [f"tests/spark/test_{name}.py" for name in names]
     matrix = [sys.executable, "-m", "pytest", "-q", "-n", "0", *tests]
     cases = [sys.executable, "scripts/cluster.py"]
     kills = [sys.executable, "-m", "tests.kills.lake", "--s3"]

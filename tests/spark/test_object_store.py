@@ -101,6 +101,11 @@ def writes(logs: str, output: str, here: Path) -> list[list[str]]:
         ["ingest", logs, *lake, "--host", "a"],
         ["stream", f"{logs}/{WORKQ_DIRECTORY}"],
         ["sql", *lake, "-e", ATTEMPTS, "--format", "json"],
+        ["history", *lake, "--format", "json"],
+        ["report", *lake, "--output", f"{here}/lake.html"],
+        ["audit", *lake, "--where", "severity <> 'serious'", "--as-of", "1970-01-01T00:00:00Z"],
+        ["redrive", *lake, "--dialect", "workq"],
+        ["lake", "tables", *lake],
     ]
 
 
@@ -150,9 +155,13 @@ def test_every_command_reads_logs_and_writes_tables(data, bucket, master, tmp_pa
         assert lines, words
     attempts = _rows(said[4])
     assert {"dialect": "ztick", "n": 4, "started": 1} in attempts  # its run is known
-    assert _rows(said[-1]) == [row for row in attempts if row["dialect"] != "kestrel"]
+    counted, asked_lake, history, _, _, _, tables = said[-7:]
+    assert _rows(asked_lake) == [row for row in attempts if row["dialect"] != "kestrel"]
+    assert len(history.splitlines()) == sum(row["n"] for row in attempts)
+    assert "silver/attempts" in tables
+    assert f"{output}/lake" in (tmp_path / "lake.html").read_text()
     assert WORKER in said[2]
-    streamed = dict(line.split() for line in said[-2].splitlines())
+    streamed = dict(line.split() for line in counted.splitlines())
     assert streamed == {
         word: str(n) for word, n in Counter(record.command.word for record in RECORDS).items()
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 
 from journeyman.formats import ztick
 from journeyman.spark.history.columns import ATTEMPTS
-from journeyman.spark.report import FindingCount, report, verdict
+from journeyman.spark.report import FindingCount, figures, report, verdict
 from journeyman.spark.report.axis import MOST_POINTS
 from journeyman.spark.report.figures import Figures, Week, measure
 from journeyman.spark.report.page import Bars, Chart, Report, Section, Series, page
@@ -144,7 +145,8 @@ def test_what_the_audit_found_is_said_first(counts, severity, words):
     assert (how, said.endswith(words)) == (severity, True)
 
 
-def test_only_queues_that_ran_in_both_weeks_are_compared(spark):
+def test_only_queues_that_ran_in_both_weeks_are_compared(spark, monkeypatch):
+    """Also where the rows are too many to be fetched: then Spark counts them."""
     day_ns = 86_400 * 10**9
     shared = {**dict.fromkeys(ATTEMPTS.names), "_log": "l", "dialect": "workq", "first": True}
     rows = [
@@ -156,10 +158,17 @@ def test_only_queues_that_ran_in_both_weeks_are_compared(spark):
         )
     ]
     table = pa.Table.from_pylist(rows, schema=arrow_schema(ATTEMPTS))
-    measured = measure(spark.createDataFrame(table), ["workq"], made_ns=0, as_of_ns=14 * day_ns)
+    records = [{"dialect": "workq", "ns": number * day_ns, "bytes": 7} for number in range(9)]
+    written = spark.createDataFrame(pa.Table.from_pylist(records))
+    frame = spark.createDataFrame(table)
+    count = partial(measure, frame, ["workq"], made_ns=0, as_of_ns=14 * day_ns, records=written)
+    measured = count()
     assert measured.weeks == {
         "workq both": (Week(2, 2, 2 * 10**6, None), Week(3, 3, 14 * 10**6, None))
     }
+    assert measured.figures["workq"].growth[-1] == 63
+    monkeypatch.setattr(figures, "_FEW_ROWS", 0)
+    assert count() == measured
 
 
 def test_hostile_names_are_only_text(mixed):

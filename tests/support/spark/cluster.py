@@ -14,7 +14,15 @@ from journeyman.spark.session.java import prepare_launch, spark_home
 from tests.support.ports import free_port
 
 HOST = "127.0.0.1"
+_QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 SETTINGS = {"spark.executor.memory": "1g", "spark.driver.host": HOST}
+# For a few records Java is told to compile little, and Spark to plan once and to shuffle little.
+FEW_RECORDS = {
+    "spark.driver.extraJavaOptions": _QUICK_START,
+    "spark.executor.extraJavaOptions": _QUICK_START,
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+}
 _DEPLOY = "org.apache.spark.deploy"
 _PATIENCE_S = 120
 

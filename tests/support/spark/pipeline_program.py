@@ -15,12 +15,12 @@ import tempfile
 
 from journeyman.spark.session import SparkSession, build_session
 from tests.support.cli_commands import run
-from tests.support.spark.cluster import SETTINGS
+from tests.support.spark.cluster import FEW_RECORDS, SETTINGS
 
 
 def main(master: str, commands: list[list[str]]) -> None:
-    conf = SETTINGS if master.startswith("spark://") else {}
-    session = build_session(master, conf, small=True)
+    conf = {**SETTINGS, **FEW_RECORDS} if master.startswith("spark://") else {}
+    session = build_session(master, conf, small=True, tiny=True)
     said = []
     for words in commands:
         if words[0] == "stream":

@@ -6,8 +6,9 @@
                               --by reason-->   the TOP errors
                               --by week-->     the last seven days and the seven before
 
-A few hundred numbers reach the driver, whatever the size of the logs. Of logs and of lakes the same
-is counted, in the same way.
+Of logs and of lakes the same is counted, in the same way. A report asks some thirty queries, and
+Spark takes a second to plan each. So few rows are fetched once, and DuckDB answers the same texts;
+of more, a few hundred numbers reach the driver, whatever the size of the logs.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from journeyman.spark import views
 from journeyman.spark.report.axis import Axis, axis_between
@@ -28,6 +29,12 @@ TOP: Final = 12
 RANKS: Final = ("p50", "p90", "p99")
 _DIALECT: Final = {"dialect": "dialect"}
 _WEEK_NS: Final = 7 * views.DAY_NS
+_FEW_ROWS: Final = 250_000  # some 50 MB in the driver
+_SPANS: Final = """WITH spans AS (
+    SELECT dialect, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM growth GROUP BY ALL
+) SELECT * FROM spans"""
+Rows: TypeAlias = pa.Table | DataFrame
+Answer: TypeAlias = dict[str, Any]  # a row of a view
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,22 +137,48 @@ class Measured(NamedTuple):
 class _Views:
     """Asks the views about some rows of attempts as they stood at a moment."""
 
-    def __init__(self, attempts: DataFrame, as_of_ns: int | None) -> None:
-        self.attempts = attempts
+    def __init__(self, attempts: Rows, as_of_ns: int | None) -> None:
+        self._attempts = attempts
         self._as_of_ns = as_of_ns
 
     def ask(
-        self, view: str, keys: Mapping[str, str] = _DIALECT, where: str = "true", **options: Any
-    ) -> DataFrame:
-        statement = views.statement(view, keys, as_of_ns=self._as_of_ns, **options)
-        rows = self.attempts.where(where)
-        return views.run_in_spark(rows.sparkSession, statement, attempts=rows)
+        self,
+        view: str,
+        keys: Mapping[str, str] = _DIALECT,
+        where: str = "true",
+        order: str = "",
+        tables: Mapping[str, pa.Table] | None = None,
+        **options: Any,
+    ) -> list[Answer]:
+        """The rows of a view over the attempts that meet a condition, which may name tables."""
+        text = views.statement(view, keys, as_of_ns=self._as_of_ns, **options)
+        chosen = f"WITH attempts AS (SELECT * FROM every_attempt WHERE {where}),"
+        text = f"{chosen}{text.removeprefix('WITH')} {order}"
+        return _answers(text, every_attempt=self._attempts, **tables or {})
 
-    def by_dialect(self, view: str, **options: Any) -> dict[str, list[Row]]:
-        found: dict[str, list[Row]] = {}
-        for row in self.ask(view, **options).collect():
-            found.setdefault(row.dialect, []).append(row)
+    def by_dialect(self, view: str, **options: Any) -> dict[str, list[Answer]]:
+        found: dict[str, list[Answer]] = {}
+        for row in self.ask(view, **options):
+            found.setdefault(row["dialect"], []).append(row)
         return found
+
+
+def _fetched(frame: DataFrame) -> Rows:
+    """The rows of a frame that is kept, if they are few; else the frame."""
+    few = frame.limit(_FEW_ROWS + 1).toArrow()
+    return few if few.num_rows <= _FEW_ROWS else frame
+
+
+def _answers(text: str, **tables: Rows) -> list[Answer]:
+    frames = [table for table in tables.values() if isinstance(table, DataFrame)]
+    if not frames:
+        return views.run_in_duckdb(text, **tables).to_pylist()
+    spark = frames[0].sparkSession
+    given = {
+        name: table if isinstance(table, DataFrame) else spark.createDataFrame(table)
+        for name, table in tables.items()
+    }
+    return [row.asDict() for row in views.run_in_spark(spark, text, **given).collect()]
 
 
 def measure(
@@ -161,25 +194,26 @@ def measure(
 
     ``records``: dialect, ns and bytes of what was written; ``lag``: rows of the view of its name.
     """
-    attempts, kept = attempts.persist(), [attempts]
+    kept = [attempts.persist()]
     try:
-        written: dict[str, Row] = {}
+        rows = _fetched(attempts)
+        growth: Rows | None = None
+        written: dict[str, Answer] = {}
         if records is not None:
-            records = _view_of(records, "growth", 10**6).withColumnRenamed("bucket_ns", "ns")
-            kept.append(records := records.persist())
-            span = records.groupBy("dialect").agg(
-                F.min("first_ns").alias("first_ns"), F.max("last_ns").alias("last_ns")
-            )
-            written = {row.dialect: row for row in span.collect()}
+            text = views.statement("growth", _DIALECT, bucket_ns=10**6)
+            counted = views.run_in_spark(records.sparkSession, text, records=records)
+            kept.append(counted.persist())
+            growth = _fetched(counted)
+            written = {row["dialect"]: row for row in _answers(_SPANS, growth=growth)}
         if as_of_ns is None:
-            spans = [*_Views(attempts, None).ask("outcomes").collect(), *written.values()]
+            spans = [*_Views(rows, None).ask("outcomes"), *written.values()]
             as_of_ns = _most(spans, "last_ns", made_ns)
-        asked = _Views(attempts, as_of_ns)
+        asked = _Views(rows, as_of_ns)
         figures = {dialect: Figures(dialect) for dialect in dialects}
         _count_outcomes(asked, figures, written)
         _count_over_time(asked, figures)
-        if records is not None:
-            _count_growth(records, figures)
+        if growth is not None:
+            _count_growth(growth, figures)
         _count_groups(asked, figures)
         if lag is not None and KESTREL in figures:
             _count_readers(asked, figures[KESTREL], lag)
@@ -189,21 +223,21 @@ def measure(
             frame.unpersist()
 
 
-def _least(rows: Sequence[Row], name: str) -> int | None:
+def _least(rows: Sequence[Answer], name: str) -> int | None:
     return min((row[name] for row in rows if row[name] is not None), default=None)
 
 
-def _most(rows: Sequence[Row], name: str, default: Any = None) -> Any:
+def _most(rows: Sequence[Answer], name: str, default: Any = None) -> Any:
     return max((row[name] for row in rows if row[name] is not None), default=default)
 
 
 def _count_outcomes(
-    asked: _Views, figures: Mapping[str, Figures], written: Mapping[str, Row]
+    asked: _Views, figures: Mapping[str, Figures], written: Mapping[str, Answer]
 ) -> None:
     outcomes = asked.by_dialect("outcomes")
     for dialect, rows in outcomes.items():
         of = figures[dialect]
-        of.outcomes = {row.outcome: row.attempts for row in rows}
+        of.outcomes = {row["outcome"]: row["attempts"] for row in rows}
         for name in ("jobs", "started", "succeeded", "failed", "unrecorded"):
             setattr(of, name, sum(row[name] for row in rows))
         spans = [*rows, *filter(None, [written.get(dialect)])]
@@ -215,18 +249,18 @@ def _count_outcomes(
         return
 
     def due(bucket_ns: int) -> dict[int, int]:
-        rows = asked.ask("throughput", where="dialect = 'ztick'", bucket_ns=bucket_ns).collect()
-        return {row.bucket_ns: row.due for row in rows if row.due}
+        rows = asked.ask("throughput", where="dialect = 'ztick'", bucket_ns=bucket_ns)
+        return {row["bucket_ns"]: row["due"] for row in rows if row["due"]}
 
     axis = figures[ZTICK].due_axis = axis_between(first_due_ns, last_due_ns, due)
     counted = due(axis.bucket_ns)
     figures[ZTICK].due = [counted.get(at, 0) for at in axis.times_ns]
 
 
-def _groupings(dialect: str, rows: Sequence[Row]) -> tuple[str, ...]:
+def _groupings(dialect: str, rows: Sequence[Answer]) -> tuple[str, ...]:
     """What jobs of a dialect are grouped by: a schedule without recorded runs knows no rules."""
     if dialect == ZTICK:
-        return ("rule",) if any(row.with_rule for row in rows) else ("prefix",)
+        return ("rule",) if any(row["with_rule"] for row in rows) else ("prefix",)
     return ("queue", "task", "worker") if dialect == WORKQ else ("queue",)
 
 
@@ -239,8 +273,8 @@ def _count_over_time(asked: _Views, figures: Mapping[str, Figures]) -> None:
         return
 
     def busy(bucket_ns: int) -> set[int]:
-        rows = asked.ask("throughput", bucket_ns=bucket_ns, until_ns=last_ns).collect()
-        return {row.bucket_ns for row in rows}
+        rows = asked.ask("throughput", bucket_ns=bucket_ns, until_ns=last_ns)
+        return {row["bucket_ns"] for row in rows}
 
     axis = axis_between(min(firsts), last_ns, busy)
     options = {"bucket_ns": axis.bucket_ns, "until_ns": last_ns}
@@ -256,24 +290,24 @@ def _count_over_time(asked: _Views, figures: Mapping[str, Figures]) -> None:
             of.counts[name] = _series(counted.get(of.dialect, []), name, axis)
         for state in views.STATES:
             of.depth[state] = _levels(changed.get(of.dialect, []), state, axis)
-        lengths = {row.bucket_ns: row for row in timed.get(of.dialect, [])}
+        lengths = {row["bucket_ns"]: row for row in timed.get(of.dialect, [])}
         for name in (f"{what}_{rank}_ns" for what in ("wait", "run") for rank in RANKS):
             of.latency[name] = [
                 lengths[at][name] if at in lengths else None for at in axis.times_ns
             ]
         for row in overall.get(of.dialect, []):
-            of.overall = row.asDict()
+            of.overall = row
 
 
-def _series(rows: Sequence[Row], name: str, axis: Axis) -> list[int]:
+def _series(rows: Sequence[Answer], name: str, axis: Axis) -> list[int]:
     """The values of one column in the order of the buckets, 0 where there are none."""
-    values = {row.bucket_ns: row[name] for row in rows}
+    values = {row["bucket_ns"]: row[name] for row in rows}
     return [values.get(at, 0) for at in axis.times_ns]
 
 
-def _levels(rows: Sequence[Row], name: str, axis: Axis) -> list[int]:
+def _levels(rows: Sequence[Answer], name: str, axis: Axis) -> list[int]:
     """The sum of all changes up to the end of each bucket, those in gaps of the axis as well."""
-    changes = sorted((row.bucket_ns, row[name]) for row in rows)
+    changes = sorted((row["bucket_ns"], row[name]) for row in rows)
     sums = list(accumulate((change for _, change in changes), initial=0))
     found, at = [], 0
     for begin in axis.times_ns:
@@ -283,18 +317,14 @@ def _levels(rows: Sequence[Row], name: str, axis: Axis) -> list[int]:
     return found
 
 
-def _count_growth(records: DataFrame, figures: Mapping[str, Figures]) -> None:
+def _count_growth(growth: Rows, figures: Mapping[str, Figures]) -> None:
     axis = next((of.axis for of in figures.values() if of.axis.times_ns), Axis())
-    written = records.select("dialect", "ns", "bytes")
-    rows = _view_of(written, "growth", axis.bucket_ns).collect()
-    for dialect in {row.dialect for row in rows}:
-        mine = [row for row in rows if row.dialect == dialect]
+    text = views.statement("growth", _DIALECT, bucket_ns=axis.bucket_ns)
+    records = "WITH records AS (SELECT dialect, bucket_ns AS ns, bytes FROM counted),"
+    rows = _answers(records + text.removeprefix("WITH"), counted=growth)
+    for dialect in {row["dialect"] for row in rows}:
+        mine = [row for row in rows if row["dialect"] == dialect]
         figures[dialect].growth = _levels(mine, "bytes", axis)
-
-
-def _view_of(records: DataFrame, view: str, bucket_ns: int) -> DataFrame:
-    statement = views.statement(view, _DIALECT, bucket_ns=bucket_ns)
-    return views.run_in_spark(records.sparkSession, statement, records=records)
 
 
 def _count_groups(asked: _Views, figures: Mapping[str, Figures]) -> None:
@@ -303,30 +333,32 @@ def _count_groups(asked: _Views, figures: Mapping[str, Figures]) -> None:
         is_mine = f"dialect = '{of.dialect}'"
         for by in of.groups:
             keys = {"name": views.GROUPINGS[by]}
-            busiest = asked.ask("groups", keys, is_mine).orderBy(F.desc("jobs"), "name").limit(TOP)
-            rows = busiest.collect()
-            if by in ("task", "worker") and not any(row.name for row in rows):
+            rows = asked.ask("groups", keys, is_mine, f"ORDER BY jobs DESC, name LIMIT {TOP}")
+            names = [row["name"] for row in rows]
+            if by in ("task", "worker") and not any(names):
                 continue  # the log does not know them
             if of.dialect != KESTREL:
-                latency = _latency_of(asked, keys, is_mine, [row.name for row in rows])
+                busiest = pa.table({"name": pa.array(names, pa.string())})
+                where = f"{is_mine} AND {keys['name']} IN (SELECT name FROM busiest)"
+                timed = asked.ask("latency", keys, where, tables={"busiest": busiest})
+                latency = {row["name"]: row for row in timed}
                 of.groups[by] = [
-                    Group(row.name, row.jobs, row.started, row.failed, latency.get(row.name, {}))
+                    Group(
+                        row["name"],
+                        row["jobs"],
+                        row["started"],
+                        row["failed"],
+                        latency.get(row["name"], {}),
+                    )
                     for row in rows
                 ]
         if of.failed:
-            reasons = asked.ask("failures", where=is_mine).orderBy(F.desc("failures"), "reason")
+            order = f"ORDER BY failures DESC, reason LIMIT {TOP}"
             of.reasons = [
-                (row.outcome, row.reason, row.failures) for row in reasons.limit(TOP).collect()
+                (row["outcome"], row["reason"], row["failures"])
+                for row in asked.ask("failures", where=is_mine, order=order)
             ]
         of.groups = {by: groups for by, groups in of.groups.items() if groups}
-
-
-def _latency_of(
-    asked: _Views, keys: Mapping[str, str], where: str, names: Sequence[str]
-) -> dict[str, dict[str, int | None]]:
-    rows = asked.attempts.where(where).where(F.expr(keys["name"]).isin(list(names)))
-    timed = _Views(rows, asked._as_of_ns).ask("latency", keys).collect()
-    return {row.name: row.asDict() for row in timed}
 
 
 def _count_readers(asked: _Views, of: Figures, lag: DataFrame) -> None:
@@ -344,8 +376,8 @@ def _count_readers(asked: _Views, of: Figures, lag: DataFrame) -> None:
         put[queue] = put.get(queue, 0) + tail
     keys = {"queue": views.GROUPINGS["queue"]}
     stored: dict[str, dict[str, int]] = {}
-    for row in asked.ask("outcomes", keys, f"dialect = '{KESTREL}'").collect():
-        stored.setdefault(row.queue, {})[row.outcome] = row.attempts
+    for row in asked.ask("outcomes", keys, f"dialect = '{KESTREL}'"):
+        stored.setdefault(row["queue"], {})[row["outcome"]] = row["attempts"]
     counted = [
         StoredItems(
             queue,
@@ -369,7 +401,7 @@ def _count_weeks(asked: _Views, moment_ns: int) -> dict[str, tuple[Week, Week]]:
     }
     recent = f"started_ns > {begin_ns} AND started_ns <= {moment_ns}"
     found: dict[str, dict[bool, Week]] = {}
-    for row in asked.ask("latency", keys, recent).collect():
-        week = Week(row.started, row.failed, row.wait_p95_ns, row.run_p95_ns)
-        found.setdefault(f"{row.dialect} {row.queue}".strip(), {})[row.is_last] = week
+    for row in asked.ask("latency", keys, recent):
+        week = Week(*(row[name] for name in ("started", "failed", "wait_p95_ns", "run_p95_ns")))
+        found.setdefault(f"{row['dialect']} {row['queue']}".strip(), {})[row["is_last"]] = week
     return {name: (each[False], each[True]) for name, each in found.items() if len(each) == 2}
