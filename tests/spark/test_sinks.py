@@ -90,9 +90,7 @@ def test_a_ztick_log_comes_back_to_the_byte(spark, tmp_path):
     source, target = tmp_path / "logfile", tmp_path / "copy" / "logfile"
     source.write_bytes(ztick_bytes(range(COUNT)))
     frame = read(spark, "ztick", str(source)).repartition(3)
-    limit = spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch")
-    write(frame, "ztick", str(target), partitions=4, small_rows=True, seals="false")
-    assert spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == limit
+    write(frame, "ztick", str(target), partitions=4, seals="false")
     assert target.read_bytes() == source.read_bytes()
     assert names(target.parent) == ["logfile", "logfile.lock"]
     with ZtickLog.open(RealDisk(), SystemClock(), str(target)) as log:

@@ -15,10 +15,8 @@ from pyarrow import fs
 from journeyman.cli.pipeline import COMMANDS, pipeline
 from journeyman.cli.pipeline.shared import (
     SMALL_BYTES,
-    TINY_BYTES,
     SessionOptions,
     input_bytes,
-    is_small,
     logs_by_dialect,
     session_options,
 )
@@ -203,7 +201,7 @@ def test_logs_at_a_uri_are_found_as_in_a_directory(logs, monkeypatch):
     assert logs_by_dialect([root]) == there(logs_by_dialect([str(logs)]))
     globbed = logs_by_dialect([f"{root}/host=*/work"])
     assert globbed == there(logs_by_dialect([f"{logs}/host=*/work"]))
-    assert is_small([root])
+    assert input_bytes([root]) > 0
     with pytest.raises(FileNotFoundError):
         logs_by_dialect([f"{root}/nowhere"])
 
@@ -256,24 +254,14 @@ def test_a_glob_without_a_match_is_an_error(tmp_path):
         logs_by_dialect([f"{tmp_path}/*.log"])
 
 
-def test_small_is_what_is_quickly_read(tmp_path):
+def test_what_is_to_be_read_is_measured_as_far_as_it_is_small(tmp_path):
     log = write_ztick(tmp_path / "logfile", job("a"))
-    assert is_small([str(tmp_path)])
-    assert is_small([str(log)])
-
-    with log.open("r+b") as file:
-        file.truncate(TINY_BYTES + 1)
-    assert is_small([str(tmp_path)])
-    assert input_bytes([str(tmp_path)]) == TINY_BYTES + 1
-
-    with log.open("r+b") as file:
-        file.truncate(SMALL_BYTES + 1)
-    assert not is_small([str(tmp_path)])
-
-
-def test_what_cannot_be_measured_is_not_small():
-    assert not is_small(["/nowhere/*"])
-    assert not is_small([])
+    assert input_bytes([str(tmp_path)]) == input_bytes([str(log)]) == log.stat().st_size
+    (tmp_path / "more").mkdir()
+    with (tmp_path / "more" / "logfile").open("wb") as file:
+        file.truncate(SMALL_BYTES)
+    assert input_bytes([str(tmp_path)]) > SMALL_BYTES
+    assert input_bytes(["/nowhere/*"]) == input_bytes([]) == 0
 
 
 def test_what_cannot_be_looked_at_does_not_keep_other_logs_from_being_found(tmp_path):

@@ -22,7 +22,6 @@ from journeyman.cli.pipeline.shared import (
     Answer,
     SessionOptions,
     answer_options,
-    is_small,
     logs_by_dialect,
     pipeline_dialect_option,
     pipeline_session,
@@ -133,13 +132,9 @@ def _replay(
     if straight:
         _write_files(spark, read, dialect, options, answer, several=several)
         return
-    if is_small(paths):
-        held, damages = replay.fetch_packets(read())
-    else:
-        held = read().persist()
-        damages = replay.count_damages(held)
+    held = read().persist()
     try:
-        if not damages:
+        if not replay.count_damages(held):
             forget_reads(spark, dialect)
         frames = replay.tables_of(held, dialect, payloads=asked.payloads)
         named = {f"{dialect}.{name}": frame for name, frame in frames.items()}

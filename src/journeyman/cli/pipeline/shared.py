@@ -109,11 +109,6 @@ def logs_by_dialect(
     return found
 
 
-def is_small(paths: Iterable[str]) -> bool:
-    """Return whether so little is to be read that starting up takes most of the time."""
-    return 0 < input_bytes(paths) <= SMALL_BYTES
-
-
 def input_bytes(paths: Iterable[str]) -> int:
     """How much is to be read, as far as it is small; 0 if that is not known."""
     total = 0

@@ -82,7 +82,6 @@ class LatestJobs:
     def __init__(self) -> None:
         self._keys = KeyTable()
         self._jobs = np.empty((0, _WORDS), np.int64)
-        self.rows = 0  # taken in so far
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -108,7 +107,6 @@ class LatestJobs:
         positions, lengths, kinds, executions_ns, statuses = map(numbers_in, batch.columns[1:])
         small = lengths.astype(np.int64) << 16 | kinds.astype(np.int64) << 8 | statuses
         _keep_last(jobs, positions, executions_ns, small, self._jobs)
-        self.rows += batch.num_rows
 
     def batch(self) -> pa.RecordBatch:
         """One row of JOBS for each, in the order of their first records."""

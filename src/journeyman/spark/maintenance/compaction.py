@@ -99,7 +99,7 @@ def publish_ztick(disk: Disk, path: str, staged: str) -> None:
 
 def write_compacted(tables: dict[str, DataFrame], target: str, *, seals: bool) -> None:
     """Write the state of a ztick log as a new log at ``target``, sealed or not."""
-    write(compacted_rows(tables), "ztick", target, small_rows=True, seals=seals)
+    write(compacted_rows(tables), "ztick", target, seals=seals)
 
 
 def compacted_rows(tables: dict[str, DataFrame]) -> DataFrame:

@@ -6,8 +6,7 @@
 
 Jobs go through a table in memory (LatestJobs). When that is full, its jobs go out as packets and it
 begins again; a job may then be in several packets, which the merge sorts out, as it does for those
-of other tasks. If the table was filled with hardly a job seen twice, combining does not pay: from
-then on records are passed on as they are.
+of other tasks.
 """
 
 from __future__ import annotations
@@ -17,15 +16,14 @@ from typing import Final
 
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Column, joined, numbers_in, rows_where, text_in
-from journeyman.columnar.kernels.key_table import buckets_of, hashes_of
+from journeyman.columnar.arrays import Column, joined, numbers_in, rows_where
+from journeyman.columnar.kernels.key_table import buckets_of
 from journeyman.columnar.ztick.latest import JOBS as LAST_OF_JOBS
 from journeyman.columnar.ztick.latest import RULES as LAST_OF_RULES
 from journeyman.columnar.ztick.latest import LatestJobs, jobs_and_rules, latest_rules
 from journeyman.spark.replay import STATE_TABLES, PacketGroup, place_columns
 from journeyman.spark.source.options import SEGMENT_SHIFT, ZTICK_WORDS
 from journeyman.spark.source.packets import (
-    Buckets,
     PacketSource,
     by_bucket,
     pack,
@@ -40,8 +38,7 @@ RULES_TABLE: Final = "rules"
 
 _MAX_JOBS: Final = 2_000_000  # held; about 100 bytes each
 _MAX_KEY_BYTES: Final = 256 * 1024 * 1024
-_WORTH: Final = 0.7  # more jobs than this share of the rows: combining does not pay
-_MAX_ROWS: Final = 500_000  # of rules, and of jobs that are passed on
+_MAX_RULES: Final = 500_000
 
 
 class ZtickCombiner:
@@ -52,7 +49,6 @@ class ZtickCombiner:
         self._buckets = context.buckets
         self._jobs = LatestJobs()
         self._rules: list[pa.RecordBatch] = []
-        self._passing: list[pa.RecordBatch] | None = None  # not None: combining does not pay
 
     def take(self, context: SplitContext, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         self._source.files[context.segment] = context.file
@@ -60,11 +56,10 @@ class ZtickCombiner:
         jobs, rules = jobs_and_rules(batch, context.segment << SEGMENT_SHIFT)
         if rules is not None:
             self._rules.append(rules)
-        if self._passing is None:
-            self._jobs.take(jobs)
-        else:
-            self._passing.append(jobs)
-        yield from self._finish_if_full(context)
+        self._jobs.take(jobs)
+        if self._is_full():
+            yield from self.finish()
+            self._source.files = {context.segment: context.file}
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         if self._rules:
@@ -72,37 +67,14 @@ class ZtickCombiner:
             self._rules = []
             found = by_bucket(rules, buckets_of(hashes, self._buckets))
             yield from pack(self._source, RULES_TABLE, found)
-        yield from pack(self._source, JOBS_TABLE, self._jobs_held())
-
-    def _jobs_held(self) -> Buckets:
-        """The jobs, by bucket; they are let go of."""
-        if self._passing is None:
-            buckets = buckets_of(self._jobs.hashes, self._buckets)
-            found = by_bucket(self._jobs.batch(), buckets)
-            if len(self._jobs) > _WORTH * self._jobs.rows:
-                self._passing = []
-            self._jobs = LatestJobs()
-            return found
-        if not self._passing:
-            return ()
-        jobs, self._passing = joined(self._passing), []
-        return by_bucket(jobs, buckets_of(hashes_of(*text_in(jobs.column(0))), self._buckets))
-
-    def _finish_if_full(self, context: SplitContext) -> Iterator[pa.RecordBatch]:
-        if self._is_full():
-            yield from self.finish()
-            self._source.files = {context.segment: context.file}
+        buckets = buckets_of(self._jobs.hashes, self._buckets)
+        yield from pack(self._source, JOBS_TABLE, by_bucket(self._jobs.batch(), buckets))
+        self._jobs = LatestJobs()
 
     def _is_full(self) -> bool:
-        if _rows_in(self._rules) > _MAX_ROWS:
-            return True
-        if self._passing is not None:
-            return _rows_in(self._passing) > _MAX_ROWS
-        return len(self._jobs) > _MAX_JOBS or self._jobs.key_bytes > _MAX_KEY_BYTES
-
-
-def _rows_in(batches: list[pa.RecordBatch]) -> int:
-    return sum(batch.num_rows for batch in batches)
+        rules = sum(batch.num_rows for batch in self._rules)
+        is_large = len(self._jobs) > _MAX_JOBS or self._jobs.key_bytes > _MAX_KEY_BYTES
+        return is_large or rules > _MAX_RULES
 
 
 _JOB, _RULE = 0, 1  # the kinds of records that set something

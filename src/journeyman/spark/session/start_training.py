@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from journeyman.formats import kestrel, workq, ztick
 from journeyman.formats.timed_frame import Instant
 from journeyman.spark.answers import answer_lines, plan_of, write_answer
-from journeyman.spark.replay import STATE_TABLES, fetch_packets, packets, tables_of, write_states
+from journeyman.spark.replay import STATE_TABLES, count_damages, packets, tables_of, write_states
 from journeyman.spark.session import TINY_SETTINGS, build_session
 
 NOW_NS = 1_800_000_000_000_000_000
@@ -37,7 +37,8 @@ def _do_a_little(spark: SparkSession, logs: dict[str, Path], directory: Path) ->
     for dialect, path in logs.items():
         places = {name: str(directory / dialect / name) for name in STATE_TABLES[dialect]}
         write_states(packets(spark, dialect, str(path)), dialect, places)
-        held, _ = fetch_packets(packets(spark, dialect, str(path)))
+        held = packets(spark, dialect, str(path)).persist()
+        count_damages(held)
         for name, table in tables_of(held, dialect).items():
             written = str(directory / "written" / dialect / name)
             write_answer(table, written, "parquet")

@@ -27,13 +27,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from journeyman.clock import SystemClock
@@ -54,7 +53,6 @@ from journeyman.spark.source.options import (
 )
 
 MODES = ("append", "overwrite")
-_BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _DEFAULT_READER_WORD: Final = "default"
 _MIN_SEGMENT_BYTES: Final = 1024
 _DEFAULT_SEGMENT_BYTES: Final = {
@@ -79,14 +77,11 @@ def write(
     *,
     mode: str = "append",
     partitions: int | None = None,
-    small_rows: bool = False,
     **options: Any,
 ) -> None:
     """Sort the rows and write them as a log; options as docs/spark.md has them.
 
-    ``partitions`` is how many tasks write; by default Spark decides. ``small_rows`` promises that
-    10,000 rows, of this DataFrame and of all it is made from, fit into memory together: Spark then
-    does not count their bytes, which takes longer than everything else.
+    ``partitions`` is how many tasks write; by default Spark decides.
     """
     if mode not in MODES:
         raise UsageError(f"mode is {' or '.join(MODES)}, not {mode!r}")
@@ -98,23 +93,8 @@ def write(
     else:
         ranged = frame.repartitionByRange(partitions, *columns)
     rows = ranged.sortWithinPartitions(*columns)
-    with _uncounted_bytes(frame.sparkSession) if small_rows else nullcontext():
-        register_formats(rows.sparkSession, dialect)
-        rows.write.format(dialect).mode(mode).options(**given).save(path)
-
-
-@contextmanager
-def _uncounted_bytes(spark: SparkSession) -> Iterator[None]:
-    """Without a limit on the bytes of an Arrow batch, which Spark looks at behind every row."""
-    before = spark.conf.get(_BATCH_BYTES, None)
-    spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
-    try:
-        yield
-    finally:
-        if before is None:
-            spark.conf.unset(_BATCH_BYTES)
-        else:
-            spark.conf.set(_BATCH_BYTES, before)
+    register_formats(rows.sparkSession, dialect)
+    rows.write.format(dialect).mode(mode).options(**given).save(path)
 
 
 class LogWriter(DataSourceArrowWriter):

@@ -49,8 +49,6 @@ if TYPE_CHECKING:  # it brings numba, and planning is done without
 
 Buckets = Sequence[tuple[int, pa.RecordBatch]]  # of each bucket its rows
 _SHAPE: Final = arrow_schema(PACKET_SCHEMA)
-_SCHEMA_BYTES: Final = 64 * 1024  # at most, of a schema's message,
-_HEAD_BYTES: Final = 16 * 1024  # and of a batch's, with what its columns are filled up with
 
 
 class Combiner(Protocol):
@@ -173,33 +171,10 @@ def _rows(made: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def _column(values: list[Any], kind: pa.DataType) -> Column:
-    if pa.types.is_binary(kind):
-        return _serialised(values, kind)
+    if pa.types.is_binary(kind):  # batches
+        values = [None if each is None else each.serialize().to_pybytes() for each in values]
     column: Column = pa.array(values, kind)
     return column
-
-
-def _serialised(batches: list[pa.RecordBatch | None], kind: pa.DataType) -> Column:
-    """Batches of one schema as blobs, written one behind another: each byte is copied once."""
-    from journeyman.columnar.arrays import binary
-
-    schema = next((batch.schema for batch in batches if batch is not None), None)
-    if schema is None:
-        nothing: Column = pa.array([None] * len(batches), kind)
-        return nothing
-    room = _SCHEMA_BYTES + sum(_HEAD_BYTES + batch.nbytes for batch in batches if batch is not None)
-    data = np.empty(room, np.uint8)
-    ends = np.empty(len(batches) + 1, np.int32)
-    with (
-        pa.FixedSizeBufferWriter(pa.py_buffer(data.data)) as sink,
-        pa.ipc.new_stream(sink, schema) as out,
-    ):
-        ends[0] = schema.serialize().size  # it goes in front of the first batch
-        for number, batch in enumerate(batches, 1):
-            if batch is not None:
-                out.write_batch(batch)
-            ends[number] = max(int(ends[0]), sink.tell())
-    return binary(kind, ends, data, np.array([batch is not None for batch in batches]))
 
 
 def by_bucket(batch: pa.RecordBatch, buckets: Ints) -> Buckets:
