@@ -1,4 +1,4 @@
-"""The plain DataFrames of ``journeyman.spark.reference`` agree with the fast state tables."""
+"""Plain DataFrames over the records agree with the fast state tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import DataFrame
 
 from journeyman.formats import ztick
-from journeyman.spark import read, reference, states
+from journeyman.spark import read, states
+from tests.support.spark import reference
 from tests.support.spark.histories import random_log
 from tests.support.spark.written_logs import planned, put, write_kestrel, write_workq, write_ztick
 

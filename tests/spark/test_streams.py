@@ -585,16 +585,6 @@ def test_spark_may_ask_for_all_whatever_the_options_say(tmp_path):
     assert len(query.run()) == 50
 
 
-def test_a_batch_reads_from_no_more_files_than_allowed(tmp_path):
-    with open_workq(tmp_path) as log:
-        for number in range(30):
-            log.append([added(number)])
-    query = Query("workq", tmp_path, maxFilesPerTrigger="2")
-    query.poll()
-    assert max(len({row["_file"] for row in batch}) for batch in query.batches) == 2
-    assert [row["job_id"] for row in query.rows] == [job_id(n) for n in range(30)]
-
-
 def test_no_log_starves_beside_one_that_always_has_more(tmp_path):
     for host, count in (("a", 40), ("b", 3)):
         (tmp_path / f"host={host}").mkdir()
@@ -668,10 +658,10 @@ def test_one_batch_is_cut_into_pieces_for_parallel_tasks(tmp_path):
     assert keys(query.run()) == job_names(*range(200))
 
 
-@pytest.mark.parametrize("option", ["asOf", "reduce", "modifiedAfter"])
+@pytest.mark.parametrize("option", ["asOf", "reduce"])
 def test_options_that_only_a_read_can_meet_are_refused(tmp_path, option):
     (tmp_path / "logfile").write_bytes(ztick_bytes(1))
-    values = {"asOf": "logfile:10", "reduce": "latest", "modifiedAfter": "2020-01-01T00:00:00Z"}
+    values = {"asOf": "logfile:10", "reduce": "latest"}
     options = {"path": str(tmp_path / "logfile")}
     schema = full_schema(SourceOptions.parse("ztick", options))
     with pytest.raises(UsageError, match=option):

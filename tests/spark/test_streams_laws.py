@@ -35,7 +35,7 @@ from tests.support.spark.stream_driver import (
 from tests.support.workq_logs import added, job_id
 
 STEPS = ("write", "compact", "plan", "run", "crash")
-LIMITS = st.sampled_from([{}, {"maxBytesPerTrigger": "90"}, {"maxFilesPerTrigger": "1"}])
+LIMITS = st.sampled_from([{}, {"maxBytesPerTrigger": "90"}])
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import fsspec  # type: ignore[import-untyped]
@@ -174,14 +173,6 @@ def test_path_glob_filter_looks_at_names(tmp_path):
     make(tmp_path, "000000001.log", "000000002.log", "000000013.log")
     found = logs("workq", tmp_path, pathGlobFilter="*{1,3}.log")
     assert [Path(file.path).name for file in found[0].files] == ["000000001.log", "000000013.log"]
-
-
-def test_modified_after_and_before_are_exclusive(tmp_path):
-    make(tmp_path, "000000001.log", "000000002.log", "000000003.log")
-    for second in (1, 2, 3):
-        os.utime(tmp_path / f"00000000{second}.log", ns=(0, second * 1_000_000_000))
-    found = logs("workq", tmp_path, modifiedAfter="1000000000", modifiedBefore="3000000000")
-    assert [Path(file.path).name for file in found[0].files] == ["000000002.log"]
 
 
 def test_the_same_file_by_two_paths_is_read_once(tmp_path):

@@ -254,10 +254,6 @@ class LogQuery(Protocol):
     @property
     def path_glob_filter(self) -> str | None: ...
     @property
-    def modified_after_ns(self) -> int | None: ...
-    @property
-    def modified_before_ns(self) -> int | None: ...
-    @property
     def ignore_missing_files(self) -> bool: ...
 
 
@@ -376,13 +372,8 @@ def _ztick_companions(files: Files, active: str) -> Iterator[FoundFile]:
 
 
 def _is_wanted(query: LogQuery, found: FoundFile) -> bool:
-    glob, after, before = query.path_glob_filter, query.modified_after_ns, query.modified_before_ns
-    if glob is not None and glob_pattern(glob).fullmatch(found.name) is None:
-        return False
-    modified = found.modified_ns
-    if modified is None:
-        return True
-    return (after is None or modified > after) and (before is None or modified < before)
+    glob = query.path_glob_filter
+    return glob is None or glob_pattern(glob).fullmatch(found.name) is not None
 
 
 def _described(dialect: str, found: FoundFile, files: Files) -> LogFile:

@@ -24,7 +24,7 @@ is asked for, unless the packets are cached, which is cheap: they are a fraction
 Most payloads in a log belong to records that no state keeps, so those that are asked for are read
 from the log afterwards (``with_payloads``). ``write_states`` writes the tables straight to Parquet:
 the tasks that merge also write, so rows never leave Arrow, and the logs are read once for all
-tables. ``reference.py``, one folder up, has the same tables as plain DataFrames.
+tables.
 """
 
 from __future__ import annotations

@@ -300,10 +300,7 @@ class SourceOptions:
     corrupt_record: str = CORRUPT_RECORD
     path_glob_filter: str | None = None
     recursive: bool = False
-    modified_after_ns: int | None = None
-    modified_before_ns: int | None = None
     ignore_missing_files: bool = False
-    max_files_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     as_of_ns: int | None = None
     as_of_position: AsOfPosition | None = None
@@ -505,10 +502,7 @@ _OPTIONS: Final[OptionTable] = (
     ("columnNameOfCorruptRecord", "corrupt_record", text_option),
     ("pathGlobFilter", "path_glob_filter", text_option),
     ("recursiveFileLookup", "recursive", flag_option),
-    ("modifiedAfter", "modified_after_ns", _moment),
-    ("modifiedBefore", "modified_before_ns", _moment),
     ("ignoreMissingFiles", "ignore_missing_files", flag_option),
-    ("maxFilesPerTrigger", "max_files_per_trigger", number_from(1)),
     ("maxBytesPerTrigger", "max_bytes_per_trigger", _size),
     ("asOf", "as_of", _as_of),
     ("kinds", "kinds", _words),
@@ -523,7 +517,7 @@ _OPTIONS: Final[OptionTable] = (
     ("salvage", "salvage", flag_option),
     ("damageOnly", "damage_only", flag_option),
     ("ledger", "ledger", text_option),
-    # For streams; a batch read leaves them alone, as it does the two limits of a trigger.
+    # For streams; a batch read leaves them alone, as it does the limit of a trigger.
     ("startingOffsets", "starting_offsets", one_of("earliest", "latest")),
     ("onLostHistory", "on_lost_history", one_of("fail", "continue")),
     ("holdFiles", "hold_files", flag_option),

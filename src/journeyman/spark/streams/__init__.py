@@ -30,7 +30,6 @@ from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
-    ReadMaxFiles,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -80,8 +79,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
-        if self._options.max_files_per_trigger is not None:
-            return ReadMaxFiles(self._options.max_files_per_trigger)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -132,9 +129,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _allowance(self, limit: ReadLimit) -> Allowance:
         """Spark asks for all when a trigger says so, whatever the options are."""
         if isinstance(limit, ReadMaxBytes):
-            return Allowance(limit.max_bytes, self._options.max_files_per_trigger)
-        if isinstance(limit, ReadMaxFiles):
-            return Allowance(None, limit.max_files)
+            return Allowance(limit.max_bytes)
         return Allowance()
 
 
@@ -159,8 +154,6 @@ def _check(options: SourceOptions) -> None:
     refused = {
         "asOf": options.as_of_ns or options.as_of_position,
         "reduce": options.reduce,
-        "modifiedAfter": options.modified_after_ns,
-        "modifiedBefore": options.modified_before_ns,
     }
     for name, value in refused.items():
         if value is not None:

@@ -1,7 +1,6 @@
 """How much of what is there goes into one micro-batch.
 
     maxBytesPerTrigger    bytes of log; more only if a single entry is larger
-    maxFilesPerTrigger    files read from
 
 Logs take their turns: the first one takes what it can, the next what is left. Who is first moves
 on with every batch (``turn``), so a log that grows without end starves no other; and the first one
@@ -60,22 +59,15 @@ MAX_PIECE_BYTES = 128 * 1024 * 1024
 
 @dataclass(slots=True)
 class Allowance:
-    """What is left of the limits of one batch; None is no limit."""
+    """The bytes that one batch may still take; None is no limit."""
 
     max_bytes: int | None = None
-    max_files: int | None = None
     is_untouched: bool = True
-
-    @property
-    def is_used_up(self) -> bool:
-        return self.max_bytes == 0 or self.max_files == 0
 
     def take(self, length: int) -> None:
         self.is_untouched = False
         if self.max_bytes is not None:
             self.max_bytes = max(0, self.max_bytes - length)
-        if self.max_files is not None:
-            self.max_files -= 1
 
 
 def advanced(
@@ -105,7 +97,7 @@ def _log_advanced(
     for file in place.files:
         if file.finished:
             continue
-        if allowance.is_used_up:
+        if allowance.max_bytes == 0:
             break
         moved = _file_advanced(
             dialect, file, allowance, None if caps is None else caps[file.segment]

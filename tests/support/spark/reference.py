@@ -1,12 +1,7 @@
 """The state tables by plain DataFrames: what ``journeyman.spark.states`` gives, in code to read.
 
-    from journeyman.spark import read, reference
-    reference.ztick_jobs(read(spark, "ztick", "/logs")).explain()
-
 A window, a group, and the folds of ``journeyman.folds`` record by record: no packets, no kernels.
-Several times slower than ``states``, and equal to it, row for row, by test. For those who want to
-see the plan, or to change it. Rows have the columns that make a state; ``states`` also says where
-the deciding record stands.
+Rows have the columns that make a state; ``states`` also says where the deciding record stands.
 """
 
 from __future__ import annotations
