@@ -12,12 +12,10 @@ import hashlib
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from journeyman.clock import SystemClock
@@ -30,17 +28,31 @@ from journeyman.logs.catalog import Log
 from journeyman.logs.damage import Damage
 from journeyman.logs.holders import Place, register
 from journeyman.logs.sealing import read_file
+from journeyman.spark import views
 from journeyman.spark.files import absolute, filesystem_of, find_logs, is_uri
 from journeyman.spark.history.ztick_attempts import run_directories, run_files, whole_run
 from journeyman.spark.lakes import delta
 from journeyman.spark.lakes.bronze import DAMAGE_COLUMNS, DAMAGE_TABLE, LakeSource, stream_name
-from journeyman.spark.lakes.columns import filled, hash_column, is_one_of
+from journeyman.spark.lakes.columns import arrow, hash_column, is_one_of, ns_in
 from journeyman.spark.lakes.layout import BETWEEN, HASH, moment_of
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, ZTICK, SourceOptions
 
-Numbers: TypeAlias = npt.NDArray[np.int64]
-
+_ITEMS: Final[pa.Schema] = arrow.schema(
+    [
+        ("_log", pa.string()),
+        ("item_id", pa.int64()),
+        ("data_size", pa.int64()),
+        ("put_ns", pa.int64()),
+    ]
+)
+_READERS: Final[pa.Schema] = arrow.schema(
+    [
+        *((name, pa.string()) for name in ("_log", "queue", "reader")),
+        *((name, pa.int64()) for name in ("head", "tail_id")),
+        ("done", pa.list_(pa.int64())),
+    ]
+)
 _RUNS_BYTES = 32 * 1024 * 1024  # of lines in one commit
 
 
@@ -172,7 +184,7 @@ def store_readers(lake: Lake, source: LakeSource, looks: dict[str, str]) -> bool
 
 
 def _standing(lake: Lake, host: str, log: Log) -> Iterator[dict[str, Any]]:
-    """A row for each reader of a queue."""
+    """A row for each reader of a queue; how far it is behind is counted by the view ``lag``."""
     found = {
         file.reader: _checkpoint(file.path, file.reader)
         for file in log.files
@@ -180,43 +192,32 @@ def _standing(lake: Lake, host: str, log: Log) -> Iterator[dict[str, Any]]:
     }
     queue = next((file.queue for file in log.files), None)
     heads = [0 if reader is None else reader.head for reader in found.values()]
-    first, last = 0, 0
-    for ids, _, _ in _items_from(lake, host, log.name, min(heads, default=0)):
-        first, last = min(first or ids[0], ids.min()), max(last, ids.max())
-    opened = open_queue([int(first), int(last)] if last else [], found)
-    behind = {name: _Behind() for name in opened.readers}
-    lowest = min((reader.head for reader in opened.readers.values()), default=0)
-    for ids, sizes, puts in _items_from(lake, host, log.name, lowest + 1):
-        for name, reader in opened.readers.items():
-            waits = (ids > reader.head) & ~np.isin(ids, list(reader.done))
-            behind[name].add(sizes[waits], puts[waits])
-    for name, reader in opened.readers.items():
-        oldest_ns = behind[name].oldest_ns
-        yield {
-            "log": log.name,
+    ids = _items_from(lake, host, log.name, min(heads, default=0))["item_id"].to_numpy()
+    opened = open_queue([int(ids.min()), int(ids.max())] if len(ids) else [], found)
+    standing = [
+        {
+            "_log": log.name,
             "queue": queue,
             "reader": name,
-            "observed_at": _now(),
-            "head": reader.head,
             "tail_id": opened.tail,
-            "items_behind": behind[name].items,
-            "bytes_behind": behind[name].bytes,
+            "head": reader.head,
+            "done": sorted(reader.done),
+        }
+        for name, reader in opened.readers.items()
+    ]
+    lowest = min((reader.head for reader in opened.readers.values()), default=0)
+    tables = {
+        "readers": pa.Table.from_pylist(standing, _READERS),
+        "items": _items_from(lake, host, log.name, lowest + 1),
+    }
+    for row in views.run_in_duckdb(views.statement("lag"), **tables).to_pylist():
+        oldest_ns = row.pop("oldest_ns")
+        yield {
+            **row,
+            "log": log.name,
+            "observed_at": _now(),
             "oldest_at": None if oldest_ns is None else moment_of(oldest_ns),
         }
-
-
-@dataclass(slots=True)
-class _Behind:
-    items: int = 0
-    bytes: int = 0
-    oldest_ns: int | None = None
-
-    def add(self, sizes: Numbers, puts: Numbers) -> None:
-        if len(sizes):
-            self.items += len(sizes)
-            self.bytes += int(sizes.sum())
-            oldest_ns = int(puts.min())
-            self.oldest_ns = oldest_ns if self.oldest_ns is None else min(self.oldest_ns, oldest_ns)
 
 
 def _checkpoint(path: str, name: str) -> Reader | None:
@@ -232,19 +233,17 @@ def _checkpoint(path: str, name: str) -> Reader | None:
     return fold_reader((each.record for each in items if isinstance(each, Entry)), name=name)
 
 
-def _items_from(
-    lake: Lake, host: str, log: str, first: int
-) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
-    """Ids, sizes and times of the items of a queue from an id on, some at a time."""
-    columns = ("host", "log", "item_id", "data_size", "put_ns")
+def _items_from(lake: Lake, host: str, log: str, first: int) -> pa.Table:
+    """The items of a queue from an id on, as the view ``lag`` reads them."""
+    parts = [_ITEMS.empty_table()]
     for file in lake.files("silver/items"):
         if file.may_hold(["item_id"], first, 2**63 - 1):
-            rows = delta.read_file(file, columns)
-            ids, sizes, puts = (filled(rows[name], 0).astype(np.int64) for name in columns[2:])
+            rows = delta.read_file(file, ("host", "log", *_ITEMS.names[1:]))
             wanted = is_one_of(rows["log"], [log]) & is_one_of(rows["host"], [host])
-            wanted &= ids >= first
-            if wanted.any():
-                yield ids[wanted], sizes[wanted], puts[wanted]
+            wanted &= ns_in(rows["item_id"]) >= first
+            rows = rows.filter(pa.array(wanted)).rename_columns({"log": "_log"})
+            parts.append(rows.select(_ITEMS.names).cast(_ITEMS))
+    return pa.concat_tables(parts)
 
 
 def _now() -> datetime:
