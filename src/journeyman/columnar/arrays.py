@@ -145,11 +145,11 @@ def stored_in(column: Column) -> Ints:
     Not ``to_numpy``, which imports pandas, and not ``fill_null``, which imports another part of
     Arrow: that takes longer than to decode a million rows.
     """
-    buffer = column.buffers()[1]
-    values: Ints = np.frombuffer(
-        b"" if buffer is None else memoryview(buffer), column.type.to_pandas_dtype()
-    )
-    return frozen(values[column.offset : column.offset + len(column)])
+    buffer, kind = column.buffers()[1], np.dtype(column.type.to_pandas_dtype())
+    if buffer is None or not len(column):
+        return frozen(np.zeros(len(column), kind))
+    begin = column.offset * kind.itemsize
+    return frozen(np.frombuffer(memoryview(buffer), kind, len(column), begin))
 
 
 def valid_in(column: Column) -> Bools:
@@ -289,7 +289,7 @@ class Inputs:
 
     def numbers(self, name: str) -> Numbers:
         column = self.column(name, pa.int64())
-        return Numbers(_int64_values(column), _valid(column))
+        return Numbers(stored_in(column), valid_in(column))
 
     def codes(self, name: str, words: Mapping[str, int]) -> Ints:
         """The code of each word, NO_CODE for null. Codes may also be given as numbers."""
@@ -304,7 +304,7 @@ class Inputs:
             return values
         column = self.column(name, pa.string())
         found = pc.index_in(column, value_set=pa.array(list(words), pa.string()))
-        unknown = _valid(column) & ~_valid(found)
+        unknown = valid_in(column) & ~valid_in(found)
         if unknown.any():
             row = int(unknown.argmax())
             self.refuse(row, name, f"{column[row].as_py()!r} is none of {_listed(words)}")
@@ -329,7 +329,7 @@ class Inputs:
         if column.values.null_count and column.flatten().null_count:
             raise EncodeError(f"column {name}: a null in a list")
         offsets = column.offsets.to_numpy()
-        return Lists(_int64_values(column.values), offsets, _valid(column))
+        return Lists(stored_in(column.values), offsets, valid_in(column))
 
     def _check_utf8(self, column: Column, name: str) -> None:
         try:
@@ -347,24 +347,6 @@ def _listed(choices: Any) -> str:
     return ", ".join(map(str, choices))
 
 
-def _valid(column: Column) -> Bools:
-    if not column.null_count:
-        return np.ones(len(column), np.bool_)
-    valid: Bools = column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
-
-
-def _int64_values(column: Column) -> npt.NDArray[np.int64]:
-    buffer = column.buffers()[1]
-    if buffer is None or len(column) == 0:
-        return np.zeros(len(column), np.int64)
-    return np.frombuffer(memoryview(buffer), np.int64, len(column), 8 * column.offset)
-
-
 def _spans(column: Column) -> Spans:
-    _, offset_buffer, value_buffer = column.buffers()
-    data = as_bytes(b"" if value_buffer is None else memoryview(value_buffer))
-    if offset_buffer is None or len(column) == 0:
-        return Spans(data, np.zeros(len(column) + 1, np.int32), _valid(column))
-    offsets = np.frombuffer(memoryview(offset_buffer), np.int32, len(column) + 1, 4 * column.offset)
-    return Spans(data, offsets, _valid(column))
+    offsets, data = text_in(column)
+    return Spans(data, offsets, valid_in(column))
