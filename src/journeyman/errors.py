@@ -14,7 +14,6 @@
     │   ├── LogLocked          another process writes this log
     │   ├── LogPoisoned        a sync failed; nothing more may be written
     │   ├── LogFull            the disk is full; the append was undone
-    │   ├── LogUnavailable     where it is kept cannot be reached; nothing was written
     │   └── LogClosed          the log was closed
     ├── StorageError           a store of job records; carries where it is
     │   ├── StorageLocked      another process has it open
@@ -119,10 +118,6 @@ class LogPoisoned(LogError):
 
 class LogFull(LogError):
     """No room on the disk. The append was undone; try again when there is room."""
-
-
-class LogUnavailable(LogError):
-    """Where the log is kept cannot be reached. Nothing was written; try again later."""
 
 
 class LogClosed(LogError):

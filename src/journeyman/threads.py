@@ -76,20 +76,6 @@ class OneThread:
             del work, call, done, error  # nothing is kept while it waits
 
 
-class PoolWorker:
-    """A worker that is an executor: for other kinds of threads."""
-
-    def __init__(self, pool: Executor) -> None:
-        self._pool = pool
-
-    def submit(self, work: Work) -> None:
-        call, done = work
-        self._pool.submit(call).add_done_callback(lambda future: done(future.exception()))
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=True)
-
-
 class SystemThreads:
     """Those of the machine."""
 

@@ -27,9 +27,9 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-from journeyman.threads import PoolWorker, WorkerThread
+from journeyman.threads import WorkerThread
 from journeyman.units import NS_PER_S
-from tests.simulation.world import Loop, World
+from tests.simulation.world import Loop, PoolWorker, World
 
 
 class ProcessEnded(BaseException):

@@ -39,7 +39,7 @@ from typing import Any, TypeVar
 from greenlet import getcurrent, greenlet
 
 from journeyman.testing.manual_clock import ManualClock
-from journeyman.threads import PoolWorker, WorkerThread
+from journeyman.threads import Work, WorkerThread
 from journeyman.units import NS_PER_S
 
 T = TypeVar("T")
@@ -50,6 +50,20 @@ MAX_STEPS_AT_ONE_TIME = 1_000_000  # then something spins
 
 class Stuck(AssertionError):
     """Nothing can happen any more, or the same moment does not end."""
+
+
+class PoolWorker:
+    """A worker of journeyman.threads that is an executor: the executor's threads are simulated."""
+
+    def __init__(self, pool: Executor) -> None:
+        self._pool = pool
+
+    def submit(self, work: Work) -> None:
+        call, done = work
+        self._pool.submit(call).add_done_callback(lambda future: done(future.exception()))
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True)
 
 
 class World:

@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from journeyman.threads import OneThread, PoolWorker, WorkerThread
+from journeyman.threads import OneThread, WorkerThread
+from tests.simulation.world import PoolWorker
 
 
 @pytest.mark.parametrize("make", [OneThread, lambda _: PoolWorker(ThreadPoolExecutor(1))])

@@ -18,7 +18,7 @@ Time and randomness do not enter here. Blocking: a server calls it from a thread
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 from types import TracebackType
@@ -49,7 +49,7 @@ from journeyman.formats.keyspace.values import (
 from journeyman.storage import transaction
 from journeyman.storage.contract import Backend, EngineOptions, EngineStats, Entry, expanded
 from journeyman.storage.opening import open_backend
-from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status, read_jobs
+from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status
 from journeyman.storage.position import LogPosition, position_in
 from journeyman.storage.records import job_key, read_job, read_queue, uuid_of_job_key
 
@@ -234,13 +234,6 @@ class Storage:
         if isinstance(record, str):
             raise self._unreadable(job_uuid, record)
         return record
-
-    def get_jobs(
-        self, job_uuids: Sequence[UUID]
-    ) -> tuple[tuple[JobRecord, ...], tuple[Unreadable, ...]]:
-        """Those of these jobs that are there and can be read, in their order; and the others."""
-        with self._backend.view() as view:
-            return read_jobs(view, list(job_uuids))
 
     def all_jobs(self) -> Iterator[JobRecord | Unreadable]:
         """Every record, in the order of the uuids, read while it is asked for."""

@@ -154,11 +154,6 @@ class Limits(Struct, frozen=True):
     key_rate: int = 0  # starts of each key within ``key_per_ms``
     key_per_ms: int = 0
 
-    @property
-    def period_ms(self) -> int:
-        """For how long a lease counts; 0: there are no rates."""
-        return max(self.per_ms, self.key_per_ms)
-
 
 NO_LIMITS = Limits()
 
