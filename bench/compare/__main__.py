@@ -84,14 +84,20 @@ def run(
             world.stop_broker(signal.SIGTERM)
             world.trace_from_now()
         serves_again = faults.FAULTS[fault](world, faults.Setup(jobs))
-        counts = (
-            checker.wait_until_done(world.sent, world.runs, patience_s)
-            if serves_again
-            else checker.read(world.sent, world.runs)
-        )
+        counts = checker.read(world.sent, world.runs)
+        stuck = 0
+        if serves_again:
+            counts = checker.wait_until_done(world.sent, world.runs, patience_s)
+            waiting = counts.lost
+            if waiting:  # an operator would restart a worker that does nothing
+                world.kill_worker()
+                world.start_worker()
+                counts = checker.wait_until_done(world.sent, world.runs, patience_s / 2)
+            stuck = waiting - counts.lost
+        if not counts.acknowledged:
+            return {"not run": f"no job was acknowledged: {world.output()[-200:]}"}
         row: dict[str, Any] = asdict(counts) | {"seconds": round(time.monotonic() - began_s)}
-        if not serves_again:
-            row["stuck"] = True
+        row |= {"stuck": stuck, "starts_again": serves_again}
         if fault in ("bit_flip", "power_cut"):
             row["noticed"] = not serves_again or faults.complains(world.output())
         return row
@@ -101,9 +107,10 @@ def run(
             faults.unmount(data)
 
 
-def table(rows: dict[str, Any]) -> str:
+def table(rows: dict[str, Any], settings: tuple[str, ...] = SETTINGS) -> str:
     """Return the rows as a table in Markdown: lost of acknowledged, and jobs done twice."""
     names = sorted({tuple(key.split()[:2]) for key in rows}, key=_order)
+    names = [name for name in names if name[1] in settings]
     lines = ["| | " + " | ".join(name.replace("_", " ") for name in faults.FAULTS) + " |"]
     lines.append("|---" * (len(faults.FAULTS) + 1) + "|")
     for name, setting in names:
@@ -122,7 +129,9 @@ def _cell(row: dict[str, Any] | None) -> str:
     text = f"{row['lost']} of {row['acknowledged']}" if row["lost"] else "0"
     if row["done_twice"]:
         text += f", {row['done_twice']} twice"
-    if row.get("stuck"):
+    if row["stuck"]:
+        text += f", {row['stuck']} stuck"
+    if not row["starts_again"]:
         text += ", does not start"
     if row["lost"] and row.get("noticed") is False:
         text += ", in silence"

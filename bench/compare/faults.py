@@ -66,6 +66,8 @@ def power_cut(world: World, setup: Setup) -> bool:
         world.stop_broker(signal.SIGKILL)
     files.follow(world.traces)
     files.leave()
+    for lock in world.data.rglob("postmaster.pid"):
+        lock.unlink()  # the process that it names did not survive the machine
     if world.broker is None:
         world.start_worker()
         return True

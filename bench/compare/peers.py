@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.programs import find_program
-from tests.support.servers.services import PostgresService
 
 from bench.peers import SEARCH_PATH, free_port, version_of
 
@@ -126,23 +126,17 @@ def _redis(data: Path, safe: bool) -> Broker:
     return Broker(command, port, f"redis://127.0.0.1:{port}/0")
 
 
-class _Cluster(PostgresService):
-    """A cluster with fsync, which the one of the tests does without."""
-
-    def _run(self) -> None:
-        """Let the caller start it."""
-
-    def make(self) -> Broker:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.launch()
-        words = ["-D", str(self._data / "cluster"), "-p", str(self.port), "-h", "127.0.0.1"]
-        url = f"host=127.0.0.1 port={self.port} user=journeyman dbname=postgres"
-        command = [find_program("postgres"), *words, "-k", str(self._data)]
-        return Broker(command, self.port, url, self._user)
-
-
 def _postgres(data: Path, _safe: bool) -> Broker:
-    return _Cluster(data / "postgres").make()
+    port, user = free_port(), "postgres" if os.geteuid() == 0 else None
+    if user is not None:
+        shutil.chown(data, user)
+    cluster = str(data / "cluster")
+    words = [find_program("initdb"), "-A", "trust", "-U", "journeyman", "-D", cluster]
+    subprocess.run(words, check=True, capture_output=True, user=user, cwd="/")
+    command = [find_program("postgres"), "-D", cluster, "-p", str(port), "-h", "127.0.0.1"]
+    command += ["-c", "unix_socket_directories="]
+    url = f"host=127.0.0.1 port={port} user=journeyman dbname=postgres"
+    return Broker(command, port, url, user)
 
 
 def _beanstalkd(data: Path, safe: bool) -> Broker:
@@ -329,13 +323,13 @@ import procrastinate
 connector = procrastinate.PsycopgConnector(conninfo=URL)
 app = procrastinate.App(connector=connector, import_paths=["peer"])
 work = app.task(name="work", retry=20)(_work)
-_sync = None
+_opened = False
 def send(number):
-    global _sync
-    if _sync is None:
-        _sync = app.with_connector(procrastinate.SyncPsycopgConnector(conninfo=URL))
-        _sync.open()
-    _sync.configure_task("work").defer(number=number)
+    global _opened
+    if not _opened:
+        app.open()
+        _opened = True
+    work.defer(number=number)
 if SAFE:
     @app.periodic(cron="* * * * *")
     @app.task(queueing_lock="retry_stalled_jobs", pass_context=True)

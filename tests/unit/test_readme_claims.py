@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.compare.__main__ import table
+
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -86,6 +88,12 @@ def test_the_figures_beside_other_queues_are_those_measured():
         for name in figures["start"]
     ]
     assert [(name.lower(), *numbers) for name, *numbers in rows] == measured
+
+
+def test_the_losses_beside_other_queues_are_those_counted():
+    rows = json.loads((ROOT / "bench" / "results" / "compare.json").read_text())["rows"]
+    assert table(rows) in (ROOT / "docs" / "proof.md").read_text()
+    assert table(rows, ("safest",)) in README.read_text()
 
 
 def test_every_claim_of_the_readme_has_a_link():
