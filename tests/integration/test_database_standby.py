@@ -94,7 +94,7 @@ def test_a_standby_says_so_until_it_is_active(data_address: str, tmp_path: Path)
     try:
         active.start(wait=False)
         active.wait_for_answer()
-        assert active.readiness() == (200, "")
+        active.wait_until(lambda: active.readiness() == (200, ""), "ready")
         standby.stand_by()
         standby.wait_for_line("HTTP says that this server stands by")
         assert standby.is_closed()
@@ -109,7 +109,7 @@ def test_a_standby_says_so_until_it_is_active(data_address: str, tmp_path: Path)
         assert set(rows(shown)[0].values()) == {"standby: another server is active"}
         assert active.stop() == 0
         standby.wait_for_answer()
-        assert standby.readiness() == (200, "")
+        standby.wait_until(lambda: standby.readiness() == (200, ""), "ready")
         assert standby.stop() == 0
     finally:
         for server in (active, standby):
@@ -126,7 +126,7 @@ def test_a_server_that_the_database_does_not_confirm_is_not_ready_and_ends(
         server.start(wait=False)
         try:
             server.wait_for_answer()
-            assert server.readiness() == (200, "")
+            server.wait_until(lambda: server.readiness() == (200, ""), "ready")
             link.stall()
             server.wait_until(lambda: server.readiness()[0] == 503, "not ready")
             assert ask(server, "GET", "/v1/health")[0] == 200

@@ -23,7 +23,7 @@ PUBLIC = {
     "journeyman": """
         App Backoff Call Codec CurrentJob DoneJob Ended FailedJob Failure GiveUp Job JobCancelled
         JobFailed JobTimeout
-        JsonCodec LeaseLost Middleware Retry Task group job
+        JsonCodec LeaseLost Middleware Outbox Retry Task group job
         JourneymanError UsageError __version__
     """,
     "journeyman.client": """

@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from bench.compare.__main__ import table
 
 ROOT = Path(__file__).parents[2]

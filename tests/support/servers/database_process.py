@@ -70,8 +70,11 @@ class DatabaseProcess(WholeProcess):
                 time.sleep(0.01)
 
     def readiness(self) -> tuple[int, str]:
-        """Status and code of /v1/ready."""
-        status, found = ask(self, "GET", "/v1/ready")
+        """Status and code of /v1/ready; HTTP opens a moment after the other services."""
+        try:
+            status, found = ask(self, "GET", "/v1/ready")
+        except ConnectionRefusedError:
+            return 0, "closed"
         if isinstance(found, str):  # a problem has a media type of its own
             found = json.loads(found)
         return status, found.get("code", "")
