@@ -261,10 +261,17 @@ def _time(low: float, high: float) -> Any:
     def read(name: str, value: Seconds) -> float:
         found = seconds(name, value)
         if not low <= found <= high:
-            raise UsageError(f"{name} must be from {low:.15g} to {high:.15g} seconds: {found:.15g}")
+            limits = f"from {_plain_time(low)} to {_plain_time(high)}"
+            raise UsageError(f"{name} must be {limits}: {_plain_time(found)}")
         return found
 
     return read
+
+
+def _plain_time(time_s: float) -> str:
+    """Return ``30 days`` for 2,592,000: whole days if it is that, else seconds."""
+    count, unit = (time_s / 86_400, "day") if time_s % 86_400 == 0 else (time_s, "second")
+    return f"{count:.15g} {unit}" if count == 1 else f"{count:.15g} {unit}s"
 
 
 def _queue(name: str, value: Any) -> str:
