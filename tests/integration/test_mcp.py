@@ -7,16 +7,22 @@ import json
 import os
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from mcp import Client, StdioServerParameters
 
 from journeyman.cli.agent_tools import Api, make_server
 from journeyman.client import WorkQueue
+from journeyman.errors import UsageError
+from journeyman.spark.lakes import delta, guarded_sql
+from journeyman.spark.lakes.storage import change_lake
 from tests.support.ports import free_port
 from tests.support.servers.whole_process import WholeProcess
 
@@ -26,11 +32,63 @@ READING = {
 }
 
 
+FORGOTTEN = "00000000-0000-4000-8000-000000000001"  # a job that only the lake has
+WITHOUT_PAYLOAD = "00000000-0000-4000-8000-000000000002"
+TOKENS = """
+[token.admin]
+secret = "sk admin"
+namespace = "*"
+[token.reader]
+secret = "sk reader"
+namespace = "*"
+access = "read"
+[token.tenant]
+secret = "sk tenant"
+namespace = "mail."
+"""
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholeProcess]:
     settings = {"http.listen": "127.0.0.1:0"}
     with WholeProcess(tmp_path_factory.mktemp("server"), settings=settings) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A lake with two failed jobs of queue mail, one of them without its payload."""
+    path = str(tmp_path_factory.mktemp("lake") / "lake")
+    made = datetime(2026, 11, 18, 2, tzinfo=UTC)
+    place = {"host": "a", "date": made.date(), "_hash": 1, "_ingested_at": made}
+    jobs, attempts, adds = [], [], []
+    for key, payload in ((FORGOTTEN, b"to you"), (WITHOUT_PAYLOAD, None)):
+        own = {
+            **place,
+            "dialect": "workq",
+            "log": "/log",
+            "key": key,
+            "queue": "mail",
+            "life": 1,
+            "created_at": made,
+            "created_ns": 1,
+            "is_open": False,
+        }
+        jobs.append(own | {"status": "failed", "attempts": 1, "failures": 1})
+        error = {"outcome": "failed", "error": "ValueError", "attempt": 1, "first": True}
+        attempts.append(own | error)
+        added = {"_log": "/log", "_file": "/log/1", "_offset": 0, "kind": "add", "key": key}
+        added |= {"name": "mail", "created_ns": 1}
+        adds.append(place | added | {"payload": payload, "payload_size": 6, "max_fails": 1})
+    with change_lake(path) as opened:
+        for table, rows in (
+            ("silver/jobs", jobs),
+            ("silver/attempts", attempts),
+            ("bronze/workq", adds),
+        ):
+            opened.write(table, pa.Table.from_pylist(rows, delta.schema_of(table)))
+        opened.commit(complete=True)
+    return path
 
 
 @pytest.fixture
@@ -140,6 +198,118 @@ def test_an_action_is_shown_before_it_is_done(server: WholeProcess, dead: str):
         queue.resume("mail")
 
 
+def test_an_agent_asks_the_lake_in_sql(server: WholeProcess, lake: str):
+    tools = make_server(Api(url_of(server)), lake=lake)
+    assert tools_of(tools) == READING | {"describe_lake", "query_lake"}
+    tables, found, cut, none, wrong = ask(
+        tools,
+        ("describe_lake", {}),
+        ("query_lake", {"sql": "SELECT key, error FROM attempts ORDER BY key", "limit": 1}),
+        ("query_lake", {"sql": "SELECT repeat('x', 5000) AS long, 'nan'::DOUBLE AS number"}),
+        ("query_lake", {"sql": "SELECT count(*) FROM latency_daily"}),
+        ("query_lake", {"sql": "SELECT nosuch FROM jobs"}),
+    )
+    assert tables["jobs"]["columns"]["status"].startswith("string: outcome")
+    assert found == {"columns": ["key", "error"], "rows": [[FORGOTTEN, "ValueError"]], "more": True}
+    assert cut["rows"] == [["x" * 4000 + "... (5000 characters)", "nan"]]
+    assert none["rows"] == [[0]]
+    assert "nosuch" in wrong
+    assert "\n" not in wrong
+
+
+HOSTILE = {
+    "SELECT 1; SELECT 2": "only one SELECT",
+    "COPY jobs TO '{here}/stolen.csv'": "only one SELECT",
+    "CREATE TABLE t AS SELECT 1": "only one SELECT",
+    "ATTACH '{here}/other.db'": "only one SELECT",
+    "SET enable_external_access = true": "only one SELECT",
+    "INSTALL httpfs": "only one SELECT",
+    "SELECT * FROM read_text('{here}/secret')": "disabled by configuration",
+    "SELECT * FROM '{lake}/silver/jobs/*/*.parquet'": "disabled by configuration",
+    "SELECT * FROM read_blob('/proc/self/environ')": "disabled by configuration",
+    "SELECT * FROM glob('{here}/*')": "disabled by configuration",
+    "SELECT * FROM query('DELETE FROM jobs')": "single SELECT",
+    "SELECT getenv('JOURNEYMAN_TOKEN')": "does not exist",
+    "SELECT * FROM request": "does not exist",  # a variable of Python
+    "SELECT length(repeat('x', 3000000000))": "emory",
+}
+
+
+@pytest.mark.parametrize("sql", HOSTILE)
+def test_sql_reaches_nothing_but_the_lake(tmp_path: Path, lake: str, sql: str):
+    (tmp_path / "secret").write_text("the secret")
+    with pytest.raises(UsageError, match=HOSTILE[sql]) as caught:
+        guarded_sql.query_lake(lake, sql.format(here=tmp_path, lake=lake))
+    assert "the secret" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["secret"]
+
+
+def test_a_query_without_end_is_ended(lake: str, monkeypatch: pytest.MonkeyPatch):
+    endless = "WITH RECURSIVE t AS (SELECT 1 n UNION ALL SELECT n + 1 FROM t) SELECT max(n) FROM t"
+    monkeypatch.setattr(guarded_sql, "TIME_LIMIT_S", -3)  # of the parent: two seconds
+    with pytest.raises(UsageError, match="took longer"):
+        guarded_sql.query_lake(lake, endless)
+
+
+def test_an_answer_is_bounded(lake: str):
+    wide = ", ".join(f"repeat('x', 3900) AS c{n}" for n in range(50))
+    answer = guarded_sql.query_lake(lake, f"SELECT {wide} FROM range(150)")
+    assert answer["more"]
+    assert 10 < len(answer["rows"]) < 30
+
+
+def test_jobs_that_only_the_lake_has_are_redriven_once(server: WholeProcess, lake: str):
+    tools = make_server(Api(url_of(server)), allows_actions=True, lake=lake)
+    wanted = {"queue": "mail", "error": "valueerror", "since": "2026-11-18T01:00:00Z"}
+
+    async def talk() -> list[Any]:
+        async with Client(tools) as client:
+            outcomes = []
+            for _ in range(2):
+                shown = (await client.call_tool("redrive", wanted)).structured_content
+                assert shown is not None
+                assert {job["id"] for job in shown["jobs"]} == {FORGOTTEN, WITHOUT_PAYLOAD}
+                done = await client.call_tool("redrive", {"confirm": shown["confirm"]})
+                outcomes.append(done.structured_content)
+            return outcomes
+
+    first, second = asyncio.run(talk())
+    assert list(first["sent"]) == [FORGOTTEN]
+    assert "--payloads" in first["refused"][WITHOUT_PAYLOAD]
+    assert second["sent_before"] == [FORGOTTEN]
+    new_id = first["sent"][FORGOTTEN]
+    (sent,) = ask(tools, ("explain_failure", {"job": new_id}))
+    assert (sent["job"]["state"], sent["job"]["payload"]) == ("ready", "to you")
+    with WorkQueue("127.0.0.1", server.ports["work"]) as queue:
+        queue.delete(new_id)
+    (shown,) = ask(tools, ("redrive", {"queue": "mail", "error": "it's another"}))
+    assert (shown["jobs"], shown["confirm"]) == ([], None)
+
+
+def test_the_token_decides_what_a_tool_may_do(tmp_path: Path, lake: str):
+    (tmp_path / "tokens").write_text(TOKENS)
+    (tmp_path / "tokens").chmod(0o600)
+    settings = {"http.listen": "127.0.0.1:0", "controller.auth_file": "tokens"}
+    with WholeProcess(tmp_path, settings=settings) as running:
+
+        def answers(secret: str, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
+            api = Api(url_of(running), secret)
+            return ask(make_server(api, allows_actions=True, lake=lake), *calls)
+
+        pause: tuple[str, dict[str, Any]] = ("pause_queue", {"queue": "mail.a", "paused": True})
+        query: tuple[str, dict[str, Any]] = ("query_lake", {"sql": "SELECT count(*) FROM jobs"})
+        redrive = ("redrive", {"queue": "mail"})
+        change = ("change_jobs", {"action": "cancel", "queue": "mail.a"})
+        refused = answers("sk reader", pause, change, redrive)
+        assert all("may only read" in answer for answer in refused)
+        assert answers("sk reader", query)[0]["rows"] == [[2]]
+        assert answers("sk tenant", change)[0]["jobs"] == []
+        for answer in answers("sk tenant", query, ("describe_lake", {}), redrive):
+            assert "all namespaces" in answer
+        (unknown,) = answers("sk wrong", query)
+        assert "auth_failed" in unknown
+
+
 def test_refusals_are_one_sentence(server: WholeProcess):
     unknown = "00000000-0000-4000-8000-000000000000"
     (answer,) = ask(make_server(Api(url_of(server))), ("explain_failure", {"job": unknown}))
@@ -165,7 +335,15 @@ def test_over_http(server: WholeProcess, dead: str):
         try:
             deadline = asyncio.run(_wait_for(port))
             assert deadline
-            (found,) = ask(f"http://127.0.0.1:{port}/mcp", ("search_jobs", {"queue": "mail"}))
+            place = f"http://127.0.0.1:{port}/mcp"
+            (found,) = ask(place, ("search_jobs", {"queue": "mail"}))
+            # A web page whose name was made to lead to this machine is refused.
+            headers = {"Host": "evil.example", "Content-Type": "application/json"}
+            rebound = urllib.request.Request(place, b"{}", headers)
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(rebound, timeout=30)
+            refused.value.close()
+            assert refused.value.code == 421
         finally:
             process.terminate()
     assert dead in [job["id"] for job in found["jobs"]]

@@ -6,21 +6,26 @@ Tools read unless actions are allowed, and the token's rights hold for every cal
 steps, so that no agent acts on what it has not seen: called without ``confirm`` it only returns the
 jobs that it would touch and a code; called again with that code it touches exactly those.
 
+The lake of a server is read by SQL, in a process with limits (journeyman.spark.lakes.guarded_sql).
+It has the jobs of all namespaces, so a token with one may not ask it.
+
 Needs the package mcp: pip install 'journeyman[mcp]'.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import json
 import secrets
+import threading
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
 from mcp.server.mcpserver import MCPServer
@@ -29,16 +34,19 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from journeyman import __version__
+from journeyman.errors import UsageError
 
 INSTRUCTIONS = (
     "Journeyman is a job scheduler and work queue; its log is also its history."
     " Begin with `status`. Use `search_jobs` with state dead to find failures,"
     " and `explain_failure` for one of them."
-    " `state_at` and `what_changed` answer questions about the past."
+    " `state_at` and `what_changed` answer questions about the past;"
+    " `query_lake`, if it is there, answers questions about all history, in SQL."
     " Times are RFC 3339, such as 2026-11-18T02:00:00Z."
 )
 
 MAX_ROWS = 200
+MAX_REDRIVEN = 100
 MAX_TEXT = 4_000  # characters of a payload, a result or a traceback
 MAX_REPLY_BYTES = 4_000_000
 TIMEOUT_S = 30.0
@@ -49,6 +57,9 @@ Rows: TypeAlias = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 State = Literal["", "ready", "scheduled", "waiting", "leased", "completed", "dead", "cancelled"]
 Action = Literal["requeue", "cancel", "delete"]
 
+# What a job that is sent again has in common with the add in the log.
+_REDRIVES = "redriven by an agent"
+_COPIED = ("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails")
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _ACTS = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 
@@ -106,6 +117,36 @@ class Preview:
     ids: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class AgentLake:
+    """A lake that may be asked one question at a time."""
+
+    path: str
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def query(self, sql: str, *, rows: int = MAX_ROWS, cut: bool = True) -> dict[str, Any]:
+        """Answer a SELECT."""
+        from journeyman.spark.lakes import guarded_sql
+
+        return self._take_turn(lambda: guarded_sql.query_lake(self.path, sql, rows=rows, cut=cut))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the tables and their columns."""
+        from journeyman.spark.lakes import guarded_sql
+
+        return self._take_turn(lambda: guarded_sql.describe_lake(self.path))
+
+    def _take_turn(self, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        if not self._turn.acquire(timeout=TIMEOUT_S):
+            raise ApiRefusal("other queries are under way: try again later")
+        try:
+            return ask()
+        except UsageError as error:
+            raise ApiRefusal(str(error)) from None
+        finally:
+            self._turn.release()
+
+
 class Previews:
     """The actions that were shown, by the code that confirms each; the oldest are forgotten."""
 
@@ -131,14 +172,22 @@ class Previews:
         return preview
 
 
-def make_server(api: Api, *, allows_actions: bool = False) -> MCPServer[Any]:
+def make_server(
+    api: Api, *, allows_actions: bool = False, lake: str | None = None
+) -> MCPServer[Any]:
     """Return the server with its tools: those that read, and those that act if that is allowed."""
     server: MCPServer[Any] = MCPServer(
         "journeyman", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING"
     )
     _add_reading_tools(server, api)
+    previews = Previews()
     if allows_actions:
-        _add_acting_tools(server, api, Previews())
+        _add_acting_tools(server, api, previews)
+    if lake is not None:
+        opened = AgentLake(lake)
+        _add_lake_tools(server, api, opened)
+        if allows_actions:
+            _add_redrive(server, api, opened, previews)
     return server
 
 
@@ -227,6 +276,7 @@ def _add_acting_tools(server: MCPServer[Any], api: Api, previews: Previews) -> N
         Without `confirm`: returns the jobs that would be touched, chosen by `ids` or by `queue` and
         `error`, and a code. With `confirm` set to that code: touches exactly those.
         """
+        _require_write(api)
         if confirm:
             preview = previews.take(action, confirm)
             return dict(api.send("POST", f"/v1/work/{action}", {"ids": list(preview.ids)}))
@@ -239,6 +289,7 @@ def _add_acting_tools(server: MCPServer[Any], api: Api, previews: Previews) -> N
         """Pause or resume a queue: first a preview with its counts and a code, then the act."""
         path = f"/v1/work/queues/{_quoted(queue)}"
         action = f"paused={paused}"
+        _require_write(api)
         if confirm:
             preview = previews.take(action, confirm)
             if preview.ids != (queue,):
@@ -246,6 +297,144 @@ def _add_acting_tools(server: MCPServer[Any], api: Api, previews: Previews) -> N
             return dict(api.send("PUT", f"{path}/paused", {"paused": paused}) or {})
         code = previews.keep(Preview(action, (queue,)))
         return {"would": "pause" if paused else "resume", "queue": api.get(path), "confirm": code}
+
+
+def _add_lake_tools(server: MCPServer[Any], api: Api, lake: AgentLake) -> None:
+    @server.tool(annotations=_READS)
+    def describe_lake() -> dict[str, Any]:
+        """List the tables of the lake with their columns, to write a query."""
+        _require_all_namespaces(api)
+        return lake.describe()
+
+    @server.tool(annotations=_READS)
+    def query_lake(sql: str, limit: Rows = 50) -> dict[str, Any]:
+        """Ask the history of all jobs in SQL: one SELECT in the dialect of DuckDB.
+
+        A query has one thread, 20 seconds and 512 MB, and sees only the tables of the lake.
+        """
+        _require_all_namespaces(api)
+        return lake.query(sql, rows=limit)
+
+
+def _add_redrive(server: MCPServer[Any], api: Api, lake: AgentLake, previews: Previews) -> None:
+    @server.tool(annotations=_ACTS)
+    def redrive(
+        queue: str = "",
+        error: str = "",
+        since: Moment = "",
+        until: Moment = "",
+        limit: Annotated[int, Field(ge=1, le=MAX_REDRIVEN)] = 20,
+        confirm: str = "",
+    ) -> dict[str, Any]:
+        """Send failed jobs of the lake again, also those that the server has forgotten.
+
+        Without `confirm`: returns the failed jobs of `queue` whose last error contains `error` and
+        that were created between two moments, newest first, and a code. With `confirm` set to
+        that code: sends exactly those. A job that was sent before is not sent twice.
+        """
+        _require_all_namespaces(api)
+        _require_write(api)
+        if confirm:
+            return _send_again(api, lake, previews.take("redrive", confirm).ids)
+        if not queue:
+            raise ApiRefusal("name a `queue`")
+        jobs = _rows_of(lake.query(_failed_jobs(queue, error, since, until, limit)))
+        code = previews.keep(Preview("redrive", tuple(job["id"] for job in jobs)))
+        return {"would": "redrive", "jobs": jobs, "confirm": code if jobs else None}
+
+
+def _failed_jobs(queue: str, error: str, since: str, until: str, limit: int) -> str:
+    """Return the query for failed jobs of a work queue."""
+    wanted = [f"j.queue = {_literal(queue)}", "j.dialect = 'workq'", "j.status = 'failed'"]
+    if error:
+        wanted.append(f"contains(lower(a.error), lower({_literal(error)}))")
+    if since:
+        wanted.append(f"j.created_at >= CAST({_literal(since)} AS TIMESTAMPTZ)")
+    if until:
+        wanted.append(f"j.created_at < CAST({_literal(until)} AS TIMESTAMPTZ)")
+    return f"""
+        SELECT j.key AS id, j.queue, max(j.created_at) AS created_at, max(j.attempts) AS attempts,
+               arg_max(a.error, a.attempt) AS error
+        FROM jobs j LEFT JOIN attempts a USING (host, log, key, life)
+        WHERE {" AND ".join(wanted)}
+        GROUP BY j.key, j.queue ORDER BY created_at DESC LIMIT {limit}"""
+
+
+def _send_again(api: Api, lake: AgentLake, ids: tuple[str, ...]) -> dict[str, Any]:
+    """Add these jobs once more, as they were added last.
+
+    The new id is derived from the old one and the time of its add: repeating this adds none twice.
+    """
+    from journeyman.spark.sinks.sending import job_uuid
+
+    salt = bytes.fromhex(api.get("/v1/me").get("salt") or "")
+    outcome: dict[str, Any] = {"sent": {}, "sent_before": [], "refused": {}}
+    waiting = set(ids)
+    while waiting:
+        adds = _rows_of(lake.query(_last_adds(waiting), cut=False))
+        if not adds:
+            outcome["refused"] |= dict.fromkeys(waiting, "not in the lake, or too large for this")
+            break
+        for add in adds:  # as many as an answer holds
+            waiting.remove(add["key"])
+            new_id = str(job_uuid(_REDRIVES, f"{add['key']} {add['created_ns']}", salt))
+            _add_again(api, add, new_id, outcome)
+    return outcome
+
+
+def _add_again(api: Api, add: Mapping[str, Any], new_id: str, outcome: dict[str, Any]) -> None:
+    """Add a job under a new id, and note what became of it."""
+    job = add["key"]
+    if add["payload_size"] and add["payload"] is None:
+        outcome["refused"][job] = "the lake has no payload: ingest with --payloads"
+        return
+    payload = base64.b64encode(bytes.fromhex(add["payload"] or "")).decode()
+    body = {"id": new_id, "queue": add["name"], "payload_base64": payload}
+    body |= {name: add[name] for name in _COPIED if add[name] is not None}
+    try:
+        api.send("POST", "/v1/work/jobs", body)
+    except ApiRefusal as refusal:
+        if str(refusal).startswith("duplicate_job"):
+            outcome["sent_before"].append(job)
+        else:
+            outcome["refused"][job] = str(refusal)
+    else:
+        outcome["sent"][job] = new_id
+
+
+def _last_adds(ids: set[str]) -> str:
+    """Return the query for the last add of each job."""
+    return f"""
+        SELECT key, created_ns, name, payload, payload_size, {", ".join(_COPIED)}
+        FROM bronze_workq
+        WHERE kind IN ('add', 'schedule') AND key IN ({", ".join(map(_literal, sorted(ids)))})
+        QUALIFY row_number() OVER (PARTITION BY key ORDER BY created_ns DESC) = 1"""
+
+
+def _rows_of(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
+
+
+def _literal(text: str) -> str:
+    """Return a text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _require_write(api: Api) -> None:
+    """Refuse an action, and its preview, to a token that may only read."""
+    token = api.get("/v1/me")
+    if not token["may_write"]:
+        raise ApiRefusal(f"the token {token['name']!r} may only read")
+
+
+def _require_all_namespaces(api: Api) -> None:
+    """Refuse the lake to a token with a namespace: it has the jobs of all of them."""
+    token = api.get("/v1/me")
+    if token["namespace"] != "*":
+        raise ApiRefusal(
+            f"the lake has the jobs of all namespaces, and the token {token['name']!r} has the"
+            f" namespace {token['namespace']!r}"
+        )
 
 
 def _chosen(

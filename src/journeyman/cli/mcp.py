@@ -18,13 +18,15 @@ _DEFAULT_URL = "http://127.0.0.1:5679"
               help="The environment variable with the secret of a token.")  # fmt: skip
 @click.option("--http", "port", type=click.IntRange(1, 65_535), metavar="PORT",
               help="Serve over HTTP on this port of the loopback instead of stdio.")  # fmt: skip
+@click.option("--lake", metavar="DIR|URI",
+              help="Also offer SQL on this lake, for tokens of all namespaces.")  # fmt: skip
 @click.option("--allow-actions", is_flag=True,
-              help="Also offer tools that requeue, cancel, delete and pause.")  # fmt: skip
-def mcp(url: str, token_env: str, port: int | None, allow_actions: bool) -> int:
-    """Serve tools for agents: status, search, failures, the past.
+              help="Also offer tools that requeue, cancel, delete, pause and redrive.")  # fmt: skip
+def mcp(url: str, token_env: str, port: int | None, lake: str | None, allow_actions: bool) -> int:
+    """Serve tools for agents: status, search, failures, the past, SQL on the lake.
 
     The token of the server decides what a tool may see and do. Tools that change something are
-    offered only with --allow-actions, and each shows a preview first.
+    offered only with --allow-actions, need a token that may write, and show a preview first.
     """
     try:
         from journeyman.cli.agent_tools import Api, make_server
@@ -32,7 +34,8 @@ def mcp(url: str, token_env: str, port: int | None, allow_actions: bool) -> int:
         if error.name != "mcp":
             raise
         raise UsageError("agents need the package mcp: pip install 'journeyman[mcp]'") from None
-    server = make_server(Api(url, os.environ.get(token_env)), allows_actions=allow_actions)
+    api = Api(url, os.environ.get(token_env))
+    server = make_server(api, allows_actions=allow_actions, lake=lake)
     if port is None:
         server.run("stdio")
     else:
