@@ -197,12 +197,22 @@ def _without_dialect(path: Path) -> str:
 
 
 def long_imports(path: Path) -> Iterator[Place]:
-    """Yield the imports that take more than five names of one module; packages may re-export."""
+    """Yield the imports that take more than five names of one module of this package.
+
+    Packages may offer the names of their modules, and modules of a package are no names of it.
+    """
     if path.name == "__init__.py":
         return
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and len(node.names) > MAX_IMPORTED_NAMES:
-            yield Place(path, node.lineno, f"{len(node.names)} names of {node.module}")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("journeyman."):
+            folder = SOURCES.parent / str(node.module).replace(".", "/")
+            names = [
+                alias.name
+                for alias in node.names
+                if not (folder / alias.name).is_dir() and not (folder / f"{alias.name}.py").exists()
+            ]
+            if len(names) > MAX_IMPORTED_NAMES:
+                yield Place(path, node.lineno, f"{len(names)} names of {node.module}")
 
 
 def long_functions(paths: list[Path], at_least: int) -> list[Place]:

@@ -39,7 +39,10 @@ def paused(disk: SimulatedDisk) -> set[str]:
 def jobs(disk: SimulatedDisk) -> set[str]:
     found: set[str] = set()
     with ZtickLog.open(
-        disk, ManualClock(), "data/schedule.log", each=lambda record: found.add(record.identifier)
+        disk,
+        ManualClock(),
+        "data/schedule.log",
+        on_record=lambda record: found.add(record.identifier),
     ):
         return found
 

@@ -59,7 +59,7 @@ def test_a_workq_log_is_the_old_or_the_new_one_wherever_the_power_fails(survival
             publish_workq(disk)
         after = disk.after_crash(survival)
         records: list[Record] = []
-        with WorkqLog.open(after, ManualClock(), "/log", each=records.append):
+        with WorkqLog.open(after, ManualClock(), "/log", on_record=records.append):
             found = [record.job_id for record in records]
         assert found in expected, f"a mixture after step {step}"
         seen.add(expected.index(found))

@@ -27,7 +27,7 @@ IN_A_PROCESS = "a-all-types"  # as a server does it; the others in this one, whi
 
 def records_of(directory: Path, now_ns: int) -> list[Record]:
     records: list[Record] = []
-    WorkqLog.open(RealDisk(), ManualClock(now_ns), str(directory), each=records.append).close()
+    WorkqLog.open(RealDisk(), ManualClock(now_ns), str(directory), on_record=records.append).close()
     return records
 
 

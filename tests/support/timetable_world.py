@@ -205,7 +205,9 @@ class DiskWorld(TimetableWorld):
     def _read(self) -> None:
         rule, self.log = self.log[:1], []
         ledger = LedgerLog.open(self.disk, ManualClock(), "data/ledger", segment_bytes=600)
-        log = ZtickLog.open(self.disk, ManualClock(), "data/schedule.log", each=self.log.append)
+        log = ZtickLog.open(
+            self.disk, ManualClock(), "data/schedule.log", on_record=self.log.append
+        )
         self.ledger = list(ledger.states.values())
         self._files = ledger, log
         if not self.log:

@@ -207,7 +207,7 @@ def test_marks_that_cannot_be_written_are_kept_and_bounded(monkeypatch: pytest.M
 def test_marks_beyond_a_cut_do_not_count():
     disk, clock = SimulatedDisk(), ManualClock()
     disk.plant("f", b"x" * 300)
-    head = FileHead.of(disk, "f")
+    head = FileHead.read(disk, "f")
     with LedgerLog.open(disk, clock, "ledger") as ledger:
         ledger.append([encode_marks(head, [TimeMark(100, 1), TimeMark(200, 2)])])
         ledger.append([encode_marks(head, [TimeMark(150, 3), TimeMark(300, 4)])])
@@ -221,7 +221,7 @@ def test_marks_beyond_a_cut_do_not_count():
 def test_marks_beyond_64_bits_are_left_out():
     disk, clock, most = SimulatedDisk(), ManualClock(), 2**63 - 1
     disk.plant("f", b"x" * 300)
-    head = FileHead.of(disk, "f")
+    head = FileHead.read(disk, "f")
     marks = ((10, 1), (most, most))  # differences: the second is out of reach
     with LedgerLog.open(disk, clock, "ledger") as ledger:
         ledger.append([TimesMarked(Instant(0), head.size, head.crc, marks)])

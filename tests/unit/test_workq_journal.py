@@ -43,7 +43,7 @@ class Bench:
         """What a power cut now would leave."""
         records: list[Record] = []
         disk = self.disk.after_crash()
-        with WorkqLog.open(disk, self.clock, DIRECTORY, each=records.append):
+        with WorkqLog.open(disk, self.clock, DIRECTORY, on_record=records.append):
             return records
 
 

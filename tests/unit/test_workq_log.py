@@ -115,7 +115,7 @@ def test_segments_are_read_in_order_of_their_numbers_and_gaps_are_fine():
     disk.plant(f"{DIRECTORY}/0000001.log", b"not a segment")
     disk.plant(f"{DIRECTORY}/notes.rw", b"not ours")
     seen: list[Record] = []
-    with opened(disk, each=seen.append) as log:
+    with opened(disk, on_record=seen.append) as log:
         assert loaded(log) == seen == [added(1), added(2), added(3)]
         log.append([deleted(1)])
     assert segments_of(disk)[400] == [added(3), deleted(1)]

@@ -418,7 +418,7 @@ def test_loop_waits_for_small_batches_of_a_log_that_no_thread_is_at():
                 at_the_log.set()
                 assert let_go.wait(60)
 
-            pool.submit(recorder.log.appender.look, look)
+            pool.submit(recorder.log.appender.observe, look)
             assert at_the_log.wait(60)
             bench.writer.submit(Caller(), sets("c"))
             await asyncio.sleep(0)  # it did not wait, for nobody has let go yet

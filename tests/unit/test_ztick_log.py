@@ -116,7 +116,7 @@ def test_files_are_loaded_oldest_first_and_the_last_record_wins():
     disk.plant(f"{PATH}.to_compress", encoded(job("b", 2), JobRemoved("c")))
     disk.plant(PATH, encoded(job("c", 3), JobRemoved("a")))
     seen: list[Record] = []
-    with opened(disk, each=seen.append) as log:
+    with opened(disk, on_record=seen.append) as log:
         expected = {("job", "b"): job("b", 2), ("job", "c"): job("c", 3)}
         assert replay(seen) == expected
         assert replay(loaded(log)) == expected
@@ -359,7 +359,7 @@ def test_a_log_read_in_bulk_is_opened_like_any_other():
         given.append(files)
         return RecoveryReport()
 
-    with opened(disk, each=singly.append, in_bulk=in_bulk) as log:
+    with opened(disk, on_record=singly.append, in_bulk=in_bulk) as log:
         assert loaded(log) == [job("a"), job("b"), job("c")]
     assert given == [[f"{PATH}.to_compress", PATH]]
     assert singly == []
@@ -372,7 +372,7 @@ def test_a_log_that_cannot_be_read_in_bulk_is_recovered():
     disk.plant(PATH, encoded(job("a")) + b"\0\0")
     singly: list[Record] = []
 
-    with opened(disk, each=singly.append, in_bulk=lambda files: None) as log:
+    with opened(disk, on_record=singly.append, in_bulk=lambda files: None) as log:
         assert not log.recovery.clean
     assert singly == [job("a")]
 

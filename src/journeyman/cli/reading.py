@@ -55,7 +55,7 @@ from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Buffer, Entry
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick.codec import runner_word
-from journeyman.logs.catalog import KESTREL, LEDGER, SERVER_DIALECTS, WORKQ, ZTICK, Log, LogFile
+from journeyman.logs import catalog
 from journeyman.logs.damage import Damage
 from journeyman.logs.detection import relist
 from journeyman.logs.ledger import FileTimes
@@ -65,7 +65,7 @@ from journeyman.units import NS_PER_MS, NS_PER_S
 
 dialect_option = click.option(
     "--dialect",
-    type=click.Choice(SERVER_DIALECTS),
+    type=click.Choice(catalog.SERVER_DIALECTS),
     help="Dialect of the log, instead of detecting it.",
 )
 
@@ -79,7 +79,7 @@ SHOWN_BYTES = 60
 class MappedLog:
     """A log, and its files as they were at one moment."""
 
-    log: Log
+    log: catalog.Log
     views: dict[str, memoryview]  # by path
 
     @property
@@ -87,7 +87,7 @@ class MappedLog:
         return sum(map(len, self.views.values()))
 
 
-def map_log(disk: Disk, log: Log, *, compacted: bool = False) -> MappedLog:
+def map_log(disk: Disk, log: catalog.Log, *, compacted: bool = False) -> MappedLog:
     """Map the files of a log; ``compacted`` adds those that ztick's compaction put beside it."""
     with _no_cleaning(disk, log):
         for _ in range(_TRIES):
@@ -98,7 +98,7 @@ def map_log(disk: Disk, log: Log, *, compacted: bool = False) -> MappedLog:
     raise LogError(log.where, "its files keep changing; try again")
 
 
-def _views(disk: Disk, log: Log) -> dict[str, memoryview] | None:
+def _views(disk: Disk, log: catalog.Log) -> dict[str, memoryview] | None:
     """None when a name changed its file while they were mapped."""
     views: dict[str, memoryview] = {}
     handles: list[tuple[str, OpenFile]] = []
@@ -118,9 +118,9 @@ def _views(disk: Disk, log: Log) -> dict[str, memoryview] | None:
 
 
 @contextmanager
-def _no_cleaning(disk: Disk, log: Log) -> Iterator[None]:
+def _no_cleaning(disk: Disk, log: catalog.Log) -> Iterator[None]:
     path = posixpath.join(log.where, READ_LOCK)
-    if log.dialect != WORKQ or not disk.exists(path):
+    if log.dialect != catalog.WORKQ or not disk.exists(path):
         yield
         return
     try:
@@ -162,7 +162,9 @@ class LogReading:
         self._told: set[tuple[str, int]] = set()
         self.damaged: set[str] = set()  # paths
 
-    def read(self, files: Iterable[LogFile]) -> Iterator[tuple[LogFile, Entry[Any]]]:
+    def read(
+        self, files: Iterable[catalog.LogFile]
+    ) -> Iterator[tuple[catalog.LogFile, Entry[Any]]]:
         """The entries of these files, one file after the other."""
         for file in files:
             data = self._views[file.path]
@@ -173,14 +175,14 @@ class LogReading:
                     yield file, entry
             self._done += len(data)
 
-    def _is_before(self, file: LogFile, entry: Entry[Any], as_of_ns: int) -> bool:
-        if file.dialect != ZTICK:
+    def _is_before(self, file: catalog.LogFile, entry: Entry[Any], as_of_ns: int) -> bool:
+        if file.dialect != catalog.ZTICK:
             return _recorded_ns(file, entry.record) <= as_of_ns
         times = self._times.get(file.path)
         time_ns = None if times is None else times.time_ns(entry.offset)
         return time_ns is not None and time_ns <= as_of_ns
 
-    def _entries(self, file: LogFile, data: Buffer) -> Iterator[Entry[Any]]:
+    def _entries(self, file: catalog.LogFile, data: Buffer) -> Iterator[Entry[Any]]:
         found_all = read_file(
             file.codec, data, file=file.path, salvage=self._salvage, seals=self._seals
         )
@@ -195,13 +197,13 @@ class LogReading:
                 warn(_warning(file, data, found, frames))
 
 
-def _warning(file: LogFile, data: Buffer, damage: Damage, frames: int) -> str:
+def _warning(file: catalog.LogFile, data: Buffer, damage: Damage, frames: int) -> str:
     """Return what was left out; ``frames`` stand before it in its file."""
-    if file.dialect == ZTICK and damage.kind == "torn" and damage.end == len(data):
+    if file.dialect == catalog.ZTICK and damage.kind == "torn" and damage.end == len(data):
         return f"partial trailing frame ({damage.length} bytes) ignored"
     prefix = bytes(data[damage.offset : damage.offset + _LENGTH_PREFIX_BYTES])
     length = int.from_bytes(prefix, "big") + _LENGTH_PREFIX_BYTES
-    if file.dialect == ZTICK and damage.kind == "corrupt" and damage.length == length:
+    if file.dialect == catalog.ZTICK and damage.kind == "corrupt" and damage.length == length:
         return f"failed to decode frame {frames}: error.InvalidData"
     return (
         f"{file.path}: {damage.length} bytes at offset {damage.offset} left out: "
@@ -209,7 +211,7 @@ def _warning(file: LogFile, data: Buffer, damage: Damage, frames: int) -> str:
     )
 
 
-def is_end(file: LogFile, data: Buffer, damage: Damage) -> bool:
+def is_end(file: catalog.LogFile, data: Buffer, damage: Damage) -> bool:
     """True if this is not damage but the end of a file: its end mark, or a batch in flight.
 
     A checkpoint is written whole, so nothing is ever on its way there.
@@ -218,21 +220,21 @@ def is_end(file: LogFile, data: Buffer, damage: Damage) -> bool:
     return is_on_its_way or is_end_mark(file, data, damage)
 
 
-def is_end_mark(file: LogFile, data: Buffer, damage: Damage) -> bool:
+def is_end_mark(file: catalog.LogFile, data: Buffer, damage: Damage) -> bool:
     """Return whether this is how a kestrel file ends: a zero byte, and then no data that counts.
 
     After the zero byte of a segment there may be a PUT whose first byte was to be written last.
     A checkpoint is replaced as a whole, so nothing but zeros may follow its last record.
     """
-    if file.dialect != KESTREL or damage.end != len(data) or damage.offset == 0:
+    if file.dialect != catalog.KESTREL or damage.end != len(data) or damage.offset == 0:
         return False
     begins_zero = data[damage.offset] == 0
     return damage.kind == "padding" or (file.reader is None and begins_zero)
 
 
-def _recorded_ns(file: LogFile, record: Any) -> int:
+def _recorded_ns(file: catalog.LogFile, record: Any) -> int:
     """When the record came into being. A checkpoint bears no time and counts as always there."""
-    if file.dialect == KESTREL:
+    if file.dialect == catalog.KESTREL:
         return int(record.add_time_ms) * NS_PER_MS if hasattr(record, "add_time_ms") else 0
     return int(record.logged.unix_ns)
 
@@ -282,17 +284,17 @@ def iso(unix_ns: int) -> str:
     return f"{text.rjust(19, '0')}{'.' if fraction else ''}{fraction}Z"
 
 
-def line_maker(file: LogFile, *, json: bool) -> Callable[[Entry[Any]], str]:
+def line_maker(file: catalog.LogFile, *, json: bool) -> Callable[[Entry[Any]], str]:
     """Return what turns the entries of this file into lines."""
     name = file.name
-    if file.dialect == ZTICK:
+    if file.dialect == catalog.ZTICK:
         ztick_line = ztick_json if json else ztick_text
         return lambda entry: ztick_line(entry.record)
-    if file.dialect == WORKQ:
+    if file.dialect == catalog.WORKQ:
         if json:
             return lambda entry: json_line(workq_fields(name, entry))
         return lambda entry: workq_text(name, entry)
-    if file.dialect == LEDGER:
+    if file.dialect == catalog.LEDGER:
         if json:
             return lambda entry: json_line(
                 {"segment": name, "offset": entry.offset, "length": entry.length}

@@ -27,6 +27,7 @@ from typing import Any, Protocol, TypeAlias
 
 import click
 
+from journeyman.cli import reading
 from journeyman.cli.errors import DAMAGED, warn
 from journeyman.cli.output import (
     MOMENT,
@@ -40,7 +41,6 @@ from journeyman.cli.output import (
     queue_option,
     quiet_option,
 )
-from journeyman.cli.reading import MappedLog, dialect_option, is_end, kind_of, map_log, uuid_text
 from journeyman.clock import SystemClock
 from journeyman.disk import disk_of
 from journeyman.folds import Anomaly, Notes, kestrel, ledger, workq, ztick
@@ -165,11 +165,11 @@ class LogReport:
 def _key(anomaly: Anomaly) -> str:
     key = anomaly.key
     if isinstance(key, bytes) and len(key) == _UUID_BYTES:
-        return uuid_text(key)
+        return reading.uuid_text(key)
     return " ".join(map(str, key)) if isinstance(key, tuple) else repr(key)
 
 
-def inspect_log(mapped: MappedLog, as_of_ns: int, advance: Advance) -> LogReport:
+def inspect_log(mapped: reading.MappedLog, as_of_ns: int, advance: Advance) -> LogReport:
     """Read a whole log and report. ``advance`` gets the number of bytes done."""
     log = mapped.log
     report = LogReport(log.dialect, log.where, log.queue, as_of_ns)
@@ -187,7 +187,7 @@ def inspect_log(mapped: MappedLog, as_of_ns: int, advance: Advance) -> LogReport
     return report
 
 
-def _records(mapped: MappedLog) -> Iterator[Any]:
+def _records(mapped: reading.MappedLog) -> Iterator[Any]:
     for file in mapped.log.segments:
         for found in read_file(file.codec, mapped.views[file.path]):
             if not isinstance(found, Damage):
@@ -204,7 +204,7 @@ def _inspect_file(
     next_advance = _ADVANCE_BYTES
     for found in read_file(file.codec, data, file=file.path):
         if isinstance(found, Damage):
-            if is_end(file, data, found):
+            if reading.is_end(file, data, found):
                 report.unsealed_bytes += found.length if is_in_flight(found) else 0
                 continue
             report.damage_count += 1
@@ -214,7 +214,7 @@ def _inspect_file(
                 report.damages.append(behind)
             account.damaged()
             continue
-        kinds[kind_of(found.record)] += 1
+        kinds[reading.kind_of(found.record)] += 1
         report.record_bytes += found.length
         if behind is not None:
             behind.records_behind += 1
@@ -227,7 +227,7 @@ def _inspect_file(
 
 @click.command()
 @click.argument("path", type=click.Path())
-@dialect_option
+@reading.dialect_option
 @queue_option
 @click.option(
     "--as-of",
@@ -256,7 +256,7 @@ def verify(
     as_of_ns = SystemClock().now_ns() if as_of is None else as_of
     reports = []
     for log in LogFinder(disk, warn).find([path], dialect=dialect, queue=queue):
-        mapped = map_log(disk, log, compacted=True)
+        mapped = reading.map_log(disk, log, compacted=True)
         with progress(f"verifying {log.title}", mapped.size, quiet=quiet) as advance:
             reports.append(inspect_log(mapped, as_of_ns, advance))
     clean = all(report.clean for report in reports)

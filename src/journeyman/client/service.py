@@ -23,17 +23,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from journeyman import local_access
 from journeyman.client import checks
 from journeyman.client.conversation import Greeting, Link, Probe, greeting_if_asked
 from journeyman.client.errors import InvalidRequest
-from journeyman.local_access import (
-    UNIX_PREFIX,
-    has_token,
-    is_local,
-    socket_in,
-    socket_path,
-    token_for,
-)
 
 if TYPE_CHECKING:
     import ssl  # only connections with TLS pay for it
@@ -77,7 +70,7 @@ class Endpoint:
     @property
     def where(self) -> str:
         host, port = self.address
-        return host if socket_path(host) else f"{host}:{port}"
+        return host if local_access.socket_path(host) else f"{host}:{port}"
 
     def link(self) -> Link:
         return Link(
@@ -115,9 +108,11 @@ class ServiceClient(ABC):
         count = service.connections if connections is None else connections
         address = checks.address(type(self).__name__, host, port)
         greeting = None if token is None else service.greet(_secret(token))
-        if greeting is None and is_local(host) and has_token():
+        if greeting is None and local_access.is_local(host) and local_access.has_token():
             greeting = greeting_if_asked(
-                service.probe, lambda: token_for(*address), lambda own: service.greet(_secret(own))
+                service.probe,
+                lambda: local_access.token_for(*address),
+                lambda own: service.greet(_secret(own)),
             )
         endpoint = Endpoint(
             address,
@@ -165,8 +160,8 @@ class ServerUrl:
 
     def place(self, service: str) -> tuple[str, int | None]:
         """Host and port of a service, for a client; None is the port that it has by default."""
-        if directory := socket_path(self.host):
-            return socket_in(directory, service), None
+        if directory := local_access.socket_path(self.host):
+            return local_access.socket_in(directory, service), None
         return self.host, self.ports.get(service)
 
     def tls_setting(self) -> Tls:
@@ -225,7 +220,7 @@ def parse_url(url: str | None = None) -> ServerUrl:
 def _unix_url(path: str, user: str | None, options: dict[str, str]) -> ServerUrl:
     count = options.pop("connections", None)
     found = ServerUrl(
-        UNIX_PREFIX + unquote(path),
+        local_access.UNIX_PREFIX + unquote(path),
         unquote(user) if user else None,
         timeout_s=_seconds(options.pop("timeout_s", "10")),
         connections=None if count is None else _number(count, "connections"),

@@ -187,7 +187,7 @@ class Appender:
         with self._lock:
             return self._tail.end if self._tail.is_open else None
 
-    def look(self, see: Callable[[Position, int], None]) -> None:
+    def observe(self, see: Callable[[Position, int], None]) -> None:
         """Call ``see`` between two appends, with where the log ends and the number of its file.
 
         The number counts the files that were opened; before the first one nothing is called.
@@ -292,11 +292,11 @@ class LogTail:
         self._disk = disk
         self._clock = clock
         self._sealing = sealing
-        self._sealer: Sealer | None = None  # of the active file
+        self._sealer: Sealer | None = None  # the sealer of the active file
         self._plan = plan
         self._sync_headers = sync_headers
         self._file: AppendFile | None = None
-        self.files = 0  # that were opened
+        self.files = 0  # how many were opened
         self._size = 0  # bytes in the active file
         self._has_records = False  # something but its header and an opening seal is in it
         self._gathered: list[bytes] = []
@@ -412,7 +412,7 @@ class LogTail:
             self.unsynced = False
 
     def keep(self) -> None:
-        """What was written stays."""
+        """Give up the way back: nothing written so far can be undone any more."""
         self._kept = [self.end]
 
     def rotate(self) -> None:
@@ -481,7 +481,7 @@ class LogTail:
         try:
             file.write(last)
         except OSError:
-            with suppress(OSError):  # what is left of it is cut off by the next start
+            with suppress(OSError):  # the next start cuts off the rest
                 file.truncate(self._size)
             return
         self._size += len(last)

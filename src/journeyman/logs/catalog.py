@@ -1,4 +1,4 @@
-"""Which files are which log, and in which order they are read: for the command line and for Spark.
+"""The files of each log, in the order in which they are read: for the command line and for Spark.
 
     ztick      a log is an active file and what compaction put beside it:
                <path>.compressed, <path>.to_compress, <path>
@@ -148,9 +148,9 @@ ZTICK = "ztick"
 WORKQ = "workq"
 KESTREL = "kestrel"
 LEDGER = "ledger"
-DIALECTS = (ZTICK, WORKQ, KESTREL)  # of services
-SERVER_DIALECTS = (*DIALECTS, LEDGER)  # what a server process writes
-DEFAULT_ZTICK_NAME = "logfile"  # of the original
+DIALECTS = (ZTICK, WORKQ, KESTREL)  # the dialects of services
+SERVER_DIALECTS = (*DIALECTS, LEDGER)  # a server process writes all of these
+DEFAULT_ZTICK_NAME = "logfile"  # the name that the original uses
 
 _NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _NOT_IN_NAMES = re.compile(r"[.`]")
@@ -241,7 +241,7 @@ class Log:
 
 
 class LogQuery(Protocol):
-    """What to look for: the options of a read, as far as they choose files."""
+    """A search for logs: the options of a read, as far as they choose files."""
 
     @property
     def dialect(self) -> str: ...
@@ -371,22 +371,22 @@ def _ztick_companions(files: Files, active: str) -> Iterator[FoundFile]:
             yield found
 
 
-def _is_wanted(query: LogQuery, found: FoundFile) -> bool:
+def _is_wanted(query: LogQuery, file: FoundFile) -> bool:
     glob = query.path_glob_filter
-    return glob is None or glob_pattern(glob).fullmatch(found.name) is not None
+    return glob is None or glob_pattern(glob).fullmatch(file.name) is not None
 
 
-def _described(dialect: str, found: FoundFile, files: Files) -> LogFile:
+def _described(dialect: str, source: FoundFile, files: Files) -> LogFile:
     file = LogFile(
         dialect,
-        found.path,
-        size=found.size,
-        modified_ns=found.modified_ns,
-        identity=found.identity,
+        source.path,
+        size=source.size,
+        modified_ns=source.modified_ns,
+        identity=source.identity,
     )
     if dialect != KESTREL:
         return file
-    queue, reader = kestrel_names(found.path, files)
+    queue, reader = kestrel_names(source.path, files)
     return replace(file, queue=queue, reader=reader)
 
 

@@ -164,17 +164,17 @@ class Judge(Generic[R]):
         data: Buffer,
         offset: int,
         fault: FormatError | None,
-        held: Iterable[Entry[R]] = (),
+        held_back: Iterable[Entry[R]] = (),
         *,
         base: int = 0,
     ) -> Damage:
         """Return what is damaged at ``offset``, where reading met ``fault``: None if the data end
         there.
 
-        ``held`` are the entries that led there, as far as they are held back .
+        ``held_back`` are the last entries before it, which nobody has been given yet.
         """
         codec = self._codec
-        cut_seal = _cut_seal(codec, data, _trim(held, offset), offset)
+        cut_seal = _cut_seal(codec, data, _trim(held_back, offset), offset)
         if cut_seal is not None:
             begin, end = cut_seal
             return Damage(self._file, base + begin, end - begin, "torn", "a seal cut short")
@@ -187,7 +187,7 @@ class Judge(Generic[R]):
             return Damage(self._file, base + offset, len(data) - offset, "torn", reason)
 
         start = codec.skip(data, offset) if fault is not None and not is_torn else None
-        entries = _trim(held, offset) if start is None else []
+        entries = _trim(held_back, offset) if start is None else []
         if entries and self._may_search(base + entries[0].offset, base + offset):
             inside = _search_inside(codec, data, entries, offset)
             if inside is not None:
@@ -222,23 +222,25 @@ class Judge(Generic[R]):
         return True
 
 
-def _trim(held: Iterable[Entry[R]], offset: int) -> list[Entry[R]]:
+def _trim(entries_before: Iterable[Entry[R]], offset: int) -> list[Entry[R]]:
     """Those of the entries up to ``offset`` that are held back."""
-    entries = list(held)[-HELD_ENTRIES:]
+    entries = list(entries_before)[-HELD_ENTRIES:]
     return [entry for entry in entries if offset - entry.end <= HELD_BYTES]
 
 
-def _search_inside(codec: Codec[R], data: Buffer, held: list[Entry[R]], fault: int) -> int | None:
+def _search_inside(
+    codec: Codec[R], data: Buffer, held_back: list[Entry[R]], fault: int
+) -> int | None:
     """Where entries begin inside one of those read, given that some run across ``fault``."""
-    known = {entry.offset for entry in held}
-    search = held[0].offset + 1
+    known = {entry.offset for entry in held_back}
+    search = held_back[0].offset + 1
     while (start := codec.resync(data, search)) is not None and start < fault:
         if start in known:
             search = start + 1  # this is the reading that led to the fault
             continue
         stop = _run(codec, data, start, fault)
         if stop > fault and _goes_on(codec, data, stop):
-            swallower = next(entry for entry in held if entry.end > start)
+            swallower = next(entry for entry in held_back if entry.end > start)
             return codec.resync(data, swallower.offset + 1)
         # Whatever begins between here and ``stop`` leads to ``stop`` as well.
         search = max(start + 1, min(stop, fault))
@@ -246,7 +248,7 @@ def _search_inside(codec: Codec[R], data: Buffer, held: list[Entry[R]], fault: i
 
 
 def _cut_seal(
-    codec: Codec[R], data: Buffer, held: list[Entry[R]], fault: int
+    codec: Codec[R], data: Buffer, held_back: list[Entry[R]], fault: int
 ) -> tuple[int, int] | None:
     """Begin and end of a seal that was cut short and swallows what was appended to it.
 
@@ -255,7 +257,7 @@ def _cut_seal(
     """
     if codec.seals is None:
         return None
-    for begin in (*(entry.offset for entry in held), fault):
+    for begin in (*(entry.offset for entry in held_back), fault):
         if not is_seal_beginning(codec.seals, data, begin):
             continue
         search = begin + 1

@@ -1,4 +1,4 @@
-"""Which logs the paths on a command line mean, when no dialect is given.
+"""Detection of the logs that the paths on a command line mean, when no dialect is given.
 
     a file                                 by its first bytes, then by its name
     000000001.log ...                      a workq log (an empty one may have only its append.lock)

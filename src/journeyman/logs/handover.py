@@ -34,7 +34,7 @@ MAX_LISTED_NAMES = 10
 
 Facts: TypeAlias = Mapping[ledger.Key, Record]
 
-# What was done to a log. A text for each is in docs/cli.md.
+# These are the actions on a log. A text for each is in docs/cli.md.
 REPAIRED = "repaired"
 MERGED = "merged"
 CLOSED = "closed"

@@ -121,15 +121,15 @@ class IndexDraft:
         low, high = self.keys or (lowest, highest)
         self.keys = min(low, lowest), max(high, highest)
 
-    def of(self, data: Buffer, own: Mapping[str, Any] | None = None) -> Index:
+    def make_index(self, content: Buffer, own: Mapping[str, Any] | None = None) -> Index:
         """The index of a file with these bytes."""
         marks = [Mark(offset, records, 0) for offset, records in self.places]
-        marks = [mark._replace(crc=_crc(data[mark.since : mark.offset])) for mark in marks]
+        marks = [mark._replace(crc=_crc(content[mark.since : mark.offset])) for mark in marks]
         times = None
         if self.times_ns is not None and not self.timeless:
             times = _clamped(self.times_ns[0]), _clamped(self.times_ns[1])
         keys = None if self.keys is None else (_text(self.keys[0]), _text(self.keys[1]))
-        return Index(len(data), self.records, times, keys, tuple(marks), own or {})
+        return Index(len(content), self.records, times, keys, tuple(marks), own or {})
 
 
 def index_path(path: str) -> str:
@@ -210,7 +210,7 @@ def try_to_save(disk: Disk, path: str, draft: IndexDraft) -> None:
     """The same, if it is worth it; an index that cannot be written stops no one."""
     with suppress(OSError, LogError):
         if is_worth_an_index(disk.size(path)):
-            save_index(disk, path, draft.of(disk.view(path)))
+            save_index(disk, path, draft.make_index(disk.view(path)))
 
 
 def remove_index(disk: Disk, path: str) -> None:

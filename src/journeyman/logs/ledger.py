@@ -148,7 +148,7 @@ class LedgerLog:
             states: dict[fold.Key, ledger_format.Record] = {}
             histories = 0
 
-            def each(entry: Entry[Any]) -> None:
+            def take(entry: Entry[Any]) -> None:
                 nonlocal histories
                 if absorbing is not None and absorbing.absorb(entry.record):
                     return
@@ -163,7 +163,7 @@ class LedgerLog:
                 else ledger_format.UnparsingLedger(absorbing.unparsed_kinds)
             )
             segments = _segments(disk, directory)
-            files = (recover_entries(disk, codec, path, each) for path in segments)
+            files = (recover_entries(disk, codec, path, take) for path in segments)
             report = RecoveryReport((*unfinished, *files))
             plan = segment_names.NumberedPlan(
                 disk, directory, ledger_format.HEADER, segment_bytes, segment_names.LEDGER_SUFFIX
@@ -253,7 +253,7 @@ class LedgerLog:
     def _index(
         self, read: list[str], kept: list[ledger_format.Record], sizes: Iterable[int]
     ) -> None:
-        """Of the snapshot of the segments that were read."""
+        """Save the index of the snapshot that replaces the segments that were read."""
         draft, offset = IndexDraft(), len(ledger_format.HEADER)
         for record, size in zip(kept, sizes, strict=True):
             draft.note(offset, record.logged.unix_ns, None)
@@ -342,16 +342,16 @@ class FileHead(NamedTuple):
     crc: int
 
     @classmethod
-    def of(cls, disk: ReadingDisk, path: str, size: int = HEAD_BYTES) -> FileHead:
+    def read(cls, disk: ReadingDisk, path: str, size: int = HEAD_BYTES) -> FileHead:
         data = disk.read_at(path, 0, size)
         return cls(len(data), google_crc32c.value(data))
 
 
 def heads_of(disk: ReadingDisk, paths: Iterable[str], size: int) -> set[FileHead]:
-    """Of those of these files that exist, as far as they have so many bytes."""
+    """Return the heads of those of these files that exist and have at least ``size`` bytes."""
     if not 0 < size <= HEAD_BYTES:
         return set()
-    heads = {FileHead.of(disk, path, size) for path in paths if disk.exists(path)}
+    heads = {FileHead.read(disk, path, size) for path in paths if disk.exists(path)}
     return {head for head in heads if head.size == size}
 
 
@@ -391,7 +391,7 @@ class FileTimes:
         return FileTimes(self.ends[first:last], self.times_ns[first:last], self.whole_ns)
 
     def time_ns(self, offset: int) -> int | None:
-        """Of the record at ``offset``; None if that is not known."""
+        """Return when the record at ``offset`` was written; None if that is not known."""
         at = bisect_right(self.ends, offset)
         return self.times_ns[at] if at < len(self.ends) else self.whole_ns
 
@@ -459,7 +459,7 @@ class MarkWriter:
         self._file = 0
         self._head: FileHead | None = None
         self._marks: list[TimeMark] = []
-        self._records: list[ledger_format.Record] = []  # of files that are no longer active
+        self._records: list[ledger_format.Record] = []  # marks of files that are no longer active
 
     @property
     def is_waiting(self) -> bool:
@@ -470,7 +470,7 @@ class MarkWriter:
 
     def note(self) -> None:
         """Mark the present size of the log with the present time."""
-        self._appender.look(self._see)
+        self._appender.observe(self._see)
 
     def flush(self) -> None:
         """Marks that cannot be written are kept for the next time."""
@@ -488,7 +488,7 @@ class MarkWriter:
         now_ns = self._clock.now_ns()
         if file != self._file:
             self._end_record()
-            if self._marks:  # of a file that never had a byte
+            if self._marks:  # the file never had a byte
                 self._marks.clear()
             begun = self._file > 0 or end.offset == 0
             self._file, self._head = file, None
@@ -497,7 +497,7 @@ class MarkWriter:
         if end.offset == 0:
             return
         if self._head is None:
-            self._head = FileHead.of(self._disk, end.path, min(HEAD_BYTES, end.offset))
+            self._head = FileHead.read(self._disk, end.path, min(HEAD_BYTES, end.offset))
         if not self._marks or self._marks[-1].end != end.offset:
             self._marks.append(TimeMark(end.offset, now_ns))
         if len(self._marks) > MOST_WAITING:

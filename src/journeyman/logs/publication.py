@@ -241,14 +241,14 @@ _NOTE = "became."
 
 
 class Identity(NamedTuple):
-    """Which file this is, and how long."""
+    """A file, told from others of the same name, and its length."""
 
     inode: int
     size: int
 
 
 class Replacement(NamedTuple):
-    """What took the place of a file of ``was`` bytes; its first ``size`` bytes say nothing new."""
+    """The successor of a file of ``was`` bytes; its first ``size`` bytes say nothing new."""
 
     path: str
     inode: int
@@ -257,7 +257,7 @@ class Replacement(NamedTuple):
 
 
 def identities(disk: Disk, paths: Iterable[str]) -> list[Identity]:
-    """Of those of these files that are there."""
+    """Return the identities of those of these files that exist."""
     found = []
     for path in paths:
         with suppress(OSError):

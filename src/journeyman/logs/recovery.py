@@ -132,7 +132,7 @@ def _sync_file(disk: Disk, path: str) -> None:
 
 # A file damaged in more places than this is copied aside whole, not in pieces.
 MAX_STRETCHES = 256
-# And no more than this are listed in a report; ``damage_count`` counts them all.
+# A report lists no more than this; ``damage_count`` counts all damages.
 MAX_LISTED_DAMAGES = 1000
 
 _REWRITTEN = TEMPORARY_MARK + "recovering"
@@ -142,12 +142,12 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What recovery found in one file, and what it did."""
+    """The findings of recovery in one file, and its repairs."""
 
     file: str
     size: int  # as found
     records: int
-    saved_after_damage: int  # of these, after the first damage
+    saved_after_damage: int  # those among ``records`` that follow the first damage
     lost_at_least: int  # records; a torn tail is none
     damages: tuple[Damage, ...] = ()
     damage_count: int = 0
@@ -177,7 +177,7 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What recovery found in all files of a log."""
+    """The findings of recovery in all files of a log."""
 
     files: tuple[FileReport, ...] = ()
 
@@ -222,9 +222,9 @@ def recover_entries(
     disk: Disk,
     codec: Codec[R],
     path: str,
-    each: Callable[[Entry[R]], object] | None = None,
+    on_entry: Callable[[Entry[R]], object] | None = None,
     *,
-    each_seal: Callable[[Entry[R]], object] | None = None,
+    on_seal: Callable[[Entry[R]], object] | None = None,
 ) -> FileReport:
     """Repair a file if it needs it, handing each entry on as it is read, and each seal.
 
@@ -233,7 +233,8 @@ def recover_entries(
     """
     rewritten = path + _REWRITTEN
     if disk.exists(rewritten):
-        disk.remove(rewritten)  # of a recovery that was cut short; the file itself is still whole
+        # A recovery that was cut short left it; the file itself is still whole.
+        disk.remove(rewritten)
     data = disk.view(path)
     survey = _Survey(path, len(data), codec, has_seals=is_sealed(codec, data))
     is_seal = _seal_test(codec, data)
@@ -242,21 +243,21 @@ def recover_entries(
             survey.note_damage(item)
         elif is_seal(item):
             survey.note_seal(data, item)
-            if each_seal is not None and survey.layout is None:
-                each_seal(item)
+            if on_seal is not None and survey.layout is None:
+                on_seal(item)
         else:
             offset, seal = survey.note_entry(item)
-            if each_seal is not None and seal is not None:
-                each_seal(Entry(seal, _size_of_seal(codec), item.record))
-            if each is not None:
+            if on_seal is not None and seal is not None:
+                on_seal(Entry(seal, _size_of_seal(codec), item.record))
+            if on_entry is not None:
                 is_moved = offset != item.offset
-                each(Entry(offset, item.length, item.record) if is_moved else item)
+                on_entry(Entry(offset, item.length, item.record) if is_moved else item)
     if not survey.damage_count and not survey.sealed_again:
         return survey.report()
     try:
         quarantined = _put_aside(disk, path, data, survey)
         if survey.holds_nothing:
-            return survey.report(quarantined, gone=True)
+            return survey.report(quarantined, is_removed=True)
         if survey.header_is_good and not survey.saved and not survey.sealed_again:
             _cut(disk, path, survey.damages[0].offset)
         else:
@@ -272,7 +273,7 @@ def inspect_file(
     disk: Disk,
     codec: Codec[R],
     path: str,
-    each: Callable[[Entry[R]], object] | None = None,
+    on_entry: Callable[[Entry[R]], object] | None = None,
 ) -> FileReport:
     """Report what recovery would find, without changing anything."""
     data = disk.view(path)
@@ -285,8 +286,8 @@ def inspect_file(
             survey.note_seal(data, item)
         else:
             survey.note_entry(item)
-            if each is not None:
-                each(item)
+            if on_entry is not None:
+                on_entry(item)
     return survey.report()
 
 
@@ -307,9 +308,9 @@ class _Survey:
     stretches: list[tuple[int, int]] = field(default_factory=list)  # to be put aside
     header_is_good: bool = True
     sealed_again: int = 0
-    block_end: int | None = None  # of the last block of an open stretch
+    block_end: int | None = None  # where the last block of an open stretch ends
     kept_to: int = 0  # the repaired file is as it was up to here
-    layout: BlockLayout | None = None  # of what is sealed again in the repaired file
+    layout: BlockLayout | None = None  # seals that are made again in the repaired file
 
     def note_seal(self, data: Buffer, entry: Entry[Any]) -> None:
         seal = seal_at(self.codec.seals, data, entry.offset) if self.codec.seals else None
@@ -359,7 +360,7 @@ class _Survey:
     def holds_nothing(self) -> bool:
         return not self.records and not self.header_is_good
 
-    def report(self, quarantined: tuple[str, ...] = (), *, gone: bool = False) -> FileReport:
+    def report(self, quarantined: tuple[str, ...] = (), *, is_removed: bool = False) -> FileReport:
         return FileReport(
             file=self.path,
             size=self.size,
@@ -369,7 +370,7 @@ class _Survey:
             damages=tuple(self.damages),
             damage_count=self.damage_count,
             quarantined=quarantined,
-            gone=gone,
+            gone=is_removed,
             sealed_again=self.sealed_again,
         )
 

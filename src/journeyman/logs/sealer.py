@@ -1,4 +1,4 @@
-"""Which seal has to be written next at the end of a log; journeyman.logs.appender writes it.
+"""The seal that has to be written next at the end of a log; journeyman.logs.appender writes it.
 
 closed   --first--> open     an opening seal, durable before anything follows
 open     --begin_block, add ..., end_block-->  [seal][records]   in one write

@@ -58,7 +58,7 @@ _HOLE = re.compile(rb"\0{32}")
 
 @dataclass(frozen=True, slots=True)
 class Sealing:
-    """Whether a log is sealed, and how. Not ``enabled``: only what is open is closed."""
+    """How a log is sealed. Without ``enabled`` only an open seal is closed."""
 
     format: seal_format.SealFormat
     enabled: bool = True
@@ -415,14 +415,14 @@ class _Judging:
             return self._to_the_end(at, UNSEALED, _IN_FLIGHT_REASON)
         return self._to_the_end(at, UNANNOUNCED, _TAIL_REASON)
 
-    def _chain(self, begin: int, beyond: int, known: list[int]) -> int | None:
+    def _chain(self, begin: int, beyond: int, tried: list[int]) -> int | None:
         """The first place from which entries follow one another to the end, or ``beyond``.
 
-        The ``known`` places were followed before, and did not lead there.
+        The ``tried`` places were followed before, and did not lead there.
         """
         data, codec = self._data, self._codec
         while (start := codec.resync(data, begin)) is not None:
-            if start in known:
+            if start in tried:
                 begin = start + 1
                 continue
             stop = start

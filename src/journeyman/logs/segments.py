@@ -1,4 +1,4 @@
-"""Which files make up a log, in which order, and which one comes next.
+"""The names of the files that make up a log, their order, and the name of the next one.
 
     ztick     <path>                      the active file
               <path>.to_compress          the file being compacted
@@ -42,8 +42,8 @@ READ_LOCK = "read.lock"
 LEDGER_LOCK = "ledger.lock"
 COMPACTED_SUFFIX = ".compressed"
 APPEND_LOCK = "append.lock"
-MAX_SEQUENCE = 999_999_999  # what nine digits hold; a tenth would hide the file from readers
-MAX_NAME_BYTES = 200  # of a queue or a reader; file names end at 255 on common file systems
+MAX_SEQUENCE = 999_999_999  # a tenth digit would hide the file from readers
+MAX_NAME_BYTES = 200  # a limit for queues and readers: file names end at 255 on common file systems
 
 WORKQ_SUFFIX = ".log"
 LEDGER_SUFFIX = ".ledger"

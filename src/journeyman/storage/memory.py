@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Final
 
 from journeyman.errors import StorageClosed
-from journeyman.storage.contract import Backend, Changes, EngineStats, Entry, StoreReader, Turn
+from journeyman.storage import contract
 
 _CHUNK_KEYS: Final = 256
 
@@ -41,10 +41,10 @@ class _Chunks:
         return max(bisect_right(self.firsts, key) - 1, 0)
 
 
-class _Moment(Turn):
+class _Moment(contract.Turn):
     def __init__(self, chunks: _Chunks) -> None:
         self._all = chunks
-        self.changes: Changes = {}
+        self.changes: contract.Changes = {}
 
     def get(self, key: bytes) -> bytes | None:
         if not self._all.chunks:
@@ -55,28 +55,28 @@ class _Moment(Turn):
 
     def scan(
         self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[contract.Entry]:
         return islice((self._backward if reverse else self._forward)(start, end), limit)
 
-    def _forward(self, start: bytes, end: bytes) -> Iterator[Entry]:
+    def _forward(self, start: bytes, end: bytes) -> Iterator[contract.Entry]:
         for chunk in self._all.chunks[self._all.at(start) :]:
             first, behind = bisect_left(chunk.keys, start), bisect_left(chunk.keys, end)
             yield from zip(chunk.keys[first:behind], chunk.values[first:behind], strict=True)
             if behind < len(chunk.keys):
                 return
 
-    def _backward(self, start: bytes, end: bytes) -> Iterator[Entry]:
+    def _backward(self, start: bytes, end: bytes) -> Iterator[contract.Entry]:
         for number in range(self._all.at(end), self._all.at(start) - 1, -1):
             for chunk in self._all.chunks[number : number + 1]:
                 first, behind = bisect_left(chunk.keys, start), bisect_left(chunk.keys, end)
                 for at in range(behind - 1, first - 1, -1):
                     yield chunk.keys[at], chunk.values[at]
 
-    def commit(self, changes: Changes) -> None:
+    def commit(self, changes: contract.Changes) -> None:
         self.changes = changes
 
 
-class MemoryBackend(Backend):
+class MemoryBackend(contract.Backend):
     """A store of this process."""
 
     name = "memory"
@@ -86,11 +86,11 @@ class MemoryBackend(Backend):
         self._all: _Chunks | None = _Chunks([], [])
 
     @contextmanager
-    def view(self) -> Iterator[StoreReader]:
+    def view(self) -> Iterator[contract.StoreReader]:
         yield _Moment(self._open())
 
     @contextmanager
-    def turn(self) -> Iterator[Turn]:
+    def turn(self) -> Iterator[contract.Turn]:
         with self._lock:
             turn = _Moment(self._open())
             yield turn
@@ -104,9 +104,9 @@ class MemoryBackend(Backend):
         with self._lock:
             self._all = None
 
-    def stats(self) -> EngineStats:
+    def stats(self) -> contract.EngineStats:
         chunks = self._open().chunks
-        return EngineStats(self.name, None, sum(len(chunk.keys) for chunk in chunks))
+        return contract.EngineStats(self.name, None, sum(len(chunk.keys) for chunk in chunks))
 
     def _open(self) -> _Chunks:
         if self._all is None:
@@ -114,7 +114,7 @@ class MemoryBackend(Backend):
         return self._all
 
 
-def _changed(before: _Chunks, changes: Changes) -> _Chunks:
+def _changed(before: _Chunks, changes: contract.Changes) -> _Chunks:
     chunks = list(before.chunks) or [_Chunk([], [])]
     for number, group in groupby(sorted(changes), before.at):
         entries = dict(zip(chunks[number].keys, chunks[number].values, strict=True))

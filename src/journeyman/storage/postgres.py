@@ -40,15 +40,8 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
+from journeyman import errors
 from journeyman.clock import Clock, SystemClock
-from journeyman.errors import (
-    StorageClosed,
-    StorageError,
-    StorageFull,
-    StorageLocked,
-    StorageUnavailable,
-    UsageError,
-)
 from journeyman.storage import contract
 from journeyman.units import NS_PER_S
 
@@ -192,7 +185,7 @@ class PostgresBackend(contract.Backend):
         try:
             connection = psycopg.connect(**self._parameters, autocommit=True)
         except psycopg.Error as error:
-            raise StorageUnavailable(self.name, self._said(error)) from None
+            raise errors.StorageUnavailable(self.name, self._said(error)) from None
         with self._as_unavailable(connection):
             connection.execute(_SESSION)
         return connection
@@ -205,8 +198,8 @@ class PostgresBackend(contract.Backend):
         except psycopg.Error as error:
             self._give_up(connection)
             if isinstance(error, psycopg.errors.DiskFull):
-                raise StorageFull(self.name, self._said(error)) from None
-            raise StorageUnavailable(self.name, self._said(error)) from None
+                raise errors.StorageFull(self.name, self._said(error)) from None
+            raise errors.StorageUnavailable(self.name, self._said(error)) from None
 
     def _give_up(self, connection: _Connection) -> None:
         if connection is self._writer:
@@ -217,7 +210,7 @@ class PostgresBackend(contract.Backend):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise StorageClosed(self.name, "the store was closed")
+            raise errors.StorageClosed(self.name, "the store was closed")
 
     # -- reading --
 
@@ -285,7 +278,7 @@ class PostgresBackend(contract.Backend):
                     self._be_alone_again(connection)
                 session = connection.execute(_WHICH).fetchone()
                 number = self._begin_writing(connection)
-        except StorageError:
+        except errors.StorageError:
             connection.close()
             raise
         self._writer, self._session = connection, session or (None, None)
@@ -303,7 +296,7 @@ class PostgresBackend(contract.Backend):
     def _check_epoch(self, connection: _Connection, epoch: int) -> None:
         if self._epoch is not None and epoch != self._epoch:
             connection.rollback()
-            raise StorageLocked(self.name, _TAKEN_OVER)
+            raise errors.StorageLocked(self.name, _TAKEN_OVER)
 
     def _end_turn(self, write: Callable[[], None], connection: _Connection, number: int) -> None:
         """``write`` ends the transaction; or, if it cannot, nothing of it was done."""
@@ -315,7 +308,11 @@ class PostgresBackend(contract.Backend):
             self._give_up(connection)
             if not is_answered and self._was_committed(number, said):
                 return
-            kind = StorageFull if isinstance(error, psycopg.errors.DiskFull) else StorageUnavailable
+            kind = (
+                errors.StorageFull
+                if isinstance(error, psycopg.errors.DiskFull)
+                else errors.StorageUnavailable
+            )
             raise kind(self.name, said) from None
 
     def _was_committed(self, number: int, said: str) -> bool:
@@ -324,13 +321,13 @@ class PostgresBackend(contract.Backend):
         while True:
             try:
                 outcome = self._ask_outcome(number)
-            except StorageUnavailable:
+            except errors.StorageUnavailable:
                 outcome = None
             if outcome is not None:
                 return outcome == "committed"
             if self._clock.monotonic_ns() >= deadline_ns:
                 reason = f"{said}; whether the last commit was done is unknown"
-                raise StorageError(self.name, reason)
+                raise errors.StorageError(self.name, reason)
             self._clock.sleep(_POLL_S)
 
     def _ask_outcome(self, number: int) -> str | None:
@@ -357,7 +354,7 @@ class PostgresBackend(contract.Backend):
             with self._as_unavailable(connection):
                 if not _is_alone(connection):
                     connection.rollback()  # and the lock of the turn with it
-                    raise StorageLocked(self.name, "a server has its jobs in this database")
+                    raise errors.StorageLocked(self.name, "a server has its jobs in this database")
                 row = connection.execute(
                     "UPDATE journeyman_epoch SET epoch = epoch + 1 RETURNING epoch"
                 ).fetchone()
@@ -377,7 +374,7 @@ class PostgresBackend(contract.Backend):
         self._check_epoch(connection, _Rows(connection).epoch())
         if not is_alone:
             reason = "the database has not ended the connection that was lost"
-            raise StorageUnavailable(self.name, reason)
+            raise errors.StorageUnavailable(self.name, reason)
 
     # -- the store --
 
@@ -425,7 +422,7 @@ def address_parameters(address: str) -> dict[str, Any]:
     try:
         found = conninfo_to_dict(address)
     except psycopg.Error:  # its text shows parts of the address, perhaps the password
-        raise UsageError(
+        raise errors.UsageError(
             "storage.path: storage.engine postgres needs the address of a database here: "
             "postgresql://USER@HOST/DATABASE"
         ) from None

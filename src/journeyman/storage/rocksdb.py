@@ -45,16 +45,7 @@ from journeyman.clock import Clock, SystemClock
 from journeyman.config import StorageMode
 from journeyman.disk import Lock as FileLock
 from journeyman.errors import StorageClosed, StorageError, StorageFull, StorageLocked
-from journeyman.storage.contract import (
-    Backend,
-    Changes,
-    EngineOptions,
-    EngineStats,
-    Entry,
-    StoreReader,
-    Turn,
-    lock_directory,
-)
+from journeyman.storage import contract
 from journeyman.units import MIB, NS_PER_S
 
 _CACHE_BYTES: Final = 64 * MIB
@@ -78,7 +69,7 @@ _VIEWS_S: Final = 5.0  # for reads to end before that
 _DELETIONS = (4096, 2048, 0.5)  # so many of so many keys removed, or half of a file: sort it first
 
 
-class _Rocks(Turn):
+class _Rocks(contract.Turn):
     """Reads by one iterator, which sees the moment that it was made in, whatever is written later.
 
     Scans may be read in turns: each goes back to where it was if another one moved the iterator.
@@ -91,7 +82,7 @@ class _Rocks(Turn):
         self._written = db.latest_sequence_number()  # before the iterator, lest it be later
         self._iterator: RdictIter | None = db.iter()
         self._moves = 0
-        self.changes: Changes = {}
+        self.changes: contract.Changes = {}
 
     def release(self) -> None:
         self._iterator = self._db = None
@@ -120,7 +111,7 @@ class _Rocks(Turn):
 
     def scan(
         self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None
-    ) -> Iterator[Entry]:
+    ) -> Iterator[contract.Entry]:
         behind, is_beyond = (end, True) if reverse else (start, False)
         # Nothing is between a key and the same key plus a zero; looking there may take long.
         last = end[:-1] if end.endswith(b"\0") and not reverse else None
@@ -156,7 +147,7 @@ class _Rocks(Turn):
         size: int,
         reverse: bool,
         is_there: bool,
-    ) -> list[Entry]:
+    ) -> list[contract.Entry]:
         """The next entries of a range. Never steps from an invalid place: that crashes."""
         at, chunk = self._at(), []
         valid, key_of, value_of = at.valid, at.key, at.value
@@ -175,7 +166,7 @@ class _Rocks(Turn):
                 break
         return chunk
 
-    def _entry(self, start: bytes, end: bytes) -> Entry | None:
+    def _entry(self, start: bytes, end: bytes) -> contract.Entry | None:
         at = self._at()
         if not at.valid():
             at.status()  # raises if it is damage, and not the end
@@ -183,16 +174,18 @@ class _Rocks(Turn):
         key: bytes = at.key()
         return (key, at.value()) if start <= key < end else None
 
-    def commit(self, changes: Changes) -> None:
+    def commit(self, changes: contract.Changes) -> None:
         self.changes = changes
 
 
-class RocksBackend(Backend):
+class RocksBackend(contract.Backend):
     """A store in a directory."""
 
     name = "rocksdb"
 
-    def __init__(self, directory: str, options: EngineOptions, clock: Clock | None = None) -> None:
+    def __init__(
+        self, directory: str, options: contract.EngineOptions, clock: Clock | None = None
+    ) -> None:
         self._place = directory
         self._options = options
         self._clock = clock or SystemClock()
@@ -211,7 +204,7 @@ class RocksBackend(Backend):
             self._open_as_possible()
 
     @contextmanager
-    def view(self) -> Iterator[StoreReader]:
+    def view(self) -> Iterator[contract.StoreReader]:
         with self._gate, self._as_storage_error():
             self._gate.wait_for(lambda: not (self._is_reopening or self._is_syncing))
             view = _Rocks(self._open())
@@ -226,7 +219,7 @@ class RocksBackend(Backend):
                 self._gate.notify_all()
 
     @contextmanager
-    def turn(self) -> Iterator[Turn]:
+    def turn(self) -> Iterator[contract.Turn]:
         with self._lock, self._as_storage_error():
             if self._full is not None:
                 self._try_to_recover(self._full)
@@ -238,7 +231,7 @@ class RocksBackend(Backend):
             if turn.changes:
                 self._write(turn.changes)
 
-    def _write(self, changes: Changes) -> None:
+    def _write(self, changes: contract.Changes) -> None:
         with self._gate:
             self._is_syncing = True
         try:
@@ -248,7 +241,7 @@ class RocksBackend(Backend):
                 self._is_syncing = False
                 self._gate.notify_all()
 
-    def _write_and_sync(self, db: Rdict, changes: Changes) -> None:
+    def _write_and_sync(self, db: Rdict, changes: contract.Changes) -> None:
         number = db.latest_sequence_number() + 1
         try:
             db.write(_batch(changes))
@@ -269,7 +262,7 @@ class RocksBackend(Backend):
             self._unsynced = StorageError(self._place, f"rocksdb: an earlier sync: {error}")
             raise
 
-    def _is_in_log(self, changes: Changes, number: int) -> bool:
+    def _is_in_log(self, changes: contract.Changes, number: int) -> bool:
         """Return whether the log ends with these changes, which begin with this sequence number."""
         logs = [name for name in os.listdir(self._place) if name.endswith(".log")]
         newest = os.path.join(self._place, max(logs, key=lambda name: int(name[:-4])))
@@ -299,13 +292,15 @@ class RocksBackend(Backend):
 
     def be_alone(self) -> None:
         """The library's own lock is not held while the database is open for reading only."""
-        self._alone = lock_directory(self._place)
+        self._alone = contract.lock_directory(self._place)
 
-    def stats(self) -> EngineStats:
+    def stats(self) -> contract.EngineStats:
         db = self._open()
         with self._as_storage_error():
             size = sum(map(_size_of, os.scandir(self._place)))
-            return EngineStats(self.name, size, db.property_int_value("rocksdb.estimate-num-keys"))
+            return contract.EngineStats(
+                self.name, size, db.property_int_value("rocksdb.estimate-num-keys")
+            )
 
     def _open(self) -> Rdict:
         if self._is_closed:
@@ -417,7 +412,7 @@ def _size_of(entry: os.DirEntry[str]) -> int:
     return 0
 
 
-def _batch(changes: Changes) -> WriteBatch:
+def _batch(changes: contract.Changes) -> WriteBatch:
     batch = WriteBatch(raw_mode=True)
     put, delete = batch.put, batch.delete
     for key, value in changes.items():
@@ -428,7 +423,7 @@ def _batch(changes: Changes) -> WriteBatch:
     return batch
 
 
-def _rocks_options(asked: EngineOptions) -> Options:
+def _rocks_options(asked: contract.EngineOptions) -> Options:
     options, blocks = Options(raw_mode=True), BlockBasedOptions()
     blocks.set_block_cache(Cache(asked.cache_capacity_bytes or _CACHE_BYTES))
     blocks.set_bloom_filter(_FILTER_BITS, False)

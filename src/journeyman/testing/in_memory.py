@@ -37,33 +37,7 @@ from journeyman.client import NotFound
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.errors import UsageError
-from journeyman.protocols.workq.commands import (
-    Add,
-    AddOptions,
-    AwaitResult,
-    Cancel,
-    Command,
-    Complete,
-    Delete,
-    Fail,
-    InspectJob,
-    InspectProgress,
-    Lease,
-    Limits,
-    NoteProgress,
-    ScheduleJob,
-    SetLimits,
-)
-from journeyman.protocols.workq.replies import (
-    CANCELLED,
-    DONE,
-    NOT_FOUND,
-    Finished,
-    JobList,
-    JobProgress,
-    JobView,
-    LeasedJobs,
-)
+from journeyman.protocols.workq import commands, replies
 from journeyman.tasks.app import App
 from journeyman.tasks.broker import JobEnding, Order, state_word
 from journeyman.tasks.envelope import Envelope, Failure
@@ -130,14 +104,14 @@ class InMemory:
             name: occurrences_of(each.timetable) for name, each in app.recurring.items()
         }
         for queue, (rate, concurrency, key_rate, per_key) in app.limits().items():
-            limits = Limits(concurrency=concurrency, key_concurrency=per_key)
+            limits = commands.Limits(concurrency=concurrency, key_concurrency=per_key)
             if rate is not None:
                 limits = structs.replace(limits, rate=rate.count, per_ms=rate.per_ms)
             if key_rate is not None:
                 limits = structs.replace(
                     limits, key_rate=key_rate.count, key_per_ms=key_rate.per_ms
                 )
-            self._decide(SetLimits(queue, limits))
+            self._decide(commands.SetLimits(queue, limits))
         start_s = _to_ns(now) // NS_PER_S
         self._next_s = {name: each.after(start_s) for name, each in self._firings.items()}
 
@@ -246,7 +220,7 @@ class InMemory:
             "payload": order.payload,
             "priority": options.priority,
             "max_fails": options.max_fails,
-            "options": AddOptions(
+            "options": commands.AddOptions(
                 order.limit_key,
                 options.unique is not None,
                 tuple(each.bytes for each in order.after),
@@ -256,12 +230,12 @@ class InMemory:
             ),
         }
         times = (job_id, options.queue, options.lease_ms, options.ttl_ms)
-        command: Command
+        command: commands.Command
         if order.at is None:
-            command = Add(*times, **shared)
+            command = commands.Add(*times, **shared)
         else:
-            command = ScheduleJob(*times, time_ns=_to_ns(order.at), **shared)
-        if self._decide(command) is not DONE:
+            command = commands.ScheduleJob(*times, time_ns=_to_ns(order.at), **shared)
+        if self._decide(command) is not replies.DONE:
             return False
         self._orders.pop(job_id, None)
         self._failures.pop(job_id, None)
@@ -304,7 +278,7 @@ class InMemory:
             return "gone"
         order = self._orders.get(job_id.bytes)
         due = None if order is None else order.at
-        is_cancelled = view.state == CANCELLED
+        is_cancelled = view.state == replies.CANCELLED
         number, after = view.number_of_state, view.waits_for
         return state_word(number, after, due, self._now, is_cancelled=is_cancelled)
 
@@ -312,24 +286,24 @@ class InMemory:
         return self.state(job_id)
 
     def delete(self, job_id: UUID) -> bool:
-        return self._decide(Delete(job_id.bytes)) is DONE
+        return self._decide(commands.Delete(job_id.bytes)) is replies.DONE
 
     async def adelete(self, job_id: UUID) -> bool:
         return self.delete(job_id)
 
     def cancel(self, job_id: UUID) -> bool:
-        return self._decide(Cancel(job_id.bytes)) is DONE
+        return self._decide(commands.Cancel(job_id.bytes)) is replies.DONE
 
     async def acancel(self, job_id: UUID) -> bool:
         return self.cancel(job_id)
 
-    def progress(self, job_id: UUID) -> JobProgress:
-        reply = self._decide(InspectProgress(job_id.bytes))
-        if not isinstance(reply, JobProgress):
+    def progress(self, job_id: UUID) -> replies.JobProgress:
+        reply = self._decide(commands.InspectProgress(job_id.bytes))
+        if not isinstance(reply, replies.JobProgress):
             raise NotFound("NOT-FOUND", f"no job {job_id}")
         return reply
 
-    async def aprogress(self, job_id: UUID) -> JobProgress:
+    async def aprogress(self, job_id: UUID) -> replies.JobProgress:
         return self.progress(job_id)
 
     # -- details -----------------------------------------------------------------------------------
@@ -343,10 +317,12 @@ class InMemory:
         return ending
 
     def _ending(self, job_id: UUID) -> JobEnding | None:
-        reply = self._decide(AwaitResult(job_id.bytes, 0))
-        if reply is NOT_FOUND:
+        reply = self._decide(commands.AwaitResult(job_id.bytes, 0))
+        if reply is replies.NOT_FOUND:
             raise NotFound("NOT-FOUND", f"no job {job_id}")
-        return JobEnding(reply.success, reply.result) if isinstance(reply, Finished) else None
+        return (
+            JobEnding(reply.success, reply.result) if isinstance(reply, replies.Finished) else None
+        )
 
     def _ending_or_none(self, job_id: UUID) -> JobEnding | None:
         try:
@@ -354,7 +330,7 @@ class InMemory:
         except NotFound:
             return None
 
-    def _decide(self, command: Command) -> Any:
+    def _decide(self, command: commands.Command) -> Any:
         with self._deciding:
             self._settle()
             return self._engine.decide(command, _to_ns(self._now)).reply
@@ -371,8 +347,8 @@ class InMemory:
         """Lease a job like a worker that then dies: it comes again after its lease."""
         if not self._names:
             return None
-        leased = self._decide(Lease(tuple(self._names), 0, max_jobs=1))
-        if not isinstance(leased, LeasedJobs):
+        leased = self._decide(commands.Lease(tuple(self._names), 0, max_jobs=1))
+        if not isinstance(leased, replies.LeasedJobs):
             return None
         job_id, queue, ttr_ms, payload, *numbers = leased.jobs[0]
         return Delivery(str(UUID(bytes=job_id)), queue, bytes(payload), ttr_ms, *numbers)
@@ -380,7 +356,7 @@ class InMemory:
     async def _attempt(self, delivery: Delivery, in_thread: InThread) -> Outcome:
         prepared = prepare(self._app, delivery)
         job_id = UUID(delivery.job_id).bytes
-        prepared.current.note = lambda notes: self._decide(NoteProgress(job_id, notes))
+        prepared.current.note = lambda notes: self._decide(commands.NoteProgress(job_id, notes))
         if prepared.envelope.gather:
             endings = self.endings([UUID(each) for each in prepared.envelope.gather])
             prepared = gathered(self._app, prepared, endings)
@@ -389,14 +365,16 @@ class InMemory:
             self._failures.pop(job_id, None)
             if outcome.following is not None and self.state(UUID(bytes=job_id)) != "cancelled":
                 self.add(outcome.following)
-            self._decide(Complete(job_id, outcome.result))
+            self._decide(commands.Complete(job_id, outcome.result))
         else:
             delay_ms = outcome.delay_ms if isinstance(outcome, Again) else None
             is_final = isinstance(outcome, Dead)
             if isinstance(outcome, Dead) and outcome.report is not None:
                 self.add(outcome.report)
             self._failures[job_id] = outcome.failure
-            self._decide(Fail(job_id, outcome.failure.encode(), delay_ms, is_final=is_final))
+            self._decide(
+                commands.Fail(job_id, outcome.failure.encode(), delay_ms, is_final=is_final)
+            )
         call_hooks(self._app, prepared, outcome)
         return outcome
 
@@ -414,9 +392,9 @@ class InMemory:
                 self.add(self._app.recurring[name].order(_EPOCH + timedelta(seconds=at_s)))
                 self._next_s[name] = self._firings[name].after(at_s)
 
-    def _view(self, job_id: bytes) -> JobView | None:
-        reply = self._decide(InspectJob(job_id))
-        return reply.jobs[0] if isinstance(reply, JobList) else None
+    def _view(self, job_id: bytes) -> replies.JobView | None:
+        reply = self._decide(commands.InspectJob(job_id))
+        return reply.jobs[0] if isinstance(reply, replies.JobList) else None
 
     def _sent(self, job_id: bytes, order: Order) -> SentJob:
         envelope = Envelope.decode(order.payload, self._app.codec)

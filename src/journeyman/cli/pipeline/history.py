@@ -16,18 +16,7 @@ import click
 
 from journeyman.cli.errors import FAILED
 from journeyman.cli.output import MOMENT
-from journeyman.cli.pipeline.shared import (
-    Answer,
-    SessionOptions,
-    answer_options,
-    explain,
-    lake_option,
-    logs_by_dialect,
-    logs_or_lake,
-    pipeline_dialect_option,
-    pipeline_session,
-    session_options,
-)
+from journeyman.cli.pipeline import shared
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.logs.catalog import LEDGER
@@ -61,7 +50,7 @@ def _range_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command()
 @click.argument("logs", nargs=-1)
-@lake_option
+@shared.lake_option
 @click.option(
     "--view",
     type=click.Choice(["attempts", "depth", "lag", "throughput", "latency"]),
@@ -84,9 +73,9 @@ def _range_options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @_range_options
 @_runs_option
-@pipeline_dialect_option
-@session_options
-@answer_options
+@shared.pipeline_dialect_option
+@shared.session_options
+@shared.answer_options
 def history(
     logs: tuple[str, ...],
     lake: str | None,
@@ -99,8 +88,8 @@ def history(
     condition: str | None,
     runs: str | None,
     dialect: str | None,
-    options: SessionOptions,
-    answer: Answer,
+    options: shared.SessionOptions,
+    answer: shared.Answer,
 ) -> None:
     """Every job and attempt: waits, run times, outcome; or depth, lag, rates, percentiles.
 
@@ -111,7 +100,7 @@ def history(
 
     bucket_ns = parse_bucket(bucket)
     found = _history_logs(logs, dialect, lake)
-    with pipeline_session(options, logs or [lake or ""]) as spark:
+    with shared.pipeline_session(options, logs or [lake or ""]) as spark:
         if view == "lag":
             frame = _lag(spark, found, lake)
         else:
@@ -128,7 +117,7 @@ def _history_logs(
     logs: tuple[str, ...], dialect: str | None, lake: str | None
 ) -> dict[str, list[str]]:
     """Paths by dialect, those of ledgers too: they say which worker ran which attempt."""
-    found = logs_or_lake(logs, dialect, lake, ledger=True)
+    found = shared.logs_or_lake(logs, dialect, lake, ledger=True)
     if found.keys() == {LEDGER}:
         raise UsageError(f"only a ledger at {', '.join(logs)}: `journeyman dump` shows it")
     return found
@@ -183,7 +172,7 @@ def _view(
 
 @click.command()
 @click.argument("logs", nargs=-1)
-@lake_option
+@shared.lake_option
 @click.option(
     "--against", multiple=True, metavar="LOG", help="Compare with these logs; may be repeated."
 )
@@ -198,9 +187,9 @@ def _view(
 )
 @click.option("--where", "condition", metavar="SQL", help="Only findings that meet this condition.")
 @_runs_option
-@pipeline_dialect_option
-@session_options
-@answer_options
+@shared.pipeline_dialect_option
+@shared.session_options
+@shared.answer_options
 @click.pass_context
 def audit(
     ctx: click.Context,
@@ -212,8 +201,8 @@ def audit(
     condition: str | None,
     runs: str | None,
     dialect: str | None,
-    options: SessionOptions,
-    answer: Answer,
+    options: shared.SessionOptions,
+    answer: shared.Answer,
 ) -> None:
     """Find duplicate and missed runs, lost jobs, orphans, damage and dead bytes in LOGS.
 
@@ -224,10 +213,10 @@ def audit(
 
     if lake is not None and (against or runs is not None):
         raise UsageError("--against and --runs are for logs: leave them out with --lake")
-    found = logs_or_lake(logs, dialect, lake)
+    found = shared.logs_or_lake(logs, dialect, lake)
     grace_ns = parse_bucket(grace)
     as_of_ns = SystemClock().now_ns() if as_of is None else as_of
-    with pipeline_session(options, [*logs, *against] or [lake or ""]) as spark:
+    with shared.pipeline_session(options, [*logs, *against] or [lake or ""]) as spark:
         from journeyman.spark.audit import audit as audit_of
         from journeyman.spark.audit import audit_of_lake
         from journeyman.spark.findings import SERIOUS, most_serious, summary
@@ -243,7 +232,7 @@ def audit(
                 as_of_ns=as_of_ns,
                 grace_ns=grace_ns,
                 run_directories=[] if runs is None else [runs],
-                against=logs_by_dialect(against, dialect) if against else None,
+                against=shared.logs_by_dialect(against, dialect) if against else None,
             )
         findings = result.findings if condition is None else result.findings.where(condition)
         counted = summary(findings)
@@ -261,7 +250,7 @@ def audit(
         ctx.exit(FAILED)
 
 
-def _say_what_is_serious(serious: dict[str, int], options: SessionOptions) -> None:
+def _say_what_is_serious(serious: dict[str, int], options: shared.SessionOptions) -> None:
     if not options.quiet:
         counts = ", ".join(f"{count} {finding}" for finding, count in serious.items())
         where = "" if options.output is None else f"; see {posixpath.join(options.output, '')}"
@@ -270,7 +259,7 @@ def _say_what_is_serious(serious: dict[str, int], options: SessionOptions) -> No
 
 @click.command()
 @click.argument("logs", nargs=-1)
-@lake_option
+@shared.lake_option
 @click.option(
     "--title", default="Journeyman report", show_default=True, help="Heading of the page."
 )
@@ -280,8 +269,8 @@ def _say_what_is_serious(serious: dict[str, int], options: SessionOptions) -> No
 @_range_options
 @_runs_option
 @click.option("--force", is_flag=True, help="Replace the file that --output names.")
-@pipeline_dialect_option
-@session_options
+@shared.pipeline_dialect_option
+@shared.session_options
 def report(
     logs: tuple[str, ...],
     lake: str | None,
@@ -293,7 +282,7 @@ def report(
     runs: str | None,
     force: bool,
     dialect: str | None,
-    options: SessionOptions,
+    options: shared.SessionOptions,
 ) -> None:
     """Write a page about LOGS or a lake: throughput, waits, depth, failures, growth, lag, audit.
 
@@ -303,7 +292,7 @@ def report(
     _check_output(output, force=force)
     directories = [] if runs is None else [runs]
     found = _history_logs(logs, dialect, lake)
-    with pipeline_session(options, logs or [lake or ""]) as spark:
+    with shared.pipeline_session(options, logs or [lake or ""]) as spark:
         from journeyman.spark.history.columns import RowFilter
         from journeyman.spark.history.logs import attempts_of
         from journeyman.spark.report import report as report_of_logs
@@ -316,7 +305,7 @@ def report(
             return
         if options.explain:
             rows = attempts_of(spark, found, run_directories=directories)
-            explain({"attempts": chosen.rows(rows)})
+            shared.explain({"attempts": chosen.rows(rows)})
             return
         said = report_of_logs(
             spark,

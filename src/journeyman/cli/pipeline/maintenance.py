@@ -33,17 +33,7 @@ from journeyman.cli.output import (
     format_options,
     queue_option,
 )
-from journeyman.cli.pipeline.shared import (
-    SessionOptions,
-    explain,
-    local_only,
-    logs_by_dialect,
-    pipeline_dialect_option,
-    pipeline_session,
-    refuse_output,
-    session_options,
-    tell,
-)
+from journeyman.cli.pipeline import shared
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 
@@ -56,50 +46,50 @@ TARGETS = ("ztick", "workq", "keyspace", "parquet", "log")
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
 @queue_option
-@pipeline_dialect_option
+@shared.pipeline_dialect_option
 @format_options
-@session_options
+@shared.session_options
 def compact(
     logs: tuple[str, ...],
     queue: str | None,
     dialect: str | None,
     format_: str,
     json_: bool,
-    options: SessionOptions,
+    options: shared.SessionOptions,
 ) -> None:
     """Shrink the logs at LOGS.
 
     The result is replayed and compared with the state before, and only then replaces the log. A log
     in use, or a damaged one, is left unchanged and reported; the others are compacted.
     """
-    refuse_output(options)
-    local_only(*logs)
-    found = logs_by_dialect(logs, dialect)
+    shared.refuse_output(options)
+    shared.local_only(*logs)
+    found = shared.logs_by_dialect(logs, dialect)
     if "workq" in found:
         raise UsageError(f"{found['workq'][0]} is a workq log: use `journeyman pipeline clean`")
-    with pipeline_session(options, logs, changes_logs=True) as spark:
+    with shared.pipeline_session(options, logs, changes_logs=True) as spark:
         from journeyman.spark.maintenance import compact as compact_logs
         from journeyman.spark.maintenance import compaction_plans
 
         if options.explain:
             for kind, paths in found.items():
-                explain(compaction_plans(spark, kind, paths))
+                shared.explain(compaction_plans(spark, kind, paths))
             return
         outcomes = [
             outcome
             for kind, paths in found.items()
             for outcome in compact_logs(spark, kind, paths, queue=queue)
         ]
-        tell(outcomes, json=as_json(format_, json_))
+        shared.tell(outcomes, json=as_json(format_, json_))
 
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
 @drop_as_of_option
 @click.option("--force", is_flag=True, help="Allow a time in the future.")
-@pipeline_dialect_option
+@shared.pipeline_dialect_option
 @format_options
-@session_options
+@shared.session_options
 def clean(
     logs: tuple[str, ...],
     as_of: int,
@@ -107,65 +97,65 @@ def clean(
     dialect: str | None,
     format_: str,
     json_: bool,
-    options: SessionOptions,
+    options: shared.SessionOptions,
 ) -> None:
     """Drop expired and deleted jobs from the workq logs at LOGS.
 
     Each remaining job is written with as few records as possible. The result is replayed and
     compared with the state before, and only then replaces the log.
     """
-    refuse_output(options)
-    local_only(*logs)
-    found = logs_by_dialect(logs, dialect)
+    shared.refuse_output(options)
+    shared.local_only(*logs)
+    found = shared.logs_by_dialect(logs, dialect)
     other = next((kind for kind in found if kind != "workq"), None)
     if other is not None:
         raise UsageError(f"{found[other][0]} is a {other} log: use `journeyman pipeline compact`")
     check_drop_as_of(as_of, force=force)
-    with pipeline_session(options, logs, changes_logs=True) as spark:
+    with shared.pipeline_session(options, logs, changes_logs=True) as spark:
         from journeyman.spark.maintenance import clean as clean_logs
         from journeyman.spark.replay import states, visible
 
         if options.explain:
             jobs = states(spark, "workq", found["workq"])["jobs"]
-            explain({"workq.jobs": visible(jobs, as_of)})
+            shared.explain({"workq.jobs": visible(jobs, as_of)})
             return
-        tell(clean_logs(spark, found["workq"], as_of_ns=as_of), json=as_json(format_, json_))
+        shared.tell(clean_logs(spark, found["workq"], as_of_ns=as_of), json=as_json(format_, json_))
 
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
 @click.option("--remove", is_flag=True, help="Then remove segments that are no longer needed.")
-@pipeline_dialect_option
+@shared.pipeline_dialect_option
 @format_options
-@session_options
+@shared.session_options
 def archive(
     logs: tuple[str, ...],
     remove: bool,
     dialect: str | None,
     format_: str,
     json_: bool,
-    options: SessionOptions,
+    options: shared.SessionOptions,
 ) -> None:
     """Write every record of LOGS, payloads included, to Parquet under --output, and verify it."""
     if options.output is None:
         raise UsageError("say where the archive is with --output")
     if remove:
-        local_only(*logs)
-    found = logs_by_dialect(logs, dialect)
-    with pipeline_session(options, logs, changes_logs=True) as spark:
+        shared.local_only(*logs)
+    found = shared.logs_by_dialect(logs, dialect)
+    with shared.pipeline_session(options, logs, changes_logs=True) as spark:
         from journeyman.spark.maintenance import archive as archive_logs
         from journeyman.spark.maintenance import archived_rows
 
         if options.explain:
             for kind, paths in found.items():
-                explain({kind: archived_rows(spark, kind, tuple(paths))})
+                shared.explain({kind: archived_rows(spark, kind, tuple(paths))})
             return
         outcomes = [
             outcome
             for kind, paths in found.items()
             for outcome in archive_logs(spark, kind, paths, options.output, remove=remove)
         ]
-        tell(outcomes, json=as_json(format_, json_))
+        shared.tell(outcomes, json=as_json(format_, json_))
 
 
 @click.command()
@@ -186,8 +176,8 @@ def archive(
 )
 @click.option("--losses", metavar="DIR", help="Where to list what cannot be carried over.")
 @click.option("--force", is_flag=True, help="Replace the contents of --output.")
-@pipeline_dialect_option
-@session_options
+@shared.pipeline_dialect_option
+@shared.session_options
 def convert(
     logs: tuple[str, ...],
     target: str,
@@ -197,18 +187,18 @@ def convert(
     losses: str | None,
     force: bool,
     dialect: str | None,
-    options: SessionOptions,
+    options: shared.SessionOptions,
 ) -> None:
     """Convert LOGS to a log, the keys of a store or Parquet files at --output."""
     if options.output is None:
         raise UsageError("say where the result goes with --output")
     if target not in ("parquet", "keyspace"):
-        local_only(options.output)
+        shared.local_only(options.output)
     if target == "log":
         _restore(logs, options)
         return
     source, paths = _one_dialect(logs, dialect)
-    with pipeline_session(options, logs) as spark:
+    with shared.pipeline_session(options, logs) as spark:
         if target == "parquet":
             from journeyman.spark.convert.parquet import log_to_parquet
 
@@ -221,7 +211,7 @@ def convert(
         settings = JobDefaults(SystemClock().now_ns(), name, ttr_ms, ttl_ms)
         conversion = plan(spark, source, target, paths, settings)
         if options.explain:
-            explain({target: conversion.rows, "losses": conversion.losses})
+            shared.explain({target: conversion.rows, "losses": conversion.losses})
             return
         try:
             conversion.write(options.output, force=force)
@@ -231,17 +221,17 @@ def convert(
 
 
 def _one_dialect(logs: tuple[str, ...], dialect: str | None) -> tuple[str, list[str]]:
-    found = logs_by_dialect(logs, dialect)
+    found = shared.logs_by_dialect(logs, dialect)
     if len(found) > 1:
         raise UsageError(f"{' and '.join(found)} logs at once: convert them one after the other")
     return next(iter(found.items()))
 
 
-def _restore(logs: tuple[str, ...], options: SessionOptions) -> None:
+def _restore(logs: tuple[str, ...], options: shared.SessionOptions) -> None:
     assert options.output is not None
     if len(logs) > 1:
         raise UsageError("--to log takes one directory of Parquet files")
-    with pipeline_session(options, logs) as spark:
+    with shared.pipeline_session(options, logs) as spark:
         from journeyman.spark.convert.parquet import parquet_to_log
 
         dialect = parquet_to_log(spark, logs[0], options.output)

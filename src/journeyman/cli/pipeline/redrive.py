@@ -16,17 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from journeyman.cli.output import MOMENT, FiniteRange
-from journeyman.cli.pipeline.shared import (
-    Answer,
-    SessionOptions,
-    answer_options,
-    explain,
-    lake_option,
-    logs_or_lake,
-    pipeline_dialect_option,
-    pipeline_session,
-    session_options,
-)
+from journeyman.cli.pipeline import shared
 from journeyman.clock import SystemClock
 from journeyman.disk import disk_of
 from journeyman.errors import UsageError
@@ -76,7 +66,7 @@ class _Wanted:
 
 @click.command()
 @click.argument("logs", nargs=-1)
-@lake_option
+@shared.lake_option
 @click.option("--where", "condition", metavar="SQL", help="Which jobs. [default: failed ones]")
 @click.option(
     "--since", type=MOMENT, help="Only jobs planned for (ztick) or created (workq) then or later."
@@ -96,15 +86,15 @@ class _Wanted:
 @click.option("--at", "at_ns", type=MOMENT, help="When they are due. [default: at once]")
 @click.option("--tls", is_flag=True, help="Use TLS.")
 @click.option("--tls-ca", metavar="FILE", help="Trust the certificates in this file.")
-@pipeline_dialect_option
-@session_options
-@answer_options
+@shared.pipeline_dialect_option
+@shared.session_options
+@shared.answer_options
 def redrive(
     logs: tuple[str, ...],
     lake: str | None,
     dialect: str | None,
-    options: SessionOptions,
-    answer: Answer,
+    options: shared.SessionOptions,
+    answer: shared.Answer,
     **wanted: Any,
 ) -> None:
     """Send failed or lost jobs of LOGS, or of a lake, to a server again.
@@ -114,8 +104,8 @@ def redrive(
     """
     asked = _Wanted(**wanted)
     asked.check()
-    found = logs_or_lake(logs, dialect, lake)
-    with pipeline_session(options, logs or [lake or ""]) as spark:
+    found = shared.logs_or_lake(logs, dialect, lake)
+    with shared.pipeline_session(options, logs or [lake or ""]) as spark:
         from journeyman.spark.lakes.storage import open_lake
         from journeyman.spark.redrive import read_done, selection, selection_of_lake
 
@@ -139,7 +129,7 @@ def redrive(
         else:
             jobs = selection_of_lake(spark, kind, opened, asked.condition, **which)
         if options.explain:
-            explain({"jobs": jobs})
+            shared.explain({"jobs": jobs})
         elif asked.yes:
             _tell(_send(asked, kind, jobs), asked)
         else:

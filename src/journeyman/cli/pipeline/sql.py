@@ -24,19 +24,7 @@ from typing import TYPE_CHECKING
 import click
 
 from journeyman.cli.errors import sentence
-from journeyman.cli.pipeline.shared import (
-    Answer,
-    SessionOptions,
-    answer_options,
-    interruptible,
-    lake_option,
-    logs_by_dialect,
-    logs_or_lake,
-    pipeline_dialect_option,
-    pipeline_session,
-    plainly_interruptible,
-    session_options,
-)
+from journeyman.cli.pipeline import shared
 from journeyman.errors import JourneymanError, UsageError
 
 if TYPE_CHECKING:
@@ -47,19 +35,21 @@ HISTORY_LINES = 1000
 _HELP = r"""Statements end with ;   \d lists the tables, \d NAME its columns, \q ends the shell."""
 
 
-def run_shell(tables: LogTables, answer: Answer, options: SessionOptions) -> None:
+def run_shell(tables: LogTables, answer: shared.Answer, options: shared.SessionOptions) -> None:
     """Read statements and answer them until the end of the input."""
     if not options.quiet:
         click.echo(f"tables: {', '.join(tables.names)}\n{_HELP}", err=True)
-    with plainly_interruptible(), _history(), _completion(tables.names):
+    with shared.plainly_interruptible(), _history(), _completion(tables.names):
         for typed in _typed():
             if typed in (r"\q", "quit", "exit"):
                 return
-            with _one_line_errors(), interruptible(tables.cancel):
+            with _one_line_errors(), shared.interruptible(tables.cancel):
                 _answer(typed, tables, answer, options)
 
 
-def _answer(typed: str, tables: LogTables, answer: Answer, options: SessionOptions) -> None:
+def _answer(
+    typed: str, tables: LogTables, answer: shared.Answer, options: shared.SessionOptions
+) -> None:
     if not typed.startswith("\\"):
         answer.give(tables.query(typed), options)
         return
@@ -148,7 +138,7 @@ def _completion(names: list[str]) -> Iterator[None]:
 
 @click.command()
 @click.argument("logs", nargs=-1)
-@lake_option
+@shared.lake_option
 @click.option(
     "--live",
     metavar="LOGS",
@@ -158,9 +148,9 @@ def _completion(names: list[str]) -> Iterator[None]:
 @click.option("--host", metavar="NAME", help="Host of the live logs, as given to `ingest`.")
 @click.option("--execute", "-e", metavar="QUERY", help="Run this statement instead of a shell.")
 @click.option("--payloads", is_flag=True, help="Fill the columns payload, result, data and value.")
-@pipeline_dialect_option
-@answer_options
-@session_options
+@shared.pipeline_dialect_option
+@shared.answer_options
+@shared.session_options
 def sql(
     logs: tuple[str, ...],
     lake: str | None,
@@ -169,8 +159,8 @@ def sql(
     execute: str | None,
     payloads: bool,
     dialect: str | None,
-    answer: Answer,
-    options: SessionOptions,
+    answer: shared.Answer,
+    options: shared.SessionOptions,
 ) -> None:
     """Query the logs at LOGS, or a lake, in SQL.
 
@@ -180,16 +170,16 @@ def sql(
     lake. Without --execute statements are read from a shell, or from stdin if that is not a
     terminal.
     """
-    found = logs_or_lake(logs, dialect, lake, ledger=True)
+    found = shared.logs_or_lake(logs, dialect, lake, ledger=True)
     if (live or host) and lake is None:
         raise UsageError("--live and --host need a lake: give one with --lake")
-    new = logs_by_dialect(live, dialect, ledger=True) if live else {}
+    new = shared.logs_by_dialect(live, dialect, ledger=True) if live else {}
     if execute is None and sys.stdin.isatty():
         _check_for_a_shell(options)
     text = _statements_asked(execute)
     if options.output is not None and len(text or ()) != 1:
         raise UsageError("--output takes the answer of one statement: give one, with --execute")
-    with pipeline_session(options, logs or [lake or ""]) as spark:
+    with shared.pipeline_session(options, logs or [lake or ""]) as spark:
         from journeyman.spark.sql import LogTables
 
         tables = LogTables(spark, found, lake, new, host, payloads=payloads)
@@ -200,7 +190,7 @@ def sql(
             answer.give(tables.query(statement), options)
 
 
-def _check_for_a_shell(options: SessionOptions) -> None:
+def _check_for_a_shell(options: shared.SessionOptions) -> None:
     if options.output is not None or options.explain:
         raise UsageError("--output and --explain need a statement: give one with --execute")
 

@@ -19,15 +19,7 @@ from journeyman.cli.server.connection import (
 from journeyman.cli.server.runs import run_row, runs_of
 from journeyman.client.ztick.calls import TimetableStatus
 from journeyman.errors import JourneymanError, TimetableError, UsageError
-from journeyman.protocols.ztick.grammar import (
-    DEFAULT_FIRINGS,
-    MAX_FIRINGS,
-    read_run_options,
-    read_runner,
-    read_timetable,
-    runner_words,
-    words_of,
-)
+from journeyman.protocols.ztick import grammar
 from journeyman.timetables import occurrences_of
 from journeyman.timetables.run_options import option_text
 from journeyman.timetables.timetable import CALENDAR, CATCH_UP, OVERLAP, read_time
@@ -87,7 +79,7 @@ def _fields(options: dict[str, str | None], runner: tuple[str, ...]) -> dict[str
     if runner:
         fields["runner"] = list(runner)
     try:
-        return read_timetable(fields)[0].fields()
+        return grammar.read_timetable(fields)[0].fields()
     except TimetableError as error:
         raise UsageError(str(error)) from None
 
@@ -109,7 +101,7 @@ def add_timetable(
     """Add or replace a timetable. Without RUNNER the rules decide what runs."""
     fields = _fields(options, runner)
     words = fields.pop("runner", None)
-    made = read_runner(words) if words else None
+    made = grammar.read_runner(words) if words else None
     assert not isinstance(made, str)
     with connected(clients.Schedule, server) as schedule:
         schedule.set_timetable(name, runner=made, **fields)
@@ -162,7 +154,11 @@ def show_timetable(server: str | None, as_json: bool, name: str) -> None:
 def _row(found: TimetableStatus) -> dict[str, Any]:
     row = asdict(found)
     del row["fields"], row["identifier"], row["next_ns"]
-    return {"timetable": found.identifier, **row, "definition": " ".join(words_of(found.fields))}
+    return {
+        "timetable": found.identifier,
+        **row,
+        "definition": " ".join(grammar.words_of(found.fields)),
+    }
 
 
 def _unknown(name: str) -> JourneymanError:
@@ -216,7 +212,11 @@ def run_timetable(server: str | None, as_json: bool, name: str) -> None:
 @timetable.command("next")
 @server_options
 @click.option(
-    "-n", "count", type=click.IntRange(1, MAX_FIRINGS), default=DEFAULT_FIRINGS, help="How many."
+    "-n",
+    "count",
+    type=click.IntRange(1, grammar.MAX_FIRINGS),
+    default=grammar.DEFAULT_FIRINGS,
+    help="How many.",
 )
 @_field_options
 @click.argument("name", required=False)
@@ -230,7 +230,7 @@ def next_firings(
     if name is None:
         fields = _fields(options, ())
         now_s = int(datetime.now(UTC).timestamp())
-        firings = occurrences_of(read_timetable(fields)[0]).firings(now_s, count)
+        firings = occurrences_of(grammar.read_timetable(fields)[0]).firings(now_s, count)
     elif any(value is not None for value in options.values()):
         raise UsageError("give the name of a timetable or options, not both")
     else:
@@ -290,7 +290,7 @@ def list_rules(server: str | None, as_json: bool) -> None:
             {
                 "rule": r.identifier,
                 "pattern": r.pattern,
-                "runner": " ".join(runner_words(r.runner)),
+                "runner": " ".join(grammar.runner_words(r.runner)),
                 "options": r.options
                 if as_json
                 else " ".join(f"{name}={option_text(value)}" for name, value in r.options.items()),
@@ -311,14 +311,14 @@ def add_rule(
     server: str | None, rule: str, pattern: str, runner: tuple[str, ...], **options: str | None
 ) -> None:
     """Add or replace a rule: RUNNER runs jobs whose id begins with PATTERN."""
-    read = read_runner(runner)
+    read = grammar.read_runner(runner)
     if isinstance(read, str):
         raise UsageError(read)
     given = {
         name.removeprefix("field_"): value for name, value in options.items() if value is not None
     }
     try:
-        read_run_options(given, read)
+        grammar.read_run_options(given, read)
     except TimetableError as error:
         raise UsageError(str(error)) from None
     with connected(clients.Schedule, server) as schedule:

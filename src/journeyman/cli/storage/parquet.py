@@ -24,16 +24,7 @@ from journeyman.cli.errors import warn
 from journeyman.cli.output import counted, quiet_option, working
 from journeyman.disk import RealDisk
 from journeyman.errors import EncodeError, UsageError
-from journeyman.formats.keyspace.keys import (
-    COUNTERS,
-    JOBS,
-    QUEUE_TIMES,
-    QUEUE_TIMES_V1,
-    QUEUES,
-    STATUS_FIFO,
-    STATUSES,
-    prefix_range,
-)
+from journeyman.formats.keyspace import keys
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord
 from journeyman.logs.publication import put_in_place
 from journeyman.storage import Storage, Upsert
@@ -45,7 +36,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _PREFIXES: Final = sorted(
-    (QUEUES, JOBS, QUEUE_TIMES, QUEUE_TIMES_V1, STATUSES, STATUS_FIFO, COUNTERS)
+    (
+        keys.QUEUES,
+        keys.JOBS,
+        keys.QUEUE_TIMES,
+        keys.QUEUE_TIMES_V1,
+        keys.STATUSES,
+        keys.STATUS_FIFO,
+        keys.COUNTERS,
+    )
 )
 _BATCH: Final = 2000
 
@@ -108,11 +107,11 @@ def export(ctx: click.Context, path: str, quiet: bool) -> None:
 def _rows(storage: Storage) -> Iterator[dict[str, Any]]:
     with storage.backend.view() as view:
         for prefix in _PREFIXES:
-            for key, value in view.scan(*prefix_range(prefix)):
+            for key, value in view.scan(*keys.prefix_range(prefix)):
                 yield {
                     "key": key,
                     "value": value,
-                    **(_columns(key, value) if prefix == JOBS else {}),
+                    **(_columns(key, value) if prefix == keys.JOBS else {}),
                 }
 
 
@@ -195,9 +194,9 @@ def _records(path: str) -> Iterator[JobRecord | QueueRecord]:
 
 def _record(key: bytes, value: bytes) -> JobRecord | QueueRecord | str | None:
     """The imported form of an entry, or the reason against it; None: it follows from others."""
-    if key.startswith(QUEUES):
+    if key.startswith(keys.QUEUES):
         return read_queue(key, value)
-    if not key.startswith(JOBS):
+    if not key.startswith(keys.JOBS):
         return None
     uuid = uuid_of_job_key(key)
     record = "its key is not a UUID" if uuid is None else read_job(uuid, value)

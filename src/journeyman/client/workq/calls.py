@@ -20,18 +20,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from journeyman.client import checks
-from journeyman.client.conversation import (
-    Call,
-    Conversation,
-    Greeting,
-    Link,
-    Probe,
-    greeting,
-    once,
-    pipelined,
-    twice,
-)
+from journeyman.client import checks, conversation
 from journeyman.client.errors import InvalidRequest, NotFound, Refused
 from journeyman.client.service import Service
 from journeyman.client.workq import lines
@@ -50,11 +39,13 @@ DEFAULT_BATCH = 200
 RESULTS_AT_ONCE = 100
 
 
-def _greet(secret: bytes) -> Greeting:
-    return greeting(b"auth " + secret + b"\r\n", b"+OK", b"-CLIENT-ERROR", b"-SERVER-ERROR")
+def _greet(secret: bytes) -> conversation.Greeting:
+    return conversation.greeting(
+        b"auth " + secret + b"\r\n", b"+OK", b"-CLIENT-ERROR", b"-SERVER-ERROR"
+    )
 
 
-PROBE = Probe(
+PROBE = conversation.Probe(
     b"inspect job 00000000-0000-0000-0000-000000000000\r\n",
     reply_bytes(commands.RefusedLine(commands.Complaint.AUTH_REQUIRED)).removesuffix(LINE_END),
 )
@@ -160,7 +151,7 @@ def add(
     unless_same: bool = False,
     has_followers: bool = False,
     follows: JobId | None = None,
-) -> Call[UUID]:
+) -> conversation.Call[UUID]:
     """Add a job, or schedule it for a ``time``; its id, yours or a new one.
 
     Jobs of the same ``key`` share the limits of keys of their queue. ``replace_finished``: a
@@ -195,7 +186,7 @@ def add(
     )
     ask = add_requests([job.request()])
 
-    def converse(link: Link) -> Conversation[UUID]:
+    def converse(link: conversation.Link) -> conversation.Conversation[UUID]:
         (refused,) = yield from ask(link)
         if refused is not None:
             raise refused
@@ -218,7 +209,7 @@ def schedule(
     retry_delay_ms: int = 0,
     key: str = "",
     replace_finished: bool = False,
-) -> Call[UUID]:
+) -> conversation.Call[UUID]:
     """Add a job that is ready at ``time``; as ``add``."""
     return add(
         name,
@@ -250,12 +241,14 @@ def batches_of(jobs: Iterable[NewJob], batch: int) -> Iterator[list[NewJob]]:
     return batches(iter(jobs))
 
 
-def add_all(jobs: Sequence[NewJob]) -> Call[list[tuple[NewJob, Refused | None]]]:
+def add_all(jobs: Sequence[NewJob]) -> conversation.Call[list[tuple[NewJob, Refused | None]]]:
     """Add these jobs: each with its refusal, or None. An invalid one is a refusal as well."""
     requests = [_request(job) for job in jobs]
     ask = add_requests([request for request in requests if isinstance(request, bytes)])
 
-    def converse(link: Link) -> Conversation[list[tuple[NewJob, Refused | None]]]:
+    def converse(
+        link: conversation.Link,
+    ) -> conversation.Conversation[list[tuple[NewJob, Refused | None]]]:
         replies = iter((yield from ask(link)))
         return [
             (job, next(replies) if isinstance(request, bytes) else request)
@@ -273,7 +266,7 @@ def run(
     job_id: JobId | None = None,
     ttr_ms: int = DEFAULT_TTR_MS,
     priority: int = 0,
-) -> Call[Result | None]:
+) -> conversation.Call[Result | None]:
     """Run a job that is not recorded; returns its result, or None if none arrives in time."""
     payload = lines.checked_data(payload, "payload")
     words = [
@@ -288,41 +281,43 @@ def run(
         words.append(f"-priority={priority}")
     # The server waits for a leased job until its time to run ends.
     extra_ms = wait_ms + ttr_ms
-    return once(lines.line(*words) + lines.block(payload), lines.read_result, extra_ms)
+    return conversation.once(lines.line(*words) + lines.block(payload), lines.read_result, extra_ms)
 
 
-def result(job_id: JobId, *, wait_ms: int = 0) -> Call[Result | None]:
+def result(job_id: JobId, *, wait_ms: int = 0) -> conversation.Call[Result | None]:
     """How a job ended; None if it has not within ``wait_ms``. Raises NotFound."""
     request = lines.line("result", str(as_id(job_id)), _wait(wait_ms))
-    return twice(request, lines.read_result, wait_ms)
+    return conversation.twice(request, lines.read_result, wait_ms)
 
 
-def results(job_ids: Sequence[JobId]) -> Call[list[Result | None]]:
+def results(job_ids: Sequence[JobId]) -> conversation.Call[list[Result | None]]:
     """How each of these jobs ended, or None; many in one request."""
     requests = [lines.line("result", str(as_id(each)), _wait(0)) for each in job_ids]
 
-    def read(link: Link, _place: int, _may_be_there: bool) -> Conversation[Result | None]:
+    def read(
+        link: conversation.Link, _place: int, _may_be_there: bool
+    ) -> conversation.Conversation[Result | None]:
         try:
             return (yield from lines.read_result(link))
         except NotFound:
             return None
 
-    def converse(link: Link) -> Conversation[list[Result | None]]:
+    def converse(link: conversation.Link) -> conversation.Conversation[list[Result | None]]:
         found: list[Result | None] = []
         while len(found) < len(requests):
             some = requests[len(found) : len(found) + RESULTS_AT_ONCE]
-            ask = pipelined(len(some), partial(_joined, some), read)
+            ask = conversation.pipelined(len(some), partial(_joined, some), read)
             found += yield from ask(link)
         return found
 
     return converse
 
 
-def delete(job_id: JobId) -> Call[bool]:
+def delete(job_id: JobId) -> conversation.Call[bool]:
     """Delete a job in any state; returns whether it existed."""
-    ask = once(lines.line("delete", str(as_id(job_id))), lines.read_done)
+    ask = conversation.once(lines.line("delete", str(as_id(job_id))), lines.read_done)
 
-    def converse(link: Link) -> Conversation[bool]:
+    def converse(link: conversation.Link) -> conversation.Conversation[bool]:
         try:
             yield from ask(link)
         except NotFound:
@@ -335,21 +330,23 @@ def delete(job_id: JobId) -> Call[bool]:
 # -- workers -------------------------------------------------------------------------------------
 
 
-def lease(*names: str, wait_ms: int, worker: str = "") -> Call[LeasedJob | None]:
+def lease(*names: str, wait_ms: int, worker: str = "") -> conversation.Call[LeasedJob | None]:
     """The next job of one of these queues; None if none is ready within ``wait_ms``.
 
     ``worker`` is shown by ``inspect_job`` while the job is leased.
     """
-    return once(_lease(names, wait_ms, 0, worker), lines.read_lease, wait_ms)
+    return conversation.once(_lease(names, wait_ms, 0, worker), lines.read_lease, wait_ms)
 
 
-def lease_many(*names: str, wait_ms: int, max_jobs: int, worker: str = "") -> Call[list[LeasedJob]]:
+def lease_many(
+    *names: str, wait_ms: int, max_jobs: int, worker: str = ""
+) -> conversation.Call[list[LeasedJob]]:
     """Up to ``max_jobs`` jobs that are ready; with ``wait_ms`` at least one, or none in time."""
     number = checks.whole(max_jobs, "max_jobs", 1, commands.MAX_LEASED)
-    return once(_lease(names, wait_ms, number, worker), lines.read_leases, wait_ms)
+    return conversation.once(_lease(names, wait_ms, number, worker), lines.read_leases, wait_ms)
 
 
-def touch(job_id: JobId, *, ttr_ms: int | None = None) -> Call[None]:
+def touch(job_id: JobId, *, ttr_ms: int | None = None) -> conversation.Call[None]:
     """The lease ends ``ttr_ms`` from now; None: the job's own TTR.
 
     Raises NotFound, or Refused with the reason ``Job is not leased``.
@@ -357,10 +354,10 @@ def touch(job_id: JobId, *, ttr_ms: int | None = None) -> Call[None]:
     words = ["touch", str(as_id(job_id))]
     if ttr_ms is not None:
         words.append(lines.number(ttr_ms, "ttr_ms", 1, commands.MAX_TTR_MS))
-    return twice(lines.line(*words), lines.read_done)
+    return conversation.twice(lines.line(*words), lines.read_done)
 
 
-def complete(job_id: JobId, result: bytes = b"", *, attempt: int = 0) -> Call[None]:
+def complete(job_id: JobId, result: bytes = b"", *, attempt: int = 0) -> conversation.Call[None]:
     """The job is done. Raises NotFound, or Refused with the reason ``Duplicate result``.
 
     With the ``attempt`` of ``lease_many``: refused as ``Job was leased again`` if it was.
@@ -375,7 +372,7 @@ def fail(
     delay_ms: int | None = None,
     attempt: int = 0,
     final: bool = False,
-) -> Call[None]:
+) -> conversation.Call[None]:
     """The job failed: it is retried if attempts and fails are left. Raises as ``complete``.
 
     ``delay_ms`` is the time before this retry, instead of the job's own delay. ``final``: the job
@@ -397,25 +394,27 @@ def note_progress(
     total: float | None = None,
     note: str | None = None,
     log: Sequence[str] = (),
-) -> Call[None]:
+) -> conversation.Call[None]:
     """Say how far a leased job has come, and add lines to its log. Raises NotFound, or Refused with
     the reason ``Job is not leased``."""
     notes = msgspec.json.encode(commands.WorkerNotes(done, total, note, tuple(log)))
     head = lines.line("progress", str(as_id(job_id)), str(len(notes)))
-    return once(head + lines.block(notes), lines.read_done)
+    return conversation.once(head + lines.block(notes), lines.read_done)
 
 
-def progress(job_id: JobId) -> Call[JobProgress]:
+def progress(job_id: JobId) -> conversation.Call[JobProgress]:
     """Return what the workers of a job have said about it. Raises NotFound."""
-    return once(lines.line("inspect", "progress", str(as_id(job_id))), lines.read_progress)
+    return conversation.once(
+        lines.line("inspect", "progress", str(as_id(job_id))), lines.read_progress
+    )
 
 
-def cancel(job_id: JobId) -> Call[bool]:
+def cancel(job_id: JobId) -> conversation.Call[bool]:
     """An unfinished job ends as cancelled, and its worker stops it; returns whether it did. Raises
     NotFound."""
-    ask = once(lines.line("cancel", str(as_id(job_id))), lines.read_done)
+    ask = conversation.once(lines.line("cancel", str(as_id(job_id))), lines.read_done)
 
-    def converse(link: Link) -> Conversation[bool]:
+    def converse(link: conversation.Link) -> conversation.Conversation[bool]:
         try:
             yield from ask(link)
         except Refused as refused:
@@ -427,16 +426,16 @@ def cancel(job_id: JobId) -> Call[bool]:
     return converse
 
 
-def requeue(job_id: JobId) -> Call[None]:
+def requeue(job_id: JobId) -> conversation.Call[None]:
     """A dead job starts over. Raises NotFound, or Refused with the reason ``Job is not dead``."""
-    return once(lines.line("requeue", str(as_id(job_id))), lines.read_done)
+    return conversation.once(lines.line("requeue", str(as_id(job_id))), lines.read_done)
 
 
-def requeue_all(name: str, *, limit: int = 100) -> Call[int]:
+def requeue_all(name: str, *, limit: int = 100) -> conversation.Call[int]:
     """Up to ``limit`` dead jobs of a queue start over; how many. Raises NotFound."""
     number = lines.number(limit, "limit", 1, commands.MAX_REQUEUED)
     request = lines.line("requeue-all", lines.checked_name(name), number)
-    return once(request, lines.read_requeued)
+    return conversation.once(request, lines.read_requeued)
 
 
 def limit(
@@ -446,7 +445,7 @@ def limit(
     concurrency: int = 0,
     key_rate: str = "",
     key_concurrency: int = 0,
-) -> Call[None]:
+) -> conversation.Call[None]:
     """Limit how a queue is leased, instead of all limits it had; without any: no limits.
 
     ``rate`` "10/m" or "1/30s": so many starts in that time. ``concurrency``: leased at the same
@@ -461,85 +460,99 @@ def limit(
     for flag, value in (("concurrency", concurrency), ("key_concurrency", key_concurrency)):
         if checks.whole(value, flag, 0, commands.MAX_CONCURRENCY):
             words.append(f"-{flag.replace('_', '-')}={value}")
-    return twice(lines.line(*words), lines.read_done)
+    return conversation.twice(lines.line(*words), lines.read_done)
 
 
-def pause(name: str) -> Call[None]:
+def pause(name: str) -> conversation.Call[None]:
     """Lease nothing from this queue until ``resume``, also after a restart."""
-    return twice(lines.line("pause", lines.checked_name(name)), lines.read_done)
+    return conversation.twice(lines.line("pause", lines.checked_name(name)), lines.read_done)
 
 
-def resume(name: str) -> Call[None]:
+def resume(name: str) -> conversation.Call[None]:
     """Lease from this queue again."""
-    return twice(lines.line("resume", lines.checked_name(name)), lines.read_done)
+    return conversation.twice(lines.line("resume", lines.checked_name(name)), lines.read_done)
 
 
 # -- queries -------------------------------------------------------------------------------------
 
 
-def inspect_job(job_id: JobId) -> Call[JobInfo | None]:
+def inspect_job(job_id: JobId) -> conversation.Call[JobInfo | None]:
     """The job, or None."""
-    return _first(twice(lines.line("inspect", "job", str(as_id(job_id))), lines.read_jobs))
+    return _first(
+        conversation.twice(lines.line("inspect", "job", str(as_id(job_id))), lines.read_jobs)
+    )
 
 
-def inspect_jobs(name: str, *, offset: int = 0, limit: int = 100) -> Call[list[JobInfo]]:
+def inspect_jobs(
+    name: str, *, offset: int = 0, limit: int = 100
+) -> conversation.Call[list[JobInfo]]:
     """The ready jobs of a queue, in their order. Raises NotFound."""
     return _jobs("jobs", name, offset, limit)
 
 
-def inspect_scheduled_jobs(name: str, *, offset: int = 0, limit: int = 100) -> Call[list[JobInfo]]:
+def inspect_scheduled_jobs(
+    name: str, *, offset: int = 0, limit: int = 100
+) -> conversation.Call[list[JobInfo]]:
     """The jobs of a queue that wait for their time or a retry. Raises NotFound."""
     return _jobs("scheduled-jobs", name, offset, limit)
 
 
-def inspect_dead_jobs(name: str, *, offset: int = 0, limit: int = 100) -> Call[list[JobInfo]]:
+def inspect_dead_jobs(
+    name: str, *, offset: int = 0, limit: int = 100
+) -> conversation.Call[list[JobInfo]]:
     """The failed jobs of a queue that ``requeue`` accepts. Raises NotFound."""
     return _jobs("dead-jobs", name, offset, limit)
 
 
-def inspect_queue(name: str) -> Call[QueueInfo | None]:
+def inspect_queue(name: str) -> conversation.Call[QueueInfo | None]:
     """The queue, or None."""
     request = lines.line("inspect", "queue", lines.checked_name(name))
-    return _first(twice(request, lines.read_queues))
+    return _first(conversation.twice(request, lines.read_queues))
 
 
 def inspect_queues(
     *, offset: int = 0, limit: int = 100, counts: bool = False
-) -> Call[list[QueueInfo]]:
+) -> conversation.Call[list[QueueInfo]]:
     """All queues, by name. ``counts``: with ``leased``, ``dead`` and ``paused``."""
     flags = ("-counts=1",) if counts else ()
     request = lines.line("inspect", "queues", *_page(offset, limit), *flags)
-    return twice(request, lines.read_queues)
+    return conversation.twice(request, lines.read_queues)
 
 
-def inspect_paused_queues(*, offset: int = 0, limit: int = 100) -> Call[list[QueueInfo]]:
+def inspect_paused_queues(
+    *, offset: int = 0, limit: int = 100
+) -> conversation.Call[list[QueueInfo]]:
     """The paused queues, by name."""
-    return twice(lines.line("inspect", "paused-queues", *_page(offset, limit)), lines.read_queues)
+    return conversation.twice(
+        lines.line("inspect", "paused-queues", *_page(offset, limit)), lines.read_queues
+    )
 
 
-def inspect_server() -> Call[dict[str, str]]:
+def inspect_server() -> conversation.Call[dict[str, str]]:
     """active-clients, evicted-jobs and started."""
-    return twice(lines.line("inspect", "server"), lines.read_server)
+    return conversation.twice(lines.line("inspect", "server"), lines.read_server)
 
 
-def salt() -> Call[bytes]:
+def salt() -> conversation.Call[bytes]:
     """For ids that are derived from what a job is for: mixed in, no other namespace can take them.
 
     Empty if the token is for all namespaces, if there are no tokens, or if the server is older.
     """
-    return twice(lines.line("inspect", "token"), lines.read_salt)
+    return conversation.twice(lines.line("inspect", "token"), lines.read_salt)
 
 
 # -- requests and replies ------------------------------------------------------------------------
 
 
-def add_requests(requests: Sequence[bytes]) -> Call[list[Refused | None]]:
+def add_requests(requests: Sequence[bytes]) -> conversation.Call[list[Refused | None]]:
     """Add jobs by their ``request()``: one reply for each.
 
     What may be there already is not refused as its own duplicate.
     """
 
-    def read(link: Link, _place: int, may_be_there: bool) -> Conversation[Refused | None]:
+    def read(
+        link: conversation.Link, _place: int, may_be_there: bool
+    ) -> conversation.Conversation[Refused | None]:
         try:
             yield from lines.read_head(link)
         except Refused as refused:
@@ -547,19 +560,21 @@ def add_requests(requests: Sequence[bytes]) -> Call[list[Refused | None]]:
             return None if is_there else refused
         return None
 
-    return pipelined(len(requests), partial(_joined, requests), read)
+    return conversation.pipelined(len(requests), partial(_joined, requests), read)
 
 
-def _joined(requests: Sequence[bytes], _link: Link, some: range) -> bytes:
+def _joined(requests: Sequence[bytes], _link: conversation.Link, some: range) -> bytes:
     return b"".join(requests[some.start : some.stop])
 
 
-def _finish(word: str, job_id: JobId, result: bytes, attempt: int, *flags: str) -> Call[None]:
+def _finish(
+    word: str, job_id: JobId, result: bytes, attempt: int, *flags: str
+) -> conversation.Call[None]:
     result = lines.checked_data(result, "result")
     if checks.whole(attempt, "attempt", 0, 2**32 - 1):
         flags += (f"-attempt={attempt}",)
     head = lines.line(word, str(as_id(job_id)), str(len(result)), *flags)
-    return once(head + lines.block(result), lines.read_done)
+    return conversation.once(head + lines.block(result), lines.read_done)
 
 
 def _lease(names: tuple[str, ...], wait_ms: int, max_jobs: int, worker: str) -> bytes:
@@ -573,13 +588,13 @@ def _lease(names: tuple[str, ...], wait_ms: int, max_jobs: int, worker: str) -> 
     return lines.line(*words)
 
 
-def _jobs(kind: str, name: str, offset: int, limit: int) -> Call[list[JobInfo]]:
+def _jobs(kind: str, name: str, offset: int, limit: int) -> conversation.Call[list[JobInfo]]:
     request = lines.line("inspect", kind, lines.checked_name(name), *_page(offset, limit))
-    return twice(request, lines.read_jobs)
+    return conversation.twice(request, lines.read_jobs)
 
 
-def _first(ask: Call[list[T]]) -> Call[T | None]:
-    def converse(link: Link) -> Conversation[T | None]:
+def _first(ask: conversation.Call[list[T]]) -> conversation.Call[T | None]:
+    def converse(link: conversation.Link) -> conversation.Conversation[T | None]:
         try:
             found = yield from ask(link)
         except NotFound:

@@ -81,8 +81,8 @@ class Checkpoints:
             readers |= dict.fromkeys(sorted(lost))
         return readers, reports
 
-    def settle(
-        self, found: Mapping[str, Reader | None], opened: Mapping[str, Reader], now_ms: int
+    def save_opened(
+        self, read: Mapping[str, Reader | None], opened: Mapping[str, Reader], now_ms: int
     ) -> None:
         """Make the files say what the queue was opened with.
 
@@ -90,7 +90,7 @@ class Checkpoints:
         checkpoint, a crash before that would start it elsewhere, past items put meanwhile.
         """
         for name, reader in opened.items():
-            before = found.get(name)
+            before = read.get(name)
             if before is None:
                 self.write(name, reader, now_ms)
             elif before.head > reader.head:  # it was not believed
@@ -101,7 +101,7 @@ class Checkpoints:
                 self.durable[name] = _copy(reader)
             else:
                 self.durable[name] = _copy(reader)
-        for name in found:
+        for name in read:
             if name not in opened:
                 remove_durably(self._disk, self._path(name))
         self._list(self.durable)

@@ -45,15 +45,8 @@ from journeyman.logs import segments as segment_names
 from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.holders import Holders, ask
 from journeyman.logs.indexes import remove_index
+from journeyman.logs.kestrel import segments as queue_segments
 from journeyman.logs.kestrel.checkpoints import Checkpoints
-from journeyman.logs.kestrel.segments import (
-    ItemReader,
-    Segment,
-    SegmentCatalog,
-    recover_segments,
-    retire_segment,
-    save_segment,
-)
 from journeyman.logs.publication import finish, journal_path, pending, remove_durably
 from journeyman.logs.recovery import RecoveryReport, copy_aside
 from journeyman.logs.sealing import Sealing, last_seal, read_whole
@@ -62,7 +55,7 @@ from journeyman.units import NS_PER_MS
 
 @dataclass(frozen=True, slots=True)
 class FoundQueue:
-    catalog: SegmentCatalog
+    catalog: queue_segments.SegmentCatalog
     checkpoints: Checkpoints
     next_id: int
     last_path: str | None  # the segment with the highest number; None: look for it
@@ -93,8 +86,8 @@ def find_queue(
     paths = [
         posixpath.join(directory, name) for name in segment_names.kestrel_segments(queue, names)
     ]
-    segments, reports = recover_segments(disk, paths, thorough=thorough)
-    catalog = SegmentCatalog(segments)
+    segments, reports = queue_segments.recover_segments(disk, paths, thorough=thorough)
+    catalog = queue_segments.SegmentCatalog(segments)
     checkpoints = Checkpoints(disk, directory, queue, seal=seal)
     is_ours = bool(paths) and not any(report.sealed_again for report in reports)
     is_ours = is_ours and _ends_sealed(disk, paths[-1])
@@ -104,7 +97,7 @@ def find_queue(
     if notes is not None:
         for anomaly in anomalies:
             notes(anomaly)
-    checkpoints.settle(found, view.readers, clock.now_ns() // NS_PER_MS)
+    checkpoints.save_opened(found, view.readers, clock.now_ns() // NS_PER_MS)
     report = RecoveryReport((*reports, *reader_reports))
     last_path = paths[-1] if paths and disk.exists(paths[-1]) else None
     next_id = _next_id(view, found)
@@ -164,9 +157,11 @@ def remove_stale_locks(disk: Disk, directory: str, names: Sequence[str]) -> None
                 lock.release()
 
 
-def _next_id(view: FoldedQueue, found: Mapping[str, Reader | None]) -> int:
+def _next_id(view: FoldedQueue, checkpoints: Mapping[str, Reader | None]) -> int:
     """Above every id that was ever given out, as far as the files know."""
-    seen = [max(reader.head, *reader.done, 0) for reader in found.values() if reader is not None]
+    seen = [
+        max(reader.head, *reader.done, 0) for reader in checkpoints.values() if reader is not None
+    ]
     return max(view.tail, *seen, 0) + 1
 
 
@@ -186,28 +181,28 @@ class KestrelLog:
         lock_path: str,
         lock: Lock,
         appender: Appender,
-        found: FoundQueue,
+        recovered: FoundQueue,
         segment_bytes: int,
         archive_directory: str | None,
         holders: Holders | None = None,
     ) -> None:
         self._holders = holders
-        self.is_held = False  # whether retention left a segment because of a holder
+        self.is_held = False  # retention left a segment because of a holder
         self._disk = disk
         self._clock = clock
         self._lock_path = lock_path
         self._lock = lock
-        self._checkpoints = found.checkpoints
+        self._checkpoints = recovered.checkpoints
         self._segment_bytes = segment_bytes
         self._archive_directory = archive_directory
         self._files = threading.Lock()  # checkpoints and retention, one at a time
         self._ids = threading.Lock()  # guards the rest; never held while the appender writes
-        self._catalog = found.catalog
-        self._next_id = found.next_id
-        self._reader = ItemReader(disk, self._end_of, self._note_damage)
+        self._catalog = recovered.catalog
+        self._next_id = recovered.next_id
+        self._reader = queue_segments.ItemReader(disk, self._end_of, self._note_damage)
         self.appender = appender
-        self.recovery = found.report
-        self.anomalies = found.anomalies
+        self.recovery = recovered.report
+        self.anomalies = recovered.anomalies
         self.damages: list[tuple[str, int, str]] = []  # met since: path, offset, reason
 
     @classmethod
@@ -245,7 +240,7 @@ class KestrelLog:
             reason = f"another process has queue {queue} open"
             raise LogLocked(directory, reason) from error
         try:
-            found = find_queue(
+            recovered = find_queue(
                 disk,
                 clock,
                 directory,
@@ -260,15 +255,15 @@ class KestrelLog:
             )
             sealing = Sealing(SEALS, enabled=seal)
             appender = Appender(disk, clock, plan, sync=sync, sealing=sealing)
-            appender.open(found.last_path)
-            if not found.catalog.numbers_follow_ids:
+            appender.open(recovered.last_path)
+            if not recovered.catalog.numbers_follow_ids:
                 # The highest number does not hold the highest ids; a new segment will hold both.
                 appender.rotate_to(lambda: plan.next_path(plan.first_path()))
         except BaseException:
             lock.release()
             raise
         return cls(
-            *(disk, clock, lock_path, lock, appender, found, segment_bytes, archive_directory),
+            *(disk, clock, lock_path, lock, appender, recovered, segment_bytes, archive_directory),
             holders,
         )
 
@@ -285,7 +280,7 @@ class KestrelLog:
             return self._catalog.tail
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> list[queue_segments.Segment]:
         """Those that hold items, oldest first."""
         with self._ids:
             return list(self._catalog)
@@ -367,10 +362,10 @@ class KestrelLog:
         with self._files:
             missing = [s for s in self._without_index() if self._disk.exists(s.path)]
             for segment in missing:
-                save_segment(self._disk, segment)
+                queue_segments.save_segment(self._disk, segment)
         return len(missing)
 
-    def _without_index(self) -> list[Segment]:
+    def _without_index(self) -> list[queue_segments.Segment]:
         """Closed segments: those before the last that is known to hold an item. The writer may have
         left that one too, but what it wrote there last may not be noted yet."""
         return [segment for segment in self.segments[:-1] if not segment.indexed]
@@ -455,7 +450,9 @@ class KestrelLog:
             free = ask(self._holders, directory, queue, paths)
             self.is_held = free.count < len(retired)
             for segment in retired[: free.count]:
-                where = retire_segment(self._disk, segment.path, self._archive_directory)
+                where = queue_segments.retire_segment(
+                    self._disk, segment.path, self._archive_directory
+                )
                 with self._ids:
                     self._catalog.forget(segment)
                 went.append(where or segment.path)
@@ -470,7 +467,7 @@ class KestrelLog:
             finally:
                 self._lock.release()
 
-    def _end_of(self, segment: Segment) -> int:
+    def _end_of(self, segment: queue_segments.Segment) -> int:
         end = self.appender.end()
         if end is not None and end.path == segment.path:
             return end.offset

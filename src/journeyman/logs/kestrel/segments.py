@@ -230,7 +230,7 @@ def save_segment(disk: Disk, segment: Segment) -> None:
         "ascending": segment.ascending,
         "marks": [(item_id, data_bytes) for item_id, _, _, data_bytes in segment.marks],
     }
-    save_index(disk, segment.path, draft.of(disk.view(segment.path), own))
+    save_index(disk, segment.path, draft.make_index(disk.view(segment.path), own))
     segment.indexed = True
 
 
@@ -250,9 +250,7 @@ def recover_segments(
             segments.append(known)
             continue
         segment = Segment(path)
-        report = recover_entries(
-            disk, WRITER, path, segment.note_entry, each_seal=segment.note_seal
-        )
+        report = recover_entries(disk, WRITER, path, segment.note_entry, on_seal=segment.note_seal)
         reports.append(report)
         if not report.gone and not report.records and path != paths[-1]:
             remove_durably(disk, path)
@@ -381,7 +379,7 @@ class ItemReader:
             begin, offset = offset, offset + found.taken
             is_cut = begin + len(data) < end
             if found.taken == len(data) or (found.taken and found.fault is not None and is_cut):
-                length = STRETCH_BYTES  # what stopped it is judged with more bytes after it
+                length = STRETCH_BYTES  # the fault is judged with more bytes after it
                 continue
             if is_cut and found.needed and length < _MAX_STRETCH_BYTES:
                 length = min(max(4 * length, found.needed), _MAX_STRETCH_BYTES)
@@ -438,11 +436,11 @@ def _decode(data: bytes, offset: int) -> _Found:
     return _Found(items, at)
 
 
-def _seal_behind(data: bytes, found: _Found, offset: int) -> int | None:
+def _seal_behind(data: bytes, stretch: _Found, offset: int) -> int | None:
     """Where the next seal stands that fits."""
-    if found.fault is None:
+    if stretch.fault is None:
         return None
-    place = next_seal(SEALS, data, found.taken + 1, None, offset)
+    place = next_seal(SEALS, data, stretch.taken + 1, None, offset)
     return None if place is None else offset + place
 
 

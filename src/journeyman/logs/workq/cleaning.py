@@ -132,9 +132,9 @@ class Trace:
             return min(self.expires_ns, self.ended_ns + SETTLING_NS)
         return self.expires_ns
 
-    def is_free(self, place: int, as_of_ns: int, *, gone: int = 0) -> bool:
-        """Return whether the record at ``place`` may go; ``gone`` of the first adds go with it."""
-        if gone < len(self.adds) and self.adds[gone] < place:
+    def is_free(self, place: int, as_of_ns: int, *, adds_dropped: int = 0) -> bool:
+        """Return whether the record at ``place`` may go, with so many of the first adds."""
+        if adds_dropped < len(self.adds) and self.adds[adds_dropped] < place:
             return False
         return place < self.fresh or not self.adds or self.over_ns() <= as_of_ns
 
@@ -161,7 +161,7 @@ REWRITE_SUFFIX = ".rw"
 
 @dataclass(frozen=True, slots=True)
 class CleanReport:
-    """What one cleaning did. ``visited`` is 0 when no segment was due, so none was read."""
+    """The result of one cleaning. ``visited`` is 0 when no segment was due, so none was read."""
 
     visited: int = 0
     rewritten: int = 0
@@ -173,7 +173,7 @@ class CleanReport:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is to become of one segment."""
+    """The records of one segment that a cleaning keeps and drops."""
 
     size: int
     records: int = 0
@@ -314,8 +314,8 @@ class Cleaner:
             moment_ns = _moment_ns(trace, record, place, due_ns)
             plan.records += 1
             plan.moments_ns += moment_ns
-            is_free = trace.is_free(place, as_of_ns, gone=plan.adds_dropped[record.job_id])
-            # What a newer writer says of a job that is not known here may be an add.
+            is_free = trace.is_free(place, as_of_ns, adds_dropped=plan.adds_dropped[record.job_id])
+            # A record of a newer writer about a job that is not known here may be an add.
             if is_free and (trace.adds or not isinstance(record, UnknownCommand)):
                 plan.drop(record)
             else:

@@ -139,7 +139,7 @@ def hand_over_workq(
     replay = OriginalReplay(clock.now_ns())
     changes: list[str] = []
     findings: list[handover.Finding] = []
-    with WorkqLog.open(disk, clock, directory, each=replay.take) as log:
+    with WorkqLog.open(disk, clock, directory, on_record=replay.take) as log:
         if not log.recovery.clean:
             changes.append(handover.REPAIRED)
         if replay.refused:

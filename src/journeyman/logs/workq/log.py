@@ -71,16 +71,17 @@ class WorkqLog:
         *,
         sync: SyncPolicy = SyncPolicy.ALWAYS,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
-        each: Callable[[Record], object] | None = None,
+        on_record: Callable[[Record], object] | None = None,
         in_bulk: Callable[[list[str]], RecoveryReport | None] | None = None,
         holders: Holders | None = None,
     ) -> WorkqLog:
         """Lock, recover and open a log; its directory is made if it is missing.
 
-        ``holders`` say what cleaning has to leave for now. ``each`` is given every record in log
-        order, so that a start reads the log only once. ``in_bulk`` may do so faster: it is given
-        the segments in log order, and answers None if it cannot read all of them to their last
-        byte; then they are recovered as usual. Raises LogLocked when another process has the log.
+        ``holders`` say what cleaning has to leave for now. ``on_record`` is given every
+        record in log order, so that a start reads the log only once. ``in_bulk`` may do so
+        faster: it is given the segments in log order, and answers None if it cannot read
+        all of them to their last byte; then they are recovered as usual. Raises LogLocked
+        when another process has the log.
         """
         disk.make_dirs(directory)
         locks = _Locks(disk, directory)
@@ -92,11 +93,11 @@ class WorkqLog:
                 report = in_bulk(segments)
             last: list[Record] = []
             if report is None:
-                report = _recover(disk, segments, each, last)
+                report = _recover(disk, segments, on_record, last)
             plan = segment_names.NumberedPlan(disk, directory, HEADER, segment_bytes)
             appender = Appender(disk, clock, plan, sync=sync)
             appender.open()
-            _finish_retry(appender, last, each)
+            _finish_retry(appender, last, on_record)
             locks.share_reading()
         except BaseException:
             locks.release()
@@ -235,15 +236,15 @@ def _take_stock(disk: Disk, directory: str) -> list[str]:
 def _recover(
     disk: Disk,
     segments: list[str],
-    each: Callable[[Record], object] | None,
+    on_record: Callable[[Record], object] | None,
     last: list[Record],
 ) -> RecoveryReport:
     """``last`` is to hold the last record."""
 
     def give(entry: Entry[Record]) -> None:
         last[:] = (entry.record,)
-        if each is not None:
-            each(entry.record)
+        if on_record is not None:
+            on_record(entry.record)
 
     return RecoveryReport(tuple(recover_entries(disk, CODEC, path, give) for path in segments))
 
@@ -264,7 +265,7 @@ def _may_end_in_a_hidden_fail(disk: Disk, segments: list[str]) -> bool:
 
 
 def _finish_retry(
-    appender: Appender, last: list[Record], each: Callable[[Record], object] | None
+    appender: Appender, last: list[Record], on_record: Callable[[Record], object] | None
 ) -> None:
     """A hidden fail and its retry are one write, of which a power cut may leave the fail alone.
 
@@ -274,5 +275,5 @@ def _finish_retry(
         if isinstance(record, JobFinished) and record.hidden:
             retry = retry_of(record, is_leased=False)
             appender.append([CODEC.encode(retry)])
-            if each is not None:
-                each(retry)
+            if on_record is not None:
+                on_record(retry)

@@ -72,7 +72,7 @@ RETRY_S = 10
 
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
-    """What went into a compaction and what came out."""
+    """The records and bytes that a compaction read, and those that it kept."""
 
     records_read: int
     records_kept: int
@@ -80,7 +80,7 @@ class CompactionReport:
     bytes_kept: int
 
     def __add__(self, other: CompactionReport) -> CompactionReport:
-        """Of one compaction directly followed by another."""
+        """Add up two compactions, the second of which read what the first one kept."""
         return CompactionReport(
             self.records_read + other.records_read,
             other.records_kept,
@@ -172,7 +172,7 @@ class Compactor:
         self._running = threading.Lock()
         self._thread: threads.StartedThread | None = None
         self.status: CompactionStatus = "idle"
-        self.report: CompactionReport | None = None  # of the last one that did something
+        self.report: CompactionReport | None = None  # the result of the last one that did something
         self.error: Exception | None = None  # why the last one failed
 
     def due(self, now_ns: int) -> bool:
@@ -262,14 +262,14 @@ class ZtickLog:
         *,
         sync: SyncPolicy = SyncPolicy.ALWAYS,
         seal: bool = True,
-        each: Callable[[Record], object] | None = None,
+        on_record: Callable[[Record], object] | None = None,
         in_bulk: Callable[[list[str]], RecoveryReport | None] | None = None,
         holders: Holders | None = None,
     ) -> ZtickLog:
         """Lock, recover and open a log; made, with the directories above it, if it is missing.
 
         ``seal``: what is written is sealed, see journeyman.formats.seals.
-        ``each`` is given every record in load order, so that a start reads the log only once.
+        ``on_record`` is given every record in load order, so that a start reads the log only once.
         ``in_bulk`` may do so faster: it is given the files in load order, and answers None if it
         cannot read all of them to their last byte; then they are recovered as usual.
         ``holders`` say what compaction has to leave for now.
@@ -282,7 +282,7 @@ class ZtickLog:
             files = _files(disk, names)
             report = in_bulk(files) if in_bulk is not None else None
             if report is None:
-                report = _recover(disk, files, each)
+                report = _recover(disk, files, on_record)
             sealing = Sealing(SEALS, enabled=seal)
             appender = Appender(disk, clock, ZtickPlan(path), sync=sync, sealing=sealing)
             appender.open()
@@ -449,7 +449,7 @@ def _files(disk: Disk, names: ZtickNames) -> list[str]:
 
 
 def _recover(
-    disk: Disk, files: list[str], each: Callable[[Record], object] | None
+    disk: Disk, files: list[str], on_record: Callable[[Record], object] | None
 ) -> RecoveryReport:
-    give = None if each is None else lambda entry: each(entry.record)
+    give = None if on_record is None else lambda entry: on_record(entry.record)
     return RecoveryReport(tuple(recover_entries(disk, CODEC, path, give) for path in files))

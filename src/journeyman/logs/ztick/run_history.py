@@ -57,7 +57,7 @@ class RunLine:
     ended_ns: int
     outcome: str
     detail: str = ""  # why it failed
-    output: str = ""  # what the program or server said: its beginning and its end
+    output: str = ""  # the beginning and the end of the program's or server's answer
 
 
 _TEXTS = tuple(each.name for each in fields(RunLine) if each.type == "str")

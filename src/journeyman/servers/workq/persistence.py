@@ -66,7 +66,7 @@ def open_log(
         directory,
         sync=sync,
         segment_bytes=segment_bytes,
-        each=loading.add,
+        on_record=loading.add,
         in_bulk=loading.add_all,
         holders=holders,
     )

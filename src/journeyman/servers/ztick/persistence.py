@@ -67,7 +67,7 @@ def open_log(
         path,
         sync=sync,
         seal=seal,
-        each=loading.add,
+        on_record=loading.add,
         in_bulk=loading.add_all,
         holders=holders,
     )
