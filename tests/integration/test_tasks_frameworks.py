@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -306,10 +307,66 @@ def test_django_sends_on_commit_and_has_a_worker_command(tmp_path, url):
 # -- OpenTelemetry -------------------------------------------------------------------------------
 
 
-def test_the_span_of_a_job_is_below_that_of_its_sender():
-    exporter = InMemorySpanExporter()
-    provider = TracerProvider()
+def traced() -> tuple[InMemorySpanExporter, TracerProvider]:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter, provider
+
+
+def test_a_send_is_a_span_and_a_group_is_one_send():
+    exporter, provider = traced()
+    app = jm.App()
+    app.use(OpenTelemetry(provider))
+
+    @app.task(name="work", queue="mail")
+    def work(number: int) -> int:
+        return number
+
+    with InMemory(app) as queue:
+        job = work.send(1)
+        jm.group([work.call(2), work.call(3)]).send()
+        with pytest.raises(TypeError):
+            work.send(1, 2, 3)  # type: ignore[call-arg]
+        queue.run_all()
+    sends = [span for span in exporter.get_finished_spans() if span.name == "send mail"]
+    runs = [span for span in exporter.get_finished_spans() if span.name == "process mail"]
+    assert all(span.kind is SpanKind.PRODUCER for span in sends)
+    plain = {
+        "messaging.system": "journeyman",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "mail",
+        "journeyman.task": "work",
+    }
+    assert [dict(span.attributes or {}) for span in sends] == [
+        {**plain, "messaging.message.id": job.id},
+        {**plain, "messaging.batch.message_count": 2},
+        {**plain, "error.type": "TypeError"},
+    ]
+    parents = [span.parent and span.parent.span_id for span in runs]
+    first, group = sends[0].context.span_id, sends[1].context.span_id
+    assert parents == [first, group, group]
+
+
+def test_a_send_with_asyncio_is_a_span_too():
+    exporter, provider = traced()
+    app = jm.App()
+    app.use(OpenTelemetry(provider))
+
+    @app.task(name="work")
+    def work() -> None: ...
+
+    async def main() -> None:
+        await work.asend()
+        await jm.group([work.call(), work.call()]).asend()
+
+    with InMemory(app):
+        asyncio.run(main())
+    assert [span.name for span in exporter.get_finished_spans()] == ["send default"] * 2
+
+
+def test_the_span_of_a_job_is_below_that_of_its_sender():
+    exporter, provider = traced()
     tracer = provider.get_tracer("test")
     app = jm.App()
     app.use(OpenTelemetry(provider))
@@ -330,8 +387,12 @@ def test_the_span_of_a_job_is_below_that_of_its_sender():
     assert {span.context.trace_id for span in exporter.get_finished_spans()} == {
         request.get_span_context().trace_id
     }
+    sends = [span for span in exporter.get_finished_spans() if span.name == "send default"]
     sender = request.get_span_context().span_id
-    assert [span.parent and span.parent.span_id for span in jobs] == [sender, sender]
+    assert [span.parent and span.parent.span_id for span in sends] == [sender, sender]
+    assert [span.parent and span.parent.span_id for span in jobs] == [
+        span.context.span_id for span in sends
+    ]
     assert all(span.kind is SpanKind.CONSUMER for span in jobs)
     attributes = [dict(span.attributes or {}) for span in jobs]
     assert [each.pop("messaging.message.id", None) for each in attributes] != [None, None]

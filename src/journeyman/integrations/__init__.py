@@ -3,5 +3,5 @@
 journeyman.integrations.django          settings, the management command, on_commit
 journeyman.integrations.fastapi         an app in the lifespan of FastAPI
 journeyman.integrations.flask           an app of Flask's application factory
-journeyman.integrations.opentelemetry   spans of jobs below the span of their sender
+journeyman.integrations.opentelemetry   spans of sends and of attempts
 """

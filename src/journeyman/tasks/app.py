@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, overload
+from types import TracebackType
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 from journeyman.client.service import DEFAULT_URL, URL_VARIABLE, parse_url
@@ -44,11 +45,49 @@ H = TypeVar("H", bound=Callable[[FailedJob], Any])
 
 
 class Middleware(Protocol):
-    """Runs around every job of an app."""
+    """Runs around every job of an app.
+
+    If it also has a method ``sending``, that makes a context for every send: ``sending(sending:
+    Sending) -> AbstractContextManager``.
+    """
 
     async def around(self, job: CurrentJob, call: Callable[[], Awaitable[Any]]) -> Any:
         """Await ``call`` and return its value; an exception fails the attempt."""
         ...
+
+
+SendContext = Callable[["Sending"], AbstractContextManager[Any]]
+
+
+class Sending:
+    """Jobs that are being sent, inside of the contexts of the middleware. ``task`` and ``queue``
+    are those of the first job; the ids are known when the jobs are made."""
+
+    __slots__ = ("_contexts", "_entered", "job_ids", "queue", "task")
+
+    def __init__(self, task: str, queue: str, contexts: Sequence[SendContext]) -> None:
+        self.task = task
+        self.queue = queue
+        self.job_ids: list[str] = []
+        self._contexts = contexts
+        self._entered: ExitStack | None = None
+
+    def __enter__(self) -> Self:
+        if self._contexts:
+            with ExitStack() as stack:
+                for context in self._contexts:
+                    stack.enter_context(context(self))
+                self._entered = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._entered is not None:
+            self._entered.__exit__(kind, error, trace)
 
 
 class App:
@@ -79,6 +118,7 @@ class App:
         self.recurring: dict[str, Recurring] = {}
         self.middleware: list[Middleware] = []
         self.contexts: list[Callable[[], AbstractContextManager[Any]]] = []
+        self._send_contexts: list[SendContext] = []
         self.failure_hooks: list[Callable[[FailedJob], Any]] = []
         self.outboxes: list[Relay] = []
         self._defaults = Options().with_(defaults)
@@ -175,6 +215,13 @@ class App:
     def use(self, middleware: Middleware) -> None:
         """Run this around every job; the first one added is the outermost."""
         self.middleware.append(middleware)
+        sending: SendContext | None = getattr(middleware, "sending", None)
+        if sending is not None:
+            self._send_contexts.append(sending)
+
+    def sending(self, task: str, queue: str) -> Sending:
+        """The context in which jobs are made and sent, the first of this task to this queue."""
+        return Sending(task, queue, self._send_contexts)
 
     def within(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
         """Enter a new context around every function, in the thread that runs it."""

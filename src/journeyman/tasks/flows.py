@@ -44,7 +44,7 @@ from journeyman.tasks.options import Seconds
 from journeyman.tasks.task import Call, Sendable, Task, next_id
 
 if TYPE_CHECKING:
-    from journeyman.tasks.app import App
+    from journeyman.tasks.app import App, Sending
 
 Q = ParamSpec("Q")
 T = TypeVar("T")
@@ -164,6 +164,10 @@ class _Plan:
         self.orders.append(order)
         self.last = [(call, order)]
 
+    @property
+    def job_ids(self) -> list[str]:
+        return [str(order.job_id) for order in self.orders]
+
     def jobs(self) -> list[Job[Any]]:
         """Of the last step."""
         ids = tuple(order.job_id for order in self.orders)
@@ -223,14 +227,22 @@ class _Steps:
         return self._made
 
     def _send(self) -> list[Job[Any]]:
-        plan = self._plan(self._broker.salt() if self._derives_ids else b"")
-        self._broker.add_many(plan.orders)
+        with self._sending() as sending:
+            plan = self._plan(self._broker.salt() if self._derives_ids else b"")
+            sending.job_ids += plan.job_ids
+            self._broker.add_many(plan.orders)
         return plan.jobs()
 
     async def _asend(self) -> list[Job[Any]]:
-        plan = self._plan(await self._broker.asalt() if self._derives_ids else b"")
-        await self._broker.aadd_many(plan.orders)
+        with self._sending() as sending:
+            plan = self._plan(await self._broker.asalt() if self._derives_ids else b"")
+            sending.job_ids += plan.job_ids
+            await self._broker.aadd_many(plan.orders)
         return plan.jobs()
+
+    def _sending(self) -> Sending:
+        first = self._calls[0]
+        return first.app.sending(first.task.name, first.options.queue)
 
 
 class Flow(_Steps, Sendable[T]):

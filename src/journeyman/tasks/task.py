@@ -114,16 +114,22 @@ class Call(Sendable[T]):
     def send(self) -> Job[T]:
         """Add the job. For a chain, add the first job and return the last."""
         broker = self.app.broker
-        salt = broker.salt() if self.derives_ids else b""
-        order = self.order(salt)
-        return self.job_of(order, salt, is_new=broker.add(order))
+        with self.app.sending(self.task.name, self.options.queue) as sending:
+            salt = broker.salt() if self.derives_ids else b""
+            order = self.order(salt)
+            sending.job_ids.append(str(order.job_id))
+            is_new = broker.add(order)
+        return self.job_of(order, salt, is_new=is_new)
 
     async def asend(self) -> Job[T]:
         """``send`` for asyncio."""
         broker = self.app.broker
-        salt = await broker.asalt() if self.derives_ids else b""
-        order = self.order(salt)
-        return self.job_of(order, salt, is_new=await broker.aadd(order))
+        with self.app.sending(self.task.name, self.options.queue) as sending:
+            salt = await broker.asalt() if self.derives_ids else b""
+            order = self.order(salt)
+            sending.job_ids.append(str(order.job_id))
+            is_new = await broker.aadd(order)
+        return self.job_of(order, salt, is_new=is_new)
 
     @property
     def derives_ids(self) -> bool:
