@@ -1,5 +1,5 @@
 """Found by PySpark itself: the format ``kestrel``. See journeyman.spark.source."""
 
-from journeyman.spark.source import KestrelSource
+from journeyman.spark.data_sources import KestrelSource
 
 DefaultSource = KestrelSource

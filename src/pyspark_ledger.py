@@ -1,5 +1,5 @@
 """Found by PySpark itself: the format ``ledger``. See journeyman.spark.source."""
 
-from journeyman.spark.source import LedgerSource
+from journeyman.spark.data_sources import LedgerSource
 
 DefaultSource = LedgerSource

@@ -1,5 +1,5 @@
 """Found by PySpark itself: the format ``workq``. See journeyman.spark.source."""
 
-from journeyman.spark.source import WorkqSource
+from journeyman.spark.data_sources import WorkqSource
 
 DefaultSource = WorkqSource

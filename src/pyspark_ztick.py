@@ -1,5 +1,5 @@
 """Found by PySpark itself: the format ``ztick``. See journeyman.spark.source."""
 
-from journeyman.spark.source import ZtickSource
+from journeyman.spark.data_sources import ZtickSource
 
 DefaultSource = ZtickSource

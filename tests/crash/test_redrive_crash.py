@@ -19,7 +19,7 @@ from journeyman.spark.redrive import (
     redrive_rows,
 )
 from journeyman.spark.sinks.sending import ZtickSender
-from journeyman.spark.sinks.server import ServerOptions
+from journeyman.spark.sinks.server_options import ServerOptions
 from journeyman.testing import ManualClock
 from tests.support.crash.cuts import Crash, crashes
 from tests.support.simulated_disk import PowerCut, SimulatedDisk

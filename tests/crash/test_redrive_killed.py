@@ -13,7 +13,7 @@ from journeyman.disk import RealDisk
 from journeyman.formats import ztick
 from journeyman.formats.framing import scan
 from journeyman.spark.redrive import RedriveLedger, read_done, redrive_rows
-from journeyman.spark.sinks.server import ServerOptions
+from journeyman.spark.sinks.server_options import ServerOptions
 from tests.support.runner_world import wait_until
 from tests.support.servers.schedule_process import ScheduleProcess
 

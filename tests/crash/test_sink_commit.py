@@ -22,7 +22,7 @@ from journeyman.logs.ztick.log import ZtickLog
 from journeyman.spark.files import staging_name
 from journeyman.spark.sinks.commit import STALE_AFTER_S, Write, remove_staging, remove_stale
 from journeyman.spark.sinks.dialects import COMMITS
-from journeyman.spark.sinks.log_sink import SinkOptions
+from journeyman.spark.sinks.log_options import SinkOptions
 from journeyman.spark.sinks.parts import PartFile, PartsWritten, StagedStream
 from journeyman.testing import ManualClock
 from tests.support.crash.cuts import Crash, crashes

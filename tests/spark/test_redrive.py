@@ -11,7 +11,7 @@ from journeyman.formats import workq, ztick
 from journeyman.formats.timed_frame import Instant
 from journeyman.spark.redrive import RedriveLedger, read_done, redrive, selection
 from journeyman.spark.sinks.sending import job_uuid
-from journeyman.spark.sinks.server import ServerOptions
+from journeyman.spark.sinks.server_options import ServerOptions
 from tests.support.cli_commands import run
 from tests.support.scripted_peer import ScriptedPeer
 from tests.support.servers.schedule_process import ScheduleProcess

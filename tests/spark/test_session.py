@@ -19,6 +19,7 @@ from journeyman.cli.pipeline.shared import SessionOptions, pipeline_session
 from journeyman.errors import JourneymanError, LogError, UsageError
 from journeyman.spark import read
 from journeyman.spark import session as sessions
+from journeyman.spark.data_sources import SERVER_FORMAT, register_formats
 from journeyman.spark.session import Bar, in_one_sentence
 from journeyman.spark.session import java as archives
 from journeyman.spark.session.java import (
@@ -28,7 +29,6 @@ from journeyman.spark.session.java import (
     prepare_launch,
     spark_home,
 )
-from journeyman.spark.source import SERVER_FORMAT, register_formats
 from tests.support.cli_commands import run
 
 JAVA = Java(Path("/java/bin/java"), "17.0.1")

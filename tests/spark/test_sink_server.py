@@ -14,12 +14,8 @@ from journeyman.client import Schedule
 from journeyman.client.errors import ConnectionFailed
 from journeyman.errors import UsageError
 from journeyman.spark import register, send
-from journeyman.spark.sinks.server import (
-    ServerOptions,
-    ServerSink,
-    ServerStreamWriter,
-    ServerWriter,
-)
+from journeyman.spark.sinks.server import ServerSink, ServerStreamWriter, ServerWriter
+from journeyman.spark.sinks.server_options import ServerOptions
 from tests.support.servers.schedule_process import ScheduleProcess
 from tests.support.servers.stalling_proxy import StallingProxy
 from tests.support.spark.stream_driver import ztick_bytes

@@ -17,8 +17,8 @@ from journeyman.errors import UsageError
 from journeyman.formats import kestrel
 from journeyman.formats.ztick import JobSet, RuleSet, Shell, Status
 from journeyman.spark import read, register
+from journeyman.spark.data_sources import forget_reads, measure_damage
 from journeyman.spark.replay import states
-from journeyman.spark.source import forget_reads, measure_damage
 from journeyman.spark.source.options import base_schema
 from tests.support.spark.local_rows import local_rows
 from tests.support.specimens import KESTREL, WORKQ, ZTICK

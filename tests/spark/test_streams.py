@@ -20,8 +20,8 @@ from journeyman.formats.framing import scan
 from journeyman.formats.ztick import CODEC
 from journeyman.formats.ztick.codec import is_reserved
 from journeyman.logs.ztick.log import compact_offline
+from journeyman.spark.data_sources import full_schema
 from journeyman.spark.maintenance.cleaning import publish_workq
-from journeyman.spark.source import full_schema
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.streams import LogStreamReader
 from tests.support.spark.stream_driver import (

@@ -29,9 +29,9 @@ from journeyman.logs.ledger import LedgerLog
 from journeyman.logs.sealing import read_file, sealed
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog, compact_offline
-from journeyman.spark.source import LogReader, full_schema
+from journeyman.spark.data_sources import LogReader, full_schema
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.splits import LogPartition, Piece
+from journeyman.spark.source.pieces import LogPartition, Piece
 from journeyman.spark.streams import LogStreamReader
 from journeyman.testing import ManualClock
 from tests.support.indexing import index_file, key_of

@@ -31,7 +31,7 @@ from journeyman.spark.lakes.layout import SNAPSHOTS, TABLES
 from journeyman.spark.lakes.small_files import store_readers, store_runs
 from journeyman.spark.lakes.storage import Lake, change_lake, open_lake
 from journeyman.spark.lakes.views import files_between
-from journeyman.spark.source.splits import LogPartition
+from journeyman.spark.source.pieces import LogPartition
 from journeyman.spark.streams.offsets import Holes
 from tests.support.effort import DEEP
 from tests.support.report_counts import count_workq

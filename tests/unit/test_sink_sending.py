@@ -10,7 +10,7 @@ import pytest
 from journeyman.client.errors import CannotConnect
 from journeyman.errors import UsageError
 from journeyman.spark.sinks.sending import Sent, check_columns, job_uuid, send_rows
-from journeyman.spark.sinks.server import ServerOptions, parse_address
+from journeyman.spark.sinks.server_options import ServerOptions, parse_address
 from journeyman.testing import ManualClock
 from tests.support.ports import free_port
 from tests.support.scripted_peer import Cut, Exchange, ScriptedPeer

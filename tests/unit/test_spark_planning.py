@@ -19,13 +19,8 @@ from journeyman.logs.indexes import Index, Mark
 from journeyman.spark.files import find_logs
 from journeyman.spark.source import piece_reader, splits
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.splits import (
-    MAX_SPLIT_BYTES,
-    MIN_SPLIT_BYTES,
-    LogPartition,
-    Piece,
-    plan_partitions,
-)
+from journeyman.spark.source.pieces import LogPartition, Piece
+from journeyman.spark.source.splits import MAX_SPLIT_BYTES, MIN_SPLIT_BYTES, plan_partitions
 from journeyman.units import MIB
 from tests.support.columnar_twins import ZTICK
 from tests.support.spark.pieces import expected_items, items_of, log_file
@@ -207,7 +202,7 @@ import resource, sys
 from journeyman.spark.files import find_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import plan_partitions
-from journeyman.spark.source import LogReader, full_schema
+from journeyman.spark.data_sources import LogReader, full_schema
 
 def read(path):
     options = SourceOptions.parse("ztick", {"path": path, "splitBytes": "100m"})
@@ -245,7 +240,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path):
 IMPORTS = """
 import sys
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source import LogReader, full_schema
+from journeyman.spark.data_sources import LogReader, full_schema
 
 def heavy():
     return [name for name in ("numpy", "pyarrow", "numba", "pandas") if name in sys.modules]

@@ -17,9 +17,10 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from journeyman.errors import LogError, UsageError
 from journeyman.formats import kestrel, ledger
 from journeyman.formats.timed_frame import CRC_BYTES, Instant
-from journeyman.spark import source
+from journeyman.spark import data_sources
+from journeyman.spark.data_sources import LogReader, full_schema
 from journeyman.spark.files import find_logs
-from journeyman.spark.source import LogReader, full_schema, packets
+from journeyman.spark.source import packets
 from journeyman.spark.source.options import (
     DIALECTS,
     SourceOptions,
@@ -27,7 +28,8 @@ from journeyman.spark.source.options import (
     base_schema,
     narrowed,
 )
-from journeyman.spark.source.splits import SplitContext, plan_partitions
+from journeyman.spark.source.pieces import SplitContext
+from journeyman.spark.source.splits import plan_partitions
 from journeyman.spark.source.task import read_pieces
 from tests.support.spark.local_rows import local_rows, options_for
 from tests.support.spark.rows import Row
@@ -267,12 +269,12 @@ def test_what_spark_says_of_a_table_is_no_option(log):
         "option.kinds": "set",
         "delta.x": "y",
     }
-    created = source.ZtickSource(given).schema()
+    created = data_sources.ZtickSource(given).schema()
     kept = StructType.fromJson(json.loads(created.json()))
-    reader = source.ZtickSource({}).reader(kept)
+    reader = data_sources.ZtickSource({}).reader(kept)
     assert read_by(reader) == rows("ztick", f"file:{log}", kinds="set")
     assert read_by(reader)
-    other = source.ZtickSource({"kinds": "remove"}).reader(kept)
+    other = data_sources.ZtickSource({"kinds": "remove"}).reader(kept)
     assert read_by(other) == rows("ztick", f"file:{log}", kinds="remove")
 
 
@@ -284,7 +286,7 @@ def read_by(reader: Any) -> list[Row]:
 def test_an_unknown_option_of_a_table_is_still_an_error(log):
     given = {"provider": "ztick", "path": str(log), "kindz": "set", "option.kindz": "set"}
     with pytest.raises(UsageError, match="no option 'kindz': did you mean kinds"):
-        source.ZtickSource(given).schema()
+        data_sources.ZtickSource(given).schema()
 
 
 def test_damage_alone_is_read_without_rows(log):

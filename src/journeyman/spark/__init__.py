@@ -28,14 +28,14 @@ __all__ = ["attempts", "lake", "read", "register", "send", "states", "write"]
 
 def register(spark: SparkSession) -> None:
     """Register all formats in this session. It can be called again."""
-    from journeyman.spark.source import register_formats
+    from journeyman.spark.data_sources import register_formats
 
     register_formats(spark)
 
 
 def read(spark: SparkSession, dialect: str, *paths: str, **options: object) -> DataFrame:
     """Read the logs at these paths as one DataFrame. Wrong options raise UsageError at once."""
-    from journeyman.spark.source import open_logs
+    from journeyman.spark.data_sources import open_logs
 
     return open_logs(spark, dialect, paths, options)
 
@@ -87,13 +87,13 @@ def lake(
 
 def write(frame: DataFrame, dialect: str, path: str, **options: Any) -> None:
     """Sort the rows and write them as a log, all files or none; options as in docs/spark.md."""
-    from journeyman.spark.sinks import log_sink
+    from journeyman.spark.data_sources import write_log
 
-    log_sink.write(frame, dialect, path, **options)
+    write_log(frame, dialect, path, **options)
 
 
 def send(frame: DataFrame, dialect: str, address: str, *, tasks: int = 1, **options: Any) -> None:
     """Add a job to a running server for each row; options as in docs/spark.md."""
-    from journeyman.spark.sinks import server
+    from journeyman.spark.data_sources import send_jobs
 
-    server.send(frame, dialect, address, tasks=tasks, **options)
+    send_jobs(frame, dialect, address, tasks=tasks, **options)

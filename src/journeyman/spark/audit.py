@@ -33,12 +33,12 @@ from journeyman.errors import UsageError
 from journeyman.spark import findings, views
 from journeyman.spark.history import workq_attempts, ztick_attempts
 from journeyman.spark.history.logs import journal_of, records_of, runs_of
-from journeyman.spark.lakes.columns import ns_in
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.lakes.views import as_history, lag_in, records_in
 from journeyman.spark.replay import states
 from journeyman.spark.source import options
 from journeyman.spark.source.options import KESTREL, WORKQ, ZTICK
+from journeyman.spark.vectors import ns_in
 
 GRACE_NS = 60 * 1_000_000_000
 FINDING_VIEWS = {ZTICK: "plan_findings", WORKQ: "job_findings", KESTREL: "item_findings"}

@@ -67,7 +67,7 @@ from journeyman.spark.sinks.sending import (
     put_all,
     workq_job,
 )
-from journeyman.spark.sinks.server import ServerOptions
+from journeyman.spark.sinks.server_options import ServerOptions
 from journeyman.spark.source.options import ZTICK
 
 _VERSION = 1

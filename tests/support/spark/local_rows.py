@@ -8,7 +8,7 @@ from journeyman.formats.framing import Entry
 from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.spark.files import find_logs
 from journeyman.spark.source.options import SourceOptions, base_schema
-from journeyman.spark.source.splits import SplitContext
+from journeyman.spark.source.pieces import SplitContext
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, LEDGER, WORKQ, ZTICK
 from tests.support.spark.pieces import is_end
 from tests.support.spark.rows import Row, expected_row

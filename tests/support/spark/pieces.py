@@ -17,7 +17,7 @@ from journeyman.logs.damage import Damage
 from journeyman.logs.sealing import is_in_flight, read_file
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.piece_reader import read_piece
-from journeyman.spark.source.splits import Piece, SplitContext
+from journeyman.spark.source.pieces import Piece, SplitContext
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, Twins
 
 Item = Any  # a row as a dict, or a Damage

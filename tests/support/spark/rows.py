@@ -8,7 +8,7 @@ from typing import Any
 
 from journeyman.formats import kestrel, ledger, workq, ztick
 from journeyman.formats.framing import Entry
-from journeyman.spark.source.splits import SplitContext
+from journeyman.spark.source.pieces import SplitContext
 from tests.support.columnar_twins import clamped, kestrel_row, ledger_row, runner_fields, workq_row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

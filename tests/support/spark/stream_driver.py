@@ -17,7 +17,7 @@ from journeyman.logs.appender import SyncPolicy
 from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.logs.ztick.log import ZtickLog
-from journeyman.spark.source import full_schema
+from journeyman.spark.data_sources import full_schema
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.streams import LogStreamReader
 

@@ -141,7 +141,7 @@ def redrive(
 def _send(asked: _Wanted, dialect: str, jobs: Any) -> Redriven:
     from journeyman.spark.redrive import RedriveLedger
     from journeyman.spark.redrive import redrive as send
-    from journeyman.spark.sinks.server import ServerOptions
+    from journeyman.spark.sinks.server_options import ServerOptions
 
     server = ServerOptions.parse(asked.server(dialect))
     assert asked.record is not None

@@ -18,15 +18,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from journeyman.cli.output import Output
-from journeyman.cli.pipeline.shared import (
-    Answer,
-    SessionOptions,
-    answer_options,
-    logs_by_dialect,
-    pipeline_dialect_option,
-    pipeline_session,
-    session_options,
-)
+from journeyman.cli.pipeline import shared
 from journeyman.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,28 +66,28 @@ class _Asked:
     type=click.IntRange(0),
     help=f"At most N rows per table. [default: {_SHOWN_ROWS} on a terminal, else all]",
 )
-@pipeline_dialect_option
-@session_options
-@answer_options
+@shared.pipeline_dialect_option
+@shared.session_options
+@shared.answer_options
 def replay(
     logs: tuple[str, ...],
     as_of: str | None,
     payloads: bool,
     limit: int | None,
     dialect: str | None,
-    options: SessionOptions,
-    answer: Answer,
+    options: shared.SessionOptions,
+    answer: shared.Answer,
 ) -> None:
     """The final state of jobs, rules, work jobs, queue items and readers in LOGS.
 
     Logs of several dialects, and of several servers, may be given together.
     """
     asked = _Asked(as_of, payloads, limit)
-    found = logs_by_dialect(logs, dialect)
+    found = shared.logs_by_dialect(logs, dialect)
     several = len(found) > 1
     for each in found:
         _check_as_of(each, as_of)
-    with pipeline_session(options, logs) as spark:
+    with shared.pipeline_session(options, logs) as spark:
         for each, paths in found.items():
             _replay(spark, each, paths, asked, options, answer, several=several)
 
@@ -111,13 +103,13 @@ def _replay(
     dialect: str,
     paths: list[str],
     asked: _Asked,
-    options: SessionOptions,
-    answer: Answer,
+    options: shared.SessionOptions,
+    answer: shared.Answer,
     *,
     several: bool,
 ) -> None:
     from journeyman.spark import replay
-    from journeyman.spark.source import forget_reads
+    from journeyman.spark.data_sources import forget_reads
 
     read = partial(replay.packets, spark, dialect, paths, asOf=asked.as_of)
     straight = _goes_straight_to_files(asked, answer) and options.output is not None
@@ -148,12 +140,12 @@ def _replay(
         held.unpersist()
 
 
-def _goes_straight_to_files(asked: _Asked, answer: Answer) -> bool:
+def _goes_straight_to_files(asked: _Asked, answer: shared.Answer) -> bool:
     """Return whether the tasks that merge can write what is asked for."""
     return asked.limit is None and not asked.payloads and answer.format_ in (None, "parquet")
 
 
-def _places(dialect: str, options: SessionOptions, *, several: bool) -> dict[str, str]:
+def _places(dialect: str, options: shared.SessionOptions, *, several: bool) -> dict[str, str]:
     from journeyman.spark.replay import STATE_TABLES
 
     prefix = f"{dialect}." if several else ""
@@ -164,13 +156,13 @@ def _write_files(
     spark: SparkSession,
     read: Callable[..., DataFrame],
     dialect: str,
-    options: SessionOptions,
-    answer: Answer,
+    options: shared.SessionOptions,
+    answer: shared.Answer,
     *,
     several: bool,
 ) -> None:
+    from journeyman.spark.data_sources import forget_reads
     from journeyman.spark.replay import write_states
-    from journeyman.spark.source import forget_reads
     from journeyman.spark.source.options import DAMAGE_KIND
 
     places = _places(dialect, options, several=several)
@@ -179,7 +171,7 @@ def _write_files(
         forget_reads(spark, dialect)
 
 
-def _print(named: dict[str, DataFrame], asked: _Asked, answer: Answer) -> None:
+def _print(named: dict[str, DataFrame], asked: _Asked, answer: shared.Answer) -> None:
     format_ = answer.format_ or ("table" if sys.stdout.isatty() else "json")
     if format_ == "parquet":
         raise UsageError("--format parquet is for files: give --output PATH")

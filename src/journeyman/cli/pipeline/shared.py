@@ -239,7 +239,7 @@ def pipeline_session(
         progress=not options.quiet and sys.stderr.isatty(),
         log_level="warn" if _is_debugging() else "fatal",
     )
-    from journeyman.spark.source import begin_command
+    from journeyman.spark.data_sources import begin_command
 
     begin_command(spark, options.salvage)
     try:
@@ -254,7 +254,7 @@ def pipeline_session(
 
 def warn_of_damage(spark: SparkSession) -> None:
     """One line about the damage in the logs that were read, if there is any."""
-    from journeyman.spark.source import measure_damage
+    from journeyman.spark.data_sources import measure_damage
 
     damage = measure_damage(spark)
     if damage.places:

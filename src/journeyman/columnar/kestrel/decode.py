@@ -24,6 +24,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from journeyman.columnar import chunks
 from journeyman.columnar.arrays import (
     Bools,
     Column,
@@ -36,17 +37,6 @@ from journeyman.columnar.arrays import (
     numbers_in,
     rows_at,
     rows_where,
-)
-from journeyman.columnar.chunks import (
-    MAX_CHUNK_BYTES,
-    MAX_RECORDS,
-    Chunk,
-    checked_offset,
-    ending_at,
-    first_offset,
-    iter_chunks,
-    make_fields,
-    refused,
 )
 from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Bytes, Ints, little_i32, little_i64, u8
@@ -94,20 +84,20 @@ def decode(
     data: Buffer,
     offset: int | None = None,
     *,
-    max_records: int = MAX_RECORDS,
+    max_records: int = chunks.MAX_RECORDS,
     payloads: bool = False,
     codec: Codec[Record] = WRITER,
-) -> Chunk:
+) -> chunks.Chunk:
     """The rows from ``offset`` on (None: from the start of the file, its header checked).
 
     ``codec`` says which header: WRITER for items, READER for a checkpoint.
     """
-    start = first_offset(codec, data, offset)
+    start = chunks.first_offset(codec, data, offset)
     if isinstance(start, Ending):
-        return refused(SCHEMA, start)
+        return chunks.refused(SCHEMA, start)
     log = as_bytes(data)
-    room = make_fields(_FIELDS, max_records, log.size - start, _SMALLEST_ENTRY_BYTES)
-    rows, position, full = _scan(log, start, start + MAX_CHUNK_BYTES, room)
+    room = chunks.make_fields(_FIELDS, max_records, log.size - start, _SMALLEST_ENTRY_BYTES)
+    rows, position, full = _scan(log, start, start + chunks.MAX_CHUNK_BYTES, room)
     fields = room[:, :rows]
     kinds = fields[_KIND]
     is_put, is_head, is_done = kinds == PUT, kinds == READ_HEAD, kinds == READ_DONE
@@ -125,10 +115,10 @@ def decode(
         _done_ids(log, data_starts, fields[_DATA_SIZE], is_done),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    return Chunk(batch, position, None if full else ending_at(codec, data, position))
+    return chunks.Chunk(batch, position, None if full else chunks.ending_at(codec, data, position))
 
 
-iter_batches = partial(iter_chunks, decode)
+iter_batches = partial(chunks.iter_chunks, decode)
 
 
 def hop(data: Buffer, offset: int, target: int) -> int:
@@ -136,7 +126,7 @@ def hop(data: Buffer, offset: int, target: int) -> int:
 
     Contents are not looked at. Less than ``target`` when the sizes lead no further.
     """
-    return _hop(as_bytes(data), checked_offset(data, offset), target)
+    return _hop(as_bytes(data), chunks.checked_offset(data, offset), target)
 
 
 def _done_ids(log: Bytes, starts: Ints, sizes: Ints, valid: Bools) -> Column:

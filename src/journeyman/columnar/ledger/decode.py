@@ -16,15 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from journeyman.columnar.chunks import (
-    MAX_CHUNK_BYTES,
-    MAX_RECORDS,
-    Chunk,
-    ending_at,
-    first_offset,
-    iter_chunks,
-    refused,
-)
+from journeyman.columnar import chunks
 from journeyman.columnar.workq.decode import hop as hop
 from journeyman.columnar.workq.scan import INT64_MAX, INT64_MIN
 from journeyman.errors import FormatError
@@ -62,29 +54,29 @@ def decode(
     data: Buffer,
     offset: int | None = None,
     *,
-    max_records: int = MAX_RECORDS,
+    max_records: int = chunks.MAX_RECORDS,
     payloads: bool = True,  # noqa: ARG001 - they are what a record says
-) -> Chunk:
+) -> chunks.Chunk:
     """The rows from ``offset`` on (None: from the start of the segment, its header checked)."""
-    start = first_offset(CODEC, data, offset)
+    start = chunks.first_offset(CODEC, data, offset)
     if isinstance(start, Ending):
-        return refused(SCHEMA, start)
+        return chunks.refused(SCHEMA, start)
     if max_records < 1:
         raise ValueError(f"max_records is {max_records}, but a chunk holds at least one record")
     rows: list[dict[str, Any]] = []
     position, full = start, False
     while position < len(data):
-        full = len(rows) == max_records or position >= start + MAX_CHUNK_BYTES
+        full = len(rows) == max_records or position >= start + chunks.MAX_CHUNK_BYTES
         entry = None if full else _entry_at(data, position)
         if entry is None:
             break
         rows.append(row_of(entry))
         position = entry.end
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-    return Chunk(batch, position, None if full else ending_at(CODEC, data, position))
+    return chunks.Chunk(batch, position, None if full else chunks.ending_at(CODEC, data, position))
 
 
-iter_batches = partial(iter_chunks, decode)
+iter_batches = partial(chunks.iter_chunks, decode)
 
 
 def _entry_at(data: Buffer, position: int) -> Entry[Record] | None:

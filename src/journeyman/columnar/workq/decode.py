@@ -21,6 +21,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from journeyman.columnar import chunks
 from journeyman.columnar.arrays import (
     Bools,
     Column,
@@ -31,17 +32,6 @@ from journeyman.columnar.arrays import (
     gather,
     is_ascii,
     numbers,
-)
-from journeyman.columnar.chunks import (
-    MAX_CHUNK_BYTES,
-    MAX_RECORDS,
-    Chunk,
-    checked_offset,
-    ending_at,
-    first_offset,
-    iter_chunks,
-    make_fields,
-    refused,
 )
 from journeyman.columnar.kernels.byte_access import Bytes, Ints
 from journeyman.columnar.workq import scan as at
@@ -87,18 +77,18 @@ def decode(
     data: Buffer,
     offset: int | None = None,
     *,
-    max_records: int = MAX_RECORDS,
+    max_records: int = chunks.MAX_RECORDS,
     payloads: bool = False,
-) -> Chunk:
+) -> chunks.Chunk:
     """The rows from ``offset`` on (None: from the start of the segment, its header checked)."""
-    start = first_offset(CODEC, data, offset)
+    start = chunks.first_offset(CODEC, data, offset)
     if isinstance(start, Ending):
-        return refused(SCHEMA, start)
+        return chunks.refused(SCHEMA, start)
     log = as_bytes(data)
-    room = make_fields(at.FIELDS, max_records, log.size - start, at.SMALLEST_RECORD_BYTES)
-    rows, position, full = at.scan(log, start, start + MAX_CHUNK_BYTES, room, False)
+    room = chunks.make_fields(at.FIELDS, max_records, log.size - start, at.SMALLEST_RECORD_BYTES)
+    rows, position, full = at.scan(log, start, start + chunks.MAX_CHUNK_BYTES, room, False)
     batch = pa.RecordBatch.from_arrays(_columns(log, room[:, :rows], payloads), schema=SCHEMA)
-    return Chunk(batch, position, None if full else ending_at(CODEC, data, position))
+    return chunks.Chunk(batch, position, None if full else chunks.ending_at(CODEC, data, position))
 
 
 def iter_fields(data: Buffer, *, max_records: int, is_proven: bool) -> Iterator[FieldsChunk]:
@@ -106,19 +96,21 @@ def iter_fields(data: Buffer, *, max_records: int, is_proven: bool) -> Iterator[
 
     ``is_proven``: the whole file was read before.
     """
-    start = first_offset(CODEC, data, None)
+    start = chunks.first_offset(CODEC, data, None)
     if isinstance(start, Ending):
         yield FieldsChunk(np.empty((at.FIELDS, 0), np.int64), start.offset, start)
         return
     log = as_bytes(data)
-    room = make_fields(at.FIELDS, max_records, log.size - start, at.SMALLEST_RECORD_BYTES)
+    room = chunks.make_fields(at.FIELDS, max_records, log.size - start, at.SMALLEST_RECORD_BYTES)
     full = True
     while full:
-        rows, start, full = at.scan(log, start, start + MAX_CHUNK_BYTES, room, is_proven)
-        yield FieldsChunk(room[:, :rows], start, None if full else ending_at(CODEC, data, start))
+        rows, start, full = at.scan(log, start, start + chunks.MAX_CHUNK_BYTES, room, is_proven)
+        yield FieldsChunk(
+            room[:, :rows], start, None if full else chunks.ending_at(CODEC, data, start)
+        )
 
 
-iter_batches = partial(iter_chunks, decode)
+iter_batches = partial(chunks.iter_chunks, decode)
 
 
 def hop(data: Buffer, offset: int, target: int) -> int:
@@ -126,7 +118,7 @@ def hop(data: Buffer, offset: int, target: int) -> int:
 
     Neither contents nor CRC are looked at. Less than ``target`` when the sizes lead no further.
     """
-    return at.hop(as_bytes(data), checked_offset(data, offset), target)
+    return at.hop(as_bytes(data), chunks.checked_offset(data, offset), target)
 
 
 def _columns(log: Bytes, fields: Ints, payloads: bool) -> list[Column]:

@@ -22,6 +22,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from journeyman.columnar import chunks
 from journeyman.columnar.arrays import (
     Column,
     as_bytes,
@@ -30,17 +31,6 @@ from journeyman.columnar.arrays import (
     is_ascii,
     numbers,
     stretched,
-)
-from journeyman.columnar.chunks import (
-    MAX_CHUNK_BYTES,
-    MAX_RECORDS,
-    Chunk,
-    checked_offset,
-    ending_at,
-    first_offset,
-    iter_chunks,
-    make_fields,
-    refused,
 )
 from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import (
@@ -100,16 +90,16 @@ def decode(
     data: Buffer,
     offset: int | None = None,
     *,
-    max_records: int = MAX_RECORDS,
+    max_records: int = chunks.MAX_RECORDS,
     payloads: bool = False,  # noqa: ARG001 - a logfile has none; the twins share one signature
-) -> Chunk:
+) -> chunks.Chunk:
     """The rows from ``offset`` on (None: from the start of the file)."""
-    start = first_offset(CODEC, data, offset)
+    start = chunks.first_offset(CODEC, data, offset)
     if isinstance(start, Ending):
-        return refused(SCHEMA, start)
+        return chunks.refused(SCHEMA, start)
     log = as_bytes(data)
-    room = make_fields(_FIELDS, max_records, log.size - start, _HEAD_BYTES)
-    rows, position, full = _scan(log, start, start + MAX_CHUNK_BYTES, room)
+    room = chunks.make_fields(_FIELDS, max_records, log.size - start, _HEAD_BYTES)
+    rows, position, full = _scan(log, start, start + chunks.MAX_CHUNK_BYTES, room)
     fields = room[:, :rows]
     identifiers = _leading_text(log, fields[_OFFSET] + _HEAD_BYTES, fields[_ID_LENGTH])
     rule_rows = np.flatnonzero(fields[_KIND, : len(identifiers)] == RULE)
@@ -129,10 +119,10 @@ def decode(
         *_rule_columns(rules, rule_rows[: len(rules)], rows),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    return Chunk(batch, position, None if full else ending_at(CODEC, data, position))
+    return chunks.Chunk(batch, position, None if full else chunks.ending_at(CODEC, data, position))
 
 
-iter_batches = partial(iter_chunks, decode)
+iter_batches = partial(chunks.iter_chunks, decode)
 
 
 def hop(data: Buffer, offset: int, target: int) -> int:
@@ -140,7 +130,7 @@ def hop(data: Buffer, offset: int, target: int) -> int:
 
     Contents are not looked at. Less than ``target`` when the lengths lead no further.
     """
-    return _hop(as_bytes(data), checked_offset(data, offset), target)
+    return _hop(as_bytes(data), chunks.checked_offset(data, offset), target)
 
 
 @kernel

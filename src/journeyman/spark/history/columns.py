@@ -34,8 +34,8 @@ from pyspark.sql.types import (
 )
 
 from journeyman.spark import views
-from journeyman.spark.lakes.columns import AnyColumn, Bools, as_schema, pc
 from journeyman.spark.source.options import arrow_schema
+from journeyman.spark.vectors import AnyColumn, Bools, as_schema, pc
 
 _STRING, _LONG, _INT, _BOOLEAN = StringType(), LongType(), IntegerType(), BooleanType()
 

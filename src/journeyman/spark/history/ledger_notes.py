@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from journeyman.spark import views
 from journeyman.spark.history.columns import RAW_ATTEMPTS
-from journeyman.spark.lakes.columns import as_schema
 from journeyman.spark.source.options import arrow_schema, struct
+from journeyman.spark.vectors import as_schema
 
 KINDS: Final = ("attempts-begun", "job-options-set")
 RECORD: Final = ("_log", "kind", "key", "logged_ns", "payload")

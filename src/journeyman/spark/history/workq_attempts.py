@@ -23,27 +23,12 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 from journeyman.columnar.workq import attempts as at
 from journeyman.formats.workq import Command
+from journeyman.spark import vectors
 from journeyman.spark.history.columns import (
     RAW_ATTEMPTS,
     attempt_batches,
     first_of_jobs,
     whole_jobs,
-)
-from journeyman.spark.lakes.columns import (
-    AnyColumn,
-    Bools,
-    Ints,
-    coded,
-    constant,
-    filled,
-    first_known,
-    key_hashes,
-    mixed,
-    ns_column,
-    ns_in,
-    places_in,
-    text_of,
-    where,
 )
 from journeyman.units import NS_PER_MS
 
@@ -112,25 +97,25 @@ def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[Followed]:
 
 def narrow(rows: pa.Table) -> pa.Table:
     """Records of jobs as numbers, as the walk needs them; columns not known here stay."""
-    found = places_in(rows["kind"], pa.array(_WORDS))
-    rows, command = where(rows, found >= 0), _COMMANDS[found[found >= 0]]
+    found = vectors.places_in(rows["kind"], pa.array(_WORDS))
+    rows, command = vectors.where(rows, found >= 0), _COMMANDS[found[found >= 0]]
     is_add = (command == Command.ADD) | (command == Command.SCHEDULE)
-    created, due = ns_in(rows["created_ns"]), ns_in(rows["time_ns"])
-    begins = np.where(command == Command.SCHEDULE, first_known(due, created), created)
+    created, due = vectors.ns_in(rows["created_ns"]), vectors.ns_in(rows["time_ns"])
+    begins = np.where(command == Command.SCHEDULE, vectors.first_known(due, created), created)
     others = rows.drop_columns(_NO_LONGER_NEEDED)
     return pa.table(
         {
             **{name: others[name] for name in others.column_names},
-            "key": text_of(rows["key"]),
-            "name": coded(rows["name"]),
+            "key": vectors.text_of(rows["key"]),
+            "name": vectors.coded(rows["name"]),
             "command": pa.array(command),
-            "expires_ns": pa.array(_expiry(begins, ns_in(rows["ttl_ms"])), mask=~is_add),
+            "expires_ns": pa.array(_expiry(begins, vectors.ns_in(rows["ttl_ms"])), mask=~is_add),
             "identity": pa.array(_same_adds(rows, command), mask=~is_add),
         }
     )
 
 
-def _expiry(begins_ns: Ints, ttl_ms: Ints) -> Ints:
+def _expiry(begins_ns: vectors.Ints, ttl_ms: vectors.Ints) -> vectors.Ints:
     """When a job expires; never if that is beyond what 64 bits hold."""
     most_ms = _MAX_NS // NS_PER_MS
     fits = (np.abs(ttl_ms // 2) < most_ms // 2) & (begins_ns != at.NO_TIME)
@@ -140,20 +125,22 @@ def _expiry(begins_ns: Ints, ttl_ms: Ints) -> Ints:
     return np.where(fits & ~overflows, ends_ns, _MAX_NS)
 
 
-def _same_adds(rows: pa.Table, command: Ints) -> Ints:
+def _same_adds(rows: pa.Table, command: vectors.Ints) -> vectors.Ints:
     """A number that is the same for adds which differ in nothing but when they were logged."""
-    words = [key_hashes(rows["name"]), command.view(np.uint64)]
-    words += [ns_in(rows[name]).view(np.uint64) for name in _SAME_ADD]
-    return mixed(words).view(np.int64)
+    words = [vectors.key_hashes(rows["name"]), command.view(np.uint64)]
+    words += [vectors.ns_in(rows[name]).view(np.uint64) for name in _SAME_ADD]
+    return vectors.mixed(words).view(np.int64)
 
 
-def walk(records: pa.Table, first: Bools) -> Followed:
+def walk(records: pa.Table, first: vectors.Bools) -> Followed:
     """Over narrowed records in job order, all of each job; ``first`` marks where one begins."""
     table = records.combine_chunks()
     size = table.num_rows
     numbers = np.empty((at.RECORD_FIELDS, size), np.int64)
     for field, name in _NUMBERS.items():
-        numbers[field] = filled(table[name].cast(pa.int64()), at.NO_TIME if field in _TIMES else 0)
+        numbers[field] = vectors.filled(
+            table[name].cast(pa.int64()), at.NO_TIME if field in _TIMES else 0
+        )
     rows = np.empty((at.ROW_FIELDS, size), np.int64)
     owner = np.full(size, -1, np.int64)
     anomaly = np.zeros(size, np.int8)
@@ -170,7 +157,7 @@ def attempt_table(followed: Followed) -> pa.Table:
     return pa.table(
         {
             "_log": records["_log"].take(began),
-            "dialect": constant("workq", rows.shape[1]),
+            "dialect": vectors.constant("workq", rows.shape[1]),
             "key": records["key"].take(began),
             "queue": records["name"].take(adds),
             "life": pa.array(rows[at.LIFE]),
@@ -178,9 +165,9 @@ def attempt_table(followed: Followed) -> pa.Table:
             # The attempt a retry waits for may be the first as well, if nobody had leased the job.
             "first": pa.array(np.where(add_row < 0, rows[at.ATTEMPT] == 1, begins_with_add)),
             "created_ns": records["created_ns"].take(adds),
-            "ready_ns": ns_column(rows[at.READY_NS]),
-            "started_ns": ns_column(rows[at.STARTED_NS]),
-            "ended_ns": ns_column(rows[at.ENDED_NS]),
+            "ready_ns": vectors.ns_column(rows[at.READY_NS]),
+            "started_ns": vectors.ns_column(rows[at.STARTED_NS]),
+            "ended_ns": vectors.ns_column(rows[at.ENDED_NS]),
             **_names(followed, adds),
             "outcome": pa.DictionaryArray.from_arrays(
                 rows[at.OUTCOME].astype(np.int32), pa.array(at.OUTCOMES)
@@ -193,7 +180,7 @@ def attempt_table(followed: Followed) -> pa.Table:
     )
 
 
-def _names(followed: Followed, adds: AnyColumn) -> dict[str, AnyColumn]:
+def _names(followed: Followed, adds: vectors.AnyColumn) -> dict[str, vectors.AnyColumn]:
     """The task of each attempt, and the class of the error with which it failed, if known."""
     records, failed = followed.records, followed.rows[at.FAILED_ROW]
     places = {"task": adds, "error": pa.array(failed, mask=failed < 0)}

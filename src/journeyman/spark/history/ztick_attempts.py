@@ -40,21 +40,12 @@ from journeyman.logs.ztick.run_history import (
     decode_run,
     history_files,
 )
+from journeyman.spark import vectors
 from journeyman.spark.files import Addresses, absolute, filesystem_of, find_logs, lines_of
 from journeyman.spark.history.columns import RAW_ATTEMPTS, attempt_batches, whole_jobs
-from journeyman.spark.lakes.columns import (
-    Ints,
-    arrow,
-    begins_of,
-    ns_column,
-    ns_in,
-    pc,
-    taken,
-    text_of,
-    unless_empty,
-)
 from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import SourceOptions, arrow_schema, struct
+from journeyman.spark.vectors import arrow, pc
 
 # ----------------------------------------
 # The runs that servers of a schedule have noted beside their logs, as a table.
@@ -215,9 +206,11 @@ def _attempt_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBat
 def attempt_table(plans: pa.Table, runs: pa.Table) -> pa.Table:
     """One row a run, and one a plan without a run; all plans and runs of each job are here."""
     known = KeyTable()
-    plan_keys = known.numbers_of(*text_in(text_of(plans["key"])))
-    run_keys = known.numbers_of(*text_in(text_of(runs["key"])))
-    logs = pa.concat_arrays([text_of(plans["_log"]), text_of(runs["_log"])]).dictionary_encode()
+    plan_keys = known.numbers_of(*text_in(vectors.text_of(plans["key"])))
+    run_keys = known.numbers_of(*text_in(vectors.text_of(runs["key"])))
+    logs = pa.concat_arrays(
+        [vectors.text_of(plans["_log"]), vectors.text_of(runs["_log"])]
+    ).dictionary_encode()
     codes = logs.indices.to_numpy().astype(np.int64)
     plan = _plans(plans, codes[: plans.num_rows], plan_keys)
     run = _runs(runs, codes[plans.num_rows :], run_keys)
@@ -239,16 +232,16 @@ def attempt_table(plans: pa.Table, runs: pa.Table) -> pa.Table:
     )
 
 
-def _plans(plans: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
+def _plans(plans: pa.Table, logs: vectors.Ints, keys: vectors.Ints) -> pa.Table:
     """What became of each plan, as far as the log says."""
-    columns = {name: ns_in(plans[name]) for name in PLANS.names[2:]}
+    columns = {name: vectors.ns_in(plans[name]) for name in PLANS.names[2:]}
     table = PlanTable()  # a plan may come from several parts of a log
     table.add({"log": logs, "key": keys, **columns}, np.ones(plans.num_rows, np.bool_))
     found = table.columns()
     order = np.lexsort((found["latest"], found["key"], found["log"]))
     found = {name: column[order] for name, column in found.items()}
     is_set = found["ready_ns"] != NO_TIME
-    begins = begins_of([found["log"], found["key"]])
+    begins = vectors.begins_of([found["log"], found["key"]])
     is_last = np.zeros(len(order), np.bool_)
     is_last[begins[1:] - 1] = True
     is_last[-1:] = True
@@ -263,23 +256,23 @@ def _plans(plans: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
         {
             **{name: pa.array(found[name]) for name in (*_KEYS, "position")},
             "outcome": words.take(pa.array(outcome)),
-            "created_ns": ns_column(found["created_ns"]),
-            "written_ns": ns_column(np.where(ended, found["last_ns"], NO_TIME)),
+            "created_ns": vectors.ns_column(found["created_ns"]),
+            "written_ns": vectors.ns_column(np.where(ended, found["last_ns"], NO_TIME)),
         }
     )
 
 
-def _runs(runs: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
+def _runs(runs: pa.Table, logs: vectors.Ints, keys: vectors.Ints) -> pa.Table:
     """Runs, numbered by plan in the order in which they started."""
-    times = {name: ns_in(runs[name]) for name in ("ready_ns", "started_ns", "ended_ns")}
+    times = {name: vectors.ns_in(runs[name]) for name in ("ready_ns", "started_ns", "ended_ns")}
     order = np.lexsort((times["ended_ns"], times["started_ns"], times["ready_ns"], keys, logs))
     logs, keys = logs[order], keys[order]
     times = {name: column[order] for name, column in times.items()}
-    begins = begins_of([logs, keys, times["ready_ns"]])
+    begins = vectors.begins_of([logs, keys, times["ready_ns"]])
     sizes = np.diff(begins, append=len(order))
     attempt = np.arange(len(order)) - np.repeat(begins, sizes) + 1
-    runs = taken(runs, order)
-    rule = unless_empty(runs["rule"])
+    runs = vectors.taken(runs, order)
+    rule = vectors.unless_empty(runs["rule"])
     # A job that no rule matches fails without a run: it has an end and no start.
     started = np.where(np.asarray(rule.is_valid()), times["started_ns"], NO_TIME)
     return pa.table(
@@ -289,10 +282,12 @@ def _runs(runs: pa.Table, logs: Ints, keys: Ints) -> pa.Table:
             "ready_ns": times["ready_ns"],
             "attempt": pa.array(attempt.astype(np.int32)),
             "rule": rule,
-            "runner": unless_empty(runs["runner"]),
-            "started_ns": ns_column(started),
-            "ended_ns": ns_column(times["ended_ns"]),
-            "run_outcome": text_of(runs["outcome"]),
-            "error": pc.utf8_slice_codeunits(unless_empty(runs["detail"]), 0, _ERROR_CHARACTERS),
+            "runner": vectors.unless_empty(runs["runner"]),
+            "started_ns": vectors.ns_column(started),
+            "ended_ns": vectors.ns_column(times["ended_ns"]),
+            "run_outcome": vectors.text_of(runs["outcome"]),
+            "error": pc.utf8_slice_codeunits(
+                vectors.unless_empty(runs["detail"]), 0, _ERROR_CHARACTERS
+            ),
         }
     )

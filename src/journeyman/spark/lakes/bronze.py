@@ -38,10 +38,10 @@ from pyspark.sql.types import StructType
 from journeyman.clock import SystemClock
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.logs.catalog import Log
+from journeyman.spark import vectors
 from journeyman.spark.files import absolute, find_logs
 from journeyman.spark.history.ledger_notes import notes_of
 from journeyman.spark.lakes import delta, work
-from journeyman.spark.lakes.columns import AnyColumn, constant, hash_column, ns_in, pc, taken
 from journeyman.spark.lakes.folding import ZtickPlans, item_hashes
 from journeyman.spark.lakes.layout import HASH, TABLES, moment_of
 from journeyman.spark.lakes.storage import Lake
@@ -56,11 +56,12 @@ from journeyman.spark.source.options import (
     SourceOptions,
     arrow_schema,
 )
-from journeyman.spark.source.splits import LogPartition
+from journeyman.spark.source.pieces import LogPartition
 from journeyman.spark.source.task import read_pieces, with_dictionaries
 from journeyman.spark.streams import LogStreamReader
 from journeyman.spark.streams.chains import register_stream
 from journeyman.spark.streams.offsets import Holes, StreamOffset, lost_rows
+from journeyman.spark.vectors import pc
 
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+")  # a part of paths, in every tool that reads them
 _BATCH_BYTES: Final = 2 * 1024**3  # of all logs in one snapshot
@@ -306,12 +307,14 @@ class BronzeWriter:
                 self._write_plans(host)
             return
         if dialect == WORKQ:
-            rows = rows.append_column(HASH, hash_column(rows["key"]))
+            rows = rows.append_column(HASH, vectors.hash_column(rows["key"]))
         elif dialect == KESTREL:
             rows = rows.append_column(HASH, item_hashes(rows["item_id"]))
         elif dialect == LEDGER:
             notes = notes_of(rows)
-            self._write(NOTES_TABLE, notes.append_column(HASH, hash_column(notes["key"])), host)
+            self._write(
+                NOTES_TABLE, notes.append_column(HASH, vectors.hash_column(notes["key"])), host
+            )
         self._write(table, rows, host)
 
     def finish(self) -> list[delta.DataFile]:
@@ -325,7 +328,9 @@ class BronzeWriter:
     def _write_damage(self, rows: pa.Table, host: str) -> None:
         damaged = rows.filter(pc.equal(rows["kind"], DAMAGE_KIND))
         if damaged.num_rows:
-            columns: dict[str, AnyColumn] = {n: damaged[old] for n, old in DAMAGE_COLUMNS.items()}
+            columns: dict[str, vectors.AnyColumn] = {
+                n: damaged[old] for n, old in DAMAGE_COLUMNS.items()
+            }
             stamp = pa.scalar(self._moment, pa.timestamp("us", "UTC"))
             columns |= {
                 "dialect": pa.repeat(self._source.dialect, damaged.num_rows),
@@ -342,7 +347,7 @@ class BronzeWriter:
         stamped = {
             **{name: rows[name] for name in rows.column_names},
             "_ingested_at": pa.repeat(pa.scalar(self._moment, pa.timestamp("us", "UTC")), count),
-            "host": constant(host, count),
+            "host": vectors.constant(host, count),
             "date": pa.repeat(pa.scalar(self._moment.date(), pa.date32()), count),
         }
         blocks = {name: pa.nulls(count, pa.binary()) for name in _BLOCKS if name not in stamped}
@@ -361,10 +366,10 @@ class BronzeWriter:
 
 def _by_bucket(rows: pa.Table) -> Iterator[pa.Table]:
     """The rows of each bucket of hashes, in the order that they have."""
-    buckets = (ns_in(rows[HASH]) >> np.int64(59)) + BUCKETS // 2
+    buckets = (vectors.ns_in(rows[HASH]) >> np.int64(59)) + BUCKETS // 2
     order = np.argsort(buckets, kind="stable")
     ends = np.cumsum(np.bincount(buckets, minlength=BUCKETS))
-    ordered = taken(rows, order)
+    ordered = vectors.taken(rows, order)
     for begin, end in zip([0, *ends], ends, strict=False):
         if end > begin:
             yield ordered.slice(begin, end - begin)

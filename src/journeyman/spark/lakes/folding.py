@@ -25,39 +25,13 @@ from journeyman.columnar.kernels.key_table import Hashes, KeyTable
 from journeyman.columnar.workq.attempts import NO_TIME
 from journeyman.columnar.ztick.plans import PLAN_COLUMNS, PlanTable
 from journeyman.logs.segments import COMPACTED_SUFFIX
+from journeyman.spark import vectors
 from journeyman.spark.history import ledger_notes, workq_attempts
 from journeyman.spark.history.ztick_attempts import PLANS, STATUSES, attempt_table
-from journeyman.spark.lakes.columns import (
-    AnyColumn,
-    Bools,
-    Ints,
-    arrow,
-    begins_of,
-    coded,
-    day_of,
-    each_text,
-    filled,
-    first_known,
-    hash_column,
-    hosts_and_logs,
-    is_one_of,
-    key_hashes,
-    length_ns,
-    mixed,
-    moment_pairs,
-    ns_column,
-    ns_in,
-    pc,
-    places_in,
-    seconds_column,
-    shaped,
-    taken,
-    text_of,
-    unless_empty,
-    where,
-)
+from journeyman.spark.lakes.columns import hosts_and_logs, shaped
 from journeyman.spark.lakes.layout import HASH, TABLES
 from journeyman.spark.source.options import arrow_schema
+from journeyman.spark.vectors import arrow, pc
 from journeyman.units import NS_PER_MS
 
 FAILURES: Final = ("failed", "timed-out", "cut-off")
@@ -98,8 +72,8 @@ KEYS: Final = {
 
 def workq_rows(records: pa.Table, notes: pa.Table) -> pa.Table:
     """Attempts of jobs, all of whose narrowed records and notes are here, in any order."""
-    keys = KeyTable().numbers_of(*text_in(text_of(records["key"])))
-    logs = coded(records["_log"])
+    keys = KeyTable().numbers_of(*text_in(vectors.text_of(records["key"])))
+    logs = vectors.coded(records["_log"])
     jobs = keys * len(logs.dictionary) + logs.indices.to_numpy()
     position = records["_position"].to_numpy()
     if (position[1:] < position[:-1]).any():
@@ -107,7 +81,7 @@ def workq_rows(records: pa.Table, notes: pa.Table) -> pa.Table:
     else:
         order = np.argsort(jobs, kind="stable")
     if (order[1:] < order[:-1]).any():
-        jobs, records = jobs[order], taken(records, order)
+        jobs, records = jobs[order], vectors.taken(records, order)
     first = np.ones(len(jobs), np.bool_)
     first[1:] = jobs[1:] != jobs[:-1]
     attempts = workq_attempts.attempt_table(workq_attempts.walk(records, first))
@@ -119,7 +93,7 @@ def workq_rows(records: pa.Table, notes: pa.Table) -> pa.Table:
 
 def _with_hosts(rows: pa.Table) -> pa.Table:
     """The ledger of a host tells of all of its work queues."""
-    return rows.append_column("place", text_of(hosts_and_logs(rows["_log"])["host"]))
+    return rows.append_column("place", vectors.text_of(hosts_and_logs(rows["_log"])["host"]))
 
 
 _MOST_PLANS = 2_000_000
@@ -138,36 +112,38 @@ class ZtickPlans:
         self._keys = KeyTable()
         self._plans = PlanTable()
 
-    def take(self, rows: pa.Table) -> AnyColumn:
+    def take(self, rows: pa.Table) -> vectors.AnyColumn:
         """Fold these records; their identifiers, in a dictionary if they come again."""
-        logs = coded(rows["_log"])
+        logs = vectors.coded(rows["_log"])
         numbers_of_logs = np.array(
             [self._logs.setdefault(name, len(self._logs)) for name in logs.dictionary.to_pylist()],
             np.int64,
         )
         position = rows["_position"].to_numpy()
-        status = np.maximum(places_in(rows["status"], _STATUSES), 0)
-        written = ns_in(rows["time"])
+        status = np.maximum(vectors.places_in(rows["status"], _STATUSES), 0)
+        written = vectors.ns_in(rows["time"])
         if (written != NO_TIME).any():
-            is_own = ~each_text(rows["_file"], _is_compacted)
+            is_own = ~vectors.each_text(rows["_file"], _is_compacted)
             known = is_own & (written != NO_TIME)
             written = np.where(known, np.where(known, written, 0) * 1000, NO_TIME)
-        keys = each_text(rows["identifier"], self._numbers)
+        keys = vectors.each_text(rows["identifier"], self._numbers)
         self._plans.add(
             {
                 "log": numbers_of_logs[logs.indices.to_numpy()],
                 "key": keys,
-                "ready_ns": ns_in(rows["execution_ns"]),
+                "ready_ns": vectors.ns_in(rows["execution_ns"]),
                 "latest": position * len(STATUSES) + status,
                 "position": position,
                 "created_ns": np.where(status == 0, written, NO_TIME),
                 "last_ns": written,
             },
-            is_one_of(rows["kind"], ("set", "remove")),
+            vectors.is_one_of(rows["kind"], ("set", "remove")),
         )
         return self._in_dictionary(rows["identifier"], keys)
 
-    def _in_dictionary(self, identifiers: AnyColumn, numbers: Ints) -> AnyColumn:
+    def _in_dictionary(
+        self, identifiers: vectors.AnyColumn, numbers: vectors.Ints
+    ) -> vectors.AnyColumn:
         """To look these up a second time would take a fifth of the time that writing takes."""
         places = np.zeros(len(self._keys), np.int32)
         places[numbers] = 1
@@ -180,7 +156,7 @@ class ZtickPlans:
         indices = arrow.array(places[numbers], mask=nulls if nulls.any() else None)
         return pa.DictionaryArray.from_arrays(indices, words)
 
-    def _numbers(self, keys: AnyColumn) -> Ints:
+    def _numbers(self, keys: vectors.AnyColumn) -> vectors.Ints:
         return self._keys.numbers_of(*text_in(keys))
 
     @property
@@ -202,23 +178,23 @@ class ZtickPlans:
                 "_log": pa.DictionaryArray.from_arrays(found["log"].astype(np.int32), logs),
                 "key": keys.take(arrow.array(found["key"])),
                 HASH: arrow.array(hashes[order]),
-                **{name: ns_column(found[name]) for name in PLANS.names[2:]},
+                **{name: vectors.ns_column(found[name]) for name in PLANS.names[2:]},
             }
         )
 
 
-def _is_compacted(files: AnyColumn) -> Bools:
+def _is_compacted(files: vectors.AnyColumn) -> vectors.Bools:
     return np.asarray(pc.ends_with(files, COMPACTED_SUFFIX))
 
 
 def plan_rows(rows: pa.Table) -> pa.Table:
     """Plans of one ingest, with plain keys."""
-    return rows.set_column(rows.column_names.index("key"), "key", text_of(rows["key"]))
+    return rows.set_column(rows.column_names.index("key"), "key", vectors.text_of(rows["key"]))
 
 
 def run_lines(rows: pa.Table) -> pa.Table:
     """Lines of the run history that are runs."""
-    rows = where(rows, is_one_of(rows["kind"], ["run"]))
+    rows = vectors.where(rows, vectors.is_one_of(rows["kind"], ["run"]))
     schema = arrow_schema(TABLES["bronze/runs"].schema)
     return pa.table({name: rows[name].cast(schema.field(name).type) for name in rows.column_names})
 
@@ -235,21 +211,21 @@ def ztick_rows(plans: pa.Table, runs: pa.Table) -> pa.Table:
 
 def silver_attempts(rows: pa.Table) -> pa.Table:
     """Rows of attempts with the columns of the lake's table."""
-    columns: dict[str, AnyColumn] = {name: rows[name] for name in rows.column_names}
+    columns: dict[str, vectors.AnyColumn] = {name: rows[name] for name in rows.column_names}
     nothing = pa.nulls(rows.num_rows, pa.int64())
-    times = {name: ns_in(columns.get(name, nothing)) for name in (*MOMENTS, "expires_ns")}
-    happened = first_known(
+    times = {name: vectors.ns_in(columns.get(name, nothing)) for name in (*MOMENTS, "expires_ns")}
+    happened = vectors.first_known(
         *(times[f"{name}_ns"] for name in ("ready", "started", "ended", "created"))
     )
     made = {
         **columns,
         **hosts_and_logs(columns["_log"]),
-        **moment_pairs(times),
-        "wait_s": seconds_column(length_ns(times["ready_ns"], times["started_ns"])),
-        "run_s": seconds_column(length_ns(times["started_ns"], times["ended_ns"])),
-        HASH: hash_column(columns["key"]),
-        "is_open": pa.array(is_one_of(columns["outcome"], _OPEN)),
-        "date": pa.array(day_of(happened), pa.date32()),
+        **vectors.moment_pairs(times),
+        "wait_s": vectors.seconds_column(vectors.length_ns(times["ready_ns"], times["started_ns"])),
+        "run_s": vectors.seconds_column(vectors.length_ns(times["started_ns"], times["ended_ns"])),
+        HASH: vectors.hash_column(columns["key"]),
+        "is_open": pa.array(vectors.is_one_of(columns["outcome"], _OPEN)),
+        "date": pa.array(vectors.day_of(happened), pa.date32()),
     }
     return shaped(made, "silver/attempts")
 
@@ -261,12 +237,12 @@ def jobs_of(attempts: pa.Table) -> pa.Table:
     """One row a job; ``attempts`` has all rows of each."""
     if attempts.num_rows == 0:
         return shaped({"key": attempts["key"]}, "silver/jobs")
-    lives = filled(attempts["life"], 1)
+    lives = vectors.filled(attempts["life"], 1)
     order, begins = _jobs_in_order(attempts, lives)
     ends = np.append(begins[1:], len(order)) - 1
-    times = {name: ns_in(attempts[name])[order] for name in MOMENTS}
-    failed = is_one_of(attempts["outcome"], FAILURES)[order]
-    lasts = taken(attempts, order[ends])
+    times = {name: vectors.ns_in(attempts[name])[order] for name in MOMENTS}
+    failed = vectors.is_one_of(attempts["outcome"], FAILURES)[order]
+    lasts = vectors.taken(attempts, order[ends])
     created = np.where(times["created_ns"] == NO_TIME, _MAX_NS, times["created_ns"])
     created = np.minimum.reduceat(created, begins)
     folded = {
@@ -284,22 +260,22 @@ def jobs_of(attempts: pa.Table) -> pa.Table:
             "status": lasts["outcome"],
             "attempts": pa.array(np.add.reduceat(started, begins)),
             "failures": pa.array(np.add.reduceat(failed.astype(np.int64), begins)),
-            **moment_pairs(folded),
+            **vectors.moment_pairs(folded),
             "date": pa.array(np.minimum.reduceat(days, begins), pa.date32()),
         },
         "silver/jobs",
     )
 
 
-def _jobs_in_order(attempts: pa.Table, lives: Ints) -> tuple[Ints, Ints]:
+def _jobs_in_order(attempts: pa.Table, lives: vectors.Ints) -> tuple[vectors.Ints, vectors.Ints]:
     """The rows job by job, as they came; and where in that order another job begins."""
-    codes = [coded(attempts[name]).indices.to_numpy() for name in _JOB[:3]]
-    codes += [KeyTable().numbers_of(*text_in(text_of(attempts["key"]))), lives]
-    ready = ns_in(attempts["ready_ns"])
+    codes = [vectors.coded(attempts[name]).indices.to_numpy() for name in _JOB[:3]]
+    codes += [KeyTable().numbers_of(*text_in(vectors.text_of(attempts["key"]))), lives]
+    ready = vectors.ns_in(attempts["ready_ns"])
     ready = np.where(ready == NO_TIME, 0, ready)
-    last = (attempts["attempt"].to_numpy(), ready, filled(attempts["position"], -1))
+    last = (attempts["attempt"].to_numpy(), ready, vectors.filled(attempts["position"], -1))
     order = np.lexsort((*last, *reversed(codes)))
-    return order, begins_of([column[order] for column in codes])
+    return order, vectors.begins_of([column[order] for column in codes])
 
 
 def firings_of(attempts: pa.Table) -> pa.Table:
@@ -307,9 +283,9 @@ def firings_of(attempts: pa.Table) -> pa.Table:
 
     A retry is another plan, with attempts of its own: those of an occurrence are counted on.
     """
-    maybe = np.asarray(pc.match_substring(text_of(attempts["key"]), "@"))
-    rows = where(attempts, maybe & is_one_of(attempts["dialect"], ["ztick"]))
-    fired = pc.extract_regex(text_of(rows["key"]), _OCCURRENCE)
+    maybe = np.asarray(pc.match_substring(vectors.text_of(attempts["key"]), "@"))
+    rows = vectors.where(attempts, maybe & vectors.is_one_of(attempts["dialect"], ["ztick"]))
+    fired = pc.extract_regex(vectors.text_of(rows["key"]), _OCCURRENCE)
     mask = np.asarray(fired.is_valid())
     fired, rows = fired.filter(pa.array(mask)), rows.filter(pa.array(mask))
     parts = {name: pc.struct_field(fired, name) for name in ("timetable", "occurrence")}
@@ -328,8 +304,8 @@ def firings_of(attempts: pa.Table) -> pa.Table:
 def runs_of(lines: pa.Table) -> pa.Table:
     """Rows of the table of runs."""
     times = {
-        "planned_ns": ns_in(lines["execution_ns"]),
-        **{name: ns_in(lines[name]) for name in ("started_ns", "ended_ns")},
+        "planned_ns": vectors.ns_in(lines["execution_ns"]),
+        **{name: vectors.ns_in(lines[name]) for name in ("started_ns", "ended_ns")},
     }
     named = ("rule", "runner", "detail", "output")
     return shaped(
@@ -337,11 +313,15 @@ def runs_of(lines: pa.Table) -> pa.Table:
             **hosts_and_logs(lines["_log"]),
             "key": lines["job"],
             "outcome": lines["outcome"],
-            **{name: unless_empty(lines[name]) for name in named},
-            **moment_pairs(times),
-            "lateness_s": seconds_column(length_ns(times["planned_ns"], times["started_ns"])),
-            "run_s": seconds_column(length_ns(times["started_ns"], times["ended_ns"])),
-            "date": pa.array(day_of(times["started_ns"]), pa.date32()),
+            **{name: vectors.unless_empty(lines[name]) for name in named},
+            **vectors.moment_pairs(times),
+            "lateness_s": vectors.seconds_column(
+                vectors.length_ns(times["planned_ns"], times["started_ns"])
+            ),
+            "run_s": vectors.seconds_column(
+                vectors.length_ns(times["started_ns"], times["ended_ns"])
+            ),
+            "date": pa.array(vectors.day_of(times["started_ns"]), pa.date32()),
         },
         "silver/runs",
     )
@@ -349,31 +329,31 @@ def runs_of(lines: pa.Table) -> pa.Table:
 
 def items_of(rows: pa.Table) -> pa.Table:
     """Rows of the table of items."""
-    rows = where(rows, is_one_of(rows["kind"], ["PUT"]))
+    rows = vectors.where(rows, vectors.is_one_of(rows["kind"], ["PUT"]))
     times = {
-        name: _ms_as_ns(ns_in(rows[old]))
+        name: _ms_as_ns(vectors.ns_in(rows[old]))
         for name, old in (("put_ns", "add_time_ms"), ("expires_ns", "expire_time_ms"))
     }
     return shaped(
         {
             **hosts_and_logs(rows["_log"]),
             **{name: rows[name] for name in ("queue", "item_id", "data_size")},
-            **moment_pairs(times),
+            **vectors.moment_pairs(times),
             "position": rows["_position"],
             HASH: item_hashes(rows["item_id"]),
-            "date": pa.array(day_of(times["put_ns"]), pa.date32()),
+            "date": pa.array(vectors.day_of(times["put_ns"]), pa.date32()),
         },
         "silver/items",
     )
 
 
-def item_hashes(ids: AnyColumn) -> AnyColumn:
+def item_hashes(ids: vectors.AnyColumn) -> vectors.AnyColumn:
     """What tables of items have in their column of hashes."""
-    blocks = ns_in(ids).view(np.uint64) >> np.uint64(_BLOCK_BITS)
-    return arrow.array(mixed([blocks]).view(np.int64))
+    blocks = vectors.ns_in(ids).view(np.uint64) >> np.uint64(_BLOCK_BITS)
+    return arrow.array(vectors.mixed([blocks]).view(np.int64))
 
 
-def _ms_as_ns(times_ms: Ints) -> Ints:
+def _ms_as_ns(times_ms: vectors.Ints) -> vectors.Ints:
     fits = np.abs(times_ms // 2) < _MAX_NS // NS_PER_MS // 2
     return np.where(fits, np.where(fits, times_ms, 0) * NS_PER_MS, NO_TIME)
 
@@ -384,18 +364,18 @@ def without_repeats(items: pa.Table, known: pa.Table) -> pa.Table:
     names = list(same)
     both = pa.concat_tables([known.select(names), items.select(names)])
     codes = [
-        coded(both[name]).indices.fill_null(-1).to_numpy()
+        vectors.coded(both[name]).indices.fill_null(-1).to_numpy()
         if pa.types.is_dictionary(both.schema.field(name).type)
-        else ns_in(both[name])
+        else vectors.ns_in(both[name])
         for name in names
     ]
     is_item = np.arange(both.num_rows) >= known.num_rows
     position = np.append(np.zeros(known.num_rows, np.int64), items["position"].to_numpy())
     order = np.lexsort((position, is_item, *codes))
-    begins = begins_of([code[order] for code in codes])
+    begins = vectors.begins_of([code[order] for code in codes])
     firsts = order[begins]
     chosen = np.sort(firsts[is_item[firsts]]) - known.num_rows
-    return items if len(chosen) == items.num_rows else taken(items, chosen)
+    return items if len(chosen) == items.num_rows else vectors.taken(items, chosen)
 
 
 def row_prints(rows: pa.Table) -> Hashes:
@@ -403,10 +383,10 @@ def row_prints(rows: pa.Table) -> Hashes:
     words = []
     for column in rows.columns:
         if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
-            words.append(key_hashes(column))
+            words.append(vectors.key_hashes(column))
         elif pa.types.is_floating(column.type):
             continue  # durations, which follow from the moments
         else:
             whole = column.cast(pa.int32()) if pa.types.is_date(column.type) else column
-            words.append(ns_in(whole).view(np.uint64))
-    return mixed(words)
+            words.append(vectors.ns_in(whole).view(np.uint64))
+    return vectors.mixed(words)

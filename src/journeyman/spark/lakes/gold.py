@@ -22,22 +22,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from journeyman.columnar.workq.attempts import NO_TIME
-from journeyman.spark import views
+from journeyman.spark import vectors, views
 from journeyman.spark.history.columns import ATTEMPTS
 from journeyman.spark.lakes import work
-from journeyman.spark.lakes.columns import (
-    AnyColumn,
-    Ints,
-    coded,
-    constant,
-    moment_column,
-    ns_in,
-    pc,
-    seconds_column,
-    shaped,
-    taken,
-    where,
-)
+from journeyman.spark.lakes.columns import shaped
 from journeyman.spark.lakes.delta import DataFile, footer, read_group, write_rows
 from journeyman.spark.lakes.folding import MOMENTS
 from journeyman.spark.lakes.layout import DAY_NS, HOUR_NS
@@ -45,6 +33,7 @@ from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.lakes.work import Groups, Packet
 from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import arrow_schema
+from journeyman.spark.vectors import pc
 
 DEPTH_CHANGES: Final = "gold/depth_changes"
 _DEPTH: Final = "gold/depth_hourly"
@@ -121,7 +110,7 @@ def _dealt(files: Sequence[DataFile], hands: int) -> list[list[DataFile]]:
     return units
 
 
-def _may_lie(known: tuple[int, int] | None, days: Ints) -> bool:
+def _may_lie(known: tuple[int, int] | None, days: vectors.Ints) -> bool:
     """True if a moment between the two may be on one of these days, which are sorted."""
     if known is None:
         return False
@@ -133,7 +122,7 @@ def _may_lie(known: tuple[int, int] | None, days: Ints) -> bool:
 # What tasks do: rows of files by day, then the counts of these days.
 
 
-def _take_days(days: Ints, groups: int, files: Sequence[DataFile]) -> Iterator[Packet]:
+def _take_days(days: vectors.Ints, groups: int, files: Sequence[DataFile]) -> Iterator[Packet]:
     for file in files:
         for rows in _rows_on(file, days):
             attempts = _items_as_attempts(rows) if file.table == _ITEMS else rows
@@ -141,7 +130,7 @@ def _take_days(days: Ints, groups: int, files: Sequence[DataFile]) -> Iterator[P
                 yield Packet(group, _ATTEMPTS, mine)
 
 
-def _rows_on(file: DataFile, days: Ints) -> Iterator[pa.Table]:
+def _rows_on(file: DataFile, days: vectors.Ints) -> Iterator[pa.Table]:
     """Rows of the row groups of a file in which something may have happened on these days."""
     known, moments = footer(file.path), COUNTED_MOMENTS[file.table]
     places = [at for at, name in enumerate(known.schema.names) if name in moments]
@@ -155,11 +144,11 @@ def _rows_on(file: DataFile, days: Ints) -> Iterator[pa.Table]:
 def _items_as_attempts(items: pa.Table) -> pa.Table:
     """Items have been put, and no record says more: as finished ones they are in no depth."""
     count = items.num_rows
-    columns: dict[str, AnyColumn] = {
+    columns: dict[str, vectors.AnyColumn] = {
         **{name: items[name] for name in ("host", "queue")},
-        "dialect": constant("kestrel", count),
+        "dialect": vectors.constant("kestrel", count),
         "first": pa.repeat(pa.scalar(True), count),
-        "outcome": constant("finished", count),
+        "outcome": vectors.constant("finished", count),
         **dict.fromkeys(("created_ns", "ready_ns"), items["put_ns"]),
     }
     schema = arrow_schema(ATTEMPTS)
@@ -172,37 +161,37 @@ def _items_as_attempts(items: pa.Table) -> pa.Table:
     )
 
 
-def _by_group(rows: pa.Table, days: Ints, groups: int) -> Iterator[tuple[int, pa.Table]]:
+def _by_group(rows: pa.Table, days: vectors.Ints, groups: int) -> Iterator[tuple[int, pa.Table]]:
     """The rows with something on the days of each group; a row may be in several of them."""
     there = np.zeros((groups, rows.num_rows), np.bool_)
     for name in MOMENTS:
-        moments = ns_in(rows[name])
+        moments = vectors.ns_in(rows[name])
         places = np.searchsorted(days, moments // DAY_NS)
         places[places == len(days)] = 0
         known = np.flatnonzero((moments != NO_TIME) & (days[places] == moments // DAY_NS))
         there[_group_of(places[known], len(days), groups), known] = True
     plain = pa.table(
         {
-            name: coded(rows[name]) if _is_text(rows[name].type) else rows[name]
+            name: vectors.coded(rows[name]) if _is_text(rows[name].type) else rows[name]
             for name in rows.column_names
         }
     )
     for group in range(groups):
         if there[group].any():
-            yield group, where(plain, there[group])
+            yield group, vectors.where(plain, there[group])
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_dictionary(kind)
 
 
-def _group_of(places: Ints, days: int, groups: int) -> Ints:
+def _group_of(places: vectors.Ints, days: int, groups: int) -> vectors.Ints:
     """The groups of days that stand at these places among all days."""
-    found: Ints = places * groups // days
+    found: vectors.Ints = places * groups // days
     return found
 
 
-def _count(days: Ints, groups: int, found_groups: Groups) -> Iterator[Packet]:
+def _count(days: vectors.Ints, groups: int, found_groups: Groups) -> Iterator[Packet]:
     """Rows of gold of the days in each group."""
     for group, found in found_groups:
         mine = days[_group_of(np.arange(len(days)), len(days), groups) == group]
@@ -214,7 +203,7 @@ def _count(days: Ints, groups: int, found_groups: Groups) -> Iterator[Packet]:
                 counted = counted.filter(is_run)
             text = views.statement(view, keys, places=_PLACES, bucket_ns=bucket_ns)
             rows = views.run_in_duckdb(text, attempts=counted)
-            rows = where(rows, np.isin(ns_in(rows["bucket_ns"]) // DAY_NS, mine))
+            rows = vectors.where(rows, np.isin(vectors.ns_in(rows["bucket_ns"]) // DAY_NS, mine))
             yield Packet(0, table, _as_gold(table, rows))
 
 
@@ -229,18 +218,20 @@ def _as_attempts(rows: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def _plain(column: AnyColumn) -> AnyColumn:
+def _plain(column: vectors.AnyColumn) -> vectors.AnyColumn:
     is_coded = pa.types.is_dictionary(column.type)
     return column.cast(pa.string()) if is_coded else column
 
 
 def _as_gold(table: str, rows: pa.Table) -> pa.Table:
     """What a view has counted, with the columns of a table of gold."""
-    begins = ns_in(rows["bucket_ns"])
+    begins = vectors.ns_in(rows["bucket_ns"])
     columns: dict[str, Any] = {name: rows[name] for name in rows.column_names}
     for name in rows.column_names:
         if name.endswith("_ns"):
-            columns[f"{name.removesuffix('_ns')}_s"] = seconds_column(ns_in(rows[name]))
+            columns[f"{name.removesuffix('_ns')}_s"] = vectors.seconds_column(
+                vectors.ns_in(rows[name])
+            )
     if table == "gold/lateness_daily":
         columns["runs"] = columns["started"]
         lengths = {name: column for name, column in columns.items() if name.startswith("wait_")}
@@ -248,10 +239,10 @@ def _as_gold(table: str, rows: pa.Table) -> pa.Table:
     return shaped({**columns, **_place_in_time(begins)}, table)
 
 
-def _place_in_time(begins_ns: Ints) -> dict[str, AnyColumn]:
+def _place_in_time(begins_ns: vectors.Ints) -> dict[str, vectors.AnyColumn]:
     days = pa.array((begins_ns // DAY_NS).astype(np.int32), pa.date32())
     return {
-        "hour": moment_column(begins_ns),
+        "hour": vectors.moment_column(begins_ns),
         "date": days,
         "month": pc.utf8_slice_codeunits(days.cast(pa.string()), 0, 7),
     }
@@ -261,27 +252,27 @@ def _place_in_time(begins_ns: Ints) -> dict[str, AnyColumn]:
 # What the driver makes of it.
 
 
-def _replace_days(lake: Lake, table: str, rows: pa.Table, days: Ints) -> None:
+def _replace_days(lake: Lake, table: str, rows: pa.Table, days: vectors.Ints) -> None:
     """These rows in the place of those of the same days; a file for each month."""
     months = {_named(int(day))[:7] for day in days}
     files = [file for file in lake.files(table) if file.values["month"] in months]
     known = lake.read_arrow(table, files)
     is_old = np.isin(known["date"].cast(pa.int32()).to_numpy(), days)
-    kept = pa.concat_tables([where(known, ~is_old), rows])
+    kept = pa.concat_tables([vectors.where(known, ~is_old), rows])
     lake.change(table, write_rows(lake.new_files, kept, table), files)
 
 
 def _add_up_depth(lake: Lake, first: int) -> None:
     """Depth from the first touched day on: the changes of all hours, added up."""
     changes = lake.read_arrow(DEPTH_CHANGES)
-    begins = pa.array(ns_in(changes["hour"]) * 1000)
+    begins = pa.array(vectors.ns_in(changes["hour"]) * 1000)
     text = views.statement("depth", views.LAKE_KEYS, given=("depth_changes",))
     rows = views.run_in_duckdb(text, depth_changes=changes.append_column("bucket_ns", begins))
-    days = np.unique(ns_in(rows["bucket_ns"]) // DAY_NS)
+    days = np.unique(vectors.ns_in(rows["bucket_ns"]) // DAY_NS)
     known = lake.read_arrow(_DEPTH, columns=["date"])["date"].cast(pa.int32()).to_numpy()
     later = np.union1d(days, known)
     later = later[later >= first]
-    rows = where(rows, ns_in(rows["bucket_ns"]) // DAY_NS >= first)
+    rows = vectors.where(rows, vectors.ns_in(rows["bucket_ns"]) // DAY_NS >= first)
     _replace_days(lake, _DEPTH, _as_gold(_DEPTH, rows), later)
 
 
@@ -290,9 +281,9 @@ def count_lag(lake: Lake) -> None:
     seen = lake.read_arrow("silver/readers")
     every = seen["date"].cast(pa.int32()).to_numpy()
     days = np.unique(every)[-2:]
-    recent = taken(seen, np.flatnonzero(np.isin(every, days)))
+    recent = vectors.taken(seen, np.flatnonzero(np.isin(every, days)))
     rows = views.run_in_duckdb(views.statement("reader_lag"), readers=recent)
-    begins = ns_in(rows["hour"].cast(pa.timestamp("us", "UTC"))) * 1000
+    begins = vectors.ns_in(rows["hour"].cast(pa.timestamp("us", "UTC"))) * 1000
     columns = {name: rows[name] for name in rows.column_names}
     lag = shaped({**columns, **_place_in_time(begins)}, _LAG)
     _replace_days(lake, _LAG, lag, days.astype(np.int64))

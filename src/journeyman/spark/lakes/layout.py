@@ -19,14 +19,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
-from journeyman.spark.source.options import (
-    CORRUPT_RECORD,
-    NAMED_COLUMNS,
-    TYPES,
-    arrow_schema,
-    base_schema,
-    with_extras,
-)
+from journeyman.spark.source import options
 from journeyman.units import NS_PER_S
 
 DAY_NS: Final = 86_400 * NS_PER_S
@@ -71,12 +64,12 @@ class LakeTable:
 
 
 _VERSIONS = MapType(StringType(), LongType())
-_TYPES = {**TYPES, _VERSIONS.simpleString(): _VERSIONS}
+_TYPES = {**options.TYPES, _VERSIONS.simpleString(): _VERSIONS}
 
 
 def delta_schema(table: LakeTable) -> pa.Schema:
     """The columns of a table as Delta has them: with comments, and some never null."""
-    found = arrow_schema(table.schema)
+    found = options.arrow_schema(table.schema)
     for at, (name, kind, about) in enumerate(table.columns):
         nullable = not kind.endswith("!")
         found = found.set(at, pa.field(name, found.field(at).type, nullable, {"comment": about}))
@@ -158,8 +151,8 @@ _DEPTHS = (
 
 
 def _bronze(dialect: str) -> LakeTable:
-    base = StructType([*base_schema(dialect), *NAMED_COLUMNS.get(dialect, ())])
-    full = with_extras(base, (), CORRUPT_RECORD)
+    base = StructType([*options.base_schema(dialect), *options.NAMED_COLUMNS.get(dialect, ())])
+    full = options.with_extras(base, (), options.CORRUPT_RECORD)
     stored = [f for f in full.fields if (dialect, f.name) != ("ztick", "key")]  # its identifier
     columns = [(f.name, f.dataType.simpleString(), "as in spark.md") for f in stored]
     columns += _FOUND_BY if dialect in ("workq", "kestrel") else ()

@@ -25,27 +25,17 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from journeyman.columnar.workq.attempts import NO_TIME
+from journeyman.spark import vectors
 from journeyman.spark.history import workq_attempts
 from journeyman.spark.lakes import folding, work
 from journeyman.spark.lakes.bronze import BUCKETS
-from journeyman.spark.lakes.columns import (
-    Bools,
-    Ints,
-    key_hashes,
-    named_logs,
-    ns_in,
-    pc,
-    schema_of,
-    shaped,
-    taken,
-    text_of,
-    where,
-)
+from journeyman.spark.lakes.columns import named_logs, schema_of, shaped
 from journeyman.spark.lakes.delta import DataFile, TableWriter, footer, read_group
 from journeyman.spark.lakes.folding import COLUMNS, MOMENTS
 from journeyman.spark.lakes.layout import DAY_NS, HASH, KEYED
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.lakes.work import FILES, Groups, Packet, files_in, files_packet
+from journeyman.spark.vectors import pc
 
 ITEMS: Final = "silver/items"
 RUNS: Final = "silver/runs"
@@ -135,7 +125,7 @@ def change_silver(spark: SparkSession, lake: Lake, keys: Sequence[str] = ()) -> 
     days: set[int] = set()
     for _, what, rows in work.spread(spark, _units(plan), partial(_fold_unit, plan), rewrite):
         if what == _DAYS:
-            days |= set(ns_in(rows["day"]).tolist())
+            days |= set(vectors.ns_in(rows["day"]).tolist())
         elif what == FILES:
             for file in files_in(rows):
                 lake.change(file.table, [file])
@@ -178,8 +168,8 @@ class _Range(NamedTuple):
     least: int
     greatest: int
 
-    def mask(self, hashes: Ints) -> Bools:
-        found: Bools = (hashes >= self.least) & (hashes <= self.greatest)
+    def mask(self, hashes: vectors.Ints) -> vectors.Bools:
+        found: vectors.Bools = (hashes >= self.least) & (hashes <= self.greatest)
         return found
 
 
@@ -192,15 +182,15 @@ def _range_of(unit: _Unit) -> _Range:
 class _Wanted:
     """Hashes of the keys that are touched."""
 
-    def __init__(self, hashes: Ints) -> None:
+    def __init__(self, hashes: vectors.Ints) -> None:
         self._sorted = np.sort(hashes)
         self.least, self.greatest = int(self._sorted[0]), int(self._sorted[-1])
         self._coarse = np.zeros(1 << _COARSE_BITS, np.bool_)
         self._coarse[hashes & ((1 << _COARSE_BITS) - 1)] = True
 
-    def mask(self, hashes: Ints) -> Bools:
+    def mask(self, hashes: vectors.Ints) -> vectors.Bools:
         """Which of these are wanted. A look into a table of bits rules most of them out."""
-        found: Bools = self._coarse[hashes & ((1 << _COARSE_BITS) - 1)]
+        found: vectors.Bools = self._coarse[hashes & ((1 << _COARSE_BITS) - 1)]
         near = np.flatnonzero(found)
         if len(near):
             last = len(self._sorted) - 1
@@ -211,7 +201,7 @@ class _Wanted:
 
 def _read_keys(
     file: DataFile, columns: Sequence[str], wanted: _Range | _Wanted
-) -> Iterator[tuple[pa.Table, Ints]]:
+) -> Iterator[tuple[pa.Table, vectors.Ints]]:
     """Rows of the wanted keys, and their numbers in the file."""
     if not file.may_hold([HASH], wanted.least, wanted.greatest):
         return
@@ -221,25 +211,25 @@ def _read_keys(
         group = known.row_group(at)
         range_: Any = group.column(place).statistics
         if range_ is None or not (range_.max < wanted.least or wanted.greatest < range_.min):
-            mask = wanted.mask(ns_in(read_group(file, at, [HASH])[HASH]))
+            mask = wanted.mask(vectors.ns_in(read_group(file, at, [HASH])[HASH]))
             if mask.all():
                 yield read_group(file, at, columns), np.arange(group.num_rows) + before
             elif mask.any():
                 places = np.flatnonzero(mask)
-                yield taken(read_group(file, at, columns), places), places + before
+                yield vectors.taken(read_group(file, at, columns), places), places + before
         before += group.num_rows
 
 
 def _records(
     files: Sequence[DataFile], table: str, wanted: _Range | _Wanted
-) -> tuple[pa.Table, Ints]:
+) -> tuple[pa.Table, vectors.Ints]:
     """Records of the wanted keys in these files, and their hashes."""
     columns = (*COLUMNS[table], "host", HASH)
     parts = [named_logs(rows) for file in files for rows, _ in _read_keys(file, columns, wanted)]
     if not parts:
         return _no_records(table), np.zeros(0, np.int64)
     whole = _together(parts)
-    return whole.drop_columns([HASH]), ns_in(whole[HASH])
+    return whole.drop_columns([HASH]), vectors.ns_in(whole[HASH])
 
 
 def _no_records(table: str) -> pa.Table:
@@ -260,7 +250,10 @@ def _together(parts: Sequence[pa.Table]) -> pa.Table:
     }
     same = [
         pa.table(
-            {n: text_of(part[n]) if n in plain and _is_coded(part, n) else part[n] for n in names}
+            {
+                n: vectors.text_of(part[n]) if n in plain and _is_coded(part, n) else part[n]
+                for n in names
+            }
         )
         for part in parts
     ]
@@ -299,8 +292,8 @@ def _fold_unit(plan: _Plan, unit: _Unit) -> Iterator[Packet]:
     yield from output.finish()
 
 
-def _hashes_in(range_: _Range, keys: Sequence[str]) -> Ints:
-    hashes = key_hashes(pa.array(keys, pa.string())).view(np.int64)
+def _hashes_in(range_: _Range, keys: Sequence[str]) -> vectors.Ints:
+    hashes = vectors.key_hashes(pa.array(keys, pa.string())).view(np.int64)
     return hashes[range_.mask(hashes)]
 
 
@@ -319,7 +312,7 @@ def _old_rows(
         return None
     rows = pa.concat_tables(found)
     if "dialect" in names:  # jobs of several dialects may have the same key
-        rows = rows.filter(pc.equal(text_of(rows["dialect"]), dialect))
+        rows = rows.filter(pc.equal(vectors.text_of(rows["dialect"]), dialect))
     return rows
 
 
@@ -344,8 +337,8 @@ class TaskOutput:
         """Write what is new among these rows, and tell which of the old ones go."""
         new_prints = folding.row_prints(rows)
         old_prints = folding.row_prints(old.drop_columns(["_row", "_path"]))
-        self.add(table, where(rows, ~np.isin(new_prints, old_prints)))
-        gone = where(old, ~np.isin(old_prints, new_prints))
+        self.add(table, vectors.where(rows, ~np.isin(new_prints, old_prints)))
+        gone = vectors.where(old, ~np.isin(old_prints, new_prints))
         self._note(table, gone)
         for path in map(str, gone["_path"].unique().to_pylist()):
             mine = gone.filter(pc.equal(gone["_path"], path))
@@ -363,7 +356,7 @@ class TaskOutput:
         """Of these rows gold wants to know the days."""
         for name in (*MOMENTS, "put_ns") if table in (KEYED[0], ITEMS) else ():
             if name in changed.column_names:
-                moments = ns_in(changed[name])
+                moments = vectors.ns_in(changed[name])
                 known = moments[moments != NO_TIME] // DAY_NS
                 self._days |= set(np.unique(known).tolist())
 
@@ -373,12 +366,14 @@ def _write(lake: str, table: str, parts: Sequence[pa.Table]) -> list[DataFile]:
     rows = pa.concat_tables(parts)
     found = []
     for is_open in (True, False) if table in KEYED else (None,):
-        mine = rows if is_open is None else where(rows, np.asarray(rows["is_open"]) == is_open)
+        mine = (
+            rows if is_open is None else vectors.where(rows, np.asarray(rows["is_open"]) == is_open)
+        )
         if mine.num_rows:
             values = {} if is_open is None else {"is_open": str(is_open).lower()}
             writer = TableWriter(lake, table, **values)
             order = np.argsort(mine["date"].cast(pa.int32()).to_numpy(), kind="stable")
-            writer.write(taken(mine, order), _GROUP_ROWS)
+            writer.write(vectors.taken(mine, order), _GROUP_ROWS)
             found += writer.finish()
     return found
 
@@ -402,11 +397,11 @@ def _rewrite_files(lake: str, known: Mapping[str, DataFile], groups: Groups) -> 
             yield files_packet(_write(lake, table, parts))
 
 
-def _rows_without(file: DataFile, numbers: Ints) -> Iterator[pa.Table]:
+def _rows_without(file: DataFile, numbers: vectors.Ints) -> Iterator[pa.Table]:
     before, names = 0, schema_of(file.table).names
     for at in range(footer(file.path).num_row_groups):
         rows = read_group(file, at, names)
         stays = ~np.isin(np.arange(before, before + rows.num_rows), numbers)
         before += rows.num_rows
         if stays.any():
-            yield where(shaped({name: rows[name] for name in names}, file.table), stays)
+            yield vectors.where(shaped({name: rows[name] for name in names}, file.table), stays)

@@ -33,10 +33,10 @@ from journeyman.spark.files import absolute, filesystem_of, find_logs, is_uri
 from journeyman.spark.history.ztick_attempts import run_directories, run_files, whole_run
 from journeyman.spark.lakes import delta
 from journeyman.spark.lakes.bronze import DAMAGE_COLUMNS, DAMAGE_TABLE, LakeSource, stream_name
-from journeyman.spark.lakes.columns import arrow, hash_column, is_one_of, ns_in
 from journeyman.spark.lakes.layout import BETWEEN, HASH, moment_of
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, ZTICK, SourceOptions
+from journeyman.spark.vectors import arrow, hash_column, is_one_of, ns_in
 
 _ITEMS: Final[pa.Schema] = arrow.schema(
     [

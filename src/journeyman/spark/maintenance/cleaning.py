@@ -57,7 +57,8 @@ from journeyman.spark.maintenance.holding import (
     refuse_damage,
 )
 from journeyman.spark.replay import packets, states, tables_of, visible, with_payloads
-from journeyman.spark.sinks.parts import POSITION, RAW
+from journeyman.spark.sinks.log_options import POSITION
+from journeyman.spark.sinks.parts import RAW
 from journeyman.spark.source.options import OFFSET_MASK, SEGMENT_SHIFT, arrow_schema, struct
 
 _Row = dict[str, Any]

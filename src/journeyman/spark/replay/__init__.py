@@ -44,8 +44,8 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from pyspark.sql.types import ArrayType, StructField, StructType
 
 from journeyman.errors import UsageError
+from journeyman.spark.data_sources import open_logs
 from journeyman.spark.files import Span, changed, read_spans
-from journeyman.spark.source import open_logs
 from journeyman.spark.source.options import (
     DAMAGE_KIND,
     LEDGER,

@@ -38,7 +38,7 @@ from journeyman.spark.source.packets import (
     presence,
     unpack,
 )
-from journeyman.spark.source.splits import SplitContext
+from journeyman.spark.source.pieces import SplitContext
 
 _TABLES: Final = STATE_TABLES["kestrel"]
 ITEMS_TABLE: Final = "items"

@@ -18,16 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import (
-    Column,
-    column_of,
-    joined,
-    numbers_in,
-    rows_at,
-    text_in,
-    valid_in,
-    values_at,
-)
+from journeyman.columnar import arrays
 from journeyman.columnar.kernels.byte_access import Ints
 from journeyman.columnar.kernels.key_table import buckets_of, hashes_of
 from journeyman.columnar.workq import fold as at
@@ -38,7 +29,7 @@ from journeyman.spark.files import Span, read_records
 from journeyman.spark.replay import STATE_TABLES, PacketGroup, files_at, place_columns
 from journeyman.spark.source.options import KINDS, OFFSET_MASK, SEGMENT_SHIFT
 from journeyman.spark.source.packets import PacketSource, by_bucket, pack, unpack
-from journeyman.spark.source.splits import SplitContext
+from journeyman.spark.source.pieces import SplitContext
 from journeyman.spark.source.task import uuid_texts
 from journeyman.units import NS_PER_MS
 
@@ -70,10 +61,10 @@ class WorkqCombiner:
     def finish(self) -> Iterator[pa.RecordBatch]:
         if not self._events:
             return
-        events, adds = joined(self._events), joined(self._adds)
+        events, adds = arrays.joined(self._events), arrays.joined(self._adds)
         self._events, self._adds = [], []
-        buckets = buckets_of(hashes_of(*text_in(events.column("job_id"))), self._buckets)
-        is_add = numbers_in(events.column("kind")) <= Command.SCHEDULE
+        buckets = buckets_of(hashes_of(*arrays.text_in(events.column("job_id"))), self._buckets)
+        is_add = arrays.numbers_in(events.column("kind")) <= Command.SCHEDULE
         yield from pack(
             self._source,
             JOBS_TABLE,
@@ -106,14 +97,16 @@ def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     """Rows of the table of jobs."""
     events, adds, states = _folded(group)
     known = states.jobs
-    begun = rows_at(events, known[:, at.ADD])
-    add = rows_at(adds, states.add_numbers)
-    result = rows_at(events, known[:, at.RESULT])
+    begun = arrays.rows_at(events, known[:, at.ADD])
+    add = arrays.rows_at(adds, states.add_numbers)
+    result = arrays.rows_at(events, known[:, at.RESULT])
     exhausted = known[:, at.EXHAUSTED] == 1
     nothing = pa.nulls(len(known), pa.binary())
     columns = [
         *place_columns(
-            group, numbers_in(begun.column("position")), numbers_in(begun.column("length"))
+            group,
+            arrays.numbers_in(begun.column("position")),
+            arrays.numbers_in(begun.column("length")),
         ),
         _keys(begun),
         begun.column("job_id"),
@@ -123,20 +116,20 @@ def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
         nothing,  # payload
         add.column("time_ns"),
         add.column("created_ns"),
-        values_at(_STATES, known[:, at.STATE]),
-        column_of(known[:, at.ATTEMPTS].copy()),
-        column_of(known[:, at.FAILS].copy()),
+        arrays.values_at(_STATES, known[:, at.STATE]),
+        arrays.column_of(known[:, at.ATTEMPTS].copy()),
+        arrays.column_of(known[:, at.FAILS].copy()),
         _result_sizes(result, exhausted),
         nothing,  # result
-        values_at(events.column("logged_ns"), known[:, at.STARTED]),
-        values_at(events.column("logged_ns"), known[:, at.FINISHED]),
-        column_of(exhausted),
-        column_of(known[:, at.OWED].copy()),
-        column_of(_expires_ns(add)),
-        values_at(events.column("position"), known[:, at.STARTED]),
-        values_at(events.column("position"), known[:, at.FINISHED]),
+        arrays.values_at(events.column("logged_ns"), known[:, at.STARTED]),
+        arrays.values_at(events.column("logged_ns"), known[:, at.FINISHED]),
+        arrays.column_of(exhausted),
+        arrays.column_of(known[:, at.OWED].copy()),
+        arrays.column_of(_expires_ns(add)),
+        arrays.values_at(events.column("position"), known[:, at.STARTED]),
+        arrays.values_at(events.column("position"), known[:, at.FINISHED]),
         result.column("position"),
-        files_at(group, numbers_in(result.column("position").fill_null(-1))),
+        files_at(group, arrays.numbers_in(result.column("position").fill_null(-1))),
         result.column("length"),
     ]
     yield pa.RecordBatch.from_arrays(columns, names=_TABLES["jobs"].schema.names)
@@ -147,8 +140,8 @@ def orphan_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     events, _, states = _folded(group)
     if not states.orphans:
         return
-    firsts = rows_at(events, np.array([rows[0] for rows in states.orphans]))
-    records = rows_at(events, np.array([row for rows in states.orphans for row in rows]))
+    firsts = arrays.rows_at(events, np.array([rows[0] for rows in states.orphans]))
+    records = arrays.rows_at(events, np.array([row for rows in states.orphans for row in rows]))
     fields = {
         "position": records.column("position"),
         "length": records.column("length"),
@@ -160,7 +153,9 @@ def orphan_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     lists: Any = pa.ListArray
     columns = [
         *place_columns(
-            group, numbers_in(firsts.column("position")), numbers_in(firsts.column("length"))
+            group,
+            arrays.numbers_in(firsts.column("position")),
+            arrays.numbers_in(firsts.column("length")),
         ),
         _keys(firsts),
         firsts.column("job_id"),
@@ -181,26 +176,28 @@ def _folded(group: PacketGroup) -> _Folded:
 
 def _fold(group: PacketGroup) -> _Folded:
     packets = [each for each in group.packets if each.packet]
-    events = joined([unpack(each.packet, EVENTS) for each in packets])
+    events = arrays.joined([unpack(each.packet, EVENTS) for each in packets])
     no_adds = [pa.RecordBatch.from_pylist([], schema=ADDS)]
-    adds = joined([unpack(each.details, ADDS) for each in packets if each.details] or no_adds)
+    adds = arrays.joined(
+        [unpack(each.details, ADDS) for each in packets if each.details] or no_adds
+    )
     events, adds = _in_log_order(events), _in_log_order(adds)
     return _Folded(events, adds, fold(events, adds, partial(_reread, group, events)))
 
 
 def _in_log_order(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Packets of one task follow each other; rows that came another way may not."""
-    positions = numbers_in(rows.column("position"))
+    positions = arrays.numbers_in(rows.column("position"))
     if (positions[1:] > positions[:-1]).all():
         return rows
-    return rows_at(rows, np.argsort(positions, kind="stable"))
+    return arrays.rows_at(rows, np.argsort(positions, kind="stable"))
 
 
 def _reread(group: PacketGroup, events: pa.RecordBatch, positions: Sequence[int]) -> list[Record]:
     """The records at these positions of the log."""
     files = group.files()
-    rows = np.searchsorted(numbers_in(events.column("position")), positions)
-    known = rows_at(events, rows).to_pylist()
+    rows = np.searchsorted(arrays.numbers_in(events.column("position")), positions)
+    known = arrays.rows_at(events, rows).to_pylist()
     spans = [
         Span(files[place >> SEGMENT_SHIFT], place & OFFSET_MASK, each["length"])
         for place, each in zip(positions, known, strict=True)
@@ -212,26 +209,26 @@ def _reread(group: PacketGroup, events: pa.RecordBatch, positions: Sequence[int]
     return records
 
 
-def _keys(events: pa.RecordBatch) -> Column:
-    offsets, data = text_in(events.column("job_id"))
-    keys: Column = uuid_texts(data[offsets[0] : offsets[-1]].reshape(-1, 16))
+def _keys(events: pa.RecordBatch) -> arrays.Column:
+    offsets, data = arrays.text_in(events.column("job_id"))
+    keys: arrays.Column = uuid_texts(data[offsets[0] : offsets[-1]].reshape(-1, 16))
     return keys
 
 
-def _result_sizes(result: pa.RecordBatch, exhausted: Any) -> Column:
+def _result_sizes(result: pa.RecordBatch, exhausted: Any) -> arrays.Column:
     """Attempts that ran out leave an empty result, which no record brought."""
     sizes = result.column("result_size")
-    known = valid_in(sizes) | exhausted
-    return pa.array(numbers_in(sizes), mask=~known)
+    known = arrays.valid_in(sizes) | exhausted
+    return pa.array(arrays.numbers_in(sizes), mask=~known)
 
 
 def _expires_ns(add: pa.RecordBatch) -> Ints:
     """``folds.workq.expires_ns``, at most what 64 bits hold."""
-    is_due = valid_in(add.column("time_ns"))
-    is_due = is_due & (numbers_in(add.column("kind")) == Command.SCHEDULE)
-    created, due = (numbers_in(add.column(name)) for name in ("created_ns", "time_ns"))
+    is_due = arrays.valid_in(add.column("time_ns"))
+    is_due = is_due & (arrays.numbers_in(add.column("kind")) == Command.SCHEDULE)
+    created, due = (arrays.numbers_in(add.column(name)) for name in ("created_ns", "time_ns"))
     begins: Ints = np.where(is_due, due, created)
-    ttl_ms = numbers_in(add.column("ttl_ms"))
+    ttl_ms = arrays.numbers_in(add.column("ttl_ms"))
     fits = ttl_ms <= (_INT64_MAX - np.maximum(begins, 0)) // NS_PER_MS
     expires: Ints = begins + np.where(fits, ttl_ms, 0) * NS_PER_MS
     for row in np.flatnonzero(~fits).tolist():

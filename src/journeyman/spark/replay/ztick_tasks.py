@@ -29,7 +29,7 @@ from journeyman.spark.source.packets import (
     pack,
     unpack,
 )
-from journeyman.spark.source.splits import SplitContext
+from journeyman.spark.source.pieces import SplitContext
 
 _TABLES: Final = STATE_TABLES["ztick"]
 _STATUSES, _RUNNERS = (pa.array(ZTICK_WORDS[name]) for name in ("status", "runner"))

@@ -29,7 +29,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from journeyman.clock import Clock
 from journeyman.columnar.seals import KERNELS, is_proven
@@ -40,12 +40,9 @@ from journeyman.formats.seals import BLOCK_BYTES, stamp_of
 from journeyman.logs.publication import Publication, publish, put_in_place, write_whole
 from journeyman.logs.recovery import recover_file
 from journeyman.logs.sealing import close_file, sealed
+from journeyman.spark.sinks.log_options import SinkOptions
 from journeyman.spark.sinks.parts import PartFile, PartsWritten, StagedStream
 from journeyman.units import NS_PER_MS
-
-if TYPE_CHECKING:
-    from journeyman.spark.sinks.log_sink import SinkOptions
-
 
 LOCK_TIMEOUT_S = 1.0
 STALE_AFTER_S = 24 * 3600

@@ -23,14 +23,7 @@ from journeyman.formats import workq, ztick
 from journeyman.formats.framing import Buffer, Codec, scan
 from journeyman.formats.kestrel import READER, SEALS, WRITER, ReadDone, ReadHead
 from journeyman.formats.seals import stamp_of
-from journeyman.logs.publication import (
-    finish,
-    journal_path,
-    pending,
-    put_in_place,
-    remove_durably,
-    write_whole,
-)
+from journeyman.logs import publication
 from journeyman.logs.sealing import sealed
 from journeyman.logs.segments import (
     APPEND_LOCK,
@@ -105,7 +98,7 @@ def commit_ztick(write: Write) -> None:
             # What was nothing but damage is gone now.
             before = names.active if disk.exists(names.active) else None
         whole = join_parts(write, ztick.CODEC, ztick_hop, parts, "log", before=before)
-        put_in_place(disk, whole, names.active)
+        publication.put_in_place(disk, whole, names.active)
 
 
 def _fold_older_files(write: Write, names: ZtickNames) -> None:
@@ -119,10 +112,10 @@ def _fold_older_files(write: Write, names: ZtickNames) -> None:
     files = [path for path in files if disk.exists(path)]
     together = write.staged("together")
     concatenate(disk, files, together, 0)
-    put_in_place(disk, together, names.active)
+    publication.put_in_place(disk, together, names.active)
     for path in older:
         if disk.exists(path):
-            remove_durably(disk, path)
+            publication.remove_durably(disk, path)
 
 
 def _workq_locks(directory: str) -> list[str]:
@@ -153,9 +146,9 @@ def commit_workq(write: Write) -> None:
     if not disk.is_dir(directory):
         make_directory(write, _segments(write))
         return
-    journal = journal_path(directory)
+    journal = publication.journal_path(directory)
     with locked(disk, directory, _workq_locks(directory)):
-        finish(disk, journal)
+        publication.finish(disk, journal)
         existing = workq_segments(disk.list_dir(directory))
         if existing and not write.overwrite:
             _append(write, posixpath.join(directory, existing[-1]))
@@ -168,7 +161,7 @@ def _segments(write: Write) -> dict[str, str]:
     paths = [part.path for part in write.parts(StagedStream())]
     if not paths:
         paths = [write.staged("empty")]
-        write_whole(write.disk, paths[0], [workq.HEADER])
+        publication.write_whole(write.disk, paths[0], [workq.HEADER])
     return {path: numbered_name(number) for number, path in enumerate(paths, 1)}
 
 
@@ -181,7 +174,7 @@ def _append(write: Write, last: str) -> None:
     settle_tail(disk, workq.CODEC, workq_hop, last)
     segment = write.staged("segment")
     concatenate(disk, [part.path for part in parts], segment, len(workq.HEADER))
-    put_in_place(disk, segment, following)
+    publication.put_in_place(disk, segment, following)
 
 
 def check_kestrel_free(disk: SinkDisk, path: str, queues: Iterable[str] = ()) -> None:
@@ -221,13 +214,13 @@ def commit_kestrel(write: Write) -> None:
             plan.add(queue)
         make_directory(write, plan.names)
         return
-    journal = journal_path(directory)
-    interrupted = pending(disk, journal)
+    journal = publication.journal_path(directory)
+    interrupted = publication.pending(disk, journal)
     others = (
         kestrel_queues((*interrupted.renames.values(), *interrupted.removes)) if interrupted else []
     )
     with locked(disk, directory, _kestrel_locks(directory, {*queues, *others})):
-        finish(disk, journal)
+        publication.finish(disk, journal)
         plan = _Plan(write, disk.list_dir(directory))
         for queue in sorted(queues):
             plan.add(queue)
@@ -334,7 +327,7 @@ class _Plan:
         if self._write.options.seals:
             stamp = stamp_of(self._write.clock.now_ns(), path)
             pieces = sealed(SEALS, codec.header, entries, stamp)
-        write_whole(self._disk, path, pieces)
+        publication.write_whole(self._disk, path, pieces)
         return path
 
     def _path(self, name: str) -> str:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -36,12 +36,8 @@ from journeyman.errors import UsageError
 from journeyman.formats import kestrel, workq
 from journeyman.logs.segments import check_queue_name, check_reader_name
 from journeyman.spark.files import Filesystem, NewFile, filesystem_of
+from journeyman.spark.sinks.log_options import POSITION, SinkOptions
 
-if TYPE_CHECKING:
-    from journeyman.spark.sinks.log_sink import SinkOptions
-
-
-POSITION: Final = "_position"
 RAW: Final = "_raw"  # a column of encoded records, which are written as they are
 _LOG: Final = "_log"
 Place = tuple[Any, ...]

@@ -31,7 +31,7 @@ from journeyman.clock import Clock
 from journeyman.errors import UsageError
 from journeyman.protocols.workq.commands import Complaint
 from journeyman.protocols.workq.salts import salted_id
-from journeyman.spark.sinks.server import ServerOptions
+from journeyman.spark.sinks.server_options import ServerOptions
 
 MAX_SHOWN = 5  # refusals that are told in words
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

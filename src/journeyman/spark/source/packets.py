@@ -40,7 +40,7 @@ from pyspark.sql.types import StructField
 
 from journeyman.columnar.chunks import Chunk
 from journeyman.spark.source.options import DAMAGE, PACKET_KIND, PACKET_SCHEMA, arrow_schema
-from journeyman.spark.source.splits import SplitContext
+from journeyman.spark.source.pieces import SplitContext
 
 if TYPE_CHECKING:  # it brings numba, and planning is done without
     from journeyman.columnar.arrays import Column

@@ -51,7 +51,7 @@ from journeyman.logs.damage import HELD_BYTES, Damage, Judge
 from journeyman.spark.files import Window, filesystem_of, identity_of
 from journeyman.spark.source.chunks import before, bulk_decoder, seals_of, shifted
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.splits import Piece
+from journeyman.spark.source.pieces import Piece
 
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64

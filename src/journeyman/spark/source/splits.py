@@ -30,13 +30,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
-
-from pyspark.sql.datasource import InputPartition
 
 from journeyman.errors import UsageError
 from journeyman.logs.catalog import Log, LogFile
@@ -45,6 +42,7 @@ from journeyman.logs.indexes import MARK_BYTES, Index, Mark, has_key, load_index
 from journeyman.logs.ledger import FileTimes, ledger_beside, times_of
 from journeyman.spark.files import Addresses, absolute, filesystem_of, is_uri
 from journeyman.spark.source.options import ZTICK, AsOfPosition, SourceOptions
+from journeyman.spark.source.pieces import LogPartition, Piece, SplitContext
 
 MAX_SPLIT_BYTES = 256 * 1024 * 1024
 MAX_REDUCED_SPLIT_BYTES = 1024 * 1024 * 1024  # what a reducer hands on is small
@@ -55,64 +53,6 @@ _BUCKET_BYTES = 8 * 1024 * 1024
 _OPEN_COST_BYTES = 128 * 1024  # opening a file takes as long as reading this much
 _OVERFULL = 0.1  # partitions too few, at most
 _REQUESTS_AT_ONCE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class SplitContext:
-    """What rows say about where they come from. One object for all pieces of a file.
-
-    ``buckets`` is for reducers that sort keys into such: a power of two that grows with the log,
-    the same in all of its pieces.
-    """
-
-    log: str
-    file: str
-    segment: int
-    queue: str | None = None
-    reader: str | None = None
-    partitions: tuple[tuple[str, str | None], ...] = ()
-    buckets: int = 1
-    times: FileTimes | None = field(default=None, compare=False)  # ztick: of its records
-
-    def constants(self) -> dict[str, Any]:
-        """What all rows of the file have in these columns."""
-        return {
-            "_log": self.log,
-            "_file": self.file,
-            "_segment": self.segment,
-            "queue": self.queue,
-            "reader": self.reader,
-            **dict(self.partitions),
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The items of a file that begin at ``begin`` or behind it, and before ``end``.
-
-    In a sealed stretch of a file the items are blocks. ``cut``: entries from this offset on are not
-    wanted, even if their block begins before it.
-
-    ``anchor`` is an item boundary at or before ``begin``; 0 is the start of the file. What is
-    opened is ``file.path``; what rows show is ``context.file``. Nothing behind ``file.size`` is
-    looked at.
-    """
-
-    context: SplitContext
-    file: LogFile
-    begin: int
-    end: int
-    anchor: int = 0
-    proof: Mark | None = None  # of the anchor, if an index says that it is one
-    cut: int | None = None
-
-
-class LogPartition(InputPartition):
-    """What one task reads: pieces in order."""
-
-    def __init__(self, pieces: Sequence[Piece]) -> None:
-        super().__init__(None)
-        self.pieces = tuple(pieces)
 
 
 def plan_partitions(

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from journeyman.columnar.arrays import Bools, Column, binary, numbers, stored_in, valid_in
+from journeyman.columnar import arrays
 from journeyman.columnar.chunks import Chunk
 from journeyman.errors import LogError
 from journeyman.logs.damage import Damage
@@ -55,7 +55,7 @@ from journeyman.spark.source.options import (
 )
 from journeyman.spark.source.packets import combine
 from journeyman.spark.source.piece_reader import read_damages, read_piece
-from journeyman.spark.source.splits import Piece, SplitContext
+from journeyman.spark.source.pieces import Piece, SplitContext
 
 # Where a record says when it was written, and how many nanoseconds its unit has.
 _TIMES: Final = {
@@ -203,7 +203,7 @@ class Selection:
             return chunk
         wanted = np.ones(chunk.batch.num_rows, np.bool_)
         if self._codes is not None:
-            wanted &= np.isin(stored_in(kinds_in(chunk.batch)), self._codes)
+            wanted &= np.isin(arrays.stored_in(kinds_in(chunk.batch)), self._codes)
         if self._key is not None:
             same = pc.equal(self._key_of(chunk.batch), self._key)
             wanted &= same.fill_null(False).to_numpy(zero_copy_only=False)
@@ -212,12 +212,12 @@ class Selection:
             wanted &= said & self._in_time(times, said)
         elif self._time:
             column = chunk.batch.column(self._time)
-            wanted &= self._in_time(stored_in(column), valid_in(column))
+            wanted &= self._in_time(arrays.stored_in(column), arrays.valid_in(column))
         if wanted.all():
             return chunk
         return Chunk(chunk.batch.filter(mask(wanted)), chunk.next_offset, chunk.ending)
 
-    def _in_time(self, times: Any, said: Bools) -> Any:
+    def _in_time(self, times: Any, said: arrays.Bools) -> Any:
         wanted = np.ones(len(times), np.bool_)
         if self._first is not None:
             wanted &= said & (times >= self._first)
@@ -239,7 +239,7 @@ class RowMaker:
         self._schema = schema
         self._corrupt_column = corrupt_column
         self._words = {name: texts(words) for name, words in _words(dialect)}
-        self._constants: dict[tuple[SplitContext, str], Column] = {}
+        self._constants: dict[tuple[SplitContext, str], arrays.Column] = {}
 
     def rows(self, context: SplitContext, chunk: pa.RecordBatch) -> pa.RecordBatch:
         """One row for each of the chunk."""
@@ -261,7 +261,7 @@ class RowMaker:
         row = [pa.array([values.get(field.name)], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(row, schema=self._schema)
 
-    def column(self, context: SplitContext, chunk: pa.RecordBatch, name: str) -> Column:
+    def column(self, context: SplitContext, chunk: pa.RecordBatch, name: str) -> arrays.Column:
         """One column by its name, for all rows of the chunk."""
         if name in _ENVELOPE:
             return _ENVELOPE[name](context, chunk)
@@ -279,7 +279,7 @@ class RowMaker:
             return _as_type(chunk.column(at), self._type_of(name))
         return self._constant(context, name, chunk.num_rows)
 
-    def _constant(self, context: SplitContext, name: str, rows: int) -> Column:
+    def _constant(self, context: SplitContext, name: str, rows: int) -> arrays.Column:
         """What is the same in all rows of a file; null for what good rows do not have."""
         known = self._constants.get((context, name))
         if known is None or len(known) < rows:
@@ -295,19 +295,19 @@ class RowMaker:
         return self._schema.field(at).type if at >= 0 else pa.string()
 
 
-def _named(blocks: Column, pattern: str) -> Column:
+def _named(blocks: arrays.Column, pattern: str) -> arrays.Column:
     """The name that stands first in blocks of JSON, as workers of tasks write them.
 
     Other blocks have none. Only the first bytes are looked at: a payload may have a megabyte.
     """
     if blocks.null_count == len(blocks):
-        nothing: Column = pa.nulls(len(blocks), pa.string())
+        nothing: arrays.Column = pa.nulls(len(blocks), pa.string())
         return nothing
     heads: Any = pc.binary_slice(blocks, 0, _NAME_BYTES)
     found: Any = pc.extract_regex(heads, pattern)
     names: Any = pc.struct_field(found, 0)
     # Bytes that a pattern of ASCII has let through may still be no text.
-    texts_found: Column = names.cast(pa.string())
+    texts_found: arrays.Column = names.cast(pa.string())
     return texts_found
 
 
@@ -318,9 +318,9 @@ def _words(dialect: str) -> list[tuple[str, tuple[str | None, ...]]]:
     return words
 
 
-def _in_words(words: Column, codes: Column, kind: Any) -> Column:
+def _in_words(words: arrays.Column, codes: arrays.Column, kind: Any) -> arrays.Column:
     if codes.null_count == len(codes):
-        nothing: Column = pa.nulls(len(codes), kind)
+        nothing: arrays.Column = pa.nulls(len(codes), kind)
         return nothing
     if kind == _CODED:
         each: Any = words.dictionary_encode()  # a word may have several numbers
@@ -328,24 +328,26 @@ def _in_words(words: Column, codes: Column, kind: Any) -> Column:
     return words.take(codes)
 
 
-def _as_type(column: Column, kind: pa.DataType) -> Column:
+def _as_type(column: arrays.Column, kind: pa.DataType) -> arrays.Column:
     return column if column.type == kind else column.cast(kind)
 
 
-def _position(context: SplitContext, chunk: pa.RecordBatch) -> Column:
-    return numbers(stored_in(chunk.column("offset")) | context.segment << SEGMENT_SHIFT)
+def _position(context: SplitContext, chunk: pa.RecordBatch) -> arrays.Column:
+    return arrays.numbers(
+        arrays.stored_in(chunk.column("offset")) | context.segment << SEGMENT_SHIFT
+    )
 
 
-_ENVELOPE: Final[dict[str, Callable[[SplitContext, pa.RecordBatch], Column]]] = {
+_ENVELOPE: Final[dict[str, Callable[[SplitContext, pa.RecordBatch], arrays.Column]]] = {
     "_offset": lambda _, chunk: chunk.column("offset"),
     "_length": lambda _, chunk: chunk.column("length"),
     "_position": _position,
 }
 
 
-def marked_times(context: SplitContext, chunk: pa.RecordBatch) -> tuple[Any, Bools]:
+def marked_times(context: SplitContext, chunk: pa.RecordBatch) -> tuple[Any, arrays.Bools]:
     """When ztick records were written, in nanoseconds, and of which that is known."""
-    offsets, times = stored_in(chunk.column("offset")), context.times
+    offsets, times = arrays.stored_in(chunk.column("offset")), context.times
     if times is None:
         return np.zeros(len(offsets), np.int64), np.zeros(len(offsets), np.bool_)
     places = np.searchsorted(np.array(times.ends, np.int64), offsets, side="right")
@@ -353,31 +355,31 @@ def marked_times(context: SplitContext, chunk: pa.RecordBatch) -> tuple[Any, Boo
     return known[places], (places < len(times.ends)) | (times.whole_ns is not None)
 
 
-def _marked_time(context: SplitContext, chunk: pa.RecordBatch) -> Column:
+def _marked_time(context: SplitContext, chunk: pa.RecordBatch) -> arrays.Column:
     times, said = marked_times(context, chunk)
     return _moments(times // 1000, said)
 
 
-def _moments(microseconds: Any, valid: Any = None) -> Column:
+def _moments(microseconds: Any, valid: Any = None) -> arrays.Column:
     """Timestamps; null where not ``valid``, and where the calendar does not reach."""
     reached = (microseconds >= _FIRST_US) & (microseconds <= _LAST_US)
     if valid is not None:
         reached &= valid
-    return numbers(microseconds, reached).view(_TIME)
+    return arrays.numbers(microseconds, reached).view(_TIME)
 
 
-def _logged_time(_: SplitContext, chunk: pa.RecordBatch) -> Column:
-    return _moments(stored_in(chunk.column("logged_ns")) // 1000)
+def _logged_time(_: SplitContext, chunk: pa.RecordBatch) -> arrays.Column:
+    return _moments(arrays.stored_in(chunk.column("logged_ns")) // 1000)
 
 
-def _kestrel_time(_: SplitContext, chunk: pa.RecordBatch) -> Column:
+def _kestrel_time(_: SplitContext, chunk: pa.RecordBatch) -> arrays.Column:
     column = chunk.column("add_time_ms")
-    added_ms = stored_in(column)
+    added_ms = arrays.stored_in(column)
     reach = np.clip(added_ms, _FIRST_US // 1000 - 1, _LAST_US // 1000 + 1)
-    return _moments(reach * 1000, valid_in(column))
+    return _moments(reach * 1000, arrays.valid_in(column))
 
 
-def _workq_key(chunk: pa.RecordBatch) -> Column:
+def _workq_key(chunk: pa.RecordBatch) -> arrays.Column:
     """Ids as people write them: 8-4-4-4-12 hexadecimal digits."""
     ids = chunk.column("job_id")
     _, _, values = ids.buffers()
@@ -386,18 +388,18 @@ def _workq_key(chunk: pa.RecordBatch) -> Column:
     return uuid_texts(raw)
 
 
-def _kestrel_key(chunk: pa.RecordBatch) -> Column:
-    is_put = stored_in(chunk.column("kind")) == KESTREL_PUT
-    return numbers(stored_in(chunk.column("item_id")), is_put).cast(pa.string())
+def _kestrel_key(chunk: pa.RecordBatch) -> arrays.Column:
+    is_put = arrays.stored_in(chunk.column("kind")) == KESTREL_PUT
+    return arrays.numbers(arrays.stored_in(chunk.column("item_id")), is_put).cast(pa.string())
 
 
-_KEYS: Final[dict[str, Callable[[pa.RecordBatch], Column]]] = {
+_KEYS: Final[dict[str, Callable[[pa.RecordBatch], arrays.Column]]] = {
     ZTICK: lambda chunk: chunk.column("identifier"),
     WORKQ: _workq_key,
     KESTREL: _kestrel_key,
     LEDGER: lambda chunk: chunk.column("subject"),
 }
-_TIME_COLUMNS: Final[dict[str, Callable[[SplitContext, pa.RecordBatch], Column]]] = {
+_TIME_COLUMNS: Final[dict[str, Callable[[SplitContext, pa.RecordBatch], arrays.Column]]] = {
     ZTICK: _marked_time,
     WORKQ: _logged_time,
     KESTREL: _kestrel_time,
@@ -410,7 +412,7 @@ def kinds_in(chunk: pa.RecordBatch) -> Any:
     return chunk.column("kind")
 
 
-def uuid_texts(raw: Any) -> Column:
+def uuid_texts(raw: Any) -> arrays.Column:
     """Rows of 16 bytes -> a column of ids as people write them, 36 characters each."""
     text = np.full((len(raw), 36), ord("-"), np.uint8)
     text[:, _DIGIT_PLACES] = _HEX_DIGITS[raw].reshape(-1, 32)
@@ -419,29 +421,33 @@ def uuid_texts(raw: Any) -> Column:
     return pa.Array.from_buffers(pa.string(), len(raw), buffers)
 
 
-def texts(values: Iterable[str | None]) -> Column:
+def texts(values: Iterable[str | None]) -> arrays.Column:
     """A short column of strings."""
     given = [None if value is None else value.encode() for value in values]
     offsets = np.cumsum([0, *(len(value or b"") for value in given)]).astype(np.int32)
     joined = np.frombuffer(b"".join(value or b"" for value in given), np.uint8)
-    return binary(pa.string(), offsets, joined, np.array([value is not None for value in given]))
+    return arrays.binary(
+        pa.string(), offsets, joined, np.array([value is not None for value in given])
+    )
 
 
-def repeated(value: str | int | None, kind: Any, rows: int) -> Column:
+def repeated(value: str | int | None, kind: Any, rows: int) -> arrays.Column:
     """The same text, number or null in all rows; ``kind`` is its type in Arrow."""
     if value is None:
-        nothing: Column = pa.nulls(rows, kind)
+        nothing: arrays.Column = pa.nulls(rows, kind)
         return nothing
     if isinstance(value, int):
-        return numbers(np.full(rows, value, np.int32))
+        return arrays.numbers(np.full(rows, value, np.int32))
     if kind == _CODED:
-        return pa.DictionaryArray.from_arrays(numbers(np.zeros(rows, np.int32)), texts([value]))
+        return pa.DictionaryArray.from_arrays(
+            arrays.numbers(np.zeros(rows, np.int32)), texts([value])
+        )
     text: Any = texts([value])[0]
-    column: Column = pa.repeat(text, rows)
+    column: arrays.Column = pa.repeat(text, rows)
     return column
 
 
-def mask(wanted: Bools) -> Any:
+def mask(wanted: arrays.Bools) -> Any:
     """Which rows are wanted, as a filter takes it."""
     bits = pa.py_buffer(np.packbits(wanted, bitorder="little").data)
     return pa.Array.from_buffers(pa.bool_(), len(wanted), [None, bits])

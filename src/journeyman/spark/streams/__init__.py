@@ -36,7 +36,7 @@ from pyspark.sql.types import StructType
 
 from journeyman.errors import UsageError
 from journeyman.spark.source.options import SourceOptions
-from journeyman.spark.source.splits import LogPartition
+from journeyman.spark.source.pieces import LogPartition
 from journeyman.spark.streams.admission import Allowance, advanced, partitions_of
 from journeyman.spark.streams.chains import Watch
 from journeyman.spark.streams.offsets import (

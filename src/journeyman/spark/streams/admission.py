@@ -35,7 +35,8 @@ from journeyman.logs.sealing import UNANNOUNCED, UNSEALED, begins_with_entry, ju
 from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.chunks import seals_of
 from journeyman.spark.source.options import KESTREL, LEDGER, WORKQ, SourceOptions
-from journeyman.spark.source.splits import LogPartition, Piece, SplitContext, anchor_for, index_of
+from journeyman.spark.source.pieces import LogPartition, Piece, SplitContext
+from journeyman.spark.source.splits import anchor_for, index_of
 from journeyman.spark.streams.chains import opened_path
 from journeyman.spark.streams.offsets import (
     BatchStretch,
