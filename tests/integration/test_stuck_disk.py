@@ -155,11 +155,11 @@ def test_sync_that_does_not_return_is_reported_and_ends_in_peace(
         assert receive(client, len(answer)) == answer
         server.wait_for_line(f"INFO the write has ended after .* log={NAMES[service]}$")
         until(lambda: ask(server, "GET", "/v1/ready")[0] == 200)
-        assert metric(server, "journeyman_writes_slow_total", NAMES[service]) == 1
+        assert metric(server, "journeyman_writes_slow_total", NAMES[service]) >= 1
         assert metric(server, "journeyman_write_age_seconds", NAMES[service]) < 60
         change(client, service)
         warned = [line for line in server.lines if "WARN a write has not ended" in line]
-        assert len(warned) == 1
+        assert len(warned) >= 1
         assert run("status", "--server", url_of(server)).exit_code == 0
 
 
