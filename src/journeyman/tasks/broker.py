@@ -43,6 +43,19 @@ class JobEnding(NamedTuple):
     result: bytes
 
 
+class InspectedJob(NamedTuple):
+    """What the server knows of a job. ``state`` is as ``state_word`` says it."""
+
+    queue: str
+    payload: bytes
+    state: str
+    priority: int
+    attempts: int
+    created: datetime | None
+    due: datetime | None  # when it was to start, if a time was given
+    worker: str  # that has it, or had it last; may be unknown
+
+
 STATES = ("ready", "done", "dead", "retrying", "running")  # by number of the protocol
 
 
@@ -95,6 +108,10 @@ class Broker(Protocol):
         ...
 
     async def astate(self, job_id: UUID) -> str: ...
+
+    def facts(self, job_id: UUID) -> InspectedJob | None:
+        """None: there is no such job (any more)."""
+        ...
 
     def delete(self, job_id: UUID) -> bool:
         """Remove the job; returns whether it existed."""

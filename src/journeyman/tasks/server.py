@@ -47,7 +47,7 @@ from journeyman.client.service import ServerUrl, parse_url
 from journeyman.client.workq.calls import add_requests
 from journeyman.protocols.workq.commands import Complaint
 from journeyman.protocols.workq.replies import JobProgress
-from journeyman.tasks.broker import JobEnding, Order, state_word
+from journeyman.tasks.broker import InspectedJob, JobEnding, Order, state_word
 from journeyman.tasks.options import Options, QueueLimits
 from journeyman.tasks.task import Recurring
 from journeyman.units import MS_PER_S
@@ -312,6 +312,14 @@ class ServerBroker:
 
     async def astate(self, job_id: UUID) -> str:
         return _state(await self._async_queue.inspect_job(job_id))
+
+    def facts(self, job_id: UUID) -> InspectedJob | None:
+        job = self._queue.inspect_job(job_id)
+        if job is None:
+            return None
+        attempts = job.attempts - job.given_back
+        facts = job.name, job.payload, _state(job), job.priority, attempts
+        return InspectedJob(*facts, job.created, job.time, job.worker)
 
     async def set_limits(self, limits: Mapping[str, QueueLimits]) -> None:
         for queue, (rate, concurrency, key_rate, key_concurrency) in limits.items():

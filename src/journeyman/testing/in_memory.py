@@ -39,7 +39,7 @@ from journeyman.engines.workq.messages import WorkqDue
 from journeyman.errors import UsageError
 from journeyman.protocols.workq import commands, replies
 from journeyman.tasks.app import App
-from journeyman.tasks.broker import JobEnding, Order, state_word
+from journeyman.tasks.broker import InspectedJob, JobEnding, Order, state_word
 from journeyman.tasks.envelope import Envelope, Failure
 from journeyman.tasks.jobs import JobFailed
 from journeyman.tasks.running import (
@@ -285,6 +285,15 @@ class InMemory:
     async def astate(self, job_id: UUID) -> str:
         return self.state(job_id)
 
+    def facts(self, job_id: UUID) -> InspectedJob | None:
+        view, order = self._view(job_id.bytes), self._orders.get(job_id.bytes)
+        if view is None or order is None:
+            return None
+        created = None if view.created_ns is None else _to_moment(view.created_ns)
+        state, attempts = self.state(job_id), view.attempts - view.given_back
+        facts = order.options.queue, order.payload, state, view.priority, attempts
+        return InspectedJob(*facts, created, order.at, view.worker)
+
     def delete(self, job_id: UUID) -> bool:
         return self._decide(commands.Delete(job_id.bytes)) is replies.DONE
 
@@ -380,7 +389,7 @@ class InMemory:
 
     def _next_due(self) -> datetime | None:
         due_ns = self._engine.next_due_ns()
-        found = [] if due_ns is None else [_EPOCH + timedelta(microseconds=-(-due_ns // 1000))]
+        found = [] if due_ns is None else [_to_moment(due_ns)]
         found += [_EPOCH + timedelta(seconds=at) for at in self._next_s.values() if at is not None]
         return min(found, default=None)
 
@@ -495,6 +504,10 @@ def _run_here(work: Callable[[InThread], Coroutine[Any, Any, T]]) -> T:
 def _to_ns(moment: datetime) -> int:
     elapsed = moment - _EPOCH
     return (elapsed.days * 86_400 + elapsed.seconds) * NS_PER_S + elapsed.microseconds * 1000
+
+
+def _to_moment(unix_ns: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=-(-unix_ns // 1000))
 
 
 def _shown(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

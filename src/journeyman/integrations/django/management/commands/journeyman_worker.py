@@ -38,6 +38,10 @@ class Command(BaseCommand):  # type: ignore[misc]
         autodiscover_modules("tasks")
         try:
             app = load_app(where)
+            if getattr(settings, "TASKS", None):
+                from journeyman.integrations.django.task_backend import add_carriers
+
+                add_carriers()
         except UsageError as error:
             raise CommandError(str(error)) from None
         app.within(fresh_connections)
