@@ -1,4 +1,4 @@
-"""How many tasks run at once: the slots of the executors.
+"""How many tasks run at once, the slots of the executors; and work that tasks share.
 
 `spark.sql.shuffle.partitions` is no answer: Spark's own default of 200 is meant to be joined again.
 """
@@ -6,13 +6,20 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+Unit = TypeVar("Unit")
+Read = Callable[[Unit], "Iterable[pa.RecordBatch]"]
 
 _MANY = 4096  # more than tasks run at once
 _LOCAL_MASTER = re.compile(r"local\[(\d+)(?:,\d+)?\]|(local)")
@@ -36,3 +43,26 @@ def slots_of(spark: SparkSession) -> int:
         parts = spark.range(_MANY).select(F.spark_partition_id()).distinct()
         _counted[spark] = max(1, parts.count())
     return _counted[spark]
+
+
+def read_units(
+    spark: SparkSession,
+    units: Sequence[Unit],
+    read: Read[Unit],
+    schema: StructType | str,
+    tasks: int | None = None,
+) -> DataFrame:
+    """The rows that ``read`` gives of all units. Without a number of tasks there are a few a slot,
+    each of which reads every so many-th unit."""
+    count = max(1, min(len(units), 4 * slots_of(spark)) if tasks is None else tasks)
+    numbers = spark.range(0, count, 1, count)
+    return numbers.mapInArrow(partial(_read_some, read, units, count), schema)
+
+
+def _read_some(
+    read: Read[Unit], units: Sequence[Unit], tasks: int, numbers: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in numbers:
+        for number in batch.column("id").to_pylist():
+            for unit in units[number::tasks]:
+                yield from read(unit)

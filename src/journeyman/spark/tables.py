@@ -37,7 +37,7 @@ from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
 from journeyman.spark import files as addresses
 from journeyman.spark.files import arrow_path, filesystem_of, is_uri, remote_of
-from journeyman.spark.slots import slots_of
+from journeyman.spark.slots import read_units
 from journeyman.spark.source.options import arrow_schema, struct
 
 ROW_GROUP_ROWS: Final = 256 * 1024
@@ -132,19 +132,13 @@ def read_parquet(spark: SparkSession, path: str) -> DataFrame:
     """The rows of a directory of Parquet files, and what ``name=value`` directories say."""
     place = addresses.absolute(path)
     found = _dataset(place)
-    files = sorted(found.files)
-    tasks = max(1, min(len(files), 4 * slots_of(spark)))
-    schema = from_arrow_schema(found.schema)
-    return spark.range(0, tasks, 1, tasks).mapInArrow(
-        partial(_read_some, place, files, tasks), schema
-    )
+    read = partial(_batches_of, place, found.schema)
+    return read_units(spark, sorted(found.files), read, from_arrow_schema(found.schema))
 
 
-def _read_some(place: str, files: Sequence[str], tasks: int, numbers: Batches) -> Batches:
-    schema = _dataset(place).schema
-    for batch in numbers:
-        for number in batch.column("id").to_pylist():
-            yield from _dataset(place, files[number::tasks], schema).to_batches()
+def _batches_of(place: str, schema: pa.Schema, file: str) -> Batches:
+    batches: Batches = _dataset(place, [file], schema).to_batches()
+    return batches
 
 
 def _dataset(place: str, files: Sequence[str] | None = None, schema: Any = None) -> Any:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -43,7 +42,7 @@ from journeyman.logs.ztick.run_history import (
 from journeyman.spark import vectors
 from journeyman.spark.files import Addresses, absolute, filesystem_of, find_logs, lines_of
 from journeyman.spark.history.columns import RAW_ATTEMPTS, attempt_batches, whole_jobs
-from journeyman.spark.slots import slots_of
+from journeyman.spark.slots import read_units
 from journeyman.spark.source.options import SourceOptions, arrow_schema, struct
 from journeyman.spark.vectors import arrow, pc
 
@@ -105,23 +104,15 @@ def read_runs(spark: SparkSession, directories: Mapping[str, str]) -> DataFrame:
     files = run_files(directories)
     if not files:
         return spark.createDataFrame([], RUNS)
-    tasks = min(len(files), slots_of(spark))
-    numbers = spark.range(0, tasks, 1, tasks)
-    return numbers.mapInArrow(partial(_read_some, files, tasks), RUNS)
+    return read_units(spark, files, _batches_of, RUNS)
 
 
-def _read_some(
-    files: Sequence[RunFile], tasks: int, numbers: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """What a task does: every so many-th file."""
+def _batches_of(file: RunFile) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(RUNS)
-    for batch in numbers:
-        for number in batch.column("id").to_pylist():
-            for log, path in files[number::tasks]:
-                runs = filter(None, map(whole_run, lines_of(path)))
-                while some := list(islice(runs, _ROWS_AT_A_TIME)):
-                    rows = [{"_log": log, **asdict(run)} for run in some]
-                    yield pa.RecordBatch.from_pylist(rows, schema)
+    runs = filter(None, map(whole_run, lines_of(file.path)))
+    while some := list(islice(runs, _ROWS_AT_A_TIME)):
+        rows = [{"_log": file.log, **asdict(run)} for run in some]
+        yield pa.RecordBatch.from_pylist(rows, schema)
 
 
 def whole_run(line: bytes) -> RunLine | None:

@@ -1,7 +1,7 @@
 """Silver -> gold: counts and percentiles by hour and day, computed again only for touched days.
 
-    tasks   rows of attempts and items with something on a touched day --by day--> the views of
-            spark/views, run by DuckDB --> rows of gold of these days
+    tasks   rows of attempts and items with something on touched days --> the views of spark/views,
+            run by DuckDB --> rows of gold of these days
     driver  these in the place of the rows that gold has of these days; depth is added up
 
 What counts when is said by the `.sql` files of ``journeyman.spark.views`` alone. Rows of gold are
@@ -12,35 +12,35 @@ Days whose rows of silver were dropped (``upkeep.retain``) stay as they were cou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
-from journeyman.columnar.workq.attempts import NO_TIME
 from journeyman.spark import vectors, views
 from journeyman.spark.history.columns import ATTEMPTS
 from journeyman.spark.lakes import work
 from journeyman.spark.lakes.columns import shaped
 from journeyman.spark.lakes.delta import DataFile, footer, read_group, write_rows
 from journeyman.spark.lakes.folding import MOMENTS
-from journeyman.spark.lakes.layout import DAY_NS, HOUR_NS
 from journeyman.spark.lakes.storage import Lake
-from journeyman.spark.lakes.work import Groups, Packet
+from journeyman.spark.lakes.work import Packet
 from journeyman.spark.slots import slots_of
-from journeyman.spark.source.options import arrow_schema
+from journeyman.spark.source.options import arrow_schema, struct
 from journeyman.spark.vectors import pc
+from journeyman.spark.views import DAY_NS, HOUR_NS
 
 DEPTH_CHANGES: Final = "gold/depth_changes"
 _DEPTH: Final = "gold/depth_hourly"
 _LAG: Final = "gold/reader_lag_hourly"
 _ATTEMPTS, _ITEMS = "silver/attempts", "silver/items"
 _PLACES: Final = "host, log"
-_GROUPS_A_SLOT: Final = 4
+_UNITS_A_SLOT: Final = 4
+_ROWS: Final = arrow_schema(StructType([*struct("host string, log string"), *ATTEMPTS]))
 # Of each table of silver, the columns that views count by, and the moments that decide the days.
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     _ATTEMPTS: (
@@ -71,24 +71,21 @@ GOLD_VIEWS: Final[Mapping[str, GoldView]] = {
 }
 
 
+class _DayUnit(NamedTuple):
+    """Days that one task counts, in order, and the files with something between them."""
+
+    days: list[int]
+    files: list[DataFile]
+
+
 def change_gold(spark: SparkSession, lake: Lake, days: set[int]) -> None:
     """Count the days again on which silver has changed."""
     first = max((lake.snapshot.dropped.get(table, "") for table in _COLUMNS), default="")
     wanted = np.array(sorted(day for day in days if _named(day) >= first), np.int64)
     if not len(wanted):
         return
-    slots = slots_of(spark)
-    files = [
-        file
-        for table, moments in COUNTED_MOMENTS.items()
-        for file in lake.files(table)
-        if any(_may_lie(file.ranges.get(name), wanted) for name in moments)
-    ]
-    groups = min(len(wanted), _GROUPS_A_SLOT * slots)
-    units = _dealt(files, _GROUPS_A_SLOT * slots)
-    packets = work.spread(
-        spark, units, partial(_take_days, wanted, groups), partial(_count, wanted, groups)
-    )
+    units = np.array_split(wanted, min(len(wanted), _UNITS_A_SLOT * slots_of(spark)))
+    packets = work.spread(spark, [_day_unit(lake, unit.tolist()) for unit in units], _count_days)
     made: dict[str, list[pa.Table]] = {table: [] for table in GOLD_VIEWS}
     for _, table, rows in packets:
         made[table].append(rows)
@@ -102,125 +99,65 @@ def _named(day: int) -> str:
     return str(date(1970, 1, 1) + timedelta(days=day))
 
 
-def _dealt(files: Sequence[DataFile], hands: int) -> list[list[DataFile]]:
-    """The files in so many units of about as many rows each."""
-    units: list[list[DataFile]] = [[] for _ in range(min(hands, len(files)))]
-    for file in sorted(files, key=lambda file: -file.rows):
-        min(units, key=lambda unit: sum(each.rows for each in unit)).append(file)
-    return units
+def _day_unit(lake: Lake, days: list[int]) -> _DayUnit:
+    files = (file for table in COUNTED_MOMENTS for file in lake.files(table))
+    least, greatest = _span_of(days)
+    found = [file for file in files if file.may_hold(COUNTED_MOMENTS[file.table], least, greatest)]
+    return _DayUnit(days, found)
 
 
-def _may_lie(known: tuple[int, int] | None, days: vectors.Ints) -> bool:
-    """True if a moment between the two may be on one of these days, which are sorted."""
-    if known is None:
-        return False
-    at = np.searchsorted(days, known[0] // DAY_NS)
-    return bool(at < len(days) and days[at] <= known[1] // DAY_NS)
+def _span_of(days: list[int]) -> tuple[int, int]:
+    return days[0] * DAY_NS, (days[-1] + 1) * DAY_NS - 1
 
 
 # ----------------------------------------
-# What tasks do: rows of files by day, then the counts of these days.
+# Tasks read the rows with something on their days, and count these.
 
 
-def _take_days(days: vectors.Ints, groups: int, files: Sequence[DataFile]) -> Iterator[Packet]:
-    for file in files:
-        for rows in _rows_on(file, days):
-            attempts = _items_as_attempts(rows) if file.table == _ITEMS else rows
-            for group, mine in _by_group(attempts, days, groups):
-                yield Packet(group, _ATTEMPTS, mine)
+def _count_days(unit: _DayUnit) -> Iterator[Packet]:
+    """Rows of gold of these days."""
+    attempts = pa.concat_tables([_ROWS.empty_table(), *_rows_between(unit)])
+    for table, (view, bucket_ns, keys) in GOLD_VIEWS.items():
+        counted = attempts
+        if "rule" in keys:
+            is_run = pc.and_(pc.equal(counted["dialect"], "ztick"), counted["rule"].is_valid())
+            counted = counted.filter(is_run)
+        text = views.statement(view, keys, places=_PLACES, bucket_ns=bucket_ns)
+        rows = views.run_in_duckdb(text, attempts=counted)
+        is_asked = np.isin(vectors.ns_in(rows["bucket_ns"]) // DAY_NS, unit.days)
+        yield Packet(0, table, _as_gold(table, vectors.where(rows, is_asked)))
 
 
-def _rows_on(file: DataFile, days: vectors.Ints) -> Iterator[pa.Table]:
-    """Rows of the row groups of a file in which something may have happened on these days."""
-    known, moments = footer(file.path), COUNTED_MOMENTS[file.table]
-    places = [at for at, name in enumerate(known.schema.names) if name in moments]
-    for at in range(known.num_row_groups):
-        found: list[Any] = [known.row_group(at).column(place).statistics for place in places]
-        ranges = [(each.min, each.max) for each in found if each is not None and each.has_min_max]
-        if any(_may_lie(each, days) for each in ranges):
-            yield read_group(file, at, _COLUMNS[file.table])
+def _rows_between(unit: _DayUnit) -> Iterator[pa.Table]:
+    """Rows of silver with a moment between the first day and the last."""
+    least, greatest = _span_of(unit.days)
+    for file in unit.files:
+        known, moments = footer(file.path), COUNTED_MOMENTS[file.table]
+        places = [at for at, name in enumerate(known.schema.names) if name in moments]
+        for at in range(known.num_row_groups):
+            found: list[Any] = [known.row_group(at).column(place).statistics for place in places]
+            ranges = (each for each in found if each is not None and each.has_min_max)
+            if any(each.min <= greatest and least <= each.max for each in ranges):
+                rows = read_group(file, at, _COLUMNS[file.table])
+                is_between = np.zeros(rows.num_rows, np.bool_)
+                for name in moments:
+                    ns = vectors.ns_in(rows[name])
+                    is_between |= (ns >= least) & (ns <= greatest)
+                yield _as_attempts(file.table, vectors.where(rows, is_between))
 
 
-def _items_as_attempts(items: pa.Table) -> pa.Table:
-    """Items have been put, and no record says more: as finished ones they are in no depth."""
-    count = items.num_rows
-    columns: dict[str, vectors.AnyColumn] = {
-        **{name: items[name] for name in ("host", "queue")},
-        "dialect": vectors.constant("kestrel", count),
-        "first": pa.repeat(pa.scalar(True), count),
-        "outcome": vectors.constant("finished", count),
-        **dict.fromkeys(("created_ns", "ready_ns"), items["put_ns"]),
-    }
-    schema = arrow_schema(ATTEMPTS)
-    return pa.table(
-        {
-            name: columns[name] if name in columns else pa.nulls(count, schema.field(name).type)
-            for name in _COLUMNS[_ATTEMPTS]
-            if name in columns or name in schema.names
-        }
-    )
-
-
-def _by_group(rows: pa.Table, days: vectors.Ints, groups: int) -> Iterator[tuple[int, pa.Table]]:
-    """The rows with something on the days of each group; a row may be in several of them."""
-    there = np.zeros((groups, rows.num_rows), np.bool_)
-    for name in MOMENTS:
-        moments = vectors.ns_in(rows[name])
-        places = np.searchsorted(days, moments // DAY_NS)
-        places[places == len(days)] = 0
-        known = np.flatnonzero((moments != NO_TIME) & (days[places] == moments // DAY_NS))
-        there[_group_of(places[known], len(days), groups), known] = True
-    plain = pa.table(
-        {
-            name: vectors.coded(rows[name]) if _is_text(rows[name].type) else rows[name]
-            for name in rows.column_names
-        }
-    )
-    for group in range(groups):
-        if there[group].any():
-            yield group, vectors.where(plain, there[group])
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_dictionary(kind)
-
-
-def _group_of(places: vectors.Ints, days: int, groups: int) -> vectors.Ints:
-    """The groups of days that stand at these places among all days."""
-    found: vectors.Ints = places * groups // days
-    return found
-
-
-def _count(days: vectors.Ints, groups: int, found_groups: Groups) -> Iterator[Packet]:
-    """Rows of gold of the days in each group."""
-    for group, found in found_groups:
-        mine = days[_group_of(np.arange(len(days)), len(days), groups) == group]
-        attempts = _as_attempts(found[_ATTEMPTS])
-        for table, (view, bucket_ns, keys) in GOLD_VIEWS.items():
-            counted = attempts
-            if "rule" in keys:
-                is_run = pc.and_(pc.equal(counted["dialect"], "ztick"), counted["rule"].is_valid())
-                counted = counted.filter(is_run)
-            text = views.statement(view, keys, places=_PLACES, bucket_ns=bucket_ns)
-            rows = views.run_in_duckdb(text, attempts=counted)
-            rows = vectors.where(rows, np.isin(vectors.ns_in(rows["bucket_ns"]) // DAY_NS, mine))
-            yield Packet(0, table, _as_gold(table, rows))
-
-
-def _as_attempts(rows: pa.Table) -> pa.Table:
+def _as_attempts(table: str, rows: pa.Table) -> pa.Table:
     """Rows with all columns that the views name."""
-    columns = {name: _plain(rows[name]) for name in rows.column_names}
-    schema = arrow_schema(ATTEMPTS)
-    for name in ("log", *schema.names):
-        if name not in columns:
-            kind = schema.field(name).type if name in schema.names else pa.string()
-            columns[name] = pa.nulls(rows.num_rows, kind)
-    return pa.table(columns)
-
-
-def _plain(column: vectors.AnyColumn) -> vectors.AnyColumn:
-    is_coded = pa.types.is_dictionary(column.type)
-    return column.cast(pa.string()) if is_coded else column
+    columns: dict[str, Any] = {name: rows[name] for name in rows.column_names}
+    if table == _ITEMS:
+        # Items have been put, and no record says more: as finished ones they are in no depth.
+        columns |= {
+            "dialect": pa.repeat("kestrel", rows.num_rows),
+            "first": pa.repeat(pa.scalar(True), rows.num_rows),
+            "outcome": pa.repeat("finished", rows.num_rows),
+            **dict.fromkeys(("created_ns", "ready_ns"), rows["put_ns"]),
+        }
+    return vectors.as_schema(columns, _ROWS)
 
 
 def _as_gold(table: str, rows: pa.Table) -> pa.Table:

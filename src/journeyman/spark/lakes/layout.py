@@ -19,11 +19,10 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
+from journeyman.spark import views
 from journeyman.spark.source import options
 from journeyman.units import NS_PER_S
 
-DAY_NS: Final = 86_400 * NS_PER_S
-HOUR_NS: Final = 3_600 * NS_PER_S
 HASH: Final = "_hash"  # of the key
 SNAPSHOTS: Final = "snapshots"
 KEYED: Final = ("silver/attempts", "silver/jobs", "silver/timetable_firings")
@@ -118,25 +117,12 @@ def _moments(*names: str) -> tuple[tuple[str, str, str], ...]:
 
 def _ranks(what: str, about: str) -> tuple[tuple[str, str, str], ...]:
     return tuple(
-        (f"{what}_{rank}_s", "double", f"{about}, {rank}, seconds")
-        for rank in (*PERCENTILES, "max")
+        (f"{what}_{rank}_s", "double", f"{about}, {rank}, seconds") for rank in (*_RANKS, "max")
     )
 
 
-PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-COUNTS: Final = {
-    "added": "jobs added, items put",
-    "due": "ztick: plans whose time came",
-    "started": "attempts that started",
-    "completed": "attempts that succeeded",
-    "failed": "attempts that failed",
-    "timed_out": "leases that ran out",
-    "cut_off": "runs that a stop of the server ended",
-    "expired": "jobs whose time to live ended",
-    "deleted": "jobs deleted or replaced before they were finished",
-    "cancelled": "jobs that a client cancelled",
-}
-_COUNTS = tuple((name, "bigint!", about) for name, about in COUNTS.items())
+_RANKS = ("p50", "p90", "p95", "p99")
+_COUNTS = tuple((name, "bigint!", about) for name, about in views.COUNTS.items())
 _LATENCY = (
     ("started", "bigint!", "attempts that started"),
     ("failed", "bigint!", "of these, failed, timed out or cut off"),

@@ -32,10 +32,11 @@ from journeyman.spark.lakes.bronze import BUCKETS
 from journeyman.spark.lakes.columns import named_logs, schema_of, shaped
 from journeyman.spark.lakes.delta import DataFile, TableWriter, footer, read_group
 from journeyman.spark.lakes.folding import COLUMNS, MOMENTS
-from journeyman.spark.lakes.layout import DAY_NS, HASH, KEYED
+from journeyman.spark.lakes.layout import HASH, KEYED
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.lakes.work import FILES, Groups, Packet, files_in, files_packet
 from journeyman.spark.vectors import pc
+from journeyman.spark.views import DAY_NS
 
 ITEMS: Final = "silver/items"
 RUNS: Final = "silver/runs"

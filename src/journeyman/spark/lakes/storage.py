@@ -41,7 +41,7 @@ from journeyman.spark.lakes import delta
 from journeyman.spark.lakes.delta import DataFile
 from journeyman.spark.lakes.layout import SNAPSHOTS, TABLES, moment_of
 from journeyman.spark.lakes.work import at_once
-from journeyman.spark.slots import slots_of
+from journeyman.spark.slots import read_units
 
 Counts = TypeVar("Counts")
 _OLDER: Final = "_lake"  # what lakes of versions before Delta kept their state in
@@ -101,9 +101,7 @@ class Lake:
             return spark.createDataFrame([], schema)
         if any(is_uri(file.path) for file in listed):
             # Not by Spark itself, which knows these schemes only with libraries of Java.
-            tasks = min(len(listed), 4 * slots_of(spark))
-            numbers = spark.range(0, tasks, 1, tasks)
-            return numbers.mapInArrow(partial(_read_some, listed, tasks), schema)
+            return read_units(spark, listed, _batches_of, schema)
         bases: dict[str, list[str]] = {}
         for file in listed:
             bases.setdefault(delta.base_of(file), []).append(file.path)
@@ -239,14 +237,8 @@ def _chosen(file: DataFile, columns: Sequence[str] | None, where: ds.Expression 
     return rows if columns is None else rows.select(list(columns))
 
 
-def _read_some(
-    files: Sequence[DataFile], tasks: int, numbers: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """What a task does that reads every ``tasks``-th file."""
-    for batch in numbers:
-        for number in batch.column("id").to_pylist():
-            for file in files[number::tasks]:
-                yield from delta.read_file(file).to_batches()
+def _batches_of(file: DataFile) -> list[pa.RecordBatch]:
+    return delta.read_file(file).to_batches()
 
 
 # ----------------------------------------

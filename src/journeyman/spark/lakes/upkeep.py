@@ -15,10 +15,11 @@ from journeyman.columnar import delta as packages
 from journeyman.errors import UsageError
 from journeyman.spark.lakes import gold
 from journeyman.spark.lakes.folding import KEYS
-from journeyman.spark.lakes.layout import DAY_NS, SNAPSHOTS, TABLES, moment_of
+from journeyman.spark.lakes.layout import SNAPSHOTS, TABLES, moment_of
 from journeyman.spark.lakes.refresh import Session, finish, refresh
 from journeyman.spark.lakes.silver import RUNS
 from journeyman.spark.lakes.storage import Lake
+from journeyman.spark.views import DAY_NS
 
 _LEDGER: Final = "bronze/ledger"
 _OF_JOBS: Final = ("run-retry", "job-options", "parent", "ended")  # families whose keys are jobs

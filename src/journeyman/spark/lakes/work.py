@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.spark.lakes.delta import DataFile
-from journeyman.spark.slots import slots_of
+from journeyman.spark.slots import read_units, slots_of
 
 FILES: Final = "files"
 _REQUESTS: Final = 16
@@ -47,8 +47,7 @@ def spread(
     """All packets that come of the units."""
     if not units:
         return []
-    numbers = spark.range(0, len(units), 1, len(units))
-    packets = numbers.mapInArrow(partial(_take_numbered, take, units), _SCHEMA)
+    packets = read_units(spark, units, partial(_take_packed, take), _SCHEMA, len(units))
     if fold is not None:
         packets = _routed(packets, slots_of(spark)).mapInArrow(partial(_fold_sorted, fold), _SCHEMA)
     return [Packet(row.group, row.what, _unpacked(row.rows)) for row in packets.collect()]
@@ -72,12 +71,8 @@ def _joined(packets: Sequence[Packet]) -> dict[str, pa.Table]:
     return {what: pa.concat_tables(each) for what, each in parts.items()}
 
 
-def _take_numbered(
-    take: Take[Unit], units: Sequence[Unit], numbers: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    for batch in numbers:
-        for number in batch.column("id").to_numpy():
-            yield from map(_packed, take(units[number]))
+def _take_packed(take: Take[Unit], unit: Unit) -> Iterator[pa.RecordBatch]:
+    return map(_packed, take(unit))
 
 
 def _fold_sorted(fold: Fold, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -37,7 +37,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TextIO
+from typing import Final, Protocol, TextIO
 
 import pyspark
 from py4j.protocol import (  # type: ignore[import-untyped]
@@ -56,9 +56,6 @@ from journeyman.spark.session.java import (
     local_java_options,
     prepare_launch,
 )
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 __all__ = [
     "TINY_SETTINGS",
@@ -435,9 +432,7 @@ class Stage(Protocol):
 
 
 class Bar:
-    """How far a query of a Spark Connect session is: a line on a terminal, gone when it is done.
-
-        ━━━━━━━━━━━━━━━━╺━━━━━━━━━━━━━━━━━━━━━━━  45 % of 12 tasks
+    """The progress of a query of a Spark Connect session: one line, erased when it is done.
 
     A Spark that is started here draws its bar by itself (``spark.ui.showConsoleProgress``). A
     server's bar would be on the server's terminal; instead it tells us the state of its stages.
@@ -445,8 +440,8 @@ class Bar:
 
     def __init__(self, terminal: TextIO) -> None:
         self._terminal = terminal
-        self._drawn: Progress | None = None
-        atexit.register(self._clear)  # an interrupted query is never done
+        self._is_drawn = False
+        atexit.register(self._erase)  # an interrupted query is never done
 
     def __call__(
         self,
@@ -457,33 +452,15 @@ class Bar:
     ) -> None:
         known = list(stages or ())
         total = sum(stage.num_tasks for stage in known)
-        if done or total == 0:
-            self._clear()
-            return
-        if self._drawn is None:
-            self._drawn = self._start()
-        (bar,) = self._drawn.task_ids
-        finished = sum(stage.num_completed_tasks for stage in known)
-        self._drawn.update(bar, completed=finished, total=total, refresh=True)
+        self._erase()
+        if total and not done:
+            finished = sum(stage.num_completed_tasks for stage in known)
+            self._terminal.write(f"{100 * finished // total} % of {total} tasks")
+            self._terminal.flush()
+            self._is_drawn = True
 
-    def _start(self) -> Progress:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        drawn = Progress(
-            BarColumn(),
-            TextColumn("{task.percentage:.0f} % of {task.total} tasks"),
-            console=Console(file=self._terminal, force_terminal=True),
-            transient=True,
-            auto_refresh=False,
-            redirect_stdout=False,  # it holds the answer
-            redirect_stderr=False,
-        )
-        drawn.add_task("query")
-        drawn.start()
-        return drawn
-
-    def _clear(self) -> None:
-        if self._drawn is not None:
-            self._drawn.stop()
-            self._drawn = None
+    def _erase(self) -> None:
+        if self._is_drawn:
+            self._terminal.write("\r\x1b[2K")
+            self._terminal.flush()
+            self._is_drawn = False

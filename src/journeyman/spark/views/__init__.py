@@ -45,10 +45,18 @@ if TYPE_CHECKING:
 
 HOUR_NS: Final = 3_600 * 10**9
 DAY_NS: Final = 24 * HOUR_NS
-COUNTS: Final = (
-    *("added", "due", "started", "completed", "failed", "timed_out", "cut_off", "expired"),
-    *("deleted", "cancelled"),
-)
+COUNTS: Final = {
+    "added": "jobs added, items put",
+    "due": "ztick: plans whose time came",
+    "started": "attempts that started",
+    "completed": "attempts that succeeded",
+    "failed": "attempts that failed",
+    "timed_out": "leases that ran out",
+    "cut_off": "runs that a stop of the server ended",
+    "expired": "jobs whose time to live ended",
+    "deleted": "jobs deleted or replaced before they were finished",
+    "cancelled": "jobs that a client cancelled",
+}
 STATES: Final = ("scheduled", "ready", "running")
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 # What rows of attempts are grouped by, as columns of ``attempts_at``; empty where there is none.
