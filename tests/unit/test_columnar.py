@@ -170,7 +170,7 @@ def test_last_chunk_carries_the_ending_even_when_it_is_full():
 @pytest.mark.parametrize("module", [ztick, workq, decode])
 def test_chunk_ends_behind_the_entry_that_crosses_its_limit_of_bytes(module, monkeypatch):
     twins, log = LOGS["journal" if module is decode else module.__name__.split(".")[2]]
-    monkeypatch.setattr(module, "MAX_CHUNK_BYTES", 1)
+    monkeypatch.setattr(module.chunks, "MAX_CHUNK_BYTES", 1)
     assert [chunk.batch.num_rows for chunk in twins.iter_batches(log)].count(1) >= 6
     assert_twins(twins, log)
 

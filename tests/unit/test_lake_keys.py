@@ -15,7 +15,8 @@ import pytest
 
 from journeyman.columnar.kernels.key_table import hashes_of
 from journeyman.formats import workq
-from journeyman.spark.lakes import bronze, columns, silver, upkeep, work
+from journeyman.spark import vectors
+from journeyman.spark.lakes import bronze, silver, upkeep, work
 from journeyman.spark.lakes.ingest import ingest
 from journeyman.spark.lakes.storage import Lake, change_lake, open_lake
 from tests.support.report_counts import count_workq
@@ -35,7 +36,7 @@ def small_units(request, monkeypatch):
     monkeypatch.setattr(silver, "_TASK_ROWS", 10)
     monkeypatch.setattr(silver, "_GROUP_ROWS", 7)
     if request.param == "few hashes":
-        monkeypatch.setattr(columns, "hashes_of", few_hashes(hashes_of))
+        monkeypatch.setattr(vectors, "hashes_of", few_hashes(hashes_of))
 
 
 def append(directory: Path, number: int, records: list[workq.Record]) -> None:

@@ -76,7 +76,7 @@ def test_a_moment_is_the_fold_of_the_records_of_then(
     monkeypatch: pytest.MonkeyPatch,
     loading: None,
 ):
-    monkeypatch.setattr(decode, "MAX_RECORDS", 100)  # with many borders between chunks
+    monkeypatch.setattr(decode.chunks, "MAX_RECORDS", 100)  # with many borders between chunks
     shutil.copytree(directory, tmp_path / "log")
     if times_go_back:  # then the records of a moment are not the first ones
         generate(tmp_path / "other", 6)
