@@ -47,6 +47,8 @@ def test_a_wait_for_the_replica_that_is_canceled_is_no_commit(address):
         admin.execute("SELECT pg_reload_conf()")
         while admin.execute("SHOW synchronous_standby_names").fetchone() != ("lost",):
             time.sleep(0.01)
+        # Commits wait only once the checkpointer has read the setting too; it does so before this.
+        admin.execute("CHECKPOINT")
         syncing = threading.Thread(target=file.sync)
         syncing.start()
         first = waiting_session(admin, syncing)
