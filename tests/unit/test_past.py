@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.columnar.workq import decode
+from journeyman.columnar import chunks
 from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues
 from journeyman.engines.ztick.browsing import PageJobs, StillSorting
 from journeyman.folds import workq as folds
@@ -76,7 +76,7 @@ def test_a_moment_is_the_fold_of_the_records_of_then(
     monkeypatch: pytest.MonkeyPatch,
     loading: None,
 ):
-    monkeypatch.setattr(decode.chunks, "MAX_RECORDS", 100)  # with many borders between chunks
+    monkeypatch.setattr(chunks, "MAX_RECORDS", 100)  # with many borders between chunks
     shutil.copytree(directory, tmp_path / "log")
     if times_go_back:  # then the records of a moment are not the first ones
         generate(tmp_path / "other", 6)
