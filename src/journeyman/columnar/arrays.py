@@ -1,4 +1,4 @@
-"""numpy columns <-> Arrow arrays, copying only where bytes lie scattered in the log.
+"""Conversion of numpy columns to Arrow arrays and back, copying only scattered bytes of a log.
 
 To Arrow, for what decodes. Numbers are handed over as they are. Strings and blobs arrive as spans
 (start, length) into the log and are gathered into one contiguous run:
@@ -53,7 +53,7 @@ def as_bytes(data: Buffer) -> Bytes:
     return array
 
 
-def gather(data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
+def gather_spans(data: Bytes, starts: Ints, lengths: Ints) -> tuple[Ints, Bytes]:
     """Offsets (one more than spans) and the bytes of all spans, end to end."""
     offsets = np.empty(len(lengths) + 1, np.int32)
     values = np.empty(int(lengths.sum()), np.uint8)
@@ -95,7 +95,7 @@ def blobs(data: Bytes, starts: Ints, lengths: Ints, valid: Bools) -> Column:
     """A binary column of the spans that are ``valid``, null elsewhere."""
     if not valid.any():
         return pa.nulls(len(valid), pa.binary())
-    return binary(pa.binary(), *gather(data, starts, np.where(valid, lengths, 0)), valid)
+    return binary(pa.binary(), *gather_spans(data, starts, np.where(valid, lengths, 0)), valid)
 
 
 def int64_lists(offsets: Ints, values: Ints, valid: Bools) -> Column:
@@ -223,7 +223,7 @@ NO_CODE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class NumberColumn:
     """A column of whole numbers; what stands at a null is not to be looked at."""
 
     values: npt.NDArray[np.int64]
@@ -240,7 +240,7 @@ class Spans:
 
     @property
     def lengths(self) -> Ints:
-        """Of every row, 0 at a null."""
+        """Return the length of every row, 0 for a null."""
         return np.where(self.valid, np.diff(self.offsets), 0).astype(np.int64)
 
 
@@ -287,29 +287,29 @@ class Inputs:
     def _nulls(self, kind: pa.DataType) -> Column:
         return pa.array([None], kind).take(np.zeros(self.rows, np.int64))
 
-    def numbers(self, name: str) -> Numbers:
+    def numbers(self, name: str) -> NumberColumn:
         column = self.column(name, pa.int64())
-        return Numbers(stored_in(column), valid_in(column))
+        return NumberColumn(stored_in(column), valid_in(column))
 
-    def codes(self, name: str, words: Mapping[str, int]) -> Ints:
+    def codes(self, name: str, code_of: Mapping[str, int]) -> Ints:
         """The code of each word, NO_CODE for null. Codes may also be given as numbers."""
         index = self._batch.schema.get_field_index(name)
         if index >= 0 and pa.types.is_integer(self._batch.column(index).type):
             given = self.numbers(name)
             values = np.where(given.valid, given.values, NO_CODE)
-            known = np.isin(values, [*words.values(), NO_CODE])
+            known = np.isin(values, [*code_of.values(), NO_CODE])
             if not known.all():
                 row = int(known.argmin())
-                self.refuse(row, name, f"{values[row]} is none of {_listed(words.values())}")
+                self.refuse(row, name, f"{values[row]} is none of {_listed(code_of.values())}")
             return values
         column = self.column(name, pa.string())
-        found = pc.index_in(column, value_set=pa.array(list(words), pa.string()))
+        found = pc.index_in(column, value_set=pa.array(list(code_of), pa.string()))
         unknown = valid_in(column) & ~valid_in(found)
         if unknown.any():
             row = int(unknown.argmax())
-            self.refuse(row, name, f"{column[row].as_py()!r} is none of {_listed(words)}")
-        places = found.fill_null(len(words)).to_numpy()
-        codes: Ints = np.array([*words.values(), NO_CODE], np.int64)[places]
+            self.refuse(row, name, f"{column[row].as_py()!r} is none of {_listed(code_of)}")
+        places = found.fill_null(len(code_of)).to_numpy()
+        codes: Ints = np.array([*code_of.values(), NO_CODE], np.int64)[places]
         return codes
 
     def blobs(self, name: str) -> Spans:

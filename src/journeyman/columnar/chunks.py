@@ -1,4 +1,4 @@
-"""What the decoders of this layer answer with, and the rules they share.
+"""The answer of the decoders of this layer, and the rules that they share.
 
     bytes --decode--> Chunk(batch, next_offset, ending)      ending None: go on at next_offset
 
@@ -82,7 +82,7 @@ def make_fields(
     return np.empty((fields, (lines | 1) * line), np.int64)[:, :entries]
 
 
-def refused(schema: pa.Schema, ending: Ending) -> Chunk:
+def refused_chunk(schema: pa.Schema, ending: Ending) -> Chunk:
     """No rows: the file does not begin as it should."""
     return Chunk(pa.RecordBatch.from_pylist([], schema=schema), ending.offset, ending)
 

@@ -92,11 +92,11 @@ class SealKernels(NamedTuple):
     """The kernels of one dialect. Offsets count from the beginning of the data; ``base`` is that of
     the data in the file."""
 
-    # data, offset, stop, base -> where the blocks end that begin before stop and fit, and the stamp
-    # of the last one; a negative one if it closes
+    # Takes data, offset, stop, base; returns where the blocks end that begin before stop and
+    # fit, and the stamp of the last one; a negative one if it closes.
     run: Callable[[Buffer, int, int, int], tuple[int, int]]
-    # data, offset, base, whether the file ends with the data -> the first seal from there on; the
-    # place where sizes lead no further if none
+    # Takes data, offset, base, whether the file ends with the data; returns the first seal from
+    # there on, or the place where sizes lead no further.
     next_seal: Callable[[Buffer, int, int, bool], int]
 
 

@@ -9,9 +9,10 @@
     Texts                     ["-c"]             ["-c"], a TOML array
     Networks                  ["10.0.0.0/8"]     the same, each a network
     NetworksAndHosts          ["10.0.0.0/8"]     the same, each a network or a host
+    Origins                   ["https://a.b"]    the same, each the origin of a web page
     Listen                    "localhost:5678"   localhost:5678
 
-msgspec reads them; the annotation of the last three holds a function that reads them instead.
+msgspec reads them; the annotation of the last four holds a function that reads them instead.
 Reading is strict, as ztick is: a number in quotes is not a number. What does not fit is a
 ValueError; its text, if any, says more than ``allowed`` does.
 
@@ -44,7 +45,10 @@ from journeyman.units import DAY_MS
 MAX_PORT = 65_535
 
 _NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
-_WHOLE = re.compile(r"-?[0-9]{1,20}")
+_ORIGIN = re.compile(
+    r"https?://(?:[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(?::(\d{1,5}))?"
+)
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,20}")
 _PASSWORD = re.compile(r"(?i)(password\s*=\s*)('(?:[^'\\]|\\.)*'?|[^\s&']+)")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _UNITS = {"_ms": "milliseconds", "_s": "seconds", "_bytes": "bytes", "_days": "days"}
@@ -55,7 +59,7 @@ class Address(Struct, frozen=True):
 
     host: str
     port: int
-    path: str = ""  # of a Unix socket: then there is neither host nor port
+    path: str = ""  # the path of a Unix socket, which has neither host nor port
 
     def __str__(self) -> str:
         if self.path:
@@ -124,6 +128,17 @@ def _read_networks(value: object, *, or_hosts: bool = False) -> tuple[str, ...]:
     return entries
 
 
+def _read_origins(value: object) -> tuple[str, ...]:
+    entries = convert(value, tuple[_Line, ...])
+    for entry in entries:
+        found = _ORIGIN.fullmatch(entry)
+        if found is None or int(found[1] or 0) > MAX_PORT:
+            raise ValueError(
+                f"not an origin: {entry!r} (expected https://host or https://host:port)"
+            )
+    return entries
+
+
 TimeLimit = Annotated[int, between(1, DAY_MS)]
 IdleTime = Annotated[int, between(0, 365 * DAY_MS)]
 SyncInterval = Annotated[int, between(1, 60 * 60 * 1000)]
@@ -143,6 +158,11 @@ NetworksAndHosts = Annotated[
         '["10.1.0.0/16", "::1", "*.example.com"]'
     ),
 ]
+Origins = Annotated[
+    tuple[str, ...],
+    _read_origins,
+    Meta(description='an array of origins, such as ["https://dashboard.example.com"]'),
+]
 Listen = Annotated[
     Address,
     _read_address,
@@ -153,7 +173,7 @@ Listen = Annotated[
 # -- reading and writing ---------------------------------------------------------------------------
 
 
-def read(kind: Any, value: object) -> Any:
+def read_setting(kind: Any, value: object) -> Any:
     """The value of a setting from a value of a TOML file; ValueError if it does not fit."""
     reader = next(filter(callable, _parts(kind)[1]), None)
     try:
@@ -166,16 +186,16 @@ def read_text(kind: Any, text: str) -> Any:
     """The value of a setting from the environment or the command line."""
     plain = _parts(kind)[0]
     if plain is Address or (isinstance(plain, type) and issubclass(plain, str)):
-        return read(kind, text)
-    if _WHOLE.fullmatch(text):
-        return read(kind, int(text))
+        return read_setting(kind, text)
+    if _WHOLE_NUMBER.fullmatch(text):
+        return read_setting(kind, int(text))
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except ValueError:
         raise ValueError from None  # its text would speak of a line and column
     if type(value) is int:  # in one of the other forms of TOML, such as 1_000
         raise ValueError
-    return read(kind, value)
+    return read_setting(kind, value)
 
 
 def allowed(kind: Any, name: str) -> str:
@@ -193,7 +213,7 @@ def allowed(kind: Any, name: str) -> str:
     return f"a whole number{unit} from {metas[0].ge} to {metas[0].le}"
 
 
-def written(value: Any) -> str:
+def as_toml(value: Any) -> str:
     """The value as TOML, without the passwords of addresses; ``read`` gives it back."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -203,7 +223,7 @@ def written(value: Any) -> str:
         return "[" + ", ".join(map(_quoted, value)) + "]"
     if isinstance(value, Mapping):
         pairs = (
-            f"{key if _BARE_KEY.fullmatch(key) else _quoted(key)} = {written(item)}"
+            f"{key if _BARE_KEY.fullmatch(key) else _quoted(key)} = {as_toml(item)}"
             for key, item in value.items()
         )
         return "{" + ", ".join(pairs) + "}"

@@ -52,7 +52,7 @@ MAX_FILE_BYTES = 1024 * 1024
 
 _HEADING = re.compile(r"\[([^\[\]]+)\]\s*(?:#.*)?")
 _PLAIN_QUOTES = re.compile(r'"([^"]*)"\s*(?:#.*)?')
-_QUOTED_PART = re.compile(r"""["']([^"'.]*)["']""")  # of a heading: [queue."a:b"]
+_QUOTED_PART = re.compile(r"""["']([^"'.]*)["']""")  # a part of a heading: [queue."a:b"]
 _COMMENT = re.compile(r"\s#")
 _NOT_BARE = re.compile(r"""["']|^[\[{#]|^$""")
 
@@ -240,7 +240,7 @@ DATA_ORIGIN = "below data.directory"
 ZTICK_LOGFILE = "logfile"  # where ztick has its log unless its file says otherwise
 _SERVICES_OF_SECTIONS = ("http", "workq", "kestrel")  # ztick serves none of them unasked
 
-# What settings of development versions asked for, and what to set instead.
+# Settings of development versions, and what to set instead of them.
 _FORMER = {
     "workq.persistence": 'jobs are kept in the command log: set workq.persistence = "log"; '
     "storage.engine gives them an index in a store",
@@ -267,7 +267,7 @@ class Configuration(Struct, frozen=True):
     settings: Settings
     origins: Mapping[str, str]
     notes: tuple[str, ...]
-    remarks: tuple[str, ...] = ()  # what is as it should be, and worth knowing
+    remarks: tuple[str, ...] = ()  # facts that are worth knowing and no cause for worry
 
 
 def load(
@@ -306,7 +306,7 @@ def show(configuration: Configuration) -> str:
         if value is None:
             rows.append((f"# {setting.key} is not set", ""))
         else:
-            rows.append((f"{setting.key} = {kinds.written(value)}", f"  # {origin}"))
+            rows.append((f"{setting.key} = {kinds.as_toml(value)}", f"  # {origin}"))
     width = max(len(text) for text, origin in rows if origin and len(text) <= _WIDE)
     return "".join(f"{text.ljust(width) if origin else text}{origin}\n" for text, origin in rows)
 
@@ -324,7 +324,7 @@ def sample() -> str:
             section = setting.section
             lines += ["", f"[{section}]"]
         lines += [f"# {setting.meaning}; {setting.allowed}"]
-        value = "..." if setting.default is None else kinds.written(setting.default)
+        value = "..." if setting.default is None else kinds.as_toml(setting.default)
         lines += [f"# {setting.key} = {value}"]
     return "\n".join(lines) + "\n"
 
@@ -355,7 +355,7 @@ class _Layers:
             if section not in _SECTIONS:
                 place = _place(path, values.heading_lines.get(section))
                 raise UsageError(
-                    f"{place}: unknown section [{section}]{_meant(section, _SECTIONS)}; "
+                    f"{place}: unknown section [{section}]{_suggestion(section, _SECTIONS)}; "
                     f"allowed are {', '.join(_SECTIONS)}"
                 )
             self._sections.add(section)
@@ -365,7 +365,7 @@ class _Layers:
                     self._add_overhop_table(found.value, path, values)
                     continue
                 try:
-                    self._add_found(section, key, found, place)
+                    self._add_value(section, key, found, place)
                 except WrongKey as error:
                     place = _place(path, values.line_of((section, key, *error.path)))
                     raise _wrong_key(place, f"{section}.{key}", error) from None
@@ -382,10 +382,10 @@ class _Layers:
                     f"{_place(path, line)}: unknown key storage.{_OVERHOP_TABLE}.{key}; "
                     f"[storage.{_OVERHOP_TABLE}] allows {allowed}"
                 )
-            self._add_found("storage", key, FoundValue(value, line), _place(path, line))
+            self._add_value("storage", key, FoundValue(value, line), _place(path, line))
 
     def complete(self, path: str | None) -> None:
-        """What follows from the rest where nothing was said of it; ``path`` is the file, if any."""
+        """Set what follows from other settings and was not set itself; ``path`` is the file."""
         if path is not None:
             self._close_what_the_file_does_not_name(path)
         directory = self._values.get("data.directory")
@@ -394,6 +394,8 @@ class _Layers:
                 self._complete("database.logfile_path", ZTICK_LOGFILE, f"{path}, as in ztick")
             if "database.logfile_path" in self._values and "ledger" not in self._sections:
                 self._complete("ledger.enabled", False, "no data.directory, no [ledger]")
+            if "database.logfile_path" in self._values and "series" not in self._sections:
+                self._complete("series.enabled", False, "no data.directory, no [series]")
             return
         if is_database(directory):
             directory = self._values["data.directory"] = checked_address(directory)
@@ -412,16 +414,16 @@ class _Layers:
         if name not in self._values:
             self._put(_TABLE[name], value, origin)
 
-    def _add_found(self, section: str, key: str, found: FoundValue, place: str) -> None:
+    def _add_value(self, section: str, key: str, entry: FoundValue, place: str) -> None:
         setting = _TABLE.get(f"{section}.{key}")
         if setting is None:
-            raise _unknown_key(place, f"{section}.{key}", found.value)
+            raise _unknown_key(place, f"{section}.{key}", entry.value)
         try:
-            value = kinds.read(setting.kind, self._translated(setting, found.value, place))
+            value = kinds.read_setting(setting.kind, self._translated(setting, entry.value, place))
         except WrongKey:
             raise
         except ValueError as error:
-            raise _bad_value(place, setting, found.value, error) from None
+            raise _bad_value(place, setting, entry.value, error) from None
         self._put(setting, value, place)
 
     def add_environment(self, environ: Mapping[str, str]) -> None:
@@ -434,7 +436,7 @@ class _Layers:
                 self._add_text(setting, text, f"environment {variable}")
             elif variable.startswith(tuple(f"{_VARIABLE_PREFIX}{s.upper()}_" for s in _SECTIONS)):
                 # Not an error: platforms set variables of such names of their own accord.
-                meant = _meant(variable, variables)
+                meant = _suggestion(variable, variables)
                 self.notes.append(f"environment {variable}: no such setting{meant}; ignored")
 
     def add_options(self, options: Mapping[str, str]) -> None:
@@ -503,33 +505,33 @@ def _place(path: str, line: int | None) -> str:
 
 def _unknown_key(place: str, name: str, value: object) -> UsageError:
     if name in _FORMER:
-        return UsageError(f"{place}: {name} = {_shown(value)}: {_FORMER[name]}")
+        return UsageError(f"{place}: {name} = {_as_text(value)}: {_FORMER[name]}")
     section = name.partition(".")[0]
     allowed = [setting.key for setting in _TABLE.values() if setting.section == section]
     where = f"[{section}] allows {', '.join(allowed)}" if allowed else f"no section [{section}]"
-    meant = _meant(name, _TABLE)
-    return UsageError(f"{place}: unknown key {name} = {_shown(value)}{meant}; {where}")
+    meant = _suggestion(name, _TABLE)
+    return UsageError(f"{place}: unknown key {name} = {_as_text(value)}{meant}; {where}")
 
 
 def _bad_value(place: str, setting: Setting, value: object, error: ValueError) -> UsageError:
     if value == "storage" and setting.name in _FORMER:
-        return UsageError(f"{place}: {setting.name} = {_shown(value)}: {_FORMER[setting.name]}")
+        return UsageError(f"{place}: {setting.name} = {_as_text(value)}: {_FORMER[setting.name]}")
     detail = f" ({error})" if str(error) else ""
     expected = setting.allowed
-    return UsageError(f"{place}: {setting.name} = {_shown(value)}: expected {expected}{detail}")
+    return UsageError(f"{place}: {setting.name} = {_as_text(value)}: expected {expected}{detail}")
 
 
 def _wrong_key(place: str, name: str, error: WrongKey) -> UsageError:
     where = ".".join((name, *error.path))
-    return UsageError(f"{place}: {where} = {_shown(error.value)}: {error.problem}")
+    return UsageError(f"{place}: {where} = {_as_text(error.value)}: {error.problem}")
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return repr(value)
 
 
-def _meant(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.8)
+def _suggestion(word: str, candidates: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word, list(candidates), n=1, cutoff=0.8)
     return f" (did you mean {close[0]}?)" if close else ""

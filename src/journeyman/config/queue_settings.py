@@ -21,23 +21,14 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 
 from journeyman.config import kinds
-from journeyman.config.kinds import (
-    Address,
-    IdleTime,
-    Listen,
-    SyncInterval,
-    Text,
-    TimeLimit,
-    between,
-)
 from journeyman.data_directory import default_place
 from journeyman.protocols.kestrel.parser import is_queue_name, is_reader_name
 from journeyman.units import DAY_MS, MIB
 
 _Path = tuple[str, ...]
-_Many = Annotated[int, between(0, 10**15)]
-_Age = Annotated[int, between(0, 3650 * DAY_MS)]  # up to ten years
-_CacheSize = Annotated[int, between(MIB, MIB * MIB)]
+_Many = Annotated[int, kinds.between(0, 10**15)]
+_Age = Annotated[int, kinds.between(0, 3650 * DAY_MS)]  # up to ten years
+_CacheSize = Annotated[int, kinds.between(MIB, MIB * MIB)]
 
 
 class WrongKey(ValueError):
@@ -67,28 +58,28 @@ READER_KEYS: Mapping[str, Any] = {
     "drops_oldest": bool,
     "max_age_ms": _Age,
     "expire_to": QueueName,
-    "max_errors": Annotated[int, between(0, 1_000_000)],
+    "max_errors": Annotated[int, kinds.between(0, 1_000_000)],
     "errors_to": QueueName,
-    "max_open": Annotated[int, between(1, 1_000_000)],
+    "max_open": Annotated[int, kinds.between(1, 1_000_000)],
     "max_expire_sweep": _Many,
 }
 QUEUE_KEYS: Mapping[str, Any] = {
-    "max_item_bytes": Annotated[int, between(0, 16 * MIB)],
+    "max_item_bytes": Annotated[int, kinds.between(0, 16 * MIB)],
     "max_queue_age_ms": _Age,
     **READER_KEYS,
 }
 READER = "reader"
 
 
-def _read_limits(value: object, known: Mapping[str, Any], path: _Path = ()) -> Mapping[str, Any]:
+def _read_limits(value: object, readers: Mapping[str, Any], path: _Path = ()) -> Mapping[str, Any]:
     table = _table(value, path)
     for key, given in table.items():
-        if key not in known:
-            raise WrongKey((*path, key), given, f"unknown key; allowed are {', '.join(known)}")
+        if key not in readers:
+            raise WrongKey((*path, key), given, f"unknown key; allowed are {', '.join(readers)}")
         try:
-            kinds.read(known[key], given)
+            kinds.read_setting(readers[key], given)
         except ValueError:
-            problem = f"expected {kinds.allowed(known[key], key)}"
+            problem = f"expected {kinds.allowed(readers[key], key)}"
             raise WrongKey((*path, key), given, problem) from None
     return table
 
@@ -120,7 +111,7 @@ def _table(value: object, path: _Path) -> Mapping[str, Any]:
 
 QueueLimits = Annotated[
     Mapping[str, Any],
-    partial(_read_limits, known=QUEUE_KEYS),
+    partial(_read_limits, readers=QUEUE_KEYS),
     Meta(description="a table of limits, such as {max_items = 1000}"),
 ]
 LimitsByQueue = Annotated[
@@ -155,7 +146,7 @@ class StorageEngine(StrEnum):
 
 
 class StorageMode(StrEnum):
-    """Whether an engine optimises for disk space or for speed."""
+    """The choice of an engine between disk space and speed."""
 
     LOW_SPACE = "low_space"
     HIGH_THROUGHPUT = "high_throughput"
@@ -165,25 +156,29 @@ class WorkqSettings(Struct, frozen=True):
     enabled: Annotated[
         bool, "whether the work queue is served; false with a file that has no [workq]"
     ] = True
-    listen: Annotated[Listen, "address of the workq protocol"] = Address("127.0.0.1", 9922)
+    listen: Annotated[kinds.Listen, "address of the workq protocol"] = kinds.Address(
+        "127.0.0.1", 9922
+    )
     persistence: Annotated[WorkqPersistence, "where jobs are kept: command log, or memory only"] = (
         WorkqPersistence.LOG
     )
-    cmdlog_path: Annotated[Text, "directory of the command log"] = default_place(
+    cmdlog_path: Annotated[kinds.Text, "directory of the command log"] = default_place(
         "workq.cmdlog_path"
     )
     cmdlog_sync: Annotated[WorkqSync, "when the command log is synced"] = WorkqSync.ALWAYS
-    cmdlog_sync_int_ms: Annotated[SyncInterval, "time between syncs, with cmdlog_sync interval"] = (
-        field(default=1000, name="cmdlog_sync_int")
-    )
+    cmdlog_sync_int_ms: Annotated[
+        kinds.SyncInterval, "time between syncs, with cmdlog_sync interval"
+    ] = field(default=1000, name="cmdlog_sync_int")
     cmdlog_clean_int_ms: Annotated[
-        int, between(0, 30 * DAY_MS), "time between cleanings of the command log; 0 turns them off"
+        int,
+        kinds.between(0, 30 * DAY_MS),
+        "time between cleanings of the command log; 0 turns them off",
     ] = field(default=300_000, name="cmdlog_clean_int")
     cmdlog_seg_size_bytes: Annotated[
-        int, between(0, 1024 * MIB), "size at which a new segment is started; 0: the default"
+        int, kinds.between(0, 1024 * MIB), "size at which a new segment is started; 0: the default"
     ] = field(default=64 * MIB, name="cmdlog_seg_size")
     idle_timeout_ms: Annotated[
-        IdleTime,
+        kinds.IdleTime,
         "time after which an idle connection that is not waiting is closed; 0: never",
     ] = 0
     events_to: Annotated[
@@ -195,35 +190,43 @@ class KestrelSettings(Struct, frozen=True):
     enabled: Annotated[
         bool, "whether the fan-out queues are served; false with a file that has no [kestrel]"
     ] = True
-    listen: Annotated[Listen, "address of the kestrel protocol"] = Address("127.0.0.1", 22133)
-    queue_path: Annotated[Text, "directory of the journals"] = default_place("kestrel.queue_path")
+    listen: Annotated[kinds.Listen, "address of the kestrel protocol"] = kinds.Address(
+        "127.0.0.1", 22133
+    )
+    queue_path: Annotated[kinds.Text, "directory of the journals"] = default_place(
+        "kestrel.queue_path"
+    )
     sync: Annotated[WorkqSync, "when journals are synced"] = WorkqSync.ALWAYS
-    sync_interval_ms: Annotated[SyncInterval, "time between syncs, with sync interval"] = 1000
+    sync_interval_ms: Annotated[kinds.SyncInterval, "time between syncs, with sync interval"] = 1000
     seals: Annotated[
         bool, "whether journals are sealed; false writes the same bytes as the original"
     ] = True
     checkpoint_interval_ms: Annotated[
-        SyncInterval,
+        kinds.SyncInterval,
         "time between checkpoints; items confirmed since the last one are repeated after a crash",
     ] = 1000
     segment_bytes: Annotated[
-        int, between(1024, 1024 * MIB), "size at which a new segment is started"
+        int, kinds.between(1024, 1024 * MIB), "size at which a new segment is started"
     ] = 16 * MIB
     archive_path: Annotated[
-        Text | None,
+        kinds.Text | None,
         "directory for segments that every reader has passed; if not set, they are removed",
     ] = None
-    max_queues: Annotated[int, between(1, 1_000_000), "maximum number of queues"] = 4096
-    max_readers: Annotated[int, between(1, 1_000_000), "maximum number of readers per queue"] = 1000
+    max_queues: Annotated[int, kinds.between(1, 1_000_000), "maximum number of queues"] = 4096
+    max_readers: Annotated[
+        int, kinds.between(1, 1_000_000), "maximum number of readers per queue"
+    ] = 1000
     window_items: Annotated[
-        int, between(1, 10_000_000), "items of each queue kept in memory; the rest is only on disk"
+        int,
+        kinds.between(1, 10_000_000),
+        "items of each queue kept in memory; the rest is only on disk",
     ] = 8192
-    window_bytes: Annotated[int, between(1, 1024 * MIB), "total size of these items per queue"] = (
-        2 * MIB
-    )
-    sweep_interval_ms: Annotated[TimeLimit, "time between sweeps for expired items"] = 1000
+    window_bytes: Annotated[
+        int, kinds.between(1, 1024 * MIB), "total size of these items per queue"
+    ] = 2 * MIB
+    sweep_interval_ms: Annotated[kinds.TimeLimit, "time between sweeps for expired items"] = 1000
     idle_timeout_ms: Annotated[
-        IdleTime,
+        kinds.IdleTime,
         "time after which an idle connection that is not waiting is closed; 0: never",
     ] = 0
     allow_shutdown: Annotated[bool, "whether clients may stop the server"] = False
@@ -237,7 +240,7 @@ class StorageSettings(Struct, frozen=True):
         "engine of the store, an index of the work queue's log; if not set, there is none",
     ] = None
     path: Annotated[
-        Text, "its directory (~/ and $HOME are expanded); for postgres, the database address"
+        kinds.Text, "its directory (~/ and $HOME are expanded); for postgres, the database address"
     ] = "~/.journeyman/data"
     cache_capacity_bytes: Annotated[
         _CacheSize | None, "cache size; only for rocksdb and sqlite"
@@ -246,5 +249,7 @@ class StorageSettings(Struct, frozen=True):
         StorageMode | None, "optimise for disk space or for speed; only for rocksdb and sqlite"
     ] = None
     retention_ms: Annotated[
-        int, between(0, 36_500 * DAY_MS), "how long the store keeps a job after its TTL has ended"
+        int,
+        kinds.between(0, 36_500 * DAY_MS),
+        "how long the store keeps a job after its TTL has ended",
     ] = 7 * DAY_MS

@@ -47,7 +47,9 @@ _KEYS = (*_NEEDED, "runners", "access")
 _ACCESS = {"read": False, "write": True}
 _PROGRAMS = frozenset({"shell", "direct", "awf"})
 _MOST_NAMED = 20  # tokens in a message
-_DIGEST_KEY = secrets.token_bytes(hashlib.blake2b.MAX_KEY_SIZE)  # of this process
+_DIGEST_KEY = secrets.token_bytes(
+    hashlib.blake2b.MAX_KEY_SIZE
+)  # a digest means nothing to another process
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +192,9 @@ def parse_tokens(text: str, file: str) -> Tokens:
     return Tokens(by_secret, tuple(notes), names_runners=names_runners)
 
 
-def _runners(words: str, place: str) -> frozenset[str]:
+def _runners(text: str, place: str) -> frozenset[str]:
     every = frozenset(ALL_RUNNER_WORDS)
-    given = {word.lower() for word in re.split(r"[\s,]+", words) if word}
+    given = {word.lower() for word in re.split(r"[\s,]+", text) if word}
     if given == {ALL_NAMESPACES}:
         return every
     for word in sorted(given - every):

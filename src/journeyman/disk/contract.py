@@ -36,7 +36,7 @@ class NotWritten(OSError):
 
 
 class FileStatus(NamedTuple):
-    """Which file this is, and how it is now."""
+    """The identity of a file and its present state."""
 
     identity: int  # the inode: another file never has the same
     size: int

@@ -63,7 +63,7 @@ END_SESSION: Final = (
 _ADDRESS = re.compile(r"(postgres(?:ql)?://[^/?]*/[^/?]+(?:\?[^/]*)?)(?:/(.*))?", re.DOTALL)
 # The classes of errors after which the same statement may succeed: the connection, a restart.
 _LOST: Final = ("08", "57P", "25006", "23505", "40")
-# What warns that a commit is not on the replica. The code of such a warning may be that of any.
+# The warning that a commit is not on the replica has this in its text. Its code may be any.
 _REPLICATION_WAIT: Final = "SyncRepWaitForLSN"
 
 

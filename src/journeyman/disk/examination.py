@@ -11,7 +11,7 @@ import psycopg
 from journeyman.disk.database import connect, connection_parameters, reason_of, split_address
 
 OLDEST_VERSION: Final = 140000  # idle_session_timeout frees the lock of a server that is cut off
-_ASKED: Final = 3
+_TRIES: Final = 3
 _IS_TAKEN: Final = """
     SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -39,7 +39,7 @@ def examine(address: str) -> DatabaseFacts:
                 row = connection.execute(query).fetchone()
                 return None if row is None else row[0]
 
-            sessions = {ask("SELECT pg_backend_pid()") for _ in range(_ASKED)}
+            sessions = {ask("SELECT pg_backend_pid()") for _ in range(_TRIES)}
             has_tables = ask("SELECT to_regclass('journeyman_directory')") is not None
             return DatabaseFacts(
                 ask("SHOW server_version"),

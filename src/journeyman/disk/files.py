@@ -317,10 +317,10 @@ def _link_error(path: str) -> OSError:
     return OSError(errno.ELOOP, "not a regular file but a symbolic link; move it away", path)
 
 
-def _status(found: os.stat_result) -> FileStatus:
-    mode = found.st_mode
+def _status(status: os.stat_result) -> FileStatus:
+    mode = status.st_mode
     return FileStatus(
-        found.st_ino, found.st_size, found.st_mtime_ns, stat.S_ISDIR(mode), stat.S_ISREG(mode)
+        status.st_ino, status.st_size, status.st_mtime_ns, stat.S_ISDIR(mode), stat.S_ISREG(mode)
     )
 
 

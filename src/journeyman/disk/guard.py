@@ -83,7 +83,7 @@ class Guard:
         self._database = database
         self._listening = listening
         self._session: Connection | None = None
-        self._identity: tuple[Any, ...] = (None, None)  # of the session, for the database
+        self._identity: tuple[Any, ...] = (None, None)  # identifies the session to the database
         self._own: int | None = None
         self._local_host = ""  # this machine's address on the way to the database
         self._lease_end_ns = 0
@@ -91,7 +91,7 @@ class Guard:
         self._stopped = threading.Event()
         self._threads: list[threads.StartedThread] = []
         self._was_silent = False  # the last owner had lost its lease before its lock was free
-        self._last_server: dict[str, Any] | None = None  # which may still answer
+        self._last_server: dict[str, Any] | None = None  # the one before this one may still answer
         self._opens_ns = 0
         self._after_ns = 0  # the lock is not asked for before
         self.on_lost: Callable[[str], None] = lambda _: None

@@ -157,11 +157,11 @@ class PostgresDisk(NamedFiles):
 
     def __init__(self, address: str) -> None:
         super().__init__(Database(split_address(address).address))
-        self.guard: Guard | None = None  # of this process, while it may write alone
+        self.guard: Guard | None = None  # lets this process alone write, while it is set
         self._states: dict[int, _State] = {}
         self._dirty: dict[int, _State] = {}
         self._dirty_bytes = 0
-        self._mutex = threading.Lock()  # of the states
+        self._mutex = threading.Lock()  # guards the states
         self._flushing = threading.Lock()
         self._unknown: OSError | None = None  # after it nothing is appended, nor cut
         self._locks = _LockTable()
@@ -480,7 +480,7 @@ class PostgresDisk(NamedFiles):
 
 
 class _LockTable:
-    """Which files are locked in this process: by one thread alone, or by any number together."""
+    """The files locked in this process, each by one thread alone or by any number together."""
 
     def __init__(self) -> None:
         self._held: list[tuple[int, bool]] = []

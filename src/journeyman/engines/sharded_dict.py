@@ -48,7 +48,7 @@ class ShardedDict(Generic[K, V]):
     def __init__(self, crc: Callable[[K], int] = _crc_of_text) -> None:
         self._crc = crc
         self._shards: list[dict[K, V]] = [{} for _ in range(SHARDS)]
-        self._snapshots: list[weakref.ref[Snapshot[K, V]]] = []
+        self._snapshots: list[weakref.ref[DictSnapshot[K, V]]] = []
         self._copied = 0  # entries since they were last counted; some may be dropped by now
 
     def get(self, key: K) -> V | None:
@@ -65,7 +65,7 @@ class ShardedDict(Generic[K, V]):
         return self._shards[number]
 
     def number_of(self, key: K) -> int:
-        """Of its shard: those below SHARDS."""
+        """Return the number of its shard, below SHARDS."""
         return self._crc(key) & _MASK
 
     def numbered(self, number: int) -> dict[K, V]:
@@ -78,8 +78,8 @@ class ShardedDict(Generic[K, V]):
         for shard in self._shards:
             yield from shard.items()
 
-    def snapshot(self) -> Snapshot[K, V]:
-        snapshot = Snapshot(self._shards)
+    def snapshot(self) -> DictSnapshot[K, V]:
+        snapshot = DictSnapshot(self._shards)
         self._snapshots.append(weakref.ref(snapshot, self._snapshots.remove))
         return snapshot
 
@@ -115,7 +115,7 @@ class ShardedDict(Generic[K, V]):
             most.give_up()
 
 
-class Snapshot(Generic[K, V]):
+class DictSnapshot(Generic[K, V]):
     """The shards as of one moment, one after another.
 
     It need not be closed: once it is dropped, nothing more is kept for it.

@@ -49,7 +49,9 @@ class SortedSet(Generic[T]):
     def first_from(self, bound: T) -> T | None:
         """The lowest that is not below ``bound``, which need not be in it."""
         number = bisect_left(self._lasts, bound)
-        for chunk in self._chunks[number : number + 2]:  # what is last may have left its chunk
+        for chunk in self._chunks[
+            number : number + 2
+        ]:  # the last member of a chunk may have left it
             place = bisect_left(chunk, bound)
             if place < len(chunk):
                 return chunk[place]
@@ -118,7 +120,7 @@ class SortedSet(Generic[T]):
             bound = None
 
     def beginning_with(self, prefix: T, after: T, limit: int) -> list[T]:
-        """Of strings: those above ``after`` that begin with ``prefix``, at most ``limit``."""
+        """Return at most ``limit`` strings above ``after`` that begin with ``prefix``."""
         found: list[T] = []
         if after < prefix and self.first_from(prefix) == prefix:
             found.append(prefix)

@@ -58,6 +58,8 @@ class AnomalyKind(StrEnum):
     TIMEOUT_AFTER_FINISH = "timeout-after-finish"
     SECOND_RESULT = "second-result"
     RESULT_AFTER_EXHAUSTION = "result-after-exhaustion"
+    PARK_AFTER_FINISH = "park-after-finish"
+    WAKE_WITHOUT_PARK = "wake-without-park"
 
     # These occur in kestrel logs, with items and readers.
     REPEATED_ITEM = "repeated-item"  # the same item once more

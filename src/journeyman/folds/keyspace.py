@@ -29,7 +29,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from journeyman.errors import InvalidData
-from journeyman.folds.workq import MAX_TTL_MS, FoldedJob, JobState, expires_ns
+from journeyman.folds.workq import MAX_TTL_MS, NEVER_NS, FoldedJob, JobState, expires_ns
 from journeyman.formats.keyspace.text import check_json
 from journeyman.formats.keyspace.values import Extra, JobRecord, QueueRecord
 from journeyman.formats.timed_frame import UTC_OFFSET_MIN, Instant
@@ -152,6 +152,9 @@ def record_of_workq(
         # A time without being scheduled, or the other way around: no server writes that.
         "odd_time": (added.time is None) is (added.command == Command.SCHEDULE),
         "over": is_over,
+        "begins_ns": None if job.begins is None else job.begins.unix_ns,
+        "parks": job.parks,
+        "parked": None if job.parked is None else base64.b64encode(job.parked).decode(),
         "owed_timeouts": job.owed_timeouts,
         "priority": added.priority,
         "result": None if job.result is None else base64.b64encode(job.result).decode(),
@@ -187,6 +190,8 @@ def _zones_of(added: JobAdded) -> list[int] | None:
 
 def wakes_ns_of(job: FoldedJob, timed_out_ns: int) -> int | None:
     """When a job that waits is ready; None: it is."""
+    if job.parked is not None:
+        return NEVER_NS
     if job.state == JobState.PENDING:
         delay_ms = delay_ms_of(job.added.max_fails)
         return timed_out_ns + delay_ms * NS_PER_MS if delay_ms else None
@@ -226,6 +231,11 @@ def workq_and_timeout(record: JobRecord, defaults: Defaults) -> tuple[FoldedJob,
     job.fails = _number(members, "fails", 0)
     job.owed_timeouts = _number(members, "owed_timeouts", 0)
     job.exhausted = bool(members.get("exhausted", False))
+    job.parks = _number(members, "parks", 0)
+    if "begins_ns" in members:
+        job.begins = Instant(_number(members, "begins_ns", 0))
+    if "parked" in members:
+        job.parked = _unbase64(members["parked"])
     if job.state == JobState.LEASED:
         job.attempts = max(job.attempts, 1)
     if job.attempts:

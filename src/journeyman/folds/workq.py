@@ -9,6 +9,9 @@
     2 failed         - !           - !, or a retry     - !, or late     None
     orphans or None  kept !        kept !              kept !           kept !, or None !
 
+A park puts an unfinished job into state 3: it is not ready, and its TTL does not run. A wake, a
+start, a complete or a fail ends that, and the TTL begins again.
+
 ``!`` is reported, ``-`` changes nothing. An add begins a life: of an unknown id, of orphans (which
 are applied to it), or a new start when it differs from the add of the living job. The original
 refuses a log with most of the marked cases, though its own races write them; here each has a rule,
@@ -38,6 +41,8 @@ never in a state; it is a view:
     add or schedule
     (fail timeout) * fails            failures that were retried
     (start timeout) * n  start * m    attempts; the last start bears the true time
+    park * p  wake                    if it was parked: the wake bears the true time; before the
+                                      last attempts if they began after it
     complete | fail | timeout         how it ended
 
 What cannot be distinguished in the state is written in the simplest way. Where the state is one
@@ -53,7 +58,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeGuard
 
 from journeyman.folds import Anomaly, AnomalyKind, Notes
 from journeyman.formats import workq
@@ -68,6 +73,7 @@ MAX_TTL_MS = 2_592_000_000  # thirty days
 MAX_RETRY_DELAY_MS = 86_400_000  # an extension, kept with max-fails: see formats.workq
 MAX_COUNT = 255  # the limit for max-attempts and for max-fails
 PRIORITY_LIMITS = (-(2**31), 2**31 - 1)
+NEVER_NS = 2**63 - 1  # the end of a TTL that does not run
 
 _NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME_BYTES}}}", re.ASCII)
 
@@ -126,6 +132,9 @@ class FoldedJob:
     finished: Instant | None = None
     exhausted: bool = False  # FAILED because the attempts ran out, not by a fail record
     owed_timeouts: int = 0  # leases that a later start cut off; their timeouts are still to come
+    parks: int = 0  # how often it was parked
+    parked: bytes | None = None  # the reason of the park, while it is parked
+    begins: Instant | None = None  # when the TTL began again after that
 
 
 @dataclass(slots=True)
@@ -141,6 +150,10 @@ State: TypeAlias = FoldedJob | Orphans | None
 def expires_ns(job: FoldedJob) -> int:
     """When job and result vanish: TTL after its time if scheduled, else after its creation."""
     added = job.added
+    if job.parked is not None:
+        return NEVER_NS
+    if job.begins is not None:
+        return min(job.begins.unix_ns + added.ttl_ms * NS_PER_MS, NEVER_NS)
     begins = added.created
     if added.command == workq.Command.SCHEDULE and added.time is not None:
         begins = added.time
@@ -168,7 +181,7 @@ def queue_of(job: FoldedJob, as_of_ns: int) -> Literal["ready", "scheduled"] | N
     if job.state == JobState.NEW:
         due = job.added.time
         return "scheduled" if due is not None and as_of_ns < due.unix_ns else "ready"
-    return "ready" if job.state == JobState.PENDING else None
+    return "ready" if job.state == JobState.PENDING and job.parked is None else None
 
 
 def queue_order(job: FoldedJob) -> tuple[int, bool, int, int, bytes]:
@@ -189,6 +202,7 @@ def lease_deadline_ns(job: FoldedJob) -> int | None:
 _COMPLETE, _FAIL = workq.Command.COMPLETE, workq.Command.FAIL
 _DELETE, _EXPIRE = workq.Command.DELETE, workq.Command.EXPIRE
 _START, _TIMEOUT = workq.Command.START_ATTEMPT, workq.Command.TIMEOUT_ATTEMPT
+_PARK, _WAKE = workq.Command.PARK, workq.Command.WAKE
 _ENDS = (_DELETE, _EXPIRE)
 _PENDING, _LEASED = JobState.PENDING, JobState.LEASED
 _COMPLETED, _FAILED = JobState.COMPLETED, JobState.FAILED
@@ -208,12 +222,16 @@ def apply(state: State, record: workq.Record, notes: Notes = None) -> State:
     if not isinstance(state, FoldedJob):
         return _keep_orphan(state, record, notes)
     if isinstance(record, workq.JobFinished):
+        if record.command == _PARK:
+            return _park(state, record, notes)
         return _finish(state, record, notes)
     command = record.command
     if command == _START:
         return _start(state, record, notes)
     if command == _TIMEOUT:
         return _time_out(state, record, notes)
+    if command == _WAKE:
+        return _wake(state, record, notes)
     if command in _ENDS:
         return None
     _note(notes, AnomalyKind.MISPLACED_RECORD, record, "command does not fit the record")
@@ -250,6 +268,11 @@ def retry_of(failed: workq.JobFinished, *, is_leased: bool = True) -> workq.JobE
     Hidden if the job was not leased: in the original it is in its queue, and stays there.
     """
     return workq.JobEvent(failed.logged, failed.job_id, _TIMEOUT, hidden=not is_leased)
+
+
+def is_retried(record: workq.Record) -> TypeGuard[workq.JobFinished]:
+    """Return whether it is a fail whose retry must follow."""
+    return isinstance(record, workq.JobFinished) and record.hidden and record.command == _FAIL
 
 
 def _add(state: State, added: workq.JobAdded, notes: Notes) -> State:
@@ -290,6 +313,8 @@ def _adopt(
     # Nothing of a job is older than its add.
     if job.started is not None and job.started.unix_ns < added.logged.unix_ns:
         job.started = added.logged
+    if job.begins is not None and job.begins.unix_ns < added.logged.unix_ns:
+        job.begins = added.logged
     if job.finished is not None and job.finished.unix_ns < added.logged.unix_ns:
         job.finished = added.logged
     return job
@@ -329,7 +354,29 @@ def _start(job: FoldedJob, record: workq.JobEvent, notes: Notes) -> FoldedJob:
     job.state = _LEASED
     job.attempts += 1
     job.started = record.logged
+    _end_park(job, record)
     return job
+
+
+def _park(job: FoldedJob, record: workq.JobFinished, notes: Notes) -> FoldedJob:
+    if job.finished is not None:
+        _note(notes, AnomalyKind.PARK_AFTER_FINISH, record, "parked after it was finished")
+        return job
+    job.state, job.owed_timeouts = _PENDING, 0
+    job.parks, job.parked, job.begins = job.parks + 1, record.result, None
+    return job
+
+
+def _wake(job: FoldedJob, record: workq.JobEvent, notes: Notes) -> FoldedJob:
+    if job.parked is None:
+        _note(notes, AnomalyKind.WAKE_WITHOUT_PARK, record, "woken without being parked")
+    _end_park(job, record)
+    return job
+
+
+def _end_park(job: FoldedJob, record: workq.JobEvent | workq.JobFinished) -> None:
+    if job.parked is not None:
+        job.parked, job.begins = None, record.logged
 
 
 def _time_out(job: FoldedJob, record: workq.JobEvent, notes: Notes) -> FoldedJob:
@@ -344,6 +391,8 @@ def _time_out(job: FoldedJob, record: workq.JobEvent, notes: Notes) -> FoldedJob
             job.exhausted = True
         else:
             job.state = _PENDING
+    elif job.parked is not None:
+        return job  # the first park is written with it, for the original
     elif job.finished is None:
         _note(notes, AnomalyKind.TIMEOUT_WITHOUT_LEASE, record, "timed out without a lease", ())
         job.state = _PENDING
@@ -395,14 +444,15 @@ def _finish(job: FoldedJob, record: workq.JobFinished, notes: Notes) -> FoldedJo
     job.state = _COMPLETED if record.command == _COMPLETE else _FAILED
     job.result, job.finished = record.result, record.logged
     job.owed_timeouts = 0
+    _end_park(job, record)
     return job
 
 
 def _fits(record: workq.JobEvent | workq.JobFinished) -> bool:
     """Return whether the command is one of this class of record. Decoders make no other."""
     if isinstance(record, workq.JobFinished):
-        return record.command in (_COMPLETE, _FAIL)
-    return record.command in (_DELETE, _EXPIRE, _START, _TIMEOUT)
+        return record.command in (_COMPLETE, _FAIL, _PARK)
+    return record.command in (_DELETE, _EXPIRE, _START, _TIMEOUT, _WAKE)
 
 
 def _note(
@@ -440,18 +490,24 @@ def _history(job: FoldedJob, ended: Instant | None) -> Iterator[workq.Record]:
     open_starts = job.attempts - pairs
     # Beyond max-attempts only a retried failure queues a job again; then it is written last.
     fail_last = job.state == JobState.PENDING and open_starts > 0
+    was_parked = job.parks > 0  # then the original sees one start
 
     yield added
     last_fail = None if job.attempts else job.fails - 1
     for number in range(job.fails - fail_last):
         at = ended if ended is not None and number == last_fail else born
         yield from _retried(job, at, is_leased=False)
+    woken_before = min(pairs + 1, job.attempts) if _was_woken_before_start(job) else None
     for number in range(1, job.attempts + 1):
+        if number == woken_before:
+            yield from _parks(job, born)
+            born = job.begins or born
         at = started if number == job.attempts else born
-        yield _event(job, at, workq.Command.START_ATTEMPT)
+        hidden = was_parked and number > 1
+        yield _event(job, at, workq.Command.START_ATTEMPT, hidden=hidden)
         if number <= pairs:
             over = ended if ended is not None and number == job.attempts else at
-            yield _event(job, over, workq.Command.TIMEOUT_ATTEMPT)
+            yield _event(job, over, workq.Command.TIMEOUT_ATTEMPT, hidden=hidden)
 
     # Each open start but the last owes a timeout, except that a TTR of 0 owes nothing.
     owed = open_starts - 1 if open_starts and added.ttr_ms else 0
@@ -459,9 +515,11 @@ def _history(job: FoldedJob, ended: Instant | None) -> Iterator[workq.Record]:
         for _ in range(owed - job.owed_timeouts):
             yield _event(job, started, workq.Command.TIMEOUT_ATTEMPT)
     elif fail_last:
-        yield from _retried(job, ended or started, is_leased=True)
-    elif job.state == JobState.PENDING and not job.attempts and not job.fails:
+        yield from _retried(job, ended or started, is_leased=not was_parked)
+    elif job.state == JobState.PENDING and not job.attempts and not job.fails and not was_parked:
         yield _hidden_timeout(job, ended or born)
+    if was_parked and woken_before is None:
+        yield from _parks(job, started)
 
     if job.exhausted:
         yield _event(job, job.finished or born, workq.Command.TIMEOUT_ATTEMPT)
@@ -485,8 +543,27 @@ def _attempts_in_pairs(job: FoldedJob) -> int:
     return min(ended, limit - 1) if limit else ended
 
 
-def _event(job: FoldedJob, logged: Instant, command: workq.Command) -> workq.JobEvent:
-    return workq.JobEvent(logged, job.added.job_id, command)
+def _event(
+    job: FoldedJob, logged: Instant, command: workq.Command, *, hidden: bool = False
+) -> workq.JobEvent:
+    return workq.JobEvent(logged, job.added.job_id, command, hidden)
+
+
+def _was_woken_before_start(job: FoldedJob) -> bool:
+    """Return whether its last attempts came after its last park."""
+    if job.begins is None or job.started is None:
+        return False
+    is_certain = job.state == JobState.LEASED or job.exhausted
+    return is_certain or job.begins.unix_ns <= job.started.unix_ns
+
+
+def _parks(job: FoldedJob, logged: Instant) -> Iterator[workq.Record]:
+    job_id = job.added.job_id
+    for number in range(1, job.parks + 1):
+        reason = job.parked if number == job.parks else None
+        yield workq.JobFinished(logged, job_id, workq.Command.PARK, reason or b"", hidden=True)
+    if job.begins is not None:
+        yield workq.JobEvent(job.begins, job_id, workq.Command.WAKE, hidden=True)
 
 
 def _retried(job: FoldedJob, logged: Instant, *, is_leased: bool) -> Iterator[workq.Record]:

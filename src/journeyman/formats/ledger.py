@@ -265,6 +265,35 @@ class ActionAudited(KnownRecord):
     outcome: str
 
 
+@_kind("step-done", family="step", key="step")
+class StepDone(KnownRecord):
+    """A task of the work queue has recorded a step: the job that was added at ``created_ns``."""
+
+    step: str  # ID/NAME#NUMBER
+    created_ns: int
+    value: str
+    base64: int  # 1: the value is written so; 0: it is text
+
+
+@_kind("step-forgotten", family="step", key="step", removes=True)
+class StepForgotten(KnownRecord):
+    step: str
+
+
+@_kind("event-set", family="event", key="event")
+class EventSet(KnownRecord):
+    """An event of the work queue has happened. It has this value for good."""
+
+    event: str
+    value: str
+    base64: int  # as of StepDone
+
+
+@_kind("event-forgotten", family="event", key="event", removes=True)
+class EventForgotten(KnownRecord):
+    event: str
+
+
 @value
 class NewerRecord:
     """A record that is not known here: kept byte for byte, without a meaning."""

@@ -35,6 +35,10 @@ tail is a missing time, and creation in the year 1. The timeout-attempt that fol
 back into its queue, there as here. A job that was not leased is in its queue there already; then
 the timeout-attempt is hidden in the same way, with an empty result.
 
+A job that is *parked* waits for a time, an event or other jobs, without a lease. The original has
+nothing like it, and stops at 255 starts. So what parks a job, what wakes it, and every start after
+that is hidden in the same way; a park has what the job waits for in the place of the result.
+
 The whole contract, with limits and errors: docs/formats/workq.md.
 """
 
@@ -59,6 +63,8 @@ HEADER = bytes.fromhex("7771777100000001")
 MAX_PAYLOAD_BYTES = 1_048_576  # the limit for a job, and for a result
 ID_BYTES = 16
 MAX_U64 = 2**64 - 1
+# The result of a job that a client cancelled; to the log it has failed.
+CANCELLATION: Final = b'{"error":"Cancelled","message":"a client cancelled the job"}'
 MIN_PRIORITY = -(2**31)
 MAX_PRIORITY = 2**31 - 1
 
@@ -72,6 +78,8 @@ class Command(IntEnum):
     EXPIRE = 6
     START_ATTEMPT = 7
     TIMEOUT_ATTEMPT = 8
+    PARK = 10  # this and WAKE are never the type of a record: they are always hidden
+    WAKE = 11
 
     @property
     def word(self) -> str:
@@ -108,23 +116,24 @@ class JobAdded:
 
 @value
 class JobFinished:
-    """A record that ends an attempt with the worker's result: complete or fail."""
+    """A record that ends an attempt with the worker's result: complete or fail; or parks the job,
+    with what it waits for."""
 
     logged: timed_frame.Instant
     job_id: bytes
-    command: Command  # COMPLETE or FAIL
+    command: Command  # COMPLETE, FAIL or PARK
     result: bytes
-    hidden: bool = False  # from the original: a FAIL that is retried
+    hidden: bool = False  # from the original: a FAIL that is retried, and every PARK
 
 
 @value
 class JobEvent:
-    """A record with no field but the id: delete, expire, start-attempt or timeout-attempt."""
+    """A record with no field but the id: delete, expire, start-attempt, timeout-attempt or wake."""
 
     logged: timed_frame.Instant
     job_id: bytes
     command: Command
-    hidden: bool = False  # from the original: a TIMEOUT_ATTEMPT after a hidden fail
+    hidden: bool = False  # from the original: see the module
 
 
 @value
@@ -153,6 +162,9 @@ def _head(name: bytes) -> bytes:
 
 HIDDEN_FAIL: Final = _head(b"journeyman:fail")
 HIDDEN_TIMEOUT: Final = _head(b"journeyman:timeout")
+HIDDEN_START: Final = _head(b"journeyman:start")
+HIDDEN_PARK: Final = _head(b"journeyman:park")
+HIDDEN_WAKE: Final = _head(b"journeyman:wake")
 HIDDEN_TAIL: Final = _NO_TIME * 2
 
 
@@ -172,9 +184,19 @@ def delay_ms_of(number: int) -> int:
 
 _ADDED = frozenset({Command.ADD, Command.SCHEDULE})
 _FINISHED = frozenset({Command.COMPLETE, Command.FAIL})
-_EVENTS = frozenset(Command) - _ADDED - _FINISHED
-_UNKNOWN = [number for number in range(256) if number not in list(Command)]
-_COMMANDS = {int(command): command for command in Command}
+_PARKS = frozenset({Command.PARK, Command.WAKE})
+_COMMANDS = {int(command): command for command in Command if command not in _PARKS}
+_EVENTS = frozenset(_COMMANDS.values()) - _ADDED - _FINISHED
+_UNKNOWN = [number for number in range(256) if number not in _COMMANDS]
+# The bytes with which each hidden record begins, and whether a block follows them.
+_HIDDEN: Final = {
+    Command.FAIL: (HIDDEN_FAIL, True),
+    Command.TIMEOUT_ATTEMPT: (HIDDEN_TIMEOUT, False),
+    Command.START_ATTEMPT: (HIDDEN_START, False),
+    Command.PARK: (HIDDEN_PARK, True),
+    Command.WAKE: (HIDDEN_WAKE, False),
+}
+_HIDDEN_NAMES: Final = b"journeyman:"
 # The types come in three runs; plain numbers, because an enum member is slow to compare and hash.
 _LAST_ADDED = int(Command.SCHEDULE)
 _LAST_FINISHED = int(Command.FAIL)
@@ -304,26 +326,27 @@ def _read_hidden(
     """The record that the fields of an add stand for; None: it is a real add."""
     if command is not Command.ADD:
         return None
-    is_fail = frame.startswith(HIDDEN_FAIL, at)
-    if not is_fail and not frame.startswith(HIDDEN_TIMEOUT, at):
+    if not frame.startswith(_HIDDEN_NAMES, at + 1):
         return None
-    at += len(HIDDEN_FAIL if is_fail else HIDDEN_TIMEOUT)
+    found = [kind for kind, (head, _) in _HIDDEN.items() if frame.startswith(head, at)]
+    if not found:
+        return None
+    hidden, (head, has_block) = found[0], _HIDDEN[found[0]]
+    at += len(head)
     end = len(frame) - len(HIDDEN_TAIL)
     size, begin = timed_frame.read_varint(frame, at, len(frame))
     if begin < 0 or begin + size != end or size > MAX_PAYLOAD_BYTES or frame[end:] != HIDDEN_TAIL:
         return None
-    if is_fail:
-        return JobFinished(logged, job_id, Command.FAIL, frame[begin:end], True)
-    return None if size else JobEvent(logged, job_id, Command.TIMEOUT_ATTEMPT, True)
+    if has_block:
+        return JobFinished(logged, job_id, hidden, frame[begin:end], True)
+    return None if size else JobEvent(logged, job_id, hidden, True)
 
 
 def _write_hidden(record: JobFinished | JobEvent) -> bytes:
-    if isinstance(record, JobFinished) and record.command == Command.FAIL:
-        head, result = HIDDEN_FAIL, record.result
-    elif isinstance(record, JobEvent) and record.command == Command.TIMEOUT_ATTEMPT:
-        head, result = HIDDEN_TIMEOUT, b""
-    else:
-        raise EncodeError(f"a hidden {record.command!r}: only fail and timeout-attempt can be")
+    head, has_block = _HIDDEN.get(record.command, (b"", False))
+    if not head or has_block is not isinstance(record, JobFinished):
+        raise EncodeError(f"a hidden {record.command!r}: there is no such record")
+    result = record.result if isinstance(record, JobFinished) else b""
     body = head + _write_block(result, "result") + HIDDEN_TAIL
     return _write_record(timed_frame.write_time(record.logged), _ADD, record.job_id, body)
 

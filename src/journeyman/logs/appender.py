@@ -466,8 +466,14 @@ class LogTail:
     def close(self) -> None:
         """Sync and close the active file, sealed at its end."""
         if self._file is not None:
+            size, unsynced = self._size, self.unsynced
             self._write_last_seal()
-            self.sync()
+            try:
+                self.sync()
+            except NotWritten:
+                if unsynced:
+                    raise
+                self._file.truncate(size)  # a full disk has no room for the last seal
             self._file.close()
             self._file = None
 

@@ -239,7 +239,7 @@ class LedgerLog:
             publication.write_whole(self._disk, staged, [ledger_format.HEADER, *encoded])
             # Without it a stream that has read no record of the last segment would take the
             # snapshot for a copy of that segment, and read all of it again.
-            before = publication.identities(self._disk, read_only)
+            before = publication.file_identities(self._disk, read_only)
             publication.note_replacement(self._disk, before, staged, read_only[-1])
             change = publication.Publication(
                 {posixpath.join(_STAGING, last): last}, tuple(replaced)

@@ -65,7 +65,7 @@ def write_whole(disk: Disk, temporary: str, pieces: Iterable[Buffer]) -> int:
     try:
         try:
             file.truncate(0)
-            for piece in gathered(pieces):
+            for piece in gathered_pieces(pieces):
                 file.write(piece)
                 size += len(piece)
             file.sync()
@@ -92,7 +92,7 @@ def remove_durably(disk: Disk, path: str) -> None:
     disk.sync_dir(posixpath.dirname(path) or ".")
 
 
-def gathered(pieces: Iterable[Buffer]) -> Iterator[bytes]:
+def gathered_pieces(pieces: Iterable[Buffer]) -> Iterator[bytes]:
     """The same bytes in pieces of WRITE_BYTES or a little more, never more than one in memory."""
     held = bytearray()
     for piece in pieces:
@@ -256,7 +256,7 @@ class Replacement(NamedTuple):
     was: int
 
 
-def identities(disk: Disk, paths: Iterable[str]) -> list[Identity]:
+def file_identities(disk: Disk, paths: Iterable[str]) -> list[Identity]:
     """Return the identities of those of these files that exist."""
     found = []
     for path in paths:
@@ -275,7 +275,7 @@ def note_replacement(disk: Disk, before: Iterable[Identity], staged: str, path: 
     directory = posixpath.join(posixpath.dirname(path), HELD_DIRECTORY)
     if not disk.is_dir(directory):
         return
-    for after in identities(disk, [staged]):
+    for after in file_identities(disk, [staged]):
         for inode, was in before:
             if inode != after.inode:
                 note = Replacement(path, after.inode, after.size, was)

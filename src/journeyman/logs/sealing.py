@@ -250,7 +250,7 @@ def seal_inside(
     return None if place is None or base + place >= damage.end else base + place
 
 
-class Verdict(NamedTuple):
+class BoundaryVerdict(NamedTuple):
     """The damage at a boundary. Between these damages, and up to ``end``, all entries are good.
 
     ``stamp`` is that of the stretch that is open at ``end``; None: unsealed records follow.
@@ -299,7 +299,7 @@ def judge(
     file: str = "",
     base: int = 0,
     salvage: bool = False,
-) -> Verdict:
+) -> BoundaryVerdict:
     """The damage at ``at``, where no block fits although a seal stands there, or should.
 
     ``data`` must go to the end of the file. All places in the answer are those in the file.
@@ -315,7 +315,7 @@ class _Judging:
         self._codec, self._format = codec, codec.seals
         self._data, self._file, self._base = data, file, base
 
-    def verdict(self, at: int, stamp: int | None, *, salvage: bool) -> Verdict:
+    def verdict(self, at: int, stamp: int | None, *, salvage: bool) -> BoundaryVerdict:
         data, format_, base = self._data, self._format, self._base
         seal = seal_format.seal_at(format_, data, at, base)
         if (
@@ -346,7 +346,7 @@ class _Judging:
             return self._verdict([damage] if end > at else [], end)
         return verdict
 
-    def _unfinished(self, at: int, body: int, seal: seal_format.Seal) -> Verdict:
+    def _unfinished(self, at: int, body: int, seal: seal_format.Seal) -> BoundaryVerdict:
         """The tail begins with a good seal, but what follows is not the block that it announces."""
         data, announced_end = self._data, body + seal.length
         is_longer = len(data) > announced_end
@@ -391,14 +391,14 @@ class _Judging:
         is_mapped = self._codec.name == "kestrel"
         return place >= announced_end or (is_mapped and self._data[place - 1] != 0)
 
-    def _spoilt(self, at: int, end: int, stamp: int) -> Verdict:
+    def _spoilt(self, at: int, end: int, stamp: int) -> BoundaryVerdict:
         """A block is as long as announced, and only its content does not fit."""
         if end == len(self._data) and self._has_hole(at, end):
             return self._to_the_end(at, UNSEALED, _IN_FLIGHT_REASON)
         damage = self._damage(at, end - at, "corrupt", _BLOCK_REASON)
         return self._verdict([damage], end, stamp)
 
-    def _unannounced(self, at: int) -> Verdict:
+    def _unannounced(self, at: int) -> BoundaryVerdict:
         """The tail begins with a seal that does not fit, or with bytes that are no record."""
         data, codec = self._data, self._codec
         try:
@@ -443,15 +443,17 @@ class _Judging:
     def _has_hole(self, begin: int, end: int) -> bool:
         return _HOLE.search(self._data, begin, end) is not None
 
-    def _to_the_end(self, at: int, kind: DamageKind, reason: str) -> Verdict:
+    def _to_the_end(self, at: int, kind: DamageKind, reason: str) -> BoundaryVerdict:
         length = len(self._data) - at
         return self._verdict([self._damage(at, length, kind, reason)], len(self._data))
 
     def _damage(self, at: int, length: int, kind: DamageKind, reason: str) -> Damage:
         return Damage(self._file, self._base + at, length, kind, reason)
 
-    def _verdict(self, damages: list[Damage], end: int, stamp: int | None = None) -> Verdict:
-        return Verdict(tuple(damages), self._base + end, stamp)
+    def _verdict(
+        self, damages: list[Damage], end: int, stamp: int | None = None
+    ) -> BoundaryVerdict:
+        return BoundaryVerdict(tuple(damages), self._base + end, stamp)
 
 
 class _Reading:

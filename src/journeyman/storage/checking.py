@@ -60,16 +60,16 @@ class StoreProblem:
     what: str
 
     def __str__(self) -> str:
-        return f"{shown(self.key)}: {self.what}"
+        return f"{key_text(self.key)}: {self.what}"
 
 
-def shown(key: bytes) -> str:
+def key_text(key: bytes) -> str:
     """A key as text on one line; bytes that are none as \\x escapes."""
     text = key.decode("ascii", "backslashreplace")
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
-def check(reader: StoreReader) -> Iterator[StoreProblem]:
+def find_problems(reader: StoreReader) -> Iterator[StoreProblem]:
     """Every problem of the store, as it is found."""
     counts: Counter[tuple[str, str]] = Counter()
     yield from _records(reader, counts)
@@ -103,7 +103,9 @@ def _records(reader: StoreReader, counts: Counter[tuple[str, str]]) -> Iterator[
             if there is None:
                 yield StoreProblem(key, "it is missing, though there is such a job")
             elif there != value:
-                yield StoreProblem(key, f"it says {shown(there[:80])}, the record {shown(value)}")
+                yield StoreProblem(
+                    key, f"it says {key_text(there[:80])}, the record {key_text(value)}"
+                )
 
 
 # -- 2: index keys -------------------------------------------------------------------------------
@@ -137,7 +139,7 @@ def _points_wrong(key: bytes, uuid: UUID, raw: bytes) -> str | None:
     if isinstance(record, str):
         return "the record of its job cannot be read"
     is_right = key in records.entries_of(record) or key == records.old_queue_time_key(
-        uuid, records.facts_of(record)
+        uuid, records.job_facts(record)
     )
     return None if is_right else "the record of its job says otherwise"
 
@@ -172,13 +174,13 @@ def _number(value: bytes) -> str:
 
 def _queues(reader: StoreReader) -> Iterator[StoreProblem]:
     for key, value in reader.scan(*keys.prefix_range(keys.QUEUES)):
-        found = records.read_queue(key, value)
+        found = records.read_queue_record(key, value)
         if isinstance(found, str):
             yield StoreProblem(key, f"the record cannot be read: {found}")
 
 
 _COMMIT_KEYS: Final = 50_000
-_RANKS: Final = b"v1:q_status_rank:"  # of schema 1
+_RANKS: Final = b"v1:q_status_rank:"  # a prefix of schema 1
 _DERIVED: Final = (keys.COUNTERS, *_INDEXES, _RANKS)
 
 

@@ -1,4 +1,4 @@
-"""What a store of ordered keys must do: the contract of all engines.
+"""The contract of all engines: what a store of ordered keys must do.
 
     with backend.view() as view:            a moment of the store: what is written meanwhile is
         view.get(key)                       not seen; any number of views at a time
@@ -74,7 +74,7 @@ Changes: TypeAlias = Mapping[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class EngineStats:
-    """What an engine knows about itself without counting. None: it does not know."""
+    """The figures that an engine has without counting; None means that it does not know."""
 
     engine: str
     size_bytes: int | None

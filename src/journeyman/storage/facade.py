@@ -27,20 +27,7 @@ from uuid import UUID
 
 from journeyman.config import StorageEngine, StorageSettings
 from journeyman.errors import FormatError, StorageError, UnreadableRecord
-from journeyman.formats.keyspace.keys import (
-    COUNTERS,
-    JOBS,
-    QUEUE_TIMES_V1,
-    QUEUES,
-    CounterKey,
-    QueueKey,
-    QueueTimeKey,
-    counters_of_queue,
-    decode_key,
-    due_before,
-    encode_key,
-    prefix_range,
-)
+from journeyman.formats.keyspace import keys
 from journeyman.formats.keyspace.values import (
     JobRecord,
     QueueRecord,
@@ -51,10 +38,10 @@ from journeyman.storage.contract import Backend, EngineOptions, EngineStats, Ent
 from journeyman.storage.opening import open_backend
 from journeyman.storage.pages import Page, Unreadable, page_of_queue, page_of_status
 from journeyman.storage.position import LogPosition, position_in
-from journeyman.storage.records import job_key, read_job, read_queue, uuid_of_job_key
+from journeyman.storage.records import job_key, read_job, read_queue_record, uuid_of_job_key
 
-# Which derived keys a store keeps complete. 1: listings besides what Overhop keeps, and ranks;
-# 2: listings, timers and the archive.
+# The number says which derived keys a store keeps complete. 1: listings besides what Overhop
+# keeps, and ranks; 2: listings, timers and the archive.
 SCHEMA: Final = 2
 SCHEMA_KEY: Final = b"v1:storage:schema"
 
@@ -153,7 +140,7 @@ class Storage:
             with self._backend.turn() as turn:
                 if turn.get(SCHEMA_KEY) is not None:
                     return  # another process was faster
-                if next(turn.scan(*prefix_range(JOBS), limit=1), None) is not None:
+                if next(turn.scan(*keys.prefix_range(keys.JOBS), limit=1), None) is not None:
                     raise StorageError(
                         self._path,
                         "its jobs were written by another program and are not listed yet; "
@@ -172,8 +159,8 @@ class Storage:
         """Every queue, by name."""
         queues, unreadable = [], []
         with self._backend.view() as view:
-            for key, value in view.scan(*prefix_range(QUEUES)):
-                found = read_queue(key, value)
+            for key, value in view.scan(*keys.prefix_range(keys.QUEUES)):
+                found = read_queue_record(key, value)
                 if isinstance(found, str):
                     unreadable.append(Unreadable(key, found))
                 else:
@@ -182,9 +169,9 @@ class Storage:
 
     def replace_queues(self, queues: Iterable[QueueRecord]) -> None:
         """These are all queues, in one step. Jobs and counters stay as they are."""
-        new = {encode_key(QueueKey(queue.name)): encode_value(queue) for queue in queues}
+        new = {keys.encode_key(keys.QueueKey(queue.name)): encode_value(queue) for queue in queues}
         with self._backend.turn() as turn:
-            there = [key for key, _ in turn.scan(*prefix_range(QUEUES))]
+            there = [key for key, _ in turn.scan(*keys.prefix_range(keys.QUEUES))]
             turn.commit({**dict.fromkeys(there), **new})
 
     # -- changing jobs ---------------------------------------------------------------------------
@@ -238,7 +225,7 @@ class Storage:
     def all_jobs(self) -> Iterator[JobRecord | Unreadable]:
         """Every record, in the order of the uuids, read while it is asked for."""
         with self._backend.view() as view:
-            for key, raw in view.scan(*prefix_range(JOBS)):
+            for key, raw in view.scan(*keys.prefix_range(keys.JOBS)):
                 uuid = uuid_of_job_key(key)
                 found = "its key is not a UUID" if uuid is None else read_job(uuid, raw)
                 yield Unreadable(key, found) if isinstance(found, str) else found
@@ -265,29 +252,31 @@ class Storage:
             return page_of_status(view, status, size, after=after)
 
     def jobs_due_before(
-        self, before_ms: int, *, limit: int | None = None, after: QueueTimeKey | None = None
-    ) -> list[QueueTimeKey]:
+        self, before_ms: int, *, limit: int | None = None, after: keys.QueueTimeKey | None = None
+    ) -> list[keys.QueueTimeKey]:
         """Jobs whose execution starts before a time, earliest first, whatever their status; from
         the first, or after a key."""
-        start, end = due_before(before_ms)
+        start, end = keys.due_before(before_ms)
         if after is not None:
-            start = encode_key(after.newest()) + b"\0"
+            start = keys.encode_key(after.newest()) + b"\0"
         with self._backend.view() as view:
             due = _time_keys(view.scan(start, end, limit=limit))
             old = [
                 newest
-                for key in _time_keys(view.scan(*prefix_range(QUEUE_TIMES_V1)))
-                if start <= encode_key(newest := key.newest()) < end
+                for key in _time_keys(view.scan(*keys.prefix_range(keys.QUEUE_TIMES_V1)))
+                if start <= keys.encode_key(newest := key.newest()) < end
             ]
         if old:  # written by a program that knows version 1 only; in no order
-            due = sorted({*due, *old}, key=encode_key)
+            due = sorted({*due, *old}, key=keys.encode_key)
         return due if limit is None else due[:limit]
 
     # -- counters --------------------------------------------------------------------------------
 
     def queue_status_counts(self, queue: str | None = None) -> list[QueueCount]:
         """How many jobs each queue has in each status; zeros are left out."""
-        bounds = prefix_range(COUNTERS) if queue is None else counters_of_queue(queue)
+        bounds = (
+            keys.prefix_range(keys.COUNTERS) if queue is None else keys.counters_of_queue(queue)
+        )
         with self._backend.view() as view:
             counts = [*counts_in(view.scan(*bounds))]
         if queue is not None:
@@ -296,7 +285,7 @@ class Storage:
 
     def count(self, queue: str, status: str) -> int:
         """How many jobs of a queue have a status."""
-        key = encode_key(CounterKey(queue, status))
+        key = keys.encode_key(keys.CounterKey(queue, status))
         value = self._backend.get(key)
         return 0 if value is None else sum(each.count for each in counts_in([(key, value)]))
 
@@ -340,24 +329,24 @@ def _size(stats: EngineStats) -> str:
     return "empty" if not stats.size_bytes else f"{stats.size_bytes / 1_000_000:.1f} MB"
 
 
-def _time_keys(entries: Iterator[Entry]) -> list[QueueTimeKey]:
-    keys = []
+def _time_keys(entries: Iterator[Entry]) -> list[keys.QueueTimeKey]:
+    key_list = []
     for raw, _ in entries:
         try:
-            key = decode_key(raw)
+            key = keys.decode_key(raw)
         except FormatError:
             continue  # `storage check` names it
-        if isinstance(key, QueueTimeKey):
-            keys.append(key)
-    return keys
+        if isinstance(key, keys.QueueTimeKey):
+            key_list.append(key)
+    return key_list
 
 
 def counts_in(entries: Iterable[Entry]) -> Iterator[QueueCount]:
     """Yield what these entries count, but for those that cannot be read."""
     for raw, value in entries:
         try:
-            key = decode_key(raw)
+            key = keys.decode_key(raw)
         except FormatError:
             continue  # `storage check` names it
-        if isinstance(key, CounterKey) and len(value) == _COUNT.size:
+        if isinstance(key, keys.CounterKey) and len(value) == _COUNT.size:
             yield QueueCount(key.queue, key.status, int(_COUNT.unpack(value)[0]))

@@ -69,7 +69,7 @@ class JobLife:
         return None
 
 
-class IndexDraft:
+class IndexChanges:
     """The changes of a turn to an index. ``unstorable`` counts jobs that can have no row."""
 
     def __init__(self, reader: StoreReader, job_ids: Iterable[bytes]) -> None:

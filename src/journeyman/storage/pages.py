@@ -19,16 +19,7 @@ from typing import Final
 from uuid import UUID
 
 from journeyman.errors import UsageError
-from journeyman.formats.keyspace.keys import (
-    PLACE_BYTES,
-    STATUS_FIFO,
-    fifo_of_status,
-    listing_prefix,
-    listing_range,
-    place_of,
-    status_bytes,
-    uuid_of_place,
-)
+from journeyman.formats.keyspace import keys
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage.contract import StoreReader
 from journeyman.storage.position import LogPosition, position_in
@@ -55,7 +46,7 @@ class Page:
     jobs: tuple[JobRecord, ...]
     unreadable: tuple[Unreadable, ...]
     next_cursor: str | None
-    position: LogPosition | None = None  # what the listing is true of
+    position: LogPosition | None = None  # the listing shows the jobs at this position of the log
 
 
 def page_of_queue(
@@ -71,43 +62,43 @@ def page_of_queue(
     if number is not None and after is not None:
         raise UsageError("a page is asked for by its number or by a cursor, not by both")
     _check_size(size)
-    prefix = listing_prefix(queue, status)
-    start, end = listing_range(prefix)
+    prefix = keys.listing_prefix(queue, status)
+    start, end = keys.listing_range(prefix)
     if after is not None:
-        start = prefix + _place(after, PLACE_BYTES) + b"\0"
+        start = prefix + _place(after, keys.PLACE_BYTES) + b"\0"
     skip = 0 if number is None else (max(number, 1) - 1) * size
     found = islice(reader.scan(start, end, limit=skip + size + 1), skip, None)
-    keys = [key for key, _ in found]
-    has_more, keys = len(keys) > size, keys[:size]
-    jobs, unreadable = read_jobs(reader, [uuid_of_place(key) for key in keys])
-    cursor = keys[-1][len(prefix) :].hex() if has_more else None
+    key_list = [key for key, _ in found]
+    has_more, key_list = len(key_list) > size, key_list[:size]
+    jobs, unreadable = read_jobs(reader, [keys.uuid_of_place(key) for key in key_list])
+    cursor = key_list[-1][len(prefix) :].hex() if has_more else None
     return Page(jobs, unreadable, cursor, position_in(reader))
 
 
 def page_of_status(reader: StoreReader, status: str, size: int, *, after: str | None) -> Page:
     """Jobs of a status in all queues, oldest first."""
     _check_size(size)
-    prefix = STATUS_FIFO + status_bytes(status) + b":"
-    done = b"" if after is None else _place(after, PLACE_BYTES, _FIFO_PLACE_BYTES)
+    prefix = keys.STATUS_FIFO + keys.status_bytes(status) + b":"
+    done = b"" if after is None else _place(after, keys.PLACE_BYTES, _FIFO_PLACE_BYTES)
     ms = done[:_MS_BYTES]
-    keys: list[bytes] = []  # without the prefix
-    _, end = fifo_of_status(status)
+    key_list: list[bytes] = []  # without the prefix
+    _, end = keys.fifo_of_status(status)
     begin = prefix + done + b"\0" if done else prefix
-    if len(done) == PLACE_BYTES:
+    if len(done) == keys.PLACE_BYTES:
         begin = prefix + _next_ms(ms)
-        keys = _fifo(reader, prefix + ms, begin, None, prefix)
-    keys += _fifo(reader, begin, end, size + 1, prefix)
-    if not keys:
+        key_list = _fifo(reader, prefix + ms, begin, None, prefix)
+    key_list += _fifo(reader, begin, end, size + 1, prefix)
+    if not key_list:
         return Page((), (), None, position_in(reader))
-    last_ms = keys[-1][:_MS_BYTES]
+    last_ms = key_list[-1][:_MS_BYTES]
     by_id = {ms} if len(done) == _FIFO_PLACE_BYTES else set()
-    rest = prefix + keys[-1] + b"\0", prefix + _next_ms(last_ms)
+    rest = prefix + key_list[-1] + b"\0", prefix + _next_ms(last_ms)
     more = [] if last_ms in by_id else _fifo(reader, *rest, _SORTED + 1, prefix)
     if len(more) > _SORTED and last_ms != ms:
         by_id.add(last_ms)
     else:
-        keys += more
-    return _sorted_page(reader, keys, done, by_id, size)
+        key_list += more
+    return _sorted_page(reader, key_list, done, by_id, size)
 
 
 def _fifo(
@@ -121,21 +112,21 @@ def _next_ms(ms: bytes) -> bytes:
 
 
 def _sorted_page(
-    reader: StoreReader, keys: list[bytes], done: bytes, by_id: set[bytes], size: int
+    reader: StoreReader, key_list: list[bytes], done: bytes, by_id: set[bytes], size: int
 ) -> Page:
     """The page after ``done`` of jobs in the order of their creation, or ``by_id``."""
-    jobs, unreadable = read_jobs(reader, [uuid_of_place(key) for key in keys])
-    places = {job.job_uuid: place_of(job.created_at_ns, job.job_uuid) for job in jobs}
+    jobs, unreadable = read_jobs(reader, [keys.uuid_of_place(key) for key in key_list])
+    places = {job.job_uuid: keys.place_of(job.created_at_ns, job.job_uuid) for job in jobs}
     found: list[bytes] = []
-    for key in keys:
-        ms, uuid = key[:_MS_BYTES], uuid_of_place(key)
+    for key in key_list:
+        ms, uuid = key[:_MS_BYTES], keys.uuid_of_place(key)
         exact = places.get(uuid, b"")
         is_exact = ms not in by_id and exact.startswith(ms)
         found.append(exact if is_exact else key if ms in by_id else ms + bytes(4) + uuid.bytes)
     found = sorted(place for place in found if place > done)
     has_more, found = len(found) > size, found[:size]
-    shown = {uuid_of_place(place) for place in found}
-    in_order = {uuid_of_place(place): number for number, place in enumerate(found)}
+    shown = {keys.uuid_of_place(place) for place in found}
+    in_order = {keys.uuid_of_place(place): number for number, place in enumerate(found)}
     return Page(
         tuple(sorted((j for j in jobs if j.job_uuid in shown), key=lambda j: in_order[j.job_uuid])),
         tuple(each for each in unreadable if uuid_of_job_key(each.key) in shown),

@@ -19,7 +19,6 @@ from journeyman.errors import InvalidData
 from journeyman.storage.contract import StoreReader
 
 POSITION_KEY: Final = b"v1:storage:position"
-TAIL_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ class LogPosition:
         return f"{self.segment:09d}.log:{self.offset}"
 
     def moved(self, segment: int, offset: int, tail: bytes) -> LogPosition:
-        return replace(self, segment=segment, offset=offset, tail=tail[-TAIL_BYTES:])
+        return replace(self, segment=segment, offset=offset, tail=tail)
 
     def encode(self) -> bytes:
         fields = {"clock_ns": self.clock_ns, "offset": self.offset, "segment": self.segment}

@@ -53,7 +53,7 @@ _TABLES: Final = (
     "INSERT INTO journeyman_epoch SELECT 0 WHERE NOT EXISTS (SELECT FROM journeyman_epoch)",
 )
 _ALONE_KEY: Final = 7237123446850545010
-_ALONE: Final = f"SELECT pg_try_advisory_lock({_ALONE_KEY})"  # until the connection ends
+_TRY_LOCK_ALONE: Final = f"SELECT pg_try_advisory_lock({_ALONE_KEY})"  # until the connection ends
 _LOCK: Final = "SELECT pg_advisory_xact_lock(7237123446850545009)"  # in this database
 # Each statement sees what was committed before it: the epoch is read when the lock is held.
 _BEGIN: Final = f"BEGIN; {_LOCK}; SELECT txid_current(), epoch FROM journeyman_epoch"
@@ -162,13 +162,16 @@ class PostgresBackend(contract.Backend):
         self._address = address
         self._parameters = address_parameters(address)
         self._clock = clock or SystemClock()
-        self._lock = Lock()  # of the pool
+        self._lock = Lock()  # guards the pool
         self._turn = Lock()
         self._pool: list[_Connection] = []
         self._closed = False
         self._writer: _Connection | None = None
-        self._session: tuple[Any, ...] = (None, None)  # which one the writer is, or was
-        self._epoch: int | None = None  # of this process, once it is the only one
+        self._session: tuple[Any, ...] = (
+            None,
+            None,
+        )  # identifies the session of the writer, also after it has ended
+        self._epoch: int | None = None  # the number of this process, once it is the only one
         with self._turn:
             self._make_tables()
 
@@ -185,7 +188,7 @@ class PostgresBackend(contract.Backend):
         try:
             connection = psycopg.connect(**self._parameters, autocommit=True)
         except psycopg.Error as error:
-            raise errors.StorageUnavailable(self.name, self._said(error)) from None
+            raise errors.StorageUnavailable(self.name, self._reason(error)) from None
         with self._as_unavailable(connection):
             connection.execute(_SESSION)
         return connection
@@ -198,8 +201,8 @@ class PostgresBackend(contract.Backend):
         except psycopg.Error as error:
             self._give_up(connection)
             if isinstance(error, psycopg.errors.DiskFull):
-                raise errors.StorageFull(self.name, self._said(error)) from None
-            raise errors.StorageUnavailable(self.name, self._said(error)) from None
+                raise errors.StorageFull(self.name, self._reason(error)) from None
+            raise errors.StorageUnavailable(self.name, self._reason(error)) from None
 
     def _give_up(self, connection: _Connection) -> None:
         if connection is self._writer:
@@ -304,7 +307,7 @@ class PostgresBackend(contract.Backend):
             write()
         except psycopg.Error as error:
             is_answered = not connection.broken
-            said = self._said(error)
+            said = self._reason(error)
             self._give_up(connection)
             if not is_answered and self._was_committed(number, said):
                 return
@@ -315,7 +318,7 @@ class PostgresBackend(contract.Backend):
             )
             raise kind(self.name, said) from None
 
-    def _was_committed(self, number: int, said: str) -> bool:
+    def _was_committed(self, number: int, reason: str) -> bool:
         """How the transaction ended whose commit was not answered."""
         deadline_ns = self._clock.monotonic_ns() + _OUTCOME_S * NS_PER_S
         while True:
@@ -326,7 +329,7 @@ class PostgresBackend(contract.Backend):
             if outcome is not None:
                 return outcome == "committed"
             if self._clock.monotonic_ns() >= deadline_ns:
-                reason = f"{said}; whether the last commit was done is unknown"
+                reason = f"{reason}; whether the last commit was done is unknown"
                 raise errors.StorageError(self.name, reason)
             self._clock.sleep(_POLL_S)
 
@@ -335,7 +338,7 @@ class PostgresBackend(contract.Backend):
         with self._as_unavailable(connection):
             connection.execute(f"SET lock_timeout = '{_OUTCOME_S}s'")
             connection.execute(_END_IT, self._session)
-            connection.execute(_LOCK)  # which the transaction holds until it has ended
+            connection.execute(_LOCK)  # the transaction holds it until it has ended
             row = connection.execute(_OUTCOME, (number,)).fetchone()
             connection.rollback()
         connection.close()
@@ -353,7 +356,7 @@ class PostgresBackend(contract.Backend):
             connection, number = self._begin_turn()
             with self._as_unavailable(connection):
                 if not _is_alone(connection):
-                    connection.rollback()  # and the lock of the turn with it
+                    connection.rollback()  # gives up the lock of the turn as well
                     raise errors.StorageLocked(self.name, "a server has its jobs in this database")
                 row = connection.execute(
                     "UPDATE journeyman_epoch SET epoch = epoch + 1 RETURNING epoch"
@@ -406,7 +409,7 @@ class PostgresBackend(contract.Backend):
             self.name, size, entries if entries is not None and entries >= 0 else None
         )
 
-    def _said(self, error: psycopg.Error) -> str:
+    def _reason(self, error: psycopg.Error) -> str:
         return _without_password(error, self._address)
 
 
@@ -430,5 +433,5 @@ def address_parameters(address: str) -> dict[str, Any]:
 
 
 def _is_alone(connection: _Connection) -> bool:
-    row = connection.execute(_ALONE).fetchone()
+    row = connection.execute(_TRY_LOCK_ALONE).fetchone()
     return row is not None and bool(row[0])

@@ -30,7 +30,7 @@ _FAR_MS: Final = 1 << 63
 
 
 class JobFacts(NamedTuple):
-    """What the indexes need to know of a job."""
+    """The fields of a job that the indexes need."""
 
     queue: str
     status: str
@@ -38,7 +38,7 @@ class JobFacts(NamedTuple):
     execution_start_ns: int
 
 
-def facts_of(record: JobRecord) -> JobFacts:
+def job_facts(record: JobRecord) -> JobFacts:
     return JobFacts(record.queue, record.status, record.created_at_ns, record.execution_start_ns)
 
 
@@ -64,7 +64,7 @@ def read_job(job_uuid: UUID, raw: bytes | None) -> JobRecord | str:
 
 def entries_of(record: JobRecord) -> dict[bytes, bytes]:
     """Every entry of a job but its share of a counter. EncodeError: it cannot be stored."""
-    facts, text = facts_of(record), str(record.job_uuid).encode()
+    facts, text = job_facts(record), str(record.job_uuid).encode()
     place = keys.place_of(facts.created_at_ns, record.job_uuid)
     fifo, listed = listed_keys(facts.queue, facts.status, place)
     entries = {
@@ -125,7 +125,7 @@ def old_queue_time_key(job_uuid: UUID, facts: JobFacts) -> bytes:
     return b"%b%d:%b:%b" % (keys.QUEUE_TIMES_V1, start_ms, keys.queue_bytes(facts.queue), uuid)
 
 
-def read_queue(key: bytes, value: bytes) -> QueueRecord | str:
+def read_queue_record(key: bytes, value: bytes) -> QueueRecord | str:
     """The record of a queue, or why it cannot be read."""
     try:
         record = decode_value(keys.QueueKey("any"), value)

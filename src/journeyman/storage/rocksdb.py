@@ -59,10 +59,10 @@ _TAIL_BYTES: Final = 8  # short, for the frame of a block may stand before them
 _FIRST_CHUNK = 16  # entries that a scan reads at once; then twice as many, and so on
 _LAST_CHUNK = 64
 _FILTER_BITS = 10
-_LOG_FILES = 4  # of the engine's own messages
+_LOG_FILES = 4  # files of the engine's own messages
 _NO_ROOM: Final = ("no space left", "quota exceeded", "file too large")
 _ROOM_BYTES: Final = 4 * MIB  # to open again, besides what the log holds: a manifest, a new log
-_COMPRESSED: Final = 4  # what the log holds may take so much less; worth an attempt now and then
+_COMPRESSED: Final = 4  # the log may shrink by this factor when it is compressed
 _RETRY_NS: Final = NS_PER_S  # between two attempts to open again
 _RARE_RETRY_NS: Final = 10_000_000_000  # if there may be too little room
 _VIEWS_S: Final = 5.0  # for reads to end before that
@@ -194,7 +194,9 @@ class RocksBackend(contract.Backend):
         self._views = 0
         self._is_reopening = self._is_closed = False
         self._full: StorageFull | None = None  # why nothing can be written now
-        self._refused: dict[bytes, bytes | None] = {}  # what the refused changes were to replace
+        self._refused: dict[
+            bytes, bytes | None
+        ] = {}  # the values that the refused changes were to replace
         self._retry_ns = 0
         self._alone: FileLock | None = None
         self._is_syncing = False
@@ -250,7 +252,7 @@ class RocksBackend(contract.Backend):
             # write that left all of it there: after a kill it would count.
             if not _is_no_room(error) or _is_unsynced(error) or self._is_in_log(changes, number):
                 raise
-            # What closing the database still writes may complete it: see _take_back.
+            # Closing the database still writes, which may complete it: see _take_back.
             if not self._refused:
                 self._refused = dict(zip(changes, _values(db, list(changes)), strict=True))
             self._full = StorageFull(self._place, f"rocksdb: {error}")
@@ -358,7 +360,7 @@ class RocksBackend(contract.Backend):
         self._take_back()
 
     def _take_back(self) -> None:
-        """What was refused is not there, even if the log held it."""
+        """Undo the refused changes, which the log of the engine may hold all the same."""
         refused = self._refused
         if _values(self._open(), list(refused)) != list(refused.values()):
             self._write(refused)
@@ -423,18 +425,18 @@ def _batch(changes: contract.Changes) -> WriteBatch:
     return batch
 
 
-def _rocks_options(asked: contract.EngineOptions) -> Options:
+def _rocks_options(wanted: contract.EngineOptions) -> Options:
     options, blocks = Options(raw_mode=True), BlockBasedOptions()
-    blocks.set_block_cache(Cache(asked.cache_capacity_bytes or _CACHE_BYTES))
+    blocks.set_block_cache(Cache(wanted.cache_capacity_bytes or _CACHE_BYTES))
     blocks.set_bloom_filter(_FILTER_BITS, False)
     options.set_block_based_table_factory(blocks)
     options.create_if_missing(True)
-    options.set_write_buffer_size(_BUFFER_BYTES[asked.mode])
+    options.set_write_buffer_size(_BUFFER_BYTES[wanted.mode])
     options.set_keep_log_file_num(_LOG_FILES)
     options.add_compact_on_deletion_collector_factory(*_DELETIONS)
-    if asked.mode is StorageMode.LOW_SPACE:
+    if wanted.mode is StorageMode.LOW_SPACE:
         options.set_compression_type(DBCompressionType.zstd())
-    elif asked.mode is StorageMode.HIGH_THROUGHPUT:
+    elif wanted.mode is StorageMode.HIGH_THROUGHPUT:
         options.set_compression_type(DBCompressionType.none())
         options.set_bottommost_compression_type(DBCompressionType.lz4())
     else:

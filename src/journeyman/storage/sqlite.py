@@ -38,7 +38,7 @@ _WAL_BYTES = {
     StorageMode.HIGH_THROUGHPUT: 64 * MIB,
 }
 _MAPPED_BYTES = 1024 * MIB
-_VARIABLES = 500  # of one statement; the library allows more
+_VARIABLES = 500  # the most in one statement; the library allows more
 _TABLE = "CREATE TABLE IF NOT EXISTS kv(k BLOB PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID"
 
 
@@ -74,7 +74,7 @@ class _Statements(contract.Turn):
         self.changes = changes
 
     def write(self) -> None:
-        """What was committed, sorted: neighbours are on one page."""
+        """Write what was committed, sorted, since neighbours are on one page."""
         items = sorted(self.changes.items())
         gone = [(key,) for key, value in items if value is None]
         kept = [item for item in items if item[1] is not None]

@@ -25,24 +25,7 @@ from typing import TypeAlias
 from uuid import UUID
 
 from journeyman.errors import FormatError
-from journeyman.formats.keyspace.keys import (
-    ARCHIVE,
-    LISTINGS,
-    QUEUE_TIMES,
-    QUEUE_TIMES_V1,
-    STATUS_FIFO,
-    TIMERS,
-    CounterKey,
-    QueueTimeKey,
-    StatusFifoKey,
-    decode_key,
-    encode_key,
-    listing_of,
-    listing_prefix,
-    listing_range,
-    prefix_range,
-    status_bytes,
-)
+from journeyman.formats.keyspace import keys
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import records
 from journeyman.storage.contract import Changes, StoreReader
@@ -80,7 +63,7 @@ Operation: TypeAlias = Upsert | SetStatus | RemoveJob
 
 
 class OperationOutcome(Enum):
-    """What became of an operation."""
+    """The outcome of an operation."""
 
     DONE = "done"
     ABSENT = "absent"  # there is no such job
@@ -92,7 +75,7 @@ def check_operation(operation: Operation) -> None:
     if isinstance(operation, Upsert):
         records.entries_of(operation.record)
     elif isinstance(operation, SetStatus):
-        status_bytes(operation.status)
+        keys.status_bytes(operation.status)
 
 
 class Draft:
@@ -151,9 +134,9 @@ class Draft:
     def changes(self) -> dict[bytes, bytes | None]:
         """All changes of the turn. To be asked for once."""
         counts = [(name, by) for name, by in self._counts.items() if by]
-        keys = [encode_key(CounterKey(*name)) for name, _ in counts]
-        values = self._reader.get_many(keys)
-        for (name, by), key, value in zip(counts, keys, values, strict=True):
+        key_list = [keys.encode_key(keys.CounterKey(*name)) for name, _ in counts]
+        values = self._reader.get_many(key_list)
+        for (name, by), key, value in zip(counts, key_list, values, strict=True):
             if value is not None and len(value) != _COUNT.size:
                 total = by + self._recounted(*name)
             else:
@@ -173,13 +156,13 @@ class Draft:
         self._counts[row.queue, row.status] -= 1
         entries = records.entries_of(row)
         if self._old_times():
-            entries[records.old_queue_time_key(job_uuid, records.facts_of(row))] = b""
+            entries[records.old_queue_time_key(job_uuid, records.job_facts(row))] = b""
         return entries
 
     def _old_times(self) -> bool:
         """Return whether there are queue-time keys of version 1, which must go with their jobs."""
         if self._has_old_times is None:
-            old = self._reader.scan(*prefix_range(QUEUE_TIMES_V1), limit=1)
+            old = self._reader.scan(*keys.prefix_range(keys.QUEUE_TIMES_V1), limit=1)
             self._has_old_times = next(old, None) is not None
         return self._has_old_times
 
@@ -190,15 +173,15 @@ class Draft:
         found = {records.job_key(job_uuid): b"", records.status_key(job_uuid): b""}
         for key in self._indexed(job_uuid):
             found[key] = b""
-            if key.startswith(LISTINGS):
+            if key.startswith(keys.LISTINGS):
                 is_listed = True
-                queue, status, _, _ = listing_of(key)
+                queue, status, _, _ = keys.listing_of(key)
                 self._counts[queue, status] -= 1
-            elif not key.startswith((TIMERS, ARCHIVE)):
-                match decode_key(key):
-                    case QueueTimeKey(_, queue, _, _):
+            elif not key.startswith((keys.TIMERS, keys.ARCHIVE)):
+                match keys.decode_key(key):
+                    case keys.QueueTimeKey(_, queue, _, _):
                         queues.append(queue)
-                    case StatusFifoKey(status, _, _):
+                    case keys.StatusFifoKey(status, _, _):
                         statuses.append(status)
         if queues and statuses and not is_listed:  # by a program without listings
             self._counts[queues[0], statuses[0]] -= 1
@@ -207,22 +190,31 @@ class Draft:
     def _indexed(self, job_uuid: UUID) -> Iterator[bytes]:
         """All index keys that name a job, found by looking at every one."""
         ends = (job_uuid.bytes, str(job_uuid).encode())
-        for prefix in (LISTINGS, STATUS_FIFO, QUEUE_TIMES, QUEUE_TIMES_V1, TIMERS, ARCHIVE):
-            for key, _ in self._reader.scan(*prefix_range(prefix)):
+        for prefix in (
+            keys.LISTINGS,
+            keys.STATUS_FIFO,
+            keys.QUEUE_TIMES,
+            keys.QUEUE_TIMES_V1,
+            keys.TIMERS,
+            keys.ARCHIVE,
+        ):
+            for key, _ in self._reader.scan(*keys.prefix_range(prefix)):
                 if key.endswith(ends) and _is_key(key):
                     yield key
 
     def _recounted(self, queue: str, status: str) -> int:
         """A counter that is not a number is made from the listing."""
-        return sum(1 for _ in self._reader.scan(*listing_range(listing_prefix(queue, status))))
+        return sum(
+            1 for _ in self._reader.scan(*keys.listing_range(keys.listing_prefix(queue, status)))
+        )
 
 
 def _is_key(key: bytes) -> bool:
     try:
-        if key.startswith(LISTINGS):
-            listing_of(key)
-        elif not key.startswith((TIMERS, ARCHIVE)):
-            decode_key(key)
+        if key.startswith(keys.LISTINGS):
+            keys.listing_of(key)
+        elif not key.startswith((keys.TIMERS, keys.ARCHIVE)):
+            keys.decode_key(key)
     except FormatError:
         return False
     return True

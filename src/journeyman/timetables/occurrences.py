@@ -22,7 +22,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from hashlib import blake2b
 from itertools import islice
 
 from journeyman.timetables.cron import Cron, read_cron
@@ -30,7 +29,7 @@ from journeyman.timetables.durations import read_duration
 from journeyman.timetables.timetable import (
     MAX_EVERY_S,
     Timetable,
-    read_time,
+    parse_zoned_time,
     split,
 )
 from journeyman.timetables.zones import Zone, utc_label, zone_of
@@ -79,12 +78,14 @@ class Occurrences:
         elif timetable.kind == "every":
             self._every_s = read_duration(timetable.when, "every", 1, MAX_EVERY_S)
             anchor = timetable.anchor or "1970-01-01"
-            self._anchor_s = read_time(anchor, zone, "anchor")
+            self._anchor_s = parse_zoned_time(anchor, zone, "anchor")
         else:
-            self._moments = sorted({read_time(text, zone, "at") for text in split(timetable.when)})
+            self._moments = sorted(
+                {parse_zoned_time(text, zone, "at") for text in split(timetable.when)}
+            )
         begin, until = timetable.begin, timetable.until
-        self._begin_s = read_time(begin, zone, "from") if begin else None
-        self._until_s = read_time(until, zone, "until") if until else MAX_MOMENT_S
+        self._begin_s = parse_zoned_time(begin, zone, "from") if begin else None
+        self._until_s = parse_zoned_time(until, zone, "until") if until else MAX_MOMENT_S
 
     # -- moments ---------------------------------------------------------------------------------
 
@@ -146,6 +147,8 @@ class Occurrences:
         """The jitter of an occurrence of the timetable of this name."""
         if not self.timetable.jitter_s:
             return 0
+        from hashlib import blake2b  # loads OpenSSL, and few timetables have a jitter
+
         digest = blake2b(f"{at_s} {name}".encode(), digest_size=8).digest()
         return int.from_bytes(digest) % (self.timetable.jitter_s * 1_000_000_000)
 

@@ -1,4 +1,4 @@
-"""What a timetable or a rule says about its runs, beside what runs: fields of text, checked.
+"""The options of the runs of a timetable or a rule: fields of text, checked.
 
     on_failure    the words of what reports a failure: ``mail`` and addresses, or any runner
     timeout       the longest run of a program

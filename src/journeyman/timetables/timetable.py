@@ -34,7 +34,7 @@ from journeyman.errors import TimetableError
 from journeyman.timetables.cron import read_cron
 from journeyman.timetables.durations import duration_text, read_duration, show_value
 from journeyman.timetables.run_options import NO_OPTIONS, OPTION_FIELDS, RunOptions, read_words
-from journeyman.timetables.zones import Zone, seconds, zone_of
+from journeyman.timetables.zones import Zone, wall_seconds, zone_of
 
 CATCH_UP: Final = ("none", "once", "all")
 OVERLAP: Final = ("allow", "skip", "queue")
@@ -48,8 +48,8 @@ MAX_EVERY_S = 3_660 * 86_400
 MAX_JITTER_S = MAX_GRACE_S = 86_400
 MAX_BACKOFF_S = MAX_EXPECT_S = 7 * 86_400
 MAX_FACTOR = 100.0
-MAX_CHARACTERS = 16 * 1024  # of all fields together
-YEARS = (1970, 2261)  # what nanoseconds in 64 bits can hold
+MAX_CHARACTERS = 16 * 1024  # the limit for all fields together
+YEARS = (1970, 2261)  # nanoseconds in 64 bits hold these
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?")
 _A_TIME = "a time such as 2026-12-24, 2026-12-24T18:00 or 2026-12-24T18:00:00+01:00"
@@ -128,23 +128,21 @@ class Timetable:
         return timetable
 
     def _check(self, zone: Zone) -> None:
-        """What depends on more than one field."""
+        """Check what depends on more than one field."""
         for name, text in (("anchor", self.anchor), ("from", self.begin), ("until", self.until)):
             if text:
-                read_time(text, zone, name)
+                parse_zoned_time(text, zone, name)
         if self.kind == "at":
             for text in split(self.when):
-                read_time(text, zone, "at")
+                parse_zoned_time(text, zone, "at")
         if self.anchor and self.kind != "every":
             raise TimetableError(
                 "anchor", f"it means nothing for {self.kind}", "it with every only"
             )
-        if (
-            self.begin
-            and self.until
-            and (read_time(self.begin, zone, "from") >= read_time(self.until, zone, "until"))
-        ):
-            raise TimetableError("until", "it is not after from", "a later time")
+        if self.begin and self.until:
+            from_s = parse_zoned_time(self.begin, zone, "from")
+            if from_s >= parse_zoned_time(self.until, zone, "until"):
+                raise TimetableError("until", "it is not after from", "a later time")
         if self.expect_s and not self.options.on_failure:
             raise TimetableError("expect", "nothing would report it", "on_failure as well")
 
@@ -283,7 +281,7 @@ def split(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def read_time(text: str, zone: Zone, name: str) -> int:
+def parse_zoned_time(text: str, zone: Zone, name: str) -> int:
     """A moment; without an offset it is the zone's, where 02:30 may be twice or not at all."""
     try:
         moment = datetime.fromisoformat(text) if _TIME.fullmatch(text) else None
@@ -297,4 +295,4 @@ def read_time(text: str, zone: Zone, name: str) -> int:
         return zone.first_moment(moment)
     offset = moment.utcoffset()
     assert offset is not None
-    return seconds(moment.replace(tzinfo=None)) - int(offset.total_seconds())
+    return wall_seconds(moment.replace(tzinfo=None)) - int(offset.total_seconds())

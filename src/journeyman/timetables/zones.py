@@ -40,7 +40,7 @@ class Zone:
     def moments(self, wall: datetime) -> tuple[int, ...]:
         """When the wall shows this: once, twice in a fold, never in a gap."""
         first_s, second_s = self._offsets(wall)
-        wall_s = seconds(wall)
+        wall_s = wall_seconds(wall)
         if first_s == second_s:
             return (wall_s - first_s,)
         return (wall_s - first_s, wall_s - second_s) if first_s > second_s else ()
@@ -48,7 +48,7 @@ class Zone:
     def first_moment(self, wall: datetime) -> int:
         """When the wall first shows this; in a gap, the moment at which the clock jumps over it."""
         before_s, after_s = self._offsets(wall)
-        wall_s = seconds(wall)
+        wall_s = wall_seconds(wall)
         if before_s >= after_s:
             return wall_s - before_s
         return self.jump_after(wall_s - after_s, wall_s - before_s)
@@ -82,7 +82,7 @@ def _offset_s(aware: datetime) -> int:
     return offset.days * 86_400 + offset.seconds
 
 
-def seconds(wall: datetime) -> int:
+def wall_seconds(wall: datetime) -> int:
     """As if the wall were in UTC."""
     since = wall - _EPOCH
     return since.days * 86_400 + since.seconds
@@ -119,7 +119,7 @@ def check_is_iana(name: str) -> None:
         )
 
 
-def moment_of(label: str) -> tuple[int, int] | None:
+def moment_of_label(label: str) -> tuple[int, int] | None:
     """The moment of a label, and its offset; None if it is not one."""
     try:
         aware = datetime.fromisoformat(label)

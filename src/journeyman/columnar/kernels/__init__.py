@@ -1,4 +1,4 @@
-"""What the compiled kernels are made of: reading, writing, hashing, walking; and the compiler.
+"""The parts of compiled kernels: reading, writing, hashing, walking; and the compiler.
 
 A kernel is a function over numpy arrays and integers that numba turns into machine code at its
 first call, free of the interpreter lock. ``kernel`` is the one place where numba's decorator is
@@ -36,7 +36,7 @@ def kernel(function: F) -> F:
     """Compile ``function`` with numba at its first call."""
     directory = _cache_directory()
     if directory is not None:
-        # numba reads the place from a global while it decorates. Two threads that import kernels
+        # While it decorates, numba reads the place from a global. Two threads that import kernels
         # at once take turns: else one empties the place of the other, whose code would then be
         # written to the current directory.
         with _place_lock:

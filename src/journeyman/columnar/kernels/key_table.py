@@ -107,7 +107,7 @@ def _zlib_crcs(data: Bytes, starts: Ints, lengths: Ints, crcs: Ints) -> None:
         crcs[row] = np.int64(crc ^ np.uint32(0xFFFFFFFF))
 
 
-INLINE_BYTES = 16  # what tables keep of a key where it is looked for
+INLINE_BYTES = 16  # the slots of a table hold so many bytes of a key
 
 _NONE = np.uint64(0)
 _ONE = np.uint64(1)
@@ -145,9 +145,9 @@ def first_bytes(data: Bytes, start: int, length: int) -> tuple[np.uint64, np.uin
 
 
 @kernel
-def is_same(left: Bytes, at: int, right: Bytes, start: int, length: int) -> bool:
+def equal_bytes(first: Bytes, at: int, second: Bytes, start: int, length: int) -> bool:
     for i in range(length):  # noqa: SIM110 - numba has no generators here
-        if left[at + i] != right[start + i]:
+        if first[at + i] != second[start + i]:
             return False
     return True
 
@@ -171,7 +171,7 @@ _FIRST_SLOTS = 1 << 10
 _FIRST_ARENA_BYTES = 1 << 14
 _TOUCHED_ROWS = 256
 
-# What a slot holds.
+# The fields of a slot.
 _HASH, _LENGTH_AND_NUMBER, _KEY_LOW, _KEY_HIGH = range(4)
 _SLOT_WORDS = 4
 _LENGTH_SHIFT = np.uint64(32)
@@ -319,7 +319,7 @@ def _number_keys(
                 if rest <= 0:
                     break
                 at = ends[number] + INLINE_BYTES
-                if is_same(arena, at, values, start + INLINE_BYTES, rest):
+                if equal_bytes(arena, at, values, start + INLINE_BYTES, rest):
                     break
             slot = (slot + 1) & mask
         if number < 0:

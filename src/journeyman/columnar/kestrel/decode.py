@@ -24,20 +24,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar import chunks
-from journeyman.columnar.arrays import (
-    Bools,
-    Column,
-    as_bytes,
-    blobs,
-    column_of,
-    gather,
-    int64_lists,
-    numbers,
-    numbers_in,
-    rows_at,
-    rows_where,
-)
+from journeyman.columnar import arrays, chunks
+from journeyman.columnar.arrays import Bools, Column
 from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Bytes, Ints, little_i32, little_i64, u8
 from journeyman.columnar.seals import is_kestrel_seal
@@ -67,7 +55,7 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
 ]
 SCHEMA = pa.schema(_COLUMNS)
 
-# What the kernel writes down about an entry.
+# The fields that the kernel writes for each entry.
 _KIND, _OFFSET, _LENGTH, _DATA_SIZE, _ITEM_ID, _ERRORS, _ADDED_MS, _EXPIRES, _EXPIRES_MS = range(9)
 _FIELDS = 9
 
@@ -94,8 +82,8 @@ def decode(
     """
     start = chunks.first_offset(codec, data, offset)
     if isinstance(start, Ending):
-        return chunks.refused(SCHEMA, start)
-    log = as_bytes(data)
+        return chunks.refused_chunk(SCHEMA, start)
+    log = arrays.as_bytes(data)
     room = chunks.make_fields(_FIELDS, max_records, log.size - start, _SMALLEST_ENTRY_BYTES)
     rows, position, full = _scan(log, start, start + chunks.MAX_CHUNK_BYTES, room)
     fields = room[:, :rows]
@@ -103,15 +91,15 @@ def decode(
     is_put, is_head, is_done = kinds == PUT, kinds == READ_HEAD, kinds == READ_DONE
     data_starts = fields[_OFFSET] + fields[_LENGTH] - fields[_DATA_SIZE]
     columns = [
-        numbers(kinds.astype(np.int8)),
-        numbers(fields[_ITEM_ID], is_put | is_head),
-        numbers(fields[_OFFSET]),
-        numbers(fields[_LENGTH].astype(np.int32)),
-        numbers(fields[_ADDED_MS], is_put),
-        numbers(fields[_EXPIRES_MS], fields[_EXPIRES] == 1),
-        numbers(fields[_ERRORS].astype(np.int32), is_put),
-        numbers(fields[_DATA_SIZE].astype(np.int32)),
-        blobs(log, data_starts, fields[_DATA_SIZE], ~(is_head | is_done) & payloads),
+        arrays.numbers(kinds.astype(np.int8)),
+        arrays.numbers(fields[_ITEM_ID], is_put | is_head),
+        arrays.numbers(fields[_OFFSET]),
+        arrays.numbers(fields[_LENGTH].astype(np.int32)),
+        arrays.numbers(fields[_ADDED_MS], is_put),
+        arrays.numbers(fields[_EXPIRES_MS], fields[_EXPIRES] == 1),
+        arrays.numbers(fields[_ERRORS].astype(np.int32), is_put),
+        arrays.numbers(fields[_DATA_SIZE].astype(np.int32)),
+        arrays.blobs(log, data_starts, fields[_DATA_SIZE], ~(is_head | is_done) & payloads),
         _done_ids(log, data_starts, fields[_DATA_SIZE], is_done),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
@@ -126,14 +114,14 @@ def hop(data: Buffer, offset: int, target: int) -> int:
 
     Contents are not looked at. Less than ``target`` when the sizes lead no further.
     """
-    return _hop(as_bytes(data), chunks.checked_offset(data, offset), target)
+    return _hop(arrays.as_bytes(data), chunks.checked_offset(data, offset), target)
 
 
 def _done_ids(log: Bytes, starts: Ints, sizes: Ints, valid: Bools) -> Column:
     if not valid.any():
         return pa.nulls(len(valid), pa.list_(pa.int64()))
-    offsets, values = gather(log, starts, np.where(valid, sizes, 0))
-    return int64_lists(offsets // _ID_BYTES, values.view("<i8"), valid)
+    offsets, values = arrays.gather_spans(log, starts, np.where(valid, sizes, 0))
+    return arrays.int64_lists(offsets // _ID_BYTES, values.view("<i8"), valid)
 
 
 @kernel
@@ -234,7 +222,7 @@ PUTS = pa.schema(
     ]
 )
 
-# Of these positions, the data of the items as they are in the journal.
+# Reads the data of the items at these positions of the journal.
 Reread: TypeAlias = Callable[[Sequence[int]], list[bytes]]
 
 
@@ -243,7 +231,7 @@ class Items(NamedTuple):
 
     rows: Ints
     ordinals: Ints  # 0; 1, 2 ... for further items of the same id
-    contested: Bools  # whether the id has more than one
+    contested: Bools  # true if the id has more than one item
 
 
 def puts_in(batch: pa.RecordBatch, first_position: int) -> pa.RecordBatch:
@@ -251,15 +239,15 @@ def puts_in(batch: pa.RecordBatch, first_position: int) -> pa.RecordBatch:
 
     ``first_position`` is the position of offset 0 of the chunk's file.
     """
-    positions = column_of(numbers_in(batch.column("offset")) + first_position)
+    positions = arrays.column_of(arrays.numbers_in(batch.column("offset")) + first_position)
     puts = batch.append_column("position", positions).select(PUTS.names)
-    is_put = numbers_in(batch.column("kind")) == PUT
-    return puts if is_put.all() else rows_where(puts, is_put)
+    is_put = arrays.numbers_in(batch.column("kind")) == PUT
+    return puts if is_put.all() else arrays.rows_where(puts, is_put)
 
 
 def fold_items(puts: pa.RecordBatch, reread: Reread) -> Items:
     """Return what is left of all puts of some ids, given in any order."""
-    ids, positions = (numbers_in(puts.column(name)) for name in ("item_id", "position"))
+    ids, positions = (arrays.numbers_in(puts.column(name)) for name in ("item_id", "position"))
     ascend = (ids[1:] > ids[:-1]).all()
     rows = np.arange(len(ids)) if ascend else np.lexsort((positions, ids))
     again = ids[rows[1:]] == ids[rows[:-1]]
@@ -268,7 +256,7 @@ def fold_items(puts: pa.RecordBatch, reread: Reread) -> Items:
         return Items(rows, ordinals, contested)
     kept = np.ones(len(rows), np.bool_)
     for first, last in _runs(again):
-        chosen = _different(rows_at(puts, rows[first : last + 1]), reread)
+        chosen = _different(arrays.rows_at(puts, rows[first : last + 1]), reread)
         kept[first : last + 1] = False
         for ordinal, place in enumerate(chosen):
             kept[first + place] = True
@@ -277,21 +265,21 @@ def fold_items(puts: pa.RecordBatch, reread: Reread) -> Items:
     return Items(rows[kept], ordinals[kept], contested[kept])
 
 
-def _runs(again: Bools) -> list[tuple[int, int]]:
-    """First and last place of every run of equal ids; ``again`` tells an id like the one before."""
-    edges = np.diff(np.concatenate([[False], again, [False]]).astype(np.int8))
+def _runs(repeats: Bools) -> list[tuple[int, int]]:
+    """First and last place of every run of equal ids; ``repeats`` marks ids like the one before."""
+    edges = np.diff(np.concatenate([[False], repeats, [False]]).astype(np.int8))
     return list(
         zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True)
     )
 
 
 def _different(puts: pa.RecordBatch, reread: Reread) -> list[int]:
-    """Of puts of one id in journal order, those that are not the same as one before."""
+    """Return those puts of one id, in journal order, that differ from all before them."""
     places_of: dict[tuple[object, ...], list[int]] = {}
     names = ("add_time_ms", "expire_time_ms", "error_count", "data_size")
     for place, row in enumerate(puts.select(names).to_pylist()):
         places_of.setdefault(tuple(row.values()), []).append(place)
-    positions: list[int] = numbers_in(puts.column("position")).tolist()
+    positions: list[int] = arrays.numbers_in(puts.column("position")).tolist()
     chosen: list[int] = []
     for places in places_of.values():
         if len(places) == 1:

@@ -20,28 +20,17 @@ import numpy as np
 import pyarrow as pa
 
 from journeyman.columnar.arrays import NO_CODE, Bools, Inputs, Lists, Spans
-from journeyman.columnar.kernels import kernel
-from journeyman.columnar.kernels.byte_access import (
-    Bytes,
-    Ints,
-    copy_span,
-    put_little_32,
-    put_little_64,
-    put_u8,
-)
-from journeyman.formats.kestrel import (
-    EXPIRING_PUT_BYTE,
-    MAX_DATA_BYTES,
-    PUT,
-    PUT_BYTE,
-    READ_DONE,
-    READ_DONE_BYTE,
-    READ_HEAD,
-    READ_HEAD_BYTE,
-)
+from journeyman.columnar.kernels import byte_access, kernel
+from journeyman.columnar.kernels.byte_access import Bytes, Ints
+from journeyman.formats import kestrel
 
 _UNKNOWN = 1  # stands for all commands that are not known
-KINDS = {"PUT": PUT, "READ_HEAD": READ_HEAD, "READ_DONE": READ_DONE, "UNKNOWN": _UNKNOWN}
+KINDS = {
+    "PUT": kestrel.PUT,
+    "READ_HEAD": kestrel.READ_HEAD,
+    "READ_DONE": kestrel.READ_DONE,
+    "UNKNOWN": _UNKNOWN,
+}
 
 _PUT_HEADER_BYTES = 25
 _EXPIRING_PUT_HEADER_BYTES = 33
@@ -57,7 +46,7 @@ def encode(batch: pa.RecordBatch, first_row: int = 0) -> memoryview:
     kinds = inputs.codes("kind", KINDS)
     inputs.refuse_where(kinds == NO_CODE, "kind", "null")
     inputs.refuse_where(kinds == _UNKNOWN, "kind", "an unknown command cannot be written")
-    is_put, is_done = kinds == PUT, kinds == READ_DONE
+    is_put, is_done = kinds == kestrel.PUT, kinds == kestrel.READ_DONE
     ids, added, expires = map(inputs.numbers, ("item_id", "add_time_ms", "expire_time_ms"))
     errors = inputs.numbers("error_count")
     inputs.refuse_where(~is_done & ~ids.valid, "item_id", "null")
@@ -69,7 +58,7 @@ def encode(batch: pa.RecordBatch, first_row: int = 0) -> memoryview:
     sizes = np.where(is_put, data.lengths, np.where(is_done, np.diff(done.offsets) * _ID_BYTES, 0))
     headers = np.where(expires.valid, _EXPIRING_PUT_HEADER_BYTES, _PUT_HEADER_BYTES)
     headers = np.where(is_done, _READ_DONE_HEADER_BYTES, np.where(is_put, headers, 0))
-    headers[kinds == READ_HEAD] = _READ_HEAD_BYTES
+    headers[kinds == kestrel.READ_HEAD] = _READ_HEAD_BYTES
     log = np.empty(int(headers.sum() + sizes.sum()), np.uint8)
     end = _write(
         kinds,
@@ -91,16 +80,16 @@ def _data(inputs: Inputs, is_put: Bools) -> Spans:
         unread = is_put & ~data.valid & size.valid & (size.values != 0)
         reason = "null, but data_size is not 0: was the journal read without its payloads?"
         inputs.refuse_where(unread, "data", reason)
-    too_long = is_put & (data.lengths > MAX_DATA_BYTES)
-    inputs.refuse_where(too_long, "data", f"over {MAX_DATA_BYTES} bytes")
+    too_long = is_put & (data.lengths > kestrel.MAX_DATA_BYTES)
+    inputs.refuse_where(too_long, "data", f"over {kestrel.MAX_DATA_BYTES} bytes")
     return data
 
 
 def _done_ids(inputs: Inputs, is_done: Bools) -> Lists:
     done = inputs.lists("done_ids")
     inputs.refuse_where(is_done & ~done.valid, "done_ids", "null")
-    too_long = is_done & (np.diff(done.offsets) > MAX_DATA_BYTES // _ID_BYTES)
-    inputs.refuse_where(too_long, "done_ids", f"over {MAX_DATA_BYTES // _ID_BYTES} ids")
+    too_long = is_done & (np.diff(done.offsets) > kestrel.MAX_DATA_BYTES // _ID_BYTES)
+    inputs.refuse_where(too_long, "done_ids", f"over {kestrel.MAX_DATA_BYTES // _ID_BYTES} ids")
     return done
 
 
@@ -108,34 +97,36 @@ def _done_ids(inputs: Inputs, is_done: Bools) -> Lists:
 def _write(
     kinds: Ints,
     sizes: Ints,
-    words: tuple[Ints, Ints, Ints],
+    numbers: tuple[Ints, Ints, Ints],
     expiry: tuple[Ints, Bools],
     data: tuple[Bytes, Ints],
     done: tuple[Ints, Ints],
     log: Bytes,
 ) -> int:
-    ids, added, errors = words
+    ids, added, errors = numbers
     expires, does_expire = expiry
     blobs, blob_offsets = data
     done_ids, done_offsets = done
     at = 0
     for row in range(kinds.size):
         kind = kinds[row]
-        if kind == READ_HEAD:
-            at = put_u8(log, at, READ_HEAD_BYTE)
-            at = put_little_64(log, at, ids[row])
-        elif kind == READ_DONE:
-            at = put_u8(log, at, READ_DONE_BYTE)
-            at = put_little_32(log, at, sizes[row])
+        if kind == kestrel.READ_HEAD:
+            at = byte_access.put_u8(log, at, kestrel.READ_HEAD_BYTE)
+            at = byte_access.put_little_64(log, at, ids[row])
+        elif kind == kestrel.READ_DONE:
+            at = byte_access.put_u8(log, at, kestrel.READ_DONE_BYTE)
+            at = byte_access.put_little_32(log, at, sizes[row])
             for place in range(done_offsets[row], done_offsets[row + 1]):
-                at = put_little_64(log, at, done_ids[place])
+                at = byte_access.put_little_64(log, at, done_ids[place])
         else:
-            at = put_u8(log, at, EXPIRING_PUT_BYTE if does_expire[row] else PUT_BYTE)
-            at = put_little_32(log, at, sizes[row])
-            at = put_little_32(log, at, errors[row])
-            at = put_little_64(log, at, ids[row])
-            at = put_little_64(log, at, added[row])
+            at = byte_access.put_u8(
+                log, at, kestrel.EXPIRING_PUT_BYTE if does_expire[row] else kestrel.PUT_BYTE
+            )
+            at = byte_access.put_little_32(log, at, sizes[row])
+            at = byte_access.put_little_32(log, at, errors[row])
+            at = byte_access.put_little_64(log, at, ids[row])
+            at = byte_access.put_little_64(log, at, added[row])
             if does_expire[row]:
-                at = put_little_64(log, at, expires[row])
-            at = copy_span(blobs, blob_offsets[row], sizes[row], log, at)
+                at = byte_access.put_little_64(log, at, expires[row])
+            at = byte_access.copy_span(blobs, blob_offsets[row], sizes[row], log, at)
     return at

@@ -20,18 +20,10 @@ from journeyman.columnar import chunks
 from journeyman.columnar.workq.decode import hop as hop
 from journeyman.columnar.workq.scan import INT64_MAX, INT64_MIN
 from journeyman.errors import FormatError
+from journeyman.formats import ledger
 from journeyman.formats.framing import Buffer, Ending, Entry
-from journeyman.formats.ledger import (
-    CODEC,
-    KINDS,
-    VERSION,
-    NewerRecord,
-    Record,
-    encode_payload,
-    kind_of,
-)
 
-KIND_CODES = {name: code for code, name in enumerate(KINDS)}
+KIND_CODES = {name: code for code, name in enumerate(ledger.KINDS)}
 UNKNOWN_KIND = len(KIND_CODES)  # stands for all records of newer writers
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [
@@ -41,8 +33,8 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
     ("logged_ns", pa.int64()),
     ("version", pa.int64()),
     ("family", pa.string()),  # null for records of newer writers
-    ("subject", pa.string()),  # what the record is about; null if it stands by itself
-    ("removes", pa.bool_()),  # whether its subject has no state any more
+    ("subject", pa.string()),  # the thing that the record is about; null if there is none
+    ("removes", pa.bool_()),  # true if its subject has no state any more
     ("payload", pa.string()),  # JSON
 ]
 SCHEMA = pa.schema(_COLUMNS)
@@ -58,9 +50,9 @@ def decode(
     payloads: bool = True,  # noqa: ARG001 - they are what a record says
 ) -> chunks.Chunk:
     """The rows from ``offset`` on (None: from the start of the segment, its header checked)."""
-    start = chunks.first_offset(CODEC, data, offset)
+    start = chunks.first_offset(ledger.CODEC, data, offset)
     if isinstance(start, Ending):
-        return chunks.refused(SCHEMA, start)
+        return chunks.refused_chunk(SCHEMA, start)
     if max_records < 1:
         raise ValueError(f"max_records is {max_records}, but a chunk holds at least one record")
     rows: list[dict[str, Any]] = []
@@ -73,33 +65,35 @@ def decode(
         rows.append(row_of(entry))
         position = entry.end
     batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
-    return chunks.Chunk(batch, position, None if full else chunks.ending_at(CODEC, data, position))
+    return chunks.Chunk(
+        batch, position, None if full else chunks.ending_at(ledger.CODEC, data, position)
+    )
 
 
 iter_batches = partial(chunks.iter_chunks, decode)
 
 
-def _entry_at(data: Buffer, position: int) -> Entry[Record] | None:
+def _entry_at(data: Buffer, position: int) -> Entry[ledger.Record] | None:
     """None: the codec will say why not."""
     try:
-        return CODEC.decode(data, position)
+        return ledger.CODEC.decode(data, position)
     except FormatError:
         return None
 
 
-def row_of(entry: Entry[Record]) -> dict[str, Any]:
+def row_of(entry: Entry[ledger.Record]) -> dict[str, Any]:
     record = entry.record
     row: dict[str, Any] = {
         "kind": UNKNOWN_KIND,
         "offset": entry.offset,
         "length": entry.length,
         "logged_ns": max(INT64_MIN, min(INT64_MAX, record.logged.unix_ns)),
-        "payload": encode_payload(record).decode(),
+        "payload": ledger.encode_payload(record).decode(),
     }
-    if isinstance(record, NewerRecord):
+    if isinstance(record, ledger.NewerRecord):
         return row | {"version": record.version}
-    kind = kind_of(record)
-    row |= {"kind": KIND_CODES[kind.name], "version": VERSION, "family": kind.family}
+    kind = ledger.kind_of(record)
+    row |= {"kind": KIND_CODES[kind.name], "version": ledger.VERSION, "family": kind.family}
     if kind.key is not None:
         subject = _SURROGATE.sub("\ufffd", getattr(record, kind.key))
         row |= {"subject": subject, "removes": kind.removes}

@@ -7,7 +7,7 @@
     b  start-attempt    (its add comes later)
     b  add                                                       row: leased
 
-What a record does to a job is decided by ``fold.step``; here its answer becomes rows. Added to it
+What a record does to a job is decided by ``fold.change``; here its answer becomes rows. Added to it
 are the rules for records without an add, which ``fold_events`` leaves to the reference fold. A
 property test compares the walk with that fold, record by record. A row is one wait of a job and,
 if it came to that, the lease after it:
@@ -41,12 +41,16 @@ NO_TIME = -(2**63)
 ADD_ROW, BEGAN_ROW, LIFE, ATTEMPT, READY_NS, STARTED_NS, ENDED_NS, OUTCOME = range(8)
 RETRIED, EXHAUSTED = 8, 9
 FAILED_ROW = 10  # the record with which the attempt failed, -1 if it did not
-ROW_FIELDS = 11
+ENDS_NS = 11  # when the TTL ends; NEVER while the job is parked, NO_TIME without an add
+ROW_FIELDS = 12
+NEVER = fold.NEVER
 
 OUTCOMES = (
     *("waiting", "leased", "completed", "failed", "timed-out", "deleted", "expired", "replaced"),
+    "parked",
 )
 _WAITING, _LEASED, _COMPLETED, _FAILED, _TIMED_OUT, _DELETED, _EXPIRED, _REPLACED = range(8)
+_PARKED = 8
 
 ANOMALIES = (
     *("", "start-after-finish", "second-result", "start-over-limit", "start-while-leased"),
@@ -54,15 +58,16 @@ ANOMALIES = (
 )
 _AFTER_FINISH, _SECOND_RESULT, _OVER_LIMIT, _WHILE_LEASED = 1, 2, 3, 4
 _REPLACED_JOB, _REPEATED_ADD, _AFTER_EXHAUSTION, _DELETED_BEFORE_ADD = 5, 6, 7, 8
-_ORPHAN = 9  # of a job whose add is nowhere in the log
+_ORPHAN = 9  # its job has no add in the log
 
-# What is known of a record; 0 or NO_TIME where only an add has it. IDENTITY is equal for adds that
+# The fields of a record; 0 or NO_TIME where only an add has one. IDENTITY is equal for adds that
 # are the same in all but the logged time.
 KIND, LOGGED_NS, CREATED_NS, DUE_NS, EXPIRES_NS, TTR_MS = range(6)
-MAX_ATTEMPTS, MAX_FAILS, IDENTITY = range(6, 9)
-RECORD_FIELDS = 9
+TTL_MS, MAX_ATTEMPTS, MAX_FAILS, IDENTITY = range(6, 10)
+RECORD_FIELDS = 10
 
 _ADD, _SCHEDULE, _COMPLETE, _FAIL, _DELETE, _EXPIRE, _START, _TIMEOUT = range(1, 9)
+_PARK, _WAKE = 10, 11
 
 # Where the walk is, beside the job itself, which is a row of fold.py.
 _MODE, _LIVES, _ROW, _ROWS, _FLOOR, _ORPHANS_FROM, _ORPHAN_DELETE, _ACCOUNT_FROM = range(8)
@@ -77,7 +82,7 @@ def walk_attempts(first: Bools, records: Ints, rows: Ints, owner: Ints, anomaly:
     ``first`` marks the first record of each job; fields of a record and of a row stand in a column.
     """
     walk = np.zeros(_WALK_FIELDS, np.int64)
-    job = np.zeros(fold.WORDS, np.int64)
+    job = np.zeros(fold.FIELDS, np.int64)
     size = len(first)
     for at in range(size):
         if first[at]:
@@ -167,14 +172,14 @@ def _give_up_orphans(
             continue
         if row >= 0:  # each of these ends the lease before it
             rows[ENDED_NS, row] = logged_ns
-            rows[OUTCOME, row] = _TIMED_OUT
+            rows[OUTCOME, row] = _PARKED if kind == _PARK else _TIMED_OUT
         if kind == _START:
             attempt += 1
             row = _open(rows, walk, -1, at, 0, attempt, NO_TIME)
             rows[STARTED_NS, row] = logged_ns
             rows[OUTCOME, row] = _LEASED
             continue
-        if kind != _TIMEOUT:
+        if kind in (_COMPLETE, _FAIL):
             if row < 0:
                 attempt += 1
                 row = _open(rows, walk, -1, at, 0, attempt, NO_TIME)
@@ -194,18 +199,18 @@ def _add(records: Ints, rows: Ints, anomaly: Codes, walk: Ints, job: Ints, at: i
         _adopt(records, rows, anomaly, walk, job, at)
         return
     if walk[_MODE] == _EXISTS:
-        add = job[fold.ADD]
-        if records[IDENTITY, at] == records[IDENTITY, add]:
+        if records[IDENTITY, at] == records[IDENTITY, job[fold.ADD]]:
             anomaly[at] = _REPEATED_ADD
             return
-        lived = records[CREATED_NS, at] < records[EXPIRES_NS, add]
+        ends_ns = _ends_ns(records, job)
+        lived = records[CREATED_NS, at] < ends_ns
         if lived:
             anomaly[at] = _REPLACED_JOB
         if job[fold.FINISHED] < 0:
             if lived:
                 _close(rows, walk, _REPLACED, records[CREATED_NS, at])
             else:
-                _close(rows, walk, _EXPIRED, records[EXPIRES_NS, add])
+                _close(rows, walk, _EXPIRED, ends_ns)
         walk[_ACCOUNT_FROM] = at
     _begin(records, rows, walk, job, at)
 
@@ -218,7 +223,8 @@ def _begin(records: Ints, rows: Ints, walk: Ints, job: Ints, at: int) -> None:
     walk[_MODE] = _EXISTS
     walk[_LIVES] += 1
     ready_ns = max(records[CREATED_NS, at], records[DUE_NS, at])
-    _open(rows, walk, at, at, walk[_LIVES], 1, ready_ns)
+    row = _open(rows, walk, at, at, walk[_LIVES], 1, ready_ns)
+    rows[ENDS_NS, row] = records[EXPIRES_NS, at]
 
 
 @kernel
@@ -246,13 +252,15 @@ def _adopt(records: Ints, rows: Ints, anomaly: Codes, walk: Ints, job: Ints, at:
     walk[_FLOOR] = NO_TIME
     job[fold.STARTED_NS] = max(job[fold.STARTED_NS], logged_ns)
     job[fold.FINISHED_NS] = max(job[fold.FINISHED_NS], logged_ns)
+    job[fold.BEGINS_NS] = max(job[fold.BEGINS_NS], logged_ns)
+    rows[ENDS_NS, walk[_ROW]] = _ends_ns(records, job)
 
 
 @kernel
 def _event(records: Ints, rows: Ints, anomaly: Codes, walk: Ints, job: Ints, at: int) -> None:
-    """start-attempt, timeout-attempt, complete or fail of a job that exists."""
+    """Take any record but adds, deletes and expires of a job that exists."""
     kind, add, logged_ns = records[KIND, at], job[fold.ADD], records[LOGGED_NS, at]
-    did = fold.step(job, kind, at, logged_ns)
+    did = fold.change(job, kind, at, logged_ns)
     if did == fold.LEASED or did == fold.LEASED_AGAIN:
         if 0 < job[fold.MAX_ATTEMPTS] < job[fold.ATTEMPTS]:
             anomaly[at] = _OVER_LIMIT
@@ -262,6 +270,8 @@ def _event(records: Ints, rows: Ints, anomaly: Codes, walk: Ints, job: Ints, at:
             _open(rows, walk, add, at, walk[_LIVES], job[fold.ATTEMPTS], NO_TIME)
         rows[STARTED_NS, walk[_ROW]] = max(logged_ns, walk[_FLOOR])
         rows[OUTCOME, walk[_ROW]] = _LEASED
+    elif did in (fold.PARKED_LEASED, fold.PARKED_QUEUED, fold.WOKEN):
+        _park(rows, walk, job, at, did, logged_ns)
     elif did == fold.TIMED_OUT:
         _close(rows, walk, _TIMED_OUT, logged_ns)
         _wait_again(rows, walk, job, at, logged_ns)
@@ -277,8 +287,30 @@ def _event(records: Ints, rows: Ints, anomaly: Codes, walk: Ints, job: Ints, at:
             rows[EXHAUSTED, walk[_ROW]] = 0
         _close(rows, walk, _COMPLETED if kind == _COMPLETE else _FAILED, logged_ns)
         rows[FAILED_ROW, walk[_ROW]] = at if kind == _FAIL else -1
-    elif did == fold.NOTHING and kind != _TIMEOUT:
+    elif did == fold.NOTHING and kind in (_START, _COMPLETE, _FAIL):
         anomaly[at] = _AFTER_FINISH if kind == _START else _SECOND_RESULT
+    rows[ENDS_NS, walk[_ROW]] = _ends_ns(records, job)
+
+
+@kernel
+def _ends_ns(records: Ints, job: Ints) -> int:
+    """When the TTL of the job ends."""
+    add = job[fold.ADD]
+    if job[fold.PARKED] >= 0:
+        return NEVER
+    if job[fold.BEGINS] < 0:
+        return int(records[EXPIRES_NS, add])
+    return fold.after_ms(job[fold.BEGINS_NS], records[TTL_MS, add])
+
+
+@kernel
+def _park(rows: Ints, walk: Ints, job: Ints, at: int, did: int, logged_ns: int) -> None:
+    """A park or a wake: a parked job has a row that waits, and is ready from the wake on."""
+    if did == fold.WOKEN:
+        rows[READY_NS, walk[_ROW]] = max(logged_ns, walk[_FLOOR])
+    elif did == fold.PARKED_LEASED:
+        _close(rows, walk, _PARKED, logged_ns)
+        _wait_again(rows, walk, job, at, logged_ns)
 
 
 @kernel
@@ -303,6 +335,7 @@ def _open(
     rows[STARTED_NS, row] = rows[ENDED_NS, row] = NO_TIME
     rows[OUTCOME, row] = _WAITING
     rows[FAILED_ROW, row] = -1
+    rows[ENDS_NS, row] = NO_TIME
     return int(row)
 
 

@@ -21,18 +21,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar import chunks
-from journeyman.columnar.arrays import (
-    Bools,
-    Column,
-    as_bytes,
-    binary,
-    blobs,
-    flags,
-    gather,
-    is_ascii,
-    numbers,
-)
+from journeyman.columnar import arrays, chunks
+from journeyman.columnar.arrays import Bools, Column
 from journeyman.columnar.kernels.byte_access import Bytes, Ints
 from journeyman.columnar.workq import scan as at
 from journeyman.formats.framing import Buffer, Ending
@@ -40,7 +30,7 @@ from journeyman.formats.timed_frame import CRC_BYTES
 from journeyman.formats.workq import CODEC, Command
 
 _COLUMNS: list[tuple[str, pa.DataType]] = [
-    ("kind", pa.int8()),  # the command, 1 to 8; 9 for those of newer writers
+    ("kind", pa.int8()),  # the command; 9 for those of newer writers
     ("job_id", pa.binary()),  # 16 bytes
     ("offset", pa.int64()),
     ("length", pa.int32()),  # CRC included
@@ -55,9 +45,9 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
     ("payload", pa.binary()),
     ("time_ns", pa.int64()),  # null also when the job is ready at once
     ("created_ns", pa.int64()),
-    ("result_size", pa.int32()),  # complete, fail
-    ("result", pa.binary()),  # complete, fail
-    ("hidden", pa.bool_()),  # fail, timeout-attempt: whether the original steps over it
+    ("result_size", pa.int32()),  # complete, fail; of a park, what the job waits for
+    ("result", pa.binary()),  # the same
+    ("hidden", pa.bool_()),  # fail, timeout-attempt: whether the original steps over it; or true
 ]
 SCHEMA = pa.schema(_COLUMNS)
 
@@ -83,10 +73,10 @@ def decode(
     """The rows from ``offset`` on (None: from the start of the segment, its header checked)."""
     start = chunks.first_offset(CODEC, data, offset)
     if isinstance(start, Ending):
-        return chunks.refused(SCHEMA, start)
-    log = as_bytes(data)
+        return chunks.refused_chunk(SCHEMA, start)
+    log = arrays.as_bytes(data)
     room = chunks.make_fields(at.FIELDS, max_records, log.size - start, at.SMALLEST_RECORD_BYTES)
-    rows, position, full = at.scan(log, start, start + chunks.MAX_CHUNK_BYTES, room, False)
+    rows, position, full = at.scan_records(log, start, start + chunks.MAX_CHUNK_BYTES, room, False)
     batch = pa.RecordBatch.from_arrays(_columns(log, room[:, :rows], payloads), schema=SCHEMA)
     return chunks.Chunk(batch, position, None if full else chunks.ending_at(CODEC, data, position))
 
@@ -100,11 +90,13 @@ def iter_fields(data: Buffer, *, max_records: int, is_proven: bool) -> Iterator[
     if isinstance(start, Ending):
         yield FieldsChunk(np.empty((at.FIELDS, 0), np.int64), start.offset, start)
         return
-    log = as_bytes(data)
+    log = arrays.as_bytes(data)
     room = chunks.make_fields(at.FIELDS, max_records, log.size - start, at.SMALLEST_RECORD_BYTES)
     full = True
     while full:
-        rows, start, full = at.scan(log, start, start + chunks.MAX_CHUNK_BYTES, room, is_proven)
+        rows, start, full = at.scan_records(
+            log, start, start + chunks.MAX_CHUNK_BYTES, room, is_proven
+        )
         yield FieldsChunk(
             room[:, :rows], start, None if full else chunks.ending_at(CODEC, data, start)
         )
@@ -118,35 +110,36 @@ def hop(data: Buffer, offset: int, target: int) -> int:
 
     Neither contents nor CRC are looked at. Less than ``target`` when the sizes lead no further.
     """
-    return at.hop(as_bytes(data), chunks.checked_offset(data, offset), target)
+    return at.hop(arrays.as_bytes(data), chunks.checked_offset(data, offset), target)
 
 
 def _columns(log: Bytes, fields: Ints, payloads: bool) -> list[Column]:
     kinds = fields[at.KIND]
     is_add = (kinds == Command.ADD) | (kinds == Command.SCHEDULE)
-    is_finish = (kinds == Command.COMPLETE) | (kinds == Command.FAIL)
+    is_finish = (kinds == Command.COMPLETE) | (kinds == Command.FAIL) | (kinds == Command.PARK)
     can_hide = (kinds == Command.FAIL) | (kinds == Command.TIMEOUT_ATTEMPT)
+    is_hidden = fields[at.HIDDEN] == 1
     blocks = fields[at.BLOCK_START], fields[at.BLOCK_SIZE]
     block_sizes = fields[at.BLOCK_SIZE].astype(np.int32)
     return [
-        numbers(kinds.astype(np.int8)),
-        binary(pa.binary(), *gather_ids(log, fields)),
-        numbers(fields[at.OFFSET]),
-        numbers(fields[at.LENGTH].astype(np.int32)),
-        numbers(fields[at.LOGGED_NS]),
+        arrays.numbers(kinds.astype(np.int8)),
+        arrays.binary(pa.binary(), *gather_ids(log, fields)),
+        arrays.numbers(fields[at.OFFSET]),
+        arrays.numbers(fields[at.LENGTH].astype(np.int32)),
+        arrays.numbers(fields[at.LOGGED_NS]),
         _names(log, fields, is_add),
-        numbers(fields[at.TTR_MS], is_add),
-        numbers(fields[at.TTL_MS], is_add),
-        numbers(fields[at.PRIORITY].astype(np.int32), is_add),
-        numbers(fields[at.ATTEMPTS], is_add),
-        numbers(fields[at.FAILS], is_add),
-        numbers(np.where(is_add, block_sizes, 0), is_add),
-        blobs(log, *blocks, is_add & payloads),
-        numbers(fields[at.TIME_NS], fields[at.HAS_TIME] == 1),
-        numbers(fields[at.CREATED_NS], is_add),
-        numbers(np.where(is_finish, block_sizes, 0), is_finish),
-        blobs(log, *blocks, is_finish & payloads),
-        flags(fields[at.HIDDEN] == 1, can_hide),
+        arrays.numbers(fields[at.TTR_MS], is_add),
+        arrays.numbers(fields[at.TTL_MS], is_add),
+        arrays.numbers(fields[at.PRIORITY].astype(np.int32), is_add),
+        arrays.numbers(fields[at.ATTEMPTS], is_add),
+        arrays.numbers(fields[at.FAILS], is_add),
+        arrays.numbers(np.where(is_add, block_sizes, 0), is_add),
+        arrays.blobs(log, *blocks, is_add & payloads),
+        arrays.numbers(fields[at.TIME_NS], fields[at.HAS_TIME] == 1),
+        arrays.numbers(fields[at.CREATED_NS], is_add),
+        arrays.numbers(np.where(is_finish, block_sizes, 0), is_finish),
+        arrays.blobs(log, *blocks, is_finish & payloads),
+        arrays.flags(is_hidden, can_hide | is_hidden),
     ]
 
 
@@ -155,7 +148,7 @@ def gather_ids(log: Bytes, fields: Ints) -> tuple[Ints, Bytes]:
     starts = fields[at.ID_START]
     lengths = fields[at.OFFSET] + fields[at.LENGTH] - CRC_BYTES - starts
     is_short = lengths < _ID_BYTES
-    offsets, ids = gather(log, starts, np.minimum(lengths, _ID_BYTES))
+    offsets, ids = arrays.gather_spans(log, starts, np.minimum(lengths, _ID_BYTES))
     if is_short.any():  # only records of newer writers are
         padded = np.zeros((len(starts), _ID_BYTES), np.uint8)
         padded[np.arange(_ID_BYTES) < lengths[:, np.newaxis]] = ids
@@ -164,10 +157,10 @@ def gather_ids(log: Bytes, fields: Ints) -> tuple[Ints, Bytes]:
 
 
 def _names(log: Bytes, fields: Ints, valid: Bools) -> Column:
-    offsets, values = gather(log, fields[at.NAME_START], fields[at.NAME_LENGTH])
-    if is_ascii(values):
-        return binary(pa.string(), offsets, values, valid)
-    raw = binary(pa.binary(), offsets, values, valid)
+    offsets, values = arrays.gather_spans(log, fields[at.NAME_START], fields[at.NAME_LENGTH])
+    if arrays.is_ascii(values):
+        return arrays.binary(pa.string(), offsets, values, valid)
+    raw = arrays.binary(pa.binary(), offsets, values, valid)
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:

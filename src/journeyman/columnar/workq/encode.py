@@ -20,34 +20,19 @@ import numpy as np
 import pyarrow as pa
 
 from journeyman.columnar.arrays import NO_CODE, Bools, Inputs, Spans
-from journeyman.columnar.kernels import kernel
-from journeyman.columnar.kernels.byte_access import (
-    Bytes,
-    Ints,
-    copy_span,
-    put_big_16,
-    put_big_32,
-    put_big_64,
-    put_u8,
-    put_uvarint,
-    uvarint_bytes,
-)
+from journeyman.columnar.kernels import byte_access, kernel
+from journeyman.columnar.kernels.byte_access import Bytes, Ints
 from journeyman.columnar.kernels.key_table import crc32c
+from journeyman.formats import workq
 from journeyman.formats.timed_frame import MAX_RECORD_BYTES
-from journeyman.formats.workq import (
-    HIDDEN_FAIL,
-    HIDDEN_TAIL,
-    HIDDEN_TIMEOUT,
-    MAX_PAYLOAD_BYTES,
-    Command,
-)
 from journeyman.units import NS_PER_S
 
 _UNKNOWN = 9  # stands for all commands that are not known
-KINDS = {**{command.word: int(command) for command in Command}, "unknown": _UNKNOWN}
+KINDS = {**{command.word: int(command) for command in workq.Command}, "unknown": _UNKNOWN}
 
 _ADD, _SCHEDULE, _COMPLETE, _FAIL = 1, 2, 3, 4
-_TIMEOUT = 8
+_START, _TIMEOUT, _PARK, _WAKE = 7, 8, 10, 11
+_MAX_PAYLOAD_BYTES = workq.MAX_PAYLOAD_BYTES
 _ID_BYTES = 16
 _CRC_BYTES = 4
 _TIME_BYTES = 15
@@ -55,9 +40,12 @@ _TIME_VERSION = 1
 _UTC_OFFSET_MIN = -1  # how the original writes UTC
 _UNIX_EPOCH_S = 62_135_596_800  # 1970-01-01 in seconds since 0001-01-01
 _LOWEST_PRIORITY, _HIGHEST_PRIORITY = -(2**31), 2**31 - 1
-_FAIL_HEAD = np.frombuffer(HIDDEN_FAIL, np.uint8)
-_TIMEOUT_HEAD = np.frombuffer(HIDDEN_TIMEOUT + b"\0", np.uint8)  # and the length of no result
-_TAIL = np.frombuffer(HIDDEN_TAIL, np.uint8)
+_FAIL_HEAD = np.frombuffer(workq.HIDDEN_FAIL, np.uint8)
+_TIMEOUT_HEAD = np.frombuffer(workq.HIDDEN_TIMEOUT + b"\0", np.uint8)  # empty result
+_START_HEAD = np.frombuffer(workq.HIDDEN_START + b"\0", np.uint8)
+_WAKE_HEAD = np.frombuffer(workq.HIDDEN_WAKE + b"\0", np.uint8)
+_PARK_HEAD = np.frombuffer(workq.HIDDEN_PARK, np.uint8)
+_TAIL = np.frombuffer(workq.HIDDEN_TAIL, np.uint8)
 
 # The numbers of a job, one row of the kernel's table each.
 _LOGGED_NS, _TTR_MS, _TTL_MS, _PRIORITY, _ATTEMPTS, _FAILS, _TIME_NS, _CREATED_NS = range(8)
@@ -71,11 +59,12 @@ def encode(batch: pa.RecordBatch, first_row: int = 0) -> memoryview:
     inputs.refuse_where(kinds == NO_CODE, "kind", "null")
     inputs.refuse_where(kinds == _UNKNOWN, "kind", "an unknown command cannot be written")
     is_add = (kinds == _ADD) | (kinds == _SCHEDULE)
-    is_finish = (kinds == _COMPLETE) | (kinds == _FAIL)
+    is_park = (kinds == _PARK) | (kinds == _WAKE)
+    is_finish = (kinds == _COMPLETE) | (kinds == _FAIL) | (kinds == _PARK)
     hidden = inputs.numbers("hidden")
-    is_hidden = hidden.valid & (hidden.values == 1)
-    can_hide = (kinds == _FAIL) | (kinds == _TIMEOUT)
-    inputs.refuse_where(is_hidden & ~can_hide, "hidden", "neither a fail nor a timeout-attempt")
+    is_hidden = is_park | (hidden.valid & (hidden.values == 1))
+    can_hide = is_park | (kinds == _FAIL) | (kinds == _START) | (kinds == _TIMEOUT)
+    inputs.refuse_where(is_hidden & ~can_hide, "hidden", "a record that cannot be hidden")
     ids = inputs.blobs("job_id")
     inputs.refuse_where(ids.lengths != _ID_BYTES, "job_id", f"not {_ID_BYTES} bytes")
     fields, has_time = _fields(inputs, is_add)
@@ -136,8 +125,8 @@ def _blocks(inputs: Inputs, name: str, wanted: Bools) -> Spans:
         unread = wanted & ~blocks.valid & size.valid & (size.values != 0)
         reason = f"null, but {name}_size is not 0: was the log read without its payloads?"
         inputs.refuse_where(unread, name, reason)
-    too_long = wanted & (blocks.lengths > MAX_PAYLOAD_BYTES)
-    inputs.refuse_where(too_long, name, f"over {MAX_PAYLOAD_BYTES} bytes")
+    too_long = wanted & (blocks.lengths > _MAX_PAYLOAD_BYTES)
+    inputs.refuse_where(too_long, name, f"over {_MAX_PAYLOAD_BYTES} bytes")
     return blocks
 
 
@@ -148,21 +137,35 @@ def _folded(priority: int) -> int:
 
 
 @kernel
+def _head_of(kind: int) -> Bytes:
+    """How a hidden record of this kind begins; up to its block, if it has one."""
+    if kind == _FAIL:
+        return _FAIL_HEAD
+    if kind == _START:
+        return _START_HEAD
+    if kind == _PARK:
+        return _PARK_HEAD
+    return _WAKE_HEAD if kind == _WAKE else _TIMEOUT_HEAD
+
+
+@kernel
 def _measure(
     kinds: Ints, is_hidden: Bools, fields: Ints, name_lengths: Ints, blocks: Ints, sizes: Ints
 ) -> None:
     """SIZE of every record."""
     for row in range(kinds.size):
         size = 1 + _ID_BYTES
-        if kinds[row] <= _FAIL:
-            size += uvarint_bytes(blocks[row]) + blocks[row]
+        if kinds[row] <= _FAIL or kinds[row] == _PARK:
+            size += byte_access.uvarint_bytes(blocks[row]) + blocks[row]
         if is_hidden[row]:
-            size += _TAIL.size + (_FAIL_HEAD.size if kinds[row] == _FAIL else _TIMEOUT_HEAD.size)
+            size += _TAIL.size + _head_of(kinds[row]).size
         if kinds[row] <= _SCHEDULE:
-            size += uvarint_bytes(name_lengths[row]) + name_lengths[row] + 2 * _TIME_BYTES
+            size += (
+                byte_access.uvarint_bytes(name_lengths[row]) + name_lengths[row] + 2 * _TIME_BYTES
+            )
             for field in (_TTR_MS, _TTL_MS, _ATTEMPTS, _FAILS):
-                size += uvarint_bytes(fields[field, row])
-            size += uvarint_bytes(_folded(fields[_PRIORITY, row]))
+                size += byte_access.uvarint_bytes(fields[field, row])
+            size += byte_access.uvarint_bytes(_folded(fields[_PRIORITY, row]))
         sizes[row] = size
 
 
@@ -170,7 +173,7 @@ def _measure(
 def _framed(sizes: Ints) -> int:
     total = 0
     for size in sizes:
-        total += _TIME_BYTES + uvarint_bytes(size) + size + _CRC_BYTES
+        total += _TIME_BYTES + byte_access.uvarint_bytes(size) + size + _CRC_BYTES
     return total
 
 
@@ -183,10 +186,10 @@ def _put_time(log: Bytes, at: int, unix_ns: int) -> int:
 
 @kernel
 def _put_time_fields(log: Bytes, at: int, seconds: int, nanos: int) -> int:
-    at = put_u8(log, at, _TIME_VERSION)
-    at = put_big_64(log, at, seconds)
-    at = put_big_32(log, at, nanos)
-    return put_big_16(log, at, _UTC_OFFSET_MIN)
+    at = byte_access.put_u8(log, at, _TIME_VERSION)
+    at = byte_access.put_big_64(log, at, seconds)
+    at = byte_access.put_big_32(log, at, nanos)
+    return byte_access.put_big_16(log, at, _UTC_OFFSET_MIN)
 
 
 @kernel
@@ -201,13 +204,13 @@ def _put_added(
 ) -> int:
     texts, text_offsets = name
     length = text_offsets[row + 1] - text_offsets[row]
-    at = put_uvarint(log, at, length)
-    at = copy_span(texts, text_offsets[row], length, log, at)
-    at = put_uvarint(log, at, fields[_TTR_MS, row])
-    at = put_uvarint(log, at, fields[_TTL_MS, row])
-    at = put_uvarint(log, at, _folded(fields[_PRIORITY, row]))
-    at = put_uvarint(log, at, fields[_ATTEMPTS, row])
-    at = put_uvarint(log, at, fields[_FAILS, row])
+    at = byte_access.put_uvarint(log, at, length)
+    at = byte_access.copy_span(texts, text_offsets[row], length, log, at)
+    at = byte_access.put_uvarint(log, at, fields[_TTR_MS, row])
+    at = byte_access.put_uvarint(log, at, fields[_TTL_MS, row])
+    at = byte_access.put_uvarint(log, at, _folded(fields[_PRIORITY, row]))
+    at = byte_access.put_uvarint(log, at, fields[_ATTEMPTS, row])
+    at = byte_access.put_uvarint(log, at, fields[_FAILS, row])
     at = _put_block(log, at, row, payload)
     due = at + _TIME_BYTES
     if has_time:
@@ -220,21 +223,18 @@ def _put_added(
 @kernel
 def _put_block(log: Bytes, at: int, row: int, block: tuple[Bytes, Ints, Ints]) -> int:
     data, offsets, lengths = block
-    at = put_uvarint(log, at, lengths[row])
-    return copy_span(data, offsets[row], lengths[row], log, at)
+    at = byte_access.put_uvarint(log, at, lengths[row])
+    return byte_access.copy_span(data, offsets[row], lengths[row], log, at)
 
 
 @kernel
-def _put_hidden(
-    log: Bytes, at: int, is_fail: bool, row: int, results: tuple[Bytes, Ints, Ints]
-) -> int:
-    """The fields of an add that stands for a fail or a timeout-attempt."""
-    if is_fail:
-        at = copy_span(_FAIL_HEAD, 0, _FAIL_HEAD.size, log, at)
+def _put_hidden(log: Bytes, at: int, kind: int, row: int, results: tuple[Bytes, Ints, Ints]) -> int:
+    """The fields of an add that stands for a record of this kind."""
+    head = _head_of(kind)
+    at = byte_access.copy_span(head, 0, head.size, log, at)
+    if kind in (_FAIL, _PARK):
         at = _put_block(log, at, row, results)
-    else:
-        at = copy_span(_TIMEOUT_HEAD, 0, _TIMEOUT_HEAD.size, log, at)
-    return copy_span(_TAIL, 0, _TAIL.size, log, at)
+    return byte_access.copy_span(_TAIL, 0, _TAIL.size, log, at)
 
 
 @kernel
@@ -255,14 +255,14 @@ def _write(
     for row in range(kinds.size):
         start = at
         at = _put_time(log, at, fields[_LOGGED_NS, row])
-        at = put_uvarint(log, at, sizes[row])
-        at = put_u8(log, at, _ADD if is_hidden[row] else kinds[row])
-        at = copy_span(id_bytes, id_offsets[row], _ID_BYTES, log, at)
+        at = byte_access.put_uvarint(log, at, sizes[row])
+        at = byte_access.put_u8(log, at, _ADD if is_hidden[row] else kinds[row])
+        at = byte_access.copy_span(id_bytes, id_offsets[row], _ID_BYTES, log, at)
         if kinds[row] <= _SCHEDULE:
             at = _put_added(log, at, fields, row, has_time[row], names, payloads)
         elif is_hidden[row]:
-            at = _put_hidden(log, at, kinds[row] == _FAIL, row, results)
+            at = _put_hidden(log, at, kinds[row], row, results)
         elif kinds[row] <= _FAIL:
             at = _put_block(log, at, row, results)
-        at = put_big_32(log, at, crc32c(log, start, at))
+        at = byte_access.put_big_32(log, at, crc32c(log, start, at))
     return at

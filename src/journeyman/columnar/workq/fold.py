@@ -7,7 +7,7 @@
              kind  1 1 7 5 3 7 ...          commands
     state    one row of numbers per job, changed event by event
 
-``step`` is the transition table of docs/folds.md for a job that exists; ``fold_events`` runs it
+``change`` is the transition table of docs/folds.md for a job that exists; ``fold_events`` runs it
 over a log, and attempts.py runs it to write down every attempt. A state refers to records by their
 row: ADD, STARTED, FINISHED and RESULT are rows, or -1.
 
@@ -30,15 +30,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import (
-    column_of,
-    frozen,
-    numbers_in,
-    rows_at,
-    rows_where,
-    text_in,
-    valid_in,
-)
+from journeyman.columnar import arrays
 from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Ints
 from journeyman.columnar.kernels.key_table import KeyTable
@@ -48,11 +40,13 @@ from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobAdded, JobEvent, JobFinished, Record
 from journeyman.units import NS_PER_MS
 
-# What is known of a job.
+# The fields of a job.
 STATE, ADD, ADD_NUMBER, ATTEMPTS, FAILS, STARTED, FINISHED, RESULT = range(8)
 EXHAUSTED, OWED, ODD = range(8, 11)
-STARTED_NS, FINISHED_NS, TTR_MS, MAX_ATTEMPTS, MAX_FAILS = range(11, 16)  # what ``step`` looks at
-WORDS = 16
+STARTED_NS, FINISHED_NS, TTR_MS, MAX_ATTEMPTS, MAX_FAILS = range(11, 16)  # read by ``change``
+PARKED, BEGINS, BEGINS_NS = range(16, 19)  # rows of the park, and of the new beginning of the TTL
+PARKS = 19  # the number of parks
+FIELDS = 20
 
 UNKNOWN = -1  # STATE: no such job; the others are those of folds.workq.JobState
 _NEW, _COMPLETED, _FAILED, _PENDING, _LEASED = range(5)
@@ -62,13 +56,15 @@ ORDINARY, BY_THE_FOLD, FROM_FILE = range(3)  # ODD
 
 _SCHEDULE, _COMPLETE = 2, 3
 _DELETE, _EXPIRE, _START, _TIMEOUT = 5, 6, 7, 8
+_PARK, _WAKE = 10, 11
 
-# What a record did to a job: the answer of ``step``.
+# The effect of a record on a job: the answer of ``change``.
 NOTHING, LEASED, LEASED_AGAIN, PAID_DEBT, TIMED_OUT, RAN_OUT = range(6)
 QUEUED, RETRIED, FINISHED_JOB, FINISHED_AFTER_ALL = range(6, 10)
+PARKED_LEASED, PARKED_QUEUED, WOKEN = range(10, 13)
 
 _CLAMPED = (-(2**63), 2**63 - 1)  # times that may stand for others, see columnar.workq
-_MAX_NS = 2**63 - 1
+NEVER = 2**63 - 1
 
 
 @kernel
@@ -77,15 +73,21 @@ def begin(job: Ints, row: int, add: int, ttr_ms: int, max_attempts: int, max_fai
     job[STATE], job[ADD], job[ADD_NUMBER] = _NEW, row, add
     job[ATTEMPTS], job[FAILS], job[EXHAUSTED], job[OWED] = 0, 0, 0, 0
     job[STARTED], job[FINISHED], job[RESULT] = _NONE, _NONE, _NONE
+    job[PARKED], job[BEGINS], job[PARKS] = _NONE, _NONE, 0
     job[TTR_MS], job[MAX_ATTEMPTS], job[MAX_FAILS] = ttr_ms, max_attempts, max_fails
 
 
 @kernel
-def step(job: Ints, kind: int, row: int, logged_ns: int) -> int:
-    """Apply a start, timeout, complete or fail to a job that exists; what that did."""
+def change(job: Ints, kind: int, row: int, logged_ns: int) -> int:
+    """Apply any record but adds, deletes and expires to a job that exists; what that did."""
+    if kind == _PARK:
+        return _park(job, row)
+    if kind == _WAKE:
+        return WOKEN if _end_park(job, row, logged_ns) else NOTHING
     if kind == _START:
         if job[FINISHED] != _NONE:
             return NOTHING
+        _end_park(job, row, logged_ns)
         was_leased = job[STATE] == _LEASED
         if was_leased and job[TTR_MS] != 0:
             job[OWED] += 1
@@ -100,13 +102,33 @@ def step(job: Ints, kind: int, row: int, logged_ns: int) -> int:
     job[STATE] = _COMPLETED if kind == _COMPLETE else _FAILED
     job[RESULT], job[EXHAUSTED], job[OWED] = row, 0, 0
     job[FINISHED], job[FINISHED_NS] = row, logged_ns
+    _end_park(job, row, logged_ns)
     return FINISHED_AFTER_ALL if was_exhausted else FINISHED_JOB
+
+
+@kernel
+def _park(job: Ints, row: int) -> int:
+    if job[FINISHED] != _NONE:
+        return NOTHING
+    was_leased = job[STATE] == _LEASED
+    job[STATE], job[OWED], job[PARKED], job[BEGINS] = _PENDING, 0, row, _NONE
+    job[PARKS] += 1
+    return PARKED_LEASED if was_leased else PARKED_QUEUED
+
+
+@kernel
+def _end_park(job: Ints, row: int, logged_ns: int) -> bool:
+    """Return whether the job was parked."""
+    if job[PARKED] == _NONE:
+        return False
+    job[PARKED], job[BEGINS], job[BEGINS_NS] = _NONE, row, logged_ns
+    return True
 
 
 @kernel
 def _time_out(job: Ints, row: int, logged_ns: int) -> int:
     if job[STATE] == _LEASED:
-        if job[OWED] > 0 and logged_ns < _deadline_ns(job[STARTED_NS], job[TTR_MS]):
+        if job[OWED] > 0 and logged_ns < after_ms(job[STARTED_NS], job[TTR_MS]):
             job[OWED] -= 1
             return PAID_DEBT
         job[OWED] = 0
@@ -116,6 +138,8 @@ def _time_out(job: Ints, row: int, logged_ns: int) -> int:
             return RAN_OUT
         job[STATE] = _PENDING
         return TIMED_OUT
+    if job[PARKED] != _NONE:
+        return NOTHING
     if job[FINISHED] == _NONE:
         job[STATE] = _PENDING
         return QUEUED
@@ -132,11 +156,12 @@ def _time_out(job: Ints, row: int, logged_ns: int) -> int:
 
 
 @kernel
-def _deadline_ns(started_ns: int, ttr_ms: int) -> int:
-    """When the lease ends; at most what 64 bits hold, which no time that is not clamped reaches."""
-    if ttr_ms >= _MAX_NS // NS_PER_MS or started_ns > _MAX_NS - ttr_ms * NS_PER_MS:
-        return _MAX_NS
-    return started_ns + ttr_ms * NS_PER_MS
+def after_ms(begin_ns: int, length_ms: int) -> int:
+    """The end of a lease or TTL; NEVER if 64 bits do not hold it: no time that is not clamped is
+    that late."""
+    if length_ms >= NEVER // NS_PER_MS or begin_ns > NEVER - length_ms * NS_PER_MS:
+        return NEVER
+    return begin_ns + length_ms * NS_PER_MS
 
 
 @kernel
@@ -188,7 +213,7 @@ def fold_events(
         elif kind in (_DELETE, _EXPIRE):
             job[STATE] = UNKNOWN
         else:
-            step(job, kind, first_row + row, logged_ns[row])
+            change(job, kind, first_row + row, logged_ns[row])
 
 
 _EVENT: list[tuple[str, pa.DataType]] = [
@@ -197,7 +222,7 @@ _EVENT: list[tuple[str, pa.DataType]] = [
     ("length", pa.int32()),
     ("kind", pa.int8()),
     ("logged_ns", pa.int64()),
-    ("result_size", pa.int32()),  # null but for complete and fail
+    ("result_size", pa.int32()),  # null but for complete, fail and park
 ]
 _ADD: list[tuple[str, pa.DataType]] = [
     ("position", pa.int64()),
@@ -215,7 +240,7 @@ _ADD: list[tuple[str, pa.DataType]] = [
 EVENTS = pa.schema(_EVENT)
 ADDS = pa.schema(_ADD)
 
-# Of these positions, the records as they are in the log.
+# Reads the records at these positions of the log.
 Reread: TypeAlias = Callable[[Sequence[int]], list[Record]]
 
 # The columns of ADDS by which two adds are told apart; what is equal in these may still differ.
@@ -223,7 +248,7 @@ _NUMBERS = ("kind", "ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails",
 _TIMES = ("time_ns", "created_ns")
 _INT64_LIMITS = (-(2**63), 2**63 - 1)
 _ADDED = (Command.ADD, Command.SCHEDULE)
-_FINISHED = (Command.COMPLETE, Command.FAIL)
+_FINISHED = (Command.COMPLETE, Command.FAIL, Command.PARK)
 _COMMANDS = {int(command): command for command in Command}
 
 
@@ -247,17 +272,17 @@ def events_and_adds(
 
     ``first_position`` is the position of offset 0 of the chunk's file.
     """
-    positions = column_of(numbers_in(batch.column("offset")) + first_position)
+    positions = arrays.column_of(arrays.numbers_in(batch.column("offset")) + first_position)
     batch = batch.append_column("position", positions)
-    is_known = numbers_in(batch.column("kind")) != UNKNOWN_KIND
+    is_known = arrays.numbers_in(batch.column("kind")) != UNKNOWN_KIND
     if not is_known.all():  # the fold steps over them
-        batch = rows_where(batch, is_known)
+        batch = arrays.rows_where(batch, is_known)
     events = [
         batch.column("job_id").cast(pa.binary(16)),
         *(batch.column(name) for name in EVENTS.names[1:]),
     ]
-    is_add = numbers_in(batch.column("kind")) <= Command.SCHEDULE
-    adds = rows_where(batch.select(ADDS.names), is_add)
+    is_add = arrays.numbers_in(batch.column("kind")) <= Command.SCHEDULE
+    adds = arrays.rows_where(batch.select(ADDS.names), is_add)
     return pa.RecordBatch.from_arrays(events, schema=EVENTS), adds
 
 
@@ -273,21 +298,21 @@ def fold(
     """
     if numbered is None:
         keys = KeyTable()
-        jobs = frozen(keys.numbers_of(*text_in(events.column("job_id"))))
+        jobs = arrays.frozen(keys.numbers_of(*arrays.text_in(events.column("job_id"))))
         count = len(keys)
     else:
         jobs, count = numbered
-    kinds = numbers_in(events.column("kind"))
-    states = np.zeros((count, WORDS), np.int64)
+    kinds = arrays.numbers_in(events.column("kind"))
+    states = np.zeros((count, FIELDS), np.int64)
     states[:, STATE] = UNKNOWN
     fold_events(
         jobs,
         kinds,
-        numbers_in(events.column("logged_ns")),
+        arrays.numbers_in(events.column("logged_ns")),
         _telling_apart(adds),
-        numbers_in(adds.column("ttr_ms")),
-        numbers_in(adds.column("max_attempts")),
-        numbers_in(adds.column("max_fails")),
+        arrays.numbers_in(adds.column("ttr_ms")),
+        arrays.numbers_in(adds.column("max_attempts")),
+        arrays.numbers_in(adds.column("max_fails")),
         states,
         0,
     )
@@ -303,10 +328,10 @@ def fold(
 
 
 def _telling_apart(adds: pa.RecordBatch) -> Ints:
-    has_time = valid_in(adds.column("time_ns")).astype(np.int64)
-    columns = [numbers_in(adds.column(name)) for name in (*_NUMBERS, *_TIMES)]
+    has_time = arrays.valid_in(adds.column("time_ns")).astype(np.int64)
+    columns = [arrays.numbers_in(adds.column(name)) for name in (*_NUMBERS, *_TIMES)]
     apart: Ints = np.array([*columns, has_time], np.int64).reshape(len(columns) + 1, -1)
-    return frozen(apart)
+    return arrays.frozen(apart)
 
 
 def _rows_of(jobs: Ints, wanted: Ints) -> Iterator[Ints]:
@@ -325,13 +350,13 @@ class _Odd:
     ) -> None:
         self._events = events
         self._adds = adds
-        self._add_numbers = add_numbers  # of the add at or before each row
+        self._add_numbers = add_numbers  # the number of the last add up to each row
         self._reread = reread
         self._jobs: list[list[int]] = []
         self.orphans: list[list[int]] = []
 
     def jobs(self) -> Ints:
-        return np.array(self._jobs, np.int64).reshape(-1, WORDS)
+        return np.array(self._jobs, np.int64).reshape(-1, FIELDS)
 
     def fold(self, rows: Ints, *, from_file: bool) -> None:
         row_list: list[int] = rows.tolist()
@@ -344,7 +369,7 @@ class _Odd:
             self.orphans.append([row_of[id(record)] for record in state.records])
             return
         moment_of = {id(record.logged): row_of[id(record)] for record in records}
-        job = [0] * WORDS
+        job = [0] * FIELDS
         job[STATE] = int(state.state)
         job[ADD] = row_of[id(state.added)]
         job[ADD_NUMBER] = int(self._add_numbers[job[ADD]])
@@ -353,11 +378,17 @@ class _Odd:
         job[FINISHED] = -1 if state.finished is None else moment_of[id(state.finished)]
         job[RESULT] = -1 if not state.result else int.from_bytes(state.result, "big") - 1
         job[EXHAUSTED], job[OWED] = state.exhausted, state.owed_timeouts
+        job[PARKS] = state.parks
+        job[PARKED] = int.from_bytes(state.parked, "big") - 1 if state.parked else -1
+        if state.begins is not None:
+            job[BEGINS], job[BEGINS_NS] = moment_of[id(state.begins)], state.begins.unix_ns
+        else:
+            job[BEGINS] = -1
         self._jobs.append(job)
 
     def _records(self, rows: list[int], from_file: bool) -> list[Record]:
         """The records, each with a time of its own, and with its row in the place of a result."""
-        events = rows_at(self._events, np.array(rows)).to_pylist()
+        events = arrays.rows_at(self._events, np.array(rows)).to_pylist()
         made = [self._record(event, row) for event, row in zip(events, rows, strict=True)]
         if from_file or _is_ambiguous(made):
             made = self._reread([event["position"] for event in events])

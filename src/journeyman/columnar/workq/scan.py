@@ -16,11 +16,12 @@ import numpy as np
 from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Bytes, Ints, big_i64, big_u32, u8
 from journeyman.columnar.kernels.key_table import crc32c
+from journeyman.formats import workq
 from journeyman.formats.timed_frame import MAX_RECORD_BYTES
-from journeyman.formats.workq import HIDDEN_FAIL, HIDDEN_TAIL, HIDDEN_TIMEOUT, MAX_PAYLOAD_BYTES
 from journeyman.units import NS_PER_S
 
-# What the kernel writes down about a record. A block is a job's payload or a worker's result.
+# The fields that the kernel writes for each record. A block is a job's payload or a worker's
+# result.
 KIND, OFFSET, LENGTH, LOGGED_NS, ID_START, BLOCK_START, BLOCK_SIZE = range(7)
 NAME_START, NAME_LENGTH, TTR_MS, TTL_MS, PRIORITY, ATTEMPTS, FAILS = range(7, 14)
 HAS_TIME, TIME_NS, CREATED_NS, HIDDEN = range(14, 18)
@@ -30,6 +31,7 @@ INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 SMALLEST_RECORD_BYTES = 21  # the type of a newer writer's record alone: 15 + 1 + 1 + 4
 
+_MAX_PAYLOAD_BYTES = workq.MAX_PAYLOAD_BYTES
 _ID_BYTES = 16
 _CRC_BYTES = 4
 _TIME_BYTES = 15
@@ -46,10 +48,13 @@ _TENTH_GROUP = 63  # the shift of a varint's last possible group, which may hold
 _ADD, _SCHEDULE, _COMPLETE, _FAIL = 1, 2, 3, 4
 _LAST_COMMAND = 8
 UNKNOWN_KIND = 9  # stands for all commands of newer writers
-_TIMEOUT = 8
-_FAIL_HEAD = np.frombuffer(HIDDEN_FAIL, np.uint8)
-_TIMEOUT_HEAD = np.frombuffer(HIDDEN_TIMEOUT, np.uint8)
-_TAIL = np.frombuffer(HIDDEN_TAIL, np.uint8)
+_START, _TIMEOUT, _PARK, _WAKE = 7, 8, 10, 11
+_FAIL_HEAD = np.frombuffer(workq.HIDDEN_FAIL, np.uint8)
+_TIMEOUT_HEAD = np.frombuffer(workq.HIDDEN_TIMEOUT, np.uint8)
+_START_HEAD = np.frombuffer(workq.HIDDEN_START, np.uint8)
+_PARK_HEAD = np.frombuffer(workq.HIDDEN_PARK, np.uint8)
+_WAKE_HEAD = np.frombuffer(workq.HIDDEN_WAKE, np.uint8)
+_TAIL = np.frombuffer(workq.HIDDEN_TAIL, np.uint8)
 
 
 @kernel
@@ -130,7 +135,7 @@ def _read_added(data: Bytes, at: int, end: int, fields: Ints, row: int) -> bool:
                 return False
         fields[field, row] = value
     size, at = _uvarint(data, at, end)
-    if at == 0 or size > MAX_PAYLOAD_BYTES or size != end - at - 2 * _TIME_BYTES:
+    if at == 0 or size > _MAX_PAYLOAD_BYTES or size != end - at - 2 * _TIME_BYTES:
         return False
     fields[BLOCK_START, row], fields[BLOCK_SIZE, row] = at, size
     at += size
@@ -161,13 +166,19 @@ def _unhidden(data: Bytes, at: int, end: int, size: int) -> int:
         return _ADD
     if _holds(data, at, end, _FAIL_HEAD):
         return _FAIL
+    if _holds(data, at, end, _PARK_HEAD):
+        return _PARK
+    if size == 0 and _holds(data, at, end, _START_HEAD):
+        return _START
+    if size == 0 and _holds(data, at, end, _WAKE_HEAD):
+        return _WAKE
     if size == 0 and _holds(data, at, end, _TIMEOUT_HEAD):
         return _TIMEOUT
     return _ADD
 
 
 @kernel
-def scan(
+def scan_records(
     data: Bytes, position: int, stop: int, fields: Ints, is_proven: bool
 ) -> tuple[int, int, bool]:
     """Fill ``fields``; (records, the offset behind them, whether a limit of the chunk was met).
@@ -202,7 +213,7 @@ def scan(
                 fields[HIDDEN, rows] = 1
         elif kind in (_COMPLETE, _FAIL):
             size, at = _uvarint(data, at, end)
-            if at == 0 or size > MAX_PAYLOAD_BYTES or size != end - at:
+            if at == 0 or size > _MAX_PAYLOAD_BYTES or size != end - at:
                 break
             fields[BLOCK_START, rows], fields[BLOCK_SIZE, rows] = at, size
         elif kind == 0 or kind > _LAST_COMMAND:

@@ -22,46 +22,19 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar import chunks
-from journeyman.columnar.arrays import (
-    Column,
-    as_bytes,
-    binary,
-    gather,
-    is_ascii,
-    numbers,
-    stretched,
-)
-from journeyman.columnar.kernels import kernel
-from journeyman.columnar.kernels.byte_access import (
-    Bytes,
-    Ints,
-    big_i64,
-    big_u16,
-    big_u32,
-    u8,
-)
+from journeyman.columnar import arrays, chunks
+from journeyman.columnar.arrays import Column
+from journeyman.columnar.kernels import byte_access, kernel
+from journeyman.columnar.kernels.byte_access import Bytes, Ints
 from journeyman.columnar.seals import is_ztick_seal
 from journeyman.errors import FormatError
 from journeyman.formats.framing import Buffer, Ending
-from journeyman.formats.ztick import CODEC, RuleSet, Runner
+from journeyman.formats.ztick import CODEC, RuleSet, Runner, layout
 from journeyman.formats.ztick.codec import RUNNER_CLASSES
-from journeyman.formats.ztick.layout import (
-    HEAD,
-    JOB,
-    JOB_TAIL,
-    LENGTH,
-    LIST_RUNNERS,
-    MAX_ENTRY_BYTES,
-    MIN_ENTRY_BYTES,
-    RULE,
-    RULE_REMOVAL,
-    RUNNER_STRINGS,
-)
 
-_LENGTH_BYTES = LENGTH.size
-_HEAD_BYTES = HEAD.size
-_JOB_TAIL_BYTES = JOB_TAIL.size
+_LENGTH_BYTES = layout.LENGTH.size
+_HEAD_BYTES = layout.HEAD.size
+_JOB_TAIL_BYTES = layout.JOB_TAIL.size
 _HIGHEST_STATUS = 3
 
 
@@ -80,7 +53,7 @@ _COLUMNS: list[tuple[str, pa.DataType]] = [
 ]
 SCHEMA = pa.schema(_COLUMNS)
 
-# What the kernel writes down about an entry. Its identifier begins at OFFSET + _HEAD_BYTES.
+# The fields that the kernel writes for each entry. Its identifier begins at OFFSET + _HEAD_BYTES.
 _KIND, _OFFSET, _LENGTH, _ID_LENGTH, _EXECUTION_NS, _STATUS = range(6)
 _FIELDS = 6
 # Plain numbers for the kernels, which cannot look inside a Struct.
@@ -96,26 +69,26 @@ def decode(
     """The rows from ``offset`` on (None: from the start of the file)."""
     start = chunks.first_offset(CODEC, data, offset)
     if isinstance(start, Ending):
-        return chunks.refused(SCHEMA, start)
-    log = as_bytes(data)
+        return chunks.refused_chunk(SCHEMA, start)
+    log = arrays.as_bytes(data)
     room = chunks.make_fields(_FIELDS, max_records, log.size - start, _HEAD_BYTES)
     rows, position, full = _scan(log, start, start + chunks.MAX_CHUNK_BYTES, room)
     fields = room[:, :rows]
     identifiers = _leading_text(log, fields[_OFFSET] + _HEAD_BYTES, fields[_ID_LENGTH])
-    rule_rows = np.flatnonzero(fields[_KIND, : len(identifiers)] == RULE)
+    rule_rows = np.flatnonzero(fields[_KIND, : len(identifiers)] == layout.RULE)
     rules = _leading_rules(data, fields[_OFFSET, rule_rows])
     whole = len(identifiers) if len(rules) == len(rule_rows) else int(rule_rows[len(rules)])
     if whole < rows:
         rows, position, full = whole, int(fields[_OFFSET, whole]), False
         fields = fields[:, :rows]
-    is_job = fields[_KIND] == JOB
+    is_job = fields[_KIND] == layout.JOB
     columns = [
-        numbers(fields[_KIND].astype(np.int8)),
+        arrays.numbers(fields[_KIND].astype(np.int8)),
         identifiers[:rows],
-        numbers(fields[_OFFSET]),
-        numbers(fields[_LENGTH].astype(np.int32)),
-        numbers(fields[_EXECUTION_NS], is_job),
-        numbers(fields[_STATUS].astype(np.int8), is_job),
+        arrays.numbers(fields[_OFFSET]),
+        arrays.numbers(fields[_LENGTH].astype(np.int32)),
+        arrays.numbers(fields[_EXECUTION_NS], is_job),
+        arrays.numbers(fields[_STATUS].astype(np.int8), is_job),
         *_rule_columns(rules, rule_rows[: len(rules)], rows),
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
@@ -130,7 +103,7 @@ def hop(data: Buffer, offset: int, target: int) -> int:
 
     Contents are not looked at. Less than ``target`` when the lengths lead no further.
     """
-    return _hop(as_bytes(data), chunks.checked_offset(data, offset), target)
+    return _hop(arrays.as_bytes(data), chunks.checked_offset(data, offset), target)
 
 
 @kernel
@@ -139,8 +112,12 @@ def _frame_end(data: Bytes, position: int) -> int:
     left = data.size - position
     if left < _LENGTH_BYTES:
         return 0
-    body = big_u32(data, position)
-    if body < MIN_ENTRY_BYTES or body > MAX_ENTRY_BYTES or body > left - _LENGTH_BYTES:
+    body = byte_access.big_u32(data, position)
+    if (
+        body < layout.MIN_ENTRY_BYTES
+        or body > layout.MAX_ENTRY_BYTES
+        or body > left - _LENGTH_BYTES
+    ):
         return 0
     return position + _LENGTH_BYTES + body
 
@@ -165,20 +142,20 @@ def _scan(data: Bytes, position: int, stop: int, fields: Ints) -> tuple[int, int
         end = _frame_end(data, position)
         if end < position + _HEAD_BYTES:
             break
-        kind = u8(data, position + _LENGTH_BYTES)
-        id_length = big_u16(data, position + _LENGTH_BYTES + 1)
+        kind = byte_access.u8(data, position + _LENGTH_BYTES)
+        id_length = byte_access.big_u16(data, position + _LENGTH_BYTES + 1)
         id_end = position + _HEAD_BYTES + id_length
         execution_ns, status = 0, 0
-        if kind == JOB:
+        if kind == layout.JOB:
             if id_end + _JOB_TAIL_BYTES != end:
                 break
-            execution_ns, status = big_i64(data, id_end), u8(data, end - 1)
+            execution_ns, status = byte_access.big_i64(data, id_end), byte_access.u8(data, end - 1)
             if status > _HIGHEST_STATUS:
                 break
-        elif kind == RULE:
+        elif kind == layout.RULE:
             if id_end > end:
                 break
-        elif kind > RULE_REMOVAL or id_end != end:
+        elif kind > layout.RULE_REMOVAL or id_end != end:
             break
         elif is_ztick_seal(data, position):
             position = end
@@ -196,10 +173,10 @@ def _scan(data: Bytes, position: int, stop: int, fields: Ints) -> tuple[int, int
 
 def _leading_text(log: Bytes, starts: Ints, lengths: Ints) -> Column:
     """The identifiers up to the first that is not UTF-8."""
-    offsets, values = gather(log, starts, lengths)
-    if is_ascii(values):
-        return binary(pa.string(), offsets, values)
-    raw = binary(pa.binary(), offsets, values)
+    offsets, values = arrays.gather_spans(log, starts, lengths)
+    if arrays.is_ascii(values):
+        return arrays.binary(pa.string(), offsets, values)
+    raw = arrays.binary(pa.binary(), offsets, values)
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -230,7 +207,7 @@ def _leading_rules(data: Buffer, offsets: Ints) -> list[RuleSet]:
 
 
 def _rule_columns(rules: list[RuleSet], rule_rows: Ints, rows: int) -> list[Column]:
-    """pattern, runner and runner_args of all rows, null but for the rules."""
+    """Return pattern, runner and runner_args of all rows; only rules have them, others are null."""
     if not rules:
         return [
             pa.nulls(rows, pa.string()),
@@ -243,15 +220,15 @@ def _rule_columns(rules: list[RuleSet], rule_rows: Ints, rows: int) -> list[Colu
     runners, is_rule = np.zeros(rows, np.int8), np.zeros(rows, np.bool_)
     runners[rule_rows], is_rule[rule_rows] = [byte for byte, _ in fields], True
     return [
-        stretched(patterns, rule_rows, rows),
-        numbers(runners, is_rule),
-        stretched(args, rule_rows, rows),
+        arrays.stretched(patterns, rule_rows, rows),
+        arrays.numbers(runners, is_rule),
+        arrays.stretched(args, rule_rows, rows),
     ]
 
 
 def _runner_fields(runner: Runner) -> tuple[int, list[str]]:
     byte = RUNNER_CLASSES.index(type(runner))
-    args = [getattr(runner, name) for name in RUNNER_STRINGS[byte]]
-    if byte in LIST_RUNNERS:
-        args += getattr(runner, LIST_RUNNERS[byte])
+    args = [getattr(runner, name) for name in layout.RUNNER_STRINGS[byte]]
+    if byte in layout.LIST_RUNNERS:
+        args += getattr(runner, layout.LIST_RUNNERS[byte])
     return byte, args

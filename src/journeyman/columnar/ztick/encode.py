@@ -15,56 +15,43 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from journeyman.columnar.arrays import NO_CODE, Bools, Column, Inputs, Spans, as_bytes
-from journeyman.columnar.kernels import kernel
-from journeyman.columnar.kernels.byte_access import (
-    Bytes,
-    Ints,
-    copy_span,
-    put_big_16,
-    put_big_32,
-    put_big_64,
-    put_u8,
-)
+from journeyman.columnar import arrays
+from journeyman.columnar.arrays import Bools, Column
+from journeyman.columnar.kernels import byte_access, kernel
+from journeyman.columnar.kernels.byte_access import Bytes, Ints
 from journeyman.errors import EncodeError
-from journeyman.formats.ztick import CODEC, RuleSet, Runner, Status
+from journeyman.formats.ztick import CODEC, RuleSet, Runner, Status, layout
 from journeyman.formats.ztick.codec import RUNNER_CLASSES, RUNNER_WORDS
-from journeyman.formats.ztick.layout import (
-    HEAD,
-    JOB,
-    JOB_EXTRA,
-    JOB_REMOVAL,
-    JOB_TAIL,
-    LIST_RUNNERS,
-    MAX_STRING_BYTES,
-    REMOVAL_EXTRA,
-    RULE,
-    RULE_REMOVAL,
-    RUNNER_STRINGS,
-)
 
-KINDS = {"set": JOB, "rule_set": RULE, "remove": JOB_REMOVAL, "remove_rule": RULE_REMOVAL}
+KINDS = {
+    "set": layout.JOB,
+    "rule_set": layout.RULE,
+    "remove": layout.JOB_REMOVAL,
+    "remove_rule": layout.RULE_REMOVAL,
+}
 STATUSES = {status.word: int(status) for status in Status}
 RUNNERS = {word: byte for byte, word in enumerate(RUNNER_WORDS)}
 
 # Plain numbers for the kernels, which cannot look inside a Struct.
-_HEAD_BYTES = HEAD.size
-_JOB_TAIL_BYTES = JOB_TAIL.size
+_HEAD_BYTES = layout.HEAD.size
+_JOB_TAIL_BYTES = layout.JOB_TAIL.size
 
 
 def encode(batch: pa.RecordBatch, first_row: int = 0) -> memoryview:
     """The entries of all rows, end to end. Raises EncodeError naming row and column."""
-    inputs = Inputs(batch, first_row)
+    inputs = arrays.Inputs(batch, first_row)
     kinds = inputs.codes("kind", KINDS)
-    inputs.refuse_where(kinds == NO_CODE, "kind", "null")
+    inputs.refuse_where(kinds == arrays.NO_CODE, "kind", "null")
     identifiers = inputs.strings("identifier")
     inputs.refuse_where(~identifiers.valid, "identifier", "null")
     lengths = identifiers.lengths
-    inputs.refuse_where(lengths > MAX_STRING_BYTES, "identifier", f"over {MAX_STRING_BYTES} bytes")
-    is_job, is_rule = kinds == JOB, kinds == RULE
+    inputs.refuse_where(
+        lengths > layout.MAX_STRING_BYTES, "identifier", f"over {layout.MAX_STRING_BYTES} bytes"
+    )
+    is_job, is_rule = kinds == layout.JOB, kinds == layout.RULE
     execution, statuses = inputs.numbers("execution_ns"), inputs.codes("status", STATUSES)
     inputs.refuse_where(is_job & ~execution.valid, "execution_ns", "null in a job")
-    inputs.refuse_where(is_job & (statuses == NO_CODE), "status", "null in a job")
+    inputs.refuse_where(is_job & (statuses == arrays.NO_CODE), "status", "null in a job")
     rules, rule_ends = _rules(inputs, identifiers, is_rule)
     sizes = _HEAD_BYTES + lengths + np.where(is_job, _JOB_TAIL_BYTES, 0)
     sizes[is_rule] = np.diff(rule_ends)
@@ -97,31 +84,33 @@ def _write(
     at, rule = 0, 0
     for row in range(kinds.size):
         kind = kinds[row]
-        if kind == RULE:
+        if kind == layout.RULE:
             begin, end = rule_ends[rule], rule_ends[rule + 1]
-            at = copy_span(rules, begin, end - begin, log, at)
+            at = byte_access.copy_span(rules, begin, end - begin, log, at)
             rule += 1
             continue
         begin, length = offsets[row], offsets[row + 1] - offsets[row]
-        at = put_big_32(log, at, length + (JOB_EXTRA if kind == JOB else REMOVAL_EXTRA))
-        at = put_u8(log, at, kind)
-        at = put_big_16(log, at, length)
-        at = copy_span(names, begin, length, log, at)
-        if kind == JOB:
-            at = put_big_64(log, at, executions[row])
-            at = put_u8(log, at, statuses[row])
+        at = byte_access.put_big_32(
+            log, at, length + (layout.JOB_EXTRA if kind == layout.JOB else layout.REMOVAL_EXTRA)
+        )
+        at = byte_access.put_u8(log, at, kind)
+        at = byte_access.put_big_16(log, at, length)
+        at = byte_access.copy_span(names, begin, length, log, at)
+        if kind == layout.JOB:
+            at = byte_access.put_big_64(log, at, executions[row])
+            at = byte_access.put_u8(log, at, statuses[row])
     return at
 
 
-def _rules(inputs: Inputs, identifiers: Spans, is_rule: Bools) -> tuple[Bytes, Ints]:
+def _rules(inputs: arrays.Inputs, identifiers: arrays.Spans, is_rule: Bools) -> tuple[Bytes, Ints]:
     """The entries of all rules, end to end, and where each ends behind a 0."""
     rows = np.flatnonzero(is_rule).tolist()
     if not rows:
-        return as_bytes(b""), np.zeros(1, np.int64)
+        return arrays.as_bytes(b""), np.zeros(1, np.int64)
     patterns, args = inputs.column("pattern", pa.string()), _args_column(inputs)
     inputs.strings("pattern")
     runners = inputs.codes("runner", RUNNERS)
-    inputs.refuse_where(is_rule & (runners == NO_CODE), "runner", "null in a rule")
+    inputs.refuse_where(is_rule & (runners == arrays.NO_CODE), "runner", "null in a rule")
     entries = []
     for row in rows:
         begin, end = identifiers.offsets[row], identifiers.offsets[row + 1]
@@ -135,10 +124,10 @@ def _rules(inputs: Inputs, identifiers: Spans, is_rule: Bools) -> tuple[Bytes, I
         except EncodeError as error:
             column = "pattern" if str(error).startswith("pattern") else "runner_args"
             inputs.refuse(row, column, str(error))
-    return as_bytes(b"".join(entries)), np.cumsum([0, *map(len, entries)])
+    return arrays.as_bytes(b"".join(entries)), np.cumsum([0, *map(len, entries)])
 
 
-def _args_column(inputs: Inputs) -> Column:
+def _args_column(inputs: arrays.Inputs) -> Column:
     column = inputs.column("runner_args", pa.list_(pa.string()))
     try:
         column.validate(full=True)
@@ -147,8 +136,8 @@ def _args_column(inputs: Inputs) -> Column:
     return column
 
 
-def _runner(inputs: Inputs, row: int, byte: int, args: list[str | None] | None) -> Runner:
-    strings, has_list = len(RUNNER_STRINGS[byte]), byte in LIST_RUNNERS
+def _runner(inputs: arrays.Inputs, row: int, byte: int, args: list[str | None] | None) -> Runner:
+    strings, has_list = len(layout.RUNNER_STRINGS[byte]), byte in layout.LIST_RUNNERS
     if args is None or None in args:
         inputs.refuse(row, "runner_args", "null in a rule")
     if len(args) < strings or (len(args) > strings and not has_list):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from journeyman.columnar.arrays import binary, numbers, numbers_in, rows_at, rows_where, text_in
+from journeyman.columnar import arrays
 from journeyman.columnar.kernels import kernel
 from journeyman.columnar.kernels.byte_access import Ints
 from journeyman.columnar.kernels.key_table import Hashes, KeyTable
@@ -38,19 +38,19 @@ _RULE: list[tuple[str, pa.DataType]] = [
 ]
 JOBS = pa.schema(_SHARED + _JOB)
 RULES = pa.schema(_SHARED + _RULE)
-# What is known of a job. SMALL is length << 16 | kind << 8 | status.
+# The fields of a job. SMALL is length << 16 | kind << 8 | status.
 _POSITION, _EXECUTION_NS, _SMALL = range(3)
-_WORDS = 3
+_FIELDS = 3
 _FIRST_JOBS = 1024
 
 
 def latest_rules(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Hashes]:
     """The last row of each rule, in the order of their first rows; and the hashes of the names."""
     keys = KeyTable()
-    rules = keys.numbers_of(*text_in(batch.column(0)))
+    rules = keys.numbers_of(*arrays.text_in(batch.column(0)))
     last = np.zeros(len(keys), np.int64)
-    _last_rows(rules, numbers_in(batch.column("position")), last)
-    return rows_at(batch, last), keys.hashes
+    _last_rows(rules, arrays.numbers_in(batch.column("position")), last)
+    return arrays.rows_at(batch, last), keys.hashes
 
 
 def jobs_and_rules(
@@ -60,14 +60,14 @@ def jobs_and_rules(
 
     ``first_position`` is the position of offset 0 of the chunk's file.
     """
-    is_rule = (numbers_in(batch.column("kind")) & 1).view(np.bool_)
-    position = numbers(numbers_in(batch.column("offset")) + first_position)
+    is_rule = (arrays.numbers_in(batch.column("kind")) & 1).view(np.bool_)
+    position = arrays.numbers(arrays.numbers_in(batch.column("offset")) + first_position)
     batch = batch.set_column(2, "position", position)
     if not is_rule.any():
         return _narrowed(batch, JOBS), None
     return (
-        _narrowed(rows_where(batch, ~is_rule), JOBS),
-        _narrowed(rows_where(batch, is_rule), RULES),
+        _narrowed(arrays.rows_where(batch, ~is_rule), JOBS),
+        _narrowed(arrays.rows_where(batch, is_rule), RULES),
     )
 
 
@@ -81,7 +81,7 @@ class LatestJobs:
 
     def __init__(self) -> None:
         self._keys = KeyTable()
-        self._jobs = np.empty((0, _WORDS), np.int64)
+        self._jobs = np.empty((0, _FIELDS), np.int64)
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -98,13 +98,15 @@ class LatestJobs:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Rows of JOBS, in any order."""
-        jobs = self._keys.numbers_of(*text_in(batch.column(0)))
+        jobs = self._keys.numbers_of(*arrays.text_in(batch.column(0)))
         if len(self._keys) > len(self._jobs):
             room = max(_FIRST_JOBS, 1 << (len(self._keys) - 1).bit_length())
-            grown = np.full((room, _WORDS), -1, np.int64)
+            grown = np.full((room, _FIELDS), -1, np.int64)
             grown[: len(self._jobs)] = self._jobs
             self._jobs = grown
-        positions, lengths, kinds, executions_ns, statuses = map(numbers_in, batch.columns[1:])
+        positions, lengths, kinds, executions_ns, statuses = map(
+            arrays.numbers_in, batch.columns[1:]
+        )
         small = lengths.astype(np.int64) << 16 | kinds.astype(np.int64) << 8 | statuses
         _keep_last(jobs, positions, executions_ns, small, self._jobs)
 
@@ -114,12 +116,12 @@ class LatestJobs:
         known = self._jobs[: len(self._keys)]
         small = known[:, _SMALL]
         columns = [
-            binary(pa.string(), ends, names),
-            numbers(known[:, _POSITION].copy()),
-            numbers((small >> 16).astype(np.int32)),
-            numbers((small >> 8 & 0xFF).astype(np.int8)),
-            numbers(known[:, _EXECUTION_NS].copy()),
-            numbers((small & 0xFF).astype(np.int8)),
+            arrays.binary(pa.string(), ends, names),
+            arrays.numbers(known[:, _POSITION].copy()),
+            arrays.numbers((small >> 16).astype(np.int32)),
+            arrays.numbers((small >> 8 & 0xFF).astype(np.int8)),
+            arrays.numbers(known[:, _EXECUTION_NS].copy()),
+            arrays.numbers((small & 0xFF).astype(np.int8)),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=JOBS)
 

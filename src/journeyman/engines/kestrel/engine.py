@@ -29,8 +29,8 @@ from dataclasses import replace
 from typing import Any
 
 from journeyman.engines.kestrel import bulk, messages
-from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions, NotHere
-from journeyman.engines.kestrel.state import KestrelState, LoadedReader, Wait
+from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions, NotHere, Wait
+from journeyman.engines.kestrel.state import KestrelState, LoadedReader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.protocols.kestrel import commands as ask
@@ -132,7 +132,7 @@ def _confirm(state: KestrelState, command: ask.Confirm, client: messages.Client)
 
 def _leave(state: KestrelState, command: messages.KestrelGone, _: messages.Client) -> None:
     client = command.client
-    wait = state.waits.of(client)
+    wait = state.waits.wait_of(client)
     if wait is not None:
         waited = state.known_reader(wait.key)
         assert waited is not None  # a reader that is taken away ends its waits
@@ -142,7 +142,7 @@ def _leave(state: KestrelState, command: messages.KestrelGone, _: messages.Clien
     state.touch_client(client)
     for key, items in state.open.pop(client).items():
         found = state.known_reader(key)
-        assert found is not None  # and takes what is open with it
+        assert found is not None  # a reader that is taken away takes its open items with it
         for item in items:
             _give_back(state, found[1], item)
         _serve(state, *found)
@@ -380,7 +380,7 @@ def _due(state: KestrelState, command: messages.KestrelDue, _: messages.Client) 
 
 
 def _stop_waiting(state: KestrelState, command: messages.StopWaiting, *_: object) -> None:
-    wait = state.waits.of(command.client)
+    wait = state.waits.wait_of(command.client)
     if wait is not None:
         state.waits.hurry(wait)
         _end_if_nothing_comes(state, wait)

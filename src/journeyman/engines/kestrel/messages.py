@@ -1,4 +1,4 @@
-"""What goes into a KestrelEngine besides the commands of clients, and what comes out of it.
+"""The messages to a KestrelEngine besides the commands of clients, and those that it returns.
 
     a client's command, or KestrelDue, KestrelGone, StopWaiting, Fetched, Checkpoint
         -->  KestrelOutcome(records, reply, effects)
@@ -22,7 +22,7 @@ from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel.replies import Reply
 
-Client: TypeAlias = Hashable  # what can wait: the server's handle of a connection
+Client: TypeAlias = Hashable  # the server's handle of a connection
 
 # A few milliseconds of work, whatever is due.
 DUE_LIMIT = 500
@@ -139,7 +139,7 @@ Effect: TypeAlias = KestrelAnswer | Fetch | SaveCheckpoint | StopServer
 class Counts:
     """Counters since the start."""
 
-    puts: int = 0  # of all queues, also of deleted ones
+    puts: int = 0  # counted in all queues, also in deleted ones
     hits: int = 0  # gets that were given an item
     misses: int = 0
     queues_made: int = 0
@@ -161,7 +161,7 @@ class ReaderTally:
 class KestrelStats(NamedTuple):
     queues: int
     readers: int
-    items: int  # of all readers together, what they still have to be given
+    items: int  # items that readers must still be given, all readers together
     data_bytes: int
     open_reads: int
     waiting: int  # clients

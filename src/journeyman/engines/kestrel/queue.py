@@ -25,14 +25,29 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from journeyman.engines.kestrel.messages import ReaderTally
+from journeyman.engines.kestrel.messages import Client, ReaderTally
 from journeyman.folds.kestrel import Reader
 from journeyman.formats.kestrel import ItemPut
+from journeyman.protocols.kestrel.commands import Key
 
-if TYPE_CHECKING:
-    from journeyman.engines.kestrel.state import Wait
+MAX_MONITOR_BYTES = 8 * 1024 * 1024  # fetched or not; the client must ask again for more
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """A get or a monitor that is not answered yet."""
+
+    client: Client
+    key: Key
+    over_ns: int
+    over: bool = False  # its time is over: it only waits for the disk
+    opens: bool = False
+    peeks: bool = False
+    left: int | None = None  # how many items a monitor may still have
+    bytes_left: int = MAX_MONITOR_BYTES  # how many bytes of items a monitor may still have
+    serial: int = 0  # the order of waits that are over at the same moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +65,7 @@ class ReaderSettings:
     max_errors: int | None = None  # so many aborts, and the item goes to ``errors_to``
     errors_to: str | None = None  # None: it is dropped
     max_open: int = 1  # reads that one connection may have open on this key
-    max_expire_sweep: int | None = None  # of one flush_expired or background sweep
+    max_expire_sweep: int | None = None  # the most in one flush_expired or background sweep
 
     @property
     def is_limited(self) -> bool:
@@ -59,10 +74,10 @@ class ReaderSettings:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    reader: ReaderSettings = field(default_factory=ReaderSettings)  # of readers not named below
+    reader: ReaderSettings = field(default_factory=ReaderSettings)  # for readers not named below
     readers: Mapping[str, ReaderSettings] = field(default_factory=dict)
     max_item_bytes: int | None = None
-    max_age_ms: int | None = None  # of the queue: then it goes, if it is empty
+    max_age_ms: int | None = None  # an empty queue of this age is deleted
 
     def of_reader(self, name: str) -> ReaderSettings:
         return self.readers.get(name, self.reader)
@@ -74,9 +89,9 @@ class KestrelOptions:
 
     default: QueueSettings = field(default_factory=QueueSettings)
     queues: Mapping[str, QueueSettings] = field(default_factory=dict)
-    max_item_bytes: int = 16 * 1024 * 1024  # of any queue
+    max_item_bytes: int = 16 * 1024 * 1024  # the limit of all queues
     max_queues: int = 4096
-    max_readers: int = 1000  # of one queue
+    max_readers: int = 1000  # the limit of one queue
     window_items: int = 8192
     window_bytes: int = 2 * 1024 * 1024
     sweep_interval_ms: int = 1000
@@ -211,9 +226,9 @@ class FanReader:
         self.fetching: int | None = None  # items after this id have been requested
         self.fetch_limit = 0  # where the window began when they were
         self.returned: deque[ItemPut] = deque()
-        self._took_returned = False  # what was taken last had been given back
+        self._took_returned = False  # the item taken last had been given back
         self.waiters: OrderedDict[Wait, None] = OrderedDict()
-        # What is before it = backlog + all that was put - all that was finished.
+        # The items before the reader = backlog + all that were put - all that were finished.
         self.backlog_items = items - queue.puts
         self.backlog_bytes = data_bytes - queue.put_bytes
         self.finished_items = 0
@@ -238,6 +253,21 @@ class FanReader:
     def age_ms(self) -> int:
         """How long the last item that was given out had waited; 0 if there are no more."""
         return self.tally.age_ms if self.items else 0
+
+    def oldest(self) -> ItemPut | int | None:
+        """The item that it would be given next, as far as it is in memory; the least id that it can
+        have, if it is on disk; None: there is none."""
+        if not self.items:
+            return None
+        if self.returned or self.buffer:
+            return self.returned[0] if self.returned else self.buffer[0]
+        queue, next_id = self._queue, max(self.next_id, self.head + 1)
+        next_id = self.done.end_of_run(next_id) + 1 if self.done else next_id
+        if next_id >= queue.next_id:
+            return None
+        if next_id < queue.window_start:
+            return next_id
+        return queue.window[next_id - queue.window_start]
 
     def place(self) -> Reader:
         """Return what a checkpoint says. Of very many ids finished out of order it holds the first
@@ -285,7 +315,7 @@ class FanReader:
                 self._pass(self.next_id, item.item_id - 1)
             self.next_id = max(self.next_id, item.item_id + 1)
             return item
-        if self.next_id <= self.head:  # what it was about to be given is finished already
+        if self.next_id <= self.head:  # its next item is finished already
             self.next_id = self.head + 1
         if self.done:
             self.next_id = self.done.end_of_run(self.next_id) + 1
@@ -331,7 +361,7 @@ class FanReader:
         self.tally.opened += len(items)
 
     def put_back(self, item: ItemPut) -> None:
-        """What ``take`` gave just now is the next one again.
+        """Make the item that ``take`` returned just now the next one again.
 
         An item that was never given out does not go among those that were given back: one that is
         given back later still comes before it.

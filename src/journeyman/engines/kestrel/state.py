@@ -9,7 +9,7 @@ An open read belongs to the connection that made it; the reader only counts it.
 
 A client waits for one thing: an item, or what is being read from disk. Those of one reader stand in
 line there; here they are found by client, and by the moment at which they are over. The heap is
-cleared lazily: what is in it counts only while it is the present wait of its client.
+cleared lazily: an entry counts only while it is the present wait of its client.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
 from journeyman.engines.kestrel import messages
-from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions
+from journeyman.engines.kestrel.queue import FanReader, ItemQueue, KestrelOptions, Wait
 from journeyman.folds.kestrel import DEFAULT_READER, Reader
 from journeyman.formats.kestrel import ItemPut
 from journeyman.protocols.kestrel import commands as ask
@@ -40,24 +40,8 @@ _TOO_MANY_READERS = ServerError("the queue has too many readers")
 _NAMED_READERS = ServerError("the queue has named readers: ask for queue+reader")
 _NOTHING: deque[ItemPut] = deque()
 
+
 _Changes: TypeAlias = tuple[int | None, int, bool]  # left, bytes_left, over
-
-MAX_MONITOR_BYTES = 8 * 1024 * 1024  # whether they are fetched or not; then it must be asked again
-
-
-@dataclass(slots=True, eq=False)
-class Wait:
-    """A get or a monitor that is not answered yet."""
-
-    client: messages.Client
-    key: Key
-    over_ns: int
-    over: bool = False  # its time is over: it only waits for the disk
-    opens: bool = False
-    peeks: bool = False
-    left: int | None = None  # of a monitor: how many items it may still have
-    bytes_left: int = MAX_MONITOR_BYTES  # and how large they may be
-    serial: int = 0  # the order of waits that are over at the same moment
 
 
 @dataclass(slots=True)
@@ -65,13 +49,13 @@ class Waits:
     _of_client: dict[messages.Client, Wait] = field(default_factory=dict)
     _by_time: list[tuple[int, int, Wait]] = field(default_factory=list)
     _serial: count[int] = field(default_factory=count)
-    # What was before, for undo: the client's wait, and what of it can change.
+    # The earlier state, for undo: the client's wait, and those fields of it that can change.
     _before: list[tuple[messages.Client, Wait | None, _Changes]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self._of_client)
 
-    def of(self, client: messages.Client) -> Wait | None:
+    def wait_of(self, client: messages.Client) -> Wait | None:
         return self._of_client.get(client)
 
     def begin(self, wait: Wait) -> None:
@@ -156,17 +140,17 @@ class KestrelState:
         self.gives_items = True  # if not, open reads can still be confirmed, closed and aborted
         self.sweep_due_ns: int | None = None
         self.to_sweep: list[Key] = []
-        # Of the command that is being decided.
+        # These belong to the command that is being decided.
         self.now_ns = 0
         self.records: list[messages.Write] = []
         self.effects: list[messages.Effect] = []
-        # Of the batch.
+        # These belong to the batch.
         self._saved: dict[ItemQueue | FanReader, tuple[Any, ...]] = {}
         self._saved_queues: dict[str, ItemQueue] | None = None
         self._saved_open: dict[messages.Client, dict[Key, deque[ItemPut]]] = {}
         self.grown: set[ItemQueue] = set()
         self._saved_counts = messages.Counts()
-        self._serial = self._saved_serial = 0  # of the reader that was made last
+        self._serial = self._saved_serial = 0  # the number of the newest reader
 
     def load(
         self, queue: str, *, next_id: int, created_ms: int, readers: Iterable[LoadedReader]
@@ -219,10 +203,10 @@ class KestrelState:
         self._saved_open.clear()
         self.grown.clear()
 
-    def touch(self, thing: ItemQueue | FanReader) -> None:
+    def touch(self, changing: ItemQueue | FanReader) -> None:
         """About to be changed."""
-        if thing not in self._saved:
-            self._saved[thing] = thing.save()
+        if changing not in self._saved:
+            self._saved[changing] = changing.save()
 
     def touch_client(self, client: messages.Client) -> None:
         if client not in self._saved_open:

@@ -8,7 +8,9 @@
                     job first, in case a power cut comes between the two
     -replace        the same for an add with the id of a finished job; with -unique-for a completed
                     job is replaced only some time after it was added; with "different" a job with
-                    the same payload is not replaced
+                    the same payload is not replaced; with "unstarted" one that no worker has begun
+                    is replaced too, and keeps its place in the ledger meanwhile, as with requeue;
+                    -unless=ID refuses the add if that other job has not begun
     -key            also options in the ledger
 
 The log has no record that restarts a failed job, and the original must accept every record. It
@@ -26,28 +28,27 @@ A job that waits for others is a *child*, not a job yet; extensions.py has its r
     the child is cancelled    added, and cancelled at once
     with -even-failed=1       added when all have ended, in any way
 
-Children settled by a decision are added in that decision, up to SETTLE_LIMIT and STEP_LIMIT;
+Children settled by a decision are added in that decision, up to SETTLE_LIMIT and EFFORT_LIMIT;
 ``WorkqDue`` continues at once. A start settles all children again, by the states of their parents.
 """
 
 from __future__ import annotations
 
-from journeyman.engines.workq import packed
+from journeyman.engines.workq import packed, steps
 from journeyman.engines.workq.extensions import (
+    EFFORT_BYTES,
+    EFFORT_LIMIT,
     MAX_CHILDREN,
     MAX_CHILDREN_BYTES,
     MAX_CHILDREN_OF_ONE,
     SETTLE_LIMIT,
-    STEP_BYTES,
-    STEP_LIMIT,
     Child,
-    JobOptions,
     LoadedExtensions,
     ParentMark,
+    StoredJobOptions,
     child_body,
-    options_body,
 )
-from journeyman.engines.workq.lifecycle import CANCELLATION, expire, give_up_run, match
+from journeyman.engines.workq.lifecycle import expire, give_up_run, match
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.queues import Waiter
 from journeyman.engines.workq.state import WorkqState
@@ -63,7 +64,7 @@ _NOT_DEAD = commands.RefusedLine(commands.Complaint.NOT_DEAD)
 _TOO_LATE = commands.RefusedLine(commands.Complaint.TIME)
 _NO_LEDGER = commands.RefusedLine(commands.Complaint.NO_LEDGER)
 _CANCELLED = commands.RefusedLine(commands.Complaint.CANCELLED)
-REQUEUED_BYTES = 4 * 1024 * 1024  # of payloads that one requeue-all writes again
+REQUEUED_BYTES = 4 * 1024 * 1024  # the payloads that one requeue-all writes again
 NO_TIME_NS = to_unix_ns(0, 0)  # how the log says that a job has no time
 
 
@@ -78,7 +79,7 @@ def add(state: WorkqState, command: commands.Add, _client: Client) -> replies.Re
             return refused
         if options is not None and options.after:
             return _add_child(state, command)
-        make_room(state, job_id)
+        make_room(state, command)
         if options is not None:
             key, namespace = options.key, options.namespace
     elif state.jobs.get(job_id) is not None and not _is_free(state, job_id):
@@ -102,7 +103,7 @@ def schedule(state: WorkqState, command: commands.ScheduleJob, _client: Client) 
     refused = refusal(state, job_id, payload, options)
     if refused is not None:
         return refused
-    make_room(state, job_id)
+    make_room(state, command)
     enqueue(
         state,
         job_id,
@@ -159,14 +160,14 @@ def requeue_all(state: WorkqState, command: commands.RequeueAll, _client: Client
     if queue is None:
         return replies.NOT_FOUND
     done = size = 0
-    most = state.extensions.steps + STEP_LIMIT
+    most = state.extensions.effort + EFFORT_LIMIT
     for spec in queue.dead.page(0, command.limit):
         job_id = packed.job_id_of(spec)
         entry = state.find(job_id)
         if entry is None:
             continue
         size += packed.payload_bytes_of(spec)
-        if done and (size > REQUEUED_BYTES or state.extensions.steps > most):
+        if done and (size > REQUEUED_BYTES or state.extensions.effort > most):
             break
         _begin_again(state, job_id, entry)
         done += 1
@@ -178,6 +179,8 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None:
     as one that waits for nothing (a child): a start that does not find it adds it."""
     fields = packed.fields_of(packed.opened(entry)[0])
     extensions, name = state.extensions, state.queues.by_number[fields.queue].name
+    before = extensions.options.get(job_id, StoredJobOptions())
+    begun_ns, first_ns = steps.begin_again(state, job_id), before.first_ns or fields.created_ns
     job = commands.Add(
         job_id,
         name,
@@ -189,12 +192,15 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None:
         workq.max_fails_of(fields.max_fails),
         workq.delay_ms_of(fields.max_fails),
         commands.AddOptions(
-            fields.key, namespace=extensions.options.get(job_id, JobOptions()).namespace
+            fields.key, namespace=before.namespace, begun_ns=begun_ns, first_ns=first_ns
         ),
     )
     is_kept = extensions.is_allowed and len(fields.payload) <= commands.MAX_CHILD_BYTES
     if is_kept:
         extensions.added_now[job_id] = job
+    if extensions.is_allowed:
+        kept = before._replace(key=fields.key, begun_ns=begun_ns, first_ns=first_ns, given_back=0)
+        state.set_options(job_id, kept)
     state.jobs.replace(job_id, entry, None)
     state.record_event(job_id, workq.Command.DELETE)
     state.tell_children(job_id, packed.FAILED, is_gone=True, was=entry)
@@ -212,11 +218,7 @@ def _begin_again(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None:
         fields.key,
     )
     if is_kept:
-        body = options_body(extensions.options.get(job_id, JobOptions()), job)
-        state.ledger.append(JobOptionsSet(state.instant, replies.id_text(job_id), body))
         extensions.put(extensions.settled, job_id, None)
-        if job_id not in extensions.options:
-            extensions.forget(job_id, state.now_ns)
 
 
 def refusal(
@@ -226,8 +228,12 @@ def refusal(
     extensions = state.extensions
     if job_id in extensions.children:
         return _DUPLICATE
-    if options is not None and (options.key or options.after) and not extensions.is_allowed:
-        return _NO_LEDGER
+    if options is not None:
+        is_extended = options.key or options.after or options.replaces_unstarted
+        if is_extended and not extensions.is_allowed:
+            return _NO_LEDGER
+        if options.unless and _is_unstarted(state.find(options.unless)):
+            return _DUPLICATE
     if options is not None and options.follows and _is_cancelled(state, options.follows):
         return _CANCELLED
     if _is_free(state, job_id):
@@ -235,6 +241,8 @@ def refusal(
     entry = state.jobs.get(job_id)
     assert entry is not None
     stage = packed.opened(entry)[1]
+    if options is not None and options.replaces_unstarted and _is_unstarted(entry):
+        return None
     if options is None or not options.replaces_finished or stage in packed.UNFINISHED:
         return _DUPLICATE
     former = packed.fields_of(packed.spec_of(entry))
@@ -244,13 +252,45 @@ def refusal(
     return _DUPLICATE if is_early or is_same else None
 
 
-def make_room(state: WorkqState, job_id: bytes) -> None:
-    """A finished job of this id goes, if there is one: another takes its place, for certain."""
+def make_room(state: WorkqState, job: commands.Add | commands.ScheduleJob) -> None:
+    """The job of this id goes, if there is one: this one takes its place, for certain."""
+    job_id = job.job_id
     entry = state.jobs.get(job_id)
-    if entry is not None:
-        state.jobs.replace(job_id, entry, None)
-        state.record_event(job_id, workq.Command.DELETE)
+    if entry is None:
+        return
+    if _is_unstarted(entry):
+        _keep_in_ledger(state, job)
+    state.jobs.replace(job_id, entry, None)
+    state.record_event(job_id, workq.Command.DELETE)
+    if not _is_unstarted(entry):
         state.note_end(job_id, packed.opened(entry)[1], is_gone=True, was=entry)
+
+
+def _keep_in_ledger(state: WorkqState, job: commands.Add | commands.ScheduleJob) -> None:
+    """The job takes the place of one that has not begun, which other jobs and clients go on waiting
+    for. A power cut may leave the delete of that one in the log without the add of this one: a
+    start that finds neither adds what the ledger has, without its time."""
+    extensions, job_id, given = state.extensions, job.job_id, job.options
+    assert given is not None
+    extensions.added_now[job_id] = commands.Add(
+        *(job_id, job.name, job.ttr_ms, job.ttl_ms, job.payload, job.priority),
+        *(job.max_attempts, job.max_fails, job.retry_delay_ms),
+        commands.AddOptions(given.key, namespace=given.namespace),
+    )
+    extensions.end_steps(job_id, state.now_ns)  # a requeued job may have had other arguments
+    options = StoredJobOptions(given.key, namespace=given.namespace)
+    state.set_options(job_id, options)
+    if not any(options):
+        extensions.drop(extensions.options, job_id)
+        extensions.forget(job_id, state.now_ns)
+    extensions.put(extensions.settled, job_id, None)
+
+
+def _is_unstarted(entry: packed.Entry | None) -> bool:
+    """Return whether no worker has begun this job."""
+    if entry is None or packed.is_run(packed.spec_of(entry)):
+        return False
+    return packed.opened(entry)[1] == packed.NEW
 
 
 def _is_cancelled(state: WorkqState, job_id: bytes) -> bool:
@@ -290,8 +330,10 @@ def enqueue(
     queue = state.queues.use(name)
     created = state.moment_of_its_own()
     if (key or namespace) and job_id not in state.extensions.options:
-        state.set_options(job_id, JobOptions(key, namespace=namespace))
-    elif not key and not namespace and state.extensions.is_to_be_forgotten(job_id):
+        state.set_options(job_id, StoredJobOptions(key, namespace=namespace))
+    elif not (
+        key or namespace or job_id in state.extensions.added_now
+    ) and state.extensions.is_to_be_forgotten(job_id):
         state.forget_now(job_id)
     created_ns = created.unix_ns
     flags, command, time, begins_ns = 0, _ADD, None, created_ns
@@ -341,7 +383,7 @@ def enqueue(
 
 _UNKNOWN_PARENT = commands.RefusedLine(commands.Complaint.NO_PARENT)
 _TOO_MANY = commands.RefusedLine(commands.Complaint.TOO_MANY_CHILDREN)
-_GONE = -1
+_NO_JOB = -1
 
 
 def _add_child(state: WorkqState, job: commands.Add) -> replies.Reply:
@@ -351,8 +393,8 @@ def _add_child(state: WorkqState, job: commands.Add) -> replies.Reply:
         return _UNKNOWN_PARENT
     extensions = state.extensions
     if child.is_settled:
-        make_room(state, job.job_id)
-        _settle(state, child)
+        make_room(state, job)
+        _add_or_fail(state, child)
         return replies.DONE
     if (
         len(extensions.children) >= MAX_CHILDREN
@@ -363,7 +405,7 @@ def _add_child(state: WorkqState, job: commands.Add) -> replies.Reply:
         )
     ):
         return _TOO_MANY
-    make_room(state, job.job_id)
+    make_room(state, job)
     state.queues.use(job.name)
     extensions.add_child(child)
     extensions.drop(extensions.forgetting, job.job_id)
@@ -386,11 +428,11 @@ def cancel_child(state: WorkqState, command: commands.Cancel, _client: Client) -
     return replies.DONE
 
 
-def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
+def add_ready_children(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
     """Add, or fail, children that wait no longer; how many they were."""
     extensions, done = state.extensions, 0
-    most = extensions.steps + STEP_LIMIT
-    while extensions.settling and done < limit and extensions.steps < most:
+    most = extensions.effort + EFFORT_LIMIT
+    while extensions.settling and done < limit and extensions.effort < most:
         job_id = next(iter(extensions.settling))
         extensions.drop(extensions.settling, job_id)
         child = extensions.children.get(job_id)
@@ -403,10 +445,10 @@ def settle(state: WorkqState, limit: int = SETTLE_LIMIT) -> int:
 def _end_child(state: WorkqState, child: Child, *, is_cancelled: bool = False) -> None:
     """From here on it is a job; the ledger has it as a child until the log has the job."""
     extensions, job_id = state.extensions, child.job.job_id
-    extensions.steps += len(child.job.payload) // STEP_BYTES
+    extensions.effort += len(child.job.payload) // EFFORT_BYTES
     extensions.drop_child(job_id, state.now_ns)
     extensions.added_now[job_id] = child.job
-    _settle(state, child, is_cancelled=is_cancelled)
+    _add_or_fail(state, child, is_cancelled=is_cancelled)
     extensions.put(extensions.settled, job_id, None)
     if job_id not in extensions.options:
         extensions.forget(job_id, state.now_ns)
@@ -422,7 +464,7 @@ def load_children(state: WorkqState, loaded: LoadedExtensions, completed: set[by
             extensions.forget(job_id, state.now_ns)
     for job in waiting.values():
         state.queues.use(job.name)
-        extensions.add_child(Child.of(job))
+        extensions.add_child(Child.of_add(job))
     stages = {parent: _stage_of(state, parent) for parent in extensions.children_of}
     stages |= dict.fromkeys(completed & stages.keys(), packed.COMPLETED)
     undone = {parent for parent, mark in loaded.marked.items() if _is_undone(state, parent, mark)}
@@ -456,10 +498,10 @@ def _is_undone(state: WorkqState, parent: bytes, mark: ParentMark) -> bool:
 
 def _child_of(state: WorkqState, job: commands.Add) -> Child | None:
     assert job.options is not None
-    child = Child.of(job)
+    child = Child.of_add(job)
     for parent in job.options.after:
         stage = _stage_of(state, parent)
-        if stage == _GONE or parent == job.job_id:  # which makes room for it
+        if stage == _NO_JOB or parent == job.job_id:  # leaving makes room for it
             return None
         if stage not in packed.UNFINISHED:
             child = child.without(parent, succeeded=stage == packed.COMPLETED)
@@ -470,10 +512,10 @@ def _stage_of(state: WorkqState, job_id: bytes) -> int:
     if job_id in state.extensions.children:
         return packed.UNFINISHED[0]
     entry = state.find(job_id)
-    return _GONE if entry is None else packed.opened(entry)[1]
+    return _NO_JOB if entry is None else packed.opened(entry)[1]
 
 
-def _settle(state: WorkqState, child: Child, *, is_cancelled: bool = False) -> None:
+def _add_or_fail(state: WorkqState, child: Child, *, is_cancelled: bool = False) -> None:
     """It waits no longer: an ordinary add; and a failure at once, if a parent has failed or the
     child was cancelled."""
     job, extensions = child.job, state.extensions
@@ -483,9 +525,11 @@ def _settle(state: WorkqState, child: Child, *, is_cancelled: bool = False) -> N
         else None
     )
     given = job.options or commands.AddOptions()
-    key, options = given.key, JobOptions(given.key, namespace=given.namespace)
+    key = given.key
+    lives = {"begun_ns": given.begun_ns, "first_ns": given.first_ns}
+    options = StoredJobOptions(key, namespace=given.namespace, **lives)
     if is_cancelled:
-        why = CANCELLATION
+        why = workq.CANCELLATION
         # The add, and the failure with it, take the next moment.
         state.set_options(job.job_id, options._replace(cancelled_ns=state.now_ns + 1))
     elif any(options) and job.job_id in extensions.added_now:

@@ -9,6 +9,7 @@ each queue. A job enters when it is made and leaves when it ends, whatever happe
 States are those that people know:
 
     ready, scheduled   new or pending, now or later        leased, completed, dead, cancelled
+    waiting            parked: for a time, an event or other jobs
 
 ``error`` is looked for in the result of dead jobs, ``text`` in ids and payloads. A page ends with
 its limit, with LISTED_BYTES, or when LOOKED_AT_ONCE jobs were looked at; then ``after`` leads on.
@@ -16,33 +17,44 @@ its limit, with LISTED_BYTES, or when LOOKED_AT_ONCE jobs were looked at; then `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from heapq import heappush, heappushpop, nlargest
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from journeyman.engines.sharded_dict import SHARDS, ShardedDict
 from journeyman.engines.sorted_set import SortedSet
 from journeyman.engines.workq import packed
+from journeyman.formats.task_names import call_of, task_of
 from journeyman.formats.workq import delay_ms_of, max_fails_of
 from journeyman.protocols.workq import replies
+from journeyman.protocols.workq.readers import read_wait
 from journeyman.protocols.workq.replies import JobView, QueueView
 from journeyman.units import NS_PER_MS
 
 if TYPE_CHECKING:
-    from journeyman.engines.workq.extensions import Child
+    from journeyman.engines.workq.extensions import Child, StoredJobOptions
     from journeyman.engines.workq.queues import JobQueue, Queues
     from journeyman.engines.workq.state import WorkqJobTable
 
 SORTED_AT_ONCE = 4_000
+PART_JOBS = 2_000  # about as many jobs are sorted together
 LOOKED_AT_ONCE = 10_000
-LISTED_BYTES = 1024 * 1024  # of payloads and results; a page ends when it has as many
-MOST_PRIORITIES = 64  # of a queue that are looked at for its oldest job
+LISTED_BYTES = 1024 * 1024  # a page ends after so many of payloads and results
+MOST_PRIORITIES = 64  # priorities of a queue that are searched for its oldest job
 ID_DIGITS = 32
+FACET_QUEUES = 50  # queues that are named with their counts
 FEW = 5_000  # so many jobs of a state are sorted for one page rather than looked for among all
 
 
-@dataclass(frozen=True, slots=True)
-class BrowseJobs:
+_Place: TypeAlias = bytes  # a job in the order of creation, with its queue: packed.place_of
+_DEAD: Final = b"\1"  # follows the place of a dead job
+
+
+class BrowseJobs(Struct, frozen=True):
     queue: str = ""  # "": of all queues that begin with ``prefix``
     state: str = ""  # one of replies.STATES; "": any
     text: str = ""
@@ -51,10 +63,11 @@ class BrowseJobs:
     after: bytes | None = None
     prefix: str = ""
     since_ns: int = 0  # created at this time or later
+    task: str = ""  # the task that the payload calls
+    order: str = ""  # "": newest first; "run", "wait": of those looked at, the longest first
 
 
-@dataclass(frozen=True, slots=True)
-class BrowseQueues:
+class BrowseQueues(Struct, frozen=True):
     """In the order of their names, above ``after``; those that begin with ``prefix``."""
 
     after: str = ""
@@ -63,8 +76,7 @@ class BrowseQueues:
     name: str = ""  # this one alone
 
 
-@dataclass(frozen=True, slots=True)
-class QueuesFound:
+class QueuesFound(Struct, frozen=True):
     """``numbers`` are those of the queues: their places in ``queue_totals``."""
 
     queues: tuple[QueueView, ...]
@@ -81,75 +93,136 @@ class JobSummary(NamedTuple):
     created_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class JobsFound:
-    """``after`` is None on the last page. ``is_whole``: the limit was reached, or the end."""
+class JobsFound(Struct, frozen=True):
+    """``after`` is None on the last page. ``is_whole``: the limit was reached, or the end.
+    ``looked`` is how many jobs that the client may see were looked at."""
 
     jobs: tuple[JobView, ...]
     after: bytes | None
     is_whole: bool
+    looked: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SortingJobs:
+class CountFacets(Struct, frozen=True):
+    """Jobs of a queue, or of all that begin with ``prefix``, by queue and by state."""
+
+    queue: str = ""
+    prefix: str = ""
+
+
+class FacetCounts(NamedTuple):
+    """``queues`` are those with most jobs; ``states`` count the jobs of all that were asked for."""
+
+    states: dict[str, int]
+    queues: dict[str, int]
+    other_queues: int  # how many more there are
+
+
+class SortingJobs(Struct, frozen=True):
     """The order is not there yet; asking again brings it on."""
 
     shards_left: int
 
 
 class CreationOrder:
-    """The ids by time of creation, of the jobs in the first ``_sorted`` shards."""
+    """The ids by time of creation: of all jobs, of each queue, and of dead jobs.
 
-    __slots__ = ("_all", "_dead", "_entries", "_of_queue", "_sorted")
+        shards --a few at a time--> parts, each with the jobs of a stretch of time
+        parts  --a few at a time, the oldest first, sorted--> the orders
+        changes meanwhile --noted, and made at the end
+
+    Keys are spread over the shards by their hash, so the first few are a fair sample of all: they
+    show where to cut time into parts. Nothing takes longer than a few milliseconds.
+    """
+
+    __slots__ = (
+        *("_all", "_changes", "_cuts", "_dead", "_entries", "_gathered", "_of_queue", "_parts"),
+    )
 
     def __init__(self, entries: ShardedDict[bytes, packed.Entry]) -> None:
         self._entries = entries
         self._all: SortedSet[bytes] = SortedSet()
         self._of_queue: dict[int, SortedSet[bytes]] = {}
         self._dead: SortedSet[bytes] = SortedSet()
-        self._sorted = 0
+        self._gathered = 0  # shards
+        self._parts: deque[list[_Place]] = deque([[]])
+        self._cuts: list[_Place] = []
+        # Changes since the shards were gathered are made at the end; None: the orders are kept.
+        self._changes: deque[tuple[Callable[[_Place], None], _Place]] | None = deque()
 
     def begin(self, job_id: bytes, spec: packed.Spec) -> None:
-        if self._entries.number_of(job_id) < self._sorted and not packed.is_run(spec):
-            self._add(job_id, spec)
+        if not packed.is_run(spec):
+            self._change(job_id, spec, self._add)
 
     def end(self, job_id: bytes, spec: packed.Spec) -> None:
-        if self._entries.number_of(job_id) < self._sorted and not packed.is_run(spec):
-            key, queue = (
-                packed.moment_key(packed.fields_of(spec).created_ns, job_id),
-                packed.queue_of(spec),
-            )
-            self._all.remove(key)
-            self._of_queue[queue].remove(key)
-            if not self._of_queue[queue]:
-                del self._of_queue[queue]
+        if not packed.is_run(spec):
+            self._change(job_id, spec, self._remove)
 
     def died(self, job_id: bytes, spec: packed.Spec) -> None:
-        if self._entries.number_of(job_id) < self._sorted:
-            self._dead.add(packed.moment_key(packed.fields_of(spec).created_ns, job_id))
+        self._change(job_id, spec, self._add_dead)
 
     def revived(self, job_id: bytes, spec: packed.Spec) -> None:
         """Dead no longer, or gone."""
-        if self._entries.number_of(job_id) < self._sorted:
-            self._dead.remove(packed.moment_key(packed.fields_of(spec).created_ns, job_id))
+        self._change(job_id, spec, self._remove_dead)
+
+    def _change(self, job_id: bytes, spec: packed.Spec, change: Callable[[_Place], None]) -> None:
+        if self._changes is None:
+            change(packed.place_of(spec))
+        elif self._entries.number_of(job_id) < self._gathered:
+            self._changes.append((change, packed.place_of(spec)))
 
     def sort_some(self) -> int:
-        """How many shards are left to be sorted."""
+        """How much is left to be sorted, in steps of about the same length."""
+        if self._changes is None:
+            return 0
         enough = SORTED_AT_ONCE
-        while self._sorted < SHARDS and enough > 0:
-            jobs = self._entries.numbered(self._sorted)
-            for job_id, entry in jobs.items():
-                if not packed.is_run(packed.spec_of(entry)):
-                    self._add(job_id, packed.spec_of(entry))
-                    if state_of(entry) == replies.DEAD:
-                        self._dead.add(
-                            packed.moment_key(
-                                packed.fields_of(packed.spec_of(entry)).created_ns, job_id
-                            )
-                        )
-            enough -= len(jobs)
-            self._sorted += 1
-        return SHARDS - self._sorted
+        while self._gathered < SHARDS:
+            if enough <= 0:
+                return SHARDS - self._gathered + len(self._parts)
+            enough -= self._gather(self._entries.numbered(self._gathered))
+        while self._parts:
+            if enough <= 0:
+                return len(self._parts)
+            enough -= self._take(self._parts.popleft())
+        while self._changes:
+            if enough <= 0:
+                return 1
+            change, place = self._changes.popleft()
+            change(place)
+            enough -= 1
+        self._changes = None
+        return 0
+
+    def _gather(self, shard: dict[bytes, packed.Entry]) -> int:
+        """Spread the jobs of a shard over the parts; how many there are."""
+        cuts, parts = self._cuts, self._parts
+        for entry in shard.values():
+            spec = entry if isinstance(entry, bytes) else entry[0]
+            if not packed.is_run(spec):
+                place = packed.place_of(spec)
+                if not isinstance(entry, bytes) and entry[1] in packed.DEAD:
+                    place += _DEAD
+                parts[bisect_right(cuts, place) if cuts else 0].append(place)
+        self._gathered += 1
+        if not cuts and len(parts[0]) >= SORTED_AT_ONCE:
+            self._cut()
+        return len(shard)
+
+    def _cut(self) -> None:
+        sample = sorted(self._parts[0])
+        parts = len(sample) * SHARDS // (self._gathered * PART_JOBS) + 1
+        self._cuts = sample[:: max(1, len(sample) // parts)][1:]
+        self._parts = deque([] for _ in range(len(self._cuts) + 1))
+        for place in sample:
+            self._parts[bisect_right(self._cuts, place)].append(place)
+
+    def _take(self, part: list[_Place]) -> int:
+        part.sort()
+        for place in part:
+            self._add(place)
+            if len(place) > packed.PLACE_BYTES:
+                self._add_dead(place)
+        return len(part)
 
     def newest(
         self, queue: int | None, after: bytes | None, *, dead: bool
@@ -159,62 +232,163 @@ class CreationOrder:
         order = self._dead if dead else order
         return iter(()) if order is None else order.chunks_after(after, descending=True)
 
-    def _add(self, job_id: bytes, spec: packed.Spec) -> None:
-        key, queue = (
-            packed.moment_key(packed.fields_of(spec).created_ns, job_id),
-            packed.queue_of(spec),
-        )
+    def count_of(self, queue: int) -> int:
+        """How many jobs of this queue there are, in any state."""
+        order = self._of_queue.get(queue)
+        return 0 if order is None else order.size
+
+    def _add(self, place: _Place) -> None:
+        key, queue = packed.key_and_queue_in(place)
         self._all.add(key)
         of_queue = self._of_queue.get(queue)
         if of_queue is None:
             of_queue = self._of_queue[queue] = SortedSet()
         of_queue.add(key)
 
+    def _remove(self, place: _Place) -> None:
+        key, queue = packed.key_and_queue_in(place)
+        self._all.remove(key)
+        self._of_queue[queue].remove(key)
+        if not self._of_queue[queue]:
+            del self._of_queue[queue]
+
+    def _add_dead(self, place: _Place) -> None:
+        self._dead.add(packed.key_and_queue_in(place)[0])
+
+    def _remove_dead(self, place: _Place) -> None:
+        self._dead.remove(packed.key_and_queue_in(place)[0])
+
 
 def browse(
-    jobs: WorkqJobTable, queues: Queues, asked: BrowseJobs, now_ns: int
+    jobs: WorkqJobTable,
+    queues: Queues,
+    job_options: Mapping[bytes, StoredJobOptions],
+    query: BrowseJobs,
+    now_ns: int,
 ) -> JobsFound | SortingJobs:
     left = jobs.in_order().sort_some()
     if left:
         return SortingJobs(left)
     number = None
-    if asked.queue:
-        queue = queues.get(asked.queue)
-        if queue is None or not asked.queue.startswith(asked.prefix):
+    if query.queue:
+        queue = queues.get(query.queue)
+        if queue is None or not query.queue.startswith(query.prefix):
             return JobsFound((), None, True)
         number = queue.number
-    fits, found, looked, size = JobFilter(asked, now_ns), list[JobView](), 0, 0
-
-    def look_at(job_id: bytes) -> None:
-        entry = jobs.get(job_id)
-        if entry is not None:
-            name = queues.by_number[packed.queue_of(packed.spec_of(entry))].name
-            if fits.takes(job_id, entry, name):
-                found.append(view_of_entry(entry, name))
-
-    if (one := whole_id(asked.text)) is not None and asked.after is None:
-        look_at(one)
-        return JobsFound(tuple(found), None, True)
-    last: JobView | None = None
-    dead = asked.state == replies.DEAD or bool(asked.error)
-    every = jobs.in_order().newest(number, asked.after, dead=dead)
-    for chunk in _few(jobs, queues, asked, number) or every:
+    found = _Page(query, JobFilter(query, now_ns), jobs, queues, job_options)
+    if (one := whole_id(query.text)) is not None and query.after is None:
+        found.look_at(packed.moment_key(0, one))
+        return found.ended(None, is_whole=True)
+    dead = query.state == replies.DEAD or bool(query.error)
+    every = jobs.in_order().newest(number, query.after, dead=dead)
+    for chunk in _few(jobs, queues, query, number) or every:
         for key in chunk:
-            if fits.is_passed(key):
-                return JobsFound(tuple(found), None, True)
-            look_at(packed.id_in(key))
-            looked += 1
-            if len(found) >= asked.limit:
-                return JobsFound(tuple(found), key, True)
-            # Payloads of a megabyte would make a page of half a gigabyte.
-            if found and found[-1] is not last:
-                last = found[-1]
-                size += len(last.payload) + len(last.result or b"")
-                if size >= LISTED_BYTES:
-                    return JobsFound(tuple(found), key, True)
-            if looked >= LOOKED_AT_ONCE:
-                return JobsFound(tuple(found), key, False)
-    return JobsFound(tuple(found), None, True)
+            if found.fits.is_passed(key):
+                return found.ended(None, is_whole=True)
+            found.look_at(key)
+            if found.is_full:
+                return found.ended(key, is_whole=True)
+            if found.passed >= LOOKED_AT_ONCE:
+                return found.ended(key, is_whole=False)
+    return found.ended(None, is_whole=True)
+
+
+class _Page:
+    """Jobs that fit, while they are looked for. Of an order by length the longest are kept."""
+
+    def __init__(
+        self,
+        query: BrowseJobs,
+        fits: JobFilter,
+        jobs: WorkqJobTable,
+        queues: Queues,
+        job_options: Mapping[bytes, StoredJobOptions],
+    ) -> None:
+        self.fits = fits
+        self.passed = 0  # a bound on the work, whomever the jobs belong to
+        self.looked = 0  # those of them that the client may see: the answer states it
+        self.is_full = False
+        self._asked = query
+        self._jobs = jobs
+        self._queues = queues
+        self._options = job_options
+        self._found: list[JobView] = []
+        self._longest: list[tuple[int, bytes]] = []  # a heap
+        self._bytes = 0
+
+    def look_at(self, key: bytes) -> None:
+        self.passed += 1
+        job_id = packed.id_in(key)
+        entry = self._jobs.get(job_id)
+        if entry is None:
+            return
+        name = self._queues.by_number[packed.queue_of(packed.spec_of(entry))].name
+        self.looked += name.startswith(self._asked.prefix)
+        if not self.fits.takes(job_id, entry, name):
+            return
+        if self._asked.order:
+            length_ns = length_of(entry, self._asked.order)
+            if length_ns is not None:
+                keep = heappush if len(self._longest) < self._asked.limit else heappushpop
+                keep(self._longest, (length_ns, job_id))
+            return
+        self._add(job_id, entry, name)
+        # Payloads of a megabyte would make a page of half a gigabyte.
+        self.is_full = len(self._found) >= self._asked.limit or self._bytes >= LISTED_BYTES
+
+    def ended(self, after: bytes | None, *, is_whole: bool) -> JobsFound:
+        for _, job_id in sorted(self._longest, reverse=True):
+            entry = self._jobs.get(job_id)
+            if entry is not None and self._bytes < LISTED_BYTES:
+                queue = self._queues.by_number[packed.queue_of(packed.spec_of(entry))]
+                self._add(job_id, entry, queue.name)
+        return JobsFound(tuple(self._found), after, is_whole, self.looked)
+
+    def _add(self, job_id: bytes, entry: packed.Entry, queue: str) -> None:
+        options = self._options.get(job_id)
+        first_ns = 0 if options is None else options.first_ns
+        view = view_of_entry(entry, queue, first_ns=first_ns)
+        self._found.append(view)
+        self._bytes += len(view.payload) + len(view.result or b"")
+
+
+def length_of(entry: packed.Entry, order: str) -> int | None:
+    """How long the last attempt of a job that has ended ran, or how long it waited for it; None:
+    it has not begun, or not ended."""
+    spec, stage, _, _, started_ns, moment_ns, _ = packed.opened(entry)
+    if not started_ns:
+        return None
+    if order == "run":
+        return None if stage in packed.UNFINISHED else moment_ns - started_ns
+    return started_ns - packed.moment_of(packed.ready_of(spec))
+
+
+def count_facets(
+    jobs: WorkqJobTable, queues: Queues, query: CountFacets
+) -> FacetCounts | SortingJobs:
+    left = jobs.in_order().sort_some()
+    if left:
+        return SortingJobs(left)
+    states = dict.fromkeys((*replies.STATES, replies.WAITING), 0)
+    by_queue = dict[str, int]()
+    for queue in queues.by_number:
+        if not queue.name.startswith(query.prefix) or query.queue not in ("", queue.name):
+            continue
+        total = jobs.in_order().count_of(queue.number)
+        counts = {
+            replies.READY: queue.ready_size,
+            replies.SCHEDULED: len(queue.scheduled),
+            replies.LEASED: queue.leased,
+            replies.DEAD: len(queue.dead),
+            replies.CANCELLED: queue.cancelled,
+            replies.WAITING: queue.parked,
+        }
+        counts[replies.COMPLETED] = max(0, total - sum(counts.values()))
+        for state, count in counts.items():
+            states[state] += count
+        by_queue[queue.name] = total
+    shown = nlargest(FACET_QUEUES, by_queue.items(), key=lambda item: (item[1], item[0]))
+    return FacetCounts(states, dict(shown), len(by_queue) - len(shown))
 
 
 def summaries(jobs: WorkqJobTable, queues: Queues, now_ns: int) -> Iterator[JobSummary]:
@@ -226,14 +400,14 @@ def summaries(jobs: WorkqJobTable, queues: Queues, now_ns: int) -> Iterator[JobS
             yield JobSummary(job_id, name, state_of(entry), packed.fields_of(spec).created_ns)
 
 
-def browse_queues(queues: Queues, asked: BrowseQueues, now_ns: int) -> QueuesFound:
-    if asked.name:
-        one = queues.get(asked.name)
-        is_there = one is not None and asked.name.startswith(asked.prefix)
+def browse_queues(queues: Queues, query: BrowseQueues, now_ns: int) -> QueuesFound:
+    if query.name:
+        one = queues.get(query.name)
+        is_there = one is not None and query.name.startswith(query.prefix)
         found = [one] if one is not None and is_there else []
     else:
-        found = queues.page_after(asked.after, asked.limit + 1, asked.prefix)
-    page = found[: asked.limit]
+        found = queues.page_after(query.after, query.limit + 1, query.prefix)
+    page = found[: query.limit]
     numbers = tuple(queue.number for queue in page)
     return QueuesFound(
         tuple(view_of_queue(q, now_ns) for q in page), numbers, len(found) > len(page)
@@ -274,15 +448,19 @@ def oldest_ns(ready: SortedSet[bytes]) -> int | None:
 
 
 class JobFilter:
-    """Which jobs fit what was asked for."""
+    """The test whether a job fits a request."""
 
-    def __init__(self, asked: BrowseJobs, now_ns: int) -> None:
-        self._asked = asked
+    def __init__(self, query: BrowseJobs, now_ns: int) -> None:
+        self._asked = query
         self._now_ns = now_ns
-        self._text = asked.text.lower().encode(errors="surrogatepass")
-        self._id = asked.text.replace("-", "").lower()
-        self._error = asked.error.lower().encode(errors="surrogatepass")
-        self._since = packed.moment_key(asked.since_ns) if asked.since_ns else b""
+        self._text = query.text.lower().encode(errors="surrogatepass")
+        self._id = query.text.replace("-", "").lower()
+        self._task = query.task.encode(errors="surrogatepass")
+        # Arguments are found as they are shown: acme.charge(4634
+        self._call = self._text.decode(errors="replace") if "(" in query.text else ""
+        self._called = self._text.partition(b"(")[0]
+        self._error = query.error.lower().encode(errors="surrogatepass")
+        self._since = packed.moment_key(query.since_ns) if query.since_ns else b""
 
     def is_passed(self, key: bytes) -> bool:
         """Return whether neither this job nor an older one can fit."""
@@ -298,15 +476,30 @@ class JobFilter:
             return False
         if self._text and not self._has_text(job_id, spec):
             return False
+        if self._task and not self._has_task(spec):
+            return False
         return packed.expires_ns_of(spec) > self._now_ns
 
     def _has_text(self, job_id: bytes, spec: packed.Spec) -> bool:
         if job_id.hex().startswith(self._id):
             return True
-        return self._text in packed.key_and_payload_of(spec).lower()
+        content = packed.key_and_payload_of(spec).lower()
+        if self._text in content:
+            return True
+        if not self._call or self._called not in content:
+            return False
+        call = call_of(packed.fields_of(spec).payload)
+        return call is not None and self._call in f"{call.task}({call.arguments})".lower()
+
+    def _has_task(self, spec: packed.Spec) -> bool:
+        if self._task not in spec:
+            return False
+        return task_of(packed.fields_of(spec).payload).encode() == self._task
 
     def _has_error(self, entry: packed.Entry) -> bool:
         if isinstance(entry, bytes) or entry[6] is None or entry[1] == packed.COMPLETED:
+            return False
+        if entry[1] == packed.PARKED:
             return False
         return self._error in entry[6].lower()
 
@@ -330,20 +523,22 @@ def state_of(entry: packed.Entry) -> str:
         return replies.SCHEDULED if moment_ns else replies.READY
     if stage == packed.LEASED:
         return replies.LEASED
+    if stage == packed.PARKED:
+        return replies.WAITING
     if stage == packed.COMPLETED:
         return replies.COMPLETED
     return replies.CANCELLED if stage == packed.CANCELLED else replies.DEAD
 
 
 def _few(
-    jobs: WorkqJobTable, queues: Queues, asked: BrowseJobs, number: int | None
+    jobs: WorkqJobTable, queues: Queues, query: BrowseJobs, number: int | None
 ) -> list[list[bytes]]:
     """The keys of a state that few jobs are in, newest first; nothing: look among all."""
-    if asked.state == replies.LEASED and len(jobs.leases) <= FEW:
+    if query.state == replies.LEASED and len(jobs.leases) <= FEW:
         ids = [packed.id_in(key) for key in jobs.leases]
-    elif asked.state in (replies.DEAD, replies.SCHEDULED):
+    elif query.state in (replies.DEAD, replies.SCHEDULED):
         of = queues.by_number if number is None else [queues.by_number[number]]
-        parts = [_part(queue, asked.state) for queue in of]
+        parts = [_part(queue, query.state) for queue in of]
         if sum(map(len, parts)) > FEW:
             return []
         ids = [packed.job_id_of(spec) for part in parts for spec in part]
@@ -359,7 +554,7 @@ def _few(
                 packed.moment_key(packed.fields_of(packed.spec_of(entry)).created_ns, job_id)
             )
     keys.sort(reverse=True)
-    return [[key for key in keys if asked.after is None or key < asked.after]]
+    return [[key for key in keys if query.after is None or key < query.after]]
 
 
 def _part(queue: JobQueue, state: str) -> SortedSet[bytes]:
@@ -372,6 +567,7 @@ def view_of_entry(
     worker: str = "",
     given_back: int = 0,
     progress: replies.JobProgress | None = None,
+    first_ns: int = 0,
 ) -> JobView:
     """``fails`` counts every failure that a worker has reported, so one more than the fold's for a
     job that has failed for good."""
@@ -389,13 +585,13 @@ def view_of_entry(
         fields.ttr_ms,
         fields.ttl_ms,
         delay_ms_of(fields.max_fails),
-        fields.created_ns,
+        first_ns or fields.created_ns,
         None if packed.is_run(spec) else packed.expires_ns_of(spec),
         fields.payload,
-        result,
+        packed.result_of(packed.opened(entry)),
         fields.key,
         worker,
-        is_retry=stage == packed.PENDING,
+        is_retry=stage in (packed.PENDING, packed.PARKED),
         given_back=given_back,
         scheduled_ns=fields.time_ns,
         ready_ns=moment if state == replies.SCHEDULED else None,
@@ -403,6 +599,8 @@ def view_of_entry(
         leased_until_ns=moment if stage == packed.LEASED else None,
         finished_ns=moment if state in replies.FINISHED else None,
         progress=progress,
+        parks=fields.parks,
+        wait=read_wait(result or b"") if stage == packed.PARKED else None,
     )
 
 

@@ -19,6 +19,8 @@
     completed    complete                complete
     no job       delete | expire         delete | TTL over
     new again    delete, JobAdded        requeue of a failed job: a new life, with a full TTL
+    parked       park                    park, before a timeout-attempt at the first time
+    pending      wake                    what it waits for has come: parks.py
 
 - Whatever is decided is applied at once, and records say all of it: the fold of the records written
   is the state (``run`` jobs apart, of which nothing is written). A batch can be taken back.
@@ -56,7 +58,9 @@ from journeyman.engines.workq import (
     lifecycle,
     messages,
     packed,
+    parks,
     progress,
+    steps,
     views,
     workers,
 )
@@ -81,10 +85,10 @@ from journeyman.formats.workq import (
 from journeyman.protocols.workq import commands as ask
 from journeyman.protocols.workq.commands import NO_LIMITS, Add, Complete, Lease
 from journeyman.protocols.workq.replies import DONE, Leased, Reply
-from journeyman.units import NS_PER_MS
+from journeyman.units import DAY_MS, NS_PER_MS
 
 _START, _COMPLETE = int(Command.START_ATTEMPT), int(Command.COMPLETE)
-_UNUSUAL = packed.IS_RUN | packed.HAS_KEY
+_UNUSUAL = packed.IS_RUN | packed.HAS_KEY | packed.WAS_PARKED
 _leased = tuple.__new__  # a third of the time of Leased(...)
 
 Encoded: TypeAlias = list[Any]  # records of a batch, of which some are bytes
@@ -113,7 +117,7 @@ def _add_usual(state: WorkqState, command: Add, records: Encoded) -> Reply | Non
     if delay_ms:
         fails = pack_max_fails(fails, delay_ms)
     now_ns = state.now_ns = state.now_ns + 1
-    moment = moment_bytes(now_ns, UTC_OFFSET_MIN)  # of its own
+    moment = moment_bytes(now_ns, UTC_OFFSET_MIN)  # each record has a moment of its own
     records.append(
         encode_add(moment, job_id, payload, name, ttr_ms, ttl_ms, priority, attempts, fails)
     )
@@ -178,6 +182,7 @@ _TOO_MANY_LIMITS = ask.RefusedLine(ask.Complaint.TOO_MANY_LIMITS)
 Decidable: TypeAlias = (
     ask.Command
     | browsing.BrowseJobs
+    | browsing.CountFacets
     | browsing.BrowseQueues
     | workers.BrowseWorkers
     | messages.WorkqDue
@@ -246,7 +251,14 @@ def _cancel(state: WorkqState, command: ask.Cancel, client: messages.Client) -> 
 def _browse(
     state: WorkqState, command: browsing.BrowseJobs, _client: messages.Client
 ) -> browsing.JobsFound | browsing.SortingJobs:
-    return browsing.browse(state.jobs, state.queues, command, state.now_ns)
+    options = state.extensions.options
+    return browsing.browse(state.jobs, state.queues, options, command, state.now_ns)
+
+
+def _count_facets(
+    state: WorkqState, command: browsing.CountFacets, _client: messages.Client
+) -> browsing.FacetCounts | browsing.SortingJobs:
+    return browsing.count_facets(state.jobs, state.queues, command)
 
 
 def _browse_queues(
@@ -273,6 +285,11 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
     ask.AwaitOrders: workers.await_orders,
     ask.NoteProgress: progress.note,
     ask.InspectProgress: progress.inspect,
+    ask.RecordStep: steps.record,
+    ask.InspectSteps: steps.inspect,
+    ask.Park: parks.park,
+    ask.Emit: parks.emit,
+    ask.InspectEvent: parks.inspect_event,
     ask.Complete: lifecycle.complete,
     ask.Fail: lifecycle.fail,
     ask.AwaitResult: lifecycle.result,
@@ -290,10 +307,11 @@ _DECISIONS: dict[type, Callable[[WorkqState, Any, messages.Client], Any]] = {
     ask.InspectDeadJobs: views.dead_jobs,
     ask.InspectPausedQueues: views.paused_queues,
     browsing.BrowseJobs: _browse,
+    browsing.CountFacets: _count_facets,
     browsing.BrowseQueues: _browse_queues,
     workers.BrowseWorkers: _browse_workers,
     messages.WorkqDue: lifecycle.due,
-    messages.WorkqGone: lifecycle.gone,
+    messages.WorkqGone: lifecycle.client_left,
 }
 
 
@@ -327,7 +345,9 @@ class WorkqEngine:
             state.write_unwritten()
         reply = _DECISIONS[type(command)](state, command, client)
         if state.extensions.settling:
-            adding.settle(state)
+            adding.add_ready_children(state)
+        if state.extensions.waking or state.extensions.ringing:
+            parks.wake_some(state, parks.WAKE_LIMIT)
         if state.leaving:
             state.mark_leaving()
         if state.jobs.freed:
@@ -412,6 +432,10 @@ class WorkqEngine:
         """There is no ledger: refuse what must be in it."""
         self._state.extensions.is_allowed = False
 
+    def keep_events(self, days: int) -> None:
+        """How long an event counts, also one that was loaded."""
+        self._state.extensions.retention_ns = days * DAY_MS * NS_PER_MS
+
     def stats(self) -> messages.WorkqStats:
         return views.stats(self._state)
 
@@ -420,9 +444,9 @@ class WorkqEngine:
         return bool(self._state.extensions.children)
 
     @property
-    def steps(self) -> int:
+    def effort(self) -> int:
         """How much the open batch has done for children of jobs, which may be very many."""
-        return self._state.extensions.steps
+        return self._state.extensions.effort
 
     def take_ledger(self) -> list[LedgerRecord]:
         """The ledger records decided since the last call, for the same batch."""

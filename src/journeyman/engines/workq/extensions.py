@@ -1,4 +1,4 @@
-"""What the command log has no record for, and the ledger stores: limits, options, waiting jobs.
+"""Facts without a record in the command log, stored in the ledger: limits, options, children.
 
     limits of a queue      queue-limits-set          rate and concurrency, also per key
     options of a job       job-options-set           its key; the delay of one retry; that its lease
@@ -7,6 +7,8 @@
                                                      namespace of the token that added it
     a job that waits for   job-options-set           the whole job and the ids of its parents; the
     others (a child)                                 engine adds it when they have ended
+    steps of a job         step-done                 see steps.py
+    events                 event-set                 see parks.py
     the workers' names     attempts-begun            soon after the lease; shown by inspect until a
                                                      restart, of the last FORMER_WORKERS jobs
 
@@ -34,7 +36,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -42,39 +44,50 @@ from msgspec import structs
 
 from journeyman.engines.workq.progress import ProgressNotes
 from journeyman.engines.workq.queues import JobQueue, KeyRates
+from journeyman.engines.workq.step_table import (
+    LoadedStep,
+    StepTable,
+    StepValue,
+    read_event,
+    read_record,
+)
 from journeyman.engines.workq.workers import Workers
 from journeyman.formats import ledger
 from journeyman.protocols.workq.commands import NO_LIMITS, Add, AddOptions, Limits
 from journeyman.protocols.workq.readers import read_id
 from journeyman.protocols.workq.replies import id_text
-from journeyman.units import NS_PER_MS
+from journeyman.units import DAY_MS, NS_PER_MS
 
 MAX_LIMITED_QUEUES: Final = 10_000
 MAX_CHILDREN: Final = 100_000
-MAX_CHILDREN_BYTES: Final = 256 * 1024 * 1024  # of payloads and parents of all children
-PARENT_BYTES: Final = 128  # what a parent of a child takes
-MAX_CHILDREN_OF_ONE: Final = 1000  # that wait for the same parent
+MAX_CHILDREN_BYTES: Final = 256 * 1024 * 1024  # payloads and parents of all children
+PARENT_BYTES: Final = 128  # the memory that a parent of a child takes
+MAX_CHILDREN_OF_ONE: Final = 1000  # children that wait for the same parent
 SETTLE_LIMIT: Final = 100  # children that one decision adds
-STEP_LIMIT: Final = 4000  # for children, in one decision: about a microsecond each
-STEP_BYTES: Final = 1024  # of a payload that is written: as long as a step
+EFFORT_LIMIT: Final = 4000  # for children, in one decision: about a microsecond each
+EFFORT_BYTES: Final = 1024  # writing so much of a payload takes as long as a step
 FORGET_LIMIT: Final = 500  # options forgotten in one decision
 MAX_LINGERING: Final = 1_000_000  # keys of jobs that have ended
 FORGET_AFTER_NS: Final = 1_000_000_000
 FORMER_WORKERS: Final = 100_000  # names of workers of jobs that have ended
-FAMILIES: Final = ("queue-limits", "job-options", "parent")  # of the ledger, all of them
+EVENT_RETENTION_NS: Final = 30 * DAY_MS * NS_PER_MS
+# All families of the ledger that the work queue has.
+FAMILIES: Final = ("queue-limits", "job-options", "parent", "step", "event")
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-class JobOptions(NamedTuple):
+class StoredJobOptions(NamedTuple):
     key: str = ""
     failed_ns: int = 0  # the retry that began then
     ready_ns: int = 0  # is ready then
     touched: int = 0  # the attempt whose lease was touched
-    namespace: str = ""  # of the token that added a job which others follow; * is all of them
+    namespace: str = ""  # that of the token which added a job with children; * covers all
     cancelled_ns: int = 0  # when a client cancelled it
     given_back: int = 0  # attempts that ended so
+    begun_ns: int = 0  # the life to which the steps of a requeued job belong
+    first_ns: int = 0  # when a requeued job was first added
 
     def ready_after(self, timed_out_ns: int) -> int:
         """When the retry is ready that began then; 0: no delay was chosen for it."""
@@ -89,7 +102,7 @@ class Child(NamedTuple):
     failed: bytes = b""  # a parent that failed or is gone
 
     @classmethod
-    def of(cls, job: Add) -> Child:
+    def of_add(cls, job: Add) -> Child:
         return cls(job, dict.fromkeys(() if job.options is None else job.options.after))
 
     @property
@@ -119,7 +132,7 @@ class Child(NamedTuple):
 class ParentMark(NamedTuple):
     """The ledger says that a parent has ended."""
 
-    life: int = 0  # which job it was; 0: whichever, none in the log
+    life: int = 0  # the life of the job that ended; 0: any, none is in the log
     succeeded: bool = True
 
 
@@ -128,10 +141,12 @@ class LoadedExtensions:
     """The entries of a ledger, for the loaders."""
 
     limits: dict[str, Limits] = field(default_factory=dict)
-    options: dict[bytes, JobOptions] = field(default_factory=dict)
+    options: dict[bytes, StoredJobOptions] = field(default_factory=dict)
     children: dict[bytes, Add] = field(default_factory=dict)
     ended: dict[bytes, dict[bytes, ParentMark]] = field(default_factory=dict)  # for each child
     marked: dict[bytes, ParentMark] = field(default_factory=dict)  # parents that have ended
+    steps: dict[str, LoadedStep] = field(default_factory=dict)
+    events: dict[str, StepValue] = field(default_factory=dict)
     _children_of: dict[bytes, list[bytes]] = field(default_factory=dict)
 
     @property
@@ -155,6 +170,16 @@ class LoadedExtensions:
             if limits is not None:
                 self.limits[record.queue] = limits
             return limits is not None
+        if isinstance(record, ledger.StepDone):
+            step = read_record(record)
+            if step is not None:
+                self.steps[record.step] = step
+            return step is not None
+        if isinstance(record, ledger.EventSet):
+            event = read_event(record)
+            if event is not None:
+                self.events[record.event] = event
+            return event is not None
         assert isinstance(record, ledger.JobOptionsSet | ledger.ParentEnded | ledger.ParentOutcome)
         job_id = read_id(record.job.encode("utf-8", "surrogateescape"))
         if job_id is None:
@@ -190,6 +215,9 @@ class Extensions:
         "child_bytes",
         "children",
         "children_of",
+        "effort",
+        "event_bytes",
+        "events",
         "forget_at_ns",
         "forgetting",
         "forgetting_parents",
@@ -202,19 +230,30 @@ class Extensions:
         "marked",
         "options",
         "progress",
+        "retention_ns",
+        "ringing",
         "settled",
         "settling",
         "steps",
+        "waking",
+        "watched",
         "workers",
     )
 
     def __init__(self) -> None:
         self.is_allowed = True  # there is a ledger, or nothing is kept anyway
-        self.options: dict[bytes, JobOptions] = {}
+        self.options: dict[bytes, StoredJobOptions] = {}
         self.workers: dict[bytes, str] = {}
         self.former_workers: dict[bytes, str] = {}  # oldest first
         self.known_workers = Workers()
         self.progress = ProgressNotes()
+        self.steps = StepTable(self.note_undo)
+        self.events: dict[str, StepValue] = {}  # in the order in which they happened
+        self.event_bytes = 0
+        self.retention_ns = EVENT_RETENTION_NS
+        self.ringing: dict[str, None] = {}  # events for which some jobs may still be parked
+        self.watched: dict[bytes, tuple[bytes, ...]] = {}  # jobs parked until this one ends
+        self.waking: dict[bytes, None] = {}  # parked jobs to be looked at
         self.begun: list[tuple[str, bytes, int]] = []  # worker, job and attempt of new leases
         self.children: dict[bytes, Child] = {}
         self.children_of: dict[bytes, dict[bytes, None]] = {}
@@ -222,27 +261,30 @@ class Extensions:
         self.settling: dict[bytes, None] = {}  # children to be added, or to fail
         self.settled: dict[bytes, None] = {}  # added, and the ledger still has them as children
         self.added_now: dict[bytes, Add] = {}  # children that the open batch has added
-        self.forgetting: dict[bytes, None] = {}  # what the ledger still has, and need not
+        self.forgetting: dict[
+            bytes, None
+        ] = {}  # options that the ledger still has and need not keep
         # Parents that are gone: the ledger says that they ended, and whether they succeeded.
         self.marked: dict[bytes, bool] = {}
         self.forgetting_parents: dict[bytes, None] = {}
         self.forget_at_ns = 0
         self.lingering: OrderedDict[bytes, int] = OrderedDict()  # forgotten after this time
         self.key_period_ns = 0  # the longest of all rates of keys
-        self.steps = 0  # that this batch has done for children
+        self.effort = 0  # that this batch has done for children
         self.limited: dict[str, JobQueue] = {}  # queues with limits
         self._undo: list[Callable[[], object]] | None = None
 
     @property
     def is_forgetting(self) -> bool:
         """Return whether the ledger has something that it need not have."""
-        return bool(self.forgetting or self.forgetting_parents)
+        return bool(self.forgetting or self.forgetting_parents or self.steps.forgetting)
 
     @property
     def is_idle(self) -> bool:
         """Return whether no job has anything of this."""
         options = self.options or self.workers or self.forgetting or self.lingering
-        return not (options or self.children_of or self.children)
+        waited_for = self.children_of or self.children or self.watched
+        return not (options or waited_for or self.steps.by_job)
 
     @property
     def is_adding(self) -> bool:
@@ -252,6 +294,18 @@ class Extensions:
     def is_to_be_forgotten(self, job_id: bytes) -> bool:
         """Return whether the ledger still has something of a former job of this id."""
         return job_id in self.forgetting or job_id in self.lingering
+
+    def add_event(self, name: str, event: StepValue, size: int) -> None:
+        self.put(self.events, name, event)
+        self._count_events(size)
+
+    def drop_event(self, name: str, size: int) -> None:
+        self.drop(self.events, name)
+        self._count_events(-size)
+
+    def _count_events(self, change: int) -> None:
+        self.event_bytes += change
+        self.note_undo(lambda: setattr(self, "event_bytes", self.event_bytes - change))
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -344,7 +398,7 @@ class Extensions:
 
     def _link(self, child: Child) -> None:
         job_id, children_of = child.job.job_id, self.children_of
-        self.steps += len(child.parents)
+        self.effort += len(child.parents)
         for parent in child.parents:
             children = children_of.get(parent)
             if children is None:
@@ -353,7 +407,7 @@ class Extensions:
 
     def _unlink(self, child: Child) -> None:
         job_id, children_of = child.job.job_id, self.children_of
-        self.steps += len(child.parents)
+        self.effort += len(child.parents)
         for parent in child.parents:
             children = children_of.get(parent)
             if children is not None:
@@ -364,7 +418,7 @@ class Extensions:
     def end_parent(self, parent: bytes, *, succeeded: bool) -> None:
         """It has ended for all that wait for it; there may be many."""
         told: list[dict[bytes, None]] = []
-        self.steps += len(self.children_of[parent])
+        self.effort += len(self.children_of[parent])
         for job_id in self.children_of[parent]:
             child = self.children[job_id]
             _, left, _ = child
@@ -383,7 +437,7 @@ class Extensions:
         """The ledger need not know this job any more, sooner or later."""
         self._forget_later(self.forgetting, job_id, now_ns)
 
-    def forget_options(self, job_id: bytes, options: JobOptions, now_ns: int) -> None:
+    def forget_options(self, job_id: bytes, options: StoredJobOptions, now_ns: int) -> None:
         """The same, of a job that has ended; a rate may still count its leases by its key. If too
         many have such keys, the one that ended first is forgotten."""
         if not options.key or not self.key_period_ns:
@@ -396,8 +450,15 @@ class Extensions:
             self.forget(oldest, now_ns)
 
     def forget_parent(self, parent: bytes, now_ns: int) -> None:
-        """Nor that this one has ended: no job waits for it."""
+        """Forget that this parent has ended: no job waits for it."""
         self._forget_later(self.forgetting_parents, parent, now_ns)
+
+    def end_steps(self, job_id: bytes, now_ns: int) -> None:
+        """Forget the steps of this job, which has completed or is deleted."""
+        if job_id in self.steps:
+            if not self.is_forgetting:
+                self.forget_at_ns = now_ns + FORGET_AFTER_NS
+            self.steps.end(job_id, in_batch=self._undo is not None)
 
     def _forget_later(self, table: dict[bytes, None], job_id: bytes, now_ns: int) -> None:
         if not self.is_forgetting:
@@ -413,22 +474,24 @@ class Extensions:
 
     def begin_batch(self) -> None:
         self._undo = []
-        self.steps = 0
+        self.effort = 0
 
     def commit_batch(self) -> None:
         self._undo = None
+        self.steps.ended_now.clear()
         self.added_now.clear()
 
     def undo_batch(self) -> None:
         undo, self._undo = self._undo or [], None
-        for step in reversed(undo):
-            step()
+        for take_back in reversed(undo):
+            take_back()
+        self.steps.ended_now.clear()
         self.added_now.clear()
         self.begun.clear()
 
 
-def _take_back_end(told: list[dict[bytes, None]], parent: bytes) -> None:
-    for left in told:
+def _take_back_end(tables: list[dict[bytes, None]], parent: bytes) -> None:
+    for left in tables:
         left[parent] = None
 
 
@@ -441,6 +504,7 @@ def _take_back_start(starts: deque[int], dropped: int | None) -> None:
 def _put_limits(queue: JobQueue, limits: Limits, starts: deque[int], rates: KeyRates) -> None:
     queue.limits = NO_LIMITS if limits == NO_LIMITS else limits
     queue.starts, queue.key_rates = starts, rates
+    queue.set_fair(fair=limits.fair, weights=limits.weights)
     queue.drain()
 
 
@@ -448,21 +512,26 @@ def _put_limits(queue: JobQueue, limits: Limits, starts: deque[int], rates: KeyR
 
 
 def limits_body(limits: Limits) -> ledger.Body:
-    return {name: number for name, number in structs.asdict(limits).items() if number}
+    return {name: value for name, value in structs.asdict(limits).items() if value}
 
 
 def read_limits(body: ledger.Body) -> Limits | None:
     """None: not limits that this version knows."""
     fields = Limits.__struct_fields__
-    values = _numbers(body, fields)
+    values = _numbers(body, [name for name in fields if name not in ("fair", "weights")])
     if values is None or set(body) - set(fields):
         return None
-    limits = Limits(**values)
+    fair, weights = body.get("fair", False), body.get("weights", {})
+    if type(fair) is not bool or not isinstance(weights, dict):
+        return None
+    if not all(type(weight) is int and weight > 0 for weight in weights.values()):
+        return None
+    limits = Limits(**values, fair=fair, weights=weights)
     pairs = ((limits.rate, limits.per_ms), (limits.key_rate, limits.key_per_ms))
     return limits if all(bool(rate) == bool(per_ms) for rate, per_ms in pairs) else None
 
 
-def options_body(options: JobOptions, added: Add | None = None) -> ledger.Body:
+def options_body(options: StoredJobOptions, added: Add | None = None) -> ledger.Body:
     """``added``: a child that this batch adds; its record must not be lost before."""
     body = {name: value for name, value in options._asdict().items() if value}
     return body if added is None else child_body(added) | body
@@ -478,20 +547,26 @@ def child_body(job: Add) -> ledger.Body:
         "name": job.name,
         "payload": b64encode(job.payload).decode(),
         **({"namespace": options.namespace} if options.namespace else {}),
+        **({"begun_ns": options.begun_ns} if options.begun_ns else {}),
+        **({"first_ns": options.first_ns} if options.first_ns else {}),
         **numbers,
     }
 
 
+_OPTION_NUMBERS = (
+    *("failed_ns", "ready_ns", "touched", "cancelled_ns", "given_back"),
+    *("begun_ns", "first_ns"),
+)
 _CHILD_NUMBERS = ("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "retry_delay_ms")
 
 
-def read_options(job_id: bytes, body: ledger.Body) -> tuple[JobOptions | None, Add | None]:
+def read_options(job_id: bytes, body: ledger.Body) -> tuple[StoredJobOptions | None, Add | None]:
     """The options of a job, and the job itself if it waits for others. None: it makes no sense."""
     key, namespace = body.get("key", ""), body.get("namespace", "")
-    numbers = _numbers(body, ("failed_ns", "ready_ns", "touched", "cancelled_ns", "given_back"))
+    numbers = _numbers(body, _OPTION_NUMBERS)
     if not isinstance(key, str) or not isinstance(namespace, str) or numbers is None:
         return None, None
-    options = JobOptions(key, namespace=namespace, **numbers)
+    options = StoredJobOptions(key, namespace=namespace, **numbers)
     if "after" not in body:
         return options, None
     try:
@@ -504,11 +579,18 @@ def read_options(job_id: bytes, body: ledger.Body) -> tuple[JobOptions | None, A
         return None, None
     if not fields.get("ttl_ms") or any(len(parent) != 16 for parent in after):
         return None, None
-    more = AddOptions(key, False, after, bool(body.get("even_failed")), namespace=namespace)
+    more = AddOptions(
+        key,
+        after=after,
+        even_failed=bool(body.get("even_failed")),
+        namespace=namespace,
+        begun_ns=options.begun_ns,
+        first_ns=options.first_ns,
+    )
     job = Add(job_id, name, payload=payload, options=more, **fields)
     return options, job
 
 
-def _numbers(body: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, int] | None:
+def _numbers(body: Mapping[str, Any], names: Iterable[str]) -> dict[str, int] | None:
     found = {name: body[name] for name in names if name in body}
     return found if all(type(value) is int for value in found.values()) else None

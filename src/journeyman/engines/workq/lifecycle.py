@@ -17,6 +17,8 @@
                      TTRs that ended                        timeout-attempt; pending, or failed
                      scheduled jobs, retry delays           no record: being due is not a fact
                      waits that ended                       no record
+                     parked jobs whose wait is over         wake
+                     events whose retention is over         in the ledger
                      rates that allow a start again,        no record
                      of queues and of keys
                      options to be forgotten                in the ledger
@@ -27,9 +29,10 @@ leases ends, or by ``WorkqDue`` when the rate allows. And a queue whose first jo
 or are held back by their key, is *starved*: only some of them are removed at a time, and
 ``WorkqDue`` continues at once.
 
-Neither complete nor fail needs a lease; both are accepted once. A fail is retried if max-fails
-allows another failure and max-attempts another attempt; that is written as the fail and a
-timeout-attempt with the same time (folds.workq).
+Neither complete nor fail needs a lease, except a fail of a given attempt that may be retried: it is
+sent again after a lost connection, and counts once. A fail is retried if max-fails allows another
+failure and max-attempts another attempt; that is written as the fail and a timeout-attempt with the
+same time (folds.workq).
 
 Each step of ``due`` takes the first entry of one of the orders. A million jobs may expire at once,
 so a step ends after a limited number, and the next ``WorkqDue`` continues, with the commands of
@@ -45,15 +48,15 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq import packed
-from journeyman.engines.workq.extensions import FORGET_LIMIT, STEP_LIMIT, JobOptions
+from journeyman.engines.workq import packed, parks, steps
+from journeyman.engines.workq.extensions import EFFORT_LIMIT, FORGET_LIMIT, StoredJobOptions
 from journeyman.engines.workq.messages import Client, WorkqDue, WorkqGone
 from journeyman.engines.workq.queues import JobQueue, Waiter
 from journeyman.engines.workq.state import WorkqState
 from journeyman.engines.workq.workers import tell_worker
 from journeyman.folds.workq import retry_of
 from journeyman.formats.ledger import ParentForgotten
-from journeyman.formats.workq import Command, JobEvent, JobFinished, max_fails_of
+from journeyman.formats.workq import CANCELLATION, Command, JobEvent, JobFinished, max_fails_of
 from journeyman.protocols.workq import commands, replies
 from journeyman.units import NS_PER_MS
 
@@ -64,10 +67,9 @@ _LEASED_AGAIN = commands.RefusedLine(commands.Complaint.LEASED_AGAIN)
 _NO_LEDGER = commands.RefusedLine(commands.Complaint.NO_LEDGER)
 _NOT_LEASED = commands.RefusedLine(commands.Complaint.NOT_LEASED)
 _CANCELLED = commands.RefusedLine(commands.Complaint.CANCELLED)
-CANCELLATION = b'{"error":"Cancelled","message":"a client cancelled the job"}'
 EXPIRED_LIMIT = 16  # jobs that one decision clears out of the way
 HELD_LIMIT = 1000  # jobs that it finds without room of their key
-LEASED_BYTES = 1024 * 1024  # of payloads of a lease of several, beyond its first job
+LEASED_BYTES = 1024 * 1024  # payloads of a lease of several, beyond its first job
 
 
 # -- leases --
@@ -170,9 +172,12 @@ def _give(state: WorkqState, spec: packed.Spec, queue: JobQueue, worker: str) ->
     job_id, _, ttr_ms = packed.lease_fields_of(spec)
     entry = state.jobs.get(job_id)
     assert entry is not None
+    if queue.limits.fair:
+        queue.take_turn(spec)
     state.jobs.lease_ready(job_id, entry, packed.begin_lease(entry, ttr_ms, state.now_ns), queue)
     if not packed.is_run(spec):
-        state.records.append(JobEvent(state.instant, job_id, _START))
+        hidden = packed.was_parked(spec)
+        state.records.append(JobEvent(state.instant, job_id, _START, hidden))
     if queue.limits.rate:
         state.extensions.note_start(queue, state.now_ns)
     if queue.limits.key_rate and packed.has_key(spec):
@@ -191,7 +196,7 @@ def _give_more(
     assert entry is not None
     _, _, attempts, fails, _, _, _ = packed.opened(entry)
     options = state.extensions.options.get(leased.job_id)
-    given_back = 0 if options is None else options.given_back
+    given_back = packed.parks_of(spec) + (0 if options is None else options.given_back)
     max_fails = max_fails_of(packed.limits_of(spec)[1])
     return replies.LeasedMore(*leased, attempts, fails, max_fails, given_back)
 
@@ -207,7 +212,7 @@ def touch(state: WorkqState, command: commands.Touch, _client: Client) -> replie
     ttr_ms = packed.lease_fields_of(spec)[2] if command.ttr_ms is None else command.ttr_ms
     ends_ns = state.now_ns + ttr_ms * NS_PER_MS
     state.jobs.replace(job_id, entry, packed.move_lease_end(entry, ends_ns))
-    options = state.extensions.options.get(job_id, JobOptions())
+    options = state.extensions.options.get(job_id, StoredJobOptions())
     if state.extensions.is_allowed and not packed.is_run(spec) and options.touched != attempts:
         state.set_options(job_id, options._replace(touched=attempts))
     return replies.DONE
@@ -218,7 +223,7 @@ def time_out(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None:
     if packed.is_run(packed.spec_of(entry)):
         give_up_run(state, job_id, entry)
         return
-    state.record_event(job_id, Command.TIMEOUT_ATTEMPT)
+    state.record_timeout(job_id, packed.spec_of(entry))
     _after_attempt(state, job_id, entry, packed.end_lease(entry, state.now_ns))
 
 
@@ -263,6 +268,8 @@ def fail(state: WorkqState, command: commands.Fail, _client: Client) -> replies.
         return _DUPLICATE
     if command.attempt and command.attempt != attempts:
         return _LEASED_AGAIN
+    if command.attempt and not command.is_final and stage != packed.LEASED:
+        return _NOT_LEASED  # it was counted before, and is sent again; or its TTR has ended
     if command.is_release:
         return _release(state, command, entry)
     if not command.is_final and _may_retry(spec, attempts, fails):
@@ -270,7 +277,8 @@ def fail(state: WorkqState, command: commands.Fail, _client: Client) -> replies.
         if has_delay and not state.extensions.is_allowed:
             return _NO_LEDGER
         retried = JobFinished(state.instant, job_id, _FAIL, command.result, hidden=True)
-        state.records += (retried, retry_of(retried, is_leased=stage == packed.LEASED))
+        is_leased = stage == packed.LEASED and not packed.was_parked(spec)
+        state.records += (retried, retry_of(retried, is_leased=is_leased))
         after = packed.try_again(entry, state.now_ns, command.delay_ms)
         if has_delay:
             _keep_delay(state, job_id, after[5])
@@ -292,7 +300,7 @@ def cancel(state: WorkqState, command: commands.Cancel, _client: Client) -> repl
     if not packed.is_run(spec):
         if not state.extensions.is_allowed:
             return _NO_LEDGER
-        options = state.extensions.options.get(job_id, JobOptions())
+        options = state.extensions.options.get(job_id, StoredJobOptions())
         state.set_options(job_id, options._replace(cancelled_ns=state.now_ns))
     if stage == packed.LEASED:
         queue = state.queues.by_number[packed.queue_of(spec)].name
@@ -320,15 +328,15 @@ def _release(state: WorkqState, command: commands.Fail, entry: packed.Entry) -> 
         after = packed.move_lease_end(after, ready_ns)
         _keep_delay(state, job_id, ready_ns)
     if state.extensions.is_allowed:
-        options = state.extensions.options.get(job_id, JobOptions())
+        options = state.extensions.options.get(job_id, StoredJobOptions())
         state.set_options(job_id, options._replace(given_back=options.given_back + 1))
-    state.record_event(job_id, Command.TIMEOUT_ATTEMPT)
+    state.record_timeout(job_id, spec)
     _after_attempt(state, job_id, entry, after)
     return replies.DONE
 
 
 def _keep_delay(state: WorkqState, job_id: bytes, ready_ns: int) -> None:
-    options = state.extensions.options.get(job_id, JobOptions())
+    options = state.extensions.options.get(job_id, StoredJobOptions())
     now_ns = state.now_ns
     state.set_options(job_id, options._replace(failed_ns=now_ns, ready_ns=ready_ns or now_ns))
 
@@ -341,7 +349,7 @@ def result(
     if entry is None:
         if job_id not in state.extensions.children:
             return replies.NOT_FOUND
-    elif (outcome := packed.opened(entry)[6]) is not None:
+    elif (outcome := packed.result_of(packed.opened(entry))) is not None:
         return replies.Finished(job_id, packed.opened(entry)[1] == packed.COMPLETED, outcome)
     if not command.wait_ms:
         return replies.TIMED_OUT
@@ -403,7 +411,7 @@ def give_up_run(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None:
         state.answer(waiter, replies.TIMED_OUT if waiter.is_run else replies.NOT_FOUND)
 
 
-def gone(state: WorkqState, command: WorkqGone, _client: Client) -> replies.Reply:
+def client_left(state: WorkqState, command: WorkqGone, _client: Client) -> replies.Reply:
     """The client waits no longer. A run of it that no worker has begun goes as well; one that is
     under way does not, for others may wait for its result."""
     waiter = state.waiting.of_client(command.client)
@@ -438,18 +446,26 @@ def next_due_ns(state: WorkqState) -> int | None:
         firsts.append(next(iter(state.extensions.lingering.values())))
     if state.starved or state.loosened or state.extensions.settling:
         firsts.append(state.now_ns)
+    if state.extensions.waking or state.extensions.ringing:
+        firsts.append(state.now_ns)
+    if state.extensions.events:
+        first = next(iter(state.extensions.events.values()))
+        firsts.append(first.done_ns + state.extensions.retention_ns)
     if state.unsaid or state.unwritten:
         firsts.append(state.now_ns)
     return min(firsts, default=None)
 
 
 def due(state: WorkqState, command: WorkqDue, _client: Client) -> replies.Reply:
-    steps = (_end_lives, _end_attempts, _wake_up, _end_waits, drain_held, _open_keys)
+    kinds = (
+        *(_end_lives, _end_attempts, _wake_up, _end_waits, drain_held, _open_keys),
+        parks.wake_some,
+    )
     left = command.limit
-    share = max(left // len(steps), 1)
+    share = max(left // len(kinds), 1)
     for limit in (share, left):  # first each its share; then what the others have left
-        for step in steps:
-            left -= step(state, min(limit, left))
+        for treat in kinds:
+            left -= treat(state, min(limit, left))
     for queue in [queue for queue in state.gated if queue.opens_ns(state.now_ns) <= state.now_ns]:
         state.gated.discard(queue)
         match(state, queue)
@@ -496,6 +512,7 @@ def _forget_options(state: WorkqState) -> None:
     """Remove options that the ledger no longer needs, many at a time."""
     extensions = state.extensions
     state.say_unsaid()
+    parks.forget_events(state, FORGET_LIMIT)
     for job_id, until_ns in list(islice(extensions.lingering.items(), FORGET_LIMIT)):
         if until_ns > state.now_ns:
             break
@@ -508,8 +525,9 @@ def _forget_options(state: WorkqState) -> None:
             extensions.forget_at_ns = state.now_ns + 1
         else:
             state.forget_now(job_id)
+    steps.forget(state, FORGET_LIMIT)
     parents = islice(extensions.forgetting_parents, 0 if extensions.is_adding else FORGET_LIMIT)
-    for parent in list(parents):  # nor are their children
+    for parent in list(parents):  # their children are forgotten too
         extensions.drop(extensions.forgetting_parents, parent)
         state.ledger.append(ParentForgotten(state.instant, replies.id_text(parent)))
 
@@ -532,6 +550,9 @@ def _wake_up(state: WorkqState, limit: int) -> int:
 
 def _make_ready(state: WorkqState, job_id: bytes, entry: packed.Entry) -> None:
     spec, stage, attempts, fails, started_ns, _, _ = packed.opened(entry)
+    if stage == packed.PARKED:
+        parks.time_has_come(state, job_id, entry)
+        return
     ready = spec if stage == packed.NEW else (spec, stage, attempts, fails, started_ns, 0, None)
     state.jobs.replace(job_id, entry, ready)
     match(state, state.queues.by_number[packed.queue_of(spec)])
@@ -545,8 +566,8 @@ def _treat_first(
 ) -> int:
     """Treat the jobs whose moment has come; each leaves the order by that. How many they were."""
     done, extensions = 0, state.extensions
-    most = extensions.steps + STEP_LIMIT  # each may be the parent of many
-    while done < limit and _has_come(state, order) and extensions.steps < most:
+    most = extensions.effort + EFFORT_LIMIT  # each may be the parent of many
+    while done < limit and _has_come(state, order) and extensions.effort < most:
         job_id = packed.id_in(order.first())
         entry = state.jobs.get(job_id)
         assert entry is not None

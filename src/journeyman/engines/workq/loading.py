@@ -33,13 +33,13 @@ from itertools import pairwise
 from typing import Any
 
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq import adding, packed
+from journeyman.engines.workq import adding, packed, parks, steps
 from journeyman.engines.workq.engine import WorkqEngine
-from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
-from journeyman.engines.workq.lifecycle import CANCELLATION
+from journeyman.engines.workq.extensions import LoadedExtensions, StoredJobOptions
 from journeyman.engines.workq.state import WorkqState
 from journeyman.folds.workq import FoldedJob, Orphans, apply, visible
-from journeyman.formats.workq import Command, JobAdded, JobFinished, Record
+from journeyman.formats.workq import CANCELLATION, Command, JobAdded, JobFinished, Record
+from journeyman.protocols.workq.commands import JobWait
 from journeyman.units import NS_PER_MS
 
 
@@ -65,16 +65,20 @@ class WorkqLoader:
         self._rates = self._extensions.rates
         self._key_rates = self._extensions.key_rates
         self._starts: dict[str, list[int]] = {}  # heaps of the latest, of queues with a rate
-        self._key_starts: dict[tuple[str, str], list[int]] = {}  # of queues whose keys have one
+        self._key_starts: dict[
+            tuple[str, str], list[int]
+        ] = {}  # the same for keys, in queues whose keys have a rate
         self._folded: dict[bytes, FoldedJob | Orphans] = {}
-        self._timeouts_ns: dict[bytes, int] = {}  # of the last timeout-attempt
+        self._timeouts_ns: dict[bytes, int] = {}  # when the last timeout-attempt was
         self._names: dict[str, None] = {}
         self._completed: set[bytes] = set()  # jobs that have expired after that
         self._state = WorkqState(seed)
         self._jobs = self._state.jobs
         self._expiries: list[bytes] = []
         self._leases: list[bytes] = []
+        self._parked: list[tuple[bytes, JobWait]] = []
         self._due: list[bytes] = []
+        self._waits: list[bytes] = []
         self._waiting: dict[
             int, tuple[list[packed.Spec], list[packed.Spec], list[packed.Spec]]
         ] = {}
@@ -168,6 +172,7 @@ class WorkqLoader:
         jobs.expiries = SortedSet(sorted(self._expiries))
         jobs.leases = SortedSet(sorted(self._leases))
         jobs.due = SortedSet(sorted(self._due))
+        jobs.waits = SortedSet(sorted(self._waits))
         for name in sorted(self._paused):
             queues.set_paused(queues.use(name), True)
         state.begin(self._latest_ns)
@@ -189,7 +194,7 @@ class WorkqLoader:
         """Put in a job as the fold has it; ``timeout_ns`` is the time of its last
         timeout-attempt."""
         added = job.added
-        options = self._extensions.options.get(added.job_id, JobOptions())
+        options = self._extensions.options.get(added.job_id, StoredJobOptions())
         number = self._state.queues.use(added.name).number
         entry = packed.entry_of(job, number, timeout_ns, options.key, options.cancelled_ns)
         if job.state == packed.PENDING and (ready_ns := options.ready_after(timeout_ns)):
@@ -236,8 +241,24 @@ class WorkqLoader:
             dead.append(spec)
         elif stage == packed.CANCELLED:
             self._jobs.cancelled += 1
+            self._state.queues.by_number[packed.queue_of(spec)].cancelled += 1
+        elif stage == packed.PARKED:
+            entry = self._park(job_id, progress)
         self._jobs.lay(job_id, entry)
-        self._expiries.append(packed.moment_key(expires, job_id))
+        if stage != packed.PARKED:
+            self._expiries.append(packed.moment_key(expires, job_id))
+
+    def _park(self, job_id: bytes, entry: packed.Progress) -> packed.Progress:
+        wait = parks.wait_of(entry)
+        self._jobs.parked += 1
+        spec = packed.spec_of(entry)
+        self._state.queues.by_number[packed.queue_of(spec)].parked += 1
+        self._parked.append((job_id, wait))
+        if wait.event:
+            self._waits.append(packed.event_key(wait.event, job_id))
+        if wait.until_ns:
+            self._due.append(packed.moment_key(wait.until_ns, job_id))
+        return packed.move_lease_end(entry, wait.until_ns)
 
     def _finish_extensions(self) -> None:
         state, loaded = self._state, self._extensions
@@ -253,6 +274,13 @@ class WorkqLoader:
             elif entry is not None or job_id not in loaded.children:
                 state.extensions.forget_options(job_id, options, self._now_ns)
         adding.load_children(state, loaded, self._completed)
+        if loaded.steps:
+            steps.load(state, loaded)
+        state.extensions.events |= loaded.events
+        sizes = (len(event.value) + parks.EVENT_BYTES for event in loaded.events.values())
+        state.extensions.event_bytes = sum(sizes)
+        if self._parked:
+            parks.load(state, self._parked)
 
     def _finish_key_starts(self) -> None:
         keys = [(sorted(starts), *place) for place, starts in self._key_starts.items()]

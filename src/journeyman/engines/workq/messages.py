@@ -1,4 +1,4 @@
-"""What goes into a WorkqEngine besides the commands of clients, and what comes out of it.
+"""The messages to a WorkqEngine besides the commands of clients, and those that it returns.
 
     a client's command, or WorkqDue, WorkqGone  -->  WorkqOutcome(records, reply, effects)
 
@@ -31,7 +31,7 @@ from typing import NamedTuple, TypeAlias
 from journeyman.formats.workq import Record
 from journeyman.protocols.workq.replies import Reply
 
-Client: TypeAlias = Hashable  # what can wait: the server's handle of a connection
+Client: TypeAlias = Hashable  # the server's handle of a connection
 
 # A few milliseconds of work, whatever is due.
 DUE_LIMIT = 500

@@ -4,15 +4,17 @@
     bytes    4        12     12       16  4      8    8    8         8      1
 
 A job with a time has a flag for it, and before the payload the time, in 12 bytes; so has one with a
-key, after that: its length in a byte, its bytes.
+key, after that: its length in a byte, its bytes. Between the two, a job that was ever parked has
+when its TTL began again, in 12 bytes (FAR while it is parked), and how often it was, in 4.
 
 ``urgency`` falls as the priority rises, ``ready`` is the time if that is after the creation, else
 the creation. So specs compare as jobs are to be leased: by priority; then by when they became
 ready, scheduled or not; then by creation and id. No two are equal in all of these. A moment takes
 12 bytes because a schedule may reach to the year 9999.
 
-A spec never changes. A job that nothing has happened to, and that is ready, is its spec and nothing
-else; that is what a million waiting jobs are. Any other is a plain tuple around it:
+A spec changes only when a job is parked or woken. A job that nothing has happened to, and that is
+ready, is its spec and nothing else; that is what a million waiting jobs are. Any other is a plain
+tuple around it:
 
     (spec, state, attempts, fails, started_ns, moment_ns, result)
 
@@ -22,6 +24,7 @@ else; that is what a million waiting jobs are. Any other is a plain tuple around
     COMPLETED, FAILED      when it was finished; ``result`` is there in these two only
     EXHAUSTED              the same: failed because its attempts ran out, not by a worker's word
     CANCELLED              the same: failed because a client cancelled it; the ledger says so
+    PARKED                 when it is woken at the latest; 0: never; ``result`` is what it waits for
 
 Both are immutable, and the garbage collector does not track bytes or tuples of atoms. ``fails``
 counts failures that were followed by a retry, as the fold does.
@@ -31,6 +34,7 @@ The transitions are the engine's side of docs/folds.md, for a live job and a job
     NEW, PENDING --begin_lease--> LEASED --end_lease--> PENDING, or EXHAUSTED without attempts left
     NEW, PENDING, LEASED --keep_result--> COMPLETED | FAILED | CANCELLED
     NEW, PENDING, LEASED, FAILED --try_again--> PENDING, one failure more
+    LEASED --park--> PARKED --wake--> PENDING
 
 ``entry_of`` and ``job_of`` translate between an entry and the job of the reference fold. An entry
 has all that the fold knows, apart from zone offsets and owed timeouts, which only the logs of
@@ -46,7 +50,9 @@ from itertools import chain
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
-from journeyman.folds.workq import FoldedJob, JobState
+import msgspec
+
+from journeyman.folds.workq import NEVER_NS, FoldedJob, JobState
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobAdded, delay_ms_of
 from journeyman.units import NS_PER_MS
@@ -58,26 +64,31 @@ Entry: TypeAlias = Spec | Progress
 NEW, COMPLETED, FAILED, PENDING, LEASED = (int(state) for state in JobState)
 EXHAUSTED = 5  # FAILED, for everyone outside
 CANCELLED = 6  # FAILED in the log and for clients of the original
+PARKED = 7  # PENDING in the log and for clients of the original
 WAITING = (NEW, PENDING)
-UNFINISHED = (NEW, PENDING, LEASED)
+UNFINISHED = (NEW, PENDING, LEASED, PARKED)
 DEAD = (FAILED, EXHAUSTED)
 
 SHARED_BYTES = 16 * 1024  # a job this large is not copied into an answer
 BIAS = 1 << 94  # added to every moment, so that those before 1970 sort as bytes too
 _MOMENT_BYTES = 12
 ID_BYTES = 16
-KEY_BYTES = _MOMENT_BYTES + ID_BYTES  # of a job in the order of some moment
+KEY_BYTES = _MOMENT_BYTES + ID_BYTES  # the key of a job in an order by moments
 TOP_PRIORITY, LOWEST_PRIORITY = 2**31 - 1, -(2**31)
 URGENCY_BYTES = 4
 _READY = slice(URGENCY_BYTES, URGENCY_BYTES + _MOMENT_BYTES)
 
-IS_SCHEDULE, HAS_TIME, IS_RUN, HAS_KEY = 1, 2, 4, 8
+IS_SCHEDULE, HAS_TIME, IS_RUN, HAS_KEY, WAS_PARKED = 1, 2, 4, 8, 16
+FAR = NEVER_NS
+_PARKS_BYTES = 4
 
 _HEAD = Struct(">I12s12s16sI4QB")
 _head = _HEAD.pack
 HEAD_BYTES = _HEAD.size
 _ID = slice(28, 44)
 _QUEUE = slice(44, 48)
+_PLACE = slice(16, 48)  # created, id and queue stand together
+PLACE_BYTES = 32
 _LIFE_AT = 16
 _life = Struct(">12s28xQ16xB").unpack_from  # created, ttl, flags
 _LEASE_AT = 28
@@ -104,6 +115,10 @@ class SpecFields(NamedTuple):
     flags: int
     payload: bytes
     key: str = ""
+    begins_ns: int | None = (
+        None  # when the TTL began again after a park; FAR while the job is parked
+    )
+    parks: int = 0
 
 
 def pack(
@@ -168,14 +183,50 @@ def fields_of(spec: Spec) -> SpecFields:
         fails,
         int.from_bytes(created) - BIAS,
         int.from_bytes(spec[_TIME]) - BIAS if flags & HAS_TIME else None,
-        flags & ~(HAS_TIME | HAS_KEY),
+        flags & ~(HAS_TIME | HAS_KEY | WAS_PARKED),
         spec[_payload_at(spec) :],
         key_of(spec),
+        *_parks_of(spec),
     )
 
 
-def _key_at(spec: Spec) -> int:
+def was_parked(spec: Spec) -> bool:
+    """Return whether it was ever parked: then its starts and timeouts are hidden from the
+    original."""
+    return spec[_FLAGS_AT] & WAS_PARKED != 0
+
+
+def parks_of(spec: Spec) -> int:
+    return _parks_of(spec)[1]
+
+
+def _parks_at(spec: Spec) -> int:
     return HEAD_BYTES + _MOMENT_BYTES if spec[_FLAGS_AT] & HAS_TIME else HEAD_BYTES
+
+
+def _parks_of(spec: Spec) -> tuple[int | None, int]:
+    """When its TTL began again, and how often it was parked."""
+    if not spec[_FLAGS_AT] & WAS_PARKED:
+        return None, 0
+    at = _parks_at(spec)
+    end = at + _MOMENT_BYTES
+    begins_ns = int.from_bytes(spec[at:end]) - BIAS
+    return begins_ns, int.from_bytes(spec[end : end + _PARKS_BYTES])
+
+
+def with_parks(spec: Spec, begins_ns: int, parks: int) -> Spec:
+    """The spec of a job whose TTL begins again then; FAR: it is parked."""
+    at = _parks_at(spec)
+    rest = at + (_MOMENT_BYTES + _PARKS_BYTES if was_parked(spec) else 0)
+    flags = bytes((spec[_FLAGS_AT] | WAS_PARKED,))
+    block = (begins_ns + BIAS).to_bytes(_MOMENT_BYTES) + parks.to_bytes(_PARKS_BYTES)
+    return spec[:_FLAGS_AT] + flags + spec[HEAD_BYTES:at] + block + spec[rest:]
+
+
+def _key_at(spec: Spec) -> int:
+    flags = spec[_FLAGS_AT]
+    at = HEAD_BYTES + _MOMENT_BYTES if flags & HAS_TIME else HEAD_BYTES
+    return at + _MOMENT_BYTES + _PARKS_BYTES if flags & WAS_PARKED else at
 
 
 def _payload_at(spec: Spec) -> int:
@@ -210,6 +261,16 @@ def job_id_of(spec: Spec) -> bytes:
     return spec[_ID]
 
 
+def place_of(spec: Spec) -> bytes:
+    """A job in the order of creation, and its queue."""
+    return spec[_PLACE]
+
+
+def key_and_queue_in(place: bytes) -> tuple[bytes, int]:
+    """The key of a place in the order of creation (``moment_key``), and the number of the queue."""
+    return place[:KEY_BYTES], int.from_bytes(place[KEY_BYTES:PLACE_BYTES])
+
+
 def queue_of(spec: Spec) -> int:
     return int.from_bytes(spec[_QUEUE])
 
@@ -221,7 +282,7 @@ def lease_fields_of(spec: Spec) -> tuple[bytes, int, int]:
 
 
 def limits_of(spec: Spec) -> tuple[int, int]:
-    """max-attempts; max-fails as in the log."""
+    """Return max-attempts, and max-fails as it is in the log."""
     limits: tuple[int, int] = _limits(spec, _LIMITS_AT)
     return limits
 
@@ -242,6 +303,8 @@ def is_run(spec: Spec) -> bool:
 
 def state_number(stage: int) -> int:
     """The state that the log and the protocol have for it."""
+    if stage == PARKED:
+        return PENDING
     return FAILED if stage in (EXHAUSTED, CANCELLED) else stage
 
 
@@ -253,8 +316,12 @@ def life_of(entry: Entry | None) -> int:
 
 
 def expires_ns_of(spec: Spec) -> int:
-    """When job and result vanish: TTL after its time if scheduled, else after its creation."""
+    """When job and result vanish: TTL after its time if scheduled, else after its creation; or
+    after it was woken."""
     created, ttl_ms, flags = _life(spec, _LIFE_AT)
+    if flags & WAS_PARKED:
+        begins_ns = _parks_of(spec)[0] or 0
+        return NEVER_NS if begins_ns == FAR else min(begins_ns + ttl_ms * NS_PER_MS, NEVER_NS)
     begins = spec[_TIME] if flags & _SCHEDULED == _SCHEDULED else created
     return int.from_bytes(begins) - BIAS + int(ttl_ms) * NS_PER_MS
 
@@ -287,7 +354,9 @@ def keep_result(entry: Entry, stage: int, now_ns: int, result: bytes) -> Progres
     """A client has said how it ended: ``stage`` is COMPLETED, FAILED or CANCELLED."""
     if isinstance(entry, bytes):
         return entry, stage, 0, 0, 0, now_ns, result
-    spec, _, attempts, fails, started_ns, _, _ = entry
+    spec, before, attempts, fails, started_ns, _, _ = entry
+    if before == PARKED:
+        spec = with_parks(spec, now_ns, parks_of(spec))
     return spec, stage, attempts, fails, started_ns, now_ns, result
 
 
@@ -299,9 +368,28 @@ def end_lease(entry: Entry, now_ns: int) -> Progress:
     return spec, PENDING, attempts, fails, started_ns, ready_again_ns(spec, now_ns), None
 
 
+def park(entry: Entry, reason: bytes, until_ns: int) -> Progress:
+    """It waits without a lease, at most until then; 0: for ever."""
+    spec, _, attempts, fails, started_ns, _, _ = opened(entry)
+    parked = with_parks(spec, FAR, parks_of(spec) + 1)
+    return parked, PARKED, attempts, fails, started_ns, until_ns, reason
+
+
+def wake(entry: Entry, now_ns: int) -> Progress:
+    spec, _, attempts, fails, started_ns, _, _ = opened(entry)
+    return with_parks(spec, now_ns, parks_of(spec)), PENDING, attempts, fails, started_ns, 0, None
+
+
+def result_of(progress: Progress) -> bytes | None:
+    """The result of a finished job."""
+    return None if progress[1] == PARKED else progress[6]
+
+
 def try_again(entry: Entry, now_ns: int, delay_ms: int | None = None) -> Progress:
     """It has failed, and there shall be another attempt, after this delay or the job's own."""
-    spec, _, attempts, fails, started_ns, _, _ = opened(entry)
+    spec, stage, attempts, fails, started_ns, _, _ = opened(entry)
+    if stage == PARKED:
+        spec = with_parks(spec, now_ns, parks_of(spec))
     if delay_ms is None:
         ready_ns = ready_again_ns(spec, now_ns)
     else:
@@ -343,6 +431,9 @@ def entry_of(
         added.payload,
         key,
     )
+    if job.parks:
+        begins_ns = FAR if job.begins is None else job.begins.unix_ns
+        spec = with_parks(spec, begins_ns, job.parks)
     stage = int(job.state)
     started_ns = 0 if job.started is None else job.started.unix_ns
     moment_ns = ready_again_ns(spec, timeout_ns) if stage == PENDING else 0
@@ -354,12 +445,15 @@ def entry_of(
             stage = EXHAUSTED
         elif stage == FAILED and moment_ns == cancelled_ns:
             stage = CANCELLED
+    if job.parked is not None:  # the loader knows until when
+        return (spec, PARKED, job.attempts, job.fails, started_ns, 0, job.parked)
     return (spec, stage, job.attempts, job.fails, started_ns, moment_ns, job.result)
 
 
 def job_of(entry: Entry, name: str) -> tuple[FoldedJob, int]:
     """The job, and the time of its last timeout-attempt if a delay is counted from it."""
-    spec, stage, attempts, fails, started_ns, moment_ns, result = opened(entry)
+    spec, stage, attempts, fails, started_ns, moment_ns, _ = opened(entry)
+    result = result_of(opened(entry))
     fields = fields_of(spec)
     created = Instant(fields.created_ns)
     added = JobAdded(
@@ -385,6 +479,9 @@ def job_of(entry: Entry, name: str) -> tuple[FoldedJob, int]:
         Instant(started_ns) if attempts else None,
         Instant(moment_ns) if result is not None else None,
         stage == EXHAUSTED,
+        parks=fields.parks,
+        parked=opened(entry)[6] if stage == PARKED else None,
+        begins=None if fields.begins_ns in (None, FAR) else Instant(fields.begins_ns or 0),
     )
     timeout_ns = 0
     if stage == PENDING and moment_ns:
@@ -393,6 +490,15 @@ def job_of(entry: Entry, name: str) -> tuple[FoldedJob, int]:
 
 
 # -- jobs in the order of some moment of theirs --
+
+
+class _Awaited(msgspec.Struct):
+    """A part of protocols.workq.commands.Wait."""
+
+    event: str = ""
+
+
+_read_event = msgspec.json.Decoder(_Awaited).decode
 
 
 def moment_key(moment_ns: int, job_id: bytes = b"") -> bytes:
@@ -413,6 +519,19 @@ def id_in(key: bytes) -> bytes:
     return key[_MOMENT_BYTES:]
 
 
+def event_of(entry: Progress) -> str:
+    """The event that a parked job waits for; empty: none."""
+    try:
+        return _read_event(entry[6] or b"{}").event
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return ""
+
+
+def event_key(event: str, job_id: bytes = b"") -> bytes:
+    """Keys of jobs that wait for one event stand together."""
+    return event.encode() + b"\0" + job_id
+
+
 def is_moment_key(key: bytes) -> bool:
     """Return whether it is that of a job: with an id, and a moment that the store can hold too."""
     fits = -(2**63) <= moment_of(key) // NS_PER_MS < 2**63
@@ -431,7 +550,7 @@ class ReadyRows(NamedTuple):
     expiries: bytes  # their keys: see moment_key
     by_shard: array[int]  # the rows of the first shard, then those of the next
     ids: bytes  # in that order
-    counts: Sequence[int]  # of the rows of each shard
+    counts: Sequence[int]  # the number of rows of each shard
 
 
 _CUT_AT_ONCE = 512

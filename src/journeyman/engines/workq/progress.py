@@ -1,4 +1,4 @@
-"""What the workers of jobs say about them: how far they have come, and lines for their logs.
+"""The progress of jobs, as their workers report it, and lines for their logs.
 
     progress ID        of a leased job: replaces what was said before; its lines are added
     inspect progress   what was said, also after the job has ended
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from journeyman.engines.workq.messages import Client
     from journeyman.engines.workq.state import WorkqState
 
-MAX_BYTES: Final = 64 * 1024 * 1024  # of all jobs, about
-MAX_LINES: Final = 200  # of one job
+MAX_BYTES: Final = 64 * 1024 * 1024  # for all jobs, about
+MAX_LINES: Final = 200  # for one job
 MAX_TEXT: Final = 1_000  # characters of a line or note
-JOB_BYTES: Final = 500  # of a job without lines
-LINE_BYTES: Final = 150  # of a line, besides its characters
+JOB_BYTES: Final = 500  # a job without lines takes so many
+LINE_BYTES: Final = 150  # a line takes so many besides its characters
 CHARACTER_BYTES: Final = 4  # at most
 NOTHING: Final = JobProgress()
 _NOT_LEASED = RefusedLine(Complaint.NOT_LEASED)
@@ -43,7 +43,7 @@ class ProgressNotes:
         self._notes: OrderedDict[bytes, JobProgress] = OrderedDict()
         self.size = 0  # bytes, about
 
-    def of(self, job_id: bytes) -> JobProgress | None:
+    def progress_of(self, job_id: bytes) -> JobProgress | None:
         return self._notes.get(job_id)
 
     def add(self, command: NoteProgress, now_ns: int) -> None:
@@ -78,7 +78,7 @@ def note(state: WorkqState, command: NoteProgress, _client: Client) -> Reply:
 def inspect(state: WorkqState, command: InspectProgress, _client: Client) -> Reply:
     if state.find(command.job_id) is None and command.job_id not in state.extensions.children:
         return NOT_FOUND
-    return state.extensions.progress.of(command.job_id) or NOTHING
+    return state.extensions.progress.progress_of(command.job_id) or NOTHING
 
 
 def _size_of(notes: JobProgress) -> int:

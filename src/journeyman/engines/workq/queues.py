@@ -1,6 +1,6 @@
 """The queues, one for each name in use, and the clients that wait.
 
-    ready       jobs to lease, in order
+    ready       jobs to lease, in order; of a fair queue a FairSet (fairness.py)
     scheduled   jobs that are due later, or wait for their retry delay
     dead        failed jobs, until their TTL ends
     waiters     numbers of the clients that wait for a job, longest first
@@ -38,18 +38,19 @@ numbers are never reused: a client that waits again because a batch was undone k
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 from journeyman.engines.sorted_set import SortedSet
+from journeyman.engines.workq.fairness import FairSet
 from journeyman.engines.workq.messages import Client
 from journeyman.engines.workq.packed import Spec, has_key, key_of
 from journeyman.protocols.workq.commands import NO_LIMITS
 from journeyman.units import NS_PER_MS
 
-MAX_STARTS: Final = 1_000_000  # of a queue; then the key that was idle longest is forgotten
+MAX_STARTS: Final = 1_000_000  # in a queue; beyond that the key that was idle longest is forgotten
 FORGET_LIMIT: Final = 10  # keys forgotten in one lease
 
 
@@ -62,7 +63,7 @@ class KeyRates:
         self.rate = rate
         self._per_ns = per_ms * NS_PER_MS
         self.starts: OrderedDict[str, list[int]] = OrderedDict()
-        self._count = 0  # of starts
+        self._count = 0  # all starts together
         self._gates: SortedSet[tuple[int, str]] = SortedSet()
         self._gate_of: dict[str, int] = {}
 
@@ -182,7 +183,7 @@ class Waiter(NamedTuple):
     worker: str = ""
 
 
-_Change: TypeAlias = tuple[Waiter, bool]  # whether it was added
+_Change: TypeAlias = tuple[Waiter, bool]  # true if the waiter was added
 
 
 class Waiting:
@@ -203,7 +204,7 @@ class Waiting:
         self._by_number: dict[int, Waiter] = {}
         self._by_job: dict[bytes, dict[int, Waiter]] = {}
         self._next = 1
-        self._changes: list[_Change] | None = None  # of the open batch
+        self._changes: list[_Change] | None = None  # made by the open batch
         self.deadlines: SortedSet[tuple[int, int]] = SortedSet()  # until_ns, number
         self.unwatched: list[JobQueue] = []  # never used, and no longer waited for
 
@@ -285,6 +286,7 @@ class JobQueue:
         "_draining",
         "_held",
         "added",
+        "cancelled",
         "counted",
         "dead",
         "held_size",
@@ -295,6 +297,7 @@ class JobQueue:
         "limits",
         "name",
         "number",
+        "parked",
         "paused",
         "ready",
         "scheduled",
@@ -316,6 +319,8 @@ class JobQueue:
         self.starts: deque[int] = deque()
         self.added = 0  # jobs, and leases below: since the process started
         self.started = 0
+        self.cancelled = 0  # jobs
+        self.parked = 0
         self.leased = 0
         self.key_leased: dict[str, int] = {}
         self.key_rates = KeyRates()
@@ -325,7 +330,7 @@ class JobQueue:
 
     @property
     def ready_size(self) -> int:
-        """Of jobs that wait for nothing but a worker and the limits."""
+        """Return how many jobs wait for nothing but a worker and the limits."""
         return self.ready.size + self.held_size
 
     def waiting_page(self, offset: int, limit: int) -> list[Spec]:
@@ -338,6 +343,21 @@ class JobQueue:
         return found
 
     # -- limits --
+
+    def set_fair(self, *, fair: bool, weights: Mapping[str, int]) -> None:
+        """Let keys take turns, or no longer."""
+        ready = self.ready
+        if isinstance(ready, FairSet) and fair:
+            ready.weights = weights
+        elif isinstance(ready, FairSet):
+            self.ready = ready.plain()
+        elif fair:
+            self.ready = FairSet(ready, weights)
+
+    def take_turn(self, spec: Spec) -> None:
+        """This job, the first of those that are ready, is leased."""
+        if isinstance(self.ready, FairSet):
+            self.ready.take_turn(spec)
 
     def opens_ns(self, now_ns: int) -> int:
         """When the rate allows another lease; in the past: now.
@@ -437,7 +457,7 @@ class JobQueue:
 class _QueueChange(Enum):
     MADE = auto()
     USED = auto()  # for the first time
-    PAUSED = auto()  # or resumed
+    PAUSED = auto()  # also when it is resumed
     RELEASED = auto()
 
 
@@ -462,7 +482,7 @@ class Queues:
         self._names: SortedSet[bytes] = SortedSet()
         self._paused: SortedSet[bytes] = SortedSet()
         self._free: list[int] = []  # numbers of released queues
-        self._changes: list[tuple[_QueueChange, JobQueue]] | None = None  # of the open batch
+        self._changes: list[tuple[_QueueChange, JobQueue]] | None = None  # made by the open batch
         for name in paused:
             self.set_paused(self.use(name), True)
 

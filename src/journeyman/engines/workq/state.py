@@ -28,7 +28,7 @@ from journeyman.engines.workq import packed
 from journeyman.engines.workq.browsing import CreationOrder
 from journeyman.engines.workq.extensions import (
     Extensions,
-    JobOptions,
+    StoredJobOptions,
     options_body,
 )
 from journeyman.engines.workq.messages import WorkqAnswer
@@ -55,11 +55,12 @@ class WorkqJobTable:
 
     job                      its orders
     -----------------------  ------------------------------------------------
-    any but a run            expiries: by the end of its TTL
+    any but a run            expiries: by the end of its TTL, unless it is parked
     new, pending: ready      ready of its queue
     new, pending: not yet    scheduled of its queue, and due: by when it is ready
     leased                   leases: by the end of its TTR
     failed                   dead of its queue
+    parked                   due: by the end of its wait; waits: by the event
     completed, cancelled     no other
 
     ``replace`` is the only way to create, change or end a job: it takes the old state out of its
@@ -80,7 +81,9 @@ class WorkqJobTable:
         "freed",
         "get",
         "leases",
+        "parked",
         "runs",
+        "waits",
     )
 
     def __init__(self, queues: Queues) -> None:
@@ -89,17 +92,19 @@ class WorkqJobTable:
         self._shard_of = self._entries.shard_of
         self.browsing: CreationOrder | None = None  # after the first request
         self.get = self._entries.get
-        self._changes: list[_Change] | None = None  # of the open batch
+        self._changes: list[_Change] | None = None  # made by the open batch
         self.expiries: SortedSet[bytes] = SortedSet()
         self.leases: SortedSet[bytes] = SortedSet()
         self.due: SortedSet[bytes] = SortedSet()
+        self.waits: SortedSet[bytes] = SortedSet()
+        self.parked = 0  # jobs
         self.freed: list[JobQueue] = []  # limits of theirs may have room again
         self.runs = 0  # jobs without a TTL
         self.cancelled = 0  # jobs
         self.calm_until_ns = 0  # no job expires before; see look_for_calm
 
     def __len__(self) -> int:
-        return len(self.expiries) + self.runs
+        return len(self.expiries) + self.runs + self.parked
 
     def __iter__(self) -> Iterator[tuple[bytes, packed.Entry]]:
         return self._entries.items()
@@ -153,6 +158,12 @@ class WorkqJobTable:
         queue.leased -= 1
         self.leases.remove(packed.moment_key(leased[5], job_id))
 
+    def waiting_for(self, event: str, limit: int) -> list[bytes]:
+        """Ids of jobs that are parked until this event."""
+        prefix = packed.event_key(event)
+        keys = self.waits.beginning_with(prefix, prefix, limit)
+        return [key[len(prefix) :] for key in keys]
+
     def look_for_calm(self) -> int:
         """No job expires before this."""
         self.calm_until_ns = (
@@ -187,6 +198,9 @@ class WorkqJobTable:
             self._enter(job_id, after)
             if before is None:
                 self._begin(job_id, packed.spec_of(after))
+            elif packed.spec_of(before) is not packed.spec_of(after):  # its TTL begins again
+                self._end_life(job_id, packed.spec_of(before))
+                self._begin_life(job_id, packed.spec_of(after))
         elif before is not None:
             del shard[job_id]
             self._end(job_id, packed.spec_of(before))
@@ -211,8 +225,13 @@ class WorkqJobTable:
             self.browsing.begin(job_id, spec)
         if packed.is_run(spec):
             self.runs += 1
-            return
+        else:
+            self._begin_life(job_id, spec)
+
+    def _begin_life(self, job_id: bytes, spec: packed.Spec) -> None:
         expires_ns = packed.expires_ns_of(spec)
+        if expires_ns == packed.FAR:  # it is parked
+            return
         self.expiries.add(packed.moment_key(expires_ns, job_id))
         self.calm_until_ns = min(self.calm_until_ns, expires_ns)
 
@@ -222,7 +241,12 @@ class WorkqJobTable:
         if packed.is_run(spec):
             self.runs -= 1
         else:
-            self.expiries.remove(packed.moment_key(packed.expires_ns_of(spec), job_id))
+            self._end_life(job_id, spec)
+
+    def _end_life(self, job_id: bytes, spec: packed.Spec) -> None:
+        expires_ns = packed.expires_ns_of(spec)
+        if expires_ns != packed.FAR:
+            self.expiries.remove(packed.moment_key(expires_ns, job_id))
 
     def _enter(self, job_id: bytes, entry: packed.Entry) -> None:
         if isinstance(entry, bytes):
@@ -245,6 +269,14 @@ class WorkqJobTable:
                 self.browsing.died(job_id, spec)
         elif stage == packed.CANCELLED:
             self.cancelled += 1
+            self._queues.by_number[packed.queue_of(spec)].cancelled += 1
+        elif stage == packed.PARKED:
+            self.parked += 1
+            self._queues.by_number[packed.queue_of(spec)].parked += 1
+            if moment_ns:
+                self.due.add(packed.moment_key(moment_ns, job_id))
+            if event := packed.event_of(entry):
+                self.waits.add(packed.event_key(event, job_id))
 
     def _leave(self, job_id: bytes, entry: packed.Entry) -> None:
         if isinstance(entry, bytes):
@@ -267,6 +299,14 @@ class WorkqJobTable:
                 self.browsing.revived(job_id, spec)
         elif stage == packed.CANCELLED:
             self.cancelled -= 1
+            self._queues.by_number[packed.queue_of(spec)].cancelled -= 1
+        elif stage == packed.PARKED:
+            self.parked -= 1
+            self._queues.by_number[packed.queue_of(spec)].parked -= 1
+            if moment_ns:
+                self.due.remove(packed.moment_key(moment_ns, job_id))
+            if event := packed.event_of(entry):
+                self.waits.remove(packed.event_key(event, job_id))
 
     def _leave_ready(self, queue: JobQueue, spec: packed.Spec) -> None:
         if queue.leave_ready(spec):
@@ -344,7 +384,7 @@ class WorkqState:
         self.records: list[Record] = []
         self.ledger: list[LedgerRecord] = []
         self.leaving: list[tuple[bytes, bool, int]] = []  # parents; did they succeed; life_of
-        self.unsaid: list[LedgerRecord] = []  # what a start found, for the ledger, before all else
+        self.unsaid: list[LedgerRecord] = []  # written to the ledger first, after a start
         self.unwritten: list[Record] = []  # the same for the log
         self.effects: list[WorkqAnswer] = []
         self.now_ns = latest_ns
@@ -394,9 +434,14 @@ class WorkqState:
     def record_event(self, job_id: bytes, command: Command) -> None:
         self.records.append(JobEvent(self.instant, job_id, command))
 
+    def record_timeout(self, job_id: bytes, spec: packed.Spec) -> None:
+        """Hidden of a job that was parked: the original has it in its queue."""
+        hidden = packed.was_parked(spec)
+        self.records.append(JobEvent(self.instant, job_id, Command.TIMEOUT_ATTEMPT, hidden))
+
     # -- extensions --
 
-    def set_options(self, job_id: bytes, options: JobOptions) -> None:
+    def set_options(self, job_id: bytes, options: StoredJobOptions) -> None:
         extensions = self.extensions
         extensions.put(extensions.options, job_id, options)
         extensions.drop(extensions.forgetting, job_id)
@@ -419,6 +464,11 @@ class WorkqState:
         if is_gone:
             extensions.progress.forget(job_id)
         self.tell_children(job_id, stage, is_gone=is_gone, was=was)
+        for parked in extensions.watched.get(job_id, ()):
+            extensions.put(extensions.waking, parked, None)
+        extensions.drop(extensions.watched, job_id)
+        if is_gone or stage == packed.COMPLETED:
+            extensions.end_steps(job_id, self.now_ns)
         if is_gone:
             self._drop_options(job_id)
         elif stage == packed.COMPLETED and (options := extensions.options.get(job_id)) is not None:
@@ -472,7 +522,7 @@ class WorkqState:
         is_settled = job_id in extensions.settled
         if not is_settled and job_id not in extensions.options:
             return
-        options = extensions.options.get(job_id, JobOptions())
+        options = extensions.options.get(job_id, StoredJobOptions())
         extensions.drop(extensions.options, job_id)
         if not is_settled:
             extensions.forget_options(job_id, options, self.now_ns)

@@ -1,4 +1,4 @@
-"""What ``inspect`` shows: jobs and queues as they are at this moment.
+"""The answers of ``inspect``: jobs and queues as they are at this moment.
 
 A job whose TTL is over is not shown. The views themselves are made in browsing.py.
 """
@@ -20,7 +20,7 @@ from journeyman.protocols.workq import commands, replies
 def job(state: WorkqState, command: commands.InspectJob, _client: Client) -> replies.Reply:
     entry = state.find(command.job_id)
     if entry is not None:
-        return _job_list(state, (entry,), state.extensions.progress.of(command.job_id))
+        return _job_list(state, (entry,), state.extensions.progress.progress_of(command.job_id))
     child = state.extensions.children.get(command.job_id)
     if child is None:
         return replies.NOT_FOUND
@@ -83,7 +83,8 @@ def stats(state: WorkqState) -> WorkqStats:
         failed += len(queue.dead)
     leased = len(state.jobs.leases)
     cancelled = state.jobs.cancelled
-    completed = len(state.jobs) - ready - scheduled - failed - leased - cancelled
+    waiting = ready + scheduled + state.jobs.parked
+    completed = len(state.jobs) - waiting - failed - leased - cancelled
     return WorkqStats(
         ready,
         scheduled,
@@ -152,8 +153,8 @@ def _job_list(
         job_id = packed.job_id_of(packed.spec_of(entry))
         worker = state.extensions.worker_of(job_id)
         options = state.extensions.options.get(job_id)
-        given_back = 0 if options is None else options.given_back
-        more = (worker, given_back, progress)
+        given_back, first_ns = (0, 0) if options is None else (options.given_back, options.first_ns)
+        more = (worker, given_back, progress, first_ns)
         makers.append(partial(browsing.view_of_entry, entry, name, *more))
     size = sum(packed.payload_bytes_of(packed.spec_of(entry)) for entry in entries)
     return replies.JobList(replies.JobViews(makers, size))

@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct
+
 from journeyman.engines.workq.packed import LEASED, opened, queue_of
 from journeyman.engines.workq.queues import Waiter
 from journeyman.protocols.workq import replies
@@ -28,7 +30,7 @@ MAX_WORKERS: Final = 10_000
 MAX_WORKERS_OF_A_NAMESPACE: Final = 1_000
 MAX_ORDERS: Final = 1_000  # for one worker; it learns of the others when it renews their leases
 MAX_JOBS_SEEN: Final = 100_000  # leases that a listing looks at
-SHOWN_JOBS: Final = 100  # of each worker
+SHOWN_JOBS: Final = 100  # jobs of one worker in a listing
 FORGET_NS: Final = 180 * NS_PER_S
 _TOO_MANY = RefusedLine(Complaint.TOO_MANY_WORKERS)
 
@@ -41,8 +43,7 @@ class KnownWorker:
     orders: dict[bytes, replies.Finished] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class BrowseWorkers:
+class BrowseWorkers(Struct, frozen=True):
     """Workers by name, above ``after``; jobs of queues that begin with ``prefix``."""
 
     after: str = ""
@@ -50,8 +51,7 @@ class BrowseWorkers:
     prefix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkersFound:
+class WorkersFound(Struct, frozen=True):
     workers: tuple[replies.WorkerView, ...]
     has_more: bool
 
@@ -61,7 +61,7 @@ class Workers:
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, KnownWorker]] = {}
-        self._counts: dict[str, int] = {}  # of each namespace
+        self._counts: dict[str, int] = {}  # how many each namespace has
         self._looked_ns = 0
 
     def note(self, command: AwaitOrders, now_ns: int) -> KnownWorker | None:
@@ -138,16 +138,16 @@ def place_of(prefix: str, name: str) -> bytes:
     return f"worker {prefix} {name}".encode().ljust(17)
 
 
-def browse_workers(state: WorkqState, asked: BrowseWorkers) -> WorkersFound:
+def browse_workers(state: WorkqState, query: BrowseWorkers) -> WorkersFound:
     known, rows = state.extensions.known_workers, list[replies.WorkerView]()
-    jobs = _running_jobs(state, asked.prefix)
+    jobs = _running_jobs(state, query.prefix)
     for name in known.names():
-        if name <= asked.after:
+        if name <= query.after:
             continue
-        if len(rows) >= asked.limit:
+        if len(rows) >= query.limit:
             return WorkersFound(tuple(rows), True)
         for prefix, worker in known.called(name).items():
-            if is_silent(worker, state.now_ns) or not prefix.startswith(asked.prefix):
+            if is_silent(worker, state.now_ns) or not prefix.startswith(query.prefix):
                 continue
             waits = state.waiting.awaits(place_of(prefix, name))
             own = tuple(job for job in jobs.get(name, ()) if job.queue.startswith(prefix))

@@ -115,13 +115,13 @@ class JobOrder:
         elif after is None and before is not None:
             self._names.remove(identifier)
 
-    def page(self, asked: PageJobs, scope: str) -> JobPage | StillSorting:
+    def page(self, wanted: PageJobs, scope: str) -> JobPage | StillSorting:
         """``scope``: what every identifier must begin with."""
         if self._sorted < SHARDS:
             self._sort_some()
         if self._sorted < SHARDS:
             return StillSorting(SHARDS - self._sorted)
-        prefix = narrowed(asked.prefix, scope)
+        prefix = narrowed(wanted.prefix, scope)
         if prefix is None:
             return JobPage((), None, True)
         if prefix and self._named < SHARDS:
@@ -130,8 +130,8 @@ class JobOrder:
                 return StillSorting(SHARDS - self._named)
         few = self._few(prefix) if prefix else None
         if few is not None:
-            return _page_of(few, asked)
-        return self._found(asked, prefix.encode(errors="surrogatepass"))
+            return _page_of(few, wanted)
+        return self._matching_page(wanted, prefix.encode(errors="surrogatepass"))
 
     def _few(self, prefix: str) -> list[Job] | None:
         """The jobs of a prefix that few have; None: many have it."""
@@ -165,53 +165,53 @@ class JobOrder:
             enough -= len(names)
             self._named += 1
 
-    def _found(self, asked: PageJobs, prefix: bytes) -> JobPage:
-        text = asked.text.encode(errors="surrogatepass")
+    def _matching_page(self, wanted: PageJobs, prefix: bytes) -> JobPage:
+        text = wanted.text.encode(errors="surrogatepass")
         found: list[Job] = []
         looked = 0
         last: Job | None = None
-        for chunk in self._chunks(asked):
+        for chunk in self._chunks(wanted):
             hits = [job for job in chunk if job.startswith(prefix, _IDENTIFIER_AT)]
             if text:
                 hits = [job for job in hits if job.find(text, _IDENTIFIER_AT) >= 0]
             found += hits
-            if len(found) >= asked.limit:
-                return _page(found[: asked.limit], found[asked.limit - 1], True)
+            if len(found) >= wanted.limit:
+                return _page(found[: wanted.limit], found[wanted.limit - 1], True)
             looked += len(chunk)
             last = chunk[-1] if chunk else last
             if looked >= LOOKED_AT_ONCE:
                 return _page(found, last, False)
         return _page(found, None, True)
 
-    def _chunks(self, asked: PageJobs) -> Iterator[list[Job]]:
-        sets = [self._by_status[status] for status in asked.statuses]
+    def _chunks(self, wanted: PageJobs) -> Iterator[list[Job]]:
+        sets = [self._by_status[status] for status in wanted.statuses]
         parts = [
-            each.chunks_after(asked.after, descending=asked.descending) for each in sets if each
+            each.chunks_after(wanted.after, descending=wanted.descending) for each in sets if each
         ]
         if len(parts) == 1:
             yield from parts[0]
             return
-        merged = merge(*map(chain.from_iterable, parts), reverse=asked.descending)
+        merged = merge(*map(chain.from_iterable, parts), reverse=wanted.descending)
         while chunk := list(islice(merged, MERGED_AT_ONCE)):
             yield chunk
 
 
-def _page_of(jobs: list[Job], asked: PageJobs) -> JobPage:
-    """Of all that have the prefix, those that are asked for."""
+def _page_of(jobs: list[Job], wanted: PageJobs) -> JobPage:
+    """Return the page that is asked for, of the jobs with its prefix."""
     text, after, descending = (
-        asked.text.encode(errors="surrogatepass"),
-        asked.after,
-        asked.descending,
+        wanted.text.encode(errors="surrogatepass"),
+        wanted.after,
+        wanted.descending,
     )
     found = [
         job
         for job in jobs
-        if job[STATUS_AT] in asked.statuses
+        if job[STATUS_AT] in wanted.statuses
         and (after is None or (job < after if descending else job > after))
         and job.find(text, _IDENTIFIER_AT) >= 0
     ]
     found.sort(reverse=descending)
-    shown = found[: asked.limit]
+    shown = found[: wanted.limit]
     return _page(shown, shown[-1] if len(found) > len(shown) else None, True)
 
 

@@ -39,6 +39,7 @@ from journeyman.engines.ztick import (
 from journeyman.engines.ztick.browsing import PageJobs, PageRules, PageTimetables, narrowed
 from journeyman.engines.ztick.occurrences import trigger
 from journeyman.engines.ztick.rules import RuleBook
+from journeyman.engines.ztick.state import ZtickState
 from journeyman.engines.ztick.timetables import TimetableBook
 from journeyman.formats import ztick
 from journeyman.formats.ledger import Record as LedgerRecord
@@ -48,170 +49,12 @@ from journeyman.formats.ztick.codec import encode_planned, is_reserved
 from journeyman.protocols.ztick import commands
 from journeyman.timetables.run_options import NO_OPTIONS
 
-_Waiting: TypeAlias = tuple[job_table.Job, messages.StartRun]
-_Change: TypeAlias = tuple[dict[int, Any], int, object]  # which table, run id, what was there
-
-
-class RunQueue:
-    """Runs of triggered jobs: which wait, which are under way.
-
-    triggered --add--> waiting --start, in order, as slots are free--> running --finish--> ended
-                          |
-                          +--withdraw: the job was SET or removed--> dropped
-
-    A run has a number of its own, counted from 1, because a job may get a new plan while a run of
-    it is under way: the run keeps its slot until it ends, but its end no longer concerns the job.
-    Waiting runs start in the order of their numbers. ``_first`` is the smallest number that can
-    still be waiting, so a withdrawn run costs one look-up, and nothing is searched.
-    """
-
-    __slots__ = ("_changes", "_first", "_max_runs", "_next", "_running", "_saved", "_waiting")
-
-    def __init__(self, max_runs: int) -> None:
-        assert max_runs > 0
-        self._max_runs = max_runs
-        self._waiting: dict[int, _Waiting] = {}
-        self._running: dict[int, job_table.Job] = {}
-        self._first = 1
-        self._next = 1
-        self._changes: list[_Change] | None = None  # of the open batch
-        self._saved = (1, 1)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def running(self) -> int:
-        return len(self._running)
-
-    @property
-    def next_id(self) -> int:
-        """The id of the run that is added next."""
-        return self._next
-
-    def add(self, job: job_table.Job, effect: messages.StartRun) -> None:
-        """Queue a run of a job that was triggered with ``next_id``."""
-        run_id = self._next
-        assert run_id == effect.run_id == job_table.order_of(job)
-        self._note(self._waiting, run_id)
-        self._waiting[run_id] = (job, effect)
-        self._next = run_id + 1
-
-    def start(self) -> tuple[messages.StartRun, ...]:
-        """Give the free slots to the runs that have waited longest."""
-        started = []
-        while self._waiting and len(self._running) < self._max_runs:
-            run_id = self._first
-            self._first += 1
-            if run_id not in self._waiting:
-                continue
-            self._note(self._waiting, run_id)
-            self._note(self._running, run_id)
-            self._running[run_id], effect = self._waiting.pop(run_id)
-            started.append(effect)
-        return tuple(started)
-
-    def withdraw(self, run_id: int) -> bool:
-        """The job of this run was SET or removed: it shall not start. Once started it goes on."""
-        self._note(self._waiting, run_id)
-        return self._waiting.pop(run_id, None) is not None
-
-    def finish(self, run_id: int) -> job_table.Job | None:
-        """Free the slot; the job as it was triggered. None if there is no such run."""
-        self._note(self._running, run_id)
-        return self._running.pop(run_id, None)
-
-    def _note(self, table: dict[int, Any], run_id: int) -> None:
-        if self._changes is not None:
-            self._changes.append((table, run_id, table.get(run_id)))
-
-    # -- batches ---------------------------------------------------------------------------------
-
-    def begin_batch(self) -> None:
-        self._changes = []
-        self._saved = (self._first, self._next)
-
-    def commit_batch(self) -> None:
-        self._changes = None
-
-    def undo_batch(self) -> None:
-        for table, run_id, before in reversed(self._changes or ()):
-            if before is None:
-                table.pop(run_id, None)
-            else:
-                table[run_id] = before
-        self._changes = None
-        self._first, self._next = self._saved
-
-
-class ZtickState:
-    """The state that all decisions share: the parts, the time, and the outcome so far."""
-
-    __slots__ = (
-        "_rules_before",
-        "effects",
-        "jobs",
-        "ledger",
-        "now_ns",
-        "overdue",
-        "records",
-        "rules",
-        "runs",
-        "timetables",
-    )
-
-    def __init__(
-        self,
-        jobs: job_table.ZtickJobTable,
-        rules: RuleBook,
-        timetables: TimetableBook,
-        max_runs: int,
-    ) -> None:
-        self.jobs = jobs
-        self.rules = rules
-        self.timetables = timetables
-        self.runs = RunQueue(max_runs)
-        self.now_ns = 0
-        self.records: list[ztick.Record | bytes] = []  # bytes: encoded already
-        self.ledger: list[LedgerRecord] = []  # taken once a batch
-        self.effects: tuple[messages.StartRun, ...] = ()
-        self.overdue: job_table.Job | None = None  # planned jobs of the log below this are not run
-        self._rules_before: list[tuple[str, ztick.RuleSet | None]] = []  # of the open batch, by id
-
-    def replace_rule(self, identifier: str, rule: ztick.RuleSet | None) -> ztick.RuleSet | None:
-        """Put, or without a rule remove; what was there before."""
-        before = self.rules.replace(identifier, rule)
-        self._rules_before.append((identifier, before))
-        return before
-
-    # -- batches ---------------------------------------------------------------------------------
-
-    def begin_batch(self) -> None:
-        self._rules_before.clear()
-        self.jobs.begin_batch()
-        self.runs.begin_batch()
-        self.timetables.changes = []
-
-    def commit_batch(self) -> None:
-        self.jobs.commit_batch()
-        self.runs.commit_batch()
-
-    def undo_batch(self) -> None:
-        self.ledger = []
-        self.jobs.undo_batch()
-        self.runs.undo_batch()
-        self.timetables.undo_batch()
-        while self._rules_before:
-            self.rules.replace(*self._rules_before.pop())
-
-
 NO_RULE = "no rule matches"  # the reasons of jobs that failed without a run, for people
 OVERDUE = "it was due while the server was not running"
 CUT_OFF = "the server stopped during the run"
 MAX_RUNS = 64
-MAX_STEPS = 20_000  # of the search for rules, in one decision: a few milliseconds
-MAX_MOMENTS = 300  # of timetables that are looked for, in one decision: about ten milliseconds
+MAX_STEPS = 20_000  # in the search for rules, in one decision: a few milliseconds
+MAX_MOMENTS = 300  # computed for timetables in one decision: about ten milliseconds
 EVERYTHING = "*"  # the namespace that covers all identifiers; any other is a prefix of them
 
 Pages: TypeAlias = PageJobs | PageRules | PageTimetables
@@ -286,7 +129,7 @@ def _remove(state: ZtickState, command: commands.Remove, prefix: str) -> message
         return messages.JobNotFound(identifier)
     state.records.append(ztick.JobRemoved(identifier))
     _withdraw(state, identifier, before)
-    notices.settle(state, identifier)
+    notices.close_notice(state, identifier)
     if (name := state.timetables.owner(identifier)) is not None:
         occurrences.removed(state, identifier, name)
     return messages.DONE
@@ -297,7 +140,7 @@ def _query(state: ZtickState, command: commands.Query, prefix: str) -> messages.
 
 
 def _page(state: ZtickState, command: PageJobs, prefix: str) -> messages.Reply:
-    return state.jobs.in_order().page(command, prefix)
+    return state.job_order().page(command, prefix)
 
 
 def _count(state: ZtickState, *_: object) -> messages.ZtickStats:
@@ -574,7 +417,7 @@ class ZtickEngine:
 
     @property
     def runner_kinds(self) -> set[type]:
-        """Of the runners that rules name, or named."""
+        """The kinds of runners that rules name or have named."""
         return self._state.rules.runner_kinds
 
     def overdue(self, now_ns: int) -> int:

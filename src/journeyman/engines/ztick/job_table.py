@@ -44,19 +44,25 @@ from heapq import heapify, heappop, heappush
 from itertools import groupby
 from operator import itemgetter
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
-from journeyman.engines.sharded_dict import ShardedDict, Snapshot
+from journeyman.engines.sharded_dict import DictSnapshot, ShardedDict
 from journeyman.formats.ztick import Status
-
-if TYPE_CHECKING:
-    from journeyman.engines.ztick.browsing import JobOrder
 
 Job: TypeAlias = bytes
 
+
+class JobWatcher(Protocol):
+    """An index of jobs that the table keeps up to date (browsing.py)."""
+
+    def change(self, identifier: str, before: Job | None, after: Job | None) -> None: ...
+
+
+W = TypeVar("W", bound=JobWatcher)
+
 # Statuses as they stand in a job: job[STATUS_AT] == PLANNED.
 PLANNED, TRIGGERED, EXECUTED, FAILED = (int(status) for status in Status)
-REMOVED = len(Status)  # of a row of the log that takes its job away; no job has it
+REMOVED = len(Status)  # marks a row of the log that removes its job; no job has it
 STATUS_AT = 16
 HEAD_BYTES = 17  # before the identifier
 
@@ -140,7 +146,7 @@ class DueQueue:
         self._holds = holds
         self._coming: list[Job] = []
         self._leaving: list[Job] = []
-        self._gone: list[Job] | None = None  # what has left the heaps in this batch
+        self._gone: list[Job] | None = None  # entries that have left the heaps in this batch
 
     def __len__(self) -> int:
         """How many jobs are in it, stale ones counted in."""
@@ -235,7 +241,7 @@ class _Chunk(deque[bytes]):
     bound_ns = _LONG_AGO_NS  # none of these jobs is past before
 
 
-class EndedJobs:
+class EndedJobOrder:
     __slots__ = ("_chunks", "_cursor", "_ended_ns", "_holds", "gone")
 
     def __init__(
@@ -250,7 +256,7 @@ class EndedJobs:
         places = range(0, len(jobs), CHUNK_JOBS)
         self._chunks = [_Chunk(jobs[place : place + CHUNK_JOBS]) for place in places]
         self._cursor = 0
-        # What has left since the batch began, which sets it; and the bound that it had.
+        # The jobs that have left since the batch began, which sets it; and the bound that it had.
         self.gone: list[tuple[int, bytes]] = []
 
     def __len__(self) -> int:
@@ -339,7 +345,7 @@ class JobListing:
 
     __slots__ = ("_prefix", "_shards")
 
-    def __init__(self, shards: Snapshot[str, Job] | None, prefix: str) -> None:
+    def __init__(self, shards: DictSnapshot[str, Job] | None, prefix: str) -> None:
         """Those whose identifier begins with ``prefix``; None: no jobs."""
         self._shards = iter(()) if shards is None else shards
         self._prefix = prefix
@@ -368,7 +374,7 @@ class JobListing:
 class ShardedRows(NamedTuple):
     """Rows of a log about jobs: those of the first shard in the order of the log, then the next."""
 
-    counts: Sequence[int]  # of the rows of each shard
+    counts: Sequence[int]  # the number of rows of each shard
     jobs: bytes  # packed, end to end
     ends: array[int]  # where each begins, and the last one ends
     names: str | None  # their identifiers, a line each; None: one is more than a line
@@ -385,7 +391,7 @@ class ZtickJobTable:
         "_due",
         "_next_order",
         "_saved",
-        "browsing",
+        "_watcher",
         "ended",
         "get",
         "interrupted",
@@ -404,7 +410,7 @@ class ZtickJobTable:
         oldest can be removed."""
         self._by_name: ShardedDict[str, Job] = ShardedDict() if by_name is None else by_name
         self.get = self._by_name.get
-        self.browsing: JobOrder | None = None  # after the first request
+        self._watcher: JobWatcher | None = None
         self._due = DueQueue(self.holds)
         others = [job for job in jobs if job[STATUS_AT] != PLANNED]
         planned = [job for job in jobs if job[STATUS_AT] == PLANNED] if others else jobs
@@ -412,12 +418,12 @@ class ZtickJobTable:
         self._counts = [len(planned), 0, 0, 0]
         for job in others:
             self._counts[job[STATUS_AT]] += 1
-        self.ended: EndedJobs | None = None
+        self.ended: EndedJobOrder | None = None
         if retained:
             ended = sorted(filter(has_ended, others), key=order_of)
-            self.ended = EndedJobs(self.holds, ended_ns_of, ended)
+            self.ended = EndedJobOrder(self.holds, ended_ns_of, ended)
         self._next_order = next_order
-        self._changes: list[_Change] | None = None  # of the open batch
+        self._changes: list[_Change] | None = None  # made by the open batch
         self._saved: tuple[list[int], tuple[Job, ...]] = ([], ())
         # Their order was a place in the log, which must not be taken for a run.
         triggered = sorted(job for job in others if job[STATUS_AT] == TRIGGERED)
@@ -436,13 +442,10 @@ class ZtickJobTable:
         """The jobs whose identifier begins with ``prefix``; None: no jobs."""
         return JobListing(None if prefix is None else self._by_name.snapshot(), prefix or "")
 
-    def in_order(self) -> JobOrder:
-        """From the first call on the order is kept."""
-        if self.browsing is None:
-            from journeyman.engines.ztick.browsing import JobOrder
-
-            self.browsing = JobOrder(self._by_name)
-        return self.browsing
+    def watched_by(self, make: Callable[[ShardedDict[str, Job]], W]) -> W:
+        """Make a watcher of all jobs, which is told of every change from now on."""
+        self._watcher = watcher = make(self._by_name)
+        return watcher
 
     def next_due_ns(self) -> int | None:
         return self._due.next_ns()
@@ -482,8 +485,8 @@ class ZtickJobTable:
             self._counts[before[STATUS_AT]] -= 1
         job = pack(execution_ns, order, PLANNED, identifier)
         shard[identifier] = job
-        if self.browsing is not None:
-            self.browsing.change(identifier, before, job)
+        if self._watcher is not None:
+            self._watcher.change(identifier, before, job)
         self._due.push(job)
         if self._changes is not None:
             self._changes.append((identifier, before))
@@ -508,8 +511,8 @@ class ZtickJobTable:
             self._due.push(job)
             if self._changes is not None:
                 self._changes.append((identifier, before))
-            if self.browsing is not None:
-                self.browsing.change(identifier, before, job)
+            if self._watcher is not None:
+                self._watcher.change(identifier, before, job)
             if before is not None:
                 replaced.append((identifier, before))
                 self._counts[before[STATUS_AT]] -= 1
@@ -527,8 +530,8 @@ class ZtickJobTable:
         """
         moved = pack(execution_ns_of(job), order, status, identifier)
         self._by_name.shard_to_change(identifier)[identifier] = moved
-        if self.browsing is not None:
-            self.browsing.change(identifier, job, moved)
+        if self._watcher is not None:
+            self._watcher.change(identifier, job, moved)
         self._counts[job[STATUS_AT]] -= 1
         self._counts[status] += 1
         if self._changes is not None:
@@ -542,8 +545,8 @@ class ZtickJobTable:
         before = self._by_name.shard_to_change(identifier).pop(identifier, None)
         if before is None:
             return None
-        if self.browsing is not None:
-            self.browsing.change(identifier, before, None)
+        if self._watcher is not None:
+            self._watcher.change(identifier, before, None)
         self._counts[before[STATUS_AT]] -= 1
         if self._changes is not None:
             self._changes.append((identifier, before))
@@ -568,8 +571,8 @@ class ZtickJobTable:
         changes, self._changes = self._changes or [], None
         for identifier, before in reversed(changes):
             shard = self._by_name.shard_to_change(identifier)
-            if self.browsing is not None:
-                self.browsing.change(identifier, shard.get(identifier), before)
+            if self._watcher is not None:
+                self._watcher.change(identifier, shard.get(identifier), before)
             if before is None:
                 del shard[identifier]
             else:

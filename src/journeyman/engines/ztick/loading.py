@@ -115,13 +115,13 @@ def notes(resumed: Resumed) -> tuple[str, ...]:
     """Messages about interrupted jobs: none, or a line or two."""
     told = (("run again", resumed.run_again), ("have failed", resumed.failed))
     return tuple(
-        f"jobs that the last stop had cut off {fate} ({len(names)}): {_shown(names)}"
+        f"jobs that the last stop had cut off {fate} ({len(names)}): {_list_names(names)}"
         for fate, names in told
         if names
     )
 
 
-def _shown(names: tuple[str, ...]) -> str:
+def _list_names(names: tuple[str, ...]) -> str:
     shown = ", ".join(map(repr, names[:NAMES_IN_NOTE]))
     more = len(names) - NAMES_IN_NOTE
     return f"{shown} and {more} more" if more > 0 else shown

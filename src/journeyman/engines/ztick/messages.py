@@ -1,4 +1,4 @@
-"""What goes into a ZtickEngine besides the commands of clients, and what comes out of it.
+"""The messages to a ZtickEngine besides the commands of clients, and those that it returns.
 
 a client's command, or TriggerDue, RunFinished, Resume, RemoveEnded
     -->  ZtickOutcome(records, reply, effects)
@@ -86,10 +86,12 @@ class StartRun:
     identifier: str
     execution_ns: int
     runner: Runner
-    rule: str = field(default="", compare=False)  # whose runner it is, in words
+    rule: str = field(
+        default="", compare=False
+    )  # the rule or timetable of the runner, for messages
     owner: str = field(default="", compare=False)  # identifier of that rule or timetable
     options: RunOptions = field(default=NO_OPTIONS, compare=False)
-    facts: Mapping[str, Any] | None = field(default=None, compare=False)  # of a notice
+    facts: Mapping[str, Any] | None = field(default=None, compare=False)  # the subject of a notice
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from journeyman.timetables.timetable import Timetable, TimetableBackoff
 from journeyman.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from journeyman.engines.ztick.engine import ZtickState
+    from journeyman.engines.ztick.state import ZtickState
 
 NOTICE_RETRIES: Final = 12
 MAX_OF_OWNER: Final = 500
@@ -117,7 +117,7 @@ def forget(state: ZtickState, name: str) -> None:
     """The timetable is removed: no occurrence of it is late any more. Failures are reported."""
     for identifier, notice in list(state.timetables.notices.items()):
         if notice["owner"] == name and notice["facts"]["event"] == LATE:
-            settle(state, identifier)
+            close_notice(state, identifier)
 
 
 def due(state: ZtickState, job: job_table.Job) -> JobSet | None:
@@ -131,7 +131,7 @@ def due(state: ZtickState, job: job_table.Job) -> JobSet | None:
     if facts["event"] == LATE and is_first:
         about = state.jobs.get(facts["job"])
         if about is None or about[job_table.STATUS_AT] == job_table.EXECUTED:
-            settle(state, identifier)
+            close_notice(state, identifier)
             return None
     return _trigger(state, job, notice)
 
@@ -143,8 +143,8 @@ def _trigger(state: ZtickState, job: job_table.Job, notice: Mapping[str, Any]) -
         notice["owner"],
     )
     runner = read_reporter(notice["runner"])
-    if isinstance(runner, str):  # of a newer version
-        settle(state, identifier, is_over=False)
+    if isinstance(runner, str):  # written by a newer version
+        close_notice(state, identifier, is_over=False)
         return steps.end(state, job, Status.FAILED)
     run_id = state.runs.next_id
     triggered = state.jobs.move(identifier, job, job_table.TRIGGERED, run_id)
@@ -168,7 +168,7 @@ def run_ended(state: ZtickState, identifier: str, *, success: bool) -> None:
     book = state.timetables
     attempt = book.retries(identifier) + 1
     if success or attempt > NOTICE_RETRIES:
-        settle(state, identifier, is_over=False)
+        close_notice(state, identifier, is_over=False)
         return
     book.set_retries(identifier, attempt)
     state.ledger.append(RunRetried(Instant(state.now_ns), identifier, attempt))
@@ -191,14 +191,14 @@ def resume(state: ZtickState) -> None:
             ):
                 steps.plan(state, identifier, notice["due"])
             else:
-                settle(state, identifier)
+                close_notice(state, identifier)
         elif job[job_table.STATUS_AT] == job_table.EXECUTED:
-            settle(state, identifier)
+            close_notice(state, identifier)
         elif job[job_table.STATUS_AT] == job_table.FAILED:
             run_ended(state, identifier, success=False)
 
 
-def settle(state: ZtickState, identifier: str, *, is_over: bool = True) -> None:
+def close_notice(state: ZtickState, identifier: str, *, is_over: bool = True) -> None:
     """There is nothing more to report. ``is_over``: its planned job is removed, too."""
     if identifier not in state.timetables.notices:
         return
@@ -210,17 +210,17 @@ def settle(state: ZtickState, identifier: str, *, is_over: bool = True) -> None:
 
 
 def _plan(
-    state: ZtickState, owner: str, event: str, words: list[str], facts: Mapping[str, Any]
+    state: ZtickState, owner: str, event: str, reporter: list[str], facts: Mapping[str, Any]
 ) -> None:
     identifier = steps.free_job(state, f"{owner}!{event}")
-    _add(state, identifier, owner, words, facts, state.now_ns)
+    _add(state, identifier, owner, reporter, facts, state.now_ns)
 
 
 def _add(
     state: ZtickState,
     identifier: str,
     owner: str,
-    words: list[str],
+    reporter: list[str],
     facts: Mapping[str, Any],
     due_ns: int,
 ) -> None:
@@ -228,7 +228,7 @@ def _add(
     is_new = identifier not in book.notices
     if is_new and (book.notices_of(owner) >= MAX_OF_OWNER or len(book.notices) >= MAX_NOTICES):
         return
-    body = {"owner": owner, "runner": words, "facts": dict(facts), "due": due_ns}
+    body = {"owner": owner, "runner": reporter, "facts": dict(facts), "due": due_ns}
     book.set_notice(identifier, body)
     state.ledger.append(NoticeSet(Instant(state.now_ns), identifier, body))
     steps.plan(state, identifier, due_ns)
@@ -244,7 +244,7 @@ def _settle_late(state: ZtickState, name: str, label: str) -> None:
     job = state.jobs.get(identifier)
     is_reported = bool(state.timetables.retries(identifier))
     if job is not None and job[job_table.STATUS_AT] == job_table.PLANNED and not is_reported:
-        settle(state, identifier)
+        close_notice(state, identifier)
 
 
 def _label(name: str, identifier: str) -> str:

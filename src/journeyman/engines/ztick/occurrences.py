@@ -1,4 +1,4 @@
-r"""What becomes of a timetable's occurrences: planned one ahead, run, missed, held, tried again.
+r"""The life of a timetable's occurrences: planned one ahead, run, missed, held, tried again.
 
     TIMETABLE SET ──> next one planned ──due──> run it; plan the one after it, in the same batch
                             ^                   │
@@ -37,11 +37,11 @@ from journeyman.formats.ledger import RunRetried, TimetablePlanned, TimetableUnp
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.ztick import JobRemoved, JobSet, Status
 from journeyman.timetables.run_options import NO_OPTIONS
-from journeyman.timetables.zones import seconds
+from journeyman.timetables.zones import wall_seconds
 from journeyman.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from journeyman.engines.ztick.engine import ZtickState
+    from journeyman.engines.ztick.state import ZtickState
 
 OF_TIMETABLE = "timetable "  # before the name, where the rule of a run is named
 SWEEP_NAMES = 100  # in one decision
@@ -384,6 +384,6 @@ def _is_the_same_wall(read: Read, done: Occurrence, at_s: int) -> bool:
     """Return whether this is what was done already, at the offset that the zone had then."""
     zone = read.occurrences.zone
     return (
-        seconds(zone.wall(at_s)) == done.at_s + done.offset_s
+        wall_seconds(zone.wall(at_s)) == done.at_s + done.offset_s
         and zone.offset_s(done.at_s) != done.offset_s
     )

@@ -128,7 +128,7 @@ class RuleBook:
         self._names: SortedSet[str] = SortedSet()
         self._by_pattern: dict[str, SortedSet[str]] = {}  # identifiers
         self._patterns = PrefixTree()  # the empty one is never among them
-        self.runner_kinds: set[type] = set()  # of all rules that there were
+        self.runner_kinds: set[type] = set()  # those of removed rules too
 
     def __len__(self) -> int:
         return len(self._rules)

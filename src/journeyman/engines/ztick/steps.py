@@ -17,7 +17,7 @@ from journeyman.timetables.zones import Zone, zone_of
 from journeyman.units import NS_PER_MS
 
 if TYPE_CHECKING:
-    from journeyman.engines.ztick.engine import ZtickState
+    from journeyman.engines.ztick.state import ZtickState
 
 _UTC = zone_of("UTC")
 

@@ -1,4 +1,4 @@
-"""What clients ask of timetables: set, look, pause, resume, remove, run now, backfill.
+"""The commands of timetables: set, list, pause, resume, remove, run now, backfill.
 
 Each function takes the state, the command and the prefix of the client's namespace, as those of
 engine.py do. The fields of a timetable have been read by the protocol; here it gets its place.
@@ -41,7 +41,7 @@ from journeyman.timetables.timetable import FIELDS_OF_TIMES
 from journeyman.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from journeyman.engines.ztick.engine import ZtickState
+    from journeyman.engines.ztick.state import ZtickState
 
 MAX_BACKFILL = 500
 
@@ -119,7 +119,7 @@ def _view_of(state: ZtickState, name: str, row: timetables.TimetableRow) -> mess
     job = None if row.planned is None or row.paused else state.jobs.get(row.planned.job(name))
     is_planned = job is not None and job[STATUS_AT] == PLANNED
     next_ns = execution_ns_of(job) if job is not None and is_planned else None
-    return _view(name, row, book.runs(name), book.held(name), next_ns)
+    return _view(name, row, book.runs(name), book.held_runs(name), next_ns)
 
 
 def _view(

@@ -34,7 +34,7 @@ from journeyman.formats.ztick import Runner
 from journeyman.protocols.ztick.grammar import read_runner
 from journeyman.timetables import Occurrences, Timetable, occurrences_of
 from journeyman.timetables.run_options import RunOptions
-from journeyman.timetables.zones import label_of, moment_of, zone_of
+from journeyman.timetables.zones import label_of, moment_of_label, zone_of
 
 MAX_TIMETABLES = 1_000_000
 MAX_NAME_BYTES = 512
@@ -167,7 +167,7 @@ class TimetableBook:
         self.paused = 0
         self.steps = 0  # occurrences that were looked for: a decision can stop after so many
         self.swept = SHARDS  # the shards below have been checked; all: nothing is to be checked
-        self.clock_was_wrong = False  # what is planned is to be checked more closely
+        self.clock_was_wrong = False  # planned occurrences must be checked more closely
         self.latest_ns = _NEVER  # the latest moment of a decision
         self.changes: list[_Change] = []  # since the batch began, which sets it
 
@@ -262,7 +262,7 @@ class TimetableBook:
     def runs(self, name: str) -> int:
         return self._runs.get(name, 0)
 
-    def held(self, name: str) -> int:
+    def held_runs(self, name: str) -> int:
         return len(self._held.get(name, ()))
 
     def is_busy(self, name: str) -> bool:
@@ -282,11 +282,11 @@ class TimetableBook:
 
     def release(self, name: str) -> Job | None:
         """The job that was held first."""
-        held = self._held.get(name)
-        if not held:
+        held_runs = self._held.get(name)
+        if not held_runs:
             return None
-        job = held.popleft()
-        if not held:
+        job = held_runs.popleft()
+        if not held_runs:
             del self._held[name]
         self.changes.append((_RELEASE, name, job))
         return job
@@ -360,9 +360,9 @@ class TimetableBook:
             elif table is _RELEASE:
                 self._held.setdefault(key, deque()).appendleft(before)
             elif table is _HOLD:
-                held = self._held[key]
-                held.pop()
-                if not held:
+                held_runs = self._held[key]
+                held_runs.pop()
+                if not held_runs:
                     del self._held[key]
             else:
                 assert isinstance(table, dict)
@@ -423,7 +423,7 @@ class TimetableLoader:
             self._notices.pop(record.job, None)
             self._settled_notices[record.job] = None
         elif isinstance(record, ledger.RuleOptionsSet):
-            with suppress(TimetableError):  # of a newer version
+            with suppress(TimetableError):  # written by a newer version
                 self._rule_options[record.rule] = RunOptions.read(record.body)
         elif isinstance(record, ledger.RuleOptionsRemoved):
             self._rule_options.pop(record.rule, None)
@@ -470,7 +470,7 @@ _NO_ROW = _HEAD.pack(*_NO_MOMENT, *_NO_MOMENT, 0)
 
 def _moment(label: str) -> tuple[int, int]:
     """Return what a row holds of it."""
-    return (moment_of(label) if label else None) or _NO_MOMENT
+    return (moment_of_label(label) if label else None) or _NO_MOMENT
 
 
 def _is_notice(body: Mapping[str, Any]) -> bool:

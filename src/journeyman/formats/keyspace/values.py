@@ -33,17 +33,7 @@ from uuid import UUID
 
 from journeyman.errors import EncodeError, InvalidData
 from journeyman.formats.keyspace import keys
-from journeyman.formats.keyspace.text import (
-    MAX_JSON_DEPTH,
-    Member,
-    check_json,
-    format_time,
-    join_object,
-    json_text,
-    parse_time,
-    split_object,
-    string_text,
-)
+from journeyman.formats.keyspace import text as json_format
 from journeyman.units import NS_PER_MS
 
 # Twice the largest message the original takes from the wire.
@@ -131,35 +121,35 @@ def _encode(value: Value) -> bytes:
 
 
 def _job_text(job: JobRecord) -> str:
-    check_json(job.payload)
-    created_at = start_at = format_time(job.created_at_ns)
+    json_format.check_json(job.payload)
+    created_at = start_at = json_format.format_time(job.created_at_ns)
     if job.execution_start_ns != job.created_at_ns:
-        start_at = format_time(job.execution_start_ns)
+        start_at = json_format.format_time(job.execution_start_ns)
     max_attempts = _optional_text(job.max_attempts, _U64, "max_attempts")
     retry_interval = _optional_text(job.retry_interval_ms, _U64, "retry_interval_ms")
     attempts = _number_text(job.attempts_so_far, _U64, "attempts_so_far")
     if not job.extra and not job.runtime_extra:  # nearly all: no need to sort the members
         return (
             f'{{"created_at":"{created_at}","execution_start_at":"{start_at}",'
-            f'"jid":{string_text(job.jid)},"max_attempts":{max_attempts},"payload":{job.payload},'
-            f'"queue_name":{string_text(job.queue)},"retry_interval_ms":{retry_interval},'
-            f'"runtime":{{"attempts_so_far":{attempts}}},"status":{string_text(job.status)},'
+            f'"jid":{json_format.string_text(job.jid)},"max_attempts":{max_attempts},"payload":{job.payload},'
+            f'"queue_name":{json_format.string_text(job.queue)},"retry_interval_ms":{retry_interval},'
+            f'"runtime":{{"attempts_so_far":{attempts}}},"status":{json_format.string_text(job.status)},'
             f'"uuid":"{job.job_uuid}"}}'
         )
     runtime = {"attempts_so_far": attempts}
     members = {
         "created_at": f'"{created_at}"',
         "execution_start_at": f'"{start_at}"',
-        "jid": string_text(job.jid),
+        "jid": json_format.string_text(job.jid),
         "max_attempts": max_attempts,
         "payload": job.payload,
-        "queue_name": string_text(job.queue),
+        "queue_name": json_format.string_text(job.queue),
         "retry_interval_ms": retry_interval,
-        "runtime": join_object(_sorted(_with_extra(runtime, job.runtime_extra))),
-        "status": string_text(job.status),
+        "runtime": json_format.join_object(_sorted(_with_extra(runtime, job.runtime_extra))),
+        "status": json_format.string_text(job.status),
         "uuid": f'"{job.job_uuid}"',
     }
-    return join_object(_sorted(_with_extra(members, job.extra)))
+    return json_format.join_object(_sorted(_with_extra(members, job.extra)))
 
 
 def _queue_text(queue: QueueRecord) -> str:
@@ -167,13 +157,13 @@ def _queue_text(queue: QueueRecord) -> str:
         raise EncodeError(f"a queue is {' or '.join(_QUEUE_STATES)}")
     config = {
         "concurrency_limit": _optional_text(queue.concurrency_limit, _U32, "concurrency_limit"),
-        "allow_job_overrides": json_text(bool(queue.allow_job_overrides)),
+        "allow_job_overrides": json_format.json_text(bool(queue.allow_job_overrides)),
     }
-    members = {} if queue.queue_id is None else {"id": json_text(str(queue.queue_id))}
-    members["name"] = json_text(queue.name)
-    members["config"] = join_object(_with_extra(config, queue.config_extra))
-    members["state"] = json_text(queue.state)
-    return join_object(_with_extra(members, queue.extra))
+    members = {} if queue.queue_id is None else {"id": json_format.json_text(str(queue.queue_id))}
+    members["name"] = json_format.json_text(queue.name)
+    members["config"] = json_format.join_object(_with_extra(config, queue.config_extra))
+    members["state"] = json_format.json_text(queue.state)
+    return json_format.join_object(_with_extra(members, queue.extra))
 
 
 def _optional_text(number: int | None, limits: range, name: str) -> str:
@@ -190,7 +180,7 @@ def _with_extra(members: dict[str, str], extra: Extra) -> dict[str, str]:
     for name, text in extra:
         if name in members:
             raise EncodeError(f"a member {name!r} twice")
-        check_json(text)
+        json_format.check_json(text)
         members[name] = text
     return members
 
@@ -222,9 +212,9 @@ def decode_value(key: keys.Key, data: bytes, offset: int = 0) -> Value:
 def _decode(key: keys.Key, data: bytes) -> Value:
     if isinstance(key, keys.JobKey):
         text = str(data, "utf-8")
-        return _written_job(text) or _job(split_object(text))
+        return _written_job(text) or _job(json_format.split_object(text))
     if isinstance(key, keys.QueueKey):
-        return _queue(split_object(str(data, "utf-8")))
+        return _queue(json_format.split_object(str(data, "utf-8")))
     if isinstance(key, keys.StatusKey):
         status = str(data, "ascii")
         if not _is_status(status):
@@ -258,14 +248,16 @@ def _written_job(text: str) -> JobRecord | None:
         name,
         more,
     ) = match.groups()
-    created_at_ns = parse_time(created_at)
+    created_at_ns = json_format.parse_time(created_at)
     return JobRecord(
         job_uuid=UUID(uuid),
         jid=jid,
         queue=queue,
         status=status,
         created_at_ns=created_at_ns,
-        execution_start_ns=created_at_ns if start_at == created_at else parse_time(start_at),
+        execution_start_ns=created_at_ns
+        if start_at == created_at
+        else json_format.parse_time(start_at),
         max_attempts=None if attempts == "null" else int(attempts),
         retry_interval_ms=None if interval == "null" else int(interval),
         attempts_so_far=int(so_far),
@@ -274,26 +266,26 @@ def _written_job(text: str) -> JobRecord | None:
     )
 
 
-def _job(members: dict[str, Member]) -> JobRecord:
-    runtime = split_object(_take(members, "runtime").text)
+def _job(members: dict[str, json_format.Member]) -> JobRecord:
+    runtime = json_format.split_object(_take(members, "runtime").text)
     return JobRecord(
         job_uuid=_uuid(_take(members, "uuid").value),
         jid=_string(members, "jid"),
         queue=_string(members, "queue_name"),
         status=_string(members, "status"),
-        created_at_ns=parse_time(_string(members, "created_at")),
-        execution_start_ns=parse_time(_string(members, "execution_start_at")),
+        created_at_ns=json_format.parse_time(_string(members, "created_at")),
+        execution_start_ns=json_format.parse_time(_string(members, "execution_start_at")),
         max_attempts=_optional(members, "max_attempts", _U64),
         retry_interval_ms=_optional(members, "retry_interval_ms", _U64),
         attempts_so_far=_number(_take(runtime, "attempts_so_far").value, _U64),
-        payload=members.pop("payload", Member(None, "null")).text,
+        payload=members.pop("payload", json_format.Member(None, "null")).text,
         extra=tuple(sorted(_extra(members))),
         runtime_extra=tuple(sorted(_extra(runtime))),
     )
 
 
-def _queue(members: dict[str, Member]) -> QueueRecord:
-    config = split_object(_take(members, "config").text)
+def _queue(members: dict[str, json_format.Member]) -> QueueRecord:
+    config = json_format.split_object(_take(members, "config").text)
     overrides = _take(config, "allow_job_overrides").value
     state = _string(members, "state")
     if not isinstance(overrides, bool) or state not in _QUEUE_STATES:
@@ -312,21 +304,21 @@ def _queue(members: dict[str, Member]) -> QueueRecord:
 # Each of these takes its member out, so that what is left at the end is not known here.
 
 
-def _take(members: dict[str, Member], name: str) -> Member:
+def _take(members: dict[str, json_format.Member], name: str) -> json_format.Member:
     if name not in members:
         raise ValueError(f"no {name}")
     return members.pop(name)
 
 
-def _string(members: dict[str, Member], name: str) -> str:
+def _string(members: dict[str, json_format.Member], name: str) -> str:
     value = _take(members, name).value
     if not isinstance(value, str):
         raise ValueError(f"{name} is not a string")
     return value
 
 
-def _optional(members: dict[str, Member], name: str, limits: range) -> int | None:
-    value = members.pop(name, Member(None, "null")).value
+def _optional(members: dict[str, json_format.Member], name: str, limits: range) -> int | None:
+    value = members.pop(name, json_format.Member(None, "null")).value
     return None if value is None else _number(value, limits)
 
 
@@ -345,7 +337,7 @@ def _uuid(value: Any) -> UUID:
     return uuid
 
 
-def _extra(members: dict[str, Member]) -> Extra:
+def _extra(members: dict[str, json_format.Member]) -> Extra:
     return tuple((name, member.text) for name, member in members.items())
 
 
@@ -389,12 +381,12 @@ def match_written(text: str) -> re.Match[str] | None:
     of one more.
     """
     match = _WRITTEN_JOB.fullmatch(text)
-    if match is None or text.count("[") + text.count("{") > MAX_JSON_DEPTH:
+    if match is None or text.count("[") + text.count("{") > json_format.MAX_JSON_DEPTH:
         return None
     try:
-        check_json(match[5])
+        json_format.check_json(match[5])
         if match[12] is not None:
-            check_json(match[12])
+            json_format.check_json(match[12])
     except ValueError:
         return None  # other members follow, or it is not one
     return match

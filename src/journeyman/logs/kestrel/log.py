@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import posixpath
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -310,10 +310,17 @@ class KestrelLog:
         self.append([item])
         return item
 
-    def append(self, items: Sequence[ItemPut]) -> bool:
+    def append(
+        self,
+        items: Sequence[ItemPut],
+        *,
+        sync: bool | None = None,
+        then: Callable[[], None] | None = None,
+    ) -> bool:
         """Write items whose ids the engine has assigned, from ``next_id`` on.
 
-        As durable as the policy says when this returns; LogError: none of them is stored.
+        As durable as the policy says when this returns; LogError: none of them is stored. ``sync``
+        and ``then``: see ``Appender.append``.
         Whether a segment was left for the next one: see ``save_indexes``.
         """
         with self._ids:
@@ -325,7 +332,7 @@ class KestrelLog:
         runs = [[record] for record in encoded]
         if self.has_room_for(sum(sizes)):
             runs = self.appender.in_blocks(encoded)
-        positions = self.appender.append([b"".join(run) for run in runs])
+        positions = self.appender.append([b"".join(run) for run in runs], sync=sync, then=then)
         with self._ids:
             segments_before = len(self._catalog)
             self._next_id = items[-1].item_id + 1

@@ -59,7 +59,7 @@ from itertools import chain
 
 from journeyman.disk import Disk
 from journeyman.errors import FormatError, LogError
-from journeyman.folds.workq import FoldedJob, expires_ns
+from journeyman.folds.workq import NEVER_NS, FoldedJob, expires_ns
 from journeyman.formats.framing import Buffer, Entry, iter_entries
 from journeyman.formats.workq import CODEC, Command, JobAdded, Record, UnknownCommand
 from journeyman.logs.indexes import (
@@ -71,7 +71,7 @@ from journeyman.logs.indexes import (
 )
 from journeyman.logs.publication import put_in_place, remove_durably, write_whole
 from journeyman.logs.segments import Position
-from journeyman.units import NS_PER_S
+from journeyman.units import NS_PER_MS, NS_PER_S
 
 # How long ago a job must have ended for its add to go. An add of the same id that is on its way at
 # that moment, created but not yet logged, must not find the delete without the add it belongs to.
@@ -82,7 +82,7 @@ _NO_PLACE = -1
 _ENDS = (Command.DELETE, Command.EXPIRE)
 
 
-def place_of(segment: int, offset: int) -> int:
+def record_place(segment: int, offset: int) -> int:
     """Where a record stands in the log, as one number: places compare as records follow."""
     return segment << _OFFSET_BITS | offset
 
@@ -101,6 +101,8 @@ class Trace:
     expires_ns: int = 0  # when the last of these has expired
     ended_ns: int | None = None  # when the first delete or expire from there on was logged
     latest_ns: int | None = None  # the latest time in any of its records
+    longest_ttl_ns: int = 0  # the longest TTL of its adds, which begins again at a wake
+    is_parked: bool = False
 
     def note(self, record: Record, place: int) -> None:
         """Take in the next record of this id."""
@@ -109,14 +111,23 @@ class Trace:
             created_ns = record.created.unix_ns
             self._note_add(record, place, created_ns)
             latest_ns = max(latest_ns, created_ns)
-        elif record.command in _ENDS and self.ended_ns is None:
-            self.ended_ns = latest_ns
+        elif record.command in _ENDS:
+            self.ended_ns = latest_ns if self.ended_ns is None else self.ended_ns
+        elif isinstance(record, UnknownCommand):
+            pass
+        elif record.command == Command.PARK:
+            self.is_parked = True
+        elif self.is_parked and record.command != Command.TIMEOUT_ATTEMPT:
+            self.is_parked = False
+            begins_again_ns = min(latest_ns + self.longest_ttl_ns, NEVER_NS)
+            self.expires_ns = max(self.expires_ns, begins_again_ns)
         if self.latest_ns is None or latest_ns > self.latest_ns:
             self.latest_ns = latest_ns
 
     def _note_add(self, record: JobAdded, place: int, created_ns: int) -> None:
         self.adds.append(place)
         expiry_ns = expires_ns(FoldedJob(record))
+        self.longest_ttl_ns = max(self.longest_ttl_ns, record.ttl_ms * NS_PER_MS)
         if self.latest_ns is None or self.latest_ns < created_ns:
             self.fresh = place
             self.present_adds = 1
@@ -130,7 +141,7 @@ class Trace:
         """From when on the id shows nothing to anyone."""
         if self.present_adds == 1 and self.fresh != _NO_PLACE and self.ended_ns is not None:
             return min(self.expires_ns, self.ended_ns + SETTLING_NS)
-        return self.expires_ns
+        return NEVER_NS if self.is_parked else self.expires_ns
 
     def is_free(self, place: int, as_of_ns: int, *, adds_dropped: int = 0) -> bool:
         """Return whether the record at ``place`` may go, with so many of the first adds."""
@@ -139,7 +150,7 @@ class Trace:
         return place < self.fresh or not self.adds or self.over_ns() <= as_of_ns
 
 
-def gather(
+def gather_records(
     traces: dict[bytes, Trace],
     segment: int,
     entries: Iterable[Entry[Record]],
@@ -153,7 +164,7 @@ def gather(
         trace = traces.get(record.job_id)
         if trace is None:
             trace = traces[record.job_id] = Trace()
-        trace.note(record, place_of(segment, entry.offset))
+        trace.note(record, record_place(segment, entry.offset))
 
 
 REWRITE_SUFFIX = ".rw"
@@ -281,7 +292,7 @@ class Cleaner:
             size = end.offset if path == end.path else None
             draft = IndexDraft() if path != end.path and self._needs_index(path) else None
             try:
-                gather(traces, segment, read_segment(self._disk, path, size), draft)
+                gather_records(traces, segment, read_segment(self._disk, path, size), draft)
             except FormatError as error:
                 raise LogError(path, f"damaged, so nothing was cleaned: {error}") from error
             if draft is not None:
@@ -310,7 +321,7 @@ class Cleaner:
         for entry in read_segment(self._disk, path):
             record = entry.record
             trace = traces[record.job_id]
-            place = place_of(segment, entry.offset)
+            place = record_place(segment, entry.offset)
             moment_ns = _moment_ns(trace, record, place, due_ns)
             plan.records += 1
             plan.moments_ns += moment_ns

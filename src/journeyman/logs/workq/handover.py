@@ -36,6 +36,7 @@ from journeyman.protocols.workq.replies import id_text
 
 MAX_ATTEMPTS = 255
 NEWER = "a record of a newer version"
+_WOKEN_BY = (workq.Command.WAKE, workq.Command.START_ATTEMPT)
 _FINISHED = (fold.JobState.COMPLETED, fold.JobState.FAILED)
 
 
@@ -56,8 +57,13 @@ class OriginalReplay:
         self._expired: set[bytes] = set()  # jobs whose add was skipped
         self.jobs: dict[bytes, _Job] = {}
         self.refused: dict[bytes, str] = {}
+        self.parked: set[bytes] = set()
 
     def take(self, record: workq.Record) -> None:
+        if isinstance(record, workq.JobFinished) and record.command == workq.Command.PARK:
+            self.parked.add(record.job_id)
+        elif isinstance(record, workq.JobEvent) and record.command in _WOKEN_BY:
+            self.parked.discard(record.job_id)
         if record.job_id in self.refused:
             return
         reason = self._refusal(record)
@@ -204,7 +210,7 @@ def _rewrite(
     segments: list[str],
     histories: dict[bytes, tuple[workq.Record, ...]],
 ) -> None:
-    before = publication.identities(disk, segments)
+    before = publication.file_identities(disk, segments)
     renames = {}
     for segment in segments:
         last = histories if segment == segments[-1] else {}
@@ -251,6 +257,11 @@ def _findings(
         )
     unfinished = {key: job for key, job in replay.jobs.items() if job.state not in _FINISHED}
     yield from handover.finding("paused", "jobs of paused queues are given out", paused)
+    yield from handover.finding(
+        "parked",
+        "jobs that wait for a time, an event or other jobs run at once, with all their steps",
+        (id_text(key) for key in unfinished.keys() & replay.parked),
+    )
     yield from handover.finding(
         "limits",
         "limits of queues do not hold",

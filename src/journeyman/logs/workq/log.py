@@ -24,11 +24,11 @@ from contextlib import suppress
 
 from journeyman.clock import Clock
 from journeyman.disk import Disk, Lock
-from journeyman.errors import LogClosed, LogLocked
-from journeyman.folds.workq import retry_of
+from journeyman.errors import FormatError, LogClosed, LogLocked
+from journeyman.folds.workq import is_retried, retry_of
 from journeyman.formats.framing import Entry
 from journeyman.formats.timed_frame import CRC_BYTES
-from journeyman.formats.workq import CODEC, HEADER, HIDDEN_TAIL, JobFinished, Record
+from journeyman.formats.workq import CODEC, HEADER, HIDDEN_TAIL, Record
 from journeyman.logs import segments as segment_names
 from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.holders import Holders, ask
@@ -38,6 +38,7 @@ from journeyman.logs.workq.cleaning import REWRITE_SUFFIX, Cleaner, CleanReport,
 
 DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
 LOCK_TIMEOUT_S = 1.0
+_LAST_BYTES = 4096  # the end of a log, in which its last record is looked for
 
 
 class WorkqLog:
@@ -259,9 +260,22 @@ def _may_end_in_a_hidden_fail(disk: Disk, segments: list[str]) -> bool:
     for path in reversed(segments):
         size = disk.size(path)
         if size > len(HEADER):
-            at = size - len(HIDDEN_TAIL) - CRC_BYTES
-            return disk.read_at(path, max(at, 0), len(HIDDEN_TAIL)) == HIDDEN_TAIL
+            data = disk.read_at(path, max(size - _LAST_BYTES, 0), min(size, _LAST_BYTES))
+            if not data[:-CRC_BYTES].endswith(HIDDEN_TAIL):
+                return False
+            last = _last_record(data)
+            return last is None or is_retried(last)
     return False
+
+
+def _last_record(data: bytes) -> Record | None:
+    """The record that ends with these bytes, proven by its CRC; None: it begins before them."""
+    for begin in range(len(data)):
+        with suppress(FormatError):
+            entry = CODEC.decode(data, begin)
+            if entry is not None and entry.end == len(data):
+                return entry.record
+    return None
 
 
 def _finish_retry(
@@ -272,7 +286,7 @@ def _finish_retry(
     It would be final, and the job dead, though it has another attempt: so the retry is written now.
     """
     for record in last:
-        if isinstance(record, JobFinished) and record.hidden:
+        if is_retried(record):
             retry = retry_of(record, is_leased=False)
             appender.append([CODEC.encode(retry)])
             if on_record is not None:

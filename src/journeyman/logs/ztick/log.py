@@ -54,7 +54,7 @@ from journeyman.logs.appender import Appender, SyncFailed, SyncPolicy
 from journeyman.logs.holders import Holders, ask
 from journeyman.logs.indexes import IndexDraft, move_index, remove_index, try_to_save
 from journeyman.logs.publication import (
-    identities,
+    file_identities,
     note_replacement,
     put_in_place,
     remove_durably,
@@ -413,7 +413,7 @@ def compact_offline(
         free = ask(holders, names.directory, posixpath.basename(path), read, active="")
         if free.count < len(read):
             return None
-        before = identities(disk, files)
+        before = file_identities(disk, files)
         _recover(disk, files, None)
         is_sealed = any(has_seals(SEALS, disk.view(file)) for file in files if disk.exists(file))
         sealed_ns = now_ns if is_sealed else None

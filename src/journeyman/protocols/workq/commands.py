@@ -21,6 +21,11 @@
     worker NAME WAIT SIZE  + facts                           AwaitOrders
     progress ID SIZE  + notes                                NoteProgress
     inspect progress ID                                      InspectProgress
+    step ID NAME NUMBER SIZE -attempt=N  + value             RecordStep
+    inspect steps ID [-attempt=N]                            InspectSteps
+    park ID SIZE -attempt=N  + what it waits for             Park
+    emit NAME SIZE  + value                                  Emit
+    inspect event NAME                                       InspectEvent
     pause NAME | resume NAME                                 PauseQueue, ResumeQueue
     -retry-delay=MS on add and schedule                      their ``retry_delay_ms``
     auth SECRET, as the first line of a connection           Auth
@@ -31,7 +36,8 @@
     fail ID SIZE -release=1 [-delay=MS]  + result            Fail with ``is_release``
     requeue-all NAME LIMIT                                   RequeueAll
     inspect queues OFFSET LIMIT -counts=1                    InspectQueues ``with_counts``
-    limit NAME [-rate=] [-concurrency=] [-key-rate=] [-key-concurrency=]  SetLimits
+    limit NAME [-rate=] [-concurrency=] [-key-rate=] [-key-concurrency=] [-fair=] [-weights=]
+                                                             SetLimits
 
 Three more things can come out of a connection: ``RefusedLine`` (it only has to be answered),
 ``HangUp`` (close without an answer; what was asked before it is still answered) and ``Foreign``
@@ -48,7 +54,6 @@ Jobs are named tuples, because they have many fields and one is made for every j
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
@@ -56,7 +61,6 @@ from msgspec import Struct
 
 from journeyman.formats.workq import MAX_PAYLOAD_BYTES as MAX_PAYLOAD_BYTES
 from journeyman.protocols import Auth, AuthRequired, Foreign
-from journeyman.values import value
 
 MAX_NAME_BYTES = 255
 MAX_TTR_MS = 86_400_000  # a day
@@ -74,8 +78,13 @@ MAX_CHILD_BYTES = 512 * 1024  # payload of such a job: it waits in a record of t
 MAX_RATE = 10_000
 MAX_RATE_PERIOD_MS = 86_400_000
 MAX_CONCURRENCY = 1_000_000
+MAX_WEIGHT = 1_000
+MAX_WEIGHTS = 100  # keys of a queue that have one
 MAX_FACTS_BYTES = 2048  # a worker's description of itself
 MAX_NOTES_BYTES = 16 * 1024  # one message of a worker about a job
+MAX_SLEEP_MS = 100 * 366 * 86_400_000
+MAX_WAIT_BYTES = 64 * 1024  # the longest description of a wait
+MAX_STEP_BYTES = 750 * 1024  # value of a step: as base64 it fits into a record of the ledger
 
 
 class Complaint(StrEnum):
@@ -112,15 +121,23 @@ class Complaint(StrEnum):
     UNIQUE_FOR = "Invalid Unique For"
     RATE = "Invalid Rate"
     CONCURRENCY = "Invalid Concurrency"
+    UNLESS = "Invalid Unless"
+    FAIR = "Invalid Fair or Weights"
+    STEP_NUMBER = "Invalid Step Number"  # new
+    PARK = "Invalid Park"  # new
     TIME = "Invalid Time"
     DUPLICATE_JOB = "Duplicate job"
     DUPLICATE_RESULT = "Duplicate result"
     NOT_DEAD = "Job is not dead"  # new, of requeue
-    NOT_LEASED = "Job is not leased"  # new, of touch
+    NOT_LEASED = "Job is not leased"  # new, of touch, and of fail with an attempt
     LEASED_AGAIN = "Job was leased again"  # new, of complete and fail
     CANCELLED = "Job was cancelled"  # new, of touch, and of -follows
     NO_PARENT = "Unknown parent"  # new, of -after
     TOO_MANY_CHILDREN = "Too many jobs wait for others"  # new, of -after
+    TOO_MANY_STEPS = "Too many steps, or too large together"  # new, of step
+    HAS_MAX_ATTEMPTS = "Job has max-attempts"  # new, of park
+    EVENT_DIFFERS = "Event has another value"  # new, of emit
+    TOO_MANY_EVENTS = "Too many events, or too large together"  # new, of emit
     TOO_MANY_LIMITS = "Too many queues have limits"  # new, of limit
     TOO_MANY_WORKERS = "Too many workers"  # new, of worker
     NO_LEDGER = "Not available without a ledger"  # new
@@ -142,6 +159,10 @@ class AddOptions(NamedTuple):
     has_followers: bool = False  # its worker adds jobs that follow it
     follows: bytes = b""  # the job that it follows: what that one's sender may do counts
     namespace: str = ""  # that of the token that added it; the server fills it in
+    begun_ns: int = 0  # when the steps of a requeued job were begun; no client sets it
+    replaces_unstarted: bool = False  # one of the same id that no worker has begun makes room too
+    first_ns: int = 0  # when a requeued job was first added; no client sets it
+    unless: bytes = b""  # refused if no worker has begun the job of this id
 
 
 class Limits(Struct, frozen=True):
@@ -153,6 +174,8 @@ class Limits(Struct, frozen=True):
     key_concurrency: int = 0  # the same, of each key
     key_rate: int = 0  # starts of each key within ``key_per_ms``
     key_per_ms: int = 0
+    fair: bool = False  # keys take turns
+    weights: dict[str, int] = {}  # jobs in one turn of a key; not to be changed
 
 
 NO_LIMITS = Limits()
@@ -203,14 +226,12 @@ class Run(NamedTuple):
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitResult:
+class AwaitResult(Struct, frozen=True):
     job_id: bytes
     wait_ms: int
 
 
-@value
-class Lease:
+class Lease(Struct, frozen=True):
     """A job of one of these queues. A name may come twice, and then counts once.
 
     ``max_jobs`` 0: one job, answered as the original does; otherwise up to so many.
@@ -243,23 +264,67 @@ class WorkerNotes(Struct, frozen=True):
     log: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NoteProgress:
+class NoteProgress(Struct, frozen=True):
     """New: the worker of a leased job says how far it has come."""
 
     job_id: bytes
     notes: WorkerNotes
 
 
-@dataclass(frozen=True, slots=True)
-class InspectProgress:
+class InspectProgress(Struct, frozen=True):
     """New: what the workers of a job have said."""
 
     job_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class AwaitOrders:
+class RecordStep(Struct, frozen=True):
+    """New: the task of a leased job has done a step. ``attempt``: only if no other has begun."""
+
+    job_id: bytes
+    name: str
+    number: int  # 1 is the first step of this name
+    value: bytes
+    attempt: int
+
+
+class InspectSteps(Struct, frozen=True):
+    """New: the recorded steps of a job. ``attempt``: only for this one, if it has the lease."""
+
+    job_id: bytes
+    attempt: int = 0
+
+
+class JobWait(Struct, frozen=True, omit_defaults=True):
+    """A wait of a parked job: it ends when the first of these comes, and is a step of the job."""
+
+    step: str
+    number: int = 1
+    until_ns: int = 0  # 0: for ever
+    event: str = ""
+    jobs: tuple[str, ...] = ()  # ids; until all have ended
+    within_ms: int = 0  # the same as a length of time, in a request
+
+
+class Park(Struct, frozen=True):
+    """New: the task of a leased job waits, without a lease. ``attempt`` as of RecordStep."""
+
+    job_id: bytes
+    wait: JobWait
+    attempt: int
+
+
+class Emit(Struct, frozen=True):
+    """New: an event has happened, and has this value for good."""
+
+    name: str
+    value: bytes
+
+
+class InspectEvent(Struct, frozen=True):
+    name: str
+
+
+class AwaitOrders(Struct, frozen=True):
     """New: a worker says what it is, and waits until others end a job that it has leased."""
 
     worker: str
@@ -268,8 +333,7 @@ class AwaitOrders:
     prefix: str = ""  # the namespace of its token; the server fills it in
 
 
-@value
-class Complete:
+class Complete(Struct, frozen=True):
     """``attempt``: only if no other one has begun since; 0: in any case."""
 
     job_id: bytes
@@ -277,51 +341,46 @@ class Complete:
     attempt: int = 0
 
 
-@value
-class Fail:
+class Fail(Struct, frozen=True):
     """``delay_ms``: instead of the job's own delay before a retry. ``is_final``: no retry.
-    ``is_release``: the lease ends as if its time were over, which is no failure."""
+    ``is_release``: the lease ends as if its time were over, which is no failure.
+
+    ``attempt``: as of Complete, and only while it has the lease, unless ``is_final``."""
 
     job_id: bytes
     result: bytes
     delay_ms: int | None = None
-    attempt: int = 0  # as of Complete
+    attempt: int = 0
     is_final: bool = False
     is_release: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Touch:
+class Touch(Struct, frozen=True):
     """The lease ends ``ttr_ms`` from now; None: the job's own TTR."""
 
     job_id: bytes
     ttr_ms: int | None = None
 
 
-@value
-class Delete:
+class Delete(Struct, frozen=True):
     job_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(Struct, frozen=True):
     """New: an unfinished job fails for good; its worker stops it if it is leased."""
 
     job_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class InspectToken:
+class InspectToken(Struct, frozen=True):
     """New: what the client's token brings, as far as the client must know it."""
 
 
-@dataclass(frozen=True, slots=True)
-class InspectServer:
+class InspectServer(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class InspectQueues:
+class InspectQueues(Struct, frozen=True):
     """By name, in the order of their bytes; those that begin with ``prefix``."""
 
     offset: int
@@ -330,13 +389,11 @@ class InspectQueues:
     with_counts: bool = False  # also of jobs that are leased or dead, and whether it is paused
 
 
-@dataclass(frozen=True, slots=True)
-class InspectQueue:
+class InspectQueue(Struct, frozen=True):
     name: str  # any text: what no queue can be called is not found
 
 
-@dataclass(frozen=True, slots=True)
-class InspectJobs:
+class InspectJobs(Struct, frozen=True):
     """The ready ones, in the order in which they will be leased."""
 
     name: str
@@ -344,20 +401,17 @@ class InspectJobs:
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class InspectScheduledJobs:
+class InspectScheduledJobs(Struct, frozen=True):
     name: str
     offset: int
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class InspectJob:
+class InspectJob(Struct, frozen=True):
     job_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class InspectDeadJobs:
+class InspectDeadJobs(Struct, frozen=True):
     """The failed ones: out of attempts, or of fails."""
 
     name: str
@@ -365,30 +419,26 @@ class InspectDeadJobs:
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class InspectPausedQueues:
+class InspectPausedQueues(Struct, frozen=True):
     offset: int
     limit: int
     prefix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Requeue:
+class Requeue(Struct, frozen=True):
     """Give a dead job a new life, with no attempts and no fails counted."""
 
     job_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RequeueAll:
+class RequeueAll(Struct, frozen=True):
     """The same for up to ``limit`` dead jobs of a queue."""
 
     name: str
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class SetLimits:
+class SetLimits(Struct, frozen=True):
     """Instead of all limits that the queue had but those in ``kept``. It need not exist yet."""
 
     name: str
@@ -396,15 +446,13 @@ class SetLimits:
     kept: frozenset[str] = frozenset()  # fields of Limits
 
 
-@dataclass(frozen=True, slots=True)
-class PauseQueue:
+class PauseQueue(Struct, frozen=True):
     """Lease nothing from this queue until it is resumed. It need not exist yet."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeQueue:
+class ResumeQueue(Struct, frozen=True):
     name: str
 
 
@@ -416,6 +464,11 @@ Command: TypeAlias = (
     | AwaitOrders
     | NoteProgress
     | InspectProgress
+    | RecordStep
+    | InspectSteps
+    | Park
+    | Emit
+    | InspectEvent
     | Lease
     | Complete
     | Fail
@@ -439,15 +492,13 @@ Command: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedLine:
+class RefusedLine(Struct, frozen=True):
     """A line that is wrong in itself: nothing to decide, only to answer."""
 
     complaint: Complaint
 
 
-@dataclass(frozen=True, slots=True)
-class HangUp:
+class HangUp(Struct, frozen=True):
     """The bytes no longer make sense as lines: close, and read nothing more."""
 
 

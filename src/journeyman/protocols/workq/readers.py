@@ -39,6 +39,7 @@ _ID = re.compile(
     rb"(?:urn:uuid:|\{)?" + b"".join(rb"-?(%b{%d})" % (_HEX, count) for count in (8, 4, 4, 4, 12)),
 )
 _NAME = re.compile(rb"[A-Za-z0-9_.-]{1,%d}" % commands.MAX_NAME_BYTES)
+_STEP_NAME = re.compile(rb"[A-Za-z0-9_.:/@-]{1,%d}" % commands.MAX_NAME_BYTES)
 _TIME = re.compile(
     rb"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?Z"
 )
@@ -56,6 +57,11 @@ def is_version_4(job_id: bytes) -> bool:
 
 def read_name(text: bytes) -> str | None:
     return text.decode() if _NAME.fullmatch(text) else None
+
+
+def read_step_name(text: bytes) -> str | None:
+    """Read the name of a step or an event."""
+    return text.decode() if _STEP_NAME.fullmatch(text) else None
 
 
 def read_number(text: bytes) -> int | None:
@@ -120,11 +126,13 @@ MAX_JOB_FLAGS = 3  # besides the flags below, which the original does not know
 MAX_RUN_FLAGS = 1
 RETRY_DELAY = b"retry-delay"
 _OPTIONS = frozenset(
-    {b"key", b"replace", b"unique-for", b"after", b"even-failed", b"then", b"follows"}
+    {b"key", b"replace", b"unique-for", b"after", b"even-failed", b"then", b"follows", b"unless"}
 )
 _NEW_FLAGS = _OPTIONS | {RETRY_DELAY}
 _LEASE_FLAGS = frozenset({b"max", b"worker"})
-_LIMIT_FLAGS = frozenset({b"rate", b"concurrency", b"key-rate", b"key-concurrency"})
+_LIMIT_FLAGS = frozenset(
+    {b"rate", b"concurrency", b"key-rate", b"key-concurrency", b"fair", b"weights"}
+)
 RATE = re.compile(rb"([0-9]{1,9})/([0-9]{0,9})(ms|s|m|h|d)")
 _UNITS_MS = {b"ms": 1, b"s": 1000, b"m": 60_000, b"h": 3_600_000, b"d": 86_400_000}
 _ID_CHARACTERS = 36  # in a list only as it is printed: with dashes
@@ -132,6 +140,7 @@ _MAX_U32 = 2**32 - 1
 _MAX_U64 = 2**64 - 1
 
 _FACTS = msgspec.json.Decoder(commands.WorkerFacts)
+_WAIT = msgspec.json.Decoder(commands.JobWait)
 _NOTES = msgspec.json.Decoder(commands.WorkerNotes)
 _NO = {complaint: commands.RefusedLine(complaint) for complaint in commands.Complaint}
 
@@ -168,11 +177,10 @@ def add(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
     options = _read_options(flags) if flags else _NO_OPTIONS
     if isinstance(options, commands.RefusedLine):
         return options
-    if options.options is not None and options.options.after:
-        if len(payload) > commands.MAX_CHILD_BYTES:
-            return _NO[commands.Complaint.PAYLOAD_SIZE]
-        if numbers.job_id in options.options.after:
-            return _NO[commands.Complaint.PARENTS]
+    if _is_too_large(options, payload):
+        return _NO[commands.Complaint.PAYLOAD_SIZE]
+    if options.options is not None and numbers.job_id in options.options.after:
+        return _NO[commands.Complaint.PARENTS]
     return _out_of_range(name, numbers) or commands.Add(
         numbers.job_id, name.decode(), numbers.ttr_ms, numbers.ttl_ms, payload, *options
     )
@@ -194,6 +202,8 @@ def schedule(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
         return options
     if options.options is not None and options.options.after:
         return _NO[commands.Complaint.PARENTS]  # it waits for a time, or for jobs
+    if _is_too_large(options, payload):
+        return _NO[commands.Complaint.PAYLOAD_SIZE]
     refused = _out_of_range(name, numbers)
     if refused is not None:
         return refused
@@ -288,6 +298,72 @@ def progress(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
     return commands.NoteProgress(job_id, notes)
 
 
+def step(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
+    job_id, name = read_id(tokens[1]), read_step_name(tokens[2])
+    number = _read_up_to(tokens[3], _MAX_U32)
+    if flags.keys() != {b"attempt"}:
+        return _NO[commands.Complaint.ARGS]
+    if job_id is None:
+        return _NO[commands.Complaint.ID]
+    if name is None:
+        return _NO[commands.Complaint.NAME]
+    if not number:
+        return _NO[commands.Complaint.STEP_NUMBER]
+    attempt = _read_up_to(flags[b"attempt"], _MAX_U32)
+    if not attempt:
+        return _NO[commands.Complaint.ATTEMPT]
+    if len(payload) > commands.MAX_STEP_BYTES:
+        return _NO[commands.Complaint.PAYLOAD_SIZE]
+    return commands.RecordStep(job_id, name, number, payload, attempt)
+
+
+def park(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
+    job_id = read_id(tokens[1])
+    if flags.keys() != {b"attempt"}:
+        return _NO[commands.Complaint.ARGS]
+    if job_id is None:
+        return _NO[commands.Complaint.ID]
+    attempt = _read_up_to(flags[b"attempt"], _MAX_U32)
+    if not attempt:
+        return _NO[commands.Complaint.ATTEMPT]
+    wait = read_wait(payload)
+    return _NO[commands.Complaint.PARK] if wait is None else commands.Park(job_id, wait, attempt)
+
+
+def read_wait(data: bytes) -> commands.JobWait | None:
+    """None: it is not one, or waits for nothing."""
+    if len(data) > commands.MAX_WAIT_BYTES:
+        return None
+    try:
+        wait = _WAIT.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    names = [wait.step, *([wait.event] if wait.event else [])]
+    if not all(read_step_name(name.encode(errors="replace")) for name in names):
+        return None
+    if not 0 <= wait.until_ns < 2**63 or not 0 < wait.number <= _MAX_U32:
+        return None
+    if not 0 <= wait.within_ms <= commands.MAX_SLEEP_MS or (wait.within_ms and wait.until_ns):
+        return None
+    if len(wait.jobs) > commands.MAX_PARENTS or (wait.jobs and wait.event):
+        return None
+    if not all(len(text) == _ID_CHARACTERS and read_id(text.encode()) for text in wait.jobs):
+        return None
+    has_end = wait.until_ns or wait.within_ms or wait.event or wait.jobs
+    return wait if has_end else None
+
+
+def emit(tokens: Tokens, flags: Flags, payload: bytes) -> commands.Event:
+    name = read_step_name(tokens[1])
+    if flags:
+        return _NO[commands.Complaint.ARGS]
+    if name is None:
+        return _NO[commands.Complaint.NAME]
+    if len(payload) > commands.MAX_STEP_BYTES:
+        return _NO[commands.Complaint.PAYLOAD_SIZE]
+    return commands.Emit(name, payload)
+
+
 # -- commands that are a line ---------------------------------------------------------------------
 
 
@@ -312,6 +388,23 @@ def lease(tokens: Tokens, flags: Flags) -> commands.Event:
     if worker is None:
         return _NO[commands.Complaint.WORKER]
     return commands.Lease(tuple(names), wait_ms, max_jobs, worker)
+
+
+def inspect_steps(tokens: Tokens, flags: Flags) -> commands.Event:
+    job_id = read_id(tokens[2])
+    if flags and flags.keys() != {b"attempt"}:
+        return _NO[commands.Complaint.ARGS]
+    if job_id is None:
+        return _NO[commands.Complaint.ID]
+    attempt = _read_up_to(flags[b"attempt"], _MAX_U32) if flags else 0
+    if attempt is None or (flags and not attempt):
+        return _NO[commands.Complaint.ATTEMPT]
+    return commands.InspectSteps(job_id, attempt)
+
+
+def inspect_event(tokens: Tokens) -> commands.Event:
+    name = read_step_name(tokens[2])
+    return _NO[commands.Complaint.NAME] if name is None else commands.InspectEvent(name)
 
 
 def touch(tokens: Tokens) -> commands.Event:
@@ -351,7 +444,24 @@ def limit(tokens: Tokens, flags: Flags) -> commands.Event:
         if count is None or (not count and flag in flags):
             return _NO[commands.Complaint.CONCURRENCY]
         counts.append(count)
-    return commands.SetLimits(name, commands.Limits(*rate, counts[0], counts[1], *key_rate))
+    weights = _read_weights(flags[b"weights"]) if b"weights" in flags else {}
+    fair = flags.get(b"fair", b"0")
+    if weights is None or fair not in (b"0", b"1") or (weights and fair != b"1"):
+        return _NO[commands.Complaint.FAIR]
+    limits = commands.Limits(*rate, counts[0], counts[1], *key_rate, fair == b"1", weights)
+    return commands.SetLimits(name, limits)
+
+
+def _read_weights(text: bytes) -> dict[str, int] | None:
+    """``gold:3,silver:2``."""
+    found: dict[str, int] = {}
+    for pair in text.split(b","):
+        key_text, _, number = pair.partition(b":")
+        key, weight = read_name(key_text), _read_up_to(number, commands.MAX_WEIGHT)
+        if key is None or not weight or key in found or len(found) == commands.MAX_WEIGHTS:
+            return None
+        found[key] = weight
+    return found
 
 
 def result(tokens: Tokens) -> commands.Event:
@@ -482,7 +592,7 @@ def _read_new_options(flags: Flags) -> commands.AddOptions | commands.RefusedLin
     if key is None:
         return _NO[commands.Complaint.KEY]
     replaced = flags.get(b"replace", b"finished")
-    if replaced not in (b"finished", b"different"):
+    if replaced not in (b"finished", b"different", b"unstarted"):
         return _NO[commands.Complaint.REPLACE]
     unique_ms = _read_up_to(flags.get(b"unique-for", b"0"), commands.MAX_TTL_MS)
     if unique_ms is None or (b"unique-for" in flags and b"replace" not in flags):
@@ -501,11 +611,26 @@ def _read_new_options(flags: Flags) -> commands.AddOptions | commands.RefusedLin
     follows = read_id(flags[b"follows"]) if b"follows" in flags else b""
     if follows is None:
         return _NO[commands.Complaint.FOLLOWS]
+    is_moved = replaced == b"unstarted"
+    unless = read_id(flags[b"unless"]) if b"unless" in flags else b""
+    if unless is None or (unless and not is_moved):
+        return _NO[commands.Complaint.UNLESS]
+    if is_moved and after:  # it waits for a time, or for jobs
+        return _NO[commands.Complaint.PARENTS]
     even_failed, unless_same = b"even-failed" in flags, replaced == b"different"
     uniqueness = unique_ms, unless_same
     return commands.AddOptions(
-        key, b"replace" in flags, after, even_failed, *uniqueness, b"then" in flags, follows
+        *(key, b"replace" in flags, after, even_failed, *uniqueness, b"then" in flags, follows),
+        replaces_unstarted=is_moved,
+        unless=unless,
     )
+
+
+def _is_too_large(options: _Options, payload: bytes) -> bool:
+    """Return whether the ledger could not hold the job, as it must for a while."""
+    more = options.options
+    is_kept = more is not None and (more.after or more.replaces_unstarted)
+    return bool(is_kept) and len(payload) > commands.MAX_CHILD_BYTES
 
 
 def _read_rate(text: bytes) -> tuple[int, int] | None:

@@ -15,6 +15,7 @@
     +OK N / ID NAME TTR SIZE ATTEMPT FAILS MAX-FAILS [GIVEN-BACK] / payload ...  LeasedJobs (new)
     +OK 1 / NAME 1 / requeued N                  Requeued (new)
     +OK 1 / progress SIZE / JSON                 JobProgress (new)
+    +OK N / NAME NUMBER SIZE DONE_NS / value ... StepList (new)
 
 Blocks of jobs and queues have more keys if they have what the original does not know.
 
@@ -25,14 +26,19 @@ Every line ends with CR LF. Payloads and results are raw, after their size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeAlias, overload
 
 import msgspec
 from msgspec import Struct
 
-from journeyman.protocols.workq.commands import NO_LIMITS, Limits, RefusedLine, WorkerFacts
+from journeyman.protocols.workq.commands import (
+    NO_LIMITS,
+    JobWait,
+    Limits,
+    RefusedLine,
+    WorkerFacts,
+)
 from journeyman.units import NS_PER_S
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,18 +60,15 @@ _PENDING = 3
 READ_ONLY = b"-SERVER-ERROR Read-only mode triggered by cmdlog circuit breaker\r\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class WaitTimedOut:
+class WaitTimedOut(Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class JobMissing:
+class JobMissing(Struct, frozen=True):
     pass
 
 
@@ -96,8 +99,7 @@ class LeasedMore(NamedTuple):
     given_back: int = 0  # attempts before this one that ended so
 
 
-@dataclass(frozen=True, slots=True)
-class LeasedJobs:
+class LeasedJobs(Struct, frozen=True):
     """To a lease of several: at least one."""
 
     jobs: tuple[LeasedMore, ...]
@@ -146,6 +148,25 @@ class JobProgress(Struct, frozen=True):
         return msgspec.json.encode(self)
 
 
+class RecordedStep(NamedTuple):
+    """A step of a job, which the job's task has recorded."""
+
+    name: str
+    number: int  # 1 is the first step of this name
+    value: bytes
+    done_ns: int
+
+
+class StepList(Struct, frozen=True):
+    """The recorded steps of a job, in their order."""
+
+    steps: tuple[RecordedStep, ...]
+
+    @property
+    def payload_bytes(self) -> int:
+        return sum(len(step.value) for step in self.steps)
+
+
 class RunningJob(Struct, frozen=True):
     """A job that is leased, of the worker that has it."""
 
@@ -168,8 +189,8 @@ class WorkerView(Struct, frozen=True):
 class JobView(Struct, frozen=True, omit_defaults=True):
     """A job as people and programs see it: in ``inspect``, the HTTP API, the console, the past.
 
-    A job in state ``waiting`` waits for ``waits_for`` others, and is created after them. Jobs of
-    ``run`` have a TTL of 0 and do not expire.
+    A job in state ``waiting`` waits for ``waits_for`` others, and is created after them; or it is
+    parked. Jobs of ``run`` have a TTL of 0 and do not expire.
     """
 
     job_id: bytes
@@ -198,6 +219,8 @@ class JobView(Struct, frozen=True, omit_defaults=True):
     leased_until_ns: int | None = None
     finished_ns: int | None = None
     progress: JobProgress | None = None  # set only when a single job is inspected
+    parks: int = 0  # how often it was parked
+    wait: JobWait | None = None  # the wait of a parked job, whose state is ``waiting``
 
     @property
     def id(self) -> str:
@@ -245,8 +268,7 @@ class JobViews(Sequence[JobView]):
         return repr(tuple(self))
 
 
-@dataclass(frozen=True, slots=True)
-class JobList:
+class JobList(Struct, frozen=True):
     jobs: Sequence[JobView]
 
     @property
@@ -278,8 +300,7 @@ class QueueView(Struct, frozen=True):
     started_per_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QueueList:
+class QueueList(Struct, frozen=True):
     """``with_counts``: all counts are shown, not only those of the original."""
 
     queues: tuple[QueueView, ...]
@@ -309,6 +330,7 @@ Reply: TypeAlias = (
     | Finished
     | EndedJobs
     | JobProgress
+    | StepList
     | JobList
     | QueueList
     | ServerView
@@ -353,6 +375,8 @@ def _rarer_reply_bytes(reply: Reply) -> bytes:
     if isinstance(reply, JobProgress):
         data = reply.json()
         return b"+OK 1\r\nprogress %d\r\n%b\r\n" % (len(data), data)
+    if isinstance(reply, StepList):
+        return b"".join(step_parts(reply))
     if isinstance(reply, Requeued):
         return f"+OK 1\r\n{reply.name} 1\r\nrequeued {reply.jobs}\r\n".encode()
     if isinstance(reply, TokenView):
@@ -378,6 +402,14 @@ def leased_parts(reply: LeasedJobs) -> Iterator[bytes]:
         yield b"".join((_encoded(head), payload, b"\r\n"))
 
 
+def step_parts(reply: StepList) -> Iterator[bytes]:
+    """In pieces as well."""
+    yield b"+OK %d\r\n" % len(reply.steps)
+    for name, number, value, done_ns in reply.steps:
+        head = f"{name} {number} {len(value)} {done_ns}\r\n"
+        yield b"".join((head.encode(), value, b"\r\n"))
+
+
 def id_text(job_id: bytes) -> str:
     """The canonical form: lower case, with dashes."""
     text = job_id.hex()
@@ -394,7 +426,8 @@ def time_text(unix_ns: int) -> str:
 def _job_block(job: JobView) -> bytes:
     more = {
         "worker": job.worker, "key": job.key, "after": job.waits_for,
-        "cancelled": int(job.state == CANCELLED), "given-back": job.given_back,
+        "cancelled": int(job.state == CANCELLED), "given-back": job.given_back + job.parks,
+        "parked": "" if job.wait is None else msgspec.json.encode(job.wait).decode(),
     }  # fmt: skip
     more = {key: value for key, value in more.items() if value}
     keys = _JOB_KEYS + (job.scheduled_ns is not None) + len(more)
@@ -435,6 +468,11 @@ def _limit_lines(limits: Limits) -> str:
         lines += f"key-concurrency {limits.key_concurrency}\r\n"
     if limits.key_rate:
         lines += f"key-rate {limits.key_rate}/{limits.key_per_ms}ms\r\n"
+    if limits.fair:
+        lines += "fair 1\r\n"
+    if limits.weights:
+        pairs = ",".join(f"{key}:{weight}" for key, weight in limits.weights.items())
+        lines += f"weights {pairs}\r\n"
     return lines
 
 

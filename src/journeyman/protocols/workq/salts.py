@@ -10,6 +10,7 @@ without tokens.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from uuid import UUID
 
@@ -23,3 +24,22 @@ def salted_id(job_id: bytes, salt: bytes) -> bytes:
     if not salt:
         return job_id
     return UUID(bytes=hmac.digest(salt, job_id, "sha256")[:16], version=4).bytes
+
+
+def stable_id(*parts: str | bytes) -> UUID:
+    """The same id for the same parts, shaped like a random UUID, which the work queue asks for."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(b"%d:" % len(data) + data)
+    return UUID(bytes=digest.digest()[:16], version=4)
+
+
+def salted(job_id: UUID, salt: bytes) -> UUID:
+    """The id that is used for a derived one, in the namespace of this salt."""
+    return UUID(bytes=salted_id(job_id.bytes, salt)) if salt else job_id
+
+
+def next_id(job_id: UUID) -> UUID:
+    """Return the id of the next job in a chain: always the same, so it is added once."""
+    return stable_id(job_id.bytes, b"then")

@@ -27,9 +27,10 @@ runner arguments end up in a log that holds UTF-8 only, so they are ``str`` and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from journeyman.formats.ztick import Runner
 from journeyman.protocols import Auth, AuthRequired, Foreign
@@ -48,8 +49,7 @@ class ErrorCode(StrEnum):
     INTERNAL = "internal"
 
 
-@dataclass(frozen=True, slots=True)
-class Set:
+class Set(Struct, frozen=True):
     """Create the job, or plan it again whatever its status."""
 
     request_id: bytes
@@ -71,44 +71,37 @@ class SetMany(NamedTuple):
         return [Set(request_id, name.decode(), int(time)) for request_id, name, time in self.rows]
 
 
-@dataclass(frozen=True, slots=True)
-class Get:
+class Get(Struct, frozen=True):
     request_id: bytes
     identifier: str
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """List the jobs whose identifier begins with ``prefix``; an empty one lists all."""
 
     request_id: bytes
     prefix: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListRules:
+class ListRules(Struct, frozen=True):
     request_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(Struct, frozen=True):
     request_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Struct, frozen=True):
     request_id: bytes
     identifier: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveRule:
+class RemoveRule(Struct, frozen=True):
     request_id: bytes
     identifier: str
 
 
-@dataclass(frozen=True, slots=True)
-class SetRule:
+class SetRule(Struct, frozen=True):
     """Create or replace the rule."""
 
     request_id: bytes
@@ -118,8 +111,7 @@ class SetRule:
     options: RunOptions = NO_OPTIONS
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimetable:
+class SetTimetable(Struct, frozen=True):
     """Create or replace the timetable. ``runner`` is what its words mean, if it has any."""
 
     request_id: bytes
@@ -128,46 +120,39 @@ class SetTimetable:
     runner: Runner | None
 
 
-@dataclass(frozen=True, slots=True)
-class GetTimetable:
+class GetTimetable(Struct, frozen=True):
     request_id: bytes
     identifier: str
 
 
-@dataclass(frozen=True, slots=True)
-class ListTimetables:
+class ListTimetables(Struct, frozen=True):
     request_id: bytes
     prefix: str
 
 
-@dataclass(frozen=True, slots=True)
-class PauseTimetable:
+class PauseTimetable(Struct, frozen=True):
     request_id: bytes
     identifier: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResumeTimetable:
+class ResumeTimetable(Struct, frozen=True):
     request_id: bytes
     identifier: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveTimetable:
+class RemoveTimetable(Struct, frozen=True):
     request_id: bytes
     identifier: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunTimetable:
+class RunTimetable(Struct, frozen=True):
     """Run it now, once."""
 
     request_id: bytes
     identifier: str
 
 
-@dataclass(frozen=True, slots=True)
-class NextOfTimetable:
+class NextOfTimetable(Struct, frozen=True):
     """The next so many occurrences."""
 
     request_id: bytes
@@ -175,8 +160,7 @@ class NextOfTimetable:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillTimetable:
+class BackfillTimetable(Struct, frozen=True):
     """Run what has not succeeded of [from, until), or only show it."""
 
     request_id: bytes
@@ -202,8 +186,7 @@ Command: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedCommand:
+class RefusedCommand(Struct, frozen=True):
     """A known command whose arguments are wrong: nothing to decide, only to answer."""
 
     request_id: bytes
@@ -211,15 +194,13 @@ class RefusedCommand:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class AuthNotNeeded:
+class AuthNotNeeded(Struct, frozen=True):
     """AUTH where authentication is off: nothing to decide, only to answer ``OK``."""
 
     request_id: bytes = b""  # AUTH has no request id
 
 
-@dataclass(frozen=True, slots=True)
-class TooLong:
+class TooLong(Struct, frozen=True):
     """A line goes over the limit: close without an answer."""
 
 

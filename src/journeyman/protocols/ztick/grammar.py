@@ -42,7 +42,6 @@ same words describe a timetable in a reply, so a line of LIST, from the kind on,
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +54,6 @@ from journeyman.protocols.kestrel.parser import is_queue_name
 from journeyman.protocols.workq import readers
 from journeyman.protocols.workq.commands import Add, RefusedLine
 from journeyman.protocols.workq.replies import id_text
-from journeyman.protocols.workq.salts import salted_id
 from journeyman.protocols.ztick import commands
 from journeyman.protocols.ztick.replies import in_a_message, join
 from journeyman.timetables import Timetable
@@ -65,7 +63,7 @@ from journeyman.timetables.run_options import (
     RunOptions,
     option_text,
 )
-from journeyman.timetables.timetable import FIELDS, KINDS, read_time
+from journeyman.timetables.timetable import FIELDS, KINDS, parse_zoned_time
 from journeyman.timetables.zones import check_is_iana, zone_of
 
 DEFAULT_TTR_MS = 60_000
@@ -105,6 +103,8 @@ def queue_job(
 
     ``message`` is JSON, to replace ``job_message``.
     """
+    from journeyman.protocols.workq.salts import salted_id  # loads OpenSSL
+
     message = message or job_message(job_id, execution_ns)
     flags = _read_flags(runner.flags)
     if isinstance(flags, str):
@@ -151,6 +151,8 @@ def _read_flags(tokens: Sequence[str]) -> dict[str, str] | str:
 
 def work_id(job_id: str, execution_ns: int) -> bytes:
     """Always the same for the same run; in the form of a UUID of version 4."""
+    import hashlib  # loads OpenSSL, which no client needs
+
     digest = hashlib.sha256(b"%d %b" % (execution_ns, job_id.encode())).digest()
     found = bytearray(digest[:16])
     found[6] = found[6] & 0x0F | 0x40
@@ -531,7 +533,10 @@ def _read_backfill(request_id: bytes, arguments: list[str]) -> commands.Event:
     if arguments[3:4] not in ([], [_PREVIEW]):
         raise TimetableError("backfill", f"the word {arguments[3][:40]!r} is not known", _PREVIEW)
     utc = zone_of("UTC")
-    from_s, until_s = read_time(arguments[1], utc, "from"), read_time(arguments[2], utc, "until")
+    from_s, until_s = (
+        parse_zoned_time(arguments[1], utc, "from"),
+        parse_zoned_time(arguments[2], utc, "until"),
+    )
     if from_s >= until_s:
         raise TimetableError("until", "it is not after from", "a later time")
     return commands.BackfillTimetable(request_id, identifier, from_s, until_s, len(arguments) > 3)

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
 from typing import Literal
+
+from msgspec import Struct
 
 from journeyman.formats.ztick import Status
 from journeyman.protocols.ztick.commands import AuthNotNeeded, ErrorCode, Settled
@@ -38,8 +39,7 @@ _MUST_BE_QUOTED = re.compile(rb'[ "\r\n]')
 _STATUS_WORDS = tuple(status.word for status in Status)  # by byte
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(Struct, frozen=True):
     """The figures that STAT reports, in this order."""
 
     uptime_ns: int
@@ -59,7 +59,7 @@ class Metrics:
     framerate: int
 
 
-_METRIC_NAMES = tuple(field.name for field in fields(Metrics))
+_METRIC_NAMES = Metrics.__struct_fields__
 
 
 OK = b" OK\n"  # after a request id

@@ -1,0 +1,191 @@
+"""The table of the steps of jobs, in memory and bounded, and their records in the ledger."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from itertools import islice
+from json import dumps
+from typing import Final, NamedTuple
+
+from journeyman.formats.ledger import EventSet, StepDone
+from journeyman.protocols.workq.readers import read_id
+from journeyman.protocols.workq.replies import id_text
+
+MAX_STEPS_OF_ONE: Final = 10_000
+MAX_BYTES_OF_ONE: Final = 16 * 1024 * 1024  # the values of one job, about
+MAX_BYTES: Final = 256 * 1024 * 1024  # the values of all jobs
+STEP_BYTES: Final = 200  # a step takes so many besides its value
+
+
+class StepKey(NamedTuple):
+    """The name of a step, and how many steps of this name the job had up to it."""
+
+    name: str
+    number: int
+
+
+class StepValue(NamedTuple):
+    value: bytes
+    done_ns: int
+
+
+class LoadedStep(NamedTuple):
+    """A step as the ledger has it."""
+
+    job_id: bytes
+    key: StepKey
+    life: int  # the life of its job: packed.life_of
+    value: StepValue
+
+
+class _JobSteps:
+    __slots__ = ("size", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[StepKey, StepValue] = {}
+        self.size = 0
+
+
+class StepTable:
+    """The steps of all unfinished jobs, and those that the ledger need not have any more.
+
+    ``note_undo`` gets a function that takes back the change just made.
+    """
+
+    def __init__(self, note_undo: Callable[[Callable[[], object]], None]) -> None:
+        self._note_undo = note_undo
+        self.by_job: dict[bytes, _JobSteps] = {}
+        self.forgetting: dict[bytes, dict[StepKey, None]] = {}
+        self.ended_now: set[bytes] = set()  # jobs that the open batch has ended
+        self.size = 0
+
+    def __contains__(self, job_id: bytes) -> bool:
+        return job_id in self.by_job
+
+    def steps_of(self, job_id: bytes) -> dict[StepKey, StepValue]:
+        steps = self.by_job.get(job_id)
+        return {} if steps is None else steps.values
+
+    def has_room(self, job_id: bytes, value: bytes) -> bool:
+        steps, size = self.by_job.get(job_id), len(value) + STEP_BYTES
+        if self.size + size > MAX_BYTES:
+            return False
+        if steps is None:
+            return True
+        return len(steps.values) < MAX_STEPS_OF_ONE and steps.size + size <= MAX_BYTES_OF_ONE
+
+    def add(self, job_id: bytes, key: StepKey, value: StepValue) -> None:
+        steps = self.by_job.setdefault(job_id, _JobSteps())
+        steps.values[key] = value
+        self._count(steps, len(value.value) + STEP_BYTES)
+        # The record of a former job with this id is replaced by the new one.
+        was_forgetting = self._drop_forgetting(job_id, key)
+        self._note_undo(lambda: self._take_back(job_id, key, was_forgetting))
+
+    def end(self, job_id: bytes, *, in_batch: bool) -> None:
+        """The job needs its steps no longer. ``in_batch``: its end is not durable yet."""
+        steps = self.by_job.pop(job_id)
+        self.size -= steps.size
+        before = self.forgetting.get(job_id)
+        self.forgetting[job_id] = {**(before or {}), **dict.fromkeys(steps.values)}
+        if in_batch:
+            self.ended_now.add(job_id)
+        self._note_undo(lambda: self._take_back_end(job_id, steps, before))
+
+    def forget(self, job_id: bytes, key: StepKey) -> None:
+        """A start has found a step that no job needs."""
+        self.forgetting.setdefault(job_id, {})[key] = None
+
+    def take_forgotten(self, limit: int) -> list[tuple[bytes, StepKey]]:
+        """The first steps that the ledger need not have, and whose jobs have durably ended."""
+        taken = list(islice(self._iter_forgetting(), limit))
+        for job_id, key in taken:
+            self._drop_forgetting(job_id, key)
+        self._note_undo(lambda: self._forget_all(taken))
+        return taken
+
+    def _forget_all(self, steps: list[tuple[bytes, StepKey]]) -> None:
+        for job_id, key in steps:
+            self.forget(job_id, key)
+
+    def _iter_forgetting(self) -> Iterator[tuple[bytes, StepKey]]:
+        for job_id, keys in self.forgetting.items():
+            if job_id not in self.ended_now:
+                for key in keys:
+                    yield job_id, key
+
+    def _drop_forgetting(self, job_id: bytes, key: StepKey) -> bool:
+        keys = self.forgetting.get(job_id)
+        if keys is None or key not in keys:
+            return False
+        del keys[key]
+        if not keys:
+            del self.forgetting[job_id]
+        return True
+
+    def _count(self, steps: _JobSteps, change: int) -> None:
+        steps.size += change
+        self.size += change
+
+    def _take_back(self, job_id: bytes, key: StepKey, was_forgetting: bool) -> None:
+        steps = self.by_job[job_id]
+        value = steps.values.pop(key)
+        self._count(steps, -len(value.value) - STEP_BYTES)
+        if not steps.values:
+            del self.by_job[job_id]
+        if was_forgetting:
+            self.forget(job_id, key)
+
+    def _take_back_end(
+        self, job_id: bytes, steps: _JobSteps, before: dict[StepKey, None] | None
+    ) -> None:
+        self.by_job[job_id] = steps
+        self.size += steps.size
+        if before is None:
+            self.forgetting.pop(job_id, None)
+        else:
+            self.forgetting[job_id] = before
+
+
+# -- records in the ledger --
+
+
+def read_record(record: StepDone) -> LoadedStep | None:
+    """None: it makes no sense."""
+    job_text, _, step = record.step.partition("/")
+    name, _, number = step.rpartition("#")
+    job_id = read_id(job_text.encode("utf-8", "surrogateescape"))
+    if job_id is None or not name or not (number.isascii() and number.isdecimal()):
+        return None
+    value = _read_value(record)
+    if value is None:
+        return None
+    return LoadedStep(job_id, StepKey(name, int(number)), record.created_ns, value)
+
+
+def read_event(record: EventSet) -> StepValue | None:
+    """None: it makes no sense."""
+    return _read_value(record) if record.event else None
+
+
+def _read_value(record: StepDone | EventSet) -> StepValue | None:
+    try:
+        value = b64decode(record.value, validate=True) if record.base64 else record.value.encode()
+    except ValueError:
+        return None
+    return StepValue(value, record.logged.unix_ns)
+
+
+def subject_of(job_id: bytes, key: StepKey) -> str:
+    return f"{id_text(job_id)}/{key.name}#{key.number}"
+
+
+def text_of(value: bytes) -> tuple[str, int]:
+    """The value as text, which people and SQL can read, unless base64 is shorter."""
+    encoded = b64encode(value).decode()
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return encoded, 1
+    return (text, 0) if len(dumps(text)) <= len(encoded) + 2 else (encoded, 1)
