@@ -26,6 +26,8 @@ export interface SendOptions {
   leaseMs?: number;
   /** How long the job and its result are kept. */
   ttlMs?: number;
+  /** Limits and turns of the queue that are per key apply to jobs of the same key. */
+  key?: string;
   /** The id of the job, a random UUID; the same id is added once. */
   id?: string;
 }
@@ -66,6 +68,7 @@ export class Journeyman {
       ttr_ms: options.leaseMs ?? DEFAULT_LEASE_MS,
       ttl_ms: options.ttlMs ?? DEFAULT_TTL_MS,
       ...(options.at ? { at: options.at.toISOString() } : {}),
+      ...(options.key ? { key: options.key } : {}),
     };
     try {
       await this.request("POST", "/v1/work/jobs", body);

@@ -17,6 +17,12 @@ export interface JobContext {
   readonly kwargs: Record<string, unknown>;
   /** Aborted when the job was cancelled, its lease was lost, or its timeout has passed. */
   readonly signal: AbortSignal;
+  /** Say how far the job has come; the last word of each half second is sent. */
+  progress(done: number, total?: number, note?: string): void;
+  /** Keep a line with the job, and write it to the worker's log. */
+  log(line: string): void;
+  /** Renew the lease now; the signal is aborted if the job is no longer this worker's. */
+  heartbeat(): Promise<void>;
 }
 
 export type Handler = (context: JobContext, ...args: any[]) => unknown;
@@ -70,6 +76,9 @@ interface Leased {
 
 const WAIT_MS = 20_000;
 const AGAIN_MS = 1_000;
+const NOTES_MS = 500;
+const MAX_TEXT = 1_000; // characters of a note or a line
+const MAX_LINES = 200;
 const HOUR_MS = 3_600_000;
 
 export class Worker {
@@ -153,6 +162,7 @@ export class Worker {
     const stop = new AbortController();
     const renewing = setInterval(() => this.renew(job, stop), job.ttr_ms / 3);
     const limit = task.options.timeoutMs;
+    const notes = new Notes(this.client, job.id);
     const timer = limit
       ? setTimeout(() => stop.abort(new Error(`took longer than ${limit} ms`)), limit)
       : undefined;
@@ -165,8 +175,15 @@ export class Worker {
         attempt: job.attempt - job.given_back,
         kwargs: envelope.kwargs,
         signal: stop.signal,
+        progress: (done, total, note) => notes.progress(done, total, note),
+        log: (line) => {
+          this.log(`${envelope.task} id=${job.id}: ${line}`);
+          notes.line(line);
+        },
+        heartbeat: () => this.renew(job, stop),
       };
       const value = await Promise.race([task.handler(context, ...args), rejection(stop.signal)]);
+      await notes.send();
       await this.follow(job, envelope, value);
       await this.report(job, "complete", { result: value === undefined || value === null ? "" : encode(value) });
       this.log(`done ${envelope.task} id=${job.id} attempt=${job.attempt} ${Date.now() - began} ms`);
@@ -179,6 +196,7 @@ export class Worker {
       const backoff = Math.min(first * 2 ** Math.min(job.fails, 20), HOUR_MS);
       const delay_ms = error instanceof Retry && error.afterMs !== undefined ? error.afterMs : backoff;
       this.log(`failed ${envelope.task} id=${job.id} attempt=${job.attempt}: ${error}`);
+      await notes.send();
       await this.report(job, "fail", {
         result: failureOf(error),
         ...(error instanceof GiveUp || job.fails + 1 >= job.max_fails ? { final: true } : { delay_ms }),
@@ -250,6 +268,39 @@ export class Worker {
 }
 
 class LeaseLost extends Error {}
+
+/** What a handler says about its job: collected, and sent together. It is lost if the server is away. */
+class Notes {
+  private words: { done?: number; total?: number; note?: string } = {};
+  private lines: string[] = [];
+  private timer: NodeJS.Timeout | undefined;
+
+  constructor(
+    private readonly client: Journeyman,
+    private readonly id: string,
+  ) {}
+
+  progress(done: number, total?: number, note?: string): void {
+    this.words = { done, ...(total === undefined ? {} : { total }), ...(note ? { note: note.slice(0, MAX_TEXT) } : {}) };
+    this.timer ??= setTimeout(() => void this.send(), NOTES_MS);
+  }
+
+  line(line: string): void {
+    this.lines = [...this.lines.slice(1 - MAX_LINES), line.slice(0, MAX_TEXT)];
+    this.timer ??= setTimeout(() => void this.send(), NOTES_MS);
+  }
+
+  /** Send what has not been sent. */
+  async send(): Promise<void> {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    const body = { ...this.words, log: this.lines };
+    if (Object.keys(this.words).length === 0 && this.lines.length === 0) return;
+    this.words = {};
+    this.lines = [];
+    await this.client.request("POST", `/v1/work/jobs/${this.id}/progress`, body).catch(() => undefined);
+  }
+}
 
 /** The id of the job that follows in a chain: the same as a Python worker derives. */
 export function nextId(jobId: string): string {

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from journeyman.client.conversation import CONNECT, Call, Conversation, Pause, Send, Step
+from journeyman.client import conversation
 from journeyman.client.errors import CannotConnect, ClientError, ConnectionFailed, Refused
 from journeyman.client.service import Endpoint, ServiceClient, as_method, poll_of
 from journeyman.local_access import socket_path
@@ -34,22 +34,22 @@ class _Transport:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._deadline = 0.0
-        self._patience_ends = 0.0  # of logins that the server could not check
+        self._patience_ends = 0.0  # until when a login that the server could not check is repeated
 
-    async def hold(self, call: Call[T]) -> T:
+    async def hold(self, call: conversation.Call[T]) -> T:
         """Perform the steps of a conversation, to its end."""
         self._check()
-        conversation: Conversation[T] = call(self._link)
+        steps: conversation.Conversation[T] = call(self._link)
         try:
-            step = next(conversation)
+            step = next(steps)
             while True:
                 try:
                     await self._perform(step)
                 except ConnectionFailed as failure:
                     self.close()
-                    step = conversation.throw(failure)
+                    step = steps.throw(failure)
                 else:
-                    step = next(conversation)
+                    step = next(steps)
         except StopIteration as end:
             value: T = end.value
             return value
@@ -75,14 +75,16 @@ class _Transport:
             self._writer.transport.abort()  # nothing unsent matters, and no wait for TLS
             self._reader = self._writer = None
 
-    async def _perform(self, step: Step | Send | Pause) -> None:
-        if isinstance(step, Send):
+    async def _perform(
+        self, step: conversation.Step | conversation.Send | conversation.Pause
+    ) -> None:
+        if isinstance(step, conversation.Send):
             now = asyncio.get_running_loop().time()
             self._deadline = now + self._endpoint.timeout_s + step.extra_s
             await self._send(step.data)
-        elif step is CONNECT:
+        elif step is conversation.CONNECT:
             await self._connect()
-        elif isinstance(step, Pause):
+        elif isinstance(step, conversation.Pause):
             now = asyncio.get_running_loop().time()
             if step.number == 1:
                 self._patience_ends = now + self._endpoint.timeout_s
@@ -140,7 +142,7 @@ class _Pool:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._free = asyncio.Semaphore(size)
         self._idle: list[_Transport] = []
-        self._generation = 0  # what was borrowed before a close is closed when it comes back
+        self._generation = 0  # a connection borrowed before a close is closed when it comes back
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[_Transport]:
@@ -179,7 +181,7 @@ class AsyncClient(ServiceClient):
         self._pool = _Pool(endpoint, connections - kept_apart)
         self._kept = _Pool(endpoint, 1) if kept_apart else self._pool
 
-    async def hold(self, call: Call[T], *, kept: bool = False) -> T:
+    async def hold(self, call: conversation.Call[T], *, kept: bool = False) -> T:
         """Hold a conversation; ``kept``: on the connection that is kept for open reads."""
         try:
             async with (self._kept if kept else self._pool).borrow() as transport:
@@ -201,7 +203,7 @@ class AsyncClient(ServiceClient):
 
 
 def awaited(
-    call: Callable[P, Call[T]], *, kept: bool = False
+    call: Callable[P, conversation.Call[T]], *, kept: bool = False
 ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
     """The call as a coroutine method."""
 

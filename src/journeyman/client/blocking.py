@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
-from journeyman.client.conversation import CONNECT, Call, Conversation, Pause, Send, Step
+from journeyman.client import conversation
 from journeyman.client.errors import CannotConnect, ClientError, ConnectionFailed, Refused
 from journeyman.client.service import Endpoint, ServiceClient, as_method, poll_of
 from journeyman.local_access import socket_path
@@ -37,25 +37,25 @@ class _Transport:
         self._endpoint = endpoint
         self._link = endpoint.link()
         self._socket: socket.socket | None = None
-        self._poll: select.poll | None = None  # of the socket
+        self._poll: select.poll | None = None  # watches the socket
         self._deadline = 0.0
-        self._patience_ends = 0.0  # of logins that the server could not check
-        self._limit_s = 0.0  # of the socket, as it was set last
+        self._patience_ends = 0.0  # until when a login that the server could not check is repeated
+        self._limit_s = 0.0  # the time limit that the socket has now
 
-    def hold(self, call: Call[T]) -> T:
+    def hold(self, call: conversation.Call[T]) -> T:
         """Perform the steps of a conversation, to its end."""
         self._check()
-        conversation: Conversation[T] = call(self._link)
+        steps: conversation.Conversation[T] = call(self._link)
         try:
-            step = next(conversation)
+            step = next(steps)
             while True:
                 try:
                     self._perform(step)
                 except ConnectionFailed as failure:
                     self.close()
-                    step = conversation.throw(failure)
+                    step = steps.throw(failure)
                 else:
-                    step = next(conversation)
+                    step = next(steps)
         except StopIteration as end:
             value: T = end.value
             return value
@@ -79,16 +79,16 @@ class _Transport:
         if self._poll is not None and self._poll.poll(0):
             self.close()
 
-    def _perform(self, step: Step | Send | Pause) -> None:
-        if isinstance(step, Send):
+    def _perform(self, step: conversation.Step | conversation.Send | conversation.Pause) -> None:
+        if isinstance(step, conversation.Send):
             self._deadline = time.monotonic() + self._endpoint.timeout_s + step.extra_s
             try:
                 self._ready().sendall(step.data)
             except OSError as error:
                 raise self._link.cannot_send(error) from None
-        elif step is CONNECT:
+        elif step is conversation.CONNECT:
             self._connect()
-        elif isinstance(step, Pause):
+        elif isinstance(step, conversation.Pause):
             now = time.monotonic()
             if step.number == 1:
                 self._patience_ends = now + self._endpoint.timeout_s
@@ -151,9 +151,9 @@ class _Pool:
         self._idle: list[_Transport] = []
         self._count = 0
         self._waiting = 0  # threads
-        self._generation = 0  # what was borrowed before a close is closed when it comes back
+        self._generation = 0  # a connection borrowed before a close is closed when it comes back
 
-    def hold(self, call: Call[T]) -> T:
+    def hold(self, call: conversation.Call[T]) -> T:
         """Hold a conversation on a transport that is free."""
         if self._process != os.getpid():
             self._start_over()
@@ -212,7 +212,7 @@ class BlockingClient(ServiceClient):
         self._pool = _Pool(endpoint, connections - kept_apart)
         self._kept = _Pool(endpoint, 1) if kept_apart else self._pool
 
-    def hold(self, call: Call[T], *, kept: bool = False) -> T:
+    def hold(self, call: conversation.Call[T], *, kept: bool = False) -> T:
         """Hold a conversation; ``kept``: on the connection that is kept for open reads."""
         try:
             return (self._kept if kept else self._pool).hold(call)
@@ -233,7 +233,7 @@ class BlockingClient(ServiceClient):
 
 
 def blocking(
-    call: Callable[P, Call[T]], *, kept: bool = False
+    call: Callable[P, conversation.Call[T]], *, kept: bool = False
 ) -> Callable[Concatenate[BlockingClient, P], T]:
     """The call as a method that waits for its reply."""
 

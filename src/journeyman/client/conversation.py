@@ -1,4 +1,4 @@
-"""What is said on a connection, without the connection: the one source of both kinds of client.
+"""Requests and replies without a connection: the one source of both kinds of client.
 
     a call, for example workq.calls.add("mail", b"...")
         checks its arguments, encodes the request, and returns a Call
@@ -35,8 +35,8 @@ from journeyman.client import errors
 
 T = TypeVar("T")
 
-_MAX_LINE_BYTES = 2 * 1024 * 1024  # of a reply; all protocols stay far below
-_SHOWN_CHARACTERS = 200  # of a reply that is not understood
+_MAX_LINE_BYTES = 2 * 1024 * 1024  # the longest reply line; all protocols stay far below it
+_SHOWN_CHARACTERS = 200  # how much of a reply that is not understood an error quotes
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.1, 2.0  # between logins that the server could not check
 _MAX_PAUSES = 6
 _WITH_TLS = "journeyman+tls://HOST, or tls=True"
@@ -94,7 +94,7 @@ Greeting: TypeAlias = "Callable[[Link], Conversation[None]]"
 
 
 class Link:
-    """What is known of one connection: where it leads, what has arrived, whether it still works."""
+    """The state of one connection: where it leads, what has arrived, and whether it still works."""
 
     def __init__(
         self,
@@ -209,21 +209,22 @@ class Link:
         self._buffer += data
 
     def cannot_connect(self, error: OSError) -> errors.CannotConnect:
-        import ssl  # only connections with TLS, and those that fail, pay for it
-
         reason, hint = str(error), ""
-        if isinstance(error, ssl.SSLCertVerificationError):
-            reason = f"its certificate is not trusted: {error.verify_message}"
-        elif isinstance(error, gaierror):
+        if isinstance(error, gaierror):
             reason = "the host is not known"
         elif isinstance(error, ConnectionRefusedError | FileNotFoundError):
             is_missing = isinstance(error, FileNotFoundError)
             reason = "there is no such socket" if is_missing else "connection refused"
             hint = f"; is journeyman serve running there, with {self._service}?"
-        elif self._is_tls and isinstance(error, ssl.SSLError | TimeoutError | ConnectionError):
-            hint = f"; does this port speak TLS? If not, connect with {_WITHOUT_TLS}"
-            if isinstance(error, TimeoutError):
-                reason = "the TLS handshake timed out"
+        elif self._is_tls:
+            import ssl  # only connections with TLS pay for it
+
+            if isinstance(error, ssl.SSLCertVerificationError):
+                reason = f"its certificate is not trusted: {error.verify_message}"
+            elif isinstance(error, ssl.SSLError | TimeoutError | ConnectionError):
+                hint = f"; does this port speak TLS? If not, connect with {_WITHOUT_TLS}"
+                if isinstance(error, TimeoutError):
+                    reason = "the TLS handshake timed out"
         elif isinstance(error, TimeoutError):
             reason = "timed out"
         return errors.CannotConnect(f"cannot connect to {self.where}: {reason}{hint}")
@@ -284,10 +285,10 @@ def twice(request: bytes, read: Reader[T], extra_ms: int = 0) -> Call[T]:
         yield Send(request, extra_ms / 1000)
         return (yield from read(link))
 
-    return again(ask)
+    return retry_once(ask)
 
 
-def again(ask: Call[T]) -> Call[T]:
+def retry_once(ask: Call[T]) -> Call[T]:
     """Ask; once more on a new connection if this one broke."""
 
     def converse(link: Link) -> Conversation[T]:

@@ -1,4 +1,4 @@
-"""What every client has: a service, an address, a token, time limits; and its URL.
+"""The settings that every client has: service, address, token and time limits; and its URL.
 
     journeyman://TOKEN@HOST:PORT?tls=true&timeout_s=5&connections=8&schedule=5678&fan_out=22133
     journeyman+tls://TOKEN@HOST?ca=/etc/journeyman/ca.pem
@@ -44,16 +44,16 @@ _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class ServiceKind:
     """One of the three: its name for people and in URLs, its port, and how a token is shown."""
 
     title: str  # "the work queue"
     word: str  # "work_queue"
     default_port: int
     greet: Callable[[bytes], Greeting]
-    probe: Probe  # whether a token is asked for
+    probe: Probe  # a request that shows whether the server asks for a token
     connections: int = 8
-    has_open_reads: bool = False  # which belong to a connection: one is kept for them
+    has_open_reads: bool = False  # they belong to one connection, which is kept for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Endpoint:
 
     address: tuple[str, int]
     title: str
-    usual_port: int  # of the service, for messages
+    usual_port: int  # the port the service usually has, for messages
     tls: ssl.SSLContext | None
     timeout_s: float
     greeting: Greeting | None = field(repr=False)  # knows the token
@@ -91,7 +91,7 @@ class Endpoint:
 class ServiceClient(ABC):
     """See the module. ``host`` is a name or an address; ``from_url`` takes a URL."""
 
-    service: ClassVar[Service]
+    service: ClassVar[ServiceKind]
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class ServiceClient(ABC):
             checks.seconds(timeout_s, "timeout_s"),
             greeting,
         )
-        self._start(endpoint, checks.whole(count, "connections", 1, MAX_CONNECTIONS))
+        self._start(endpoint, checks.whole_number(count, "connections", 1, MAX_CONNECTIONS))
 
     @abstractmethod
     def _start(self, endpoint: Endpoint, connections: int) -> None:
@@ -229,9 +229,9 @@ def _unix_url(path: str, user: str | None, options: dict[str, str]) -> ServerUrl
     return found
 
 
-def _check_options(unknown: dict[str, str], known: tuple[str, ...]) -> None:
+def _check_options(unknown: dict[str, str], allowed: tuple[str, ...]) -> None:
     if unknown:
-        names = ", ".join(known)
+        names = ", ".join(allowed)
         raise InvalidRequest(f"the URL has an unknown option {min(unknown)!r}: one of {names}")
 
 

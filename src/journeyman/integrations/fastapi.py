@@ -27,7 +27,7 @@ def lifespan(
     """For the argument ``lifespan`` of FastAPI or Starlette."""
 
     @asynccontextmanager
-    async def around(_api: Any) -> AsyncIterator[None]:
+    async def lifespan(_api: Any) -> AsyncIterator[None]:
         running = Worker(app, concurrency=concurrency) if worker else None
         ended = asyncio.ensure_future(running.run()) if running is not None else None
         try:
@@ -38,4 +38,4 @@ def lifespan(
                 await ended
             await app.aclose()
 
-    return around
+    return lifespan

@@ -1,4 +1,4 @@
-"""amqp <dsn> <exchange> <routing_key>: one message with the job id as its body, confirmed.
+"""The runner ``amqp <dsn> <exchange> <routing_key>``: one confirmed message with the job id.
 
     broker                                           a refusal means
     connection.start .. tune .. open vhost           the user or the password; the vhost
@@ -37,13 +37,13 @@ from yarl import URL
 
 from journeyman.config import RunnerSettings
 from journeyman.formats.ztick import Amqp
-from journeyman.runners.contract import RunRequest, RunResult, failed, seconds, shown
+from journeyman.runners.contract import RunRequest, RunResult, failed_run, limit_text, quote_name
 from journeyman.runners.network import AmqpDsn, address, parse_amqp_dsn, why
 from journeyman.runners.reach import Gate, Reach, open_socket
 
 MAX_ROUTING_KEY_BYTES = 255
 MAX_VHOST_CHARS = 127
-EXCHANGE_NAME = re.compile(r"[A-Za-z0-9_.:@#,/+ -]{0,127}")  # what the library takes
+EXCHANGE_NAME = re.compile(r"[A-Za-z0-9_.:@#,/+ -]{0,127}")  # the library takes these
 PERSISTENT = 2  # delivery mode
 CLOSE_LIMIT_S = 1.0
 
@@ -56,17 +56,17 @@ class AmqpRunner:
     def __init__(self, settings: RunnerSettings, reach: Reach) -> None:
         self._settings = settings
         self._reach = reach
-        # What it would log is what our reasons say, with tracebacks.
+        # It would log the same as our reasons, with tracebacks.
         logging.getLogger("aiormq").setLevel(logging.CRITICAL)
 
     async def run(self, request: RunRequest[Amqp]) -> RunResult:
         runner = request.runner
         dsn = parse_amqp_dsn(runner.dsn)
         if isinstance(dsn, str):
-            return failed(dsn)
+            return failed_run(dsn)
         problem = _bad_name(dsn.vhost, runner)
         if problem:
-            return failed(problem)
+            return failed_run(problem)
         transport = _Transport(dsn.host, dsn.port, self._reach.gate(request.rule, dsn.host))
         return await self._publish(dsn, transport, runner, request.item())
 
@@ -82,7 +82,7 @@ class AmqpRunner:
         try:
             connection = _connection(dsn, transport)
         except ValueError:
-            return failed("the address is not valid")
+            return failed_run("the address is not valid")
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 await connection.connect()
@@ -95,9 +95,9 @@ class AmqpRunner:
                     properties=aiormq.spec.Basic.Properties(delivery_mode=PERSISTENT),
                 )
         except TimeoutError:
-            return failed(f"could not {doing} {name} within {seconds(limit_ms)}")
+            return failed_run(f"could not {doing} {name} within {limit_text(limit_ms)}")
         except (AMQPError, ChannelInvalidStateError, OSError, ValueError) as error:
-            return failed(_reason(error, name, doing, dsn, runner))
+            return failed_run(_reason(error, name, doing, dsn, runner))
         finally:
             await transport.end(connection)
         return RunResult(True)
@@ -154,8 +154,8 @@ def _bad_name(vhost: str, runner: Amqp) -> str:
         return f"the name of the vhost has more than {MAX_VHOST_CHARS} characters"
     if not EXCHANGE_NAME.fullmatch(runner.exchange):
         return (
-            f"the exchange {shown(runner.exchange)} cannot be used: its name may have up to 127 "
-            "letters, digits, spaces and - _ . : @ # , / +"
+            f"the exchange {quote_name(runner.exchange)} cannot be used: its name may have up to "
+            "127 letters, digits, spaces and - _ . : @ # , / +"
         )
     if len(runner.routing_key.encode()) > MAX_ROUTING_KEY_BYTES:
         return f"the routing key has more than {MAX_ROUTING_KEY_BYTES} bytes"
@@ -168,13 +168,13 @@ def _reason(error: Exception, name: str, doing: str, dsn: AmqpDsn, runner: Amqp)
     if isinstance(error, DeliveryError):
         return f"{name} could not take the message"
     if isinstance(error, ChannelClosed):
-        exchange = shown(runner.exchange)
+        exchange = quote_name(runner.exchange)
         return f"{name} refused the message to exchange {exchange}: {_answer(error)}"
     if isinstance(error, ConnectionClosed) and doing != _CONNECTING:
         return f"{name} closed the connection: {_answer(error)}"
     if isinstance(error, ConnectionClosed) or _VHOST_REFUSED in str(error):
         # The library does not pass on what the broker says here.
-        vhost = shown(dsn.vhost)
+        vhost = quote_name(dsn.vhost)
         return f"{name} refused vhost {vhost}: it does not exist, or the user may not use it"
     if isinstance(error, ProtocolSyntaxError):
         return f"{name} does not speak AMQP 0-9-1"

@@ -151,7 +151,7 @@ class RunRequest(Generic[Record_co]):
     runner: Record_co
     rule: str = ""  # identifier of the rule or timetable that has this runner
     options: RunOptions = NO_OPTIONS
-    facts: Mapping[str, Any] | None = None  # of a notice: what it is about
+    facts: Mapping[str, Any] | None = None  # the subject of a notice
 
     def item(self) -> bytes:
         """Return what the run is about, for messages: the id of the job; the facts of a notice."""
@@ -191,7 +191,7 @@ class AnyRunner(Runner[RunnerRecord], Protocol):
         ...
 
 
-def failed(reason: str, output: bytes = b"") -> RunResult:
+def failed_run(reason: str, output: bytes = b"") -> RunResult:
     """A failure, its reason made fit for one line of a log."""
     line = _printable(redact(reason))
     if len(line) > MAX_REASON_CHARS:
@@ -199,7 +199,7 @@ def failed(reason: str, output: bytes = b"") -> RunResult:
     return RunResult(False, line, output)
 
 
-def shown(text: str) -> str:
+def quote_name(text: str) -> str:
     """A name out of a rule, in quotes, for a reason."""
     text = redact(text)  # before it is cut: half a password is still half a password
     if len(text) > MAX_SHOWN_CHARS:
@@ -207,7 +207,7 @@ def shown(text: str) -> str:
     return f"'{text}'"
 
 
-def seconds(duration_ms: int) -> str:
+def limit_text(duration_ms: int) -> str:
     """A limit as a person would write it."""
     return f"{duration_ms / 1000:g} s"
 

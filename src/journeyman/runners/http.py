@@ -1,4 +1,4 @@
-"""http <method> <url>: one request, answered 2xx or not.
+"""The runner ``http <method> <url>``: one request, which succeeds if it is answered with 2xx.
 
     POST /hook HTTP/1.1                              GET and DELETE have no body;
     Content-Type: application/json                   POST and PUT have exactly this one
@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import SimpleNamespace
@@ -34,7 +35,6 @@ from journeyman.formats.ztick import Http
 from journeyman.runners import contract
 from journeyman.runners.network import address, why
 from journeyman.runners.reach import Reach, current_gate, make_socket
-from journeyman.runners.signing import Signer
 
 METHODS = ("GET", "POST", "PUT", "DELETE")
 METHODS_WITH_BODY = ("POST", "PUT")
@@ -55,12 +55,12 @@ class HttpRunner:
         self,
         settings: RunnerSettings,
         reach: Reach,
-        signer: Signer | None = None,
+        sign: Callable[[str, int, bytes], dict[str, str]] | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """``tls`` instead of the system's certificates, where these are not the ones to trust."""
         self._settings = settings
-        self._signer = signer
+        self._sign = sign
         self._reach = reach
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
@@ -68,19 +68,21 @@ class HttpRunner:
     async def run(self, request: contract.RunRequest[Http]) -> contract.RunResult:
         method = request.runner.method
         if method not in METHODS:
-            return contract.failed(f"{contract.shown(method)} is not a method of the http runner")
+            return contract.failed_run(
+                f"{contract.quote_name(method)} is not a method of the http runner"
+            )
         target = _read_url(request.runner.url)
         if isinstance(target, str):
-            return contract.failed(target)
+            return contract.failed_run(target)
         body = None
         if method in METHODS_WITH_BODY:
             body = request.message()
             target.headers["Content-Type"] = "application/json"
-            if request.facts is not None and self._signer is not None:
+            if request.facts is not None and self._sign is not None:
                 try:
-                    signed = self._signer.headers(request.rule, request.execution_ns, body)
+                    signed = self._sign(request.rule, request.execution_ns, body)
                 except UsageError as error:
-                    return contract.failed(str(error))
+                    return contract.failed_run(str(error))
                 target.headers.update(signed)
         held = current_gate.set(self._reach.gate(request.rule, target.url.raw_host or ""))
         try:
@@ -117,12 +119,12 @@ class HttpRunner:
         except TimeoutError:
             if status is None:
                 missing = "no answer from" if progress.connected else "no connection to"
-                return contract.failed(
-                    f"{missing} {target.name} within {contract.seconds(limit_ms)}"
+                return contract.failed_run(
+                    f"{missing} {target.name} within {contract.limit_text(limit_ms)}"
                 )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             if status is None:
-                return contract.failed(_failure(target.name, error, progress.connected))
+                return contract.failed_run(_failure(target.name, error, progress.connected))
         return _judge(target.name, status, output.text())
 
     def _shared_session(self) -> aiohttp.ClientSession:
@@ -181,7 +183,7 @@ async def _read_body(response: aiohttp.ClientResponse, output: contract.BoundedO
 def _read_url(text: str) -> _Target | str:
     """The url as it is asked for, or one phrase that says why it cannot be."""
     try:
-        # What is ASCII is sent as it stands: a signed url must not be rewritten.
+        # An ASCII url is sent as it stands: a signed url must not be rewritten.
         url = URL(text, encoded=text.isascii())
         user, password = url.user, url.password
         host, port = url.host, url.port
@@ -218,4 +220,4 @@ def _judge(name: str, status: int | None, output: bytes) -> contract.RunResult:
     except ValueError:
         phrase = ""
     note = ", and redirects are not followed" if 300 <= status < 400 else ""
-    return contract.failed(f"{name} answered {status}{phrase}{note}", output)
+    return contract.failed_run(f"{name} answered {status}{phrase}{note}", output)

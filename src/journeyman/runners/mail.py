@@ -23,7 +23,7 @@ from journeyman.config import NoticeSettings, RunnerSettings, SmtpSecurity
 from journeyman.config.loading import read_secret
 from journeyman.errors import UsageError
 from journeyman.formats.ztick import Mail
-from journeyman.runners.contract import RunRequest, RunResult, failed, seconds
+from journeyman.runners.contract import RunRequest, RunResult, failed_run, limit_text
 from journeyman.runners.network import address, why
 from journeyman.runners.programs import iso_moment
 from journeyman.runners.reach import Reach
@@ -40,14 +40,14 @@ class MailRunner:
     async def run(self, request: RunRequest[Mail]) -> RunResult:
         settings, recipients = self._settings, request.runner.recipients
         if not settings.smtp_host:
-            return failed("no mail server is configured: set notices.smtp_host")
+            return failed_run("no mail server is configured: set notices.smtp_host")
         for recipient in recipients:
             if not _is_allowed(recipient, settings.recipients):
-                return failed(f"{recipient} is not in notices.recipients")
+                return failed_run(f"{recipient} is not in notices.recipients")
         try:
             password = read_secret(settings.smtp_password_file, "notices.smtp_password_file")
         except UsageError as error:
-            return failed(str(error))
+            return failed_run(str(error))
         mail = _compose(settings.mail_from, recipients, request)
         return await self._send(mail, password)
 
@@ -62,16 +62,16 @@ class MailRunner:
             async with asyncio.timeout(self._limit_ms / 1000):
                 await asyncio.to_thread(conversation.send, mail)
         except TimeoutError:
-            return failed(f"no answer from {name} within {seconds(self._limit_ms)}")
+            return failed_run(f"no answer from {name} within {limit_text(self._limit_ms)}")
         except smtplib.SMTPRecipientsRefused as error:
             refused = ", ".join(error.recipients)
-            return failed(f"{name} refused the recipients {refused}")
+            return failed_run(f"{name} refused the recipients {refused}")
         except smtplib.SMTPResponseException as error:
             answer = error.smtp_error
             text = answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer)
-            return failed(f"{name} answered {error.smtp_code} {text}")
+            return failed_run(f"{name} answered {error.smtp_code} {text}")
         except (smtplib.SMTPException, OSError, ValueError) as error:
-            return failed(f"could not send by {name}: {why(error)}")
+            return failed_run(f"could not send by {name}: {why(error)}")
         finally:
             conversation.hang_up()
         return RunResult(True)

@@ -1,4 +1,4 @@
-"""What the network runners share: what went wrong, in words; the addresses of brokers.
+"""The shared part of the network runners: reasons of failures, and the addresses of brokers.
 
 The libraries below the network runners wrap the same few failures of the operating system in
 classes and sentences of their own, sometimes several deep. ``why`` finds the failure at the
@@ -203,6 +203,6 @@ def _phrase(error: BaseException) -> str:
 
 
 def _os_phrase(error: OSError) -> str:
-    # asyncio joins the errors of several addresses (localhost is two) into one text.
+    # The errors of several addresses (localhost is two) are joined into one text by asyncio.
     numbers = [error.errno] if error.errno else [int(n) for n in _ERRNO_IN_TEXT.findall(str(error))]
     return os.strerror(numbers[-1]).lower() if numbers else ""

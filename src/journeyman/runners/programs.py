@@ -84,7 +84,7 @@ from journeyman.units import MS_PER_S, NS_PER_S
 
 # Nothing survives SIGKILL but a process inside a system call that never returns.
 KILLED_LIMIT_S = 5.0
-# What a program wrote last may still be in the pipe when its end is noticed.
+# The last output of a program may still be in the pipe when its end is noticed.
 DRAIN_LIMIT_S = 0.1
 
 
@@ -106,18 +106,22 @@ class Programs:
     ) -> contract.RunResult:
         """Start ``argv`` and wait for its end."""
         if any("\0" in word for word in argv):
-            return contract.failed("an argument holds a NUL byte, which no program can be given")
+            return contract.failed_run(
+                "an argument holds a NUL byte, which no program can be given"
+            )
         if "\0" in request.job_id:
-            return contract.failed("the job id holds a NUL byte, which no program can be given")
+            return contract.failed_run("the job id holds a NUL byte, which no program can be given")
         try:
             child = self._start(argv, request)
         except OSError as error:
-            if error.errno is None:  # of _account
-                return contract.failed(str(error))
+            if error.errno is None:  # raised by _account
+                return contract.failed_run(str(error))
             missing = request.options.directory
             if error.filename is not None and missing and os.fsdecode(error.filename) == missing:
-                return contract.failed(f"the directory {contract.shown(missing)} cannot be entered")
-            return contract.failed(start_reason(argv[0], error))
+                return contract.failed_run(
+                    f"the directory {contract.quote_name(missing)} cannot be entered"
+                )
+            return contract.failed_run(start_reason(argv[0], error))
         try:
             return await self._watch(child, self._limit_ms(request.options))
         finally:
@@ -154,12 +158,12 @@ class Programs:
         if not user:
             return None
         if user not in self._settings.users:
-            raise PermissionError(f"the user {contract.shown(user)} is not in runners.users")
+            raise PermissionError(f"the user {contract.quote_name(user)} is not in runners.users")
         try:
             return pwd.getpwnam(user)
         except KeyError:
             raise PermissionError(
-                f"there is no user {contract.shown(user)} on this machine"
+                f"there is no user {contract.quote_name(user)} on this machine"
             ) from None
 
     def _limit_ms(self, options: RunOptions) -> int:
@@ -174,12 +178,14 @@ class Programs:
         reason = exit_reason(child.reap())
         output = child.output.text()
         return (
-            contract.failed(reason, output) if reason else contract.RunResult(True, output=output)
+            contract.failed_run(reason, output)
+            if reason
+            else contract.RunResult(True, output=output)
         )
 
     async def _stop(self, child: ChildProcess, limit_ms: int) -> contract.RunResult:
         """End a program that ran too long: first it is asked to, then it is made to."""
-        limit = f"ran longer than {contract.seconds(limit_ms)}"
+        limit = f"ran longer than {contract.limit_text(limit_ms)}"
         child.signal(signal.SIGTERM)
         # The end of the output shows that its children have ended, too; asking the system whether
         # the group exists would count the dead whom no parent has buried yet.
@@ -187,10 +193,12 @@ class Programs:
         obeyed = await _within(grace_s, child.exited, child.drained)
         child.signal(signal.SIGKILL)
         if not await _within(KILLED_LIMIT_S, child.exited):
-            return contract.failed(f"{limit} and did not end even on SIGKILL", child.output.text())
+            return contract.failed_run(
+                f"{limit} and did not end even on SIGKILL", child.output.text()
+            )
         await _within(DRAIN_LIMIT_S, child.drained)
         how = " and was stopped" if obeyed else ", did not end on SIGTERM and was killed"
-        return contract.failed(f"{limit}{how}", child.output.text())
+        return contract.failed_run(f"{limit}{how}", child.output.text())
 
     async def _end(self, child: ChildProcess) -> None:
         """Whatever happened, nothing of an unfinished run is left."""
@@ -213,7 +221,7 @@ async def _within(limit_s: float | None, *events: asyncio.Future[None]) -> bool:
     return not missing
 
 
-READ_BYTES = 64 * 1024  # what a pipe holds
+READ_BYTES = 64 * 1024  # the capacity of a pipe
 
 
 class ChildProcess:
@@ -346,7 +354,7 @@ def iso_moment(moment_ns: int) -> str:
 
 def start_reason(program: str, error: OSError) -> str:
     """Why the program could not be started, from what the operating system said."""
-    name = contract.shown(program)
+    name = contract.quote_name(program)
     if not program:
         return "the rule names no program"
     if error.errno == errno.ENOENT:

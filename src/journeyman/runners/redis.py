@@ -1,4 +1,4 @@
-"""redis <url> <command> <key>: one command, the job id as its value, on its own connection.
+"""The runner ``redis <url> <command> <key>``: one command with the job id on its own connection.
 
     AUTH [user] password      if the url has a password
     SELECT db                 if it is not 0
@@ -20,7 +20,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError,
 
 from journeyman.config import RunnerSettings
 from journeyman.formats.ztick import Redis
-from journeyman.runners.contract import RunRequest, RunResult, failed, seconds, shown
+from journeyman.runners.contract import RunRequest, RunResult, failed_run, limit_text, quote_name
 from journeyman.runners.network import RedisDsn, address, parse_redis_dsn, why
 from journeyman.runners.reach import Gate, Reach, open_socket
 
@@ -35,10 +35,10 @@ class RedisRunner:
     async def run(self, request: RunRequest[Redis]) -> RunResult:
         runner = request.runner
         if runner.command not in COMMANDS:
-            return failed(f"{shown(runner.command)} is not a command of the redis runner")
+            return failed_run(f"{quote_name(runner.command)} is not a command of the redis runner")
         dsn = parse_redis_dsn(runner.url)
         if isinstance(dsn, str):
-            return failed(dsn)
+            return failed_run(dsn)
         connection = _Connection(dsn, self._reach.gate(request.rule, dsn.host))
         key, value = runner.key.encode(), request.item()
         return await self._send(connection, dsn, runner.command, key, value)
@@ -59,13 +59,13 @@ class RedisRunner:
                 await connection.send_command(command, key, value)
                 await connection.read_response()
         except TimeoutError:
-            return failed(f"could not {doing} within {seconds(limit_ms)}")
+            return failed_run(f"could not {doing} within {limit_text(limit_ms)}")
         except (AuthenticationError, NoPermissionError) as error:
-            return failed(f"{name} refused access: {_answer(error)}")
+            return failed_run(f"{name} refused access: {_answer(error)}")
         except ResponseError as error:
-            return failed(f"{name} refused {command}: {_answer(error)}")
+            return failed_run(f"{name} refused {command}: {_answer(error)}")
         except (RedisError, OSError, ValueError) as error:
-            return failed(f"could not {doing}: {why(error)}")
+            return failed_run(f"could not {doing}: {why(error)}")
         finally:
             await connection.disconnect(nowait=True)
         return RunResult(True)

@@ -28,6 +28,7 @@ import asyncio
 import importlib
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -39,10 +40,10 @@ from journeyman.formats.ztick.codec import runner_word
 from journeyman.protocols.kestrel.parser import is_queue_name
 from journeyman.protocols.workq.commands import Add
 from journeyman.protocols.ztick.grammar import queue_job
-from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed
+from journeyman.runners.contract import BoundedOutput, Runner, RunRequest, RunResult, failed_run
 from journeyman.runners.programs import AwfRunner, DirectRunner, Programs, ShellRunner
 from journeyman.runners.reach import Reach, Tenants
-from journeyman.runners.signing import Signer
+from journeyman.runners.signing import signature_headers
 
 # Module and class of the runners that are imported at their first run.
 _NETWORK_RUNNERS: dict[type[RunnerRecord], tuple[str, str]] = {
@@ -52,9 +53,9 @@ _NETWORK_RUNNERS: dict[type[RunnerRecord], tuple[str, str]] = {
     ztick.Mail: ("journeyman.runners.mail", "MailRunner"),
 }
 
-# job and namespace of the rule -> why it could not be added, or nothing
+# Takes the job and the namespace of the rule; returns why the job could not be added, or "".
 AddsWork: TypeAlias = Callable[[Add, str], Awaitable[str]]
-# queue and item -> why it could not be put, or nothing
+# Takes the queue and the item; returns why the item could not be put, or "".
 PutsItems: TypeAlias = Callable[[str, bytes], Awaitable[str]]
 
 
@@ -73,7 +74,7 @@ class QueueRunner:
 
     async def run(self, request: RunRequest[WorkQueueRunner]) -> RunResult:
         if self._add is None:
-            return failed("no work queue is served: workq.enabled is false")
+            return failed_run("no work queue is served: workq.enabled is false")
         namespace, salt = "", b""
         if self._tenants is not None:
             # A rule that puts jobs outside its namespace is one of a token of all namespaces.
@@ -82,9 +83,9 @@ class QueueRunner:
         job_id, message = request.job_id, request.message().decode()
         job = queue_job(request.runner, job_id, request.execution_ns, salt, message)
         if isinstance(job, str):
-            return failed(job)
+            return failed_run(job)
         reason = await self._add(job, namespace)
-        return failed(reason) if reason else RunResult(True)
+        return failed_run(reason) if reason else RunResult(True)
 
     async def close(self) -> None:
         """Runs share nothing."""
@@ -103,12 +104,12 @@ class JournalRunner:
 
     async def run(self, request: RunRequest[FanOutRunner]) -> RunResult:
         if self._put is None:
-            return failed("no fan-out queues are served: kestrel.enabled is false")
+            return failed_run("no fan-out queues are served: kestrel.enabled is false")
         queue = request.runner.queue
         if not is_queue_name(queue):  # a log may hold unchecked rules
-            return failed("the rule names no queue that could exist")
+            return failed_run("the rule names no queue that could exist")
         reason = await self._put(queue, request.item())
-        return failed(reason) if reason else RunResult(True)
+        return failed_run(reason) if reason else RunResult(True)
 
     async def close(self) -> None:
         """Runs share nothing."""
@@ -131,7 +132,7 @@ class RunnerSet:
         self._reach = Reach(settings.runners, tenants)
         self._programs = Programs(settings.runners)
         self._more: dict[type[RunnerRecord], tuple[Any, ...]] = {  # that some network runners need
-            ztick.Http: (Signer(settings.notices.signing_key_file, tenants),),
+            ztick.Http: (partial(signature_headers, settings.notices.signing_key_file, tenants),),
             ztick.Mail: (settings.notices,),
         }
         self._runners: dict[type[RunnerRecord], Runner[Any]] = {
@@ -153,7 +154,7 @@ class RunnerSet:
             output.feed("".join(traceback.format_exception(error)).encode(errors="replace"))
             name = runner_word(request.runner)
             reason = f"the {name} runner broke: {type(error).__name__}: {error}"
-            return failed(reason, output.text())
+            return failed_run(reason, output.text())
 
     def prepare(self, kinds: Iterable[type]) -> None:
         """Rules name runners of these kinds: the first run shall not wait for the import."""

@@ -18,20 +18,19 @@ from journeyman.units import NS_PER_S
 HEADER = "Journeyman-Signature"
 
 
-class Signer:
-    def __init__(self, key_file: str | None, tenants: Tenants | None) -> None:
-        """``key_file`` None: nothing is signed. ``tenants`` None: there are no tokens."""
-        self._key_file = key_file
-        self._tenants = tenants
+def signature_headers(
+    key_file: str | None, tenants: Tenants | None, owner: str, execution_ns: int, body: bytes
+) -> dict[str, str]:
+    """The header for a notice of this rule or timetable. Raises UsageError without a key.
 
-    def headers(self, owner: str, execution_ns: int, body: bytes) -> dict[str, str]:
-        """The header for a notice of this rule or timetable. Raises UsageError without a key."""
-        key = read_secret(self._key_file, "notices.signing_key_file").encode()
-        if not key:
-            return {}
-        namespace = "" if self._tenants is None else self._tenants.namespace_of(owner)
-        if namespace:
-            key = hmac.digest(key, namespace.encode(), "sha256").hex().encode()
-        time_s = execution_ns // NS_PER_S
-        signature = hmac.digest(key, b"%d.%b" % (time_s, body), "sha256").hex()
-        return {HEADER: f"t={time_s},v1={signature}"}
+    ``key_file`` None: nothing is signed. ``tenants`` None: there are no tokens.
+    """
+    key = read_secret(key_file, "notices.signing_key_file").encode()
+    if not key:
+        return {}
+    namespace = "" if tenants is None else tenants.namespace_of(owner)
+    if namespace:
+        key = hmac.digest(key, namespace.encode(), "sha256").hex().encode()
+    time_s = execution_ns // NS_PER_S
+    signature = hmac.digest(key, b"%d.%b" % (time_s, body), "sha256").hex()
+    return {HEADER: f"t={time_s},v1={signature}"}

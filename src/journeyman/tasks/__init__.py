@@ -5,6 +5,7 @@
     Job             a job that was sent; its result
     job()           inside of a task: the job that runs here
     group(calls)    calls that run at the same time
+    step, sleep, wait_for, gather, ...    what a task has done is not done again (steps.py)
     Retry           raise it to be tried again
     GiveUp          raise it not to be tried again
 
@@ -23,15 +24,35 @@ if TYPE_CHECKING:
         CurrentJob,
         DoneJob,
         FailedJob,
+        GiveUp,
         Job,
         JobCancelled,
         JobFailed,
+        JobTimeout,
         LeaseLost,
         job,
     )
     from journeyman.tasks.options import Backoff
     from journeyman.tasks.outbox import Outbox
-    from journeyman.tasks.running import GiveUp, JobTimeout, Retry
+    from journeyman.tasks.running import Retry
+    from journeyman.tasks.steps import (
+        agather,
+        anow,
+        arandom,
+        asleep,
+        asleep_until,
+        astep,
+        auuid,
+        await_for,
+        gather,
+        now,
+        random,
+        sleep,
+        sleep_until,
+        step,
+        uuid,
+        wait_for,
+    )
     from journeyman.tasks.task import Call, Task
 
 __all__ = [
@@ -55,14 +76,31 @@ __all__ = [
     "Outbox",
     "Retry",
     "Task",
+    "agather",
+    "anow",
+    "arandom",
+    "asleep",
+    "asleep_until",
+    "astep",
+    "auuid",
+    "await_for",
+    "gather",
     "group",
     "job",
+    "now",
+    "random",
+    "sleep",
+    "sleep_until",
+    "step",
+    "uuid",
+    "wait_for",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     __all__,
     (
+        "journeyman.tasks.steps",  # first: others have imported modules named like its functions
         "journeyman.tasks.envelope",
         "journeyman.tasks.options",
         "journeyman.tasks.jobs",

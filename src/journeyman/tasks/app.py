@@ -26,8 +26,9 @@ from uuid import UUID
 from journeyman.client.service import DEFAULT_URL, URL_VARIABLE, parse_url
 from journeyman.client.workq.lines import as_id
 from journeyman.errors import TimetableError, UsageError
+from journeyman.tasks.batches import BatchTask, queue_of_batch
 from journeyman.tasks.broker import Broker, Relay
-from journeyman.tasks.envelope import Codec, JsonCodec
+from journeyman.tasks.envelope import Codec, JsonCodec, written
 from journeyman.tasks.jobs import CurrentJob, FailedJob, Job
 from journeyman.tasks.options import (
     Options,
@@ -40,6 +41,7 @@ from journeyman.tasks.options import (
 from journeyman.tasks.task import AnyTask, CatchUp, Overlap, Recurring, Task
 
 P = ParamSpec("P")
+A = TypeVar("A")
 T = TypeVar("T")
 H = TypeVar("H", bound=Callable[[FailedJob], Any])
 
@@ -149,6 +151,19 @@ class App:
         maker = TaskMaker(self, name, self._defaults.with_(options))
         return maker if function is None else maker(function)
 
+    def batch(
+        self,
+        size: int,
+        *,
+        within: Seconds = 0.0,
+        name: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> BatchMaker:
+        """Make a function a task that takes many jobs at once: their arguments as a list, when
+        there are ``size`` jobs, or ``within`` seconds after the first one."""
+        has_queue = "queue" in options
+        return BatchMaker(self, name, self._defaults.with_(options), has_queue, size, within)
+
     def cron(
         self,
         expression: str,
@@ -192,18 +207,24 @@ class App:
         self, function: Callable[P, Any], name: str | None, options: Options
     ) -> Task[P, Any, Any]:
         """Add a task, as the decorators do. Raises UsageError if the name is taken."""
-        full = name if name is not None else _name_of(function)
-        if self.name:
-            full = f"{self.name}.{full}"
-        if full in self.tasks:
-            raise UsageError(f"two tasks are called {full!r}; give one of them a name=")
-        task: Task[P, Any, Any] = Task(self, function, full, options)
-        self.tasks[full] = task
-        if isinstance(options.on_failure, tuple):
+        task: Task[P, Any, Any] = Task(self, function, self.full_name(function, name), options)
+        self.keep_task(task)
+        return task
+
+    def full_name(self, function: Callable[..., Any], name: str | None) -> str:
+        """The name of a task of this function, with the prefix of the app."""
+        own = name if name is not None else _name_of(function)
+        return f"{self.name}.{own}" if self.name else own
+
+    def keep_task(self, task: AnyTask) -> None:
+        """Raises UsageError if its name is taken."""
+        if task.name in self.tasks:
+            raise UsageError(f"two tasks are called {task.name!r}; give one of them a name=")
+        self.tasks[task.name] = task
+        if isinstance(task.defaults.on_failure, tuple):
             from journeyman.tasks.failure_reports import add_notice_task
 
-            add_notice_task(self)
-        return task
+            add_notice_task(self, task.defaults.queue)
 
     # -- hooks -------------------------------------------------------------------------------------
 
@@ -236,6 +257,19 @@ class App:
     def job(self, job_id: str | UUID) -> Job[Any]:
         """A job that was sent before, by its id. Raises InvalidRequest if the id is invalid."""
         return Job(self.broker, self.codec, as_id(job_id))
+
+    def emit(self, event: str, value: Any = None) -> None:
+        """An event has happened, with this value: jobs that wait for it (``jm.wait_for``) go on,
+        now and for as long as events are kept. Durable when this returns. The same again changes
+        nothing; another value of the same event is refused."""
+        self.broker.emit(event, self._event_value(event, value))
+
+    async def aemit(self, event: str, value: Any = None) -> None:
+        """``emit`` for asyncio."""
+        await self.broker.aemit(event, self._event_value(event, value))
+
+    def _event_value(self, event: str, value: Any) -> bytes:
+        return b"" if value is None else written(self.codec, value, f"the value of {event!r}")
 
     @property
     def url(self) -> str:
@@ -297,6 +331,51 @@ class TaskMaker:
         return self._app.add_task(function, self._name, self._options)
 
 
+class BatchMaker:
+    """``@app.batch(...)``."""
+
+    def __init__(
+        self,
+        app: App,
+        name: str | None,
+        options: Options,
+        has_queue: bool,
+        size: int,
+        within: Seconds,
+    ) -> None:
+        self._app = app
+        self._name = name
+        self._options = options
+        self._has_queue = has_queue
+        self._size = size
+        self._within = within
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[A]], Coroutine[Any, Any, list[T]]], /
+    ) -> BatchTask[A, Coroutine[Any, Any, list[T]], T]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[A]], Coroutine[Any, Any, None]], /
+    ) -> BatchTask[A, Coroutine[Any, Any, None], None]: ...
+
+    @overload
+    def __call__(self, function: Callable[[list[A]], list[T]], /) -> BatchTask[A, list[T], T]: ...
+
+    @overload
+    def __call__(self, function: Callable[[list[A]], None], /) -> BatchTask[A, None, None]: ...
+
+    def __call__(self, function: Callable[[list[Any]], Any], /) -> Any:
+        name = self._app.full_name(function, self._name)
+        options = queue_of_batch(name, self._options, is_chosen=self._has_queue)
+        task: BatchTask[Any, Any, Any] = BatchTask(
+            self._app, function, name, options, self._size, self._within
+        )
+        self._app.keep_task(task)
+        return task
+
+
 class CronMaker:
     """``@app.cron(...)`` and ``@app.every(...)``."""
 
@@ -327,7 +406,7 @@ class CronMaker:
         task.bind((), {})
         recurring = Recurring(task, self._fields, self._overlap)
         try:
-            assert recurring.timetable is not None  # or it raises where the expression is written
+            assert recurring.timetable is not None  # every="..." without a timetable raises above
         except TimetableError as error:
             where = f"the timetable of {task.name}: {error.field}"
             raise TimetableError(where, error.problem, error.allowed) from None
@@ -335,12 +414,12 @@ class CronMaker:
         return task
 
 
-def _jitter(given: Seconds) -> dict[str, str]:
-    return {"jitter": _whole_seconds("jitter", given)} if given else {}
+def _jitter(value: Seconds) -> dict[str, str]:
+    return {"jitter": _whole_seconds("jitter", value)} if value else {}
 
 
-def _whole_seconds(name: str, given: Seconds) -> str:
-    found = seconds(name, given)
+def _whole_seconds(name: str, value: Seconds) -> str:
+    found = seconds(name, value)
     if not found.is_integer():
         raise UsageError(f"{name} must be whole seconds: {found:.15g}")
     return f"{found:.0f}s"

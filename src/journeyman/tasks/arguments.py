@@ -37,13 +37,18 @@ class Arguments:
 
     @cached_property
     def _types(self) -> dict[str, Any]:
-        """Of the parameters that are converted, and of the result. Read at the first use: an
+        """The types of converted parameters and of the result. They are read at the first use: an
         annotation may name a class that is defined further down."""
         try:
             hints = get_type_hints(self._function)
         except (NameError, TypeError, AttributeError):  # only for type checkers
             return {}
+        hints = {name: self.hint_of_one(hint) for name, hint in hints.items()}
         return {name: hint for name, hint in hints.items() if _is_converted(hint)}
+
+    def hint_of_one(self, hint: Any) -> Any:
+        """The type in one job of what the function annotates so: the same, except in batches."""
+        return hint
 
     def pack(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], *, begins_at: int = 0
@@ -131,7 +136,7 @@ def _called(name: str) -> str:
 
 
 def _is_converted(hint: Any, depth: int = 0) -> bool:
-    """Whether a type is, or has in it, one that JSON lacks and msgspec or pydantic knows."""
+    """Return whether a type is or contains one that JSON lacks and msgspec or pydantic knows."""
     if any(_is_converted(each, depth + 1) for each in _parts(hint) if depth < 10):
         return True
     if getattr(hint, "__origin__", hint) in _SETS:
@@ -150,7 +155,7 @@ def _parts(hint: Any) -> Iterable[Any]:
 
 
 def _written(value: Any) -> Any:
-    """What msgspec does not know."""
+    """Return a value that msgspec does not know as one that it knows."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     if isinstance(value, PurePath):

@@ -31,9 +31,11 @@ class Order:
     at: datetime | None = None
     limit_key: str = ""
     after: tuple[UUID, ...] = ()  # it waits until these have succeeded
-    even_failed: bool = False  # or have ended in any way
+    even_failed: bool = False  # they may also have failed
     unless_same: bool = False  # no finished job of the same id and payload is replaced
     has_followers: bool = False  # the rest of a chain is in its envelope
+    moves: bool = False  # an unstarted job of the same id is replaced: its wait begins again
+    unless: UUID | None = None  # not added if this job is unstarted
 
 
 class JobEnding(NamedTuple):
@@ -44,7 +46,7 @@ class JobEnding(NamedTuple):
 
 
 class InspectedJob(NamedTuple):
-    """What the server knows of a job. ``state`` is as ``state_word`` says it."""
+    """A job as the server knows it. ``state`` is a word of ``state_word``."""
 
     queue: str
     payload: bytes
@@ -98,7 +100,7 @@ class Broker(Protocol):
     async def aending(self, job_id: UUID, wait_s: float) -> JobEnding | None: ...
 
     def endings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]:
-        """Of many jobs; None: it has not ended, or is not there (any more)."""
+        """Return the endings of many jobs; None for one that has not ended or does not exist."""
         ...
 
     async def aendings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]: ...
@@ -125,6 +127,12 @@ class Broker(Protocol):
 
     async def acancel(self, job_id: UUID) -> bool: ...
 
+    def emit(self, event: str, value: bytes) -> None:
+        """An event has happened. Raises Refused if it had happened with another value."""
+        ...
+
+    async def aemit(self, event: str, value: bytes) -> None: ...
+
     def progress(self, job_id: UUID) -> JobProgress:
         """Raises NotFound."""
         ...
@@ -137,7 +145,7 @@ class Broker(Protocol):
 
 
 class Relayed(NamedTuple):
-    """What came of a round of an outbox: rows that were sent, and rows that will never be."""
+    """The outcome of a round of an outbox: rows that were sent, and rows that never will be."""
 
     sent: int
     expired: int
@@ -145,7 +153,7 @@ class Relayed(NamedTuple):
 
 
 class Relay(Protocol):
-    """What a worker needs of an outbox (outbox.py)."""
+    """The part of an outbox that a worker needs (outbox.py)."""
 
     table: str
 

@@ -1,4 +1,4 @@
-"""What a job of a task carries, and what its result is: JSON that any language can read.
+"""The payload of a task's job and its result: JSON that any language can read.
 
     {"v": 1, "task": "shop.send_mail", "args": ["a@b.c"], "kwargs": {"subject": "hi"},
      "trace": {"traceparent": "00-..."}, "then": [...]}
@@ -8,9 +8,9 @@
 
 ``v``, ``task``, ``args`` and ``kwargs`` are always there. ``trace`` carries the context of the
 sender; ``then`` are the calls that follow, ``gather``, ``even_failed`` and ``single`` are about the
-jobs before (flows.py); ``send`` makes the payloads of two sends of a unique job differ. Unknown
-members are ignored. The codec of an app writes args, kwargs and results; nothing is pickled: a
-payload never runs code.
+jobs before (flows.py); ``follows`` names the job before in a chain; ``send`` makes the payloads of
+two sends of a unique job differ. Unknown members are ignored. The codec of an app writes args,
+kwargs and results; nothing is pickled: a payload never runs code.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from uuid import UUID
 from journeyman.errors import JourneymanError, UsageError
 
 VERSION = 1
-MAX_BYTES = 1_048_576  # of a payload, and of a result
-MAX_CALLS = 1000  # of a group that is followed by a task; the server waits for no more
+MAX_BYTES = 1_048_576  # the limit of a payload, and of a result
+MAX_CALLS = 1000  # calls of a group with a following task; the server allows no more
 _SHOWN_TRACEBACK = 20_000  # characters, from its end
 
 
@@ -146,7 +146,8 @@ class Envelope:
     gather: tuple[str, ...] = ()
     even_failed: bool = False
     single: bool = False  # the result of the job before, not a list
-    send_id: str = ""  # of a unique job: the same send, made again because its reply was lost
+    send_id: str = ""  # marks a send of a unique job that is repeated after a lost reply
+    follows: str = ""  # the job before it in a chain, for people who follow the chain
 
     def encode(self, codec: Codec) -> bytes:
         """Raises UsageError that names the task and what cannot be written."""
@@ -168,6 +169,8 @@ class Envelope:
             members["single"] = True
         if self.send_id:
             members["send"] = self.send_id
+        if self.follows:
+            members["follows"] = self.follows
         data = written(codec, members, f"the arguments of {self.task}")
         if len(data) > MAX_BYTES:
             raise UsageError(
@@ -185,12 +188,12 @@ class Envelope:
             # Python takes true for 1; other languages do not.
             is_known = type(version) is int and version == VERSION
             found = cls(
-                _of(str, members["task"]),
-                tuple(_of(_LISTS, members["args"])),
-                _of(dict, members["kwargs"]),
-                _of(dict, members.get("trace") or {}),
-                tuple(_follower(each) for each in _of(_LISTS, members.get("then") or ())),
-                _ids(_of(_LISTS, members.get("gather") or ())),
+                _checked(str, members["task"]),
+                tuple(_checked(_LISTS, members["args"])),
+                _checked(dict, members["kwargs"]),
+                _checked(dict, members.get("trace") or {}),
+                tuple(_follower(each) for each in _checked(_LISTS, members.get("then") or ())),
+                _ids(_checked(_LISTS, members.get("gather") or ())),
                 members.get("even_failed") is True,
                 members.get("single") is True,
             )
@@ -208,7 +211,7 @@ _LISTS = (list, tuple)  # as a codec likes
 _UNREADABLE = (ValueError, TypeError, KeyError, ArithmeticError)  # the last: of a signaling NaN
 
 
-def _of(kind: type | tuple[type, ...], value: Any) -> Any:
+def _checked(kind: type | tuple[type, ...], value: Any) -> Any:
     if not isinstance(value, kind):
         name = "list" if isinstance(kind, tuple) else kind.__name__
         raise TypeError(f"there must be a {name}, not {repr(value)[:60]}")
@@ -216,7 +219,7 @@ def _of(kind: type | tuple[type, ...], value: Any) -> Any:
 
 
 def _ids(values: list[Any]) -> tuple[str, ...]:
-    """Of a group: their results are in memory together."""
+    """Return the ids of a group, whose results are in memory together."""
     if len(values) > MAX_CALLS:
         raise ValueError(f"it follows {len(values)} jobs, at most {MAX_CALLS} are possible")
     return tuple(str(UUID(each)) for each in values)
@@ -224,12 +227,12 @@ def _ids(values: list[Any]) -> tuple[str, ...]:
 
 def _follower(members: Any) -> dict[str, Any]:
     """A call that follows, before anything is run: it could not be added afterwards."""
-    _of(str, _of(dict, members)["task"])
-    _of(_LISTS, members.get("args", ()))
-    _of(dict, members.get("kwargs", {}))
-    _of(str, members.get("queue", ""))
+    _checked(str, _checked(dict, members)["task"])
+    _checked(_LISTS, members.get("args", ()))
+    _checked(dict, members.get("kwargs", {}))
+    _checked(str, members.get("queue", ""))
     if "id" in members:
-        UUID(_of(str, members["id"]))
+        UUID(_checked(str, members["id"]))
     found: dict[str, Any] = members
     return found
 
@@ -266,7 +269,7 @@ class Failure:
         try:
             members = json.loads(data)
             texts = members["error"], members["message"], members.get("traceback", "")
-            return cls(*(_of(str, each) for each in texts))
+            return cls(*(_checked(str, each) for each in texts))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return cls("Failed", data.decode("utf-8", "replace"))
 

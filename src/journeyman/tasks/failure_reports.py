@@ -21,11 +21,12 @@ from uuid import UUID
 
 from journeyman.config import Settings, load
 from journeyman.errors import JourneymanError, UsageError
+from journeyman.protocols.workq.salts import stable_id
 from journeyman.protocols.ztick.grammar import read_reporter
 from journeyman.tasks.broker import Order
 from journeyman.tasks.jobs import FailedJob
 from journeyman.tasks.options import Backoff, Options
-from journeyman.tasks.task import Call, stable_id
+from journeyman.tasks.task import Call
 from journeyman.timetables.run_options import read_words
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ _OF_SERVERS = ("queue", "journal")  # runners that act inside a server
 _OPTIONS = Options(retries=12, backoff=Backoff(first=10, factor=2, max=3600))
 
 
-def check_words(words: str) -> tuple[str, ...]:
+def check_words(text: str) -> tuple[str, ...]:
     """The words of what reports. Raises UsageError."""
     try:
-        read = read_words("on_failure", words)
+        read = read_words("on_failure", text)
     except JourneymanError as error:
         raise UsageError(str(error)) from None
     if isinstance(problem := read_reporter(read), str):
@@ -49,12 +50,14 @@ def check_words(words: str) -> tuple[str, ...]:
     return read
 
 
-def add_notice_task(app: App) -> None:
-    """Let the workers of this app send reports by words."""
+def add_notice_task(app: App, queue: str) -> None:
+    """Let the workers of this app send reports by words. A report goes to the queue of the job that
+    failed; the task gets the queue of the first task that has such reports, so that no worker
+    serves another queue for it."""
     if NOTICE not in app.tasks:
         prefix, app.name = app.name, ""
         try:
-            app.add_task(send_notice, NOTICE, _OPTIONS)
+            app.add_task(send_notice, NOTICE, replace(_OPTIONS, queue=queue))
         finally:
             app.name = prefix
 
@@ -84,11 +87,11 @@ def order_of_report(app: App, options: Options, failed: FailedJob) -> Order | No
     return call.order()
 
 
-async def send_notice(words: list[str], facts: dict[str, Any]) -> None:
+async def send_notice(reporter: list[str], facts: dict[str, Any]) -> None:
     """The task ``journeyman.notice``."""
     from journeyman.runners import RunnerSet, RunRequest
 
-    runner = read_reporter(words)
+    runner = read_reporter(reporter)
     if isinstance(runner, str):
         raise JourneymanError(f"on_failure: {runner}")
     settings: Settings = load(None, environ=os.environ).settings

@@ -37,11 +37,12 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlia
 from uuid import UUID
 
 from journeyman.errors import UsageError
+from journeyman.protocols.workq.salts import next_id
 from journeyman.tasks.broker import Broker, JobEnding, Order
 from journeyman.tasks.envelope import MAX_CALLS, Codec, Failure
-from journeyman.tasks.jobs import Job, aended_values, ended_values, value_of
+from journeyman.tasks.jobs import Job, aended_values, ended_value, ended_values
 from journeyman.tasks.options import Seconds
-from journeyman.tasks.task import Call, Sendable, Task, next_id
+from journeyman.tasks.task import Call, Sendable, Task
 
 if TYPE_CHECKING:
     from journeyman.tasks.app import App, Sending
@@ -67,11 +68,7 @@ class Ended(Generic[T]):
 
 def ended(codec: Codec, ending: JobEnding | None) -> Ended[Any]:
     """None: the job was deleted, or its TTL is over."""
-    if ending is None:
-        return Ended(failure=Failure("NotFound", "the job was deleted, or its ttl has ended"))
-    if not ending.succeeded:
-        return Ended(failure=Failure.decode(ending.result))
-    return Ended(value_of(codec, ending))
+    return Ended(*ended_value(codec, ending))
 
 
 class Group(Generic[T]):
@@ -130,7 +127,9 @@ class _Plan:
 
     def __init__(self, steps: Sequence[Step], salt: bytes) -> None:
         self.orders: list[Order] = []
-        self.last: list[tuple[Call[Any], Order]] = []  # what the last step ends with
+        self.last: list[
+            tuple[Call[Any], Order]
+        ] = []  # calls and orders at the end of the last step
         self._salt = salt
         self._place(steps, (), is_single=False, is_last=True)
 
@@ -169,7 +168,7 @@ class _Plan:
         return [str(order.job_id) for order in self.orders]
 
     def jobs(self) -> list[Job[Any]]:
-        """Of the last step."""
+        """Return the jobs of the last step."""
         ids = tuple(order.job_id for order in self.orders)
         jobs = [call.job_of(order, self._salt) for call, order in self.last]
         if len(ids) > len(jobs):
@@ -321,8 +320,8 @@ class GroupJobs(Generic[T]):
             found += await aended_values(self._next(found))
         return found
 
-    def _next(self, found: list[T]) -> list[Job[T]]:
-        return self.jobs[len(found) : len(found) + ASKED_AT_ONCE]
+    def _next(self, values: list[T]) -> list[Job[T]]:
+        return self.jobs[len(values) : len(values) + ASKED_AT_ONCE]
 
 
 def group(calls: Iterable[Sendable[T]]) -> Group[T]:
@@ -338,6 +337,7 @@ def following_order(app: App, job_id: str, then: tuple[Any, ...], value: Any) ->
         args=(value, *first.args),
         job_id=first.job_id or next_id(UUID(job_id)),
         followers=tuple(rest),
+        follows=job_id,
     )
     return following.order()
 

@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 from uuid import UUID
 
 from journeyman.errors import JourneymanError
-from journeyman.protocols.workq.commands import WorkerNotes
+from journeyman.protocols.workq.commands import Complaint, WorkerNotes
 from journeyman.protocols.workq.replies import JobProgress
 from journeyman.tasks.broker import Broker, JobEnding
 from journeyman.tasks.envelope import CANCELLED, Codec, Failure
@@ -27,7 +27,7 @@ from journeyman.tasks.options import Seconds, seconds
 
 T = TypeVar("T")
 
-WAIT_S = 3600.0  # of one question to the server
+WAIT_S = 3600.0  # how long one question to the server may wait
 logger = logging.getLogger("journeyman.job")
 
 
@@ -42,8 +42,25 @@ class JobFailed(JourneymanError):
             self.add_note(f"In the worker:\n{failure.traceback.rstrip()}")
 
 
+class GiveUp(JourneymanError):
+    """Raise it in a task that cannot succeed: the job is dead at once, without retries."""
+
+
+class JobTimeout(JourneymanError):
+    """An attempt took longer than the timeout of its task. Raised inside the task."""
+
+
 class LeaseLost(JourneymanError):
     """The job was deleted, finished elsewhere, or its lease ran out: stop working on it."""
+
+
+def error_of_step(job_id: str, refusal: str) -> JourneymanError:
+    """Return what to raise inside a task whose step the server has refused with these words."""
+    if refusal.endswith(Complaint.CANCELLED):
+        return JobCancelled(job_id)
+    if refusal.endswith(("NOT-FOUND", Complaint.NOT_LEASED, Complaint.LEASED_AGAIN)):
+        return LeaseLost(f"job {job_id} is no longer leased to this worker")
+    return JourneymanError(f"the server refused a step of job {job_id}: {refusal}")
 
 
 class JobCancelled(JobFailed):
@@ -51,6 +68,7 @@ class JobCancelled(JobFailed):
 
     def __init__(self, job_id: str = "", failure: Failure = CANCELLED) -> None:
         super().__init__(job_id, failure)
+        self.args = (f"job {job_id} was cancelled",)
 
 
 class Job(Generic[T]):
@@ -83,6 +101,11 @@ class Job(Generic[T]):
     @property
     def id(self) -> str:
         return str(self._ids[-1])
+
+    @property
+    def ids(self) -> tuple[UUID, ...]:
+        """The ids of all jobs of its chain."""
+        return self._ids
 
     def result(self, timeout: Seconds | None = None) -> T:
         """Wait for the result. Raises JobFailed, TimeoutError, NotFound (deleted or expired)."""
@@ -189,7 +212,7 @@ class Job(Generic[T]):
 
 
 def ended_values(jobs: Sequence[Job[T]]) -> list[T]:
-    """Of the first of these jobs, up to one that has not ended. Raises JobFailed."""
+    """Return the values of the first of these jobs, up to one that has not ended; or JobFailed."""
     ids = _only_ids(jobs)
     return _values(jobs, jobs[0]._broker.endings(ids)) if ids else []
 
@@ -215,11 +238,20 @@ def _values(jobs: Sequence[Job[T]], endings: Sequence[JobEnding | None]) -> list
 
 
 def _have_ended(endings: Sequence[JobEnding | None]) -> bool:
-    """Of a chain: whether its last job has ended, or one before it without success."""
+    """Return whether a chain is over: its last job has ended, or an earlier one has failed."""
     for ending in endings:
         if ending is None or not ending.succeeded:
             return ending is not None
     return True
+
+
+def ended_value(codec: Codec, ending: JobEnding | None) -> tuple[Any, Failure | None]:
+    """Return how a job ended. None: it was deleted, or its TTL is over."""
+    if ending is None:
+        return None, Failure("NotFound", "the job was deleted, or its ttl has ended")
+    if not ending.succeeded:
+        return None, Failure.decode(ending.result)
+    return value_of(codec, ending), None
 
 
 def value_of(codec: Codec, ending: JobEnding) -> Any:
@@ -229,6 +261,12 @@ def value_of(codec: Codec, ending: JobEnding) -> Any:
 
 def _deadline(timeout: Seconds | None) -> float | None:
     return None if timeout is None else time.monotonic() + seconds("timeout", timeout)
+
+
+class AttemptSteps(Protocol):
+    """The steps of an attempt: a steps.StepBook."""
+
+    is_parked: bool
 
 
 @dataclass(slots=True)
@@ -244,6 +282,7 @@ class CurrentJob:
     trace: Mapping[str, str] = field(default_factory=dict)
     touch: Callable[[], None] | None = None  # the worker's; from any thread
     note: Callable[[WorkerNotes], None] | None = None  # the same
+    steps: AttemptSteps | None = None
     is_lost: bool = False
 
     def heartbeat(self) -> None:
@@ -296,6 +335,11 @@ class FailedJob:
 
 
 _CURRENT: ContextVar[CurrentJob] = ContextVar("journeyman_job")
+
+
+def current_job() -> CurrentJob | None:
+    """None outside of a worker."""
+    return _CURRENT.get(None)
 
 
 def job() -> CurrentJob:

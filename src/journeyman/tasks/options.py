@@ -1,15 +1,15 @@
-"""What a task can ask for: where it runs, how often it is tried, and how many may run at once.
+"""The options of a task: where it runs, how often it is tried, and how many may run at once.
 
     @app.task(queue="mail", retries=5, backoff=Backoff(10, factor=2, max=3600, jitter=0.1))
 
 ``TaskOptions`` is what people write, ``Options`` what it means. Times are seconds, or a timedelta.
 Keys are templates over the arguments of a call: ``unique="{customer}"`` allows one unfinished job
-per customer; ``unique="args"`` one per set of arguments; ``unique_for=3600`` one an hour.
+per customer; ``unique="args"`` one per set of arguments; ``unique_for=3600`` one an hour;
+``debounce=60`` one, a minute after the last of several sends.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 from journeyman.errors import UsageError
+from journeyman.protocols.workq.commands import MAX_WEIGHT, MAX_WEIGHTS
 from journeyman.units import MS_PER_S
 
 Seconds: TypeAlias = float | timedelta
@@ -36,7 +37,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def max_attempts_of(max_fails: int) -> int:
-    """Of a job that may fail so often. The last one is not run: it reports that workers died. The
+    """Return the attempts of a job that may fail so often. The last one reports dead workers. The
     workers count them, because an attempt that was given back is none; the server has no limit."""
     return max_fails + CRASHES
 
@@ -73,8 +74,10 @@ class JobOptions(TypedDict, total=False):
     queue: str
     retries: int  # how often to try again after a failure
     unique: str | None  # "args", or a template: one unfinished job per key
+    debounce: Seconds | None  # start so long after the last send of the same key
     unique_for: Seconds | None  # also no second one so long after the first was sent
     key: str | None  # a template: concurrency is of each key
+    fair: str | None  # a template: jobs of the queue are leased in turns over its keys
     priority: int  # higher first
     lease: Seconds  # a job comes back so long after its worker died
     ttl: Seconds  # the job and its result are kept so long
@@ -89,6 +92,7 @@ class TaskOptions(JobOptions, total=False):
     rate: str | None  # "10/m": starts of jobs of this queue per time
     concurrency: int | None  # jobs of this queue that run at once
     key_rate: str | None  # "10/m": starts of jobs of each key per time
+    weights: Mapping[str, int] | None  # jobs in one turn of these keys
     on_failure: Any  # a task, or words such as "mail ops@example.com"
 
 
@@ -113,19 +117,22 @@ class Options:
     timeout_s: float | None = None
     unique: str | None = None
     unique_for_s: float | None = None
+    debounce_s: float | None = None
     rate: Rate | None = None
     concurrency: int | None = None
     key: str | None = None
     key_rate: Rate | None = None
+    fair: str | None = None
+    weights: tuple[tuple[str, int], ...] = ()
     priority: int = 0
     lease_s: float = DEFAULT_LEASE_S
     ttl_s: float = DEFAULT_TTL_S
     on_failure: Any = None  # a task, or words; see failure_reports.py
 
-    def with_(self, given: JobOptions) -> Options:
+    def with_(self, replacements: JobOptions) -> Options:
         """These options with some replaced. Raises UsageError."""
         values: dict[str, Any] = {}
-        for name, value in given.items():
+        for name, value in replacements.items():
             check = _CHECKS.get(name)
             if check is None:
                 known = ", ".join(_CHECKS)
@@ -141,9 +148,25 @@ class Options:
                 )
             if found.unique is None:
                 found = replace(found, unique="args")
+        if found.debounce_s is not None:
+            if found.unique_for_s is not None:
+                raise UsageError("debounce and unique_for exclude each other")
+            if found.unique is None:
+                found = replace(found, unique="args")
         if found.key_rate is not None and found.key is None:
             raise UsageError("key_rate needs a key, such as key='{customer}'; rate is of the queue")
+        if found.fair is not None and found.key not in (None, found.fair):
+            raise UsageError(
+                f"fair ({found.fair!r}) and key ({found.key!r}) must be the same: a job has one key"
+            )
+        if found.weights and found.fair is None:
+            raise UsageError("weights need fair, such as fair='{customer}'")
         return found
+
+    @property
+    def key_template(self) -> str | None:
+        """Return the template of the key of its jobs: for limits, for turns, or for both."""
+        return self.key if self.fair is None else self.fair
 
     @property
     def max_fails(self) -> int:
@@ -188,19 +211,22 @@ class QueueLimits(NamedTuple):
     concurrency: int = 0
     key_rate: Rate | None = None
     key_concurrency: int = 0
+    fair: bool = False
+    weights: tuple[tuple[str, int], ...] = ()
 
     @classmethod
-    def of(cls, options: Options) -> QueueLimits:
+    def of_options(cls, options: Options) -> QueueLimits:
         count = options.concurrency or 0
         counts = (0, count) if options.key else (count, 0)
-        return cls(options.rate, counts[0], options.key_rate, counts[1])
+        turns = options.fair is not None, options.weights
+        return cls(options.rate, counts[0], options.key_rate, counts[1], *turns)
 
 
 def limits_by_queue(tasks: Mapping[str, Options]) -> dict[str, QueueLimits]:
     """The limits of every queue that has some. Raises UsageError if two tasks disagree."""
     found: dict[str, tuple[str, QueueLimits]] = {}
     for name, options in tasks.items():
-        limits = QueueLimits.of(options)
+        limits = QueueLimits.of_options(options)
         if limits == QueueLimits():
             continue
         other, known = found.setdefault(options.queue, (name, limits))
@@ -219,7 +245,11 @@ def is_name(text: str) -> bool:
 
 def key_name(key: str) -> str:
     """A key as the server takes it: as it is, or a digest of it."""
-    return key if is_name(key) else hashlib.sha256(key.encode()).hexdigest()[:32]
+    if is_name(key):
+        return key
+    import hashlib  # loads OpenSSL, which few keys need
+
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 def filled(template: str, arguments: Mapping[str, Any], task: str) -> str:
@@ -286,6 +316,13 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
+def _weights(name: str, value: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    if len(value) > MAX_WEIGHTS:
+        raise UsageError(f"{name} must be of at most {MAX_WEIGHTS} keys, not {len(value)}")
+    read = _between(1, MAX_WEIGHT)
+    return tuple((key_name(_text("a key", key)), read(name, value[key])) for key in sorted(value))
+
+
 def _errors(name: str, value: Any) -> tuple[type[Exception], ...]:
     found = value if isinstance(value, tuple) else (value,)
     if not all(isinstance(each, type) and issubclass(each, Exception) for each in found):
@@ -318,10 +355,13 @@ _CHECKS: dict[str, tuple[str, Any]] = {
     "timeout": ("timeout_s", _optional(_time(0.001, MAX_DELAY_S))),
     "unique": ("unique", _optional(_text)),
     "unique_for": ("unique_for_s", _optional(_time(0.001, MAX_TTL_S))),
+    "debounce": ("debounce_s", _optional(_time(0.001, MAX_TTL_S))),
     "rate": ("rate", _optional(lambda _name, value: Rate.parse(value))),
     "concurrency": ("concurrency", _optional(_between(1, 1_000_000))),
     "key": ("key", _optional(_text)),
     "key_rate": ("key_rate", _optional(lambda _name, value: Rate.parse(value))),
+    "fair": ("fair", _optional(_text)),
+    "weights": ("weights", lambda name, value: _weights(name, value or {})),
     "priority": ("priority", _between(-(2**31), 2**31 - 1)),
     "lease": ("lease_s", _time(0.1, MAX_DELAY_S)),
     "ttl": ("ttl_s", _time(1, MAX_TTL_S)),

@@ -113,7 +113,7 @@ class Outbox:
                 except (JourneymanError, ValueError, KeyError, TypeError) as error:
                     problems.append((str(error)[:500] or type(error).__name__, row_id))
                     logger.error("row %s of %s is not sent: %s", row_id, self.table, error)
-        finally:  # what the server has is not sent again
+        finally:  # jobs that the server has are not sent again
             if sent or problems:
                 self._conclude(sent, problems)
         return self._report(Relayed(len(sent), expired, refused + len(problems)))

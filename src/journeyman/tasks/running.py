@@ -5,7 +5,8 @@
     Done(result)             completed
     Again(failure, delay)    failed, to be tried again after the delay
     GivenBack(failure, delay)  of a task that this app does not know: for another worker
-    Dead(failure)            failed, not to be tried again; early: with retries left
+    Dead(failure)            failed, not to be tried again, whatever retries are left
+    AttemptParked()                  parked (steps.py)
 
 A worker runs functions its own way (thread, event loop); everything else about an attempt is here.
 """
@@ -22,11 +23,21 @@ from types import TracebackType
 from typing import Any, NamedTuple, TypeAlias
 
 from journeyman.errors import JourneymanError
+from journeyman.protocols.workq.commands import WorkerNotes
+from journeyman.protocols.workq.salts import stable_id
 from journeyman.tasks.app import App
 from journeyman.tasks.broker import JobEnding, Order
 from journeyman.tasks.envelope import MAX_BYTES, Envelope, Failure, UnreadableJob, written
 from journeyman.tasks.flows import ended, following_order
-from journeyman.tasks.jobs import CurrentJob, DoneJob, FailedJob, set_current, value_of
+from journeyman.tasks.jobs import (
+    CurrentJob,
+    DoneJob,
+    FailedJob,
+    GiveUp,
+    JobTimeout,
+    set_current,
+    value_of,
+)
 from journeyman.tasks.options import (
     MAX_DELAY_S,
     Backoff,
@@ -35,7 +46,7 @@ from journeyman.tasks.options import (
     max_attempts_of,
     seconds,
 )
-from journeyman.tasks.task import AnyTask, stable_id
+from journeyman.tasks.task import AnyTask
 from journeyman.units import MS_PER_S
 
 logger = logging.getLogger("journeyman.worker")
@@ -50,14 +61,6 @@ class Retry(JourneymanError):
     def __init__(self, reason: str = "retry", *, after: Seconds | None = None) -> None:
         super().__init__(reason)
         self.after_s = None if after is None else seconds("after", after, MAX_DELAY_S)
-
-
-class GiveUp(JourneymanError):
-    """Raise it in a task that cannot succeed: the job is dead at once, without retries."""
-
-
-class JobTimeout(JourneymanError):
-    """An attempt took longer than the timeout of its task. Raised inside the task."""
 
 
 class WorkerLost(JourneymanError):
@@ -87,7 +90,7 @@ class Delivery(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Of this attempt, for people and limits; those that were given back do not count. A power
+        """The number of this attempt, for people and limits, without those given back. A power
         cut may have counted one of them twice."""
         return max(self.attempt - self.given_back, self.fails + 1)
 
@@ -116,11 +119,22 @@ class GivenBack:
 class Dead:
     failure: Failure
     failed: FailedJob
-    is_early: bool = False  # although retries are left
     report: Order | None = None  # a job to add before the failure is reported
 
 
-Outcome: TypeAlias = TaskDone | Again | GivenBack | Dead
+@dataclass(frozen=True, slots=True)
+class AttemptParked:
+    """The job is parked: the server has it back, and there is nothing to report."""
+
+
+Outcome: TypeAlias = TaskDone | Again | GivenBack | Dead | AttemptParked
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded:
+    """How the jobs of a batch ended, in its order."""
+
+    outcomes: tuple[Outcome, ...]
 
 
 class Prepared(NamedTuple):
@@ -131,6 +145,9 @@ class Prepared(NamedTuple):
     envelope: Envelope
     task: AnyTask | None
     problem: JourneymanError | None = None
+    members: tuple[
+        Prepared, ...
+    ] = ()  # the members of a batch (batches.py), which has one call for them
 
     @property
     def options(self) -> Options:
@@ -203,6 +220,33 @@ def gathered(app: App, prepared: Prepared, endings: Sequence[JobEnding | None]) 
     return _unpacked(prepared._replace(envelope=envelope))
 
 
+def batch_of(members: Sequence[Prepared]) -> Prepared:
+    """One call for these jobs of a batch task. ``jm.job()`` is the first of them, and speaks for
+    all."""
+    first = members[0]
+    assert first.task is not None
+    items = [next(iter(_only_values(member)), None) for member in members]
+    currents = [member.current for member in members]
+
+    def touch() -> None:
+        for current in currents:
+            if current.touch is not None:
+                current.touch()
+
+    def note(notes: WorkerNotes) -> None:
+        for current in currents:
+            if current.note is not None:
+                current.note(notes)
+
+    current = replace(first.current, args=(items,), kwargs={}, touch=touch, note=note, steps=None)
+    envelope = replace(first.envelope, args=(items,), kwargs={}, then=(), gather=())
+    return Prepared(first.delivery, current, envelope, first.task, members=tuple(members))
+
+
+def _only_values(member: Prepared) -> tuple[Any, ...]:
+    return (*member.envelope.args, *member.envelope.kwargs.values())
+
+
 def call_here(prepared: Prepared) -> Any:
     """Call the sync function of a task in this thread."""
     task, envelope = prepared.task, prepared.envelope
@@ -240,11 +284,35 @@ async def call_around(app: App, prepared: Prepared, call: Callable[[], Awaitable
 
 
 def _wrapped(
-    around: Callable[[CurrentJob, Callable[[], Awaitable[Any]]], Awaitable[Any]],
+    hook: Callable[[CurrentJob, Callable[[], Awaitable[Any]]], Awaitable[Any]],
     current: CurrentJob,
     call: Callable[[], Awaitable[Any]],
 ) -> Callable[[], Awaitable[Any]]:
-    return lambda: around(current, call)
+    return lambda: hook(current, call)
+
+
+def end_attempt(
+    app: App,
+    prepared: Prepared,
+    value: Any,
+    error: BaseException | None = None,
+    chance: float | None = None,
+) -> Outcome | BatchEnded:
+    """The outcome of a function, or of each job of a batch, that returned or raised."""
+    members, steps = prepared.members, prepared.current.steps
+    if steps is not None and steps.is_parked:
+        return AttemptParked()
+    if not members:
+        return succeeded(app, prepared, value) if error is None else failed(prepared, error, chance)
+    values = [None] * len(members) if value is None else value
+    if error is None and not (isinstance(values, list) and len(values) == len(members)):
+        error = GiveUp(
+            f"{prepared.name} returned no list of {len(members)} results, one for each job"
+        )
+    if error is not None:
+        return BatchEnded(tuple([failed(member, error, chance) for member in members]))
+    pairs = zip(members, values, strict=True)
+    return BatchEnded(tuple([succeeded(app, member, own) for member, own in pairs]))
 
 
 def succeeded(app: App, prepared: Prepared, value: Any) -> Outcome:
@@ -272,10 +340,10 @@ def failed(prepared: Prepared, error: BaseException, chance: float | None = None
     delivery = prepared.delivery
     failure = _described(error)
     fails = delivery.fails + 1
-    is_early = not _is_worth_a_retry(error, prepared.options)
-    if fails >= delivery.max_fails or is_early or isinstance(error, WorkerLost):
+    is_last = fails >= delivery.max_fails or isinstance(error, WorkerLost)
+    if is_last or not _is_worth_a_retry(error, prepared.options):
         told = FailedJob(*_facts(prepared), failure, error)
-        return Dead(failure, told, is_early, _report_of(prepared, told))
+        return Dead(failure, told, _report_of(prepared, told))
     if isinstance(error, Retry) and error.after_s is not None:
         return Again(failure, round(error.after_s * MS_PER_S), error)
     rolled = random.random() if chance is None else chance
@@ -283,13 +351,13 @@ def failed(prepared: Prepared, error: BaseException, chance: float | None = None
     return Again(failure, round(delay_s * MS_PER_S), error)
 
 
-def _report_of(prepared: Prepared, told: FailedJob) -> Order | None:
+def _report_of(prepared: Prepared, failed_job: FailedJob) -> Order | None:
     if prepared.task is None or prepared.options.on_failure is None:
         return None
     from journeyman.tasks.failure_reports import order_of_report
 
     try:
-        return order_of_report(prepared.task.app, prepared.options, told)
+        return order_of_report(prepared.task.app, prepared.options, failed_job)
     except Exception:  # a codec of the user may raise anything
         logger.exception("%s: its failure cannot be reported", prepared.name)
         return None

@@ -56,7 +56,7 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 LANES = 4  # batches that are under way at a time
-MAX_JOBS = 64  # of a batch
+MAX_JOBS = 64  # jobs in a batch
 
 
 class _Waiting(Generic[J, R]):
@@ -106,14 +106,14 @@ class Gathering(Generic[J, R]):
                 return waiting.outcome  # type: ignore[return-value]
         return self._send_with_those_that_wait(job)
 
-    def _wait(self, mine: _Waiting[J, R]) -> None:
+    def _wait(self, own: _Waiting[J, R]) -> None:
         try:
-            mine.woken.acquire()
+            own.woken.acquire()
         except BaseException:  # Ctrl-C: leave, and let the others go on
             with self._lock:
-                if mine in self._waiting:
-                    self._waiting.remove(mine)
-            if mine.has_turn:
+                if own in self._waiting:
+                    self._waiting.remove(own)
+            if own.has_turn:
                 self._pass_on()
             raise
 
@@ -251,6 +251,8 @@ class ServerBroker:
             "replace_finished": options.unique is not None,
             "unique_ms": options.unique_ms,
             "unless_same": order.unless_same,
+            "replace_unstarted": order.moves,
+            "unless": order.unless,
             "after": order.after,
             "even_failed": order.even_failed,
             # Without tokens there is nothing to keep about the sender.
@@ -293,12 +295,12 @@ class ServerBroker:
 
     def ending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
         client = self._waiting if wait_s > 0 else self._queue
-        with _known(job_id):
+        with _explaining_unknown(job_id):
             return _ending(client.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
 
     async def aending(self, job_id: UUID, wait_s: float) -> JobEnding | None:
         client = self._async_waiting if wait_s > 0 else self._async_queue
-        with _known(job_id):
+        with _explaining_unknown(job_id):
             return _ending(await client.result(job_id, wait_ms=round(wait_s * MS_PER_S)))
 
     def endings(self, job_ids: Sequence[UUID]) -> list[JobEnding | None]:
@@ -322,13 +324,15 @@ class ServerBroker:
         return InspectedJob(*facts, job.created, job.time, job.worker)
 
     async def set_limits(self, limits: Mapping[str, QueueLimits]) -> None:
-        for queue, (rate, concurrency, key_rate, key_concurrency) in limits.items():
+        for queue, each in limits.items():
             await self._async_queue.limit(
                 queue,
-                rate=str(rate or ""),
-                concurrency=concurrency,
-                key_rate=str(key_rate or ""),
-                key_concurrency=key_concurrency,
+                rate=str(each.rate or ""),
+                concurrency=each.concurrency,
+                key_rate=str(each.key_rate or ""),
+                key_concurrency=each.key_concurrency,
+                fair=each.fair,
+                weights=dict(each.weights),
             )
 
     async def set_timetables(self, recurring: Iterable[Recurring]) -> None:
@@ -357,12 +361,18 @@ class ServerBroker:
             return await self._async_queue.cancel(job_id)
         return False
 
+    def emit(self, event: str, value: bytes) -> None:
+        self._patiently(lambda: self._queue.emit(event, value))
+
+    async def aemit(self, event: str, value: bytes) -> None:
+        await self._async_patiently(lambda: self._async_queue.emit(event, value))
+
     def progress(self, job_id: UUID) -> JobProgress:
-        with _known(job_id):
+        with _explaining_unknown(job_id):
             return self._queue.progress(job_id)
 
     async def aprogress(self, job_id: UUID) -> JobProgress:
-        with _known(job_id):
+        with _explaining_unknown(job_id):
             return await self._async_queue.progress(job_id)
 
     def close(self) -> None:
@@ -389,7 +399,7 @@ def _is_there(refused: Refused) -> bool:
 
 
 @contextmanager
-def _known(job_id: UUID) -> Iterator[None]:
+def _explaining_unknown(job_id: UUID) -> Iterator[None]:
     try:
         yield
     except NotFound as error:
@@ -401,8 +411,9 @@ def _state(job: JobInfo | None) -> str:
     if job is None:
         return "gone"
     now = datetime.now(UTC)
-    return state_word(job.state, job.after, job.time, now, is_cancelled=job.is_cancelled)
+    waits_for = job.after or len(job.wait)
+    return state_word(job.state, waits_for, job.time, now, is_cancelled=job.is_cancelled)
 
 
-def _ending(found: Result | None) -> JobEnding | None:
-    return None if found is None else JobEnding(found.succeeded, found.result)
+def _ending(result: Result | None) -> JobEnding | None:
+    return None if result is None else JobEnding(result.succeeded, result.result)

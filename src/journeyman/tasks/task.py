@@ -23,10 +23,10 @@ one job runs at a time.
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import update_wrapper
@@ -47,7 +47,7 @@ from uuid import UUID, uuid4
 
 from journeyman.client import WorkQueueRunner
 from journeyman.errors import UsageError
-from journeyman.protocols.workq.salts import salted_id
+from journeyman.protocols.workq.salts import next_id, salted, stable_id
 from journeyman.tasks.arguments import Arguments
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Envelope
@@ -60,19 +60,21 @@ if TYPE_CHECKING:
     from journeyman.tasks.flows import Group, GroupFlow
 
 P = ParamSpec("P")
-R = TypeVar("R")  # what calling the function gives: of an async function, a coroutine
-T = TypeVar("T")  # what the job gives
+R = TypeVar("R")  # returned by the function; a coroutine if it is async
+T = TypeVar("T")  # the result of the job
 Q = ParamSpec("Q")  # the further arguments of a task that follows
 U = TypeVar("U")
 H = TypeVar("H", bound=Callable[[Any], Any])
 
 ARGS = "args"  # unique="args"
+# Makes the ids of new jobs. Jobs that a step sends have the same ids in every attempt.
+NEW_ID: ContextVar[Callable[[], UUID]] = ContextVar("journeyman_new_id", default=uuid4)
 # How tasks are sent with Celery, RQ, huey, taskiq and procrastinate.
 OTHER_NAMES = {"delay", "apply_async", "enqueue", "schedule", "kiq", "defer", "s", "signature"}
 
 
 class Sendable(Generic[T]):
-    """What ends in one call, and can be in a group: a call, or a flow that ends in one."""
+    """A call, or a flow that ends in one call: a group may contain it."""
 
     __slots__ = ()
 
@@ -90,7 +92,8 @@ class Call(Sendable[T]):
     followers: tuple[Call[Any], ...] = ()
     gather: tuple[UUID, ...] = ()  # jobs it waits for; their results are its first argument
     is_single: bool = False  # it is the result of one job, not a list
-    even_failed: bool = False  # and it runs however they end
+    even_failed: bool = False  # it runs however they end
+    follows: str = ""  # the job before it in a chain
 
     @overload
     def then(
@@ -116,9 +119,10 @@ class Call(Sendable[T]):
         broker = self.app.broker
         with self.app.sending(self.task.name, self.options.queue) as sending:
             salt = broker.salt() if self.derives_ids else b""
-            order = self.order(salt)
-            sending.job_ids.append(str(order.job_id))
-            is_new = broker.add(order)
+            for order in self._orders(salt):
+                sending.job_ids.append(str(order.job_id))
+                if is_new := broker.add(order):
+                    break
         return self.job_of(order, salt, is_new=is_new)
 
     async def asend(self) -> Job[T]:
@@ -126,9 +130,10 @@ class Call(Sendable[T]):
         broker = self.app.broker
         with self.app.sending(self.task.name, self.options.queue) as sending:
             salt = await broker.asalt() if self.derives_ids else b""
-            order = self.order(salt)
-            sending.job_ids.append(str(order.job_id))
-            is_new = await broker.aadd(order)
+            for order in self._orders(salt):
+                sending.job_ids.append(str(order.job_id))
+                if is_new := await broker.aadd(order):
+                    break
         return self.job_of(order, salt, is_new=is_new)
 
     @property
@@ -140,20 +145,46 @@ class Call(Sendable[T]):
     def app(self) -> App:
         return self.task.app
 
+    def _orders(self, salt: bytes) -> Iterator[Order]:
+        """The order for the broker. Of a task with debounce also what to try if it is refused:
+        two ids share the sends of a key, so that the job of one can wait while that of the other
+        runs. If both run, the job gets an id of its own."""
+        debounce_s = self.options.debounce_s
+        if debounce_s is None or self.job_id is not None:
+            yield self.order(salt)
+            return
+        if self.when is not None:
+            raise UsageError(f"{self.task.name} has debounce, which says when the job starts")
+        plain = replace(self.options, debounce_s=None)
+        call = replace(self, options=plain, when=timedelta(seconds=debounce_s))
+        first = call.order(salt)
+        second_id = salted(stable_id(first.job_id.bytes, b"second"), salt)
+        first.moves, first.unless = True, second_id
+        yield first
+        second = replace(call, job_id=second_id).order(salt)
+        second.moves = True
+        yield second
+        yield replace(call, job_id=uuid4()).order(salt)
+
     def order(self, salt: bytes = b"") -> Order:
         """The order for the broker. Raises TypeError, UsageError."""
         task, options = self.task, self.options
+        if options.debounce_s is not None and self.job_id is None:
+            raise UsageError(
+                f"{task.name} has debounce, which is for send alone:"
+                " not for groups, flows, outboxes and on_commit"
+            )
         first: tuple[Any, ...] = ([],) if self.gather else ()
         bound = task.bind((*first, *self.args), self.kwargs)
         args, kwargs = task.arguments.pack(self.args, self.kwargs, begins_at=len(first))
         is_unique = options.unique is not None
-        if is_unique or options.key is not None:
-            # What follows in a chain was packed before; templates name attributes of the objects.
+        if is_unique or options.key_template is not None:
+            # Later calls of a chain were packed before; templates name attributes of the objects.
             plain, named = task.arguments.unpack((*first, *args), kwargs, begins_at=len(first))
             bound = task.bind(plain, named)
             bound.apply_defaults()
         arguments = bound.arguments
-        job_id = self.job_id or self._unique_id(arguments, salt) or uuid4()
+        job_id = self.job_id or self._unique_id(arguments, salt) or NEW_ID.get()()
         followers = self._with_ids(job_id, salt)
         then = tuple([call.as_json() for call in followers])
         gather = tuple(map(str, self.gather))
@@ -161,13 +192,14 @@ class Call(Sendable[T]):
             *(task.name, args, kwargs, _current_trace(), then, gather),
             self.even_failed,
             self.is_single,
+            follows=self.follows,
         )
         if is_unique:
             envelope.send_id = token_hex(8)
         payload = envelope.encode(task.app.codec)
         limit_key = ""
-        if options.key is not None:
-            limit_key = key_name(filled(options.key, arguments, task.name))
+        if options.key_template is not None:
+            limit_key = key_name(filled(options.key_template, arguments, task.name))
         at = None if self.when is None else self._moment()
         return Order(
             job_id, payload, options, at, limit_key, self.gather, self.even_failed, is_unique,
@@ -309,7 +341,7 @@ class Task(Generic[P, R, T]):
     def __repr__(self) -> str:
         return f"<task {self.name}>"
 
-    if not TYPE_CHECKING:  # or every misspelt attribute would have a type
+    if not TYPE_CHECKING:  # else every misspelt attribute would have a type
 
         def __getattr__(self, name: str) -> Any:
             hint = "; a job is sent with .send(...)" if name in OTHER_NAMES else ""
@@ -361,25 +393,6 @@ def _current_trace() -> Mapping[str, str]:
     return carrier
 
 
-def stable_id(*parts: str | bytes) -> UUID:
-    """The same id for the same parts, shaped like a random UUID, which the work queue asks for."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        digest.update(b"%d:" % len(data) + data)
-    return UUID(bytes=digest.digest()[:16], version=4)
-
-
-def salted(job_id: UUID, salt: bytes) -> UUID:
-    """The id that is used for a derived one, in the namespace of this salt."""
-    return UUID(bytes=salted_id(job_id.bytes, salt)) if salt else job_id
-
-
-def next_id(job_id: UUID) -> UUID:
-    """Of the job that follows this one in a chain: always the same, so it is added once."""
-    return stable_id(job_id.bytes, b"then")
-
-
 CatchUp: TypeAlias = Literal["none", "once", "all"]
 Overlap: TypeAlias = Literal["allow", "skip", "queue"]
 
@@ -398,11 +411,11 @@ class Recurring:
         return Timetable.read(self.fields)
 
     def options(self) -> Options:
-        """Of the task, with the limit that ``queue`` needs."""
+        """Return the options of the task, with the limit that ``queue`` needs."""
         options = self.task.defaults
         if self.overlap != "queue":
             return options
-        return replace(options, key=options.key or self.task.name, concurrency=1)
+        return replace(options, key=options.key_template or self.task.name, concurrency=1)
 
     def runner(self, salt: bytes = b"") -> WorkQueueRunner:
         """The runner of each occurrence: it adds this job."""

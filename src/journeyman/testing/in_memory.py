@@ -34,37 +34,24 @@ from uuid import UUID
 from msgspec import structs
 
 from journeyman.client import NotFound
+from journeyman.client.workq import lines
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.messages import WorkqDue
-from journeyman.errors import UsageError
+from journeyman.errors import JourneymanError, UsageError
 from journeyman.protocols.workq import commands, replies
+from journeyman.tasks import running
 from journeyman.tasks.app import App
+from journeyman.tasks.batches import BatchTask
 from journeyman.tasks.broker import InspectedJob, JobEnding, Order, state_word
 from journeyman.tasks.envelope import Envelope, Failure
-from journeyman.tasks.jobs import JobFailed
-from journeyman.tasks.running import (
-    Again,
-    Dead,
-    Delivery,
-    JobTimeout,
-    Outcome,
-    Prepared,
-    TaskDone,
-    await_here,
-    call_around,
-    call_here,
-    call_hooks,
-    failed,
-    gathered,
-    prepare,
-    succeeded,
-)
+from journeyman.tasks.jobs import JobFailed, JobTimeout, error_of_step
+from journeyman.tasks.steps import Parked, Place, Recorded, StepBook
 from journeyman.tasks.task import AnyTask
 from journeyman.timetables import occurrences_of
 from journeyman.units import NS_PER_S
 
 T = TypeVar("T")
-Ended: TypeAlias = tuple[Any, BaseException | None]  # what a function returned, or raised
+Ended: TypeAlias = tuple[Any, BaseException | None]  # the result of a function, or its exception
 InThread: TypeAlias = Callable[[Callable[[], Ended]], Awaitable[Ended]]
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -98,19 +85,22 @@ class InMemory:
         self._engine = WorkqEngine(seed=seed)
         self._orders: dict[bytes, Order] = {}
         self._names: list[str] = []
-        self._failures: dict[bytes, Failure] = {}  # of the last attempts
+        self._failures: dict[bytes, Failure] = {}  # the failure of the last attempt, by job
         self._deciding = threading.RLock()  # functions in threads send jobs too
         self._firings = {
             name: occurrences_of(each.timetable) for name, each in app.recurring.items()
         }
-        for queue, (rate, concurrency, key_rate, per_key) in app.limits().items():
-            limits = commands.Limits(concurrency=concurrency, key_concurrency=per_key)
-            if rate is not None:
+        for queue, asked in app.limits().items():
+            limits = commands.Limits(
+                concurrency=asked.concurrency,
+                key_concurrency=asked.key_concurrency,
+                fair=asked.fair,
+                weights=dict(asked.weights),
+            )
+            if (rate := asked.rate) is not None:
                 limits = structs.replace(limits, rate=rate.count, per_ms=rate.per_ms)
-            if key_rate is not None:
-                limits = structs.replace(
-                    limits, key_rate=key_rate.count, key_per_ms=key_rate.per_ms
-                )
+            if (rate := asked.key_rate) is not None:
+                limits = structs.replace(limits, key_rate=rate.count, key_per_ms=rate.per_ms)
             self._decide(commands.SetLimits(queue, limits))
         start_s = _to_ns(now) // NS_PER_S
         self._next_s = {name: each.after(start_s) for name, each in self._firings.items()}
@@ -153,10 +143,11 @@ class InMemory:
     async def _run_ready(self, in_thread: InThread, check: bool) -> int:
         attempts = 0
         while (delivery := self.lease_or_none()) is not None:
-            attempts += 1
-            outcome = await self._attempt(delivery, in_thread)
-            if check and isinstance(outcome, Dead):
-                raise JobFailed(delivery.job_id, outcome.failure) from outcome.failed.exception
+            for prepared, outcome in await self._attempt(delivery, in_thread):
+                attempts += 1
+                if check and isinstance(outcome, running.Dead):
+                    job_id = prepared.delivery.job_id
+                    raise JobFailed(job_id, outcome.failure) from outcome.failed.exception
         return attempts
 
     def advance(self, time: timedelta | None = None, *, check: bool = True, **parts: float) -> int:
@@ -181,7 +172,7 @@ class InMemory:
         attempts = await self._run_ready(in_thread, check)
         while (due := self._next_due()) is not None and due <= end:
             self._now = max(self._now, due)
-            self._settle()
+            self._take_due()
             self._fire()
             attempts += await self._run_ready(in_thread, check)
         self._now = end
@@ -194,8 +185,10 @@ class InMemory:
             found = [job for job in found if job.args == args and dict(job.kwargs) == kwargs]
         if not found:
             name = task if isinstance(task, str) else task.name
-            wanted = f" with {_shown(args, kwargs)}" if args or kwargs else ""
-            sent = "".join(f"\n  {j.task}({_shown(j.args, j.kwargs)})" for j in self.jobs)
+            wanted = f" with {_format_arguments(args, kwargs)}" if args or kwargs else ""
+            sent = "".join(
+                f"\n  {j.task}({_format_arguments(j.args, j.kwargs)})" for j in self.jobs
+            )
             raise AssertionError(f"{name} was not sent{wanted}; sent:{sent or ' nothing'}")
         return found[-1]
 
@@ -227,6 +220,8 @@ class InMemory:
                 order.even_failed,
                 options.unique_ms,
                 order.unless_same,
+                replaces_unstarted=order.moves,
+                unless=b"" if order.unless is None else order.unless.bytes,
             ),
         }
         times = (job_id, options.queue, options.lease_ms, options.ttl_ms)
@@ -279,7 +274,7 @@ class InMemory:
         order = self._orders.get(job_id.bytes)
         due = None if order is None else order.at
         is_cancelled = view.state == replies.CANCELLED
-        number, after = view.number_of_state, view.waits_for
+        number, after = view.number_of_state, view.waits_for or int(view.wait is not None)
         return state_word(number, after, due, self._now, is_cancelled=is_cancelled)
 
     async def astate(self, job_id: UUID) -> str:
@@ -306,6 +301,14 @@ class InMemory:
     async def acancel(self, job_id: UUID) -> bool:
         return self.cancel(job_id)
 
+    def emit(self, event: str, value: bytes) -> None:
+        reply = self._decide(commands.Emit(lines.checked_event(event), value))
+        if reply is not replies.DONE:
+            raise UsageError(f"the event {event!r} has happened with another value")
+
+    async def aemit(self, event: str, value: bytes) -> None:
+        self.emit(event, value)
+
     def progress(self, job_id: UUID) -> replies.JobProgress:
         reply = self._decide(commands.InspectProgress(job_id.bytes))
         if not isinstance(reply, replies.JobProgress):
@@ -321,8 +324,8 @@ class InMemory:
         ending = self._ending(job_id)
         if ending is None and wait_s > 0:
             failure = self._failures.get(job_id.bytes)
-            failed = f"; its last attempt failed: {failure}" if failure else ""
-            raise TimeoutError(f"job {job_id} needs time to pass: call advance() first{failed}")
+            last = f"; its last attempt failed: {failure}" if failure else ""
+            raise TimeoutError(f"job {job_id} needs time to pass: call advance() first{last}")
         return ending
 
     def _ending(self, job_id: UUID) -> JobEnding | None:
@@ -341,50 +344,91 @@ class InMemory:
 
     def _decide(self, command: commands.Command) -> Any:
         with self._deciding:
-            self._settle()
-            return self._engine.decide(command, _to_ns(self._now)).reply
+            self._take_due()
+            return self._commit(command, _to_ns(self._now))
 
-    def _settle(self) -> None:
+    def _commit(self, command: commands.Command | WorkqDue, now_ns: int) -> Any:
+        """Decide a batch of its own: the engine forgets nothing before its batch is durable."""
+        self._engine.begin_batch()
+        reply = self._engine.decide(command, now_ns).reply
+        self._engine.commit_batch()
+        self._engine.take_ledger()  # there is no log to keep it in
+        return reply
+
+    def _take_due(self) -> None:
         """See to what the time has brought."""
         now_ns = _to_ns(self._now)
-        self._engine.take_ledger()  # there is no log to keep it in, and what waits there is due
         while (due := self._engine.next_due_ns()) is not None and due <= now_ns:
-            self._engine.decide(WorkqDue(), now_ns)
-            self._engine.take_ledger()
+            self._commit(WorkqDue(), now_ns)
 
-    def lease_or_none(self) -> Delivery | None:
-        """Lease a job like a worker that then dies: it comes again after its lease."""
+    def lease_or_none(self, queue: str = "") -> running.Delivery | None:
+        """Lease a job, of any queue or this one, like a worker that then dies: it comes again after
+        its lease."""
         if not self._names:
             return None
-        leased = self._decide(commands.Lease(tuple(self._names), 0, max_jobs=1))
+        names = (queue,) if queue else tuple(self._names)
+        leased = self._decide(commands.Lease(names, 0, max_jobs=1))
         if not isinstance(leased, replies.LeasedJobs):
             return None
         job_id, queue, ttr_ms, payload, *numbers = leased.jobs[0]
-        return Delivery(str(UUID(bytes=job_id)), queue, bytes(payload), ttr_ms, *numbers)
+        return running.Delivery(str(UUID(bytes=job_id)), queue, bytes(payload), ttr_ms, *numbers)
 
-    async def _attempt(self, delivery: Delivery, in_thread: InThread) -> Outcome:
-        prepared = prepare(self._app, delivery)
+    async def _attempt(
+        self, delivery: running.Delivery, in_thread: InThread
+    ) -> list[tuple[running.Prepared, running.Outcome]]:
+        """Run a job, and those that are ready and belong to its batch."""
+        first = self._prepare(delivery)
+        if not isinstance(first.task, BatchTask):
+            return [(first, self._end(first, await _outcome_of(self._app, first, in_thread)))]
+        members, others, size = [first], list[running.Delivery](), first.task.size
+        while not delivery.fails and not others and len(members) < size:
+            following = self.lease_or_none(delivery.queue)
+            if following is None:
+                break
+            prepared = self._prepare(following)
+            if prepared.task is first.task and not following.fails:
+                members.append(prepared)
+            else:
+                others.append(following)
+        ended = await _batch_outcomes(self._app, members, in_thread)
+        pairs = [(each, self._end(each, own)) for each, own in zip(members, ended, strict=True)]
+        for other in others:
+            pairs += await self._attempt(other, in_thread)
+        return pairs
+
+    def _prepare(self, delivery: running.Delivery) -> running.Prepared:
+        prepared = running.prepare(self._app, delivery)
         job_id = UUID(delivery.job_id).bytes
+        prepared.current.steps = StepBook(
+            self._app,
+            _MemoryJournal(self._decide, delivery.job_id, delivery.attempt),
+            delivery.job_id,
+        )
         prepared.current.note = lambda notes: self._decide(commands.NoteProgress(job_id, notes))
         if prepared.envelope.gather:
             endings = self.endings([UUID(each) for each in prepared.envelope.gather])
-            prepared = gathered(self._app, prepared, endings)
-        outcome = await _outcome_of(self._app, prepared, in_thread)
-        if isinstance(outcome, TaskDone):
+            prepared = running.gathered(self._app, prepared, endings)
+        return prepared
+
+    def _end(self, prepared: running.Prepared, outcome: running.Outcome) -> running.Outcome:
+        if isinstance(outcome, running.AttemptParked):
+            return outcome
+        job_id = UUID(prepared.delivery.job_id).bytes
+        if isinstance(outcome, running.TaskDone):
             self._failures.pop(job_id, None)
             if outcome.following is not None and self.state(UUID(bytes=job_id)) != "cancelled":
                 self.add(outcome.following)
             self._decide(commands.Complete(job_id, outcome.result))
         else:
-            delay_ms = outcome.delay_ms if isinstance(outcome, Again) else None
-            is_final = isinstance(outcome, Dead)
-            if isinstance(outcome, Dead) and outcome.report is not None:
+            delay_ms = outcome.delay_ms if isinstance(outcome, running.Again) else None
+            is_final = isinstance(outcome, running.Dead)
+            if isinstance(outcome, running.Dead) and outcome.report is not None:
                 self.add(outcome.report)
             self._failures[job_id] = outcome.failure
             self._decide(
                 commands.Fail(job_id, outcome.failure.encode(), delay_ms, is_final=is_final)
             )
-        call_hooks(self._app, prepared, outcome)
+        running.call_hooks(self._app, prepared, outcome)
         return outcome
 
     def _next_due(self) -> datetime | None:
@@ -429,15 +473,77 @@ class InMemory:
         )
 
 
-async def _outcome_of(app: App, prepared: Prepared, in_thread: InThread) -> Outcome:
+class _MemoryJournal:
+    """The steps of one job. A tasks.steps.Journal."""
+
+    def __init__(
+        self, decide: Callable[[commands.Command], Any], job_id: str, attempt: int
+    ) -> None:
+        self._decide = decide
+        self._job_id = job_id
+        self._attempt = attempt
+
+    def read(self) -> Recorded:
+        return self._recorded(
+            self._decide(commands.InspectSteps(UUID(self._job_id).bytes, self._attempt))
+        )
+
+    def _recorded(self, reply: Any) -> Recorded:
+        if not isinstance(reply, replies.StepList):
+            raise self._error_of(reply)
+        return {(step.name, step.number): step.value for step in reply.steps}
+
+    async def aread(self) -> Recorded:
+        return self.read()
+
+    def record(self, place: Place, value: bytes) -> None:
+        reply = self._decide(
+            commands.RecordStep(UUID(self._job_id).bytes, *place, value, self._attempt)
+        )
+        if reply is not replies.DONE:
+            raise self._error_of(reply)
+
+    async def arecord(self, place: Place, value: bytes) -> None:
+        self.record(place, value)
+
+    def park(self, wait: commands.JobWait) -> Recorded:
+        reply = self._decide(commands.Park(UUID(self._job_id).bytes, wait, self._attempt))
+        if reply is replies.DONE:
+            return {}
+        return self._recorded(reply)
+
+    async def apark(self, wait: commands.JobWait) -> Recorded:
+        return self.park(wait)
+
+    def _error_of(self, reply: Any) -> JourneymanError:
+        return error_of_step(self._job_id, replies.reply_bytes(reply).decode().rstrip())
+
+
+async def _outcome_of(app: App, prepared: running.Prepared, in_thread: InThread) -> running.Outcome:
     if prepared.problem is not None:
-        return failed(prepared, prepared.problem)
+        return running.failed(prepared, prepared.problem)
+    outcome = await _call(app, prepared, in_thread)
+    assert not isinstance(outcome, running.BatchEnded)
+    return outcome
+
+
+async def _batch_outcomes(
+    app: App, members: Sequence[running.Prepared], in_thread: InThread
+) -> tuple[running.Outcome, ...]:
+    outcome = await _call(app, running.batch_of(members), in_thread)
+    assert isinstance(outcome, running.BatchEnded)
+    return outcome.outcomes
+
+
+async def _call(
+    app: App, prepared: running.Prepared, in_thread: InThread
+) -> running.Outcome | running.BatchEnded:
     task = prepared.task
     assert task is not None
 
     async def call() -> Any:
         if task.is_async:
-            return await await_here(prepared)
+            return await running.await_here(prepared)
         value, error = await in_thread(lambda: _ended(prepared))
         if error is not None:
             raise error
@@ -446,19 +552,19 @@ async def _outcome_of(app: App, prepared: Prepared, in_thread: InThread) -> Outc
     limit = task.defaults.timeout_s if task.is_async else None
     try:
         async with asyncio.timeout(limit):
-            value = await call_around(app, prepared, call)
+            value = await running.call_around(app, prepared, call)
     except TimeoutError as error:
         late = JobTimeout(f"took longer than {limit:g} s") if limit is not None else error
-        return failed(prepared, late, chance=0.5)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is the outcome
-        return failed(prepared, error, chance=0.5)
-    return succeeded(app, prepared, value)
+        return running.end_attempt(app, prepared, None, late, chance=0.5)
+    except (Exception, SystemExit, Parked) as error:  # noqa: BLE001 - that is the outcome
+        return running.end_attempt(app, prepared, None, error, chance=0.5)
+    return running.end_attempt(app, prepared, value)
 
 
-def _ended(prepared: Prepared) -> Ended:
+def _ended(prepared: running.Prepared) -> Ended:
     """Not raised: futures refuse StopIteration, and an event loop ends with KeyboardInterrupt."""
     try:
-        return call_here(prepared), None
+        return running.call_here(prepared), None
     except BaseException as error:  # noqa: BLE001 - raised where it is awaited
         return None, error
 
@@ -475,7 +581,7 @@ def _run_here(work: Callable[[InThread], Coroutine[Any, Any, T]]) -> T:
             context = copy_context()
             return threads.submit(context.run, lambda: _run_here(work)).result()
     functions: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
+    calls: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = []
 
     async def in_this_thread(function: Callable[[], Ended]) -> Ended:
         loop, context = asyncio.get_running_loop(), copy_context()
@@ -484,7 +590,7 @@ def _run_here(work: Callable[[InThread], Coroutine[Any, Any, T]]) -> T:
         return await done
 
     async def main() -> T:
-        running.append((asyncio.get_running_loop(), asyncio.current_task()))
+        calls.append((asyncio.get_running_loop(), asyncio.current_task()))
         return await work(in_this_thread)
 
     with ThreadPoolExecutor(1) as threads:
@@ -494,7 +600,7 @@ def _run_here(work: Callable[[InThread], Coroutine[Any, Any, T]]) -> T:
             while (function := functions.get()) is not None:
                 function()
         except BaseException:  # Ctrl-C
-            for loop, task in running:
+            for loop, task in calls:
                 if task is not None and not ended.done():
                     loop.call_soon_threadsafe(task.cancel)
             raise
@@ -510,5 +616,5 @@ def _to_moment(unix_ns: int) -> datetime:
     return _EPOCH + timedelta(microseconds=-(-unix_ns // 1000))
 
 
-def _shown(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+def _format_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     return ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in kwargs.items())])

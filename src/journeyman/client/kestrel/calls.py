@@ -10,7 +10,7 @@ The original kestrel is understood too.
 from __future__ import annotations
 
 from journeyman.client import checks, conversation, errors
-from journeyman.client.service import Service
+from journeyman.client.service import ServiceKind
 from journeyman.formats.kestrel import MAX_DATA_BYTES
 from journeyman.protocols import LINE_END
 from journeyman.protocols.kestrel.commands import MAX_WAIT_MS, STATUSES, Key
@@ -22,8 +22,8 @@ _MAX_EXPIRY_S = 2**40  # far beyond any date
 _MAX_COUNT = 1_000_000  # more reads than a connection can have open
 _ERRORS = ("ERROR", "CLIENT_ERROR", "SERVER_ERROR")
 _AUTH_REQUIRED = AUTH_REQUIRED.line.removesuffix(LINE_END)
-_WORDS = {"STORED", "NOT_STORED", "VALUE", "END", "DELETED", "STAT", "VERSION", "Flushed"}
-_WORDS.update(STATUSES)
+_REPLY_WORDS = {"STORED", "NOT_STORED", "VALUE", "END", "DELETED", "STAT", "VERSION", "Flushed"}
+_REPLY_WORDS.update(STATUSES)
 
 
 def _greet(secret: bytes) -> conversation.Greeting:
@@ -33,7 +33,7 @@ def _greet(secret: bytes) -> conversation.Greeting:
 
 
 _PROBE = conversation.Probe(b"version\r\n", _AUTH_REQUIRED)
-SERVICE = Service(
+SERVICE = ServiceKind(
     "the fan-out queues",
     "fan_out",
     DEFAULT_PORT,
@@ -55,7 +55,7 @@ def put(queue: str, data: bytes, *, expiry_s: int = 0) -> conversation.Call[bool
     data = checks.data(data, "data")
     if len(data) > MAX_DATA_BYTES:
         raise errors.InvalidRequest(f"an item has up to {MAX_DATA_BYTES} bytes, not {len(data)}")
-    expiry = checks.whole(expiry_s, "expiry_s", -_MAX_EXPIRY_S, _MAX_EXPIRY_S)
+    expiry = checks.whole_number(expiry_s, "expiry_s", -_MAX_EXPIRY_S, _MAX_EXPIRY_S)
     head = f"set {_key(queue)} 0 {expiry} {len(data)}\r\n".encode()
     ask = conversation.once(head + data + LINE_END, _read_line)
 
@@ -86,8 +86,8 @@ def monitor(
     queue: str, *, reader: str = "", wait_s: int, count: int
 ) -> conversation.Call[list[bytes]]:
     """Open the items that arrive within ``wait_s``, at most ``count``: then ``confirm`` them."""
-    seconds = checks.whole(wait_s, "wait_s", 0, MAX_WAIT_MS // 1000)
-    number = checks.whole(count, "count", 1, _MAX_COUNT)
+    seconds = checks.whole_number(wait_s, "wait_s", 0, MAX_WAIT_MS // 1000)
+    number = checks.whole_number(count, "count", 1, _MAX_COUNT)
     request = f"monitor {_key(queue, reader)} {seconds} {number}\r\n".encode()
     return conversation.once(request, _read_items, seconds * 1000)
 
@@ -99,7 +99,7 @@ def peek(queue: str, *, reader: str = "", wait_ms: int = 0) -> conversation.Call
 
 def confirm(queue: str, *, reader: str = "", count: int = 1) -> conversation.Call[None]:
     """Confirm the oldest open items. Raises Refused, confirming none, if fewer are open."""
-    number = checks.whole(count, "count", 1, _MAX_COUNT)
+    number = checks.whole_number(count, "count", 1, _MAX_COUNT)
     return conversation.once(f"confirm {_key(queue, reader)} {number}\r\n".encode(), _read_done)
 
 
@@ -187,7 +187,7 @@ def shutdown() -> conversation.Call[None]:
 
 
 def _get(key: Key, option: str, wait_ms: int) -> conversation.Call[bytes | None]:
-    wait_ms = checks.whole(wait_ms, "wait_ms", 0, MAX_WAIT_MS)
+    wait_ms = checks.whole_number(wait_ms, "wait_ms", 0, MAX_WAIT_MS)
     wait = f"/t={wait_ms}" if wait_ms else ""
     ask = conversation.once(f"get {key}{wait}{option}\r\n".encode(), _read_item, wait_ms)
 
@@ -228,7 +228,7 @@ def _read_text(link: conversation.Link) -> conversation.Conversation[str]:
 
 def _read_line(link: conversation.Link) -> conversation.Conversation[str]:
     line = yield from _read_text(link)
-    if line.partition(" ")[0] not in _WORDS:
+    if line.partition(" ")[0] not in _REPLY_WORDS:
         raise link.unexpected(line)
     return line
 

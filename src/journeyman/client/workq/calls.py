@@ -10,7 +10,7 @@ The original workq understands all but what docs/protocols/workq.md marks as new
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -22,13 +22,12 @@ import msgspec
 
 from journeyman.client import checks, conversation
 from journeyman.client.errors import InvalidRequest, NotFound, Refused
-from journeyman.client.service import Service
+from journeyman.client.service import ServiceKind
 from journeyman.client.workq import lines
-from journeyman.client.workq.lines import JobId, JobInfo, LeasedJob, QueueInfo, Result, as_id
 from journeyman.protocols import LINE_END
 from journeyman.protocols.workq import commands
 from journeyman.protocols.workq.readers import RATE
-from journeyman.protocols.workq.replies import JobProgress, reply_bytes
+from journeyman.protocols.workq.replies import JobProgress, RecordedStep, reply_bytes
 
 T = TypeVar("T")
 
@@ -49,7 +48,7 @@ PROBE = conversation.Probe(
     b"inspect job 00000000-0000-0000-0000-000000000000\r\n",
     reply_bytes(commands.RefusedLine(commands.Complaint.AUTH_REQUIRED)).removesuffix(LINE_END),
 )
-SERVICE = Service("the work queue", "work_queue", DEFAULT_PORT, _greet, PROBE)
+SERVICE = ServiceKind("the work queue", "work_queue", DEFAULT_PORT, _greet, PROBE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +67,20 @@ class NewJob:
     retry_delay_ms: int = 0
     key: str = ""
     replace_finished: bool = False
-    after: tuple[JobId, ...] = ()
+    after: tuple[lines.JobId, ...] = ()
     even_failed: bool = False
     unique_ms: int = 0
     unless_same: bool = False
     has_followers: bool = False
-    follows: JobId | None = None
+    follows: lines.JobId | None = None
+    replace_unstarted: bool = False
+    unless: lines.JobId | None = None
 
     def request(self) -> bytes:
         """The command that adds it. Raises InvalidRequest."""
         words = [
             "add" if self.time is None else "schedule",
-            str(as_id(self.job_id)),
+            str(lines.as_id(self.job_id)),
             lines.checked_name(self.name),
             lines.number(self.ttr_ms, "ttr_ms", 1, commands.MAX_TTR_MS),
             lines.number(self.ttl_ms, "ttl_ms", 1, commands.MAX_TTL_MS),
@@ -90,11 +91,13 @@ class NewJob:
         words.append(str(len(payload)))
         if _priority(self.priority):
             words.append(f"-priority={self.priority}")
-        if checks.whole(self.max_attempts, "max_attempts", 0, commands.MAX_COUNT):
+        if checks.whole_number(self.max_attempts, "max_attempts", 0, commands.MAX_COUNT):
             words.append(f"-max-attempts={self.max_attempts}")
-        if checks.whole(self.max_fails, "max_fails", 0, commands.MAX_COUNT):
+        if checks.whole_number(self.max_fails, "max_fails", 0, commands.MAX_COUNT):
             words.append(f"-max-fails={self.max_fails}")
-        if checks.whole(self.retry_delay_ms, "retry_delay_ms", 0, commands.MAX_RETRY_DELAY_MS):
+        if checks.whole_number(
+            self.retry_delay_ms, "retry_delay_ms", 0, commands.MAX_RETRY_DELAY_MS
+        ):
             words.append(f"-retry-delay={self.retry_delay_ms}")
         words += self._new_flags(payload)
         return lines.line(*words) + lines.block(payload)
@@ -102,18 +105,27 @@ class NewJob:
     def _new_flags(self, payload: bytes) -> list[str]:
         """Return what the original does not know."""
         words = [f"-key={lines.checked_name(self.key, 'key')}"] if self.key else []
-        if self.replace_finished:
+        if self.replace_unstarted:
+            words.append("-replace=unstarted")
+            if self.unless is not None:
+                words.append(f"-unless={lines.as_id(self.unless)}")
+            if self.after or len(payload) > commands.MAX_CHILD_BYTES:
+                most = f"at most {commands.MAX_CHILD_BYTES} bytes and no after="
+                raise InvalidRequest(f"a job with replace_unstarted has {most}")
+        elif self.unless is not None:
+            raise InvalidRequest("unless is for jobs with replace_unstarted=True")
+        elif self.replace_finished:
             words.append(f"-replace={'different' if self.unless_same else 'finished'}")
         elif self.unless_same:
             raise InvalidRequest("unless_same is for jobs with replace_finished=True")
-        if checks.whole(self.unique_ms, "unique_ms", 0, commands.MAX_TTL_MS):
+        if checks.whole_number(self.unique_ms, "unique_ms", 0, commands.MAX_TTL_MS):
             if not self.replace_finished:
                 raise InvalidRequest("unique_ms is for jobs with replace_finished=True")
             words.append(f"-unique-for={self.unique_ms}")
         if self.has_followers:
             words.append("-then=1")
         if self.follows is not None:
-            words.append(f"-follows={as_id(self.follows)}")
+            words.append(f"-follows={lines.as_id(self.follows)}")
         if not self.after:
             if self.even_failed:
                 raise InvalidRequest("even_failed is for jobs with after=")
@@ -124,7 +136,7 @@ class NewJob:
         if len(self.after) > commands.MAX_PARENTS or len(payload) > commands.MAX_CHILD_BYTES:
             most = f"{commands.MAX_PARENTS} ids and {commands.MAX_CHILD_BYTES} bytes"
             raise InvalidRequest(f"a job with after= has at most {most}")
-        words.append("-after=" + ",".join(str(as_id(each)) for each in self.after))
+        words.append("-after=" + ",".join(str(lines.as_id(each)) for each in self.after))
         return [*words, "-even-failed=1"] if self.even_failed else words
 
 
@@ -135,7 +147,7 @@ def add(
     name: str,
     payload: bytes = b"",
     *,
-    job_id: JobId | None = None,
+    job_id: lines.JobId | None = None,
     ttr_ms: int = DEFAULT_TTR_MS,
     ttl_ms: int = DEFAULT_TTL_MS,
     priority: int = 0,
@@ -145,25 +157,29 @@ def add(
     retry_delay_ms: int = 0,
     key: str = "",
     replace_finished: bool = False,
-    after: Sequence[JobId] = (),
+    after: Sequence[lines.JobId] = (),
     even_failed: bool = False,
     unique_ms: int = 0,
     unless_same: bool = False,
     has_followers: bool = False,
-    follows: JobId | None = None,
+    follows: lines.JobId | None = None,
+    replace_unstarted: bool = False,
+    unless: lines.JobId | None = None,
 ) -> conversation.Call[UUID]:
     """Add a job, or schedule it for a ``time``; its id, yours or a new one.
 
     Jobs of the same ``key`` share the limits of keys of their queue. ``replace_finished``: a
     completed or failed job of the same id makes room; with ``unique_ms`` a completed one does so
-    only that long after it was added, with ``unless_same`` none of the same payload. ``after``:
+    only that long after it was added, with ``unless_same`` none of the same payload.
+    ``replace_unstarted``: so does one that no worker has begun; but if the job ``unless`` has not
+    begun either, this one is refused as a duplicate. ``after``:
     wait until these jobs have completed; if one fails, so does this one, unless ``even_failed``.
     ``has_followers``: its worker adds further jobs, with its id as ``follows``; they may go where
     the token that added this job may add.
 
     Raises Refused with the reason ``Duplicate job``, or ``Unknown parent``.
     """
-    given = uuid4() if job_id is None else as_id(job_id)
+    given = uuid4() if job_id is None else lines.as_id(job_id)
     job = NewJob(
         given,
         name,
@@ -183,6 +199,8 @@ def add(
         unless_same,
         has_followers,
         follows,
+        replace_unstarted,
+        unless,
     )
     ask = add_requests([job.request()])
 
@@ -200,7 +218,7 @@ def schedule(
     time: datetime,
     payload: bytes = b"",
     *,
-    job_id: JobId | None = None,
+    job_id: lines.JobId | None = None,
     ttr_ms: int = DEFAULT_TTR_MS,
     ttl_ms: int = DEFAULT_TTL_MS,
     priority: int = 0,
@@ -263,15 +281,15 @@ def run(
     payload: bytes = b"",
     *,
     wait_ms: int,
-    job_id: JobId | None = None,
+    job_id: lines.JobId | None = None,
     ttr_ms: int = DEFAULT_TTR_MS,
     priority: int = 0,
-) -> conversation.Call[Result | None]:
+) -> conversation.Call[lines.Result | None]:
     """Run a job that is not recorded; returns its result, or None if none arrives in time."""
     payload = lines.checked_data(payload, "payload")
     words = [
         "run",
-        str(uuid4() if job_id is None else as_id(job_id)),
+        str(uuid4() if job_id is None else lines.as_id(job_id)),
         lines.checked_name(name),
         lines.number(ttr_ms, "ttr_ms", 1, commands.MAX_TTR_MS),
         _wait(wait_ms),
@@ -284,26 +302,26 @@ def run(
     return conversation.once(lines.line(*words) + lines.block(payload), lines.read_result, extra_ms)
 
 
-def result(job_id: JobId, *, wait_ms: int = 0) -> conversation.Call[Result | None]:
+def result(job_id: lines.JobId, *, wait_ms: int = 0) -> conversation.Call[lines.Result | None]:
     """How a job ended; None if it has not within ``wait_ms``. Raises NotFound."""
-    request = lines.line("result", str(as_id(job_id)), _wait(wait_ms))
+    request = lines.line("result", str(lines.as_id(job_id)), _wait(wait_ms))
     return conversation.twice(request, lines.read_result, wait_ms)
 
 
-def results(job_ids: Sequence[JobId]) -> conversation.Call[list[Result | None]]:
+def results(job_ids: Sequence[lines.JobId]) -> conversation.Call[list[lines.Result | None]]:
     """How each of these jobs ended, or None; many in one request."""
-    requests = [lines.line("result", str(as_id(each)), _wait(0)) for each in job_ids]
+    requests = [lines.line("result", str(lines.as_id(each)), _wait(0)) for each in job_ids]
 
     def read(
         link: conversation.Link, _place: int, _may_be_there: bool
-    ) -> conversation.Conversation[Result | None]:
+    ) -> conversation.Conversation[lines.Result | None]:
         try:
             return (yield from lines.read_result(link))
         except NotFound:
             return None
 
-    def converse(link: conversation.Link) -> conversation.Conversation[list[Result | None]]:
-        found: list[Result | None] = []
+    def converse(link: conversation.Link) -> conversation.Conversation[list[lines.Result | None]]:
+        found: list[lines.Result | None] = []
         while len(found) < len(requests):
             some = requests[len(found) : len(found) + RESULTS_AT_ONCE]
             ask = conversation.pipelined(len(some), partial(_joined, some), read)
@@ -313,9 +331,9 @@ def results(job_ids: Sequence[JobId]) -> conversation.Call[list[Result | None]]:
     return converse
 
 
-def delete(job_id: JobId) -> conversation.Call[bool]:
+def delete(job_id: lines.JobId) -> conversation.Call[bool]:
     """Delete a job in any state; returns whether it existed."""
-    ask = conversation.once(lines.line("delete", str(as_id(job_id))), lines.read_done)
+    ask = conversation.once(lines.line("delete", str(lines.as_id(job_id))), lines.read_done)
 
     def converse(link: conversation.Link) -> conversation.Conversation[bool]:
         try:
@@ -330,7 +348,7 @@ def delete(job_id: JobId) -> conversation.Call[bool]:
 # -- workers -------------------------------------------------------------------------------------
 
 
-def lease(*names: str, wait_ms: int, worker: str = "") -> conversation.Call[LeasedJob | None]:
+def lease(*names: str, wait_ms: int, worker: str = "") -> conversation.Call[lines.LeasedJob | None]:
     """The next job of one of these queues; None if none is ready within ``wait_ms``.
 
     ``worker`` is shown by ``inspect_job`` while the job is leased.
@@ -340,24 +358,26 @@ def lease(*names: str, wait_ms: int, worker: str = "") -> conversation.Call[Leas
 
 def lease_many(
     *names: str, wait_ms: int, max_jobs: int, worker: str = ""
-) -> conversation.Call[list[LeasedJob]]:
+) -> conversation.Call[list[lines.LeasedJob]]:
     """Up to ``max_jobs`` jobs that are ready; with ``wait_ms`` at least one, or none in time."""
-    number = checks.whole(max_jobs, "max_jobs", 1, commands.MAX_LEASED)
+    number = checks.whole_number(max_jobs, "max_jobs", 1, commands.MAX_LEASED)
     return conversation.once(_lease(names, wait_ms, number, worker), lines.read_leases, wait_ms)
 
 
-def touch(job_id: JobId, *, ttr_ms: int | None = None) -> conversation.Call[None]:
+def touch(job_id: lines.JobId, *, ttr_ms: int | None = None) -> conversation.Call[None]:
     """The lease ends ``ttr_ms`` from now; None: the job's own TTR.
 
     Raises NotFound, or Refused with the reason ``Job is not leased``.
     """
-    words = ["touch", str(as_id(job_id))]
+    words = ["touch", str(lines.as_id(job_id))]
     if ttr_ms is not None:
         words.append(lines.number(ttr_ms, "ttr_ms", 1, commands.MAX_TTR_MS))
     return conversation.twice(lines.line(*words), lines.read_done)
 
 
-def complete(job_id: JobId, result: bytes = b"", *, attempt: int = 0) -> conversation.Call[None]:
+def complete(
+    job_id: lines.JobId, result: bytes = b"", *, attempt: int = 0
+) -> conversation.Call[None]:
     """The job is done. Raises NotFound, or Refused with the reason ``Duplicate result``.
 
     With the ``attempt`` of ``lease_many``: refused as ``Job was leased again`` if it was.
@@ -366,7 +386,7 @@ def complete(job_id: JobId, result: bytes = b"", *, attempt: int = 0) -> convers
 
 
 def fail(
-    job_id: JobId,
+    job_id: lines.JobId,
     result: bytes = b"",
     *,
     delay_ms: int | None = None,
@@ -374,6 +394,8 @@ def fail(
     final: bool = False,
 ) -> conversation.Call[None]:
     """The job failed: it is retried if attempts and fails are left. Raises as ``complete``.
+
+    With an ``attempt`` that has ended, unless ``final``: refused as ``Job is not leased``.
 
     ``delay_ms`` is the time before this retry, instead of the job's own delay. ``final``: the job
     is dead now, whatever is left.
@@ -388,7 +410,7 @@ def fail(
 
 
 def note_progress(
-    job_id: JobId,
+    job_id: lines.JobId,
     *,
     done: float | None = None,
     total: float | None = None,
@@ -398,21 +420,61 @@ def note_progress(
     """Say how far a leased job has come, and add lines to its log. Raises NotFound, or Refused with
     the reason ``Job is not leased``."""
     notes = msgspec.json.encode(commands.WorkerNotes(done, total, note, tuple(log)))
-    head = lines.line("progress", str(as_id(job_id)), str(len(notes)))
+    head = lines.line("progress", str(lines.as_id(job_id)), str(len(notes)))
     return conversation.once(head + lines.block(notes), lines.read_done)
 
 
-def progress(job_id: JobId) -> conversation.Call[JobProgress]:
+def progress(job_id: lines.JobId) -> conversation.Call[JobProgress]:
     """Return what the workers of a job have said about it. Raises NotFound."""
     return conversation.once(
-        lines.line("inspect", "progress", str(as_id(job_id))), lines.read_progress
+        lines.line("inspect", "progress", str(lines.as_id(job_id))), lines.read_progress
     )
 
 
-def cancel(job_id: JobId) -> conversation.Call[bool]:
+def record_step(
+    job_id: lines.JobId, name: str, number: int, value: bytes, *, attempt: int
+) -> conversation.Call[None]:
+    """Record a step of a leased job: the ``number``-th of this name, once for all attempts. Raises
+    NotFound, or Refused."""
+    lines.checked_event(name, "step")
+    lines.number(number, "number", 1, 2**32 - 1)
+    lines.number(attempt, "attempt", 1, 2**32 - 1)
+    words = (
+        "step",
+        str(lines.as_id(job_id)),
+        name,
+        str(number),
+        str(len(value)),
+        f"-attempt={attempt}",
+    )
+    return conversation.twice(lines.line(*words) + lines.block(value), lines.read_done)
+
+
+def steps(job_id: lines.JobId) -> conversation.Call[list[RecordedStep]]:
+    """Return the recorded steps of a job, in their order. Raises NotFound."""
+    return conversation.twice(
+        lines.line("inspect", "steps", str(lines.as_id(job_id))), lines.read_steps
+    )
+
+
+def emit(event: str, value: bytes = b"") -> conversation.Call[None]:
+    """An event has happened, with this value: jobs that wait for it go on. The same again changes
+    nothing. Raises Refused if it had happened with another value."""
+    words = lines.line("emit", lines.checked_event(event), str(len(value)))
+    return conversation.twice(words + lines.block(value), lines.read_done)
+
+
+def event(name: str) -> conversation.Call[RecordedStep]:
+    """Return the value of an event that has happened, and when. Raises NotFound."""
+    return conversation.twice(
+        lines.line("inspect", "event", lines.checked_event(name)), lines.read_event
+    )
+
+
+def cancel(job_id: lines.JobId) -> conversation.Call[bool]:
     """An unfinished job ends as cancelled, and its worker stops it; returns whether it did. Raises
     NotFound."""
-    ask = conversation.once(lines.line("cancel", str(as_id(job_id))), lines.read_done)
+    ask = conversation.once(lines.line("cancel", str(lines.as_id(job_id))), lines.read_done)
 
     def converse(link: conversation.Link) -> conversation.Conversation[bool]:
         try:
@@ -426,9 +488,9 @@ def cancel(job_id: JobId) -> conversation.Call[bool]:
     return converse
 
 
-def requeue(job_id: JobId) -> conversation.Call[None]:
+def requeue(job_id: lines.JobId) -> conversation.Call[None]:
     """A dead job starts over. Raises NotFound, or Refused with the reason ``Job is not dead``."""
-    return conversation.once(lines.line("requeue", str(as_id(job_id))), lines.read_done)
+    return conversation.once(lines.line("requeue", str(lines.as_id(job_id))), lines.read_done)
 
 
 def requeue_all(name: str, *, limit: int = 100) -> conversation.Call[int]:
@@ -445,11 +507,14 @@ def limit(
     concurrency: int = 0,
     key_rate: str = "",
     key_concurrency: int = 0,
+    fair: bool = False,
+    weights: Mapping[str, int] | None = None,
 ) -> conversation.Call[None]:
     """Limit how a queue is leased, instead of all limits it had; without any: no limits.
 
     ``rate`` "10/m" or "1/30s": so many starts in that time. ``concurrency``: leased at the same
-    time. ``key_rate``, ``key_concurrency``: the same of each key.
+    time. ``key_rate``, ``key_concurrency``: the same of each key. ``fair``: keys take turns, each
+    of one job or as many as ``weights`` says.
     """
     words = ["limit", lines.checked_name(name)]
     for flag, text in (("rate", rate), ("key_rate", key_rate)):
@@ -458,8 +523,16 @@ def limit(
                 raise InvalidRequest(f"{flag} must be like '10/m' or '1/30s', not {text!r}")
             words.append(f"-{flag.replace('_', '-')}={text}")
     for flag, value in (("concurrency", concurrency), ("key_concurrency", key_concurrency)):
-        if checks.whole(value, flag, 0, commands.MAX_CONCURRENCY):
+        if checks.whole_number(value, flag, 0, commands.MAX_CONCURRENCY):
             words.append(f"-{flag.replace('_', '-')}={value}")
+    if fair:
+        words.append("-fair=1")
+    pairs = [
+        f"{lines.checked_name(key)}:{lines.number(weight, 'weight', 1, commands.MAX_WEIGHT)}"
+        for key, weight in (weights or {}).items()
+    ]
+    if pairs:
+        words.append(f"-weights={','.join(pairs)}")
     return conversation.twice(lines.line(*words), lines.read_done)
 
 
@@ -476,35 +549,35 @@ def resume(name: str) -> conversation.Call[None]:
 # -- queries -------------------------------------------------------------------------------------
 
 
-def inspect_job(job_id: JobId) -> conversation.Call[JobInfo | None]:
+def inspect_job(job_id: lines.JobId) -> conversation.Call[lines.JobInfo | None]:
     """The job, or None."""
     return _first(
-        conversation.twice(lines.line("inspect", "job", str(as_id(job_id))), lines.read_jobs)
+        conversation.twice(lines.line("inspect", "job", str(lines.as_id(job_id))), lines.read_jobs)
     )
 
 
 def inspect_jobs(
     name: str, *, offset: int = 0, limit: int = 100
-) -> conversation.Call[list[JobInfo]]:
+) -> conversation.Call[list[lines.JobInfo]]:
     """The ready jobs of a queue, in their order. Raises NotFound."""
     return _jobs("jobs", name, offset, limit)
 
 
 def inspect_scheduled_jobs(
     name: str, *, offset: int = 0, limit: int = 100
-) -> conversation.Call[list[JobInfo]]:
+) -> conversation.Call[list[lines.JobInfo]]:
     """The jobs of a queue that wait for their time or a retry. Raises NotFound."""
     return _jobs("scheduled-jobs", name, offset, limit)
 
 
 def inspect_dead_jobs(
     name: str, *, offset: int = 0, limit: int = 100
-) -> conversation.Call[list[JobInfo]]:
+) -> conversation.Call[list[lines.JobInfo]]:
     """The failed jobs of a queue that ``requeue`` accepts. Raises NotFound."""
     return _jobs("dead-jobs", name, offset, limit)
 
 
-def inspect_queue(name: str) -> conversation.Call[QueueInfo | None]:
+def inspect_queue(name: str) -> conversation.Call[lines.QueueInfo | None]:
     """The queue, or None."""
     request = lines.line("inspect", "queue", lines.checked_name(name))
     return _first(conversation.twice(request, lines.read_queues))
@@ -512,7 +585,7 @@ def inspect_queue(name: str) -> conversation.Call[QueueInfo | None]:
 
 def inspect_queues(
     *, offset: int = 0, limit: int = 100, counts: bool = False
-) -> conversation.Call[list[QueueInfo]]:
+) -> conversation.Call[list[lines.QueueInfo]]:
     """All queues, by name. ``counts``: with ``leased``, ``dead`` and ``paused``."""
     flags = ("-counts=1",) if counts else ()
     request = lines.line("inspect", "queues", *_page(offset, limit), *flags)
@@ -521,7 +594,7 @@ def inspect_queues(
 
 def inspect_paused_queues(
     *, offset: int = 0, limit: int = 100
-) -> conversation.Call[list[QueueInfo]]:
+) -> conversation.Call[list[lines.QueueInfo]]:
     """The paused queues, by name."""
     return conversation.twice(
         lines.line("inspect", "paused-queues", *_page(offset, limit)), lines.read_queues
@@ -529,7 +602,7 @@ def inspect_paused_queues(
 
 
 def inspect_server() -> conversation.Call[dict[str, str]]:
-    """active-clients, evicted-jobs and started."""
+    """Return active-clients, evicted-jobs and started."""
     return conversation.twice(lines.line("inspect", "server"), lines.read_server)
 
 
@@ -568,12 +641,12 @@ def _joined(requests: Sequence[bytes], _link: conversation.Link, some: range) ->
 
 
 def _finish(
-    word: str, job_id: JobId, result: bytes, attempt: int, *flags: str
+    word: str, job_id: lines.JobId, result: bytes, attempt: int, *flags: str
 ) -> conversation.Call[None]:
     result = lines.checked_data(result, "result")
-    if checks.whole(attempt, "attempt", 0, 2**32 - 1):
+    if checks.whole_number(attempt, "attempt", 0, 2**32 - 1):
         flags += (f"-attempt={attempt}",)
-    head = lines.line(word, str(as_id(job_id)), str(len(result)), *flags)
+    head = lines.line(word, str(lines.as_id(job_id)), str(len(result)), *flags)
     return conversation.once(head + lines.block(result), lines.read_done)
 
 
@@ -588,7 +661,7 @@ def _lease(names: tuple[str, ...], wait_ms: int, max_jobs: int, worker: str) -> 
     return lines.line(*words)
 
 
-def _jobs(kind: str, name: str, offset: int, limit: int) -> conversation.Call[list[JobInfo]]:
+def _jobs(kind: str, name: str, offset: int, limit: int) -> conversation.Call[list[lines.JobInfo]]:
     request = lines.line("inspect", kind, lines.checked_name(name), *_page(offset, limit))
     return conversation.twice(request, lines.read_jobs)
 
@@ -605,7 +678,7 @@ def _first(ask: conversation.Call[list[T]]) -> conversation.Call[T | None]:
 
 
 def _priority(priority: int) -> int:
-    return checks.whole(priority, "priority", commands.MIN_PRIORITY, commands.MAX_PRIORITY)
+    return checks.whole_number(priority, "priority", commands.MIN_PRIORITY, commands.MAX_PRIORITY)
 
 
 def _wait(wait_ms: int) -> str:

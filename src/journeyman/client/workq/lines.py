@@ -16,7 +16,8 @@ a payload over the limit is read as commands by the original.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import TypeAlias
@@ -29,8 +30,8 @@ from journeyman.client.conversation import Conversation, Link
 from journeyman.client.errors import AccessDenied, BadAnswer, InvalidRequest, NotFound, Refused
 from journeyman.protocols import LINE_END
 from journeyman.protocols.workq.commands import MAX_PAYLOAD_BYTES, Complaint
-from journeyman.protocols.workq.readers import read_name
-from journeyman.protocols.workq.replies import JobProgress
+from journeyman.protocols.workq.readers import read_name, read_step_name
+from journeyman.protocols.workq.replies import JobProgress, RecordedStep
 
 JobId: TypeAlias = UUID | str
 
@@ -88,6 +89,8 @@ class QueueInfo:
     key_rate: str = ""
     dead: int | None = None
     paused: bool | None = None
+    fair: bool = False
+    weights: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +114,8 @@ class JobInfo:
     key: str = ""
     after: int = 0  # jobs it waits for
     is_cancelled: bool = False
-    given_back: int = 0  # attempts that ended so
+    given_back: int = 0  # attempts that ended so, or in a park
+    wait: str = ""  # JSON of what it waits for, if it is parked
 
 
 # -- requests ------------------------------------------------------------------------------------
@@ -123,7 +127,7 @@ def as_id(job_id: JobId) -> UUID:
     try:
         found = job_id if isinstance(job_id, UUID) else UUID(job_id)
     except ValueError:
-        raise InvalidRequest(f"job_id must be a UUID, not {checks.shown(job_id)}") from None
+        raise InvalidRequest(f"job_id must be a UUID, not {checks.describe(job_id)}") from None
     if found.version != 4:
         raise InvalidRequest(f"{found} is not a UUID of version 4, the only kind that workq takes")
     return found
@@ -135,8 +139,16 @@ def checked_name(name: str, what: str = "name") -> str:
     return name
 
 
+def checked_event(name: str, what: str = "event") -> str:
+    if read_step_name(checks.text(name, what).encode(errors="replace")) is None:
+        raise InvalidRequest(
+            f"the name of an {what} is 1 to 255 of A-Z a-z 0-9 _ . - : / @, not {name!r}"
+        )
+    return name
+
+
 def number(value: int, what: str, low: int, high: int) -> str:
-    return str(checks.whole(value, what, low, high))
+    return str(checks.whole_number(value, what, low, high))
 
 
 def time_text(when: datetime) -> str:
@@ -193,7 +205,7 @@ def read_lease(link: Link) -> Conversation[LeasedJob | None]:
         yield from read_head(link)
     except TimedOutWaiting:
         return None
-    job_id, name, ttr, size = yield from _words(link, 4)
+    job_id, name, ttr, size = yield from _read_words(link, 4)
     payload = yield from _block(link, size)
     return LeasedJob(_id(link, job_id), name, _count(link, ttr), payload)
 
@@ -205,7 +217,7 @@ def read_leases(link: Link) -> Conversation[list[LeasedJob]]:
         return []
     found = []
     for _ in range(count):
-        job_id, name, ttr, size, *more = yield from _words(link, 7, 8)
+        job_id, name, ttr, size, *more = yield from _read_words(link, 7, 8)
         payload = yield from _block(link, size)
         numbers = (_count(link, text) for text in more)
         found.append(LeasedJob(_id(link, job_id), name, _count(link, ttr), payload, *numbers))
@@ -214,8 +226,8 @@ def read_leases(link: Link) -> Conversation[list[LeasedJob]]:
 
 def read_requeued(link: Link) -> Conversation[int]:
     yield from read_head(link)
-    yield from _words(link, 2)
-    _, count = yield from _words(link, 2)
+    yield from _read_words(link, 2)
+    _, count = yield from _read_words(link, 2)
     return _count(link, count)
 
 
@@ -224,20 +236,34 @@ def read_result(link: Link) -> Conversation[Result | None]:
         yield from read_head(link)
     except TimedOutWaiting:
         return None
-    job_id, succeeded, size = yield from _words(link, 3)
+    job_id, succeeded, size = yield from _read_words(link, 3)
     result = yield from _block(link, size)
     return Result(_id(link, job_id), succeeded == "1", result)
 
 
 def read_progress(link: Link) -> Conversation[JobProgress]:
     yield from read_head(link)
-    _, size = yield from _words(link, 2)
+    _, size = yield from _read_words(link, 2)
     data = yield from _block(link, size)
     try:
         return msgspec.json.decode(data, type=JobProgress)
     except msgspec.MsgspecError as error:
         link.drop()
         raise BadAnswer(f"{link.where} answers {data[:200]!r} for progress") from error
+
+
+def read_steps(link: Link) -> Conversation[list[RecordedStep]]:
+    found = []
+    for _ in range((yield from read_head(link))):
+        name, number, size, done_ns = yield from _read_words(link, 4)
+        value = yield from _block(link, size)
+        found.append(RecordedStep(name, _count(link, number), value, _count(link, done_ns)))
+    return found
+
+
+def read_event(link: Link) -> Conversation[RecordedStep]:
+    (event,) = yield from read_steps(link)
+    return event
 
 
 def read_jobs(link: Link) -> Conversation[list[JobInfo]]:
@@ -257,7 +283,7 @@ _COUNTS = (
 def read_queues(link: Link) -> Conversation[list[QueueInfo]]:
     found = []
     for _ in range((yield from read_head(link))):
-        name, count = yield from _words(link, 2)
+        name, count = yield from _read_words(link, 2)
         pairs = yield from _pairs(link, _count(link, count))
         of = {key: _count(link, pairs[key]) for key in _COUNTS if key in pairs}
         found.append(
@@ -266,14 +292,21 @@ def read_queues(link: Link) -> Conversation[list[QueueInfo]]:
                 *(pairs.get("rate", ""), of.get("concurrency", 0), of.get("key-concurrency", 0)),
                 *(pairs.get("key-rate", ""), of.get("dead-len")),
                 bool(of["paused"]) if "paused" in of else None,
+                pairs.get("fair") == "1",
+                _weights(link, pairs.get("weights", "")),
             )
         )
     return found
 
 
+def _weights(link: Link, text: str) -> dict[str, int]:
+    pairs = (pair.rpartition(":") for pair in text.split(",") if pair)
+    return {key: _count(link, weight) for key, _, weight in pairs}
+
+
 def read_server(link: Link) -> Conversation[dict[str, str]]:
     yield from read_head(link)
-    _, count = yield from _words(link, 2)
+    _, count = yield from _read_words(link, 2)
     figures = yield from _pairs(link, _count(link, count))
     if "started" not in figures:  # the original announces two keys and sends three
         figures |= yield from _pairs(link, 1)
@@ -288,7 +321,7 @@ def read_salt(link: Link) -> Conversation[bytes]:
         if refused.reason == Complaint.UNKNOWN_COMMAND:
             return b""
         raise
-    _, count = yield from _words(link, 2)
+    _, count = yield from _read_words(link, 2)
     salt = (yield from _pairs(link, _count(link, count))).get("salt", "")
     try:
         return bytes.fromhex(salt)
@@ -299,7 +332,7 @@ def read_salt(link: Link) -> Conversation[bytes]:
 
 def _job(link: Link) -> Conversation[JobInfo]:
     """A job block of ``inspect``, its payload taken by its size."""
-    job_id, count = yield from _words(link, 2)
+    job_id, count = yield from _read_words(link, 2)
     values: dict[str, str] = {}
     payload = b""
     for _ in range(_count(link, count)):
@@ -308,7 +341,7 @@ def _job(link: Link) -> Conversation[JobInfo]:
             payload = yield from _block(link, values["payload-size"])
             values["payload"] = ""
             continue
-        key, value = yield from _words(link, 2)
+        key, value = yield from _read_words(link, 2)
         values[key] = value
     try:
         return _job_info(UUID(job_id), values, payload)
@@ -338,10 +371,11 @@ def _job_info(job_id: UUID, values: dict[str, str], payload: bytes) -> JobInfo:
         int(values.get("after", "0")),
         values.get("cancelled") == "1",
         int(values.get("given-back", "0")),
+        values.get("parked", ""),
     )
 
 
-def _words(link: Link, *counts: int) -> Conversation[list[str]]:
+def _read_words(link: Link, *counts: int) -> Conversation[list[str]]:
     words = (yield from link.line(LINE_END)).decode("utf-8", "replace").split(" ")
     if len(words) not in counts:
         raise link.unexpected(" ".join(words))
@@ -351,7 +385,7 @@ def _words(link: Link, *counts: int) -> Conversation[list[str]]:
 def _pairs(link: Link, count: int) -> Conversation[dict[str, str]]:
     pairs: dict[str, str] = {}
     for _ in range(count):
-        key, value = yield from _words(link, 2)
+        key, value = yield from _read_words(link, 2)
         pairs[key] = value
     return pairs
 

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeVar, get_args
 
 from journeyman.client import checks, conversation, errors
 from journeyman.client.checks import Moment
-from journeyman.client.service import Service
+from journeyman.client.service import ServiceKind
 from journeyman.errors import TimetableError
 from journeyman.formats.ztick import Runner, Status
 from journeyman.protocols.ztick import grammar
@@ -30,7 +30,7 @@ from journeyman.protocols.ztick.parser import LINE_LIMIT_BYTES, tokenize
 from journeyman.protocols.ztick.replies import AUTH_REQUIRED, join
 from journeyman.timetables import Firing
 from journeyman.timetables.run_options import RunOptions, option_text
-from journeyman.timetables.zones import moment_of
+from journeyman.timetables.zones import moment_of_label
 
 DEFAULT_PORT = 5678
 DEFAULT_BATCH = 500
@@ -187,7 +187,7 @@ def run_timetable(identifier: str) -> conversation.Call[str]:
 
 def next_firings(identifier: str, count: int = 5) -> conversation.Call[list[Firing]]:
     """The next occurrences, with warnings about daylight saving time. Raises NotFound."""
-    checks.whole(count, "count", 1, grammar.MAX_FIRINGS)
+    checks.whole_number(count, "count", 1, grammar.MAX_FIRINGS)
     return _list(["TIMETABLE", "NEXT", _identifier(identifier), str(count)], _firing, least=3)
 
 
@@ -273,16 +273,16 @@ def set_all(jobs: list[Planned]) -> conversation.Call[list[tuple[str, errors.Ref
 
 
 def _ask(
-    words: list[str], value: Callable[[conversation.Link, list[str]], T]
+    command_words: list[str], value: Callable[[conversation.Link, list[str]], T]
 ) -> conversation.Call[T]:
     """A command whose reply is one line: its value, made of the words after ``OK``."""
-    return conversation.again(_exchange(words, value))
+    return conversation.retry_once(_exchange(command_words, value))
 
 
 def _exchange(
-    words: list[str], value: Callable[[conversation.Link, list[str]], T]
+    command_words: list[str], value: Callable[[conversation.Link, list[str]], T]
 ) -> conversation.Call[T]:
-    body = _body(words)
+    body = _body(command_words)
 
     def converse(link: conversation.Link) -> conversation.Conversation[T]:
         yield from link.connected()
@@ -294,10 +294,10 @@ def _exchange(
 
 
 def _list(
-    words: list[str], value: Callable[[conversation.Link, list[str]], T], *, least: int = 3
+    command_words: list[str], value: Callable[[conversation.Link, list[str]], T], *, least: int = 3
 ) -> conversation.Call[list[T]]:
     """A command whose reply is a line per thing, then ``OK``."""
-    body = _body(words)
+    body = _body(command_words)
 
     def converse(link: conversation.Link) -> conversation.Conversation[list[T]]:
         yield from link.connected()
@@ -310,11 +310,11 @@ def _list(
             found.append(value(link, row))
         return found
 
-    return conversation.again(converse)
+    return conversation.retry_once(converse)
 
 
-def _removed(words: list[str]) -> conversation.Call[bool]:
-    ask = _or_none(_exchange(words, lambda *_: True))
+def _removed(command_words: list[str]) -> conversation.Call[bool]:
+    ask = _or_none(_exchange(command_words, lambda *_: True))
 
     def converse(link: conversation.Link) -> conversation.Conversation[bool]:
         yield from link.connected()
@@ -324,7 +324,7 @@ def _removed(words: list[str]) -> conversation.Call[bool]:
             raise
         except errors.ConnectionFailed as error:
             raise errors.AnswerLost(
-                f"{error}; {' '.join(words)} may have happened, or not"
+                f"{error}; {' '.join(command_words)} may have happened, or not"
             ) from None
 
     return converse
@@ -356,7 +356,7 @@ def _ok(link: conversation.Link, number: bytes) -> conversation.Conversation[lis
 def _row(link: conversation.Link, number: bytes) -> conversation.Conversation[list[str]]:
     """A line of the reply without its request id. Raises Refused."""
     words = [word.decode("utf-8", "replace") for word in (yield from _tokens(link))]
-    if words[:1] == ["ERROR"]:  # of the connection, not of a command
+    if words[:1] == ["ERROR"]:  # it concerns the connection, not a command
         link.drop()
         raise errors.AccessDenied(*words[1:2] or ["closed"])
     if len(words) < 2 or words[0].encode() != number:
@@ -381,17 +381,17 @@ def _greet(secret: bytes) -> conversation.Greeting:
 
 
 _PROBE = conversation.Probe(b"probe GET journeyman.probe\n", AUTH_REQUIRED.rstrip())
-SERVICE = Service("the schedule", "schedule", DEFAULT_PORT, _greet, _PROBE)
+SERVICE = ServiceKind("the schedule", "schedule", DEFAULT_PORT, _greet, _PROBE)
 
 
-def _nothing(_link: conversation.Link, _words: list[str]) -> None:
+def _nothing(_link: conversation.Link, _reply_words: list[str]) -> None:
     return None
 
 
-def _job(link: conversation.Link, identifier: str, words: list[str]) -> Job:
-    if len(words) < 2 or words[0] not in _STATUSES:
-        _bad(link, words)
-    return Job(identifier, _STATUSES[words[0]], int(words[1]))
+def _job(link: conversation.Link, identifier: str, reply_words: list[str]) -> Job:
+    if len(reply_words) < 2 or reply_words[0] not in _STATUSES:
+        _bad(link, reply_words)
+    return Job(identifier, _STATUSES[reply_words[0]], int(reply_words[1]))
 
 
 def _timetable(link: conversation.Link, row: list[str]) -> TimetableStatus:
@@ -411,9 +411,9 @@ def _timetable(link: conversation.Link, row: list[str]) -> TimetableStatus:
         _bad(link, row)
 
 
-def _fields(words: list[str]) -> dict[str, Any]:
+def _fields(reply_words: list[str]) -> dict[str, Any]:
     """As JSON has them, unless this machine does not know the zone."""
-    fields = grammar.fields_of(words)
+    fields = grammar.fields_of(reply_words)
     try:
         return grammar.read_timetable(fields)[0].fields()
     except TimetableError:
@@ -421,7 +421,7 @@ def _fields(words: list[str]) -> dict[str, Any]:
 
 
 def _firing(link: conversation.Link, row: list[str]) -> Firing:
-    found = moment_of(row[0])
+    found = moment_of_label(row[0])
     if found is None:
         _bad(link, row)
     return Firing(found[0], row[0], row[1], row[2])
@@ -449,8 +449,8 @@ def _rule(link: conversation.Link, row: list[str]) -> Rule:
     return Rule(identifier, pattern, runner, fields)
 
 
-def _bad(link: conversation.Link, words: list[str]) -> NoReturn:
-    raise link.unexpected(" ".join(words))
+def _bad(link: conversation.Link, reply_words: list[str]) -> NoReturn:
+    raise link.unexpected(" ".join(reply_words))
 
 
 def _identifier(identifier: str) -> str:
@@ -472,21 +472,23 @@ def _set_body(identifier: str, when: Moment) -> bytes | errors.Refused:
         return errors.Refused("invalid_request", str(error))
 
 
-def _body(words: list[str]) -> bytes:
+def _body(command_words: list[str]) -> bytes:
     """A command as it goes on the line after its request id."""
     try:
-        body = join([word.encode() for word in words])
+        body = join([word.encode() for word in command_words])
     except UnicodeEncodeError:
-        raise errors.InvalidRequest(f"{words[0]}: an argument cannot be written as UTF-8") from None
+        raise errors.InvalidRequest(
+            f"{command_words[0]}: an argument cannot be written as UTF-8"
+        ) from None
     if len(body) > _MAX_BODY_BYTES:
         raise errors.InvalidRequest(
-            f"{words[0]}: {len(body)} bytes, and a line holds {LINE_LIMIT_BYTES}"
+            f"{command_words[0]}: {len(body)} bytes, and a line holds {LINE_LIMIT_BYTES}"
         )
     return body
 
 
-def _refusal(words: list[str]) -> errors.Refused:
-    code, reason = (words[0] if words else "error"), " ".join(words[1:])
+def _refusal(reply_words: list[str]) -> errors.Refused:
+    code, reason = (reply_words[0] if reply_words else "error"), " ".join(reply_words[1:])
     if code == ErrorCode.NOT_FOUND:
         return errors.NotFound(code, reason)
     return errors.AccessDenied(code, reason) if code in _DENIED else errors.Refused(code, reason)

@@ -15,8 +15,9 @@ words and the payload that follows it. Errors of the server are ``LinkRefused`` 
     touch(job)            renew a lease; not repeated
 
 All reports of one turn of the event loop leave in one write. After a lost connection every open
-report is sent again: a job that is already finished answers ``Duplicate result``, a next job that
-is already there ``Duplicate job``; both are what was asked for.
+report is sent again: a job that is already finished answers ``Duplicate result``, one that is
+already to be tried again ``Job is not leased``, a next job that is already there ``Duplicate job``;
+all are what was asked for.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ from journeyman.local_access import has_token, is_local, socket_path, token_for
 from journeyman.protocols.workq.commands import Complaint
 from journeyman.tasks.broker import Order
 from journeyman.tasks.envelope import Failure
-from journeyman.tasks.running import Again, Dead, GivenBack, Outcome, TaskDone
+from journeyman.tasks.running import Again, AttemptParked, Dead, GivenBack, Outcome, TaskDone
 
 _END = b"\r\n"
+_DONE_BEFORE = (Complaint.DUPLICATE_JOB, Complaint.DUPLICATE_RESULT, Complaint.NOT_LEASED)
 _VERDICT = "CLIENT-ERROR"  # how a refusal begins that another attempt does not change
 _MAX_BUFFER_BYTES = 64 * 1024 * 1024
 CONNECT_TIMEOUT_S = 10.0
@@ -69,7 +71,9 @@ class WorkerLink(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._where = ""
-        self._open: deque[tuple[asyncio.Future[list[Row]], int]] = deque()  # and place of SIZE
+        self._open: deque[tuple[asyncio.Future[list[Row]], int]] = (
+            deque()
+        )  # with the place of SIZE in the row
         self._buffer = bytearray()
         self._needed = 0  # bytes; parsing is tried again only then
         self._unsent: list[bytes] = []
@@ -290,8 +294,8 @@ class Reports:
         self._open[job_id] = _Report(attempt, requests)
         self._next(job_id)
 
-    def touch(self, job_id: str, told: Callable[[str], None]) -> None:
-        """``told`` gets the refusal of the server, if there is one."""
+    def touch(self, job_id: str, refused: Callable[[str], None]) -> None:
+        """``refused`` gets the refusal of the server, if there is one."""
         if self._link is None:
             self._reconnect()
             return
@@ -299,7 +303,7 @@ class Reports:
         def answered(future: asyncio.Future[list[Row]]) -> None:
             error = None if future.cancelled() else future.exception()
             if isinstance(error, LinkRefused):
-                told(str(error))
+                refused(str(error))
 
         self._link.ask(f"touch {job_id}\r\n".encode()).add_done_callback(answered)
 
@@ -310,6 +314,28 @@ class Reports:
             self._reconnect()
         else:
             self._link.ask(request).add_done_callback(lambda future: future.exception())
+
+    async def ask(self, request: bytes, size_at: int = -1) -> list[Row]:
+        """Send a command until it is answered, which may be on another connection: only for those
+        that can come twice. Raises LinkRefused; ConnectionResetError if it is too late."""
+        while True:
+            if self._link is None:
+                self._reconnect()
+                assert self._connecting is not None
+                await asyncio.wait([self._connecting])
+            link = self._link
+            if link is None:
+                raise ConnectionResetError("the worker has closed its connection")
+            try:
+                return await link.ask(request, size_at)
+            except (ConnectionError, BadAnswer):
+                if self._link is link:
+                    self._reconnect()
+            except LinkRefused as error:
+                if not str(error).startswith("SERVER-ERROR"):
+                    raise
+                logger.warning("the server cannot record a step (%s); trying again", error)
+                await asyncio.sleep(AGAIN_S)
 
     def check(self) -> None:
         """Raises why no connection is tried any more."""
@@ -341,7 +367,7 @@ class Reports:
             text = str(error)
             if text.startswith("SERVER-ERROR"):
                 logger.warning("the server cannot take a report (%s); trying again", text)
-                self._loop.call_later(AGAIN_S, self._again, job_id)
+                self._loop.call_later(AGAIN_S, self._take_next, job_id)
                 return
             report = self._open.get(job_id)
             if report is not None and text.endswith(Complaint.NO_LEDGER) and report.has_delay:
@@ -354,7 +380,7 @@ class Reports:
             elif text.endswith(Complaint.CANCELLED):
                 del self._open[job_id]  # it has ended, and nothing follows
                 return
-            elif not text.endswith((Complaint.DUPLICATE_JOB, Complaint.DUPLICATE_RESULT)):
+            elif not text.endswith(_DONE_BEFORE):
                 logger.warning("job %s: the server refused its report: %s", job_id, text)
                 is_chain = report is not None and not report.requests[-1].startswith(b"fail ")
                 if report is not None and is_chain and len(report.requests) > 1:
@@ -369,7 +395,7 @@ class Reports:
         else:
             del self._open[job_id]
 
-    def _again(self, job_id: str) -> None:
+    def _take_next(self, job_id: str) -> None:
         if job_id in self._open:
             self._next(job_id)
 
@@ -391,7 +417,7 @@ class Reports:
 @dataclass(slots=True)
 class _Report:
     attempt: int
-    requests: list[bytes]  # what is still to be sent
+    requests: list[bytes]  # not sent yet
 
     @property
     def has_delay(self) -> bool:
@@ -414,11 +440,12 @@ def _requests(job_id: str, attempt: int, outcome: Outcome, has_token: bool) -> l
         if outcome.following is None:
             return [last]
         return [_add(outcome.following, job_id, has_token), last]
+    assert not isinstance(outcome, AttemptParked)
     if isinstance(outcome, Again | GivenBack):
         flags += f" -delay={outcome.delay_ms}"
         if isinstance(outcome, GivenBack):
             flags += " -release=1"
-    elif outcome.is_early:
+    else:
         flags += " -final=1"
     last = _finish("fail", job_id, outcome.failure.encode(), flags)
     report = outcome.report if isinstance(outcome, Dead) else None

@@ -1,4 +1,4 @@
-"""What tasks say while they run, gathered: one command for all of a job's words of a moment.
+"""Progress and log lines of running tasks: one command for all that a job says in a moment.
 
     jm.job().progress, log --from any thread--> words --SEND_S later, or at the end--> progress ID
 
@@ -21,7 +21,7 @@ MAX_TEXT: Final = 1_000
 
 
 class JobWords:
-    """Of one job; ``send`` gets a whole command, on the event loop."""
+    """The notes of one job; ``send`` gets a whole command, on the event loop."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, job_id: str, send: Callable[[bytes], None]

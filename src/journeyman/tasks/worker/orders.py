@@ -1,4 +1,4 @@
-"""What a worker says about itself, and what the server tells it: jobs that a client has cancelled.
+"""The exchange of a worker with the server: facts about itself for jobs that clients cancelled.
 
     worker NAME WAIT + facts  -->  jobs of this worker that others have ended, or nothing in time
 

@@ -27,7 +27,7 @@ class Work:
         self.call = call
         self.ended = ended
         self.lock = threading.Lock()
-        self.thread: int | None = None  # which runs it now
+        self.thread: int | None = None  # the thread that runs it now
         self.error: type[BaseException] | None = None  # it was interrupted with
         self.is_abandoned = False
 

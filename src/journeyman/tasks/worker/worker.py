@@ -29,7 +29,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -44,30 +43,37 @@ from journeyman.client import (
 from journeyman.errors import UsageError
 from journeyman.protocols.workq.commands import MAX_LEASED, Complaint
 from journeyman.tasks.app import App
+from journeyman.tasks.batches import BatchTask, check_queues
 from journeyman.tasks.broker import Relay
 from journeyman.tasks.envelope import Failure
-from journeyman.tasks.jobs import JobCancelled
+from journeyman.tasks.jobs import JobCancelled, JobTimeout
 from journeyman.tasks.options import is_name, key_name
 from journeyman.tasks.running import (
     Again,
+    AttemptParked,
+    BatchEnded,
     Delivery,
     GivenBack,
-    JobTimeout,
     Outcome,
     Prepared,
     TaskDone,
     UnknownTask,
     await_here,
+    batch_of,
     call_around,
     call_here,
     call_hooks,
+    end_attempt,
     failed,
     gathered,
     given_back,
     prepare,
-    succeeded,
 )
 from journeyman.tasks.server import ServerBroker
+from journeyman.tasks.steps import Parked, StepBook
+from journeyman.tasks.worker.batches import BatchLease
+from journeyman.tasks.worker.held import Held
+from journeyman.tasks.worker.journal import WorkerJournal
 from journeyman.tasks.worker.link import AGAIN_S, LinkRefused, NothingReady, Reports, WorkerLink
 from journeyman.tasks.worker.notes import JobWords
 from journeyman.tasks.worker.orders import facts_of, follow_orders, memory_bytes
@@ -77,7 +83,7 @@ logger = logging.getLogger("journeyman.worker")
 
 Kind = Literal["threads", "asyncio"]
 
-WAIT_MS = 3_600_000  # of one lease
+WAIT_MS = 3_600_000  # how long one lease may wait
 AHEAD_S = 0.05  # jobs expected to start within this time are leased ahead
 MAX_AHEAD = 256
 STUCK_S = 5.0  # after its timeout a thread has so long to react
@@ -104,25 +110,6 @@ class QueueShare(NamedTuple):
         return cls(name, int(weight or 1))
 
 
-@dataclass(slots=True)
-class Held:
-    """A job in hand: leased ahead, or running."""
-
-    prepared: Prepared
-    lease_ns: int  # when its lease was renewed last
-    started: float = 0.0
-    work: Work | None = None
-    running: asyncio.Task[None] | None = None
-    timer: asyncio.TimerHandle | None = None
-    is_over: bool = False
-    is_cancelled: bool = False  # by a client
-    words: JobWords | None = None  # that the task says while it runs
-
-    @property
-    def job_id(self) -> str:
-        return self.prepared.delivery.job_id
-
-
 class Worker:
     """See the module. ``await worker.run()`` returns after ``stop()``, or when a burst is done."""
 
@@ -146,6 +133,12 @@ class Worker:
         self._app = app
         self._broker = broker
         self._queues = list(queues) or [QueueShare(n) for n in sorted(_queues_of(app))]
+        check_queues(list(app.tasks.values()))
+        served = {queue.name for queue in self._queues}
+        batches = [task for task in app.tasks.values() if isinstance(task, BatchTask)]
+        self._batch_tasks = [task for task in batches if task.defaults.queue in served]
+        of_batches = {task.defaults.queue for task in self._batch_tasks}
+        self._leased_alone = [queue for queue in self._queues if queue.name not in of_batches]
         self._concurrency = concurrency
         self._kind = kind
         self._burst = burst
@@ -154,10 +147,13 @@ class Worker:
         self._held: dict[str, Held] = {}
         self._ready: deque[Held] = deque()
         self._running = 0
-        self._mean_s = 1.0  # of recent jobs; until some are done, none is leased ahead
+        self._mean_s = 1.0  # mean run time of recent jobs; at 1.0 none is leased ahead
         self._pool = ThreadPool(concurrency)
-        self._ended: deque[tuple[Held, Outcome]] = deque()  # by threads
+        self._ended: deque[tuple[Held, Outcome | BatchEnded]] = deque()  # by threads
         self._lease_link: WorkerLink | None = None
+        self._batch_links: list[WorkerLink] = []
+        self._slot_waiters: deque[asyncio.Future[None]] = deque()
+        self._in_batches = self._batches = 0  # jobs in hand that are members; batches with a slot
         self._was_answered = False  # a lease
         self._unknown: set[str] = set()  # tasks that were given back
         self._stopping = False
@@ -188,8 +184,15 @@ class Worker:
         background += [self._loop.create_task(self._relay(each)) for each in self._app.outboxes]
         if self._app.recurring:
             background.append(self._loop.create_task(self._set_timetables()))
+        leases = [
+            BatchLease(self, task, wait_ms=WAIT_MS, is_burst=self._burst).run()
+            for task in self._batch_tasks
+        ]
+        leases += [self._lease_jobs()] if self._leased_alone else []
+        leasing = [self._loop.create_task(each) for each in leases]
+        background += leasing
         try:
-            await self._lease_jobs()
+            await asyncio.gather(*leasing)
             while self._held or self._reports.is_busy:
                 self._reports.check()
                 await self._change(0.5)
@@ -198,8 +201,8 @@ class Worker:
                 each.cancel()
             self._reports.close()
             self._pool.close()
-            if self._lease_link is not None:
-                self._lease_link.close()
+            for link in self._lease_links:
+                link.close()
             await self._broker.aclose()
             await asyncio.sleep(0)  # transports close in the next turn of the loop
         logger.info("worker %s: stopped", self.name)
@@ -210,9 +213,22 @@ class Worker:
             return
         self._stopping = True
         logger.info("worker %s: stopping, %d jobs in hand", self.name, len(self._held))
-        if self._lease_link is not None:
-            self._lease_link.end_input()
+        for link in self._lease_links:
+            link.end_input()
         self._changed.set()
+
+    @property
+    def _lease_links(self) -> list[WorkerLink]:
+        return [*self._batch_links, *([self._lease_link] if self._lease_link else [])]
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no job is in hand and every report was acknowledged."""
+        return not self._held and not self._reports.is_busy
 
     @property
     def in_hand(self) -> int:
@@ -240,7 +256,7 @@ class Worker:
             except NothingReady:
                 self._was_answered = True
                 if self._burst and not self._stopping:
-                    if not self._held and not self._reports.is_busy:
+                    if self.is_idle:
                         return
                     await self._change(0.5)
             except LinkRefused as error:
@@ -257,8 +273,8 @@ class Worker:
                 await self._change(AGAIN_S)
 
     async def _lease(self, link: WorkerLink, room: int) -> None:
-        names = [queue.name for queue in self._queues]
-        weights = [queue.weight for queue in self._queues]
+        names = [queue.name for queue in self._leased_alone]
+        weights = [queue.weight for queue in self._leased_alone]
         wait_ms = 0 if self._burst else WAIT_MS
         if len(set(weights)) > 1:
             preferred = random.choices(names, weights)
@@ -279,12 +295,18 @@ class Worker:
         that one lease, which costs the server a sync, brings many."""
         ahead = min(int(self._concurrency * AHEAD_S / self._mean_s), MAX_AHEAD)
         most = self._concurrency + ahead
-        in_hand = len(self._held)
+        in_hand = len(self._held) - self._in_batches + self._batches
         return 0 if in_hand >= self._concurrency and in_hand > most // 2 else most - in_hand
 
     def _take(self, rows: Sequence[Any]) -> None:
+        self._ready += self._hold(rows)
+        self._dispatch()
+
+    def _hold(self, rows: Sequence[Any]) -> list[Held]:
+        """The jobs of a lease, whose leases are renewed from now on."""
         self._was_answered = True
         now_ns = time.monotonic_ns()
+        leased: list[Held] = []
         for row in rows:
             job_id, queue, ttr = row.words[:3]
             numbers = map(int, row.words[4:8])  # attempt, fails, max_fails, given_back
@@ -293,12 +315,85 @@ class Worker:
             held.prepared.current.touch = lambda job_id=job_id: self._touch_soon(job_id)
             held.words = JobWords(self._loop, job_id, self._reports.say)
             held.prepared.current.note = held.words.note
+            journal = WorkerJournal(self._loop, self._reports, job_id, delivery.attempt)
+            held.prepared.current.steps = StepBook(self._app, journal, job_id)
             if (before := self._held.get(job_id)) is not None:
                 before.prepared.current.is_lost = True  # its lease ran out while we had it
             self._held[job_id] = held
-            self._ready.append(held)
+            leased.append(held)
         self._changed.set()  # there are leases to renew
+        return leased
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    async def open_lease_link(self) -> WorkerLink | None:
+        """Another connection for leases. None: the worker stops."""
+        link = await self._connect(lambda: not self._stopping)
+        self._batch_links = [each for each in self._batch_links if not each.lost.done()]
+        if link is not None:
+            self._batch_links.append(link)
+        return link
+
+    async def lease(self, link: WorkerLink, queue: str, most: int, wait_ms: int) -> Sequence[Held]:
+        """Jobs of the queue of a batch task. Raises NothingReady, LinkRefused, ConnectionError."""
+        leased = self._hold(await link.ask(self._lease_request([queue], most, wait_ms), 3))
+        for held in leased:
+            held.is_member = True
+        self._in_batches += len(leased)
+        return leased
+
+    async def take_slot(self) -> None:
+        """Wait for a slot; the next one that is free goes to the batch that waits longest."""
+        if self._running < self._concurrency:
+            self._running += 1
+        else:
+            free = self._loop.create_future()
+            self._slot_waiters.append(free)
+            await free
+        self._batches += 1
+
+    def release_slot(self) -> None:
+        """Give a slot to a batch that waits, or back."""
+        while self._slot_waiters:
+            free = self._slot_waiters.popleft()
+            if not free.done():
+                free.set_result(None)
+                return
+        self._running -= 1
+
+    async def complete_arguments(self, held_job: Held) -> None:
+        """Fetch the results that its first argument is made of."""
+        if held_job.prepared.envelope.gather:
+            try:
+                held_job.prepared = await self._with_results(held_job.prepared)
+            except ClientError as error:
+                held_job.prepared = held_job.prepared._replace(task=None, problem=error)
+
+    def run_alone(self, held_job: Held) -> None:
+        """A job of another task, or one that cannot be run."""
+        held_job.is_member = False
+        self._in_batches -= 1
+        self._ready.append(held_job)
         self._dispatch()
+
+    def run_batch(self, members: Sequence[Held]) -> None:
+        """In the slot that was taken."""
+        wanted = [held for held in members if not held.is_cancelled]
+        for held in members:
+            if held.is_cancelled:
+                self._let_go(held)
+                logger.info("cancelled %s id=%s before it started", *_named(held.prepared))
+        if not wanted:
+            self._batches -= 1
+            self.release_slot()
+            return
+        batch = Held(batch_of([held.prepared for held in wanted]), time.monotonic_ns())
+        batch.members, batch.started = tuple(wanted), time.perf_counter()
+        self._start(batch)
+
+    async def pause(self, at_most_s: float) -> None:
+        """Until a job came or ended, at most so long."""
+        await self._change(at_most_s)
 
     # -- running -----------------------------------------------------------------------------------
 
@@ -312,8 +407,8 @@ class Worker:
             else:
                 self._start(held)
 
-    def _start(self, held: Held) -> None:
-        prepared = held.prepared
+    def _start(self, held_job: Held) -> None:
+        prepared = held_job.prepared
         task = prepared.task
         if task is None:
             assert prepared.problem is not None
@@ -321,55 +416,58 @@ class Worker:
                 outcome = given_back(prepared, prepared.problem)
             else:
                 outcome = failed(prepared, prepared.problem)
-            self._loop.call_soon(self._end, held, outcome)
+            self._loop.call_soon(self._end, held_job, outcome)
         elif task.is_async or self._app.middleware:
-            held.running = self._loop.create_task(self._run_on_loop(held))
+            held_job.running = self._loop.create_task(self._run_on_loop(held_job))
         elif self._kind == "asyncio":
             # Not here: connections and leases have their turn between two jobs.
-            self._loop.call_soon(lambda: self._end(held, self._attempt(prepared)))
+            self._loop.call_soon(lambda: self._end(held_job, self._attempt(prepared)))
         else:
-            self._run_in_thread(held, lambda value, error: self._thread_ended(held, value, error))
+            self._run_in_thread(
+                held_job, lambda value, error: self._thread_ended(held_job, value, error)
+            )
 
-    async def _gather(self, held: Held) -> None:
+    async def _gather(self, held_job: Held) -> None:
         """Fetch the results of the group that the job follows, then start it."""
-        prepared = held.prepared
+        prepared = held_job.prepared
         try:
-            ids = [UUID(each) for each in prepared.envelope.gather]
-            endings = await self._broker.aendings(ids)
-            held.prepared = gathered(self._app, prepared, endings)
+            held_job.prepared = await self._with_results(prepared)
         except (ClientError, asyncio.CancelledError) as error:
-            self._end(held, failed(prepared, error))
+            self._end(held_job, failed(prepared, error))
             return
-        held.running = None
-        self._start(held)
+        held_job.running = None
+        self._start(held_job)
 
-    def _attempt(self, prepared: Prepared) -> Outcome:
+    async def _with_results(self, prepared: Prepared) -> Prepared:
+        """Raises ClientError."""
+        ids = [UUID(each) for each in prepared.envelope.gather]
+        return gathered(self._app, prepared, await self._broker.aendings(ids))
+
+    def _attempt(self, prepared: Prepared) -> Outcome | BatchEnded:
         """A sync function, here and now."""
         try:
             value = call_here(prepared)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is the outcome
-            return failed(prepared, error)
-        return succeeded(self._app, prepared, value)
+        except (Exception, SystemExit, Parked) as error:  # noqa: BLE001 - that is the outcome
+            return end_attempt(self._app, prepared, None, error)
+        return end_attempt(self._app, prepared, value)
 
     def _run_in_thread(
-        self, held: Held, ended: Callable[[Any, BaseException | None], None]
+        self, held_job: Held, ended: Callable[[Any, BaseException | None], None]
     ) -> None:
-        context = copy_context()  # what middleware has set, a span for example
-        held.work = Work(lambda: context.run(call_here, held.prepared), ended)
-        limit = held.prepared.options.timeout_s
+        context = copy_context()  # has what middleware set, a span for example
+        held_job.work = Work(lambda: context.run(call_here, held_job.prepared), ended)
+        limit = held_job.prepared.options.timeout_s
         if limit is not None:
-            held.timer = self._loop.call_later(limit, self._time_out, held)
-        self._pool.submit(held.work)
+            held_job.timer = self._loop.call_later(limit, self._time_out, held_job)
+        self._pool.submit(held_job.work)
 
-    def _thread_ended(self, held: Held, value: Any, error: BaseException | None) -> None:
+    def _thread_ended(self, held_job: Held, value: Any, error: BaseException | None) -> None:
         """In the thread: the loop is woken once for all that end meanwhile."""
-        prepared = held.prepared
-        if error is None:
-            outcome = succeeded(self._app, prepared, value)
-        else:
-            outcome = failed(prepared, _explained(prepared, error))
+        prepared = held_job.prepared
+        explained = None if error is None else _explained(prepared, error)
+        outcome = end_attempt(self._app, prepared, value, explained)
         is_first = not self._ended
-        self._ended.append((held, outcome))
+        self._ended.append((held_job, outcome))
         if is_first:
             self._loop.call_soon_threadsafe(self._collect)
 
@@ -377,19 +475,19 @@ class Worker:
         while self._ended:
             self._end(*self._ended.popleft())
 
-    def _time_out(self, held: Held) -> None:
-        assert held.work is not None
-        self._pool.interrupt(held.work, JobTimeout)
-        held.timer = self._loop.call_later(STUCK_S, self._give_up, held)
+    def _time_out(self, held_job: Held) -> None:
+        assert held_job.work is not None
+        self._pool.interrupt(held_job.work, JobTimeout)
+        held_job.timer = self._loop.call_later(STUCK_S, self._give_up, held_job)
 
-    def _give_up(self, held: Held) -> None:
-        assert held.work is not None
-        self._pool.abandon(held.work)
-        limit = held.prepared.options.timeout_s
-        late = "was cancelled" if held.is_cancelled else f"took longer than {limit:g} s"
-        logger.warning("%s %s: %s, and its thread does not react", *_named(held.prepared), late)
+    def _give_up(self, held_job: Held) -> None:
+        assert held_job.work is not None
+        self._pool.abandon(held_job.work)
+        limit = held_job.prepared.options.timeout_s
+        late = "was cancelled" if held_job.is_cancelled else f"took longer than {limit:g} s"
+        logger.warning("%s %s: %s, and its thread does not react", *_named(held_job.prepared), late)
         error = JobTimeout(f"{late}, and its thread does not react")
-        self._end(held, failed(held.prepared, error))
+        self._end(held_job, end_attempt(self._app, held_job.prepared, None, error))
 
     async def _follow_orders(self) -> None:
         names = [queue.name for queue in self._queues]
@@ -420,38 +518,38 @@ class Worker:
             self._pool.interrupt(held.work, JobCancelled)
             held.timer = self._loop.call_later(STUCK_S, self._give_up, held)
 
-    async def _run_on_loop(self, held: Held) -> None:
-        prepared = held.prepared
+    async def _run_on_loop(self, held_job: Held) -> None:
+        prepared = held_job.prepared
         task = prepared.task
         assert task is not None
         in_loop = task.is_async or self._kind == "asyncio"
-        call = (lambda: await_here(prepared)) if in_loop else (lambda: self._in_thread(held))
+        call = (lambda: await_here(prepared)) if in_loop else (lambda: self._in_thread(held_job))
         limit = task.defaults.timeout_s if in_loop else None  # threads are interrupted
         try:
             async with asyncio.timeout(limit):
                 value = await call_around(self._app, prepared, call)
-            outcome = succeeded(self._app, prepared, value)
+            outcome = end_attempt(self._app, prepared, value)
         except TimeoutError as error:
             late = JobTimeout() if limit is not None else error
-            outcome = failed(prepared, _explained(prepared, late))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is the outcome
-            outcome = failed(prepared, _explained(prepared, error))
+            outcome = end_attempt(self._app, prepared, None, _explained(prepared, late))
+        except (Exception, SystemExit, Parked) as error:  # noqa: BLE001 - that is the outcome
+            outcome = end_attempt(self._app, prepared, None, _explained(prepared, error))
         except asyncio.CancelledError:
-            outcome = failed(prepared, RuntimeError("cancelled"))
-        self._end(held, outcome)
+            outcome = end_attempt(self._app, prepared, None, RuntimeError("cancelled"))
+        self._end(held_job, outcome)
 
-    async def _in_thread(self, held: Held) -> Any:
+    async def _in_thread(self, held_job: Held) -> Any:
         """The function of a task whose middleware runs on the loop."""
         done: asyncio.Future[tuple[Any, BaseException | None]] = self._loop.create_future()
 
-        def settle(value: Any, error: BaseException | None) -> None:
+        def set_ended(value: Any, error: BaseException | None) -> None:
             if not done.done():
                 done.set_result((value, error))  # not set_exception, which refuses StopIteration
 
         def ended(value: Any, error: BaseException | None) -> None:
-            self._loop.call_soon_threadsafe(settle, value, error)
+            self._loop.call_soon_threadsafe(set_ended, value, error)
 
-        self._run_in_thread(held, ended)
+        self._run_in_thread(held_job, ended)
         value, error = await done
         if error is not None:
             raise error
@@ -459,28 +557,44 @@ class Worker:
 
     # -- outcomes ----------------------------------------------------------------------------------
 
-    def _end(self, held: Held, outcome: Outcome) -> None:
-        if held.is_over:  # a thread that was given up came back
+    def _end(self, held_job: Held, outcome: Outcome | BatchEnded) -> None:
+        if held_job.is_over:  # a thread that was given up came back
             return
-        held.is_over = True
-        if held.timer is not None:
-            held.timer.cancel()
-        took_s = time.perf_counter() - held.started
-        self._mean_s += (took_s - self._mean_s) * 0.2
-        self._running -= 1
-        prepared = held.prepared
-        if self._held.get(held.job_id) is held:
-            del self._held[held.job_id]
-        if held.words is not None and not prepared.current.is_lost:
-            held.words.flush()  # before the report: later the job is not leased
-        if held.is_cancelled:
+        held_job.is_over = True
+        if held_job.timer is not None:
+            held_job.timer.cancel()
+        took_s = time.perf_counter() - held_job.started
+        if isinstance(outcome, BatchEnded):
+            self._batches -= 1
+            for member, own in zip(held_job.members, outcome.outcomes, strict=True):
+                self._end_job(member, own, took_s)
+        else:
+            self._mean_s += (took_s - self._mean_s) * 0.2
+            self._end_job(held_job, outcome, took_s)
+        self.release_slot()
+        self._dispatch()
+        self._changed.set()
+
+    def _let_go(self, held_job: Held) -> None:
+        if self._held.get(held_job.job_id) is held_job:
+            del self._held[held_job.job_id]
+        self._in_batches -= held_job.is_member
+
+    def _end_job(self, held_job: Held, outcome: Outcome, took_s: float) -> None:
+        prepared = held_job.prepared
+        self._let_go(held_job)
+        if isinstance(outcome, AttemptParked):
+            held_job.words = None  # later the job is not leased
+        if held_job.words is not None and not prepared.current.is_lost:
+            held_job.words.flush()  # before the report: later the job is not leased
+        if held_job.is_cancelled:
             logger.info("cancelled %s id=%s after %.1f ms", *_named(prepared), took_s * 1000)
+        elif isinstance(outcome, AttemptParked):
+            logger.info("parked %s id=%s after %.1f ms", *_named(prepared), took_s * 1000)
         elif prepared.current.is_lost:
             logger.warning("%s %s: lost its lease; the outcome is dropped", *_named(prepared))
         else:
             self._conclude(prepared, outcome, took_s)
-        self._dispatch()
-        self._changed.set()
 
     def _conclude(self, prepared: Prepared, outcome: Outcome, took_s: float) -> None:
         self._reports.send(prepared.delivery.job_id, prepared.delivery.attempt, outcome)
@@ -543,18 +657,21 @@ class Worker:
         if held is not None:
             self._loop.call_soon_threadsafe(self._touch, held)
 
-    def _touch(self, held: Held) -> None:
-        held.lease_ns = time.monotonic_ns()
+    def _touch(self, held_job: Held) -> None:
+        held_job.lease_ns = time.monotonic_ns()
 
-        def told(refusal: str) -> None:
+        def refused(refusal: str) -> None:
             if refusal.endswith(Complaint.CANCELLED):
-                self._cancel(held.job_id)
+                self._cancel(held_job.job_id)
             elif refusal.endswith(("NOT-FOUND", Complaint.NOT_LEASED)):
-                held.prepared.current.is_lost = True
-                if held.running is not None:
-                    held.running.cancel()
+                steps = held_job.prepared.current.steps
+                if steps is not None and steps.is_parked:
+                    return
+                held_job.prepared.current.is_lost = True
+                if held_job.running is not None:
+                    held_job.running.cancel()
 
-        self._reports.touch(held.job_id, told)
+        self._reports.touch(held_job.job_id, refused)
 
     # -- connections -------------------------------------------------------------------------------
 
@@ -684,6 +801,7 @@ def _named(prepared: Prepared) -> tuple[str, str]:
 
 
 def _log(prepared: Prepared, outcome: Outcome, took_s: float) -> None:
+    assert not isinstance(outcome, AttemptParked)
     delivery = prepared.delivery
     what = (prepared.name, delivery.job_id, delivery.queue, delivery.number, took_s * 1000)
     if isinstance(outcome, TaskDone):

@@ -25,13 +25,13 @@ class Command(BaseCommand):  # type: ignore[misc]
     requires_system_checks: ClassVar[list[str]] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("words", nargs=REMAINDER, help="Options of `journeyman worker`.")
+        parser.add_argument("arguments", nargs=REMAINDER, help="Options of `journeyman worker`.")
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Everything after the name of the command is for the worker, also what begins with -."""
         super().run_from_argv([*argv[:2], "--", *argv[2:]])
 
-    def handle(self, *_args: Any, words: list[str], **_options: Any) -> None:
+    def handle(self, *_args: Any, arguments: list[str], **_options: Any) -> None:
         where = getattr(settings, "JOURNEYMAN", {}).get("APP")
         if not where:
             raise CommandError('set JOURNEYMAN = {"APP": "module:app"} in the settings')
@@ -45,7 +45,7 @@ class Command(BaseCommand):  # type: ignore[misc]
         except UsageError as error:
             raise CommandError(str(error)) from None
         app.within(fresh_connections)
-        given = [word for word in words if word != "--"]
+        given = [word for word in arguments if word != "--"]
         name = "manage.py journeyman_worker"
         code = exit_code_for(
             lambda: worker_of(app, name).main(given, prog_name=name, standalone_mode=False),
