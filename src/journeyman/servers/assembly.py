@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from journeyman.config.loading import DEFAULT_ORIGIN
 from journeyman.runners.contract import AnyRunner
 from journeyman.runners.runner_set import AddsWork, PutsItems
-from journeyman.servers.core.metrics import Family, FiguredDisk
+from journeyman.servers.core.metrics import Family, MeasuredDisk
 from journeyman.servers.core.service import ServiceContext
 from journeyman.servers.http.port import HttpPort
 from journeyman.servers.kestrel.service import KestrelServer
@@ -29,8 +29,9 @@ from journeyman.servers.workq.service import WorkqServer
 from journeyman.servers.ztick.service import ZtickServer
 
 if TYPE_CHECKING:
+    from journeyman.servers.core.follower_process import FollowerProcess
     from journeyman.servers.http.server import HttpServing
-    from journeyman.servers.index.process import IndexProcess
+    from journeyman.servers.series.process import SeriesProcess
 
 AnyService: TypeAlias = ZtickServer | WorkqServer | KestrelServer
 MakesRunner: TypeAlias = Callable[[AddsWork | None, PutsItems | None], AnyRunner]
@@ -45,12 +46,14 @@ class Assembly:
         make_runner: MakesRunner,
         *,
         more_figures: Callable[[], list[Family]] = list,
-        index: IndexProcess | None = None,
+        index: FollowerProcess | None = None,
+        series: SeriesProcess | None = None,
     ) -> None:
         """``more_figures`` are shown together with those of the services."""
         settings = context.settings
         self._context = context
         self._index = index
+        self._series = series
         self.work = work = WorkqServer(context) if settings.workq.enabled else None
         self.fan_out = fan_out = KestrelServer(context) if settings.kestrel.enabled else None
         if work is not None and fan_out is not None:
@@ -140,7 +143,7 @@ class Assembly:
                 context.clock,
                 context.messages,
                 context.shared,
-                cast(FiguredDisk, context.disk),
+                cast(MeasuredDisk, context.disk),
                 schedule,
                 self.work,
                 self.fan_out,
@@ -148,6 +151,7 @@ class Assembly:
                 context.writes,
                 context.ledger,
                 self._index,
+                self._series,
             )
             return await build_http(
                 schedule.around,
@@ -158,6 +162,7 @@ class Assembly:
                 timeout_s=limits.http_timeout_ms / 1000,
                 body_bytes=limits.http_body_bytes,
                 allowed_hosts=settings.access.allowed_hosts,
+                allowed_origins=settings.access.allowed_origins,
             )
 
         port = HttpPort(schedule.around, build)

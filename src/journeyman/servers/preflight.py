@@ -1,4 +1,4 @@
-"""What happens before a server opens anything: settings checked, limits raised, directories made.
+"""The checks before a server opens anything, the raised limits, and the directories it needs.
 
     check                    refuses what cannot be served; ``journeyman config`` does the same
       addresses   one of its own for each port; other networks only with tokens, or insecure = true
@@ -57,10 +57,13 @@ FILES_OF_A_QUEUE = 2  # its lock and the segment that is written
 HTTP_CONNECTIONS = 512  # at most, and no more than another port takes
 FEWEST_CONNECTIONS = 16
 WATCH_S = 5.0
-NEAR, WELL_BELOW = 0.9, 0.8  # of the connections a port takes: say so; may be said again
+NEAR, WELL_BELOW = (
+    0.9,
+    0.8,
+)  # shares of a port's connections: warn from NEAR on, once
 
 
-def check(configuration: Configuration, *, to_serve: bool = False) -> Access:
+def check_settings(configuration: Configuration, *, to_serve: bool = False) -> Access:
     """The facts that the ports need; UsageError, in one line, for what cannot be served.
 
     ``to_serve``: the user's token is made if it is asked for and not there.

@@ -50,7 +50,8 @@ from journeyman.units import DAY_MS, NS_PER_MS
 
 if TYPE_CHECKING:
     from journeyman.disk.guard import Guard
-    from journeyman.servers.index.process import IndexProcess
+    from journeyman.servers.core.follower_process import FollowerProcess
+    from journeyman.servers.series.process import SeriesProcess
 
 CLEAN, FORCED = 0, 1
 FILES_IN_RESERVE = 16  # for the logs alone: rotation, compaction, checkpoints
@@ -106,14 +107,14 @@ async def _serve(
     settings = configuration.settings
     level = settings.log.level
     messages.info(f"journeyman {__version__} starts", process=os.getpid(), log_level=level)
-    access = preflight.check(configuration, to_serve=True)  # before anything listens
+    access = preflight.check_settings(configuration, to_serve=True)  # before anything listens
     for note in preflight.notes(settings, access):
         messages.warn(note)
     if warning := preflight.open_to_users(settings, access):
         messages.warn(warning)
     for warning in preflight.open_directories(settings):
         messages.warn(warning)
-    manager = ServiceManager.of(os.environ)
+    manager = ServiceManager.from_environment(os.environ)
     writes = WriteWatch(clock, messages, settings.limits)
     with ExitStack() as closing:
         plain: Disk
@@ -128,27 +129,28 @@ async def _serve(
             plain = RealDisk()
             plain.keep_in_reserve(FILES_IN_RESERVE)
             plain.refuse_links_below(*preflight.directories_of(settings))
-        disk = metrics.MeasuredDisk(plain, clock, metrics.places_of(settings))
+        disk = metrics.measured(plain, clock, metrics.places_of(settings))
         preflight.prepare_data_directory(configuration, disk, messages)
         holders = LogHolders(settings.lake, disk, clock, messages)
         ledger = open_ledger(settings, disk, clock, messages, holders.of_logs, writes)
         if ledger is not None:
             closing.callback(ledger.close)
         preflight.prepare_salts(settings, access, disk, messages)
-        index = _index_of(settings, messages)
+        index, series = _index_of(settings, messages), _series_of(settings, messages)
         try:
             if index is not None:
                 await index.open()  # before any port is
             return await _serve_on(
-                *(disk, guard, holders, ledger, manager, writes, index),
+                *(disk, guard, holders, ledger, manager, writes, index, series),
                 *(configuration, access, clock, messages, read_again),
             )
         finally:
-            if index is not None:
-                await index.stop()
+            for follower in (index, series):
+                if follower is not None:
+                    await follower.stop()
 
 
-def _index_of(settings: Settings, messages: ServerLog) -> IndexProcess | None:
+def _index_of(settings: Settings, messages: ServerLog) -> FollowerProcess | None:
     """The process that keeps the store, if there is one; few servers need its modules."""
     workq = settings.workq
     if settings.storage.engine is None:
@@ -156,9 +158,18 @@ def _index_of(settings: Settings, messages: ServerLog) -> IndexProcess | None:
     if not workq.enabled or workq.persistence is not WorkqPersistence.LOG:
         messages.warn("storage.engine has no effect: the work queue has no log here")
         return None
-    from journeyman.servers.index.process import IndexProcess
+    from journeyman.servers.index.process import index_process
 
-    return IndexProcess(settings, messages)
+    return index_process(settings, messages)
+
+
+def _series_of(settings: Settings, messages: ServerLog) -> SeriesProcess | None:
+    """The process that counts figures over time, if there is one."""
+    if not settings.series.enabled or not settings.http.enabled:
+        return None
+    from journeyman.servers.series.process import SeriesProcess
+
+    return SeriesProcess(settings, messages)
 
 
 async def _serve_on(
@@ -168,7 +179,8 @@ async def _serve_on(
     ledger: Ledger | None,
     manager: ServiceManager,
     writes: WriteWatch,
-    index: IndexProcess | None,
+    index: FollowerProcess | None,
+    series: SeriesProcess | None,
     configuration: Configuration,
     access: Access,
     clock: SystemClock,
@@ -200,7 +212,7 @@ async def _serve_on(
     loop.set_exception_handler(on_mistake)
     if guard is not None:
         end_when_lost(guard, messages, failed)
-    shared = Shared.of(
+    shared = Shared.create(
         loop,
         messages,
         settings.limits.total_unsent_bytes,
@@ -226,6 +238,7 @@ async def _serve_on(
         lambda add_work, put_item: RunnerSet(settings, add_work, put_item, access),
         more_figures=lambda: [*disk.families(), *holders.families(), *writes.families()],
         index=index,
+        series=series,
     )
 
     def on_hangup() -> None:
@@ -256,10 +269,11 @@ async def _serve_on(
     await server.start()
     if guard is not None:
         await loop.run_in_executor(None, guard.advertise)
-    if index is not None:
-        index.follow()  # the logs are recovered
+    for follower in (index, series):
+        if follower is not None:
+            follower.follow()  # the logs are recovered
     dismiss()
-    gc.freeze()  # what was loaded stays: the collector need not look at it again and again
+    gc.freeze()  # loaded objects stay: the collector need not visit them
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
     watching = loop.create_task(
@@ -294,7 +308,7 @@ async def _serve_on(
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it is installed; else what Python brings."""
+    """Return the factory of uvloop if it is installed, else None for the loop of Python."""
     try:
         import uvloop
     except ImportError:
@@ -303,7 +317,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 class LogHolders:
-    """What a server keeps for streams and lakes (logs/holders.py), as messages and figures.
+    """The holders of a server's logs, streams and lakes (logs/holders.py), as messages and figures.
 
     ``of_logs`` goes to every log of the process.
     """

@@ -1,1 +1,1 @@
-"""What all services share: connections, group commit, ports, access, ledger, store, messages."""
+"""The shared parts of services: connections, group commit, ports, access, ledger, messages."""

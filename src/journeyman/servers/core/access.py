@@ -132,9 +132,9 @@ class Access:
         """True if there are namespaces that are not kept yet."""
         return not self.namespaces <= self._known.names
 
-    def know(self, known: KnownNamespaces) -> None:
-        self._known = known
-        self.namespaces |= known.names
+    def know(self, namespaces: KnownNamespaces) -> None:
+        self._known = namespaces
+        self.namespaces |= namespaces.names
 
     def namespace_of(self, *identifiers: str) -> str:
         """The narrowest namespace that covers a rule, and the queue it is about; or nothing.

@@ -151,7 +151,7 @@ def can_use(disk: LoadedFiles) -> bool:
     return is_seen and all(map(importlib.util.find_spec, ("numpy", "pyarrow", "numba")))
 
 
-def prepare(reader: str, path: str) -> None:
+def prepare_reader(reader: str, path: str) -> None:
     """Start the helper with this reader if the file or directory is large."""
     try:
         disk: Disk = disk_of(path)

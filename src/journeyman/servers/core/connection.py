@@ -54,7 +54,7 @@ from journeyman.servers.core.shared import Shared
 
 WINDOW = 1024  # commands of one connection that the writer holds at a time
 TIGHT_WINDOW = 16  # the same while the clients together have too much unsent
-WINDOW_BYTES = 256 * 1024  # of input that these commands were read from: answers may repeat it
+WINDOW_BYTES = 256 * 1024  # input that became these commands; answers may repeat it
 PARSE_BYTES = 16 * 1024  # commands take more room than their bytes: so many bytes at a time
 LAST_WORDS_S = 10.0  # for the answers still unsent when a connection is closed
 LIST_STALL_S = 60.0  # a list keeps what it shows in memory: it must be fetched
@@ -68,7 +68,7 @@ Answer: TypeAlias = bytes | Callable[[], bytes] | Iterator[bytes]
 
 @dataclass(slots=True)
 class PortContext:
-    """What the connections of one port share."""
+    """The context that the connections of one port share."""
 
     loop: asyncio.AbstractEventLoop
     writer: Any  # the GroupCommit of the dialect
@@ -134,16 +134,16 @@ class Connection(asyncio.Protocol):
     secret_is_wrong: ClassVar[bytes]
     secret_is_missing: ClassVar[bytes]
     try_again: ClassVar[bytes]  # the secret was not checked in time; empty: close without a word
-    last_event: ClassVar[type]  # what a parser gives when it cannot go on
+    last_event: ClassVar[type]  # the event of a parser that cannot go on
     why_last: ClassVar[str]
     for_session: ClassVar[frozenset[type]]  # events for ``_handle`` and not for the writer
 
     def __init_subclass__(cls) -> None:
         cls.for_session = frozenset({Auth, AuthRequired, Foreign, cls.last_event})
 
-    def __init__(self, around: PortContext) -> None:
-        self._around = around
-        self._budget = around.shared.budget
+    def __init__(self, context: PortContext) -> None:
+        self._around = context
+        self._budget = context.shared.budget
         self._transport: asyncio.Transport
         self._peer = ""  # host
         self._address = ""  # host and port
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
         # In flight.
         self._in_flight = 0
         self._alone = False  # nothing more is handed on until all in flight is answered
-        self._window_bytes = 0  # of input whose commands are in flight
+        self._window_bytes = 0  # the input whose commands are in flight
         # Out.
         self._out: deque[Answer] = deque()
         self._written = 0  # bytes, to the transport
@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
         # The client.
         self._attempt: Attempt | None = None  # while a secret waits to be checked
         self.token: Token | None = None
-        self.prefix = ""  # what the names that it touches must begin with
+        self.prefix = ""  # names that it touches must begin with this
 
     # -- what each dialect does in its own way --
 
@@ -378,11 +378,11 @@ class Connection(asyncio.Protocol):
         self._window_bytes = len(data) + (self._window_bytes if self._in_flight else 0)
         self._backlog.extend(self._parse(data))
 
-    def _turn_away(self, found: Foreign) -> None:
+    def _turn_away(self, foreign: Foreign) -> None:
         """A web page may have sent it: what follows must not be executed."""
         where = self._transport.get_extra_info
         self._around.messages.warn(
-            f"a client speaks {found.protocol} to a port that does not: closed, nothing after it "
+            f"a client speaks {foreign.protocol} to a port that does not: closed, nothing after it "
             "was executed",
             client=address_of(where("peername")),
             port=address_of(where("sockname")),
@@ -531,7 +531,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(self.welcome)
             return
         self._in_flight += 1  # keeps the connection until the answer has left
-        self._alone = True  # and holds up what follows
+        self._alone = True  # later commands wait for it
         attempt = access.log_in(
             self._around.loop, self._peer, secret, self._secret_was_checked, to_write=True
         )
@@ -572,10 +572,10 @@ class Connection(asyncio.Protocol):
             self._attempt.give_up()
             self._attempt = None
 
-    def _refuse(self, words: bytes) -> None:
+    def _refuse(self, refusal: bytes) -> None:
         if not self._closing:
             self._drop_input()
-            self._transport.write(words)
+            self._transport.write(refusal)
             self._close()
 
     def _too_late(self) -> None:

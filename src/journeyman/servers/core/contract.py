@@ -39,8 +39,8 @@ class Dialect(ABC):
 
     writer: GroupCommit  # the one that uses this dialect
     due: Any  # the command that says: see to what the time has brought
-    codec: Codec[Any] | None = None  # of records that may be encoded already
-    max_waiting_bytes = 64 * 1024 * 1024  # of all that waits; then no more is taken
+    codec: Codec[Any] | None = None  # decodes records that were encoded by the engine
+    max_waiting_bytes = 64 * 1024 * 1024  # the limit of waiting requests; beyond it none is taken
     has_stopped = "the server is stopping"  # the answer to calls from inside then
 
     def __init__(self, engine: Engine) -> None:
@@ -61,16 +61,16 @@ class Dialect(ABC):
         """How much memory these take, beyond a little."""
         return 0
 
-    def gone(self, client: Any) -> Any | None:  # noqa: ARG002 - some never wait
+    def departure(self, client: Any) -> Any | None:  # noqa: ARG002 - some never wait
         """The command that says: this client has left. None: clients cannot wait here."""
         return None
 
 
 class WriteWait(Enum):
-    """What writing a batch waits for."""
+    """The reason why writing a batch has to wait."""
 
     NOTHING = "nothing"  # the operating system takes it
-    SYNC = "sync"  # of what is appended
+    SYNC = "sync"  # appended bytes are synced
     MORE = "more"  # files that are made or left, another thread at the log
 
 
@@ -116,7 +116,7 @@ class WriterOwner(Protocol):
         ...
 
 
-class Lease(Protocol):
+class AnswerLease(Protocol):
     """The lease that lets this process still answer: see journeyman.disk.guard."""
 
     @property

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from journeyman.servers.core.writes import WriteWatch
 
 MAX_BATCH = 1024  # commands decided at a stretch, a few milliseconds of work
-MAX_BATCH_BYTES = 8 * 1024 * 1024  # of payloads or items
+MAX_BATCH_BYTES = 8 * 1024 * 1024  # payloads or items of a batch
 QUICK_NS = 2 * NS_PER_MS  # a write that takes less than deciding a large batch
 QUICK_BYTES = 64 * 1024  # a larger batch is the thread's: a client could make every 17th one huge
 QUICK_IN_A_ROW = 16  # so many writes in the thread, and the next one is waited for on the loop
@@ -111,7 +111,7 @@ class Batch:
     answers: dict[Any, list[Any]] = field(default_factory=dict)
     effects: list[Any] = field(default_factory=list)
     replies: list[Any] = field(default_factory=list)  # to the server itself
-    outcomes: list[Any] = field(default_factory=list)  # of each request, in order
+    outcomes: list[Any] = field(default_factory=list)  # one for each request, in order
     begun_ns: int = 0
     error: JourneymanError | None = None  # why it could not be written
 
@@ -162,7 +162,7 @@ class GroupCommit:
         self._for_idle: list[asyncio.Future[None]] = []
         self._writing: Batch | None = None
         self._turn_is_set = False
-        self.lease: contract.Lease | None = (
+        self.lease: contract.AnswerLease | None = (
             None  # while it is not valid, nothing is decided or answered
         )
         self._is_held = False
@@ -213,7 +213,7 @@ class GroupCommit:
 
     def leave(self, client: Any) -> None:
         """The client waits for nothing any more; it gets nothing from now on."""
-        if self.failure is None and (gone := self.dialect.gone(client)) is not None:
+        if self.failure is None and (gone := self.dialect.departure(client)) is not None:
             self.submit_first(client, gone)
 
     def run_between(self, errand: Callable[[], None]) -> None:
@@ -289,7 +289,7 @@ class GroupCommit:
             if done is not None:
                 self._tell(done)
             if batch is not None and self._writing is None:
-                self._settle(batch)
+                self._conclude(batch)
         except Exception as error:  # noqa: BLE001 - a bug: it is not safe to go on
             self.fail(error)
             return
@@ -335,7 +335,7 @@ class GroupCommit:
         if self.lease is not None:
             return False  # a database may not answer, and the loop has to say so
         if batch.ledger and self.dialect.weigh([r for _, r in batch.requests]) > QUICK_BYTES:
-            return False  # what waits for other jobs is in the ledger, with its payload
+            return False  # children are in the ledger, with their payloads
         wait = recorder.wait_of(batch.records)
         if wait is contract.WriteWait.NOTHING:
             return not batch.ledger
@@ -447,7 +447,7 @@ class GroupCommit:
             if batch.ledger and self._ledger is not None:
                 self._ledger.let_go()
 
-    def _settle(self, batch: Batch) -> None:
+    def _conclude(self, batch: Batch) -> None:
         """The end of a batch that no thread writes."""
         if self.failure is not None:
             return

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 PART, DONE, FAILED, NO_MEMORY = "part", "done", "failed", "no memory"
 
-MAX_ANSWER_BYTES = 64 * 1024 * 1024  # of one that is awaited in the server's loop
+MAX_ANSWER_BYTES = 64 * 1024 * 1024  # the limit of an answer awaited in the server's loop
 PIPE_BYTES = 1024 * 1024  # with Linux's 64 kB the two would wait for each other all the time
 _SIZE_BYTES = 8
 
 # Else pools and threads that are not used take part of a helper's memory.
 _SPARING = {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
-# pyarrow and numba import these if they find them: up to half a second, for nothing used here.
+# These are imported by pyarrow and numba if installed: up to half a second, for nothing used here.
 _NOT_NEEDED = ("pandas", "yaml", "cffi")
 
 
@@ -135,7 +135,7 @@ def _check(outcome: str, answer: Any) -> None:
 def end(helper: subprocess.Popen[bytes]) -> None:
     for pipe in (helper.stdin, helper.stdout):
         if pipe is not None:
-            with suppress(OSError):  # what was not sent to a helper that has ended
+            with suppress(OSError):  # the helper may have ended before it read all
                 pipe.close()
     helper.kill()
     helper.wait()

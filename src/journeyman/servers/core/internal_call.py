@@ -26,7 +26,7 @@ class InternalCall:
     """
 
     namespace = ALL_NAMESPACES
-    prefix = ""  # what the names of its queues must begin with
+    prefix = ""  # the names of its queues begin with this
     sends_more = False  # no command follows this one on the same connection
     is_leaving = False  # its connection ends
     is_lost = False  # it takes no answers any more
@@ -45,7 +45,7 @@ class InternalCall:
             self.reply = self.reply.get_loop().create_future()
 
     def denies(self, rule: Any) -> None:
-        """What to answer instead, if it may not have such a rule: the caller has checked."""
+        """Return None, which permits every rule: the caller has checked."""
 
     def gives_up(self, request: Any) -> bool:  # noqa: ARG002 - it never waits
         """Return whether it takes answers, but does not wait for one to this request."""

@@ -61,7 +61,9 @@ class Ledger:
     ) -> None:
         """``audit_days``: how long audits are kept; 0 is for ever."""
         self._log = log
-        self.timetables = timetables or TimetableLoader()  # what it has of them, for the schedule
+        self.timetables = (
+            timetables or TimetableLoader()
+        )  # timetables of the schedule that it holds
         self._disk = disk
         self._clock = clock
         self._messages = messages

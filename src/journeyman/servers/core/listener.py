@@ -76,7 +76,7 @@ def _no_password() -> str:
 
 
 class TlsTransport(WrappedTransport):
-    """What the session writes to."""
+    """The transport that a session with TLS writes to."""
 
     def __init__(self, raw: asyncio.Transport, adapter: TlsAdapter) -> None:
         super().__init__(raw)
@@ -251,7 +251,7 @@ class TlsAdapter(asyncio.Protocol):
 
 
 class Port(Protocol):
-    """What a listener must know of its connections."""
+    """The connections of a port, as far as a listener must know them."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop: ...
@@ -321,7 +321,7 @@ class Listener:
 
 
 async def listen(
-    around: Port,
+    port: Port,
     address: Address,
     *,
     make_session: Callable[[], asyncio.Protocol],
@@ -340,10 +340,10 @@ async def listen(
     shaking: set[Any] = set()  # those that have no session yet
 
     def is_full() -> bool:
-        return len(shaking) + len(around.sessions) >= around.max_connections
+        return len(shaking) + len(port.sessions) >= port.max_connections
 
     def refused(reason: str, client: str) -> None:
-        around.messages.info(reason, client=client)
+        port.messages.info(reason, client=client)
 
     def make_tls() -> asyncio.Protocol:
         assert tls is not None
@@ -373,11 +373,11 @@ async def listen(
         factory, starts = make_behind_proxy if proxies else make, at_first_client is None
         if address.path:
             bound = bind_unix(address.path, socket_mode)
-            server = await around.loop.create_unix_server(
+            server = await port.loop.create_unix_server(
                 factory, sock=bound, backlog=BACKLOG, start_serving=starts
             )
         else:
-            server = await around.loop.create_server(
+            server = await port.loop.create_server(
                 factory,
                 address.host,
                 address.port,

@@ -3,14 +3,14 @@
 A figure has one name here, ``jobs.scheduled``, and each of the two readers sees it in the form
 that is usual there:
 
-    OTLP         ztick.jobs.scheduled                   ztick.execution.duration_ms
+    OTLP         ztick.jobs.scheduled                   ztick.execution.duration, in s
     Prometheus   journeyman_jobs_scheduled_total        journeyman_execution_duration_seconds
 
 See servers/ztick/otlp.py and servers/http/server.py. What a service counts is in its metrics.py.
 
 About the disk: how long syncs take, how large the logs are, how much room is left.
 
-    logs --sync--> MeasuredDisk     every sync of a log is timed, whichever thread does it
+    logs --sync--> measured()       every sync of a log is timed, whichever thread does it
     watch() --a thread, every SAMPLE_S--> bytes of each log, free bytes of its file system
 
 Sizes are sampled in a thread, because a directory may hold thousands of files and a file system may
@@ -28,11 +28,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from journeyman.clock import Clock
 from journeyman.config import Persistence, Settings, WorkqPersistence
-from journeyman.disk import AppendFile, Disk, FileStatus, Lock, OpenFile, absolute
+from journeyman.disk import AppendFile, Disk, absolute
 from journeyman.logs.segments import ZtickNames
 from journeyman.servers.core.shared import delay_to_second
 from journeyman.units import NS_PER_MS
@@ -112,9 +112,11 @@ def by_success(counts: Mapping[bool, int]) -> list[Point]:
 class CommandCounts:
     """Commands by the types of request and reply, in one call a batch; words only when asked."""
 
-    def __init__(self, words: Mapping[type, str], outcome_word: Callable[[type], str]) -> None:
-        """``words``: of what clients send. What the server itself submits is not counted."""
-        self._words = words
+    def __init__(
+        self, command_words: Mapping[type, str], outcome_word: Callable[[type], str]
+    ) -> None:
+        """``command_words``: names of clients' commands; those of the server are not counted."""
+        self._words = command_words
         self._outcome_word = outcome_word
         self._counts: Counter[tuple[type, type]] = Counter()
         self.batches = 0
@@ -127,7 +129,7 @@ class CommandCounts:
         )
 
     def add_more(self, request_type: type, reply_type: type, count: int) -> None:
-        """Of a request that stands for several."""
+        """Count a request that stands for several."""
         self._counts[request_type, reply_type] += count
 
     def by_word(self) -> Counter[tuple[str, str]]:
@@ -167,22 +169,32 @@ class LastSync(NamedTuple):
     took_ns: int
 
 
-class FiguredDisk(Disk, Protocol):
+class MeasuredDisk(Disk, Protocol):
     """A disk with figures of the logs on it, by service."""
 
     last_syncs: dict[str, LastSync]
     samples: dict[str, DiskSample]
 
-    def sample(self) -> dict[str, DiskSample]:
-        """The sizes now. Blocks."""
+    async def watch(self) -> None:
+        """Sample sizes, again and again."""
         ...
 
+    def sample(self) -> dict[str, DiskSample]:
+        """The sizes now; those that cannot be read are left out. Blocks."""
+        ...
 
-class MeasuredDisk:
+    def families(self) -> list[Family]: ...
+
+
+def measured(disk: Disk, clock: Clock, places: Mapping[str, str]) -> MeasuredDisk:
+    """The same disk. ``places``: the path of each service's log."""
+    return cast(MeasuredDisk, _TimingDisk(disk, clock, places))
+
+
+class _TimingDisk:
     """Another disk, with a clock at the syncs of the logs."""
 
     def __init__(self, disk: Disk, clock: Clock, places: Mapping[str, str]) -> None:
-        """``places``: the path of each service's log."""
         self._disk = disk
         self._clock = clock
         self._places = {name: absolute(path) for name, path in places.items()}
@@ -204,14 +216,12 @@ class MeasuredDisk:
             self.last_syncs[service] = LastSync(self._clock.now_ns(), took_ns)
 
     async def watch(self) -> None:
-        """Sample sizes, again and again."""
         loop = asyncio.get_running_loop()
         while True:
             self.samples = await loop.run_in_executor(None, self.sample)
             await asyncio.sleep(delay_to_second(loop, SAMPLE_S))
 
     def sample(self) -> dict[str, DiskSample]:
-        """The sizes now; those that cannot be read are left out. Blocks."""
         found = {}
         for service, path in self._places.items():
             try:
@@ -228,18 +238,18 @@ class MeasuredDisk:
             histogram(
                 "sync.duration_ms",
                 "How long a sync of a log took.",
-                [Point(_of(name), each) for name, each in syncs.items()],
+                [Point(_labels_of(name), each) for name, each in syncs.items()],
             ),
             gauge(
                 "log.bytes",
                 "Size of a log on the disk.",
-                [Point(_of(name), each.log_bytes) for name, each in samples.items()],
+                [Point(_labels_of(name), each.log_bytes) for name, each in samples.items()],
             ),
             gauge(
                 "disk.free_bytes",
                 "Room left on the file system of a log.",
                 [
-                    Point(_of(name), each.free_bytes)
+                    Point(_labels_of(name), each.free_bytes)
                     for name, each in samples.items()
                     if each.free_bytes is not None
                 ],
@@ -252,69 +262,13 @@ class MeasuredDisk:
                 return name
         return None
 
-    # -- the same as of the other disk --
-
-    def read_bytes(self, path: str) -> bytes:
-        return self._disk.read_bytes(path)
-
-    def read_at(self, path: str, offset: int, length: int) -> bytes:
-        return self._disk.read_at(path, offset, length)
-
-    def view(self, path: str) -> memoryview:
-        return self._disk.view(path)
-
-    def open_read(self, path: str) -> OpenFile:
-        return self._disk.open_read(path)
-
-    def exists(self, path: str) -> bool:
-        return self._disk.exists(path)
-
-    def is_dir(self, path: str) -> bool:
-        return self._disk.is_dir(path)
-
-    def size(self, path: str) -> int:
-        return self._disk.size(path)
-
-    def stat(self, path: str) -> FileStatus:
-        return self._disk.stat(path)
-
-    def list_dir(self, path: str) -> list[str]:
-        return self._disk.list_dir(path)
-
-    def scan(self, path: str) -> dict[str, FileStatus]:
-        return self._disk.scan(path)
-
-    def make_dirs(self, path: str) -> None:
-        self._disk.make_dirs(path)
-
-    def rename(self, source: str, target: str) -> None:
-        self._disk.rename(source, target)
-
-    def remove(self, path: str) -> None:
-        self._disk.remove(path)
-
-    def sync_dir(self, path: str) -> None:
-        self._disk.sync_dir(path)
-
-    def share(self, path: str) -> None:
-        self._disk.share(path)
-
-    def free_bytes(self, path: str) -> int | None:
-        return self._disk.free_bytes(path)
-
-    @property
-    def is_shared(self) -> bool:
-        return self._disk.is_shared
-
-    def flush(self) -> None:
-        self._disk.flush()
-
-    def lock(self, path: str, *, shared: bool = False, timeout_s: float = 0.0) -> Lock:
-        return self._disk.lock(path, shared=shared, timeout_s=timeout_s)
+    def __getattr__(self, name: str) -> Any:
+        """All else is the other disk's."""
+        return getattr(self._disk, name)
 
 
 class _TimedFile:
-    def __init__(self, file: AppendFile, disk: MeasuredDisk, service: str) -> None:
+    def __init__(self, file: AppendFile, disk: _TimingDisk, service: str) -> None:
         self._file = file
         self._disk = disk
         self._service = service
@@ -342,12 +296,12 @@ def places_of(settings: Settings) -> dict[str, str]:
     return places
 
 
-def _of(service: str) -> Labels:
+def _labels_of(service: str) -> Labels:
     return {"log": service}
 
 
 def _size_of(disk: Disk, path: str) -> int:
-    """Of all files of a log: those of a directory, or a ztick log with what is beside it."""
+    """Return the size of a log: of its directory, or of a ztick log and the files beside it."""
     if disk.is_dir(path):
         return sum(file.size for file in disk.scan(path).values() if not file.is_dir)
     names = ZtickNames(path)

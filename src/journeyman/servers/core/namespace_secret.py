@@ -77,6 +77,6 @@ def _read(content: bytes) -> KnownNamespaces | None:
     return KnownNamespaces(bytes.fromhex(secret), frozenset(filter(None, names)))
 
 
-def _content(known: KnownNamespaces) -> bytes:
-    lines = (known.secret.hex(), *sorted(known.names), "")
+def _content(namespaces: KnownNamespaces) -> bytes:
+    lines = (namespaces.secret.hex(), *sorted(namespaces.names), "")
     return "\n".join(lines).encode("utf-8", "surrogateescape")

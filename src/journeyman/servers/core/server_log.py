@@ -1,4 +1,4 @@
-"""What the server says about itself: lines on stderr, and its state to the service manager.
+"""The messages of the server: lines on stderr, and its state for the service manager.
 
     2026-03-30T14:00:00.123Z INFO stopped
     {"time":"2026-03-30T14:00:00.123Z","level":"info","message":"stopped"}
@@ -111,7 +111,7 @@ class ServerLog:
         else:
             details = "".join(f" {name}={_text_value(value)}" for name, value in fields.items())
             line = f"{time} {level.upper()} {_one_line(redact(message))}{details}"
-        # What a client sent may hold anything; a line that cannot be encoded is useless.
+        # Text of a client may hold anything; a line that cannot be encoded is useless.
         self._write(line.encode(errors="backslashreplace").decode() + "\n")
 
 
@@ -233,7 +233,7 @@ class ServiceManager:
         self._watchdog_us = watchdog_us
 
     @classmethod
-    def of(cls, environment: MutableMapping[str, str]) -> ServiceManager:
+    def from_environment(cls, environment: MutableMapping[str, str]) -> ServiceManager:
         """The one that the environment names, which is then forgotten there."""
         address = environment.pop(_SOCKET, None)
         every_us = environment.pop(_WATCHDOG, "")

@@ -32,7 +32,7 @@ from journeyman.errors import JourneymanError
 from journeyman.logs.holders import Holders
 from journeyman.servers.core.access import Access
 from journeyman.servers.core.connection import PortContext
-from journeyman.servers.core.contract import Dialect, Lease, Recorder, Requests
+from journeyman.servers.core.contract import AnswerLease, Dialect, Recorder, Requests
 from journeyman.servers.core.group_commit import RETRY_S, GroupCommit
 from journeyman.servers.core.ledger import Ledger
 from journeyman.servers.core.listener import Listener, listen
@@ -42,7 +42,7 @@ from journeyman.servers.core.writes import WriteWatch
 from journeyman.units import NS_PER_S
 
 RECHECK_S = 1.0
-SPARE_PART = 32  # of the times a second
+SPARE_PART = 32  # timers end earlier by this part of the interval
 ROUNDING_S = 0.0005  # by which uvloop is late or early: it knows whole milliseconds
 SET_BACK_S = 60  # clocks are set back by a little all the time
 ANSWER_LIMIT_S = 5.0  # for the answers that are on their way when the server stops
@@ -87,7 +87,7 @@ class Ticker:
         self._wall_ns = clock.now_ns()  # when it last rang
         self._stopped = False
 
-    def look(self) -> None:
+    def set_timer(self) -> None:
         """Set the timer by what is due next; cheap when nothing changed."""
         if self._stopped:
             return
@@ -115,7 +115,7 @@ class Ticker:
         """Do not fire for a while: what is due could not be written."""
         self._not_before_ns = self._clock.monotonic_ns() + int(seconds * NS_PER_S)
         self._cancel()
-        self.look()
+        self.set_timer()
 
     def stop(self) -> None:
         self._stopped = True
@@ -129,7 +129,7 @@ class Ticker:
             due_ns = wall_ns
         self._wall_ns = wall_ns
         if due_ns is None or due_ns > wall_ns or now_ns < self._not_before_ns:
-            self.look()
+            self.set_timer()
             return
         self._not_before_ns = max(self._not_before_ns, now_ns - self._spare_ns) + self._frame_ns
         self._fire()
@@ -161,7 +161,7 @@ class DelayedErrand:
         self._delay_s = delay_s
         self._timer: asyncio.TimerHandle | None = None
 
-    def look(self) -> None:
+    def set_timer(self) -> None:
         """After every batch; cheap while nothing is wanted, or the timer runs."""
         if self._timer is None and self._is_wanted():
             self._timer = self._loop.call_later(self._delay_s, self._ring)
@@ -177,7 +177,7 @@ class DelayedErrand:
 
 @dataclass(frozen=True, slots=True)
 class ServiceContext:
-    """What the process gives to each of its services."""
+    """The context that the process gives to each of its services."""
 
     settings: Settings
     disk: Disk
@@ -186,12 +186,14 @@ class ServiceContext:
     shared: Shared
     access: Access
     failed: Callable[[BaseException], None]  # called once, when a service cannot go on
-    writes: WriteWatch  # of all services and the ledger
+    writes: WriteWatch  # watches the writes of all services and the ledger
     stop_server: Callable[[], None] = lambda: None  # because a client asked for it
     ledger: Ledger | None = None  # shared by all of them
-    origins: Mapping[str, str] = field(default_factory=dict)  # of the settings, by name
-    holders: Holders | None = None  # of the logs of all of them
-    lease: Lease | None = None  # if another server may take over
+    origins: Mapping[str, str] = field(
+        default_factory=dict
+    )  # where each setting comes from, by name
+    holders: Holders | None = None  # holders of the logs of all services
+    lease: AnswerLease | None = None  # if another server may take over
 
 
 class Service(ABC):
@@ -303,9 +305,9 @@ class Service(ABC):
     # -- from the writer --
 
     def on_batch(self) -> None:
-        self._ticker.look()
+        self._ticker.set_timer()
         for errand in self._errands:
-            errand.look()
+            errand.set_timer()
 
     @abstractmethod
     def on_answered(self, requests: Requests, outcomes: Sequence[object], begun_ns: int) -> None:
@@ -362,16 +364,16 @@ class IdleWatch:
         self._look_s = timeout_s / LOOKS
         self._timer: asyncio.TimerHandle | None = None
         if timeout_s > 0:
-            self._timer = loop.call_later(self._look_s, self._look)
+            self._timer = loop.call_later(self._look_s, self._close_idle)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _look(self) -> None:
+    def _close_idle(self) -> None:
         for session in list(self._sessions):
             session.close_if_idle(LOOKS + 1)
-        self._timer = self._loop.call_later(self._look_s, self._look)
+        self._timer = self._loop.call_later(self._look_s, self._close_idle)
 
 
 class Closable(Protocol):

@@ -1,4 +1,4 @@
-"""What all ports share: one budget of unsent bytes, turns for long work, file descriptors, timers.
+"""The shared limits of all ports: unsent bytes, turns for long work, file descriptors, timers.
 
     replies --written--> transports, each with its own limit (``unsent_bytes``)
                  |
@@ -83,7 +83,9 @@ class UnsentBudget:
         self._timer: asyncio.TimerHandle | None = None
         self._fetched: dict[UnsentSender, tuple[int, float]] = {}  # how much, since when no more
         self._tight_since = 0.0
-        self._at_first: dict[UnsentSender, int] = {}  # what each had fetched when it became tight
+        self._at_first: dict[
+            UnsentSender, int
+        ] = {}  # bytes that each had fetched when it became tight
         self.is_tight = False
         self.closed = 0  # clients that were closed because they did not read
 
@@ -104,7 +106,7 @@ class UnsentBudget:
         """So many bytes were given to some transport."""
         self._written += size
         if self._written >= self._look_at:
-            self._look(size)
+            self._survey(size)
 
     def wait(self, sender: UnsentSender) -> None:
         """Call the sender when the budget is no longer tight, in the order of the calls."""
@@ -117,7 +119,7 @@ class UnsentBudget:
 
     # -- inside --
 
-    def _look(self, coming: int = 0) -> None:
+    def _survey(self, coming: int = 0) -> None:
         """Ask all transports what they hold, and act on it. ``coming`` may not be there yet."""
         now = self._loop.time()
         held = {sender: size for sender in self._senders if (size := sender.unsent())}
@@ -135,38 +137,38 @@ class UnsentBudget:
 
     def _look_again(self) -> None:
         self._timer = None
-        self._look()
+        self._survey()
 
-    def _count(self, held: dict[UnsentSender, int]) -> None:
-        self._held = sum(held.values())
+    def _count(self, unsent: dict[UnsentSender, int]) -> None:
+        self._held = sum(unsent.values())
         self._written = 0
         half, used = self._limit // 2, self._held
         self._look_at = max((half if used < half else self._limit) - used, self._limit // 16)
         is_tight = self._held >= self._limit
         if is_tight and not self.is_tight:
             self._tight_since = self._loop.time()
-            self._at_first = {sender: sender.fetched() for sender in held}
+            self._at_first = {sender: sender.fetched() for sender in unsent}
         self.is_tight = is_tight
 
-    def _note_progress(self, held: dict[UnsentSender, int], now: float) -> None:
+    def _note_progress(self, unsent: dict[UnsentSender, int], now: float) -> None:
         before, self._fetched = self._fetched, {}
-        for sender in held:
+        for sender in unsent:
             fetched = sender.fetched()
             known = before.get(sender)
             is_stuck = known is not None and known[0] == fetched
             self._fetched[sender] = known if is_stuck and known is not None else (fetched, now)
 
-    def _close_some(self, held: dict[UnsentSender, int], now: float) -> None:
-        chosen = [s for s in held if now - self._fetched[s][1] >= GRACE_S]
-        chosen.sort(key=held.__getitem__, reverse=True)
+    def _close_some(self, unsent: dict[UnsentSender, int], now: float) -> None:
+        chosen = [s for s in unsent if now - self._fetched[s][1] >= GRACE_S]
+        chosen.sort(key=unsent.__getitem__, reverse=True)
         if not chosen and now - self._tight_since >= SLOW_S:
-            chosen = sorted(held, key=lambda s: s.fetched() - self._at_first.get(s, 0))
+            chosen = sorted(unsent, key=lambda s: s.fetched() - self._at_first.get(s, 0))
             self._tight_since = now
         left, closed = self._held, 0
         for sender in chosen:
             if left <= self._limit * 3 // 4:
                 break
-            left -= held.pop(sender)
+            left -= unsent.pop(sender)
             closed += 1
             self.remove(sender)
             sender.close_unread()
@@ -228,14 +230,14 @@ def _set(future: asyncio.Future[None]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all connections of all ports share."""
+    """The limits that all connections of all ports share."""
 
     budget: UnsentBudget
     slices: Slices
     most_files: int  # file descriptors from this number on are not for connections
 
     @classmethod
-    def of(
+    def create(
         cls,
         loop: asyncio.AbstractEventLoop,
         messages: ServerLog,

@@ -166,7 +166,7 @@ class _StandBy:
         http = self._settings.http
         if not http.enabled or not http.listen.port:
             return _nothing  # a socket in the file system is for the active server
-        # What an active server needs is read now, not when every moment counts.
+        # Modules of an active server are imported now, not when every moment counts.
         await self._loop.run_in_executor(None, import_module, "journeyman.servers.http.server")
         from aiohttp import web
 

@@ -14,6 +14,10 @@
                                                                                     else 403
 
 ``/health`` answers under any name: it says nothing that a page could use.
+
+Pages of access.allowed_origins may use version 1, and nothing else, as programs do (CORS): with the
+token in the Authorization header. Access-Control-Allow-Credentials is never sent, so a browser adds
+no cookie, and neither an image, a form nor a page of any other site gets further than without them.
 """
 
 from __future__ import annotations
@@ -27,22 +31,31 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from journeyman.config import Address
-from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.routes import VERSION_1, ApiError
 
 ANY_HOST = "*"
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _HOST = re.compile(r"[A-Za-z0-9._~%:\[\]-]+")
 _JSON, _FORMS = "application/json", "application/x-www-form-urlencoded"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, If-None-Match",
+    "Access-Control-Max-Age": "600",
+}
+_EXPOSED = "ETag, Retry-After, Idempotency-Replayed"
 
 
 class CrossSite:
     """Knows under which names this server may be spoken to."""
 
-    def __init__(self, listen: Address, allowed_hosts: Iterable[str]) -> None:
+    def __init__(
+        self, listen: Address, allowed_hosts: Iterable[str], allowed_origins: Iterable[str] = ()
+    ) -> None:
         self._allowed = {_plain(host) for host in (*allowed_hosts, listen.host)}
         self._is_local = _is_local(listen.host) or bool(listen.path)
         self._is_everywhere = _is_everywhere(listen.host)
+        self._origins = {_read_origin(origin) for origin in allowed_origins}
 
     def check(self, request: web.Request, *, takes_forms: bool = False) -> None:
         """Raises ApiError if the request may come from a page of another site.
@@ -53,10 +66,35 @@ class CrossSite:
         host = self._allowed_host(hosts[0] if len(hosts) == 1 else "")
         if not request.raw_path.startswith(("/", "*")):
             self._allowed_host(request.raw_path.partition("://")[2].partition("/")[0])
+        is_allowed = bool(self._allowed_origin(request))
         if request.method not in READING:
-            _check_origin(request, host)
+            if not is_allowed:
+                _check_origin(request, host)
             _check_type(request, _FORMS if takes_forms else _JSON)
-        _check_fetch(request)
+        if not is_allowed:
+            _check_fetch(request)
+
+    def is_preflight(self, request: web.Request) -> bool:
+        """Return whether the browser of an allowed page asks for its permission first."""
+        is_asking = "Access-Control-Request-Method" in request.headers
+        return request.method == "OPTIONS" and is_asking and bool(self._allowed_origin(request))
+
+    async def name_origin(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Let an allowed page read the answer, also one that is an error or a stream."""
+        if not self._origins or not _is_version_1(request):
+            return
+        response.headers["Vary"] = ", ".join([*response.headers.getall("Vary", []), "Origin"])
+        if origin := self._allowed_origin(request):
+            response.headers["Access-Control-Allow-Origin"] = origin
+            response.headers["Access-Control-Expose-Headers"] = _EXPOSED
+
+    def _allowed_origin(self, request: web.Request) -> str:
+        """The origin of a page that may use version 1, if the request is from one."""
+        given = request.headers.getall("Origin", [])
+        if len(given) != 1 or not _is_version_1(request):
+            return ""
+        origin = _read_origin(given[0])
+        return given[0] if origin is not None and origin in self._origins else ""
 
     def _allowed_host(self, text: str) -> tuple[str, int | None]:
         host = _split(text)
@@ -75,6 +113,10 @@ class CrossSite:
         if self._is_everywhere:
             return _is_local(host) or _is_address(host)
         return self._is_local and _is_local(host)
+
+
+def _is_version_1(request: web.Request) -> bool:
+    return request.path.startswith(f"{VERSION_1}/")
 
 
 def _check_origin(request: web.Request, host: tuple[str, int | None]) -> None:
@@ -105,15 +147,21 @@ def _check_type(request: web.Request, allowed: str) -> None:
 
 
 def _is_same(origin: str, host: tuple[str, int | None]) -> bool:
+    parts = _read_origin(origin)
+    return parts is not None and parts[1:] == (host[0], host[1] or _DEFAULT_PORTS[parts[0]])
+
+
+def _read_origin(text: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port of an Origin header or a setting; None if it is no site."""
     try:
-        parts = urlsplit(origin)
+        parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        return False
+        return None
     default = _DEFAULT_PORTS.get(parts.scheme)
     if default is None or not parts.hostname:
-        return False
-    return (_plain(parts.hostname), port or default) == (host[0], host[1] or default)
+        return None
+    return parts.scheme, _plain(parts.hostname), port or default
 
 
 def _split(text: str) -> tuple[str, int | None] | None:

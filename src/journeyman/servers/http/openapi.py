@@ -32,6 +32,19 @@ _ERRORS = {
     422: "an Idempotency-Key with another body, or a moment that cannot be read",
     503: "it could not be recorded, or the server is stopping",
 }
+_PATH_PARAMETERS = {
+    "event": "the name of the event",
+    "id": "the id, which may contain slashes",
+    "job": "the id of the job, a UUID",
+    "name": "the name of the queue or task, the id of the rule or timetable",
+    "of": "what it is: queue, task, rule or timetable",
+    "queue": "the name of the queue",
+    "read": "the `read` of the open item",
+    "reader": "the name of the reader",
+    "timetable": "the id of the timetable",
+}
+_KEY = "a repeated request with the same key and body is done once and gets the same answer"
+_VERBS = {"GET": "get", "PUT": "set", "DELETE": "delete"}
 _REF = "#/components/schemas/{name}"
 
 
@@ -44,6 +57,8 @@ class DescribedRoute(Protocol):
     def path(self) -> str: ...
     @property
     def summary(self) -> str: ...
+    @property
+    def rights(self) -> str: ...
     @property
     def answer(self) -> Any: ...
     @property
@@ -85,8 +100,10 @@ def describe(routes: Sequence[DescribedRoute], errors: ErrorAnswers) -> dict[str
     wire.describe_fields(components)
     schema_of = dict(zip(dict.fromkeys(types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
+    ids = _operation_ids(routes)
     for route in routes:
         operation = _operation(route, errors, schema_of)
+        operation["operationId"] = ids[route.method, route.path]
         paths.setdefault(route.path, {})[route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -109,18 +126,25 @@ def _operation(
 ) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": route.summary,
-        "operationId": _name_of(route),
+        "description": route.rights,
         "tags": [route.tag],
         "responses": _responses(route, errors, schema_of),
     }
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _PATH_PARAMETERS[name],
+            "schema": {"type": "string", "minLength": 1},
+        }
         for name in re.findall(r"\{(\w+)\}", route.path)
     ]
     parameters += _query_parameters(route)
     if route.method == "POST":
         key = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
-        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
+        named = {"name": "Idempotency-Key", "in": "header", "required": False}
+        parameters.append({**named, "description": _KEY, "schema": key})
     if parameters:
         operation["parameters"] = parameters
     if route.body is not None:
@@ -137,14 +161,16 @@ def _query_parameters(route: DescribedRoute) -> list[dict[str, Any]]:
     (schema,), components = msgspec.json.schema_components([route.query], ref_template=_REF)
     fields = components[schema["$ref"].rpartition("/")[2]]
     required = fields.get("required", [])
+    described = ((name, _without_null(each)) for name, each in fields["properties"].items())
     return [
         {
             "name": name,
             "in": "query",
             "required": name in required,
-            "schema": _without_null(each),
+            "description": schema["description"],
+            "schema": {key: value for key, value in schema.items() if key != "description"},
         }
-        for name, each in fields["properties"].items()
+        for name, schema in described
     ]
 
 
@@ -176,6 +202,32 @@ def _responses(
     return responses
 
 
-def _name_of(route: DescribedRoute) -> str:
-    words = re.findall(r"\w+", route.path.removeprefix("/v1/"))
-    return "_".join((route.method.lower(), *words))
+def _operation_ids(routes: Sequence[DescribedRoute]) -> dict[tuple[str, str], str]:
+    """The name of each operation, by method and path: ``jobs.list``, ``jobs.complete``.
+
+    The work queue's own things need no prefix: ``jobs`` are its jobs, ``schedule_jobs`` others.
+    """
+    lists = {route.path for route in routes if route.method == "GET"}
+    return {(route.method, route.path): _operation_id(route, lists) for route in routes}
+
+
+def _operation_id(route: DescribedRoute, lists: set[str]) -> str:
+    parts = route.path.removeprefix("/v1").strip("/").replace("-", "_").replace(".", "_").split("/")
+    first = next((at for at, part in enumerate(parts) if part.startswith("{")), len(parts))
+    head, tail = parts[:first], [part for part in parts[first:] if not part.startswith("{")]
+    verb = _VERBS.get(route.method, "")
+    if tail:  # something of one of them
+        if parts[-1].startswith("{"):
+            tail[-1] = tail[-1].removesuffix("s")
+        action = "_".join([verb, *tail]).strip("_")
+    elif first < len(parts):
+        action = verb or "add"
+    elif route.method == "POST" and route.path not in lists:  # a command
+        *head, action = head
+    else:
+        is_list = "next" in getattr(route.answer, "__struct_fields__", ())
+        is_list |= any(path.startswith(f"{route.path}/{{") for path in lists)
+        action = "list" if verb == "get" and is_list else verb or "add"
+    if len(head) > 1 and head[0] == "work" and f"/v1/{head[1]}" not in lists:
+        head = head[1:]
+    return f"{'_'.join(head)}.{action}"

@@ -32,13 +32,13 @@ class HttpPort:
     """``close`` lets requests under way end first."""
 
     def __init__(
-        self, around: ZtickContext, build: Callable[[int], Awaitable[HttpServing]]
+        self, context: ZtickContext, build: Callable[[int], Awaitable[HttpServing]]
     ) -> None:
         """``build`` is given ``max_connections``."""
-        self._around = around
+        self._around = context
         self._build = build
-        self.loop, self.messages = around.loop, around.messages
-        self.max_connections = min(HTTP_CONNECTIONS, around.max_connections)
+        self.loop, self.messages = context.loop, context.messages
+        self.max_connections = min(HTTP_CONNECTIONS, context.max_connections)
         self._listener: Listener | None = None
         self._copies: list[socket.socket] = []
         self._serving: HttpServing | None = None
@@ -100,7 +100,7 @@ class HttpPort:
             self.messages.error("HTTP cannot be served; restart the server", reason=repr(error))
             self._stop_listening()
             return
-        gc.freeze()  # what was imported stays, as at the start (process.py)
+        gc.freeze()  # imported objects stay, as at the start (process.py)
         await self._listener.serve()
 
     async def _build_when_possible(self) -> HttpServing:

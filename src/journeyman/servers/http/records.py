@@ -10,6 +10,7 @@ this runs in threads; nothing is written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,13 +26,15 @@ from journeyman.logs.segments import ledger_segments, names_in, workq_segments
 PIECE_BYTES = 4 * 1024 * 1024
 LAST_BYTES = 128 * 1024
 LOOK_BACK_BYTES = 32  # a record begins at most so far before its key
-MOST_RECORDS = 500  # of one key
-MOST_BYTES = 16 * 1024 * 1024  # of these records; results may be a megabyte each
-SHOWN_BYTES = 4 * 1024  # of one record
+MOST_RECORDS = 500  # records of one key
+MOST_BYTES = 16 * 1024 * 1024  # bytes of these records; results may be a megabyte each
+SHOWN_BYTES = 4 * 1024  # shown of one record
 _ENTRY_BYTES = 2 * 1024 * 1024  # more than any record of the two logs takes
 _MOST_RECORD_BYTES = 4 * 1024  # enough for most of them
 _WORKQ_BEFORE_ID = tuple(15 + size + 1 for size in (1, 2, 3, 4))  # time, size, type
 _ZTICK_BEFORE_ID = 4 + 1  # length, type
+_NOTE_BYTES = 64 * 1024  # more than a record of the ledger takes that names a worker and its jobs
+_WORKER = re.compile(rb'"kind": ?"attempts-begun", ?"worker": ?"([^"\\]{0,255})"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,33 @@ def of_work_job(disk: Disk, directory: str, job_id: bytes) -> list[PlacedRecord]
     return found
 
 
-def _size_of(found: list[PlacedRecord]) -> int:
-    return sum(each.entry.length for each in found)
+def workers_of_job(disk: Disk, directory: str, job: str) -> dict[int, str]:
+    """Who ran which attempt of a job of the work queue, as far as this ledger says.
+
+    The ledger names many jobs in one record: the worker stands before them.
+    """
+    found: dict[int, str] = {}
+    needle = re.compile(rb'"%b": ?(\d{1,9})' % re.escape(job.encode()))
+    for path in ledger_files(disk, directory):
+        file = disk.open_read(path)
+        try:
+            base, before = 0, b""
+            while data := file.read_at(base, PIECE_BYTES):
+                both = before + data
+                for match in needle.finditer(both):
+                    workers = _WORKER.findall(
+                        both, max(0, match.start() - _NOTE_BYTES), match.start()
+                    )
+                    if workers:
+                        found[int(match[1])] = workers[-1].decode(errors="replace")
+                base, before = base + len(data), both[-_NOTE_BYTES:]
+        finally:
+            file.close()
+    return found
+
+
+def _size_of(records: list[PlacedRecord]) -> int:
+    return sum(each.entry.length for each in records)
 
 
 def of_scheduled_job(disk: Disk, path: str, identifier: str) -> list[PlacedRecord]:

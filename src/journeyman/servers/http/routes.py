@@ -32,10 +32,11 @@ import hashlib
 import re
 from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as BadBase64
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import chain
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -50,15 +51,17 @@ from journeyman.servers.http import wire
 PROBLEM: Final = "application/problem+json"
 EVENTS: Final = "text/event-stream"
 VERSION_1: Final = "/v1"
-_REFUSED: Final = re.compile(r"\s*q\s*=\s*0(?:\.0*)?\s*", re.IGNORECASE)  # of a coding: not at all
-VIA: Final = "http"  # what the audit says of how it came
+_REFUSED: Final = re.compile(
+    r"\s*q\s*=\s*0(?:\.0*)?\s*", re.IGNORECASE
+)  # this coding is not accepted
+VIA: Final = "http"  # how a request came, for the audit
 MIN_GZIP_BYTES = 1024
 MAX_GZIP_HERE_BYTES = 256 * 1024  # larger ones are compressed in a thread
 KEY_OF_ANOTHER_BODY = "this Idempotency-Key was used with another body"
 MAX_KEY_CHARS = 255
 MAX_KEPT_ANSWERS = 1_000
-MAX_TOLD_BYTES = 400  # of a body, in the audit
-MAX_KEPT_BYTES = 64 * 1024  # of an answer that is kept for its key
+MAX_TOLD_BYTES = 400  # the part of a body that the audit has
+MAX_KEPT_BYTES = 64 * 1024  # the limit of an answer that is kept for its key
 
 CODES: Final = {
     400: "bad_request",
@@ -93,7 +96,9 @@ class Problem(msgspec.Struct):
     status: int
     code: str
     detail: str
-    services: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # of GET /v1/ready: their states
+    services: dict[str, str] | msgspec.UnsetType = (
+        msgspec.UNSET
+    )  # the states of services, for GET /v1/ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +165,26 @@ class Route:
     media_type: str = "application/json"
     errors: tuple[int, ...] = ()
     waits: bool = False  # it ends when the client leaves; all else is done to its end
-    is_traffic: bool = False  # what programs do all day: not audited
-    has_secrets: bool = False  # in its body: the audit has the path alone
+    is_traffic: bool = False  # not audited, since programs do this all day
+    has_secrets: bool = False  # its body has secrets, so the audit has only the path
     tag: str = field(default="server")
 
     @property
     def writes(self) -> bool:
         return self.method not in ("GET", "HEAD")
+
+    @property
+    def rights(self) -> str:
+        """Who may use it, and whether the audit has it, for the document."""
+        if self.is_public:
+            return "Needs no token."
+        needed = "a token of all namespaces" if self.for_all else "a token"
+        if not self.writes:
+            seen = "" if self.for_all else ", and shows what its namespace covers"
+            return f"Needs {needed}, which may be one that only reads{seen}."
+        place = "" if self.for_all else ", within its namespace"
+        audited = "" if self.is_traffic else " Recorded in the audit."
+        return f"Needs {needed} that may write{place}.{audited}"
 
     @property
     def has_etag(self) -> bool:
@@ -195,6 +213,17 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+async def _counted(
+    request: web.Request, answer: Coroutine[Any, Any, web.StreamResponse]
+) -> web.StreamResponse:
+    """As long as the work goes on, also if the client has left: its end is bounded like this."""
+    try:
+        with request["waits"].share_of(request):
+            return await answer
+    finally:
+        answer.close()  # one that was refused was never begun
+
+
 def _end_unheard(task: asyncio.Task[Any]) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, ApiError | web.HTTPException):
@@ -205,15 +234,10 @@ def _end_unheard(task: asyncio.Task[Any]) -> None:
 class Routes:
     """The routes of an application, and the answers that are kept for idempotency keys."""
 
-    def __init__(
-        self, routes: list[Route], note: Note | None = None, *, max_waits: int = 256
-    ) -> None:
-        """``note`` writes the audit of a change. ``max_waits``: requests of one tenant that may
-        wait at a time, for a job or a result; each keeps a connection from the others."""
+    def __init__(self, routes: list[Route], note: Note | None = None) -> None:
+        """``note`` writes the audit of a change."""
         self.routes = routes
         self._note = note
-        self._max_waits = max_waits
-        self._waits: Counter[str] = Counter()  # by token
         self._kept_for: dict[str, OrderedDict[tuple[str, str], _Kept]] = {}  # by token
 
     def add_to(self, app: web.Application) -> None:
@@ -227,27 +251,16 @@ class Routes:
             data = await request.read() if route.writes else b""
             request["body_is_in"]()
             key = request.headers.get("Idempotency-Key") if route.method == "POST" else None
-            if key is not None:
-                return await to_the_end(self._answer_once(route, request, data, key))
-            if route.waits or route.media_type == EVENTS:
-                return await self._answer_waiting(route, request, data)
-            return await to_the_end(self._answer(route, request, data))
+            if key is None:
+                answer = self._answer(route, request, data)
+            else:
+                answer = self._answer_once(route, request, data, key)
+            if route.waits:
+                answer = _counted(request, answer)
+            is_left = key is None and (route.waits or route.media_type == EVENTS)
+            return await (answer if is_left else to_the_end(answer))
 
         return handle
-
-    async def _answer_waiting(
-        self, route: Route, request: web.Request, data: bytes
-    ) -> web.StreamResponse:
-        token: Token | None = request["token"]
-        if token is None or token.namespace == ALL_NAMESPACES:
-            return await self._answer(route, request, data)
-        if self._waits[token.name] >= self._max_waits:
-            raise ApiError(503, "too many requests of this token are waiting; try again")
-        self._waits[token.name] += 1
-        try:
-            return await self._answer(route, request, data)
-        finally:
-            self._waits[token.name] -= 1
 
     async def _answer(self, route: Route, request: web.Request, data: bytes) -> web.StreamResponse:
         made = await self._make(route, request, data)
@@ -262,7 +275,7 @@ class Routes:
             return value
         if route.answer is None:
             return _Answer(204)
-        return _Answer(route.status, wire.encode(value), route.media_type)
+        return _Answer(route.status, wire.encode_json(value), route.media_type)
 
     async def _done(self, route: Route, call: RouteCall, data: bytes) -> Any:
         """A refused change is no change; of one that failed on the way a part may be done."""
@@ -383,7 +396,7 @@ def _path(request: web.Request) -> dict[str, str]:
 
 
 def _query(route: Route, request: web.Request) -> Any:
-    """Of a parameter that comes twice, the last counts."""
+    """Read the parameters of a query; the last counts of one that comes twice."""
     if route.query is None:
         return None
     given = {key: text for key, text in request.query.items() if text != ""}
@@ -394,7 +407,8 @@ def _query(route: Route, request: web.Request) -> Any:
     try:
         return msgspec.convert(given, route.query, strict=False)
     except msgspec.ValidationError as error:
-        raise ApiError(400, f"query: {error}", "invalid_parameter") from None
+        said = f"query: {error}{_known_words(route.query, str(error))}"
+        raise ApiError(400, said, "invalid_parameter") from None
 
 
 def _body(route: Route, data: bytes) -> Any:
@@ -408,7 +422,27 @@ def _body(route: Route, data: bytes) -> Any:
     try:
         return msgspec.json.decode(data, type=route.body)
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
-        raise ApiError(400, f"body: {error}", "invalid_body") from None
+        said = f"body: {error}{_known_words(route.body, str(error))}"
+        raise ApiError(400, said, "invalid_body") from None
+
+
+def word_of(*words: str) -> Meta:
+    """A text that is one of these words; a refusal lists them."""
+    # A $ alone lets a line end follow in Python.
+    pattern = rf"^({'|'.join(words)})$(?!\n)"
+    return Meta(pattern=pattern, extra_json_schema={"enum": list(words)})
+
+
+def _known_words(kind: type[msgspec.Struct], error: str) -> str:
+    """The words that a field takes, if the error is that it has another one."""
+    found = re.search(r"matching regex .* - at `\$\.(\w+)`", error, re.DOTALL)
+    if found is None:
+        return ""
+    (schema,), components = msgspec.json.schema_components([kind])
+    of_field = components[schema["$ref"].rpartition("/")[2]]["properties"][found[1]]
+    words = [each.get("enum", []) for each in (of_field, *of_field.get("anyOf", []))]
+    known = ", ".join(chain.from_iterable(words))
+    return f"; known are {known}" if known else ""
 
 
 def takes_gzip(request: web.Request) -> bool:
@@ -476,7 +510,7 @@ def read_moment(value: str | int, name: str) -> int:
     return moment_ns
 
 
-def read_at(at: str) -> int | None:
+def moment_of_query(at: str) -> int | None:
     """The moment of ``?at=``; None: now."""
     return read_moment(at, "at") if at else None
 

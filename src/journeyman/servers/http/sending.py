@@ -1,4 +1,4 @@
-"""What leaves over HTTP piece by piece: lists and large answers within the budget, live events.
+"""Answers over HTTP in pieces: lists and large answers within the budget, live events.
 
 A connection has its part in the budget of all ports (core/shared.py):
 
@@ -28,15 +28,13 @@ from typing import Any
 from aiohttp import web
 
 from journeyman.servers.core.shared import Shared
-from journeyman.servers.http.routes import ApiError
 
 PIECE_BYTES = 64 * 1024
 
 FIGURES_S = 1.0
 FLUSH_S = 0.5
-MOST_RECORDS = 25  # of each service, shown each FLUSH_S
+MOST_RECORDS = 25  # shown of each service each FLUSH_S
 MOST_WAITING = 32
-MOST_STREAMS = 100  # of each channel; all four leave connections for requests
 PING_S = 15.0
 WRITE_S = 30.0
 
@@ -203,7 +201,7 @@ class RecordSample:
         seen = self._counts.get(service, 0)
         self._counts[service] = seen + len(records)
         if seen < MOST_RECORDS:
-            some = islice(records, MOST_RECORDS - seen)  # of some logs decoded only now
+            some = islice(records, MOST_RECORDS - seen)  # records of some logs are decoded only now
             self._kept += [(service, record) for record in some]
 
     def take(self) -> tuple[list[tuple[str, Any]], int]:
@@ -224,22 +222,27 @@ async def _write(response: web.StreamResponse, data: bytes) -> None:
 
 
 async def stream_events(request: web.Request, channels: Iterable[Channel]) -> web.StreamResponse:
-    """Send the events of these channels until the client goes or the server stops."""
-    chosen = list(channels)
-    if any(len(channel) >= MOST_STREAMS for channel in chosen):
-        raise ApiError(503, "too many consoles are open")
+    """Send the events of these channels until the client goes, the server stops, or its lease has
+    ended."""
+    with request["waits"].share_of(request):
+        return await _stream(request, list(channels))
+
+
+async def _stream(request: web.Request, channels: list[Channel]) -> web.StreamResponse:
     response = web.StreamResponse(
         headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
     )
     stream = Stream()
     await response.prepare(request)
     await response.write(b"retry: 2000\n\n")
-    for channel in chosen:
+    for channel in channels:
         channel.add(stream)
     try:
         while not stream.is_over:
             stream.wake.clear()
             while stream.events:
+                if not request["is_active"]():
+                    return response  # another server may know better by now
                 await _write(response, stream.events.popleft())
             try:
                 async with asyncio.timeout(PING_S):
@@ -250,6 +253,6 @@ async def stream_events(request: web.Request, channels: Iterable[Channel]) -> we
         if request.transport is not None:
             request.transport.abort()
     finally:
-        for channel in chosen:
+        for channel in channels:
             channel.remove(stream)
     return response

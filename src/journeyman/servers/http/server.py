@@ -45,7 +45,7 @@ from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.http.console.drawing import Sessions, all_assets, is_console
 from journeyman.servers.http.console.pages import PUBLIC, Console
 from journeyman.servers.http.console.shown import link
-from journeyman.servers.http.cross_site import READING, CrossSite
+from journeyman.servers.http.cross_site import PREFLIGHT, READING, CrossSite
 from journeyman.servers.http.routes import (
     VERSION_1,
     VIA,
@@ -55,6 +55,7 @@ from journeyman.servers.http.routes import (
     who_asks,
 )
 from journeyman.servers.http.sending import HttpSender
+from journeyman.servers.http.shares import WaitingRequests
 from journeyman.servers.http.v1.all_routes import V1_DOCUMENT_PATH, VersionOne, add_version_1
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
 from journeyman.servers.http.ztick_paths import (
@@ -93,7 +94,7 @@ class HttpServing:
 
 
 async def build_http(
-    around: ZtickContext,
+    context: ZtickContext,
     figures: ServerMetrics,
     backend: HttpBackend,
     address: Address,
@@ -102,33 +103,36 @@ async def build_http(
     timeout_s: float,
     body_bytes: int,
     allowed_hosts: tuple[str, ...] = (),
+    allowed_origins: tuple[str, ...] = (),
 ) -> HttpServing:
     """``address`` is where the port listens (port.py)."""
     # Read and compressed once; before all else, for a stop may come meanwhile: nothing runs yet.
-    await around.loop.run_in_executor(None, all_assets)
-    sessions = Sessions(backend.clock, is_secure=around.access.tls is not None)
-    gate = _Gate(around, CrossSite(address, allowed_hosts), sessions)
+    await context.loop.run_in_executor(None, all_assets)
+    sessions = Sessions(backend.clock, is_secure=context.access.tls is not None)
+    cross_site = CrossSite(address, allowed_hosts, allowed_origins)
+    gate = _Gate(context, cross_site, sessions)
     app = web.Application(client_max_size=body_bytes, middlewares=[gate.pass_through])
-    connections = _Connections(around, max_connections, timeout_s)
+    connections = _Connections(context, max_connections, timeout_s)
     app.middlewares.insert(0, connections.note)
-    paths = ZtickPaths(around.writer)
+    paths = ZtickPaths(context.writer)
 
     async def metrics(request: web.Request) -> web.Response:
         namespace = request["namespace"]
         prefix = "" if namespace == ALL_NAMESPACES else namespace
-        families = figures.families(around.metrics(backend.schedule.stats()))
-        text = text_of(of_queues(family, prefix) for family in families)
+        families = figures.families(context.metrics(backend.schedule.stats()))
+        text = exposition_of(of_queues(family, prefix) for family in families)
         return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
     app.router.add_get("/metrics", metrics, allow_head=False)
     add_paths(app, paths)
-    version = VersionOne.of(backend)
+    version = VersionOne.of_backend(backend)
     audits = Audits(backend)
-    add_version_1(app, version, audits, max_connections)
+    add_version_1(app, version, audits)
     console = Console(backend, version, sessions, audits)
     console.add_to(app)
     gate.console, gate.audits = console, audits
     app.on_shutdown.append(_closing(console))
+    app.on_response_prepare.append(cross_site.name_origin)
     vars(web_response)["SERVER_SOFTWARE"] = "Journeyman"  # versions are not for everyone
     runner = web.AppRunner(
         app,
@@ -142,9 +146,9 @@ async def build_http(
     connections.make = partial(
         _Connection,
         runner.server,
-        loop=around.loop,
+        loop=context.loop,
         access_log=None,  # type: ignore[arg-type]  # it means none, as for the runner
-        logger=_logger(around.messages),
+        logger=_logger(context.messages),
         keepalive_timeout=timeout_s,
         auto_decompress=False,  # compressed bodies are refused (cross_site.py)
     )
@@ -153,7 +157,7 @@ async def build_http(
 
 
 def _refusing_expectations(handle: _RawHandler) -> _RawHandler:
-    """aiohttp answers an Expect that it does not know by itself, as text."""
+    """Refuse an unknown Expect as a problem: the answer of aiohttp would be text."""
 
     async def check(request: web.BaseRequest) -> web.StreamResponse:
         if request.headers.get("Expect", CONTINUE).lower() != CONTINUE:
@@ -223,7 +227,7 @@ class _Connection(RequestHandler):
         super().handle_error(request, status, exc, message)  # it logs the error
         is_unread = isinstance(exc, HttpProcessingError)
         reason = _reason(exc) if isinstance(exc, HttpProcessingError) else ""
-        # Of a request that cannot be read the path is not known either.
+        # The path of an unreadable request is not known either.
         if is_unread or request.path.startswith(f"{VERSION_1}/"):
             response = problem(ApiError(status, reason))
         else:
@@ -254,8 +258,8 @@ class _Gate:
     console: Console
     audits: Audits
 
-    def __init__(self, around: ZtickContext, cross_site: CrossSite, sessions: Sessions) -> None:
-        self._around = around
+    def __init__(self, context: ZtickContext, cross_site: CrossSite, sessions: Sessions) -> None:
+        self._around = context
         self._cross_site = cross_site
         self._sessions = sessions
         self._waiting: dict[asyncio.Future[Token | None], None] = {}  # secrets, the oldest first
@@ -263,8 +267,12 @@ class _Gate:
     @web.middleware
     async def pass_through(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            if request.path not in _PUBLIC_PATHS:
+            is_preflight = self._cross_site.is_preflight(request)
+            if is_preflight or request.path not in _PUBLIC_PATHS:
                 self._check_site(request)
+            if is_preflight:  # it has no token: browsers send none with it
+                return web.Response(status=204, headers=PREFLIGHT)
+            if request.path not in _PUBLIC_PATHS:
                 is_page = is_console(request.path)
                 token = self._visitor(request) if is_page else await self._token(request)
                 # The console looks by itself: who may only read may log out.
@@ -272,6 +280,7 @@ class _Gate:
                     check_may_write(token)
                 request["token"] = token
                 request["namespace"] = ALL_NAMESPACES if token is None else token.namespace
+                request["is_active"] = self._is_active
                 self._check_lease()
             with self._admitted(request):
                 response = await handler(request)
@@ -302,9 +311,12 @@ class _Gate:
                 response.headers["WWW-Authenticate"] = "Bearer"
             return response
 
-    def _check_lease(self) -> None:
+    def _is_active(self) -> bool:
         lease = self._around.writer.lease
-        if lease is not None and not lease.is_valid:
+        return lease is None or lease.is_valid
+
+    def _check_lease(self) -> None:
+        if not self._is_active():
             reason = "another server may be active: the database has not confirmed that this one is"
             raise ApiError(503, reason, "not_ready")
 
@@ -421,13 +433,14 @@ class _Gate:
 class _Connections:
     """Makes the protocol of each connection, counts them, and closes those that only wait."""
 
-    def __init__(self, around: ZtickContext, max_connections: int, timeout_s: float) -> None:
-        self._around = around
+    def __init__(self, context: ZtickContext, max_connections: int, timeout_s: float) -> None:
+        self._around = context
         self._timeout_s = timeout_s
         self._since: dict[Any, float] = {}  # protocol -> since when it has had no request
         self._senders: dict[Any, HttpSender] = {}
         self._asked: set[Any] = set()  # those that had a request: without a transport they are gone
         self._max_connections = max_connections
+        self._waits = WaitingRequests(max_connections)
         self.make: Callable[[], Any]
         self._timer: asyncio.TimerHandle | None = None  # while there are connections
 
@@ -481,6 +494,8 @@ class _Connections:
         if request.protocol not in self._senders:  # closed by _make_room, with a request on its way
             return _refusal(request, ApiError(503, "the connection is closed"))
         sender = request["sender"] = self._senders[request.protocol]
+        request["waits"] = self._waits
+        self._waits.answering += 1
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
                 request["body_is_in"] = lambda: limit.reschedule(None)
@@ -497,6 +512,7 @@ class _Connections:
                 raise
             return web.Response()  # the client has left: nothing is sent
         finally:
+            self._waits.answering -= 1
             self._since[request.protocol] = self._around.loop.time()
             self._asked.add(request.protocol)
 
@@ -526,7 +542,7 @@ class _Refusal(asyncio.Protocol):
         transport.abort()  # type: ignore[attr-defined]  # every stream transport has it
 
 
-def text_of(families: Iterable[Family]) -> bytes:
+def exposition_of(families: Iterable[Family]) -> bytes:
     """The text format, version 0.0.4."""
     return generate_latest(_Collected(families))
 

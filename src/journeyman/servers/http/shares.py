@@ -1,21 +1,51 @@
-"""Shares: work that few requests may do at a time, given out in turns over the tokens.
+"""Shares per token: of connections for requests that wait, and of work in turns.
+
+Each request that waits, for a job, a result or the next event, keeps a connection from others. A
+token may have as many requests waiting as connections are free: alone it gets half of them, a
+second token half of what is left. So however many tokens wait, another one finds a connection.
+
+Work that few requests may do at a time is given out in turns over the tokens:
 
     token a: o o o o o o          a b a c a a ...   at most ``at_once`` of them work
     token b: o            --turns-->
     token c: o
 
-So a tenant that asks without end waits for itself: another one waits for at most one piece of work
+A token that asks without end waits for itself: another one waits for at most one piece of work
 of each token before its own. A token whose line is full is refused, and no other token is.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
-from journeyman.servers.http.routes import ApiError
+from aiohttp import web
+
+from journeyman.servers.http.routes import ApiError, RouteCall, who_asks
+
+
+class WaitingRequests:
+    """The requests that wait. ``answering`` counts the connections whose request has no answer."""
+
+    def __init__(self, max_connections: int) -> None:
+        self._max_connections = max_connections
+        self.answering = 0
+        self._by_token: Counter[str] = Counter()
+
+    @contextmanager
+    def share_of(self, request: web.Request) -> Iterator[None]:
+        """Count this request while it waits. ApiError: too many of its token wait."""
+        who = who_asks(request)
+        own, free = self._by_token[who], self._max_connections - self.answering
+        if own and own >= free:
+            raise ApiError(503, "too many requests of this token are waiting; try again")
+        self._by_token[who] += 1
+        try:
+            yield
+        finally:
+            self._by_token[who] -= 1
 
 
 class Shares:
@@ -29,13 +59,14 @@ class Shares:
         self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager
-    async def turn(self, who: str) -> AsyncIterator[None]:
-        """Wait for a turn of this token, and keep it. ApiError: its line is full."""
-        await self._begin(who)
-        try:
-            yield
-        finally:
-            self._end()
+    async def turn(self, call: RouteCall) -> AsyncIterator[None]:
+        """Wait for a turn of the token that asks, and keep it. ApiError: its line is full."""
+        with call.request["waits"].share_of(call.request):
+            await self._begin(call.who)
+            try:
+                yield
+            finally:
+                self._end()
 
     async def _begin(self, who: str) -> None:
         if self._free and not self._lines:

@@ -32,7 +32,7 @@ _NS_SCHEMA: Final = _TEXT | {"pattern": "^-?[0-9]+$", "description": "since 1970
 _NULL: Final = {"type": "null"}
 
 
-def encode(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     return msgspec.json.encode(plain(value))
 
 

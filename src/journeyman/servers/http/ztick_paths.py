@@ -79,7 +79,7 @@ class Rule(msgspec.Struct):
 
 
 class PrefixQuery(msgspec.Struct):
-    prefix: str = ""
+    prefix: Annotated[str, Meta(description="ids that begin with this")] = ""
 
 
 class ServerHealth(msgspec.Struct):
@@ -101,6 +101,14 @@ class _Path(NamedTuple):
     media_type: str = "application/json"
     tag: str = "ztick"
     has_etag: bool = False
+
+    @property
+    def rights(self) -> str:
+        """Who may use it, for the document."""
+        if self.is_public:
+            return "Needs no token."
+        needed = " that may write" if self.writes else ""
+        return f"Needs a token{needed}; covers what its namespace does."
 
     @property
     def writes(self) -> bool:

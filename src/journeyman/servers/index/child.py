@@ -6,28 +6,30 @@ of its own, so that questions are answered meanwhile, also while the store is re
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable
-from functools import wraps
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 from uuid import UUID
 
 from journeyman.config import Settings
-from journeyman.errors import InvalidData, JourneymanError, UsageError
+from journeyman.errors import InvalidData, UsageError
 from journeyman.folds.keyspace import Defaults, is_archived, workq_of_record
 from journeyman.folds.workq import JobState, expires_ns
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import delay_ms_of, max_fails_of
 from journeyman.protocols.workq import replies
+from journeyman.servers.core import following
+from journeyman.servers.core.following import prepare_following, refusing, say
 from journeyman.servers.index import views
 from journeyman.servers.index.follower import Follower
 from journeyman.storage import Page, Storage
 from journeyman.storage.checking import be_alone
 
 POLL_S: Final = 0.1  # between two looks at the log, if nothing is new
-PAGE_BYTES: Final = 16 * 1024 * 1024  # of payloads and results; a larger page is made smaller
+start_following, take_messages = following.start_following, following.take_messages
+close = following.close
+PAGE_BYTES: Final = (
+    16 * 1024 * 1024
+)  # payloads and results of a page; a larger page is made smaller
 _STATES: Final = {
     "delayed": replies.SCHEDULED,
     "active": replies.LEASED,
@@ -35,83 +37,27 @@ _STATES: Final = {
     "failed": replies.DEAD,
 }
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 
 class _Store:
-    """The open store of this process, and the thread that follows the log into it."""
+    """The open store of this process."""
 
     storage: Storage
-    follower: Follower
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
-        self.has_ended = threading.Event()
-        self.thread = threading.Thread(target=self._follow, name="journeyman-index")
-        self.failure: BaseException | None = None
-
-    def _follow(self) -> None:
-        try:
-            while not self.has_ended.is_set():
-                if not self.follower.step():
-                    self.has_ended.wait(POLL_S)
-        except BaseException as error:  # noqa: BLE001 - ``take_messages`` reports it
-            self.failure = error
 
 
 _store = _Store()
 
 
-def _refusing(function: Callable[P, T]) -> Callable[P, T | views.Refusal]:
-    """Errors become values: the server tells those of a question from those of the store."""
-
-    @wraps(function)
-    def answer(*args: P.args, **kwargs: P.kwargs) -> T | views.Refusal:
-        try:
-            return function(*args, **kwargs)
-        except (JourneymanError, OSError) as error:
-            return views.Refusal(str(error), isinstance(error, UsageError))
-
-    return answer
-
-
-@_refusing
+@refusing
 def open_store(settings: Settings) -> str:
     """Engine and place of the store that is open now."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the server as well
     _store.storage = storage = Storage.from_settings(settings.storage)
     be_alone(storage.backend)
-    _store.follower = Follower.of(settings, storage, _store.messages.append)
+    follower = Follower.of_settings(settings, storage, say)
+    prepare_following("journeyman-index", follower.step, POLL_S, storage.close)
     return f"{storage.engine} at {storage.path}"
 
 
-def follow() -> None:
-    """The log is recovered: it may be read."""
-    _store.thread.start()
-
-
-def take_messages() -> list[str]:
-    """Return what the server's log should say since the last call. Raises what ended the
-    following.
-    """
-    if _store.failure is not None:
-        raise _store.failure
-    count = len(_store.messages)
-    taken, _store.messages[:count] = _store.messages[:count], []
-    return taken
-
-
-def close() -> None:
-    """The server has closed the pipe: end after the commit."""
-    _store.has_ended.set()
-    if _store.thread.is_alive():
-        _store.thread.join()
-    if hasattr(_store, "storage"):
-        _store.storage.close()
-
-
-@_refusing
+@refusing
 def list_jobs(
     queue: str | None, status: str, size: int, after: str | None, number: int | None
 ) -> views.StoredPage:
@@ -130,13 +76,13 @@ def list_jobs(
         size //= 2
 
 
-@_refusing
+@refusing
 def get_job(job_id: UUID) -> views.StoredJob | None:
     record = _store.storage.get_job(job_id)
     return None if record is None else view_of_record(record)
 
 
-@_refusing
+@refusing
 def count_jobs(queue: str | None) -> views.StatusCounts:
     counts = _store.storage.queue_status_counts(queue)
     position = _store.storage.position()

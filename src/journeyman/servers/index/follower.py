@@ -30,57 +30,40 @@ from journeyman.clock import Clock, SystemClock
 from journeyman.config import Settings
 from journeyman.disk import Disk, disk_of
 from journeyman.engines.workq.extensions import read_limits
-from journeyman.errors import FormatError, IncompleteEntry, InvalidData
+from journeyman.errors import InvalidData
 from journeyman.folds.keyspace import queue_record
 from journeyman.folds.workq import FoldedJob
-from journeyman.formats.framing import Entry
 from journeyman.formats.keyspace.keys import prefix_range
 from journeyman.formats.keyspace.values import QueueRecord
 from journeyman.formats.ledger import QueueLimitsSet
-from journeyman.formats.workq import CODEC, HEADER, Record
-from journeyman.logs.damage import Damage, read_past_damage
+from journeyman.formats.workq import HEADER, Record
 from journeyman.logs.holders import Place, lost_files, register, unregister
 from journeyman.logs.ledger import peek
 from journeyman.logs.segments import (
     ledger_segments,
     names_in,
     numbered_name,
-    workq_segments,
-    workq_sequence,
 )
+from journeyman.logs.workq.tail import LogChanged, NewRecords, TailPlace, tail_of
 from journeyman.servers.core.ledger import is_used
 from journeyman.storage import Storage
+from journeyman.storage import index as job_index
 from journeyman.storage.checking import in_batches
 from journeyman.storage.contract import Changes
-from journeyman.storage.index import (
-    KEPT,
-    IndexDraft,
-    JobLife,
-    archived_before,
-    changing_by,
-    is_kept_without_log,
-)
 from journeyman.storage.pages import Unreadable
 from journeyman.storage.position import (
     POSITION_KEY,
-    TAIL_BYTES,
     LogPosition,
     read_position,
 )
 from journeyman.units import MIB, NS_PER_MS, NS_PER_S
 
-READ_BYTES: Final = 4 * MIB  # of the log, at once; no entry is larger
-BATCH_RECORDS: Final = 5000
 BATCH_ROWS: Final = 2000
-PASS_BYTES: Final = 64 * MIB  # of the log, whose jobs are in memory at a time
+PASS_BYTES: Final = 64 * MIB  # read of the log in one pass, whose jobs are in memory together
 QUEUES_NS: Final = NS_PER_S  # between two looks at the ledger
 SEEN_NS: Final = 60 * NS_PER_S  # between two words to the log, if nothing is new
 
 Say = Callable[[str], None]
-
-
-class _LogChanged(Exception):
-    """The log is not the one that was followed; why."""
 
 
 class Follower:
@@ -102,6 +85,7 @@ class Follower:
         self._clock = clock
         self._storage = storage
         self._directory = directory
+        self._records = NewRecords(disk, directory)
         self._ledger = ledger
         self._retention_ns = retention_ms * NS_PER_MS
         self._say = say
@@ -112,8 +96,8 @@ class Follower:
         self._seen: tuple[str, int] | None = None
 
     @classmethod
-    def of(cls, settings: Settings, storage: Storage, say: Say) -> Self:
-        """Of the work queue that has these settings."""
+    def of_settings(cls, settings: Settings, storage: Storage, say: Say) -> Self:
+        """Follow the log of the work queue that has these settings."""
         return cls(
             disk_of(settings.workq.cmdlog_path),
             SystemClock(),
@@ -132,7 +116,7 @@ class Follower:
             self._begin()
         try:
             was_read = self._follow()
-        except _LogChanged as change:
+        except LogChanged as change:
             self.rebuild(str(change))
             was_read = True
         has_changed = self._pass_time()
@@ -160,83 +144,24 @@ class Follower:
 
     def _follow(self) -> bool:
         """Apply what the log has after the position, up to a batch."""
-        numbers = self._segments()
-        records, position = self._read(self.position, numbers)
-        later = [number for number in numbers if number > position.segment]
-        if later and position == self.position:  # nothing is appended to this segment any more
-            if position.segment and self._disk.size(self._path(position.segment)) > position.offset:
-                records, _ = self._read_past_damage(position)
-            position = position.moved(later[0], 0, b"")
-        if position == self.position:
+        before = self.position
+        records, after = self._records.read(TailPlace(before.segment, before.offset, before.tail))
+        position = before.moved(*after)
+        if position == before:
             return False
         self._commit(records, position)
         return True
 
-    def _segments(self) -> list[int]:
-        names = workq_segments(names_in(self._disk, self._directory))
-        return [number for name in names if (number := workq_sequence(name)) is not None]
-
-    def _path(self, segment: int) -> str:
-        return posixpath.join(self._directory, numbered_name(segment))
-
-    def _read(self, position: LogPosition, numbers: list[int]) -> tuple[list[Record], LogPosition]:
-        """Whole records after a position, in its segment, and the position after them."""
-        if position.segment == 0:
-            return [], position
-        if position.segment not in numbers:
-            raise _LogChanged(f"segment {position.segment} of the log is gone")
-        path, tail = self._path(position.segment), position.tail
-        begin = position.offset - len(tail)
-        data = self._disk.read_at(path, begin, len(tail) + READ_BYTES)
-        if data[: len(tail)] != tail:
-            raise _LogChanged("the log has other records before its position")
-        at = len(tail)
-        if position.offset == 0:
-            if len(data) < len(HEADER):
-                return [], position
-            if not data.startswith(HEADER):
-                return self._read_past_damage(position)
-            at = len(HEADER)
-        records: list[Record] = []
-        end = at
-        try:
-            while len(records) < BATCH_RECORDS and (entry := CODEC.decode(data, end)) is not None:
-                records.append(entry.record)
-                end = entry.end
-        except IncompleteEntry:
-            pass  # it is being written, or was cut short; a later segment shows which
-        except FormatError:
-            if not records:
-                return self._read_past_damage(position)
-        if end == len(tail):
-            return records, position
-        tail = bytes(data[max(0, end - TAIL_BYTES) : end])
-        return records, position.moved(position.segment, begin + end, tail)
-
-    def _read_past_damage(self, position: LogPosition) -> tuple[list[Record], LogPosition]:
-        """The rest of a segment with a damage in it, by the one rule for damaged logs."""
-        path, records, end = self._path(position.segment), [], position.offset
-        view = self._disk.view(path)
-        for item in read_past_damage(CODEC, view, file=path):
-            if isinstance(item, Damage):
-                if item.kind == "torn" and item.end == len(view):
-                    break
-            elif item.offset >= position.offset:
-                records.append(item.record)
-            end = max(end, item.end)
-        tail = bytes(view[max(0, end - TAIL_BYTES) : end])
-        return records, position.moved(position.segment, end, tail)
-
     def _commit(self, records: list[Record], position: LogPosition) -> None:
         with self._storage.backend.turn() as turn:
-            index = IndexDraft(turn, (record.job_id for record in records))
+            index = job_index.IndexChanges(turn, (record.job_id for record in records))
             index.apply(records, position.clock_ns)
             index.draft.put({POSITION_KEY: position.encode()})
             turn.commit(index.draft.changes())
         self._position = position
         self._tell_unstorable(index)
 
-    def _tell_unstorable(self, index: IndexDraft) -> None:
+    def _tell_unstorable(self, index: job_index.IndexChanges) -> None:
         if index.unstorable:
             self._say(f"{index.unstorable} jobs are left out: no key can hold their names or times")
 
@@ -246,11 +171,11 @@ class Follower:
         """Rows that change by now, some of them; and rows of the archive that are kept no more."""
         now_ns = self._clock.now_ns()
         with self._storage.backend.turn() as turn:
-            moment_ns, changing = changing_by(turn, now_ns, BATCH_ROWS)
-            over = archived_before(turn, now_ns - self._retention_ns, BATCH_ROWS)
+            moment_ns, changing = job_index.changing_by(turn, now_ns, BATCH_ROWS)
+            over = job_index.archived_before(turn, now_ns - self._retention_ns, BATCH_ROWS)
             if not changing and not over:
                 return False
-            index = IndexDraft(turn, changing)
+            index = job_index.IndexChanges(turn, changing)
             position = self.position
             if changing:
                 position = replace(position, clock_ns=max(position.clock_ns, moment_ns))
@@ -325,7 +250,7 @@ class Follower:
         for batch in in_batches(self._kept_keys()):
             backend.write(dict.fromkeys(batch))
         now_ns = self._clock.now_ns()
-        views = [(number, self._disk.view(self._path(number))) for number in self._segments()]
+        views = [(number, self._records.view(number)) for number in self._records.segments()]
         passes = 1 + sum(len(view) for _, view in views) // PASS_BYTES
         jobs = 0
         for part in range(passes):
@@ -343,35 +268,29 @@ class Follower:
 
     def _kept_keys(self) -> list[bytes]:
         with self._storage.backend.view() as view:
-            return [key for key, _ in view.scan(*prefix_range(KEPT))]
+            return [key for key, _ in view.scan(*prefix_range(job_index.KEPT))]
 
     def _fold(
         self, views: list[tuple[int, memoryview]], part: int, parts: int
-    ) -> tuple[dict[bytes, JobLife], LogPosition]:
+    ) -> tuple[dict[bytes, job_index.JobLife], LogPosition]:
         """The jobs of a part of the ids, and where the log ends."""
-        lives: dict[bytes, JobLife] = {}
+        lives: dict[bytes, job_index.JobLife] = {}
         position = LogPosition()
         for number, view in views:
             end = 0
-            for entry in self._entries(number, view):
+            for entry in self._records.entries(number, view):
                 end = entry.end
                 record = entry.record
                 if crc32(record.job_id) % parts != part:
                     continue
                 if record.job_id not in lives:
-                    lives[record.job_id] = JobLife()
+                    lives[record.job_id] = job_index.JobLife()
                 lives[record.job_id].apply(record)
             end = end or (len(HEADER) if len(view) >= len(HEADER) else 0)
-            tail = bytes(view[max(0, end - TAIL_BYTES) : end])
-            position = position.moved(number, end, tail)
+            position = position.moved(number, end, tail_of(view, end))
         return lives, position
 
-    def _entries(self, number: int, view: memoryview) -> Iterator[Entry[Record]]:
-        for item in read_past_damage(CODEC, view, file=self._path(number)):
-            if not isinstance(item, Damage):
-                yield item
-
-    def _put_lives(self, lives: dict[bytes, JobLife], now_ns: int) -> None:
+    def _put_lives(self, lives: dict[bytes, job_index.JobLife], now_ns: int) -> None:
         kept = [
             (job_id, life)
             for job_id, life in lives.items()
@@ -379,13 +298,15 @@ class Follower:
         ]
         for batch in in_batches(kept, BATCH_ROWS):
             with self._storage.backend.turn() as turn:
-                index = IndexDraft(turn, (job_id for job_id, _ in batch))
+                index = job_index.IndexChanges(turn, (job_id for job_id, _ in batch))
                 for job_id, life in batch:
                     index.put(job_id, life, now_ns)
                 turn.commit(index.draft.changes())
             self._tell_unstorable(index)
 
-    def _drop_rows(self, lives: dict[bytes, JobLife], part: int, parts: int, now_ns: int) -> None:
+    def _drop_rows(
+        self, lives: dict[bytes, job_index.JobLife], part: int, parts: int, now_ns: int
+    ) -> None:
         """Rows of jobs that the log does not have, unless they are in the archive."""
         gone: list[bytes] = []
         late: list[bytes] = []  # their TTL ended, and they do not say so yet
@@ -397,7 +318,7 @@ class Follower:
             has_job = life is not None and (isinstance(life.state, FoldedJob) or life.expired)
             if crc32(job_id) % parts != part or has_job:
                 continue
-            if not is_kept_without_log(row, now_ns):
+            if not job_index.is_kept_without_log(row, now_ns):
                 gone.append(job_id)
             else:
                 late.append(job_id)
@@ -407,16 +328,16 @@ class Follower:
             self._in_a_turn(batch, lambda index, ids: index.pass_time(ids, now_ns))
 
     def _in_a_turn(
-        self, job_ids: list[bytes], change: Callable[[IndexDraft, list[bytes]], None]
+        self, job_ids: list[bytes], change: Callable[[job_index.IndexChanges, list[bytes]], None]
     ) -> None:
         with self._storage.backend.turn() as turn:
-            index = IndexDraft(turn, job_ids)
+            index = job_index.IndexChanges(turn, job_ids)
             change(index, job_ids)
             changes: Changes = index.draft.changes()
             if changes:
                 turn.commit(changes)
 
 
-def _remove_all(index: IndexDraft, job_ids: Iterable[bytes]) -> None:
+def _remove_all(index: job_index.IndexChanges, job_ids: Iterable[bytes]) -> None:
     for job_id in job_ids:
         index.draft.remove(UUID(bytes=job_id))

@@ -1,8 +1,6 @@
-"""What the process of the store answers with, and the HTTP API sends on."""
+"""The answers of the process of the store, which the HTTP API sends on."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -42,10 +40,3 @@ class StatusCount(Struct):
 class StatusCounts(Struct):
     counts: list[StatusCount]
     position: str | None
-
-
-class Refusal(NamedTuple):
-    """Why there is no answer; ``is_usage``: because of what was asked."""
-
-    reason: str
-    is_usage: bool

@@ -36,6 +36,7 @@ from journeyman.engines.kestrel.queue import FanReader, ItemQueue
 from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel import replies as words
 from journeyman.servers.core import metrics
+from journeyman.servers.kestrel.writer import DECIDED_LATER
 from journeyman.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from journeyman.servers.kestrel.session import KestrelContext
 
 _PEEK = "peek"
-_WORDS: dict[type | str, str] = {
+_COMMAND_NAMES: dict[type | str, str] = {
     _PEEK: _PEEK,
     ask.Put: "set",
     ask.PutTooLarge: "set",
@@ -65,7 +66,6 @@ _WORDS: dict[type | str, str] = {
 }
 
 _NOT_YET = ""
-HELD = object()  # the outcome of a command that is decided later, and counted then
 
 MOST_READERS = 100  # clients choose the names, so their number is bounded
 OTHER_QUEUES = "(other)"  # no name of a queue has parentheses
@@ -109,7 +109,7 @@ class KestrelMetrics:
         ]
         self._commands.update(zip(asked, kinds, strict=False))
 
-    def asked(self, word: str) -> int:
+    def count_of(self, word: str) -> int:
         """How often this was said."""
         return sum(n for (command, _), n in self._by_word().items() if command == word)
 
@@ -143,7 +143,7 @@ class KestrelMetrics:
         ]
 
     def _queue_families(self) -> list[metrics.Family]:
-        """Of the readers with most to come; all others together have a name that no queue has."""
+        """Return figures of the readers with most to come; all others share a name."""
         readers = [
             (reader.items, queue.name, reader.name, reader.data_bytes)
             for queue in list(self._queues())
@@ -174,8 +174,8 @@ class KestrelMetrics:
     def _by_word(self) -> Counter[tuple[str, str]]:
         found: Counter[tuple[str, str]] = Counter()
         for (asked, outcome), count in dict(self._commands).items():
-            if asked in _WORDS and outcome != _NOT_YET:
-                found[_WORDS[asked], outcome] += count
+            if asked in _COMMAND_NAMES and outcome != _NOT_YET:
+                found[_COMMAND_NAMES[asked], outcome] += count
         return found
 
 
@@ -183,7 +183,7 @@ def _kind_of(outcome: Any) -> str:
     """``outcome`` is a reply, None, or why the batch could not be written."""
     if outcome is None:
         return "waits"
-    if outcome is HELD:
+    if outcome is DECIDED_LATER:
         return _NOT_YET
     kind: str = words.SERVER_FAULT if isinstance(outcome, Exception) else outcome.kind
     return kind
@@ -271,9 +271,9 @@ class KestrelInquiries:
             ("reserved_memory_ratio", "0.000"),
             ("curr_connections", len(around.sessions)),
             ("total_connections", around.total_connections),
-            ("cmd_get", self.figures.asked("get")),
-            ("cmd_set", self.figures.asked("set")),
-            ("cmd_peek", self.figures.asked("peek")),
+            ("cmd_get", self.figures.count_of("get")),
+            ("cmd_set", self.figures.count_of("set")),
+            ("cmd_peek", self.figures.count_of("peek")),
             ("get_hits", counts.hits),
             ("get_misses", counts.misses),
             ("bytes_read", around.bytes_read),
@@ -298,13 +298,13 @@ class KestrelInquiries:
             for reader in queue.readers.values()
         }
 
-    def _described(self, asked: Described) -> bytes:
+    def _described(self, request: Described) -> bytes:
         queues = self._engine.queues
-        if asked.queue is not None:
-            found = queues.get(asked.queue)
+        if request.queue is not None:
+            found = queues.get(request.queue)
             return b"" if found is None else json.dumps(self._as_json(found)).encode()
-        wanted = [n for n in queues if n.startswith(asked.prefix) and n > asked.after]
-        names = sorted(wanted)[asked.offset : asked.offset + asked.limit]
+        wanted = [n for n in queues if n.startswith(request.prefix) and n > request.after]
+        names = sorted(wanted)[request.offset : request.offset + request.limit]
         return json.dumps([self._as_json(queues[name]) for name in names]).encode()
 
     def _as_json(self, queue: ItemQueue) -> dict[str, object]:
@@ -324,10 +324,32 @@ class KestrelInquiries:
                     "discarded": reader.tally.discarded,
                     "given_back": reader.tally.given_back,
                     "age_ms": reader.age_ms,
+                    "oldest_ms": self._oldest_ms(queue, reader),
                 }
                 for reader in queue.readers.values()
             ],
         }
+
+    def _oldest_ms(self, queue: ItemQueue, reader: FanReader) -> int | None:
+        """For how long its oldest unread item has been there; of one on disk, about."""
+        oldest = reader.oldest()
+        if oldest is None:
+            return None
+        if isinstance(oldest, int):
+            return self._age_ms(self._added_ms(queue, oldest))
+        return self._age_ms(oldest.add_time_ms)
+
+    def _age_ms(self, added_ms: int) -> int:
+        return max(0, self._clock.now_ns() // NS_PER_MS - added_ms)
+
+    def _added_ms(self, queue: ItemQueue, item_id: int) -> int:
+        """As if the items of its segment had come at equal distances."""
+        for span in self._size_of(queue.name).spans:
+            if item_id <= span.last_id:
+                ids = max(1, span.last_id - span.first_id)
+                part = max(0, item_id - span.first_id) / ids
+                return span.first_ms + round(part * (span.last_ms - span.first_ms))
+        return queue.created_ms
 
     def _of_reader(self, queue: ItemQueue, reader: FanReader) -> list[tuple[str, object]]:
         tally, size = reader.tally, self._size_of(queue.name)

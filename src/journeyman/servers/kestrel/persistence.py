@@ -9,7 +9,8 @@
     os          written
 
 A batch may touch several journals, and each is a file of its own. If one of them cannot be written
-the others may have been: PartlyWritten says which items are stored all the same.
+the others may have been: PartlyWritten says which items are stored all the same. In a database up
+to MOST_TOGETHER journals are one commit.
 
 Items that are not in memory, read from the journals in threads of their own.
 
@@ -25,11 +26,12 @@ import asyncio
 import errno
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple
 
 from journeyman import threads
 from journeyman.clock import Clock
-from journeyman.disk import Disk, is_full
+from journeyman.disk import Disk, is_database, is_full
 from journeyman.engines.kestrel import messages
 from journeyman.errors import LogError, LogPoisoned
 from journeyman.folds import Anomaly
@@ -43,16 +45,18 @@ from journeyman.logs.kestrel.log import (
     remove_stale_locks,
 )
 from journeyman.logs.kestrel.old_journals import find_old_journals
+from journeyman.logs.kestrel.segments import Segment
 from journeyman.logs.segments import kestrel_queues
 from journeyman.servers.core.contract import Dialect, Recorder, WriteWait
 from journeyman.servers.core.group_commit import QUICK_BYTES, RETRY_S
 
 THREADS = 2
 QUICK_JOURNALS = 4  # each is synced for itself; for more of them the event loop does not wait
+MOST_TOGETHER = 64  # journals in one commit: each is written while those before it wait
 FETCH_ITEMS = 512
 _FOR_NOW = (errno.EMFILE, errno.ENFILE)  # no file can be opened: a matter of the moment
 FETCH_BYTES = 256 * 1024
-ITEM_HEAD_BYTES = 25  # of one that does not expire
+ITEM_HEAD_BYTES = 25  # the head of an item that does not expire
 
 
 class ItemFetcher:
@@ -98,6 +102,7 @@ class ItemFetcher:
 class LogSize(NamedTuple):
     stored_bytes: int  # items and their headers
     closed_segments: int
+    spans: tuple[Segment, ...] = ()  # with the ids and times of their items, oldest first
 
 
 class PartlyWritten(LogError):
@@ -134,15 +139,18 @@ class KestrelLogs(Recorder):
         self._disk = disk
         self._clock = clock
         self._directory = directory
+        self._together = MOST_TOGETHER if is_database(directory) else 1
         self._waits = waits_for_sync
         self._seal = seal
         self._segment_bytes = segment_bytes
         self._archive_directory = archive_directory
         self._logs: dict[str, KestrelLog] = {}
         self._unsynced: set[str] = set()
-        # Of readers that were not loaded, by queue and name; see AddReader.
+        # The numbers of readers that were not loaded, by queue and name; see AddReader.
         self._serials: dict[str, dict[str, int]] = {}
-        self.old_journals: dict[str, list[str]] = {}  # of kestrel 1.x and 2.x, left as they are
+        self.old_journals: dict[
+            str, list[str]
+        ] = {}  # journals of kestrel 1.x and 2.x, left as they are
         self._notes: list[tuple[str, Anomaly]] = []  # by queue, of those that were opened
         # Queues that have closed segments without an index, or that a holder has not read.
         self._unindexed: set[str] = set()
@@ -241,7 +249,8 @@ class KestrelLogs(Recorder):
                 items.setdefault(write.queue, []).append(write.item)
                 continue
             if write.queue in items:
-                self._append(write.queue, items.pop(write.queue), written)
+                self._append([write.queue], items, written)
+                del items[write.queue]
             try:
                 self._change(write)
             except OSError as error:
@@ -251,13 +260,25 @@ class KestrelLogs(Recorder):
             if type(write) is messages.EraseQueue:
                 written.pop(write.queue, None)
                 erased.add(write.queue)
-        for queue, its_items in items.items():
-            self._append(queue, its_items, written)
+        queues = list(items)
+        for first in range(0, len(queues), self._together):
+            self._append(queues[first : first + self._together], items, written)
 
-    def _append(self, queue: str, items: list[ItemPut], written: dict[str, list[ItemPut]]) -> None:
-        if self._logs[queue].append(items):
+    def _append(
+        self,
+        queues: Sequence[str],
+        items: dict[str, list[ItemPut]],
+        written: dict[str, list[ItemPut]],
+    ) -> None:
+        """All or nothing. In a database a sync commits all that was written, so the last one's
+        does for all of them."""
+        queue, *others = queues
+        sync, then = None, None
+        if others:
+            sync, then = False, partial(self._append, others, items, written)
+        if self._logs[queue].append(items[queue], sync=sync, then=then):
             self._unindexed.add(queue)
-        written.setdefault(queue, []).extend(items)
+        written.setdefault(queue, []).extend(items[queue])
         self._unsynced.add(queue)
 
     def _change(
@@ -367,6 +388,7 @@ class KestrelLogs(Recorder):
         return LogSize(
             sum(segment.data_bytes + ITEM_HEAD_BYTES * segment.items for segment in segments),
             max(0, len(segments) - 1),
+            tuple(each for each in segments if each.items),
         )
 
     @property

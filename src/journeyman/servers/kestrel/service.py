@@ -89,8 +89,8 @@ def _queue_settings(default: Mapping[str, Any], limits: Mapping[str, Any]) -> Qu
     )
 
 
-def _reader_settings(given: Mapping[str, Any]) -> ReaderSettings:
-    values = {key: given[key] for key in READER_KEYS if key in given}
+def _reader_settings(options: Mapping[str, Any]) -> ReaderSettings:
+    values = {key: options[key] for key in READER_KEYS if key in options}
     lifted = {key: None for key, value in values.items() if value in (0, "") and value is not False}
     return ReaderSettings(**{**values, **lifted})
 
@@ -127,7 +127,7 @@ class KestrelServer(Service):
         self._to_save: dict[tuple[str, str], SaveCheckpoint] = {}  # the last of each reader
         self._saving: Future[list[str]] | None = None
         self._is_closing = False
-        self._save_trouble = ""  # what went wrong the last time
+        self._save_trouble = ""  # the last failure
         self._index_trouble = ""
         self._being_saved: dict[tuple[str, str], SaveCheckpoint] = {}
         self._saver = threads.pool(1, "journeyman-checkpoints")
@@ -246,7 +246,7 @@ class KestrelServer(Service):
             self._plan_checkpoint()
             return
         self.writer.submit_own(Checkpoint())
-        self._save()  # what could not be saved the last time, and indexes
+        self._save()  # saves the indexes, and the state if that failed the last time
 
     def _save(self) -> None:
         """Hand all that is to be saved to the thread; what comes meanwhile goes with the next."""

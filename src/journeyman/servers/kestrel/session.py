@@ -26,14 +26,14 @@ from journeyman.servers.kestrel.writer import Unfinished, item_bytes
 _OUTSIDE = ask.RefusedRequest("the queue is outside the namespace of the token")
 _FOR_ALL = ask.RefusedRequest("this is for tokens of all namespaces")
 SHARED_BYTES = 16 * 1024  # an item this large is not copied before it is sent
-LOAD_BYTES = 4 * 1024 * 1024  # of items of one connection that the writer holds at a time
+LOAD_BYTES = 4 * 1024 * 1024  # items of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024
 _STORED = replies.reply_bytes(replies.STORED)
-MAX_KEPT_BYTES = 256 * 1024 * 1024  # of items that are not whole yet, of all connections together
+MAX_KEPT_BYTES = 256 * 1024 * 1024  # incomplete items, of all connections together
 _TOO_MUCH = ask.RefusedRequest("too many large items are on their way", hangup=True)
 
 
-def in_scope(event: ask.Event, prefix: str) -> ask.Event:
+def queue_in_scope(event: ask.Event, prefix: str) -> ask.Event:
     """The event, or what is left of it for a token whose queues begin with ``prefix``.
 
     a queue by its name            outside the namespace: refused
@@ -56,12 +56,12 @@ def in_scope(event: ask.Event, prefix: str) -> ask.Event:
 
 @dataclass(slots=True)
 class KestrelContext(PortContext):
-    """What all sessions of the fan-out queues share."""
+    """The context that all sessions of the fan-out queues share."""
 
     total_connections: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
-    kept_bytes: int = 0  # of items that are not whole yet
+    kept_bytes: int = 0  # received of incomplete items
 
 
 class KestrelSession(Connection):
@@ -80,9 +80,9 @@ class KestrelSession(Connection):
     last_event = ask.HangUp
     why_last = "the client quit, or sent what cannot be read"
 
-    def __init__(self, around: KestrelContext) -> None:
-        super().__init__(around)
-        self._parser = KestrelParser(auth_required=around.access.tokens is not None)
+    def __init__(self, context: KestrelContext) -> None:
+        super().__init__(context)
+        self._parser = KestrelParser(auth_required=context.access.tokens is not None)
         self._kept = 0  # bytes of an item that is not whole yet
         self._load = 0  # bytes of items in flight, at most
         self.is_lost = False
@@ -101,7 +101,7 @@ class KestrelSession(Connection):
             self._kept = kept
             if around.kept_bytes > MAX_KEPT_BYTES:
                 self._turn_one_away(events)
-        return [in_scope(event, self.prefix) for event in events] if self.prefix else events
+        return [queue_in_scope(event, self.prefix) for event in events] if self.prefix else events
 
     def _turn_one_away(self, events: list[ask.Event]) -> None:
         """The one that keeps most goes, not the one that came last: ``events`` are its own."""
@@ -170,7 +170,7 @@ class KestrelSession(Connection):
         self._resume()
 
     def _answer_left(self) -> None:
-        """What was in flight is no longer counted since ``answered``."""
+        """Drop the reply that has left; ``answered`` has stopped counting it as in flight."""
         self._out.popleft()
         self._resume()
 
@@ -237,11 +237,11 @@ class KestrelSession(Connection):
         self._around.bytes_written += len(data)
         return data
 
-    def _say(self, said: list[bytes]) -> None:
+    def _say(self, answers: list[bytes]) -> None:
         """Small answers at once, unless a large one is still to be sent before them."""
-        if not said:
+        if not answers:
             return
-        data = said[0] if len(said) == 1 else b"".join(said)
+        data = answers[0] if len(answers) == 1 else b"".join(answers)
         self._around.bytes_written += len(data)
         if self._out:
             self._out.append(data)

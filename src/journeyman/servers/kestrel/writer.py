@@ -34,16 +34,16 @@ from journeyman.protocols.kestrel import commands as ask
 from journeyman.protocols.kestrel.replies import STORED, Reply, ServerError
 from journeyman.servers.core.contract import Dialect
 from journeyman.servers.core.group_commit import Batch
-from journeyman.servers.kestrel.metrics import HELD
 from journeyman.servers.kestrel.persistence import ItemFetcher, KestrelLogs, PartlyWritten
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_SAID_BYTES = 1024 * 1024  # to one client in one batch, and one answer more
 MAX_ALL_SAID_BYTES = 8 * 1024 * 1024  # to all clients in one batch, the same way
-_LONG_ANSWERS = (ask.GetItem, ask.Monitor, ask.ShowStats, ask.DumpStats)  # or maybe so
+_LONG_ANSWERS = (ask.GetItem, ask.Monitor, ask.ShowStats, ask.DumpStats)  # the answers may be long
 MAX_RUN = 128  # commands of one client that are decided in one step
 MAX_CHANGES = 8  # queues and readers that one batch makes or removes
 NOT_FOR_THE_LOST = (ask.GetItem, ask.Monitor, ask.Confirm)
+DECIDED_LATER = object()  # the outcome of a command that is decided later, and counted then
 NO_ROOM = ServerError("the journal cannot be written")
 
 
@@ -78,7 +78,7 @@ class KestrelOwner(Protocol):
 
 
 class Inquiries(Protocol):
-    """What answers questions about the server, and refuses what its status forbids."""
+    """The answers to questions about the server, and refusals of what its status forbids."""
 
     usual: frozenset[type]  # commands of clients for which it need not be asked now
 
@@ -105,7 +105,7 @@ class KestrelDialect(Dialect):
         self._clock = clock
         self._owner = owner
         self._facts = facts
-        self._held: dict[Any, list[Any]] = {}  # what follows a command that waits
+        self._held: dict[Any, list[Any]] = {}  # requests that follow a command that waits
         self._newly_held: set[Any] = set()  # by the batch that is decided or written
         self._put_off: set[Any] = set()  # those of the held for whom nothing waits: they are slow
         self._said: dict[Any, int] = {}  # bytes, to whom, by the batch that is decided
@@ -132,7 +132,7 @@ class KestrelDialect(Dialect):
     def weigh(self, requests: Sequence[Any]) -> int:
         return sum([len(request.data) for request in requests if type(request) is ask.Put])
 
-    def gone(self, client: Any) -> messages.KestrelGone:
+    def departure(self, client: Any) -> messages.KestrelGone:
         return messages.KestrelGone(client)
 
     # -- deciding --
@@ -218,7 +218,7 @@ class KestrelDialect(Dialect):
             batch.effects.append(_Released(client, goes_on=False))
         elif client in self._held:
             self._held[client].append(request)
-            return HELD
+            return DECIDED_LATER
         elif client.is_lost and kind in NOT_FOR_THE_LOST:
             return None
         elif (
@@ -231,7 +231,7 @@ class KestrelDialect(Dialect):
             self._put_off.add(client)
             if not client.is_slow and not self._is_held_back(client, kind):
                 batch.effects.append(_Released(client))
-            return HELD
+            return DECIDED_LATER
         else:
             reply = self._facts.answer(request)
             if reply is not None:
@@ -285,7 +285,7 @@ class KestrelDialect(Dialect):
         self._all_said += reply.size
         batch.answer(client, reply if final else Unfinished(reply))
         if reply.hangup and client.sends_more:
-            self._hold(client, [])  # what follows it would never be answered: for good
+            self._hold(client, [])  # later requests are never answered
 
     def _hold(self, client: Any, behind: list[Any]) -> None:
         self._held[client] = behind
@@ -328,15 +328,15 @@ class KestrelDialect(Dialect):
         self._fan_out.commit_batch()
         outcomes: list[Any] = []
         for (client, request), outcome in zip(batch.requests, batch.outcomes, strict=True):
-            if outcome is HELD and client not in held:
-                outcomes.append(HELD)
+            if outcome is DECIDED_LATER and client not in held:
+                outcomes.append(DECIDED_LATER)
             else:
                 outcomes.append(self._decide_again(again, client, request, stored, error))
         self.carry_out(again)
         return again, outcomes
 
     def _decide_again(
-        self, again: Batch, client: Any, request: Any, stored: set[int], error: JourneymanError
+        self, batch: Batch, client: Any, request: Any, stored: set[int], error: JourneymanError
     ) -> object:
         """Decide again what needs no room; answer the rest that there is none."""
         kind = type(request)
@@ -348,7 +348,7 @@ class KestrelDialect(Dialect):
             self.writer.leave(client)
             return error
         if kind is ask.Put and id(request.data) in stored:
-            again.answer(client, STORED)
+            batch.answer(client, STORED)
             return STORED
         self._fan_out.begin_batch()
         trial = Batch([])
@@ -357,11 +357,11 @@ class KestrelDialect(Dialect):
             self._fan_out.undo_batch()
             self._held.pop(client, None)
             self._put_off.discard(client)
-            again.answer(client, NO_ROOM)
+            batch.answer(client, NO_ROOM)
             return error
         self._fan_out.commit_batch()
-        again.effects += trial.effects
+        batch.effects += trial.effects
         for told, answers in trial.answers.items():
             for answer in answers:
-                again.answer(told, answer)
+                batch.answer(told, answer)
         return reply

@@ -7,8 +7,8 @@
 
 The first reading says what became of the jobs, so the second looks at nothing but adds, and jobs
 that have ended are not loaded at all. The kernel is that of the bulk fold (columnar/workq/fold.py).
-Left to the fold are the ids that it calls odd, those whose numbers the columns cannot hold and
-those that the ledger knows. All this takes 170 bytes an id and 4 a record.
+Left to the fold are the ids that it calls odd, those whose numbers the columns cannot hold, those
+that were parked and those that the ledger knows. All this takes 170 bytes an id and 4 a record.
 
 The two dtypes below are the layout of a spec and of a key in engines/workq/packed.py, as numpy
 writes it. A server has large logs read in a process of its own: see core/bulk_loading.py.
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from journeyman.columnar.arrays import Bools, as_bytes, frozen, gather, gather_behind
+from journeyman.columnar.arrays import Bools, as_bytes, frozen, gather_behind, gather_spans
 from journeyman.columnar.kernels.byte_access import Bytes, Ints
 from journeyman.columnar.kernels.key_table import KeyTable, zlib_crcs
 from journeyman.columnar.workq import decode as columnar
@@ -65,7 +65,7 @@ REPLACED = "\ufffd"  # in a name: bytes that are not text
 _SANE_NS = 2**62  # times beyond may have been cut, and sums with a TTL would not fit
 _SANE_MS = 2**40
 _FIRST_IDS = 1 << 16
-_TIMEOUT_NS, _QUEUE, _FILE, _START, _SIZE = range(5)  # what the fold does not know of a job
+_TIMEOUT_NS, _QUEUE, _FILE, _START, _SIZE = range(5)  # facts of a job that the fold does not know
 _NO_NUMBERS = frozen(np.zeros((0, 0), np.int64))
 
 
@@ -192,7 +192,7 @@ def _jobs(log: Bytes, adds: Ints, moved: Moved, now_ns: int) -> Iterator[tuple[s
     if len(others):
         timed = [
             packed.with_time(spec, int(times[row])) if has_time[row] else spec
-            for row, spec in zip(others.tolist(), specs.each(others), strict=True)
+            for row, spec in zip(others.tolist(), specs.each_spec(others), strict=True)
         ]
         yield "add_moved", ([*zip(timed, *moved.columns(others), strict=True)],)
 
@@ -221,7 +221,7 @@ class _Specs:
             np.bincount(shards, minlength=SHARDS).tolist(),
         )
 
-    def each(self, chosen: Ints) -> Iterator[bytes]:
+    def each_spec(self, chosen: Ints) -> Iterator[bytes]:
         ends, specs = self._packed(chosen)
         data = specs.tobytes()
         return (data[begin:end] for begin, end in pairwise(ends.tolist()))
@@ -272,7 +272,7 @@ class Moved:
         return stages
 
     def columns(self, rows: Ints) -> list[list[Any]]:
-        """Of the jobs at these rows, what their entries have after the spec."""
+        """Return the fields after the spec in the entries of the jobs at these rows."""
         some, facts, stages = self._states[rows], self._facts[rows], self.stages[rows]
         attempts, fails = some[:, fold.ATTEMPTS], some[:, fold.FAILS]
         started = np.where(attempts > 0, some[:, fold.STARTED_NS], 0)
@@ -300,9 +300,9 @@ class FoldedLog:
     def __init__(self, known_ids: Collection[bytes]) -> None:
         self._ids = KeyTable()
         self._jobs: list[npt.NDArray[np.int32]] = []  # numbers of the ids, for each chunk
-        self._first_rows = [0]  # of the chunks
+        self._first_rows = [0]  # the first row of each chunk
         self._starts: list[tuple[Ints, Ints, Ints]] = []  # ids, queues, times
-        self._states = np.zeros((0, fold.WORDS), np.int64)
+        self._states = np.zeros((0, fold.FIELDS), np.int64)
         self._facts = np.zeros((0, _SIZE + 1), np.int64)
         self._views: list[memoryview] = []
         self.latest_ns = 0  # creation of a job
@@ -337,6 +337,7 @@ class FoldedLog:
             self.records,
         )
         self._states[odd, fold.ODD] = fold.FROM_FILE
+        self._states[jobs[kinds == Command.PARK], fold.ODD] = fold.FROM_FILE
         self._look_at_adds(log, np.ascontiguousarray(fields[:, adds]), jobs[adds])
         timeouts = kinds == Command.TIMEOUT_ATTEMPT
         self._facts[jobs[timeouts], _TIMEOUT_NS] = logged[timeouts]
@@ -362,7 +363,7 @@ class FoldedLog:
 
     def _look_at_adds(self, log: Any, adds: Ints, jobs: Ints) -> None:
         table = KeyTable()
-        offsets, text = gather(log, adds[scan.NAME_START], adds[scan.NAME_LENGTH])
+        offsets, text = gather_spans(log, adds[scan.NAME_START], adds[scan.NAME_LENGTH])
         codes = table.numbers_of(frozen(offsets), frozen(text))
         is_text, numbers = np.ones(len(table), np.bool_), np.zeros(len(table), np.int64)
         ends, text = table.keys()

@@ -20,7 +20,7 @@ from journeyman.protocols.workq.replies import JobMissing, WaitTimedOut
 from journeyman.servers.core import metrics
 from journeyman.units import NS_PER_S
 
-_WORDS: dict[type, str] = {
+_COMMAND_NAMES: dict[type, str] = {
     commands.Add: "add",
     commands.ScheduleJob: "schedule",
     commands.Run: "run",
@@ -32,6 +32,9 @@ _WORDS: dict[type, str] = {
     commands.Cancel: "cancel",
     commands.AwaitOrders: "worker",
     commands.NoteProgress: "progress",
+    commands.RecordStep: "step",
+    commands.Park: "park",
+    commands.Emit: "emit",
     commands.Requeue: "requeue",
     commands.RequeueAll: "requeue-all",
     commands.SetLimits: "limit",
@@ -49,6 +52,8 @@ _WORDS: dict[type, str] = {
                 commands.InspectPausedQueues,
                 commands.InspectJob,
                 commands.InspectProgress,
+                commands.InspectSteps,
+                commands.InspectEvent,
             ),
             *(commands.InspectJobs, commands.InspectScheduledJobs, commands.InspectDeadJobs),
         ),
@@ -89,7 +94,7 @@ class WorkqMetrics:
         self._largest_queues = largest_queues
         self._clock = clock
         self._sessions = sessions
-        self._commands = metrics.CommandCounts(_WORDS, _outcome_word)
+        self._commands = metrics.CommandCounts(_COMMAND_NAMES, _outcome_word)
         self.count = self._commands.add
         self._cleanings = {True: 0, False: 0}
 

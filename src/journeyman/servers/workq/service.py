@@ -51,7 +51,7 @@ from journeyman.servers.workq.writer import LogRecorder, WorkqDialect
 
 PutItem: TypeAlias = Callable[[str, bytes], Awaitable[str]]
 MAX_WAITING_EVENTS: Final = 10_000
-_GONE: dict[object, str] = {Command.DELETE: "deleted", Command.EXPIRE: "expired"}
+_LOST: dict[object, str] = {Command.DELETE: "deleted", Command.EXPIRE: "expired"}
 
 
 class WorkqServer(Service):
@@ -107,7 +107,7 @@ class WorkqServer(Service):
             if self._log is not None:
                 self._log.close()
             raise
-        self._ticker.look()
+        self._ticker.set_timer()
 
     def _open_log(self) -> WorkqEngine:
         settings, context = self._settings.workq, self._context
@@ -125,6 +125,7 @@ class WorkqServer(Service):
 
     def _build(self, queue: WorkqEngine) -> None:
         self._queue = queue
+        queue.keep_events(self._settings.events.retention_days)
         settings, access = self._settings.workq, self._context.access
         namespace_of = None if access.tokens is None else access.namespace_of
         dialect = WorkqDialect(queue, self._clock, namespace_of)
@@ -249,8 +250,8 @@ class JobEvents:
     def _event(self, record: Record) -> dict[str, Any] | None:
         base = {"job": id_text(record.job_id)}
         time_ns = record.logged.unix_ns
-        if record.command in _GONE:
-            return {"event": _GONE[record.command], **base, "time_ns": time_ns}
+        if record.command in _LOST:
+            return {"event": _LOST[record.command], **base, "time_ns": time_ns}
         if isinstance(record, JobFinished):
             if record.hidden:  # it is retried
                 return None

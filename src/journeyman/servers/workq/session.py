@@ -23,16 +23,19 @@ from typing import Any
 from journeyman.protocols.workq import commands, replies
 from journeyman.protocols.workq.parser import WorkqParser
 from journeyman.servers.core.connection import Answer, Connection, PortContext
-from journeyman.servers.workq.writer import CAN_WAIT, payload_bytes
+from journeyman.servers.workq.writer import CAN_WAIT, request_size
 
-LOAD_BYTES = 4 * 1024 * 1024  # of payloads of one connection that the writer holds at a time
+LOAD_BYTES = 4 * 1024 * 1024  # payloads of one connection that the writer holds at a time
 READ_AHEAD_BYTES = 64 * 1024
 LARGE_BYTES = 16 * 1024  # an answer with more payload than this is made when it can be sent
 
 _OK = replies.reply_bytes(replies.DONE)
-_ALONE = CAN_WAIT | {
+_DECIDED_ALONE = CAN_WAIT | {
     commands.InspectJob,
     commands.InspectProgress,
+    commands.InspectSteps,
+    commands.InspectEvent,
+    commands.Park,
     commands.InspectJobs,
     commands.InspectScheduledJobs,
     commands.InspectDeadJobs,
@@ -43,7 +46,7 @@ _ALONE = CAN_WAIT | {
 
 @dataclass(slots=True)
 class WorkqContext(PortContext):
-    """What all sessions of the work queue share."""
+    """The context that all sessions of the work queue share."""
 
     started_ns: int = field(kw_only=True)
 
@@ -64,9 +67,9 @@ class WorkqSession(Connection):
     last_event = commands.HangUp
     why_last = "not the workq protocol"
 
-    def __init__(self, around: WorkqContext) -> None:
-        super().__init__(around)
-        self._parser = WorkqParser(auth_required=around.access.tokens is not None)
+    def __init__(self, context: WorkqContext) -> None:
+        super().__init__(context)
+        self._parser = WorkqParser(auth_required=context.access.tokens is not None)
         self._load = 0  # bytes of payload in flight, at most
         self._waits_for_result = False  # the command that stands alone is a result
         self._is_finishing = False  # the server stops
@@ -76,10 +79,10 @@ class WorkqSession(Connection):
         return self._parser.feed(data)
 
     def _stands_alone(self, event: Any) -> bool:
-        if type(event) in _ALONE:
+        if type(event) in _DECIDED_ALONE:
             self._waits_for_result = type(event) is commands.AwaitResult
             return True
-        size = payload_bytes(event)
+        size = request_size(event)
         self._load = size if self._in_flight == 1 else self._load + size
         return self._load >= LOAD_BYTES
 
@@ -133,6 +136,8 @@ class WorkqSession(Connection):
             )
         if isinstance(reply, replies.JobList):
             return _jobs(reply)
+        if isinstance(reply, replies.StepList) and reply.payload_bytes >= LARGE_BYTES:
+            return replies.step_parts(reply)
         if isinstance(reply, replies.ServerView):
             clients, started_ns = len(self._around.sessions), self._around.started_ns
             reply = reply._replace(active_clients=clients, started_ns=started_ns)

@@ -19,12 +19,14 @@ How batches are made, written and taken back is in group_commit.py. Here:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
+from uuid import UUID
+
+from msgspec import structs
 
 from journeyman.clock import Clock
 from journeyman.config import ALL_NAMESPACES
-from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues
+from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, CountFacets
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.extensions import PARENT_BYTES
 from journeyman.engines.workq.messages import WorkqDue, WorkqGone, WorkqOutcome
@@ -35,7 +37,7 @@ from journeyman.formats.ledger import Record as LedgerRecord
 from journeyman.formats.workq import CODEC, JobAdded, JobFinished, Record
 from journeyman.logs.workq.log import WorkqLog
 from journeyman.protocols.workq import commands
-from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, JobMissing
+from journeyman.protocols.workq.replies import DONE, NOT_FOUND, TIMED_OUT, JobMissing, id_text
 from journeyman.servers.core.contract import Dialect, Recorder, WriteWait
 from journeyman.servers.core.group_commit import QUICK_BYTES, Batch
 from journeyman.servers.core.ledger import Ledger
@@ -77,15 +79,19 @@ _OF_AN_ID = frozenset(
         commands.Touch,
         commands.NoteProgress,
         commands.InspectProgress,
+        commands.RecordStep,
+        commands.InspectSteps,
+        commands.Park,
     }
 )
+_OF_AN_EVENT = frozenset({commands.Emit, commands.InspectEvent})
 _HARMLESS = frozenset(
     {commands.InspectServer, commands.InspectToken, commands.RefusedLine, WorkqGone}
 )
 _LISTS = frozenset(
     {
         *(commands.InspectQueues, commands.InspectPausedQueues, commands.AwaitOrders),
-        *(BrowseJobs, BrowseQueues, BrowseWorkers),
+        *(BrowseJobs, BrowseQueues, BrowseWorkers, CountFacets),
     }
 )
 
@@ -113,16 +119,31 @@ def in_scope(queue: WorkqEngine, request: Any, prefix: str) -> Any:
                 ]
                 options = options._replace(after=tuple(parents))
             if is_foreign(queue, request.job_id, prefix):
-                options = options._replace(replaces_finished=False)
+                options = options._replace(replaces_finished=False, replaces_unstarted=False)
+            if options.unless and is_foreign(queue, options.unless, prefix):
+                options = options._replace(unless=b"")
             request = request._replace(options=options)
         return request if request.name.startswith(prefix) else _OUTSIDE
     if kind is commands.Lease:
         return request if all(name.startswith(prefix) for name in request.names) else _OUTSIDE
+    if kind in _OF_AN_EVENT:
+        return request if request.name.startswith(prefix) else _OUTSIDE
     if kind in _OF_AN_ID:
-        return NOT_FOUND if is_foreign(queue, request.job_id, prefix) else request
+        if is_foreign(queue, request.job_id, prefix):
+            return NOT_FOUND
+        return _park_in_scope(queue, request, prefix) if kind is commands.Park else request
     if kind in _LISTS:
-        return replace(request, prefix=prefix)
+        return structs.replace(request, prefix=prefix)
     return request if kind in _HARMLESS else _OUTSIDE
+
+
+def _park_in_scope(queue: WorkqEngine, park: commands.Park, prefix: str) -> Any:
+    """Jobs of other namespaces do not exist, so they are not waited for."""
+    if park.wait.event and not park.wait.event.startswith(prefix):
+        return _OUTSIDE
+    ids = [UUID(text).bytes for text in park.wait.jobs]
+    own = [id_text(_NO_JOB if is_foreign(queue, each, prefix) else each) for each in ids]
+    return structs.replace(park, wait=structs.replace(park.wait, jobs=tuple(own)))
 
 
 def with_origin(
@@ -250,8 +271,8 @@ def _size_of(record: Record | bytes) -> int:
 
 
 MAX_WAITING_BYTES = 32 * 1024 * 1024
-EVENT_BYTES = 64  # of a record without payload and result
-MAX_STEPS = 20_000  # for children of jobs, in one batch: some ten milliseconds
+EVENT_BYTES = 64  # the size of a record without payload and result
+MAX_EFFORT = 20_000  # for children of jobs, in one batch: some ten milliseconds
 
 Request: TypeAlias = commands.Command | commands.RefusedLine
 
@@ -269,7 +290,8 @@ _CHANGES = frozenset(
             commands.PauseQueue,
             commands.ResumeQueue,
         ),
-        *(commands.RequeueAll, commands.SetLimits),
+        *(commands.RequeueAll, commands.SetLimits, commands.RecordStep, commands.Park),
+        commands.Emit,
     }
 )
 
@@ -285,10 +307,13 @@ _WEIGHTS: dict[type, Callable[[Any], int]] = {
     commands.Run: lambda run: len(run.payload),
     commands.Complete: lambda complete: len(complete.result),
     commands.Fail: lambda fail: len(fail.result),
+    commands.RecordStep: lambda step: len(step.value),
+    commands.Park: lambda park: PARENT_BYTES * len(park.wait.jobs),
+    commands.Emit: lambda emit: len(emit.value),
 }
 
 
-def payload_bytes(request: Any) -> int:
+def request_size(request: Any) -> int:
     """How much memory a request takes, beyond a little."""
     weigh = _WEIGHTS.get(type(request))
     return 0 if weigh is None else weigh(request)
@@ -317,10 +342,10 @@ class WorkqDialect(Dialect):
 
     def weigh(self, requests: Sequence[Any]) -> int:
         if len(requests) == 1:
-            return payload_bytes(requests[0])
-        return sum(map(payload_bytes, requests))
+            return request_size(requests[0])
+        return sum(map(request_size, requests))
 
-    def gone(self, client: Any) -> WorkqGone:
+    def departure(self, client: Any) -> WorkqGone:
         return WorkqGone(client)
 
     # -- deciding --
@@ -341,7 +366,7 @@ class WorkqDialect(Dialect):
                     else:
                         answers[client] = [client.render(done)]
                     continue
-            if has_children and self._queue.steps > MAX_STEPS:
+            if has_children and self._queue.effort > MAX_EFFORT:
                 self.writer.put_back(batch, len(outcomes))
                 break
             kind = type(request)
@@ -425,13 +450,13 @@ class WorkqDialect(Dialect):
                 outcomes[index] = None
         return again, outcomes
 
-    def _decide_again(self, again: Batch, client: Any, request: Any, now_ns: int) -> bool:
+    def _decide_again(self, batch: Batch, client: Any, request: Any, now_ns: int) -> bool:
         """Return whether it could be decided without a record."""
         if client.is_lost and type(request) in CAN_WAIT:
             return True
         request, prefix = self._scoped(request, client.prefix)
         if type(request) in REFUSALS:
-            again.answer(client, client.render(request))
+            batch.answer(client, client.render(request))
             return True
         self._queue.begin_batch()
         outcome = self._queue.decide(request, now_ns, client)
@@ -440,5 +465,5 @@ class WorkqDialect(Dialect):
             return False
         self._queue.commit_batch()
         reply = scoped_reply(self._queue, request, outcome.reply, prefix)
-        self._gather(again, client, request, outcome._replace(reply=reply), now_ns)
+        self._gather(batch, client, request, outcome._replace(reply=reply), now_ns)
         return True

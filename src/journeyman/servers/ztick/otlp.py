@@ -41,12 +41,13 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from journeyman import __version__
 from journeyman.servers.core.metrics import BOUNDS_MS, Family, Histogram, Point
-from journeyman.servers.ztick.telemetry import RequestSpan, RunSpan, Span
-from journeyman.units import NS_PER_MS
+from journeyman.servers.ztick.spans import RequestSpan, RunSpan, Span
+from journeyman.units import MS_PER_S, NS_PER_MS
 
 SCOPE = "ztick"
 
 _NO_PARENT = Context()
+_BOUNDS_S = [bound / MS_PER_S for bound in BOUNDS_MS]
 
 
 class OtlpExporter:
@@ -149,7 +150,7 @@ class OtlpExporter:
                 if family.kind == "counter"
                 else Gauge(numbers)
             )
-        return Metric(f"ztick.{family.name}", family.meaning, family.unit, data)
+        return Metric(otlp_name(family), family.meaning, otlp_unit(family), data)
 
     def _histogram(self, point: Point, value: Histogram, now_ns: int) -> HistogramDataPoint:
         count = sum(value.counts)
@@ -158,12 +159,24 @@ class OtlpExporter:
             self._started_ns,
             now_ns,
             count=count,
-            sum=value.sum_ms,
+            sum=value.sum_ms / MS_PER_S,
             bucket_counts=value.counts,
-            explicit_bounds=BOUNDS_MS,
-            min=value.smallest_ms if count else 0.0,
-            max=value.largest_ms,
+            explicit_bounds=_BOUNDS_S,
+            min=value.smallest_ms / MS_PER_S if count else 0.0,
+            max=value.largest_ms / MS_PER_S,
         )
+
+
+def otlp_name(family: Family) -> str:
+    """Return the name of a metric: a time has its unit beside it, not in it."""
+    return f"ztick.{family.name.removesuffix('_ms').removesuffix('_seconds')}"
+
+
+def otlp_unit(family: Family) -> str:
+    """Return the unit by UCUM: seconds, bytes, or none."""
+    if family.name.endswith(("_ms", "_seconds")):
+        return "s"
+    return "By" if family.name.endswith("bytes") else family.unit
 
 
 class _Made(SpanProcessor):

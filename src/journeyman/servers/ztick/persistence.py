@@ -37,7 +37,7 @@ RETENTION_JOBS = 200  # removed at a look: a thousand a second, 86 million a day
 
 _OF_ZTICK = ZtickNames("logfile")
 LOOK_S = 0.25  # while a compaction runs
-IDLE_LOOK_S = 2.0  # of both watches, while there is nothing to do
+IDLE_LOOK_S = 2.0  # the interval of both watches while there is nothing to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class CompactionWatch:
         self._on_failure = on_failure
         self._on_end = on_end
         self._was_running = False
-        self._timer = loop.call_later(delay_to_second(loop, IDLE_LOOK_S), self._look)
+        self._timer = loop.call_later(delay_to_second(loop, IDLE_LOOK_S), self._check)
 
     @property
     def status(self) -> CompactionStatus:
@@ -151,7 +151,7 @@ class CompactionWatch:
     def stop(self) -> None:
         self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         compactor = self._compactor
         if self._was_running and compactor.status != "running":
             self._was_running = False
@@ -163,7 +163,7 @@ class CompactionWatch:
             self._on_failure(error if isinstance(error, LogError) else LogError("log", str(error)))
             return
         self._timer = self._loop.call_later(
-            LOOK_S if self._was_running else delay_to_second(self._loop, IDLE_LOOK_S), self._look
+            LOOK_S if self._was_running else delay_to_second(self._loop, IDLE_LOOK_S), self._check
         )
 
     def _tell(self) -> None:
@@ -203,12 +203,12 @@ class RetentionWatch:
         self._first_ended_ns = first_ended_ns
         self._submit = submit
         self._retention_ns = retention_ns
-        self._timer = loop.call_later(delay_to_second(loop, IDLE_LOOK_S), self._look)
+        self._timer = loop.call_later(delay_to_second(loop, IDLE_LOOK_S), self._check)
 
     def stop(self) -> None:
         self._timer.cancel()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         delay_s = delay_to_second(self._loop, IDLE_LOOK_S)
         first_ns = self._first_ended_ns()
         before_ns = self._clock.now_ns() - self._retention_ns
@@ -218,4 +218,4 @@ class RetentionWatch:
         if self._clock.monotonic_ns() >= self._next_mark_ns:
             self._next_mark_ns += DAY_MS * NS_PER_MS
             self._mark()
-        self._timer = self._loop.call_later(delay_s, self._look)
+        self._timer = self._loop.call_later(delay_s, self._check)

@@ -70,7 +70,7 @@ class EndedRun:
     duration_ns: int
     success: bool
     reason: str
-    output: bytes = b""  # what the program or server said: its beginning and its end
+    output: bytes = b""  # beginning and end of the output
 
 
 class RunsOwner(Protocol):
@@ -270,7 +270,7 @@ def _facts(effect: StartRun, result: RunResult, duration_ns: int) -> dict[str, o
 _Run: TypeAlias = tuple[StartRun | None, EndedRun | None, int, int]
 
 
-def directory_of(history: HistorySettings, database: DatabaseSettings) -> str:
+def history_directory(history: HistorySettings, database: DatabaseSettings) -> str:
     return history.path or database.logfile_path + run_history.DIRECTORY_SUFFIX
 
 

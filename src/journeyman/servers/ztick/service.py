@@ -39,20 +39,13 @@ from journeyman.servers.core.contract import Requests
 from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import tell_recovery
 from journeyman.servers.core.service import Service, ServiceContext
+from journeyman.servers.ztick import runs as run_book
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.persistence import (
     CompactionWatch,
     RetentionWatch,
     open_log,
     tell_of_ztick_files,
-)
-from journeyman.servers.ztick.runs import (
-    EndedRun,
-    RunHistory,
-    Runs,
-    directory_of,
-    read_recent_runs,
-    read_runs_since,
 )
 from journeyman.servers.ztick.session import ZtickContext, ZtickSession
 from journeyman.servers.ztick.telemetry import Telemetry
@@ -62,7 +55,7 @@ from journeyman.units import DAY_MS, NS_PER_MS, NS_PER_S
 
 @dataclass(slots=True)
 class ServerFacts:
-    """What STAT shows: the engine's figures together with those that only the server knows.
+    """The figures of STAT: the engine's together with those that only the server knows.
 
     Made once a server; ``compression`` is asked each time, it changes in another thread.
     """
@@ -106,7 +99,7 @@ class ZtickServer(Service):
     recovery = "the log can be written again"
 
     around: ZtickContext
-    runs: Runs
+    runs: run_book.Runs
 
     def __init__(
         self,
@@ -124,7 +117,7 @@ class ZtickServer(Service):
         self._compaction: CompactionWatch | None = None
         self._retention: RetentionWatch | None = None
         self._telemetry: Telemetry | None = None
-        self._history: RunHistory | None = None
+        self._history: run_book.RunHistory | None = None
         self.figures = ServerMetrics(*other_figures)
 
     # -- start --
@@ -298,7 +291,7 @@ class ZtickServer(Service):
         ledger.keeps_times_of(load_order(self._settings.database.logfile_path))
         write = partial(ledger.write, sync=False)
         marks = MarkWriter(self._disk, self._clock, log.appender, write)
-        marks.note()  # what an earlier process could not mark was there at this start
+        marks.note()  # records that an earlier process could not mark get this time
         return marks
 
     def _bound_ended(self, schedule: ZtickEngine) -> Callable[[], None]:
@@ -324,29 +317,29 @@ class ZtickServer(Service):
         if self._marks is not None:  # the log has begun another file
             self.writer.run_between(self._marks.note)
 
-    def _build_runs(self) -> Runs:
+    def _build_runs(self) -> run_book.Runs:
         history, database = self._settings.history, self._settings.database
-        before: list[EndedRun] = []
+        before: list[run_book.EndedRun] = []
         if history.enabled and self._is_kept:
-            directory = directory_of(history, database)
-            before = read_recent_runs(self._disk, directory, self._messages)
+            directory = run_book.history_directory(history, database)
+            before = run_book.read_recent_runs(self._disk, directory, self._messages)
             for run in before:
                 self._count_for_timetable(run)
-            self._history = RunHistory(
+            self._history = run_book.RunHistory(
                 *(history, directory, self._disk, self._clock, self._messages),
                 holders=self._context.holders,
             )
-        return Runs(self._loop, self._clock, self._runner, self._messages, self, before)
+        return run_book.Runs(self._loop, self._clock, self._runner, self._messages, self, before)
 
     # -- while it runs --
 
-    def runs_since(self, since_ns: int) -> Iterator[EndedRun] | None:
+    def runs_since(self, since_ns: int) -> Iterator[run_book.EndedRun] | None:
         """Those of the history, the last one first, to be read in a thread; None: the runs that
         are remembered reach back as far, or there is no history."""
         if self._history is None or self.runs.reach_back_to(since_ns):
             return None
-        directory = directory_of(self._settings.history, self._settings.database)
-        return read_runs_since(self._disk, directory, since_ns)
+        directory = run_book.history_directory(self._settings.history, self._settings.database)
+        return run_book.read_runs_since(self._disk, directory, since_ns)
 
     def stats(self) -> messages.ZtickStats:
         """The engine's figures now, also while a batch is being written."""
@@ -365,7 +358,7 @@ class ZtickServer(Service):
     def run_finished(self, finished: messages.RunFinished) -> None:
         self.writer.submit_own(finished)
 
-    def run_ended(self, effect: messages.StartRun, run: EndedRun) -> None:
+    def run_ended(self, effect: messages.StartRun, run: run_book.EndedRun) -> None:
         late_ns = run.started_ns - run.execution_ns
         self.figures.run_ended(effect.runner, run.success, run.duration_ns, late_ns)
         self._count_for_timetable(run)
@@ -374,12 +367,12 @@ class ZtickServer(Service):
         if self._history is not None:
             self._history.ended(effect, run)
 
-    def _count_for_timetable(self, run: EndedRun) -> None:
+    def _count_for_timetable(self, run: run_book.EndedRun) -> None:
         name = self._schedule.timetables.owner(run.identifier)
         if name is not None and run.reason != OVERLAP:
             self.figures.timetable_ran(name, run.success)
 
-    def run_not_started(self, run: EndedRun) -> None:
+    def run_not_started(self, run: run_book.EndedRun) -> None:
         self._count_for_timetable(run)
         if run.reason == NO_RULE:
             self.figures.run_without_rule()

@@ -29,7 +29,7 @@ from journeyman.timetables.run_options import NO_OPTIONS, RunOptions
 if TYPE_CHECKING:
     from journeyman.servers.ztick.writer import Request
 
-_ALONE = {
+_DECIDED_ALONE = {
     *(commands.Query, commands.ListRules, commands.ListTimetables),
     *(
         commands.SetTimetable,
@@ -43,7 +43,7 @@ RULES_A_SLICE = 100
 
 @dataclass(slots=True)
 class ZtickContext(PortContext):
-    """What all sessions of the schedule share. ``metrics`` adds the server's figures to STAT's."""
+    """The context that all sessions of the schedule share; ``metrics`` adds figures to STAT's."""
 
     metrics: Callable[[messages.ZtickStats], replies.Metrics] = field(kw_only=True)
 
@@ -62,15 +62,15 @@ class ZtickSession(Connection):
     last_event = commands.TooLong
     why_last = "a line is too long"
 
-    def __init__(self, around: ZtickContext) -> None:
-        super().__init__(around)
-        self._parser = ZtickParser(auth_required=around.access.tokens is not None)
+    def __init__(self, context: ZtickContext) -> None:
+        super().__init__(context)
+        self._parser = ZtickParser(auth_required=context.access.tokens is not None)
 
     def _parse(self, data: bytes) -> list[commands.Event]:
         return feed_sets(self._parser, data)
 
     def _stands_alone(self, event: Any) -> bool:
-        return type(event) in _ALONE
+        return type(event) in _DECIDED_ALONE
 
     # -- from the writer --
 

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from journeyman.clock import Clock
@@ -36,35 +36,18 @@ from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.ztick.metrics import COMMAND_WORDS, ServerMetrics, outcome_word
 from journeyman.servers.ztick.runs import EndedRun
+from journeyman.servers.ztick.spans import RequestSpan, RunSpan, Span
 from journeyman.units import NS_PER_S
 
 if TYPE_CHECKING:
     from journeyman.servers.ztick.otlp import OtlpExporter
 
-MAX_SPANS_A_SECOND = 100  # of commands, and as many of runs
+MAX_SPANS_A_SECOND = 100  # for commands, and as many for runs
 MAX_WAITING_SPANS = 4_096
 MAX_SPANS_AN_EXPORT = 512
-MIN_INTERVAL_S = 0.1  # what "at once" means
+MIN_INTERVAL_S = 0.1  # the interval that "at once" stands for
 EXPORT_LIMIT_S = 2  # for one request to the collector
 STOP_LIMIT_S = 2.0
-
-
-class RequestSpan(NamedTuple):
-    """From the moment the writer takes a command up until its answer leaves. Wall time."""
-
-    request_id: bytes
-    command: str
-    outcome: str
-    begun_ns: int
-    ended_ns: int
-
-
-class RunSpan(NamedTuple):
-    runner: str
-    run: EndedRun
-
-
-Span: TypeAlias = RequestSpan | RunSpan
 
 
 class Exporter(Protocol):

@@ -46,8 +46,10 @@ _CHANGES = (
 )
 _WITH_RUNNER = (commands.SetRule, commands.SetTimetable)
 _OWN = (messages.TriggerDue, messages.RunFinished, messages.Resume, messages.RemoveEnded)
-RECORD_BYTES = 32  # of a job, beside its identifier
-SET_WEIGHT = MAX_BATCH_BYTES // MAX_BATCH  # of one that came with others: as many to a batch
+RECORD_BYTES = 32  # the size of a job's record, beside its identifier
+SET_WEIGHT = (
+    MAX_BATCH_BYTES // MAX_BATCH
+)  # the weight of a SET that came with others: as many to a batch
 _SEEN_TO = (messages.TriggerDue, messages.RemoveEnded)  # by the clock, again and again
 
 
@@ -59,7 +61,7 @@ class ZtickOwner(Protocol):
         ...
 
     def on_reply(self, reply: messages.Reply) -> None:
-        """What a command of the server itself came to."""
+        """Take the reply to a command of the server itself."""
         ...
 
 
@@ -117,7 +119,7 @@ class ZtickDialect(Dialect):
         decide, now_ns = self._schedule.decide, self._clock.now_ns()
         records, effects, outcomes = batch.records, batch.effects, batch.outcomes
         batch.begun_ns = now_ns
-        rows: list[Any] = []  # of SETs, maybe of several clients, to be decided together
+        rows: list[Any] = []  # the SETs to be decided together, maybe of several clients
         for client, request in batch.requests:
             is_set = type(request) is commands.SetMany
             if is_set and client.namespace == ALL_NAMESPACES:

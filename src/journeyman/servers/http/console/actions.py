@@ -1,4 +1,4 @@
-"""What can be done from the console: read from a form, previewed, done, and audited.
+"""The actions of the console: read from a form, previewed, carried out, and audited.
 
     confirm page --signed form--> carry_out --handlers of /v1--> the writers --> ledger: who, what
 
@@ -9,23 +9,39 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
+import shlex
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import msgspec
+
 from journeyman.protocols.workq.salts import salted_id
 from journeyman.servers.http.console.reports import ReportRuns
-from journeyman.servers.http.console.shown import error_line
+from journeyman.servers.http.console.shown import error_line, payload_line
 from journeyman.servers.http.routes import ApiError, Handler, RouteCall, check_for_all
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
+from journeyman.servers.http.v1.fan_out import FlushBody
 from journeyman.servers.http.wire import text_or_base64, time_text
 
 MOST_IDS = 500
 VIA = "console"
 SHOWN_TARGETS = 10
+AT_ONCE = 1_000  # jobs of a bulk command
+MOST_ROUNDS = 1_000
+MOST_NUMBER = 1e9
+_WAITING = ("ready", "scheduled")
+SHOWN_FIRINGS = 5
+LIMIT_FIELDS = ("rate", "per_s", "concurrency", "key_rate", "key_per_s", "key_concurrency")
+TIMETABLE_FIELDS = (
+    *("cron", "every", "at_time", "tz", "retries", "overlap", "catch_up", "exclude", "runner"),
+)
+# The form shows these as chosen although the timetable does not say so.
+_USUAL = {"overlap": "skip", "catch_up": "once"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,42 +82,55 @@ class Actions:
         self._kinds = {
             "requeue": _Kind("Requeue dead jobs", False, _bulk(work.requeue_many, "requeued")),
             "requeue-all": _Kind(
-                "Requeue all dead jobs of a queue", False, _bulk(work.requeue_many, "requeued"),
-                ("queue", "error"),
+                "Requeue all dead jobs of a queue", False,
+                _bulk(work.requeue_many, "requeued", ("dead",)), ("queue", "error"),
             ),
+            "delete-dead": _Kind(
+                "Delete all dead jobs of a queue", True,
+                _bulk(work.delete_many, "deleted", ("dead",)), ("queue", "error"),
+            ),
+            "drain": _Kind(
+                "Drain a queue: cancel all jobs that wait in it", True,
+                _bulk(work.cancel_many, "cancelled", _WAITING), ("queue",),
+            ),
+            "limit": _Kind("Set the limits of a queue", False, self._limit, LIMIT_FIELDS),
             "cancel": _Kind("Cancel jobs", True, _bulk(work.cancel_many, "cancelled")),
             "delete": _Kind("Delete jobs", True, _bulk(work.delete_many, "deleted")),
             "add": _Kind(
                 "Add a job", False, self._add,
                 ("queue", "payload", "ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails"),
             ),
-            "pause": _Kind("Pause queues", False, _each(work.pause, "queue", "paused", paused)),
-            "resume": _Kind("Resume queues", False, _each(work.pause, "queue", "resumed", resumed)),
+            "pause": _Kind("Pause queues", False, _for_each(work.pause, "queue", "paused", paused)),
+            "resume": _Kind(
+                "Resume queues", False, _for_each(work.pause, "queue", "resumed", resumed)
+            ),
             "run-now": _Kind("Run scheduled jobs now", False, self._run_now),
             "unschedule": _Kind(
-                "Remove scheduled jobs", True, _each(schedule.remove_job, "id", "removed")
+                "Remove scheduled jobs", True, _for_each(schedule.remove_job, "id", "removed")
             ),
             "remove-rule": _Kind(
-                "Remove rules", True, _each(schedule.remove_rule, "id", "removed")
+                "Remove rules", True, _for_each(schedule.remove_rule, "id", "removed")
             ),
             "plan": _Kind("Plan a job", False, self._plan, ("execution",)),
             "run-timetable": _Kind("Run timetables now", False, self._run_timetable),
             "pause-timetable": _Kind(
-                "Pause timetables", False, _each(timetables.pause, "timetable", "paused")
+                "Pause timetables", False, _for_each(timetables.pause, "timetable", "paused")
             ),
             "resume-timetable": _Kind(
-                "Resume timetables", False, _each(timetables.resume, "timetable", "resumed")
+                "Resume timetables", False, _for_each(timetables.resume, "timetable", "resumed")
             ),
             "remove-timetable": _Kind(
-                "Remove timetables", True, _each(timetables.remove, "timetable", "removed")
+                "Remove timetables", True, _for_each(timetables.remove, "timetable", "removed")
             ),
+            "set-timetable": _Kind("Set a timetable", False, self._set_timetable, TIMETABLE_FIELDS),
             "backfill": _Kind("Backfill a timetable", False, self._backfill, ("from", "until")),
             "redrive": _Kind(
                 "Send dead jobs of the past again", False, self._redrive, ("at", "queue", "error")
             ),
+            "flush": _Kind("Flush readers: drop all that is unread", True, self._flush),
             "delete-reader": _Kind("Delete readers", True, self._delete_reader),
             "delete-queue": _Kind(
-                "Delete fan-out queues", True, _each(fan_out.delete, "queue", "deleted queue")
+                "Delete fan-out queues", True, _for_each(fan_out.delete, "queue", "deleted queue")
             ),
             "verify": _Kind("Verify all logs", False, self._verify, for_all=True),
             "compact": _Kind("Compact the schedule's log", False, self._compact, for_all=True),
@@ -109,17 +138,17 @@ class Actions:
             "clean": _Kind("Clean the work queue's log", False, self._clean, for_all=True),
         }  # fmt: skip
 
-    def read(self, given: Mapping[str, Any]) -> Action:
+    def read(self, form: Mapping[str, Any]) -> Action:
         """From a query or a form."""
-        name = str(given.get("action", ""))
+        name = str(form.get("action", ""))
         kind = self._kinds.get(name)
         if kind is None:
             raise ApiError(400, f"there is no action {name[:40]!r}", "unknown_action")
-        get_all = getattr(given, "getall", None)
-        ids = get_all("id", []) if get_all is not None else given.get("id", [])
+        get_all = getattr(form, "getall", None)
+        ids = get_all("id", []) if get_all is not None else form.get("id", [])
         if len(ids) > MOST_IDS:
             raise ApiError(400, f"at most {MOST_IDS} at once", "too_many")
-        fields = {key: str(given[key]) for key in kind.fields if given.get(key)}
+        fields = {key: str(form[key]) for key in kind.fields if form.get(key)}
         return Action(name, [str(each) for each in ids], kind.title, kind.danger, fields)
 
     async def preview(self, call: RouteCall, action: Action) -> list[str]:
@@ -127,15 +156,73 @@ class Actions:
         if action.name == "redrive":
             jobs = await self._dead_then(call, action, MOST_IDS)
             return [f"{job.id}  {job.queue}  {error_line(job.result)}"[:120] for job in jobs.jobs]
-        if action.name != "requeue-all":
+        if action.name == "set-timetable":
+            return await self._preview_timetable(call, action)
+        states = {"requeue-all": ("dead",), "delete-dead": ("dead",), "drain": _WAITING}
+        if action.name not in states:
             return action.ids
-        query = values.WorkJobsQuery(
-            queue=action.fields.get("queue", ""), state="dead",
-            error=action.fields.get("error", ""), limit=SHOWN_TARGETS,
-        )  # fmt: skip
-        page = await self._v1.work.jobs(RouteCall(call.request, {}, query, None))
-        shown = [f"{job.id}  {error_line(job.result)}"[:120] for job in page.jobs]
-        return [*shown, "… and all others that match"] if page.next else shown
+        shown, queue = list[str](), action.fields.get("queue", "")
+        counts = await self._v1.work.queue(_on(call, {"queue": queue}, values.MomentQuery()))
+        for state in states[action.name]:
+            query = values.WorkJobsQuery(
+                queue=queue, state=state, error=action.fields.get("error", ""), limit=SHOWN_TARGETS
+            )
+            page = await self._v1.work.jobs(RouteCall(call.request, {}, query, None))
+            shown += [f"{job.id}  {payload_line(job.payload)}"[:120] for job in page.jobs]
+            if page.next:
+                count = getattr(counts, state)
+                all_ = "all that match" if action.fields.get("error") else f"{count} jobs"
+                shown.append(f"… {all_} that are {state}")
+        return shown
+
+    async def _preview_timetable(self, call: RouteCall, action: Action) -> list[str]:
+        """Say what changes, and when it would run next."""
+        name, fields = await self._timetable_fields(call, action)
+        before = await self._fields_of(call, name)
+        shown = [
+            f"{key}: {before.get(key, 'not set')} → {fields.get(key, 'not set')}"
+            for key in sorted(before.keys() | fields.keys())
+            if before.get(key) != fields.get(key)
+        ]
+        now = time_text(self._backend.clock.now_ns())
+        firings = self._v1.past.firings(fields, now, SHOWN_FIRINGS)
+        if not firings:
+            shown.append("no further runs, or not a valid timetable")
+        return shown + [f"runs {each.local}" for each in firings]
+
+    async def _fields_of(self, call: RouteCall, name: str) -> dict[str, Any]:
+        """Return the fields of a timetable as it is; nothing if there is none."""
+        asked = _on(call, {"timetable": name}, values.MomentQuery())
+        try:
+            return dict((await self._v1.timetables.timetable(asked)).fields)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        return {}
+
+    async def _timetable_fields(
+        self, call: RouteCall, action: Action
+    ) -> tuple[str, dict[str, Any]]:
+        """The fields as the form has them; what it does not show stays as it is."""
+        if len(action.ids) != 1 or not action.ids[0]:
+            raise ApiError(400, "name: missing", "invalid_name")
+        [name] = action.ids
+        before = await self._fields_of(call, name)
+        given: dict[str, Any] = dict(action.fields)
+        if "at_time" in given:
+            given["at"] = given.pop("at_time")
+        if "retries" in given:
+            given["retries"] = _whole_number(given["retries"])
+        for key, split in (("exclude", str.split), ("runner", _shell_words)):
+            if key in given:
+                given[key] = split(given[key])
+        for key, usual in _USUAL.items():
+            if given.get(key) == usual and key not in before:
+                del given[key]
+        shown = {*TIMETABLE_FIELDS, "at"} - {"at_time"}
+        if "runner" not in given:
+            shown.discard("runner")
+        return name, {key: each for key, each in before.items() if key not in shown} | given
 
     async def carry_out(self, call: RouteCall, action: Action) -> str:
         outcome = "failed"
@@ -156,7 +243,7 @@ class Actions:
     async def _add(self, call: RouteCall, action: Action) -> str:
         numbers = ("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails")
         given: dict[str, Any] = {
-            name: _whole(text) for name, text in action.fields.items() if name in numbers
+            name: _whole_number(text) for name, text in action.fields.items() if name in numbers
         }
         body = values.AddJob(
             queue=action.fields.get("queue", ""), payload=action.fields.get("payload", ""), **given
@@ -165,14 +252,49 @@ class Actions:
         added = await self._v1.work.add(_with(call, body))
         return f"added {added.id}"
 
+    async def _limit(self, call: RouteCall, action: Action) -> str:
+        numbers = {name: _number(action.fields.get(name, "0")) for name in LIMIT_FIELDS}
+        body = values.QueueLimitsBody(
+            rate=int(numbers["rate"]), per_ms=round(numbers["per_s"] * 1000),
+            concurrency=int(numbers["concurrency"]), key_rate=int(numbers["key_rate"]),
+            key_per_ms=round(numbers["key_per_s"] * 1000),
+            key_concurrency=int(numbers["key_concurrency"]),
+        )  # fmt: skip
+        if not body.rate:
+            body.per_ms = 0
+        if not body.key_rate:
+            body.key_per_ms = 0
+        try:
+            msgspec.convert(msgspec.to_builtins(body), values.QueueLimitsBody)
+        except msgspec.ValidationError as error:
+            raise ApiError(400, str(error), "invalid_body") from None
+        return await _for_each(self._v1.work.limit, "queue", "limits set of", body)(call, action)
+
+    async def _set_timetable(self, call: RouteCall, action: Action) -> str:
+        name, fields = await self._timetable_fields(call, action)
+        try:
+            body = msgspec.convert(fields, values.TimetableBody)
+        except msgspec.ValidationError as error:
+            raise ApiError(400, str(error), "invalid_body") from None
+        await self._v1.timetables.set(_on(call, {"timetable": name}, None, body))
+        return f"set {name}"
+
+    async def _flush(self, call: RouteCall, action: Action) -> str:
+        for each in action.ids:
+            queue, _, reader = each.partition("+")
+            await self._v1.fan_out.flush(
+                _on(call, {"queue": queue}, None, FlushBody(reader=reader))
+            )
+        return f"flushed {', '.join(action.ids)}"
+
     async def _run_now(self, call: RouteCall, action: Action) -> str:
         body = values.SetJob(execution=self._backend.clock.now_ns())
-        planned = _each(self._v1.schedule.set_job, "id", "planned to run now:", body)
+        planned = _for_each(self._v1.schedule.set_job, "id", "planned to run now:", body)
         return await planned(call, action)
 
     async def _plan(self, call: RouteCall, action: Action) -> str:
         body = values.SetJob(execution=action.fields.get("execution", ""))
-        return await _each(self._v1.schedule.set_job, "id", "planned", body)(call, action)
+        return await _for_each(self._v1.schedule.set_job, "id", "planned", body)(call, action)
 
     async def _run_timetable(self, call: RouteCall, action: Action) -> str:
         planned = []
@@ -260,7 +382,7 @@ def _id_of_redrive(job_id: str, at: str, salt: bytes) -> str:
     return str(uuid.UUID(bytes=salted_id(uuid.UUID(bytes=digest, version=4).bytes, salt)))
 
 
-def _each(handler: Handler, key: str, done: str, body: Any = None) -> Deed:
+def _for_each(handler: Handler, key: str, done: str, body: Any = None) -> Deed:
     """Do this to every id, which is ``key`` of the path."""
 
     async def do(call: RouteCall, action: Action) -> str:
@@ -274,26 +396,58 @@ def _each(handler: Handler, key: str, done: str, body: Any = None) -> Deed:
     return do
 
 
-def _bulk(handler: Handler, done: str) -> Deed:
-    """Do this to jobs by their ids, or to those of a queue that match."""
+def _bulk(handler: Handler, done: str, states: tuple[str, ...] = ("",)) -> Deed:
+    """Do this to jobs by their ids, or to all of a queue and these states that match."""
 
     async def do(call: RouteCall, action: Action) -> str:
         queue, error = action.fields.get("queue", ""), action.fields.get("error", "")
-        answer: values.BulkAnswer = await handler(
-            _with(call, values.BulkBody(ids=action.ids, queue=queue, error=error))
-        )
-        refused = f", refused {len(answer.refused)}: not in the state that this needs"
-        return f"{done} {answer.done}{refused if answer.refused else ''}"
+        count, refused = 0, 0
+        for state in states:
+            for _ in range(MOST_ROUNDS):
+                answer: values.BulkAnswer = await handler(
+                    _with(
+                        call,
+                        values.BulkBody(
+                            ids=action.ids, queue=queue, error=error, state=state or None
+                        ),
+                    )
+                )
+                count, refused = count + answer.done, refused + len(answer.refused)
+                if action.ids or answer.done < AT_ONCE:
+                    break
+        note = f", refused {refused}: not in the state that this needs"
+        return f"{done} {count}{note if refused else ''}"
 
     return do
+
+
+def _on(call: RouteCall, path: dict[str, str], query: Any, body: Any = None) -> RouteCall:
+    return RouteCall(call.request, path, query, body)
 
 
 def _with(call: RouteCall, body: Any) -> RouteCall:
     return RouteCall(call.request, {}, None, body)
 
 
-def _whole(text: str) -> int:
+def _whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise ApiError(400, f"{text[:40]!r} is not a whole number", "invalid_body") from None
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number <= MOST_NUMBER:
+        raise ApiError(400, f"{text[:40]!r} is not a number", "invalid_body")
+    return number
+
+
+def _shell_words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ApiError(400, f"runner: {error}", "invalid_body") from None

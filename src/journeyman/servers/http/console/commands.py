@@ -1,4 +1,4 @@
-"""What a page shows as commands: to be pasted into a shell, whatever names and payloads hold.
+"""The commands that pages show, safe to paste into a shell whatever names and payloads hold.
 
 Each function gives the command of `journeyman`, where there is one, and that of curl.
 """
@@ -57,35 +57,35 @@ def see_job(job_id: str, place: ServerPlace) -> list[str]:
 def find_jobs(search: Any, place: ServerPlace) -> list[str]:
     """The work queue's part of a search."""
     query = {"queue": search.queue, "state": search.work_state, "error": search.error,
-             "text": search.text}  # fmt: skip
+             "text": search.payload_text}  # fmt: skip
     asked = urlencode({name: value for name, value in query.items() if value})
     found = [_curl("GET", place, f"/v1/work/jobs?{asked}" if asked else "/v1/work/jobs")]
     is_listed = search.work_state in ("ready", "scheduled", "dead")
-    if search.queue and is_listed and not (search.error or search.text or search.after):
+    if search.queue and is_listed and not (search.error or search.payload_text or search.after):
         words = ["journeyman", "jobs", "ls", "--state", search.work_state, "--", search.queue]
         found.insert(0, _line(words))
     return found
 
 
-def queue(seen: QueueView, place: ServerPlace) -> list[str]:
-    change, path = "resume" if seen.paused else "pause", f"/v1/work/queues/{_part(seen.name)}"
+def queue(view: QueueView, place: ServerPlace) -> list[str]:
+    change, path = "resume" if view.paused else "pause", f"/v1/work/queues/{_part(view.name)}"
     return [
-        _line(["journeyman", "jobs", "ls", "--", seen.name]),
-        _line(["journeyman", "queues", change, "--", seen.name]),
+        _line(["journeyman", "jobs", "ls", "--", view.name]),
+        _line(["journeyman", "queues", change, "--", view.name]),
         _curl("GET", place, path),
-        _curl("PUT", place, f"{path}/paused", {"paused": not seen.paused}),
+        _curl("PUT", place, f"{path}/paused", {"paused": not view.paused}),
     ]
 
 
-def rule(seen: values.Rule, place: ServerPlace) -> list[str]:
-    body: dict[str, Any] = {"pattern": seen.pattern, "runner": seen.runner, "args": seen.args}
+def rule(view: values.Rule, place: ServerPlace) -> list[str]:
+    body: dict[str, Any] = {"pattern": view.pattern, "runner": view.runner, "args": view.args}
     words = ["journeyman", "rules", "add"]
-    if seen.options:
-        body["options"] = seen.options
-        for name, value in seen.options.items():
+    if view.options:
+        body["options"] = view.options
+        for name, value in view.options.items():
             words += [f"--{name.replace('_', '-')}", option_text(value)]
-    words += ["--", seen.id, seen.pattern, seen.runner, *seen.args]
-    return [_line(words), _curl("PUT", place, f"/v1/schedule/rules/{_part(seen.id)}", body)]
+    words += ["--", view.id, view.pattern, view.runner, *view.args]
+    return [_line(words), _curl("PUT", place, f"/v1/schedule/rules/{_part(view.id)}", body)]
 
 
 def scheduled_job(job: values.ScheduledJob, place: ServerPlace) -> list[str]:
@@ -93,8 +93,8 @@ def scheduled_job(job: values.ScheduledJob, place: ServerPlace) -> list[str]:
     return [_curl("PUT", place, path, body), _curl("GET", place, path)]
 
 
-def timetable(seen: values.Timetable, place: ServerPlace) -> list[str]:
-    fields = seen.fields
+def timetable(view: values.Timetable, place: ServerPlace) -> list[str]:
+    fields = view.fields
     runner = fields.get("runner", [])
     words = ["journeyman", "timetable", "add"]
     for name, value in fields.items():
@@ -103,8 +103,8 @@ def timetable(seen: values.Timetable, place: ServerPlace) -> list[str]:
             text = ",".join(value) if isinstance(value, list) and not is_option else ""
             text = text or option_text(value)
             words += [f"--{name.replace('_', '-')}", text]
-    path = f"/v1/timetables/{_part(seen.id)}"
-    return [_line([*words, "--", seen.id, *runner]), _curl("PUT", place, path, fields)]
+    path = f"/v1/timetables/{_part(view.id)}"
+    return [_line([*words, "--", view.id, *runner]), _curl("PUT", place, path, fields)]
 
 
 def _curl(method: str, place: ServerPlace, path: str, body: Any = None) -> str:
@@ -116,8 +116,8 @@ def _curl(method: str, place: ServerPlace, path: str, body: Any = None) -> str:
     return f"{head} {_line([*words, place.origin + path])}"
 
 
-def _line(words: Iterable[str]) -> str:
-    return " ".join(map(shlex.quote, words))
+def _line(arguments: Iterable[str]) -> str:
+    return " ".join(map(shlex.quote, arguments))
 
 
 def _part(name: str) -> str:

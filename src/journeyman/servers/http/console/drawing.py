@@ -1,4 +1,4 @@
-"""What every page of the console has: its frame, its headers, who looks, and at which moment.
+"""The common parts of console pages: frame, headers, who looks, and at which moment.
 
     handler --page(request, template, name of the page, values)--> HTML
 
@@ -43,6 +43,8 @@ from journeyman.clock import Clock
 from journeyman.config import Token
 from journeyman.servers.http import wire
 from journeyman.servers.http.console import commands, shown
+from journeyman.servers.http.console.moments import SERVER, ChosenZone, zone_called
+from journeyman.servers.http.console.time_bar import RANGE_COOKIE, RANGES, FigureHistory
 from journeyman.servers.http.routes import ApiError, RouteCall, takes_gzip
 from journeyman.units import NS_PER_S
 
@@ -60,34 +62,35 @@ HEADERS: Final = {
 NAVIGATION: Final = (
     ("overview", "/", "Overview"),
     ("jobs", "/console/jobs", "Jobs"),
-    ("timetables", "/console/timetables", "Timetables"),
-    ("rules", "/console/rules", "Rules"),
+    ("tasks", "/console/tasks", "Tasks"),
     ("queues", "/console/queues", "Queues"),
     ("workers", "/console/workers", "Workers"),
+    ("timetables", "/console/timetables", "Timetables"),
     ("fan-out", "/console/fan-out", "Fan-out"),
     ("log", "/console/log", "Log"),
-    ("time", "/console/time", "Time machine"),
-    ("reports", "/console/reports", "Reports"),
     ("settings", "/console/settings", "Settings"),
 )
+# Pages without an entry of their own, and the one that leads to them.
+BELOW: Final = {"rules": "timetables", "time": "overview", "reports": "log"}
 SHOWS_NOW: Final = {
-    "rules": "Rules have no times in the log",
     "workers": "Workers are those of the present",
     "fan-out": "The log of the fan-out queues does not say what was read when",
     "settings": "Settings and tokens are those of the present; who did what ends at that moment",
 }
 
-SHARED: Final = ("base.html", "parts.html", "tiles.html")  # by other templates
+SHARED: Final = ("base.html", "parts.html")  # by other templates
 
 COOKIE: Final = "journeyman_session"
+ZONE_COOKIE: Final = "journeyman_zone"
+THEME_COOKIE: Final = "journeyman_theme"
+THEMES: Final = ("light", "dark")  # anything else: what the system says
+KEPT_S: Final = 400 * 24 * 3600
+REFRESH: Final = "X-Refresh"  # the header of a page that fetches itself anew
 MAX_SESSIONS = 10_000
 IDLE_S = 12 * 60 * 60
 MAX_COMPRESSED_BYTES: Final = 80_000
 PREFIX: Final = "/console/assets/"
-_NAMES = (
-    *("console.css", "console.js", "icon.svg"),
-    *("vendor/htmx.js", "vendor/htmx-sse.js", "vendor/uplot.js", "vendor/uplot.css"),
-)
+_NAMES = ("tokens.css", "console.css", "console.js", "icon.svg", "vendor/idiomorph.js")
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
@@ -107,20 +110,39 @@ def local(address: str) -> str:
     return address if is_console(urlsplit(address).path) else "/"
 
 
-def asked(
+def api_call(
     request: web.Request, query: Any = None, *, path: dict[str, str] | None = None
 ) -> RouteCall:
     """A call of a handler of version 1, with the rights of who looks."""
     return RouteCall(request, path or {}, query, None)
 
 
-def moment_of(request: web.Request) -> str:
+def shown_moment(request: web.Request) -> str:
     return request.query.get("at", "")
 
 
+def chosen_zone(request: web.Request) -> ChosenZone:
+    """The zone that this browser has chosen."""
+    return zone_called(request.cookies.get(ZONE_COOKIE, "UTC"))
+
+
+def keep_choices(request: web.Request) -> web.Response:
+    """Keep the zone and the theme that a browser has chosen, in cookies, and go back."""
+    response = web.HTTPSeeOther(local(request.query.get("back", "/")))
+    if "zone" in request.query:
+        zone = zone_called(request.query["zone"])
+        response.set_cookie(ZONE_COOKIE, zone.name, path="/", max_age=KEPT_S, samesite="Strict")
+    if "theme" in request.query:
+        theme = request.query["theme"]
+        theme = theme if theme in THEMES else "system"
+        response.set_cookie(THEME_COOKIE, theme, path="/", max_age=KEPT_S, samesite="Strict")
+    return response
+
+
 class Drawing:
-    def __init__(self, clock: Clock, sessions: Sessions) -> None:
+    def __init__(self, clock: Clock, sessions: Sessions, history: FigureHistory) -> None:
         self._clock = clock
+        self._history = history
         self._sessions = sessions
         self.templates = _environment()
         self._compiled: dict[str, Template] = {}
@@ -150,16 +172,21 @@ class Drawing:
         now_ns = self._clock.now_ns()
         session: Session | None = request.get("session")
         token: Token | None = request.get("token")
-        at = moment_of(request) if here else ""
+        at = shown_moment(request) if here else ""
+        zone, theme = chosen_zone(request), request.cookies.get(THEME_COOKIE, "")
         html = (await self._template(template)).render(
-            here=here,
+            here=BELOW.get(here, here),
             navigation=NAVIGATION,
+            zone=zone,
+            zones=list(dict.fromkeys(("UTC", SERVER, zone.name))),
+            theme=theme if theme in THEMES else "system",
             address=str(request.rel_url),
             now_address=str(request.rel_url.without_query_params("at")),
             place=commands.ServerPlace(f"{request.scheme}://{request.host}", token is not None),
             at=at,
             shows_now=SHOWS_NOW.get(here, ""),
-            said=_taken(session),
+            said="" if REFRESH in request.headers else _taken(session),
+            time_bar=await self._history.bar(request, at, now_ns, zone) if here else None,
             now_ns=now_ns,
             now=wire.time_text(now_ns),
             away=lambda ns: shown.away(ns, now_ns),
@@ -169,6 +196,8 @@ class Drawing:
             **more,
         )
         response = web.Response(text=wire.shown_name(html), headers=HEADERS)
+        if (chosen := request.query.get("range", "")) in RANGES and here:
+            response.set_cookie(RANGE_COOKIE, chosen, path="/", max_age=KEPT_S, samesite="Strict")
         if session is not None and request.get("session_is_new"):
             self._sessions.give(response, session)
         return response
@@ -224,7 +253,8 @@ class Sessions:
         if now_ns - session.used_ns > IDLE_S * NS_PER_S:
             self.end(session)
             return None
-        session.used_ns = now_ns
+        if REFRESH not in request.headers:  # a page that nobody looks at does not keep it
+            session.used_ns = now_ns
         self._by_name.move_to_end(session.name)
         return session
 

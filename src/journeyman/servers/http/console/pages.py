@@ -10,46 +10,46 @@ of its own, comes as a signed form, and is written to the ledger (actions.py).
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
-from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
-import msgspec
 from aiohttp import web
 from multidict import MultiDict
 from yarl import URL
 
 from journeyman.config import Token
 from journeyman.data_directory import CACHE_DIRECTORY
-from journeyman.disk import absolute, is_database
-from journeyman.servers.core.shared import delay_to_second
+from journeyman.servers.core.own_files import own_directory
 from journeyman.servers.http import routes
-from journeyman.servers.http.console import drawing
+from journeyman.servers.http.console import comparing, drawing, shown
 from journeyman.servers.http.console.actions import Actions
+from journeyman.servers.http.console.figures import FigurePages, Shown
 from journeyman.servers.http.console.job_pages import PAGE, JobPages
+from journeyman.servers.http.console.moments import resolve_moment
+from journeyman.servers.http.console.overview import Troubles
+from journeyman.servers.http.console.queue_pages import QueuePages
+from journeyman.servers.http.console.reference import PATH as REFERENCE
+from journeyman.servers.http.console.reference import Reference
 from journeyman.servers.http.console.reports import ReportRuns, lakes_of
+from journeyman.servers.http.console.task_pages import TaskPages
+from journeyman.servers.http.console.time_bar import FigureHistory, TimeRange, range_of
+from journeyman.servers.http.console.timetable_pages import TimetablePages
 from journeyman.servers.http.sending import FIGURES_S, FLUSH_S, Channel, event_bytes, stream_events
 from journeyman.servers.http.v1 import values
-from journeyman.servers.http.v1.all_routes import ServerRoutes, VersionOne
+from journeyman.servers.http.v1.all_routes import VersionOne
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
 from journeyman.servers.http.v1.log import RecordWatch
-from journeyman.servers.http.v1.work import QueueRates
-from journeyman.units import NS_PER_S
+from journeyman.servers.http.v1.past import PastCounts, PastSchedule
+from journeyman.servers.http.wire import time_text
 
 OVERVIEW_ROWS: Final = 8
-NEXT_FIRINGS: Final = 5
-SLIDER_STEPS: Final = 1000
-MAX_FIELDS = 2_000  # of a form: an id for each job that was chosen, and a few more
+MAX_FIELDS = 2_000  # fields of a form: an id for each chosen job, and a few more
 MAX_SAID: Final = 500  # characters of what an action says on the next page
-PUBLIC: Final = ("/console/login", drawing.PREFIX)
+PUBLIC: Final = ("/console/login", REFERENCE, drawing.PREFIX)
 
-SAMPLE_S: Final = 6.0
-MOST: Final = 600
-WIDTH, HEIGHT = 240.0, 44.0
+TICK: Final = event_bytes("tick", b"")
 
 
 class Console:
@@ -62,13 +62,20 @@ class Console:
         self._v1 = version
         self._sessions = sessions
         self._audits = audits
-        self._reports = ReportRuns(_cache_of(backend))
+        self._reports = ReportRuns(own_directory(backend.settings, CACHE_DIRECTORY, "reports"))
         self._actions = Actions(backend, version, audits, self._reports)
-        self.history = FigureHistory(version.server, version.work.rates)
-        self.drawing = drawing.Drawing(backend.clock, sessions)
+        self.history = FigureHistory(version.server, version.work.rates, version.series)
+        self.drawing = drawing.Drawing(backend.clock, sessions, self.history)
         self._page = self.drawing.page
-        self._jobs = JobPages(backend, version, self.drawing)
-        self.figures_live = Channel(self._next_figures, FIGURES_S)
+        charted = FigurePages(version)
+        self._jobs = JobPages(backend, version, self.drawing, charted)
+        self._charted = charted
+        self._tasks = TaskPages(backend, version, self.drawing, charted)
+        self._queues = QueuePages(backend, version, self.drawing, charted)
+        self._troubles = Troubles(backend, version, charted, self._queues)
+        self._timetables = TimetablePages(backend, version, self.drawing, charted)
+        self._reference = Reference(version, self.drawing)
+        self.ticks_live = Channel(self._next_tick, FIGURES_S)
         self._watch = RecordWatch(backend)
         self.records_live = Channel(self._next_records, FLUSH_S, self._watch.switch)
 
@@ -76,13 +83,18 @@ class Console:
         pages: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {
             "/": self.overview,
             "/console/jobs": self._jobs.jobs,
+            "/console/tasks": self._tasks.tasks,
+            "/console/tasks/{task:(?s:.+)}": self._tasks.task,
             "/console/work/{job}": self._jobs.work_job,
             "/console/schedule/{id:(?s:.+)}": self._jobs.scheduled_job,
-            "/console/timetables": self.timetables,
-            "/console/rules": self.rules,
-            "/console/queues": self.queues,
-            "/console/workers": self.workers,
-            "/console/fan-out": self.fan_out,
+            "/console/timetables": self._timetables.timetables,
+            "/console/timetables/{timetable:(?s:.+)}": self._timetables.timetable,
+            "/console/rules": self._timetables.rules,
+            "/console/rules/{rule:(?s:.+)}": self._timetables.rule,
+            "/console/queues": self._queues.queues,
+            "/console/queues/{queue}": self._queues.queue,
+            "/console/workers": self._queues.workers,
+            "/console/fan-out": self._queues.fan_out,
             "/console/log": self.log,
             "/console/time": self.time_machine,
             "/console/reports": self.reports,
@@ -91,9 +103,11 @@ class Console:
             "/console/confirm": self.confirm,
             "/console/events": self.events,
             "/console/login": self.login_form,
+            REFERENCE: self._reference.page,
         }
         for path, handler in pages.items():
-            app.router.add_get(path, handler, allow_head=False)
+            app.router.add_get(path, self._at_moment(handler), allow_head=False)
+        app.router.add_get("/console/choose", self.choose, allow_head=False)
         app.router.add_post("/console/act", self.act)
         app.router.add_post("/console/login", self.login)
         app.router.add_post("/console/logout", self.logout)
@@ -101,144 +115,108 @@ class Console:
 
     def close(self) -> None:
         self.history.stop()
-        self.figures_live.close()
+        self.ticks_live.close()
         self.records_live.close()
         self._reports.close()
+
+    def _at_moment(
+        self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        """Show a moment that is given in words under the address of the time that they mean."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            at = drawing.shown_moment(request)
+            if at == "now":
+                raise web.HTTPSeeOther(request.rel_url.without_query_params("at"))
+            zone = drawing.chosen_zone(request)
+            moment = resolve_moment(at, self._backend.clock.now_ns(), zone)
+            if moment != at:
+                raise web.HTTPSeeOther(request.rel_url.update_query(at=moment))
+            return await handler(request)
+
+        return handle
 
     # -- pages --
 
     async def overview(self, request: web.Request) -> web.StreamResponse:
-        if drawing.moment_of(request):
+        if drawing.shown_moment(request):
             return await self._overview_then(request)
         # Figures of the server count what belongs to others.
         sees_all = routes.covers_all(request["token"])
-        figures = await self._v1.server.figures(drawing.asked(request)) if sees_all else None
+        figures = await self._v1.server.figures(drawing.api_call(request)) if sees_all else None
         failed_runs = await self._v1.schedule.runs(
-            drawing.asked(request, values.RunsQuery(success=False, limit=OVERVIEW_ROWS))
+            drawing.api_call(request, values.RunsQuery(success=False, limit=OVERVIEW_ROWS))
         )
         due = await self._v1.schedule.jobs(
-            drawing.asked(request, values.ScheduledJobsQuery(status="planned", limit=OVERVIEW_ROWS))
+            drawing.api_call(
+                request, values.ScheduledJobsQuery(status="planned", limit=OVERVIEW_ROWS)
+            )
         )
-        dead = None
+        dead: Sequence[Any] = ()
         if self._backend.work is not None:
             query = values.WorkJobsQuery(state="dead", limit=OVERVIEW_ROWS)
-            dead = await self._v1.work.jobs(drawing.asked(request, query))
+            dead = (await self._v1.work.jobs(drawing.api_call(request, query))).jobs
+        if figures is None:
+            counted = len(dead), len(failed_runs.runs)
+            causes = causes_of(*counted, is_whole=max(counted) < OVERVIEW_ROWS)
+        else:
+            counts = figures.work or {}
+            causes = causes_of(counts.get("failed", 0), figures.schedule["jobs_failed"])
         return await self._page(
-            request,
-            "overview.html",
-            "overview",
-            figures=figures,
-            history=self.history,
-            failed_runs=failed_runs.runs,
-            due=due.jobs,
-            dead=dead.jobs if dead is not None else [],
-            chart=self._chart() if sees_all else "",
-        )
+            request, "overview.html", "overview", figures=figures, causes=causes, problem="",
+            tiles=tiles_now(figures, self.history) if figures is not None else [],
+            troubles=await self._troubles.find(request), activity=await self._activity(request),
+            failed_runs=failed_runs.runs, due=due.jobs, dead=dead,
+        )  # fmt: skip
 
     async def _overview_then(self, request: web.Request) -> web.StreamResponse:
         """As the logs have it; what is not known is left out, and why is said."""
-        at, problems = drawing.moment_of(request), []
-        found: dict[str, Any] = {"counts": None, "schedule": None, "dead": (), "due": ()}
+        at, problems = drawing.shown_moment(request), []
+        counts = schedule = None
+        rows: dict[str, Any] = {"dead": (), "due": ()}
         failed = await self._v1.schedule.runs(
-            drawing.asked(request, values.RunsQuery(success=False, limit=OVERVIEW_ROWS, at=at))
+            drawing.api_call(request, values.RunsQuery(success=False, limit=OVERVIEW_ROWS, at=at))
         )
         try:
-            found["counts"] = await self._v1.past.counts(drawing.asked(request, values.AtQuery(at)))
+            counts = await self._v1.past.counts(drawing.api_call(request, values.AtQuery(at)))
             dead = values.WorkJobsQuery(state="dead", limit=OVERVIEW_ROWS, at=at)
-            found["dead"] = (await self._v1.work.jobs(drawing.asked(request, dead))).jobs
+            rows["dead"] = (await self._v1.work.jobs(drawing.api_call(request, dead))).jobs
         except routes.ApiError as error:
             problems.append(error.message)
         try:
-            found["schedule"] = await self._v1.past.schedule(
-                drawing.asked(request, values.AtQuery(at))
-            )
+            schedule = await self._v1.past.schedule(drawing.api_call(request, values.AtQuery(at)))
             due = values.ScheduledJobsQuery(status="planned", limit=OVERVIEW_ROWS, at=at)
-            found["due"] = (await self._v1.schedule.jobs(drawing.asked(request, due))).jobs
+            rows["due"] = (await self._v1.schedule.jobs(drawing.api_call(request, due))).jobs
         except routes.ApiError as error:
             problems.append(error.message)
+        tiles = tiles_then(counts, schedule, at)
+        dead_count = sum(each.dead for each in counts.queues) if counts is not None else 0
         return await self._page(
-            request, "overview_then.html", "overview", failed_runs=failed.runs,
-            problem="; ".join(dict.fromkeys(problems)), **found,
+            request, "overview.html", "overview", figures=None, tiles=tiles,
+            causes=causes_of(dead_count, schedule.failed if schedule is not None else 0),
+            problem="; ".join(dict.fromkeys(problems)), failed_runs=failed.runs,
+            troubles=await self._troubles.find(request), activity=await self._activity(request),
+            **rows,
         )  # fmt: skip
 
-    async def timetables(self, request: web.Request) -> web.StreamResponse:
-        at = drawing.moment_of(request)
-        query = values.NamesAtQuery("", 20, request.query.get("cursor", ""), at)
-        page = await self._v1.timetables.timetables(drawing.asked(request, query))
-        shown_ = []
-        for each in page.timetables:
-            runs = values.ScheduledJobsQuery(prefix=f"{each.id}@", order="-time", limit=60, at=at)
-            past = (await self._v1.schedule.jobs(drawing.asked(request, runs))).jobs
-            shown_.append((each, await self._firings(request, each, at), past[::-1]))
-        return await self._page(
-            request, "timetables.html", "timetables", timetables=shown_, next=page.next,
-            backfill=await self._backfill(request),
-        )  # fmt: skip
-
-    async def _firings(self, request: web.Request, each: values.Timetable, at: str) -> Any:
-        if at:
-            found = self._v1.past.firings(each.fields, at, NEXT_FIRINGS)
-            return [values.Firing(f.at_s * NS_PER_S, f.local, "") for f in found]
-        call = drawing.asked(request, values.CountQuery(NEXT_FIRINGS), path={"timetable": each.id})
-        return (await self._v1.timetables.next(call)).firings
-
-    async def rules(self, request: web.Request) -> web.StreamResponse:
-        prefix, cursor = request.query.get("prefix", ""), request.query.get("cursor", "")
-        query = values.NamesQuery(prefix=prefix, limit=PAGE, cursor=cursor)
-        page = await self._v1.schedule.rules(drawing.asked(request, query))
-        return await self._page(request, "rules.html", "rules", page=page, prefix=prefix)
-
-    async def _backfill(self, request: web.Request) -> dict[str, Any] | None:
-        """A preview, if one is asked for."""
-        name, begin = request.query.get("backfill", ""), request.query.get("from", "")
-        if not name or not begin:
-            return None
-        until = request.query.get("until", "") or str(self._backend.clock.now_ns())
-        body = values.BackfillBody(begin=begin, until=until, preview=True)
-        try:
-            found = await self._v1.timetables.backfill(
-                routes.RouteCall(request, {"timetable": name}, None, body)
-            )
-        except routes.ApiError as error:
-            return {"name": name, "problem": error.message, "rows": [], "from": begin}
-        return {"name": name, "problem": "", "rows": found.rows, "from": begin, "until": until}
-
-    async def queues(self, request: web.Request) -> web.StreamResponse:
-        prefix, cursor = request.query.get("prefix", ""), request.query.get("cursor", "")
-        page = None
-        if self._backend.work is not None:
-            query = values.NamesAtQuery(prefix, PAGE, cursor, drawing.moment_of(request))
-            page = await self._v1.work.queues(drawing.asked(request, query))
-        return await self._page(request, "queues.html", "queues", page=page, prefix=prefix)
-
-    async def workers(self, request: web.Request) -> web.StreamResponse:
-        page = None
-        if self._backend.work is not None:
-            query = values.CursorQuery(PAGE, request.query.get("cursor", ""))
-            page = await self._v1.work.workers(drawing.asked(request, query))
-        return await self._page(request, "workers.html", "workers", page=page)
-
-    async def fan_out(self, request: web.Request) -> web.StreamResponse:
-        prefix, cursor = request.query.get("prefix", ""), request.query.get("cursor", "")
-        page = None
-        if self._backend.fan_out is not None:
-            query = values.NamesQuery(prefix=prefix, limit=PAGE, cursor=cursor)
-            page = await self._v1.fan_out.queues(drawing.asked(request, query))
-        return await self._page(request, "fan_out.html", "fan-out", page=page, prefix=prefix)
+    async def _activity(self, request: web.Request) -> Shown | None:
+        return await self._charted.charts_for(
+            request, "work", range_of(request, self._backend.clock.now_ns())
+        )
 
     async def log(self, request: web.Request) -> web.StreamResponse:
         routes.check_for_all(request["token"])
         service = request.query.get("service", "work")
         if service not in ("schedule", "work", "fan-out"):
             raise routes.ApiError(400, f"there is no log of {service[:40]!r}")
-        query = values.RecordsQuery(service, PAGE, drawing.moment_of(request))
+        query = values.RecordsQuery(service, PAGE, drawing.shown_moment(request))
         problem, records = "", []
         try:
-            records = (await self._v1.log.records(drawing.asked(request, query))).records
+            records = (await self._v1.log.records(drawing.api_call(request, query))).records
         except routes.ApiError as error:
             problem = error.message
         paged = values.NamesQuery(limit=PAGE, cursor=request.query.get("cursor", ""))
-        page = await self._v1.log.files(drawing.asked(request, paged))
+        page = await self._v1.log.files(drawing.api_call(request, paged))
         return await self._page(
             request,
             "log.html",
@@ -251,38 +229,58 @@ class Console:
 
     async def time_machine(self, request: web.Request) -> web.StreamResponse:
         found: dict[str, Any] = dict.fromkeys(("span", "counts", "changes", "dead"))
-        found["slider"] = SLIDER_STEPS
+        found |= {"totals": [], "rows": [], "errors": [], "at_ns": 0, "since_ns": 0}
         problem = ""
-        at, since = request.query.get("at", ""), request.query.get("since", "")
+        at, now_ns = request.query.get("at", ""), self._backend.clock.now_ns()
+        zone = drawing.chosen_zone(request)
+        since = resolve_moment(request.query.get("since", ""), now_ns, zone)
         queue, error = request.query.get("queue", ""), request.query.get("error", "")
         try:
             first_ns, last_ns = await self._v1.past.span() or (0, 0)
             if last_ns and not routes.covers_all(
                 request["token"]
             ):  # the last record may be of others
-                last_ns = self._backend.clock.now_ns()
+                last_ns = now_ns
             if last_ns:
                 found["span"] = (first_ns, last_ns)
-            if at and last_ns > first_ns:
-                part = (routes.read_moment(at, "at") - first_ns) / (last_ns - first_ns)
-                found["slider"] = round(SLIDER_STEPS * min(max(part, 0.0), 1.0))
             if at:
                 found["counts"] = await self._v1.past.counts(
-                    drawing.asked(request, values.AtQuery(at))
+                    drawing.api_call(request, values.AtQuery(at))
                 )
                 query = values.WorkJobsQuery(
                     at=at, state="dead", queue=queue, error=error, limit=PAGE
                 )
-                found["dead"] = await self._v1.work.jobs(drawing.asked(request, query))
-            if at and since:
-                span = values.SpanQuery(begin=since, until=at)
-                found["changes"] = await self._v1.past.changes(drawing.asked(request, span))
+                found["dead"] = await self._v1.work.jobs(drawing.api_call(request, query))
+            if since:
+                found |= await self._compare(request, since, at or time_text(now_ns), queue)
         except routes.ApiError as refused:
             problem = refused.message
         return await self._page(
             request, "time.html", "time", problem=problem, since=since, queue=queue, error=error,
-            can_send=self._may_send(request), **found,
+            can_send=self._may_send(request), states=comparing.STATES, **found,
         )  # fmt: skip
+
+    async def _compare(
+        self, request: web.Request, since: str, until: str, queue: str
+    ) -> dict[str, Any]:
+        since_ns, at_ns = routes.read_moment(since, "since"), routes.read_moment(until, "at")
+        if since_ns >= at_ns:
+            raise routes.ApiError(400, "since: a moment before the other one", "invalid_time")
+        span = values.SpanQuery(begin=since, until=until)
+        changes = await self._v1.past.changes(drawing.api_call(request, span))
+        rows = comparing.rows_of(changes, queue)
+        range_ = TimeRange("", since_ns, at_ns, "in between")
+        tasks = await self._charted.charts_for(
+            request, f"queue:{queue}" if queue else "work", range_
+        )
+        return {
+            "changes": changes,
+            "rows": rows,
+            "totals": comparing.totals_of(rows),
+            "errors": tasks.errors if tasks is not None else [],
+            "since_ns": since_ns,
+            "at_ns": at_ns,
+        }
 
     def _may_send(self, request: web.Request) -> bool:
         token: Token | None = request["token"]
@@ -291,13 +289,13 @@ class Console:
     async def reports(self, request: web.Request) -> web.StreamResponse:
         routes.check_for_all(request["token"])
         places = self._v1.log.places()
-        kept, at = await asyncio.to_thread(self._reports.kept), drawing.moment_of(request)
+        kept, at = await asyncio.to_thread(self._reports.kept), drawing.shown_moment(request)
         kept = [each for each in kept if not at or each.made_ns <= routes.read_moment(at, "at")]
         lakes = await asyncio.to_thread(lakes_of, places)
         lake, days, problem = request.query.get("lake", ""), None, ""
         if lake in lakes:
             try:
-                days = await self._v1.past.lake_days(drawing.asked(request), lake)
+                days = await self._v1.past.lake_days(drawing.api_call(request), lake)
             except routes.ApiError as error:
                 problem = error.message
         return await self._page(
@@ -315,9 +313,9 @@ class Console:
 
     async def settings(self, request: web.Request) -> web.StreamResponse:
         routes.check_for_all(request["token"])
-        settings = (await self._v1.server.settings(drawing.asked(request))).settings
-        tokens = await self._v1.server.tokens(drawing.asked(request))
-        at = drawing.moment_of(request)
+        settings = (await self._v1.server.settings(drawing.api_call(request))).settings
+        tokens = await self._v1.server.tokens(drawing.api_call(request))
+        at = drawing.shown_moment(request)
         audits = await self._audits.last(100, routes.read_moment(at, "at") if at else None)
         return await self._page(
             request, "settings.html", "settings", settings=settings, tokens=tokens, audits=audits
@@ -326,19 +324,15 @@ class Console:
     # -- live --
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        routes.check_for_all(request["token"])
-        is_of_records = request.query.get("of", "figures") == "records"
-        return await stream_events(
-            request, [self.records_live if is_of_records else self.figures_live]
-        )
+        """A tick each second, which says nothing but that the server is there."""
+        channels = [self.ticks_live]
+        if request.query.get("of") == "records":
+            routes.check_for_all(request["token"])
+            channels.append(self.records_live)
+        return await stream_events(request, channels)
 
-    async def _next_figures(self) -> bytes | None:
-        try:
-            figures = await self._v1.server.measure()
-        except routes.ApiError:
-            return None
-        html = await self.drawing.render("tiles.html", figures=figures, series=series_of(figures))
-        return event_bytes("figures", html)
+    async def _next_tick(self) -> bytes:
+        return TICK
 
     async def _next_records(self) -> bytes | None:
         sample, more = self._watch.take()
@@ -347,19 +341,14 @@ class Console:
         html = await self.drawing.render("live_rows.html", records=sample, more=more)
         return event_bytes("records", html)
 
-    def _chart(self) -> str:
-        """The last hour as JSON: the scripts draw it, and go on with what comes live."""
-        names = ("schedule_rate", "work_rate", "fan_out_rate", "run_rate")
-        now = asyncio.get_running_loop().time()
-        times = [round(sample.time_s - now, 1) for sample in self.history.samples]
-        found = {"times": times} | {name: self.history.series(name) for name in names}
-        return msgspec.json.encode(found).decode()
-
     # -- actions --
+
+    async def choose(self, request: web.Request) -> web.StreamResponse:
+        return drawing.keep_choices(request)
 
     async def confirm(self, request: web.Request) -> web.StreamResponse:
         action = self._actions.read(request.query)
-        preview = await self._actions.preview(drawing.asked(request), action)
+        preview = await self._actions.preview(drawing.api_call(request), action)
         back = drawing.local(request.query.get("back", "/"))
         return await self._page(
             request, "confirm.html", "", action=action, preview=preview, back=back
@@ -370,7 +359,7 @@ class Console:
         routes.check_may_write(request["token"])
         action = self._actions.read(form)
         # A client that leaves the page now has confirmed it all the same.
-        said = await routes.to_the_end(self._actions.carry_out(drawing.asked(request), action))
+        said = await routes.to_the_end(self._actions.carry_out(drawing.api_call(request), action))
         session: drawing.Session = request["session"]
         session.said = said[:MAX_SAID]
         raise web.HTTPSeeOther(drawing.local(form.get("back", "/")))
@@ -419,88 +408,121 @@ async def _form(request: web.Request) -> MultiDict[str]:
         ) from None
 
 
-def _cache_of(backend: HttpBackend) -> str:
-    """In the data directory, which is where the ledger or else the schedule's log is; if that is a
-    database, in the user's directory of such things."""
-    settings = backend.settings
-    place = settings.database.logfile_path if backend.ledger is None else settings.ledger.path
-    directory = os.path.join(os.path.dirname(absolute(place)), CACHE_DIRECTORY)
-    if is_database(place):
-        caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        key = hashlib.sha256(place.encode()).hexdigest()[:16]
-        directory = os.path.join(caches, "journeyman", key)
-    return os.path.join(directory, "reports")
+class OverviewTile(NamedTuple):
+    """A figure of the overview, with the page that it leads to."""
+
+    label: str
+    value: float | None
+    note: str
+    address: str
+    line: str = ""  # the points of its last hour
+    is_wrong: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    time_s: float
-    values: dict[str, float]
+class Cause:
+    """Something that needs a person."""
+
+    count: int
+    text: str
+    search: str
 
 
-class FigureHistory:
-    """The last hour of the server's figures, for the lines of the overview.
-
-    A sample every SAMPLE_S, also without viewers: a few numbers, of which MOST are kept. Rates
-    are what the counters gained between two samples.
-    """
-
-    def __init__(self, server: ServerRoutes, rates: QueueRates) -> None:
-        self._server = server
-        self._rates = rates
-        self.samples: deque[Sample] = deque(maxlen=MOST)
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                self.note(await self._server.measure())
-                self._rates.sample(asyncio.get_running_loop().time())
-            except routes.ApiError:
-                return  # the server is stopping
-            await asyncio.sleep(delay_to_second(loop, SAMPLE_S))
-
-    def note(self, figures: values.Figures) -> None:
-        noted = series_of(figures)
-        self.samples.append(Sample(asyncio.get_running_loop().time(), noted))
-
-    def series(self, name: str) -> list[float]:
-        return [sample.values.get(name, 0.0) for sample in self.samples]
-
-    def line(self, name: str) -> str:
-        """The points of a polyline in a box of WIDTH x HEIGHT; empty with fewer than two."""
-        numbers = self.series(name)
-        if len(numbers) < 2:
-            return ""
-        most, step = max(*numbers, 1e-9), WIDTH / (len(numbers) - 1)
-        points = (
-            f"{index * step:.1f},{HEIGHT - 2 - (HEIGHT - 4) * number / most:.1f}"
-            for index, number in enumerate(numbers)
+def causes_of(dead: int, failed: int, *, is_whole: bool = True) -> list[Cause]:
+    """``is_whole``: these are all, not only those of the first page."""
+    kinds = ((dead, "dead job", "state:dead"), (failed, "failed run", "in:schedule state:failed"))
+    return [
+        Cause(
+            count,
+            f"{shown.number(count)}{'' if is_whole else ' or more'} {noun}{'s' * (count != 1)}",
+            search,
         )
-        return " ".join(points)
+        for count, noun, search in kinds
+        if count
+    ]
 
 
-def series_of(figures: values.Figures) -> dict[str, float]:
-    """The numbers that lines are drawn of."""
-    work, fan_out = figures.work or {}, figures.fan_out or {}
-    return {
-        "schedule_rate": figures.rates.get("schedule", 0.0),
-        "run_rate": figures.rates.get("runs", 0.0),
-        "work_rate": figures.rates.get("work", 0.0),
-        "fan_out_rate": figures.rates.get("fan_out", 0.0),
-        "planned": figures.schedule["jobs_planned"],
-        "failed": figures.schedule["jobs_failed"],
-        "ready": work.get("ready", 0),
-        "leased": work.get("leased", 0),
-        "dead": work.get("failed", 0),
-        "lag": fan_out.get("items", 0),
-        "log_bytes": sum(each["log_bytes"] for each in figures.disk.values()),
-    }
+def tiles_now(figures: values.Figures, history: FigureHistory) -> list[OverviewTile]:
+    work, schedule, fan_out = figures.work, figures.schedule, figures.fan_out
+    dead, ready, leased, scheduled = (
+        None if work is None else work[name] for name in ("failed", "ready", "leased", "scheduled")
+    )
+    off = "off" if work is None else ""
+    lag = "off"
+    if fan_out is not None:
+        readers, open_reads = shown.number(fan_out["readers"]), shown.number(fan_out["open_reads"])
+        lag = f"{readers} readers, {open_reads} open"
+    running = f"{shown.number(schedule['executions_inflight'])} running"
+    jobs = "/console/jobs"
+    return [
+        OverviewTile(
+            "Dead jobs",
+            dead,
+            off or "in the work queue",
+            shown.link(jobs, q="state:dead"),
+            history.line("dead"),
+            bool(dead),
+        ),
+        OverviewTile(
+            "Failed runs",
+            schedule["jobs_failed"],
+            "scheduled jobs",
+            shown.link(jobs, q="in:schedule state:failed"),
+            history.line("failed"),
+            bool(schedule["jobs_failed"]),
+        ),
+        OverviewTile(
+            "Ready",
+            ready,
+            off or f"{shown.number(scheduled)} scheduled",
+            "/console/queues",
+            history.line("ready"),
+        ),
+        OverviewTile(
+            "Running",
+            leased,
+            off or "jobs of the work queue",
+            shown.link(jobs, q="in:work state:running"),
+            history.line("leased"),
+        ),
+        OverviewTile(
+            "Planned",
+            schedule["jobs_planned"],
+            running,
+            shown.link(jobs, q="in:schedule state:planned"),
+            history.line("planned"),
+        ),
+        OverviewTile(
+            "Fan-out lag",
+            fan_out["items"] if fan_out is not None else None,
+            lag,
+            "/console/fan-out",
+            history.line("lag"),
+        ),
+    ]
+
+
+def tiles_then(
+    counts: PastCounts | None, schedule: PastSchedule | None, at: str
+) -> list[OverviewTile]:
+    """Return what the logs tell of a moment."""
+    found = []
+    if counts is not None:
+        states = (("Dead jobs", "dead"), ("Ready", "ready"), ("Running", "leased"),
+                  ("Scheduled", "scheduled"))  # fmt: skip
+        for label, state in states:
+            number = sum(getattr(each, state) for each in counts.queues)
+            address = shown.link("/console/jobs", q=f"in:work state:{state}", at=at)
+            is_wrong = state == "dead" and number > 0
+            found.append(
+                OverviewTile(label, number, "in the work queue", address, is_wrong=is_wrong)
+            )
+    if schedule is not None:
+        running = f"{shown.number(schedule.triggered)} running"
+        for label, state, note in (("Failed runs", "failed", "scheduled jobs"),
+                                   ("Planned", "planned", running)):  # fmt: skip
+            number = getattr(schedule, state)
+            address = shown.link("/console/jobs", q=f"in:schedule state:{state}", at=at)
+            is_wrong = state == "failed" and number > 0
+            found.append(OverviewTile(label, number, note, address, is_wrong=is_wrong))
+    return found

@@ -31,7 +31,7 @@ COMMAND: Final = (
     *(sys.executable, "-m", "journeyman", "pipeline", "report", "--quiet"),
     *("--master", "local[1]", "--force"),
 )
-_LAKE: Final = "lake "  # what a lake calls itself beside a log
+_LAKE: Final = "lake "  # begins the name of a lake in the list of logs
 _UNFINISHED: Final = ".unfinished.html"
 _NAME: Final = re.compile(r"report-\d{8}T\d{6}Z\.html")
 _POLICY: Final = re.compile(

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import json
+import re
+import shlex
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
+from jinja2 import pass_context
+from jinja2.runtime import Context
 
+from journeyman.formats.task_names import MAX_READ_BYTES, call_of
 from journeyman.protocols.workq.replies import id_text
 from journeyman.servers.http import wire
-from journeyman.servers.http.v1.values import LogRecord
+from journeyman.servers.http.console import moments
 from journeyman.units import DAY_S, NS_PER_S
 
 _T = TypeVar("_T")
 _STEPS = ((DAY_S, "d"), (3600, "h"), (60, "min"), (1, "s"))
 UNKNOWN = "\u2013"  # a dash
-MAX_READ_BYTES = 256 * 1024  # longer payloads and results are shown as they are
+MAX_CUT_BYTES = 4096
+_CUT_FAILURE = re.compile(rb'\{"error":"([A-Za-z0-9_.]{1,200})","message":"([^"\\]{0,2000})')
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -44,6 +50,8 @@ def duration(seconds: float | None) -> str:
         return UNKNOWN
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s".replace(".0", "")
     parts: list[str] = []
     left = int(seconds)
     for step, word in _STEPS:
@@ -55,15 +63,52 @@ def duration(seconds: float | None) -> str:
     return " ".join(part for part in parts if not part.startswith("0 ")) or "0 s"
 
 
+def three_digits(value: float | None) -> str:
+    """With three digits that count."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:.3g}" if value < 100 else number(round(value))
+
+
+def milliseconds(value: float | None) -> str:
+    return UNKNOWN if value is None else duration(value / 1000)
+
+
+def percent(share: float | None) -> str:
+    """One decimal below ten percent."""
+    if share is None:
+        return UNKNOWN
+    return f"{100 * share:.1f} %" if 0 < share < 0.0995 else f"{100 * share:.0f} %"
+
+
 def away(unix_ns: int, now_ns: int) -> str:
     """How long ago, or how long until."""
     seconds = (now_ns - unix_ns) / NS_PER_S
     return f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
 
 
-def moment(unix_ns: int | None) -> str:
-    """RFC 3339 as a person reads it: to the millisecond, without T and Z."""
-    return UNKNOWN if unix_ns is None else wire.time_text(unix_ns)[:23].replace("T", " ")
+@pass_context
+def moment(context: Context, unix_ns: int | None) -> str:
+    """To the millisecond, in the zone of the page."""
+    return UNKNOWN if unix_ns is None else moments.to_the_millisecond(unix_ns, context["zone"])
+
+
+@pass_context
+def brief(context: Context, unix_ns: int | None) -> str:
+    """For a table: the time of day, with the day unless it is today."""
+    if unix_ns is None:
+        return UNKNOWN
+    return moments.short_time(unix_ns, context["now_ns"], context["zone"])
+
+
+def readable(data: bytes) -> str:
+    """JSON with a line for each member, and anything else as it is."""
+    if len(data) <= MAX_READ_BYTES and data[:1] in (b"{", b"["):
+        try:
+            return json.dumps(json.loads(data), indent=2, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            pass
+    return text_of_bytes(data)
 
 
 def is_text(data: bytes) -> bool:
@@ -88,15 +133,6 @@ def hex_dump(text: str) -> str:
     return "\n".join(lines)
 
 
-class TaskCall(msgspec.Struct):
-    """The payload of a task's job (docs/tasks.md), as far as it is shown."""
-
-    v: int
-    task: str
-    args: list[msgspec.Raw]
-    kwargs: dict[str, msgspec.Raw]
-
-
 class TaskFailure(msgspec.Struct):
     """The result of a task's job that has failed."""
 
@@ -105,12 +141,7 @@ class TaskFailure(msgspec.Struct):
     traceback: str = ""
 
 
-_CALL, _FAILURE = msgspec.json.Decoder(TaskCall), msgspec.json.Decoder(TaskFailure)
-
-
-def call_of(payload: bytes | None) -> TaskCall | None:
-    """None: not the call of a task."""
-    return _read(_CALL, payload)
+_FAILURE = msgspec.json.Decoder(TaskFailure)
 
 
 def failure_of(result: bytes | None) -> TaskFailure | None:
@@ -132,9 +163,7 @@ def payload_line(payload: bytes) -> str:
     call = call_of(payload)
     if call is None:
         return text_of_bytes(payload) if is_text(payload) else "binary"
-    given = [_text(value) for value in call.args]
-    given += [f"{name}={_text(value)}" for name, value in call.kwargs.items()]
-    return f"{call.task}({', '.join(given)})"
+    return f"{call.task}({call.arguments})"
 
 
 def error_line(result: bytes | None) -> str:
@@ -143,36 +172,19 @@ def error_line(result: bytes | None) -> str:
         return "no attempts left"
     failure = failure_of(result)
     if failure is None:
+        cut = _CUT_FAILURE.match(
+            result[:MAX_CUT_BYTES]
+        )  # the log shows the beginning of a long one
+        if cut is not None:
+            return f"{cut[1].decode()}: {cut[2].decode('utf-8', 'replace')}"
         return text_of_bytes(result) if is_text(result) else "binary"
     return f"{failure.error}: {failure.message}" if failure.message else failure.error
 
 
-def _text(value: msgspec.Raw) -> str:
-    return bytes(value).decode("utf-8", "replace")
-
-
-def spans_of(records: list[LogRecord]) -> list[dict[str, Any]]:
-    """Return what a job was doing between its records, as parts of a bar."""
-    after = {
-        "add": "ready", "schedule": "scheduled", "start-attempt": "running",
-        "timeout-attempt": "ready", "fail": "failed", "complete": "done",
-    }  # fmt: skip
-    timed = [(each.time_ns, each.kind) for each in records if each.time_ns is not None]
-    if len(timed) < 2 or timed[-1][0] <= timed[0][0]:
-        return []
-    begin, whole = timed[0][0], timed[-1][0] - timed[0][0]
-    spans = []
-    for (from_ns, kind), (to_ns, _) in pairwise(timed):
-        if to_ns > from_ns and kind in after:
-            spans.append(
-                {
-                    "state": after[kind],
-                    "x": round(1000 * (from_ns - begin) / whole, 2),
-                    "width": max(round(1000 * (to_ns - from_ns) / whole, 2), 1.0),
-                    "seconds": (to_ns - from_ns) / 1e9,
-                }
-            )
-    return spans
+def error_class(result: bytes | None) -> str:
+    """The class of the error alone, as a search finds it."""
+    failure = failure_of(result)
+    return failure.error if failure is not None else ""
 
 
 def link(path: str, **query: Any) -> str:
@@ -187,13 +199,20 @@ def in_path(text: str) -> str:
 
 FILTERS = {
     "call_of": call_of,
+    "error_class": error_class,
     "error_line": error_line,
     "failure_of": failure_of,
     "payload_line": payload_line,
     "number": number,
     "size": size,
     "duration": duration,
+    "three_digits": three_digits,
+    "milliseconds": milliseconds,
+    "percent": percent,
     "moment": moment,
+    "brief": brief,
+    "readable": readable,
+    "shell_words": shlex.join,
     "instant": wire.time_text,
     "is_text": is_text,
     "text_of_bytes": text_of_bytes,

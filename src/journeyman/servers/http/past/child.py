@@ -18,7 +18,7 @@ from typing import Any
 
 from journeyman.engines.workq.browsing import SortingJobs
 from journeyman.engines.ztick.browsing import StillSorting
-from journeyman.servers.http.past.engines import Counts, PastSchedule, PastWork
+from journeyman.servers.http.past.engines import Counts, PastScheduleEngines, PastWork
 from journeyman.servers.workq.writer import REFUSALS, in_scope
 
 Day = tuple[str, str, int, int, int, int]  # date, dialect, added, started, completed, failed
@@ -26,7 +26,7 @@ _TABLE = ("gold", "throughput_daily")
 _COUNTS = ("added", "started", "completed", "failed")
 
 _work = cache(PastWork)
-_schedule = cache(PastSchedule)
+_schedule = cache(PastScheduleEngines)
 
 
 def ask_work(log: str, ledger: str, at_ns: int, command: Any, prefix: str) -> Any:

@@ -54,7 +54,7 @@ Counts = dict[str, dict[str, int]]  # by queue and state
 
 
 class _Facts(NamedTuple):
-    """Which file this is, and how long it is."""
+    """The identity of a file and its length."""
 
     path: str
     identity: object
@@ -212,7 +212,7 @@ class PastWork(_PastEngines[WorkqEngine]):
         return found
 
 
-class PastSchedule(_PastEngines[ZtickEngine]):
+class PastScheduleEngines(_PastEngines[ZtickEngine]):
     """The schedule; ``place`` is the path of its log. It has no times without a ledger."""
 
     def _log_files(self) -> list[str]:

@@ -21,7 +21,7 @@ from journeyman.servers.core.helper_process import (
     answer_of,
 )
 from journeyman.servers.http.past import child
-from journeyman.servers.http.routes import ApiError
+from journeyman.servers.http.routes import ApiError, RouteCall
 from journeyman.servers.http.shares import Shares
 
 IDLE_S = 300.0
@@ -43,9 +43,9 @@ class TimeMachine:
         self._shares = Shares(1, MOST_WAITING, "too many requests for past states; try again")
         self._timer: asyncio.TimerHandle | None = None
 
-    async def ask(self, who: str, function: str, *arguments: Any) -> Any:
-        """The value of this function of ``child``, asked by a token. ApiError if it fails."""
-        async with self._shares.turn(who):
+    async def ask(self, call: RouteCall, function: str, *arguments: Any) -> Any:
+        """The value of this function of ``child``, asked by this request. ApiError if it fails."""
+        async with self._shares.turn(call):
             asking = asyncio.ensure_future(self._ask_in_time(function, arguments))
             asking.add_done_callback(lambda done: done.cancelled() or done.exception())
             try:

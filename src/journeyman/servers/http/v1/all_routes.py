@@ -15,7 +15,7 @@ from aiohttp import web
 
 from journeyman import __version__
 from journeyman.config import ALL_NAMESPACES, all_settings
-from journeyman.config.kinds import written
+from journeyman.config.kinds import as_toml
 from journeyman.formats.ztick.codec import ALL_RUNNER_WORDS
 from journeyman.servers.http import wire
 from journeyman.servers.http.openapi import ErrorAnswers, describe
@@ -35,6 +35,7 @@ from journeyman.servers.http.v1.fan_out import FanOutRoutes
 from journeyman.servers.http.v1.log import LogRoutes
 from journeyman.servers.http.v1.past import PastRoutes
 from journeyman.servers.http.v1.schedule import ScheduleRoutes, TimetableRoutes
+from journeyman.servers.http.v1.series import SeriesRoutes
 from journeyman.servers.http.v1.work import WorkRoutes
 from journeyman.units import NS_PER_MS, NS_PER_S
 
@@ -57,10 +58,11 @@ class VersionOne:
     past: PastRoutes
     log: LogRoutes
     archive: ArchiveRoutes
+    series: SeriesRoutes
     server: ServerRoutes
 
     @classmethod
-    def of(cls, backend: HttpBackend) -> VersionOne:
+    def of_backend(cls, backend: HttpBackend) -> VersionOne:
         past = PastRoutes(backend)
         return cls(
             ScheduleRoutes(backend),
@@ -70,6 +72,7 @@ class VersionOne:
             past,
             LogRoutes(backend, past),
             ArchiveRoutes(backend),
+            SeriesRoutes(backend),
             ServerRoutes(backend),
         )
 
@@ -84,14 +87,13 @@ class VersionOne:
                 self.log,
                 self.past,
                 self.archive,
+                self.series,
             ),
         )
         return [route for part in parts for route in part.routes()]
 
 
-def add_version_1(
-    app: web.Application, version: VersionOne, audits: Audits, max_connections: int
-) -> None:
+def add_version_1(app: web.Application, version: VersionOne, audits: Audits) -> None:
     routes = version.routes()
 
     @cache
@@ -103,7 +105,7 @@ def add_version_1(
         return web.Response(body=document(), content_type="application/json")
 
     app.router.add_get(V1_DOCUMENT_PATH, openapi, allow_head=False)
-    Routes(routes, audits.note, max_waits=max(1, max_connections // 2)).add_to(app)
+    Routes(routes, audits.note).add_to(app)
 
     async def close(_: web.Application) -> None:
         version.past.close()
@@ -163,7 +165,7 @@ class ServerRoutes:
         found = []
         for setting in all_settings():
             value = setting.value_in(settings)
-            text = None if value is None else written(value)
+            text = None if value is None else as_toml(value)
             if setting.name in _SECRETS and text is not None and "://" in text:
                 text = "(an address that may hold a password)"
             origin = origins.get(setting.name, "default")
@@ -252,7 +254,7 @@ class ServerRoutes:
         return self._rates
 
     async def _next_figures(self) -> bytes | None:
-        return event_bytes("figures", wire.encode(await self.measure()))
+        return event_bytes("figures", wire.encode_json(await self.measure()))
 
 
 _SCHEDULE_FIGURES = (

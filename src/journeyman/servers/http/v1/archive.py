@@ -12,10 +12,11 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
-from journeyman.errors import StorageError, UsageError
+from journeyman.errors import UsageError
+from journeyman.servers.core.helper_process import HelperFailed
 from journeyman.servers.http.routes import ApiError, Cursor, Route, RouteCall, Text
 from journeyman.servers.http.v1.backend import HttpBackend
-from journeyman.servers.http.v1.values import Limit
+from journeyman.servers.http.v1.values import Limit, OfQueue
 from journeyman.servers.http.v1.work import parse_id
 from journeyman.servers.index.views import StatusCounts, StoredJob, StoredPage
 
@@ -24,14 +25,14 @@ _route = partial(Route, tag="work queue", for_all=True)
 
 class ArchiveQuery(Struct):
     status: Annotated[Text, Meta(description="new, waiting, delayed, active, completed, failed")]
-    queue: Text = ""
+    queue: OfQueue = ""
     limit: Limit = 50
     cursor: Cursor = ""
     page: Annotated[int, Meta(ge=0, description="by number from 1; needs a queue")] = 0
 
 
 class CountsQuery(Struct):
-    queue: Text = ""
+    queue: OfQueue = ""
 
 
 class ArchiveRoutes:
@@ -74,5 +75,5 @@ class ArchiveRoutes:
             return await index.ask(function, *arguments)
         except UsageError as error:
             raise ApiError(400, str(error), "invalid_query") from None
-        except StorageError as error:
-            raise ApiError(503, f"the store: {error.reason}") from None
+        except HelperFailed as error:
+            raise ApiError(503, f"the store: {error}") from None

@@ -1,4 +1,4 @@
-"""What the routes of version 1 work with: the services, asked through their own writers; audits.
+"""The services behind the routes of version 1, asked through their own writers; and audits.
 
 A reply that means "no" becomes an ApiError here, so that handlers only see what they asked for.
 Whatever looks at many jobs does so a slice at a time, each in a turn of its own (``Slices``), and
@@ -22,10 +22,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from journeyman.clock import Clock
 from journeyman.config import Settings, WorkqPersistence
 from journeyman.disk import is_database
-from journeyman.engines.workq.browsing import BrowseJobs, JobsFound, SortingJobs
+from journeyman.engines.workq.browsing import (
+    BrowseJobs,
+    CountFacets,
+    FacetCounts,
+    JobsFound,
+    SortingJobs,
+)
 from journeyman.engines.ztick.browsing import JobPage, PageJobs, StillSorting
 from journeyman.engines.ztick.messages import JobNotFound, OutOfScope, Reserved, RuleNotFound
 from journeyman.protocols.kestrel import replies as fan_out_replies
@@ -39,14 +47,15 @@ from journeyman.servers.core.writes import WriteWatch
 from journeyman.servers.http.past.machine import TimeMachine
 from journeyman.servers.http.routes import ApiError, RouteCall
 from journeyman.servers.http.shares import Shares
-from journeyman.servers.kestrel.session import in_scope as fan_out_in_scope
+from journeyman.servers.kestrel.session import queue_in_scope as fan_out_in_scope
 from journeyman.servers.kestrel.writer import NO_ROOM
 
 if TYPE_CHECKING:
+    from journeyman.servers.core.follower_process import FollowerProcess
     from journeyman.servers.core.ledger import Ledger
-    from journeyman.servers.core.metrics import FiguredDisk
-    from journeyman.servers.index.process import IndexProcess
+    from journeyman.servers.core.metrics import MeasuredDisk
     from journeyman.servers.kestrel.service import KestrelServer
+    from journeyman.servers.series.process import SeriesProcess
     from journeyman.servers.workq.service import WorkqServer
     from journeyman.servers.ztick.service import ZtickServer
 from journeyman.errors import JourneymanError
@@ -60,6 +69,8 @@ HISTORIES, HISTORIES_WAITING = 2, 20  # reading records takes a thread
 NO_TIMES = "the schedule's log has no times without a ledger: its past is not known"
 BROWSE_TIMEOUT_S = 1.0
 SEARCH_TIMEOUT_S = 20.0  # more, where that cannot be
+SEARCHED_JOBS = 100_000  # are looked at for a page; then a cursor leads on
+TOO_LONG = "the search took too long; narrow it down, as by queue"
 _CODES = {
     Complaint.DUPLICATE_JOB: (409, "duplicate_job"),
     Complaint.DUPLICATE_RESULT: (409, "duplicate_result"),
@@ -70,12 +81,16 @@ _CODES = {
     Complaint.NO_PARENT: (409, "unknown_parent"),
     Complaint.TOO_MANY_CHILDREN: (409, "too_many_children"),
     Complaint.NO_LEDGER: (409, "no_ledger"),
+    Complaint.TOO_MANY_STEPS: (409, "too_many_steps"),
+    Complaint.HAS_MAX_ATTEMPTS: (409, "has_max_attempts"),
+    Complaint.EVENT_DIFFERS: (409, "event_differs"),
+    Complaint.TOO_MANY_EVENTS: (409, "too_many_events"),
     Complaint.TOO_MANY_LIMITS: (409, "too_many_limits"),
     Complaint.SCOPE: (403, "outside_namespace"),
     Complaint.ID_TAKEN: (409, "id_taken"),
 }
 
-MAX_CHARS = 500  # of a target, and of an outcome
+MAX_CHARS = 500  # the limit of a target, and of an outcome
 
 
 @dataclass
@@ -88,14 +103,15 @@ class HttpBackend:
     clock: Clock
     messages: ServerLog
     shared: Shared
-    disk: FiguredDisk
+    disk: MeasuredDisk
     schedule: ZtickServer
     work: WorkqServer | None
     fan_out: KestrelServer | None
     started_ns: int
     writes: WriteWatch
     ledger: Ledger | None = None
-    index: IndexProcess | None = None
+    index: FollowerProcess | None = None
+    series: SeriesProcess | None = None
     searches: Shares = field(
         default_factory=lambda: Shares(SEARCHES, SEARCHES_WAITING, "too many searches; try again")
     )
@@ -174,7 +190,7 @@ class HttpBackend:
     async def ask_past(self, call: RouteCall, function: str, *arguments: Any) -> Any:
         """The value of this function of http/past/child.py."""
         await asyncio.to_thread(self.disk.flush)  # for a process that reads what others see
-        return await self.machine.ask(call.who, function, *arguments)
+        return await self.machine.ask(call, function, *arguments)
 
     def work_log(self) -> tuple[str, str]:
         """Where the work queue's log and the ledger are; ApiError: there is no log."""
@@ -196,18 +212,25 @@ class HttpBackend:
     # -- lists --
 
     async def page_jobs(
-        self, call: RouteCall, asked: PageJobs, at_ns: int | None = None
+        self, call: RouteCall, query: PageJobs, at_ns: int | None = None
     ) -> JobPage:
         ask = partial(self.ask_schedule, call, at_ns=at_ns)
         async with self._searching(call, at_ns):
-            return JobPage(*await self._gather(ask, call, asked), True)
+            return JobPage(*await self._gather(ask, call, query), True)
 
     async def browse_jobs(
-        self, call: RouteCall, asked: BrowseJobs, at_ns: int | None = None
+        self, call: RouteCall, query: BrowseJobs, at_ns: int | None = None
     ) -> JobsFound:
         ask = partial(self.ask_work, call, at_ns=at_ns)
         async with self._searching(call, at_ns):
-            return JobsFound(*await self._gather(ask, call, asked), True)
+            return await self._search(ask, call, query)
+
+    async def count_facets(self, call: RouteCall, query: CountFacets) -> FacetCounts:
+        async with self._searching(call, None):
+            while isinstance(found := await self.ask_work(call, query), SortingJobs):
+                await self.shared.slices.turn()
+            counted: FacetCounts = found
+            return counted
 
     async def see_job(self, call: RouteCall, job_id: bytes, at_ns: int | None) -> JobView:
         async with self._searching(call, at_ns):
@@ -221,7 +244,7 @@ class HttpBackend:
         if at_ns is not None:
             yield
             return
-        async with self.searches.turn(call.who):
+        async with self.searches.turn(call):
             await call.request["sender"].turn()
             yield
 
@@ -229,15 +252,15 @@ class HttpBackend:
         self,
         ask: Callable[[Any], Awaitable[Any]],
         call: RouteCall,
-        asked: PageJobs | BrowseJobs,
+        query: PageJobs,
     ) -> tuple[tuple[Any, ...], bytes | None]:
         """Parts of a page, until it is full or the time is over; and the cursor after them."""
         found: list[Any] = []
         over = self._loop_time() + BROWSE_TIMEOUT_S
-        after = asked.after
+        after = query.after
         while True:
-            page = await ask(replace(asked, after=after, limit=asked.limit - len(found)))
-            if not isinstance(page, StillSorting | SortingJobs):
+            page = await ask(replace(query, after=after, limit=query.limit - len(found)))
+            if not isinstance(page, StillSorting):
                 found += page.jobs
                 after = page.after
                 late_s = self._loop_time() - over
@@ -245,11 +268,47 @@ class HttpBackend:
                 if page.is_whole or (late_s > 0 and not call.prefix):
                     return tuple(found), after
                 if late_s > SEARCH_TIMEOUT_S:
-                    raise ApiError(503, "the search took too long; narrow it down, as by queue")
+                    raise ApiError(503, TOO_LONG)
             await self.shared.slices.turn()
+
+    async def _search(
+        self, ask: Callable[[Any], Awaitable[Any]], call: RouteCall, query: BrowseJobs
+    ) -> JobsFound:
+        """Parts of a page, until it is full, the time is over, or enough jobs were looked at."""
+        found: list[JobView] = []
+        looked, over = 0, self._loop_time() + BROWSE_TIMEOUT_S
+        while True:
+            # If jobs are ordered by length, every part has its longest.
+            limit = query.limit if query.order else query.limit - len(found)
+            page = await ask(structs.replace(query, limit=limit))
+            if not isinstance(page, SortingJobs):
+                found += page.jobs
+                looked += page.looked
+                query = structs.replace(query, after=page.after)
+                is_over = page.after is None or (page.is_whole and not query.order)
+                late_s = self._loop_time() - over
+                is_enough = looked >= SEARCHED_JOBS or late_s > 0
+                # A token with a namespace gets no cursor in the middle: it may name another's job.
+                if is_over or (is_enough and not call.prefix):
+                    break
+                if late_s > SEARCH_TIMEOUT_S:
+                    raise ApiError(503, TOO_LONG)
+            await self.shared.slices.turn()
+        if query.order:
+            found.sort(key=partial(view_length, order=query.order), reverse=True)
+            del found[query.limit :]
+        return JobsFound(tuple(found), query.after, is_over, looked)
 
     def _loop_time(self) -> float:
         return self.clock.monotonic_ns() / 1e9
+
+
+def view_length(job: JobView, order: str) -> int:
+    """The length by which engines/workq/browsing.py orders jobs."""
+    started_ns = job.started_ns or 0
+    if order == "run":
+        return (job.finished_ns or 0) - started_ns
+    return started_ns - max(job.created_ns or 0, job.scheduled_ns or 0)
 
 
 def _absolute(path: str) -> str:

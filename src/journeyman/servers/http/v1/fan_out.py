@@ -34,12 +34,15 @@ from journeyman.servers.http.v1.backend import HttpBackend
 from journeyman.servers.kestrel.metrics import Described
 
 MAX_OPEN_READS = 10_000
-MAX_READ_BYTES = 4 * 1024 * 1024  # of items of one answer, and the one that goes beyond
+MAX_READ_BYTES = 4 * 1024 * 1024  # items of one answer, except that the last may exceed it
 
 _route = partial(Route, tag="fan-out")
 
 
 class ReaderSeen(Struct):
+    """``age_ms``: how long the last item that it was given had waited. ``oldest_ms``: how long the
+    next one has; of one that is on disk alone, about."""
+
     name: str
     items: int
     bytes: int
@@ -49,6 +52,7 @@ class ReaderSeen(Struct):
     discarded: int
     given_back: int
     age_ms: int
+    oldest_ms: int | None
 
 
 class FanOutSeen(Struct):
@@ -108,7 +112,7 @@ class ItemAnswer(Struct, omit_defaults=True):
 
 
 class FanOutStatus(values.Body):
-    """What the fan-out queues take: see the status of the kestrel protocol."""
+    """The commands that the fan-out queues take now: see the status of the kestrel protocol."""
 
     status: Annotated[str, Meta(pattern=rf"^({'|'.join(commands.STATUSES)})$(?!\n)")]
 
@@ -167,7 +171,7 @@ class FanOutRoutes:
             return FanOutPage([], None)
         asked = Described(limit=query.limit + 1, prefix=prefix, after=after)
         found = await self._described(asked)
-        shown = [_seen(each) for each in found[: query.limit]]
+        shown = [_read_queue(each) for each in found[: query.limit]]
         last = shown[-1].name.encode() if len(found) > query.limit else None
         return FanOutPage(shown, cursor_of(last))
 
@@ -176,12 +180,12 @@ class FanOutRoutes:
         found = await self._described(Described(name))
         if not found or not name.startswith(call.prefix):
             raise ApiError(404, f"there is no fan-out queue {name!r}", "queue_not_found")
-        return _seen(found)
+        return _read_queue(found)
 
-    async def _described(self, asked: Described) -> Any:
+    async def _described(self, query: Described) -> Any:
         if self._backend.fan_out is None:
             raise ApiError(404, "the fan-out queues are off", "service_off")
-        reply = await self._backend.fan_out.writer.ask(asked)
+        reply = await self._backend.fan_out.writer.ask(query)
         data = getattr(reply, "data", None)
         if data is None:
             raise ApiError(503, "the fan-out queues are stopping")
@@ -328,7 +332,7 @@ def _key(call: RouteCall, reader: str = "") -> commands.Key:
     return commands.Key(queue, reader)
 
 
-def _seen(queue: dict[str, Any]) -> FanOutSeen:
+def _read_queue(queue: dict[str, Any]) -> FanOutSeen:
     readers = [ReaderSeen(**reader) for reader in queue["readers"]]
     counts = queue["puts"], queue["stored_bytes"]
     return FanOutSeen(queue["name"], queue["created"], *counts, readers)

@@ -28,7 +28,7 @@ from journeyman.servers.http.routes import (
     Route,
     RouteCall,
     cursor_of,
-    read_at,
+    moment_of_query,
     read_cursor,
 )
 from journeyman.servers.http.sending import (
@@ -131,11 +131,11 @@ class LogRoutes:
 
     async def records(self, call: RouteCall) -> values.LogRecords:
         query: values.RecordsQuery = call.query
-        async with self._backend.histories.turn(call.who):
-            if (at_ns := read_at(query.at)) is None:
+        if (at_ns := moment_of_query(query.at)) is not None:
+            found = await self._past.last_records(call, query.service, at_ns, query.limit)
+        else:
+            async with self._backend.histories.turn(call):
                 found = await asyncio.to_thread(self._last, query.service, query.limit)
-            else:
-                found = await self._past.last_records(call, query.service, at_ns, query.limit)
         return values.LogRecords([record_seen(query.service, each) for each in found])
 
     def _last(self, service: str, limit: int) -> list[PlacedRecord]:
@@ -150,7 +150,7 @@ class LogRoutes:
         return []
 
     def _last_items(self, directory: str, limit: int) -> list[PlacedRecord]:
-        """Of the queue files that were written to last."""
+        """Return the last items of those queue files that were written to last."""
         disk = self._backend.disk
         segments = [
             path for path in _journals(disk, directory) if path.rpartition(".")[2].isdigit()
@@ -167,7 +167,7 @@ class LogRoutes:
         job_id = parse_id(call.path["job"])
         if self.work_log is None:
             return values.LogRecords([])
-        async with self._backend.histories.turn(call.who):
+        async with self._backend.histories.turn(call):
             found = await asyncio.to_thread(
                 records.of_work_job, self._backend.disk, self.work_log, job_id
             )
@@ -178,7 +178,28 @@ class LogRoutes:
         # So does one whose add, with the name of its queue, was cleaned away.
         if call.prefix and not is_own:
             raise ApiError(404, "there is no such job", "not_found")
+        await self._name_workers(call, seen)
         return values.LogRecords(seen)
+
+    async def _name_workers(self, call: RouteCall, rows: list[values.LogRecord]) -> None:
+        """Attempts are counted from the last record that added the job."""
+        attempts: list[values.LogRecord] = []
+        for record in rows:
+            if record.kind in ("add", "schedule"):
+                attempts = []
+            elif record.kind == "start-attempt":
+                attempts.append(record)
+        if not attempts or self._backend.ledger is None:
+            return
+        async with self._backend.histories.turn(call):
+            workers = await asyncio.to_thread(
+                records.workers_of_job,
+                self._backend.disk,
+                self._backend.settings.ledger.path,
+                attempts[0].key,
+            )
+        for number, record in enumerate(attempts, start=1):
+            record.worker = workers.get(number)
 
     async def schedule_history(self, call: RouteCall) -> values.LogRecords:
         identifier = call.query.id
@@ -186,7 +207,7 @@ class LogRoutes:
             raise ApiError(403, "outside the namespace of the token", "outside_namespace")
         if self.schedule_log is None:
             return values.LogRecords([])
-        async with self._backend.histories.turn(call.who):
+        async with self._backend.histories.turn(call):
             found = await asyncio.to_thread(self._of_scheduled_job, self.schedule_log, identifier)
         return values.LogRecords(found)
 
@@ -219,7 +240,7 @@ class LogRoutes:
         shown, more = self._watch.take()
         if not shown:
             return None
-        return event_bytes("records", wire.encode({"records": shown, "more": more}))
+        return event_bytes("records", wire.encode_json({"records": shown, "more": more}))
 
     # -- upkeep --
 

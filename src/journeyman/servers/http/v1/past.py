@@ -150,7 +150,7 @@ class PastRoutes:
     async def last_records(
         self, call: RouteCall, service: str, at_ns: int, limit: int
     ) -> list[records.PlacedRecord]:
-        """Of ``GET /v1/log/records?at=``."""
+        """Return the records for ``GET /v1/log/records?at=``."""
         backend = self._backend
         if service == "work":
             log = backend.work_log()
@@ -158,7 +158,8 @@ class PastRoutes:
             return await asyncio.to_thread(records.records_at, backend.disk, workq.CODEC, places)
         if service == "schedule":
             log = backend.schedule_log()
-            return await asyncio.to_thread(self._last_of_schedule, *log, at_ns, limit)
+            async with backend.histories.turn(call):
+                return await asyncio.to_thread(self._last_of_schedule, *log, at_ns, limit)
         raise ApiError(422, NO_PAST, "no_times")
 
     def _last_of_schedule(

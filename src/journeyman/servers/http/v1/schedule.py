@@ -30,7 +30,7 @@ from journeyman.servers.http.routes import (
     Route,
     RouteCall,
     cursor_of,
-    read_at,
+    moment_of_query,
     read_cursor,
     read_moment,
 )
@@ -62,10 +62,12 @@ class ScheduleRoutes:
             _route("GET", f"{jobs}/{{id}}", self.job, "A job", values.ScheduledJob,
                    query=values.MomentQuery, errors=(404, 422)),
             _route("DELETE", f"{jobs}/{{id}}", self.remove_job, "Remove a job", errors=(404,)),
-            _route("GET", rules, self.rules, "Rules by id", values.Rules, query=values.NamesQuery),
+            _route("GET", rules, self.rules, "Rules by id", values.Rules,
+                   query=values.NamesAtQuery, errors=(422,)),
             _route("PUT", f"{rules}/{{id}}", self.set_rule, "Set a rule", values.Rule,
                    body=values.SetRuleBody, has_secrets=True),
-            _route("GET", f"{rules}/{{id}}", self.rule, "A rule", values.Rule, errors=(404,)),
+            _route("GET", f"{rules}/{{id}}", self.rule, "A rule", values.Rule,
+                   query=values.MomentQuery, errors=(404, 422)),
             _route("DELETE", f"{rules}/{{id}}", self.remove_rule, "Remove a rule", errors=(404,)),
             _route("GET", "/v1/schedule/runs", self.runs, "The last runs, newest first",
                    values.RunsPage, query=values.RunsQuery),
@@ -85,7 +87,7 @@ class ScheduleRoutes:
                 query.order.startswith("-"),
                 query.text,
             ),
-            read_at(query.at),
+            moment_of_query(query.at),
         )
         jobs = [values.ScheduledJob(id_, status.word, ns) for id_, status, ns in page.jobs]
         return values.ScheduledJobs(jobs, cursor_of(page.after))
@@ -99,7 +101,7 @@ class ScheduleRoutes:
 
     async def job(self, call: RouteCall) -> values.ScheduledJob:
         asked = commands.Get(_NO_ID, call.path["id"])
-        state = await self._backend.ask_schedule(call, asked, read_at(call.query.at))
+        state = await self._backend.ask_schedule(call, asked, moment_of_query(call.query.at))
         return values.ScheduledJob(call.path["id"], state.status.word, state.execution_ns)
 
     async def remove_job(self, call: RouteCall) -> None:
@@ -108,10 +110,11 @@ class ScheduleRoutes:
     # -- rules --
 
     async def rules(self, call: RouteCall) -> values.Rules:
-        query: values.NamesQuery = call.query
+        query: values.NamesAtQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
         asked = PageRules(query.prefix, after, query.limit + 1)
-        listing: messages.RuleListing = await self._backend.ask_schedule(call, asked)
+        at_ns = moment_of_query(query.at)
+        listing: messages.RuleListing = await self._backend.ask_schedule(call, asked, at_ns)
         found = listing.rules
         shown = found[: query.limit]
         last = shown[-1].identifier.encode() if len(found) > len(shown) else None
@@ -139,7 +142,8 @@ class ScheduleRoutes:
     async def rule(self, call: RouteCall) -> values.Rule:
         identifier = call.path["id"]  # the first of those that begin with it
         asked = PageRules(identifier, limit=1)
-        listing: messages.RuleListing = await self._backend.ask_schedule(call, asked)
+        at_ns = moment_of_query(call.query.at)
+        listing: messages.RuleListing = await self._backend.ask_schedule(call, asked, at_ns)
         if listing.rules and listing.rules[0].identifier == identifier:
             return rule_seen(listing.rules[0], listing.options.get(identifier))
         raise ApiError(404, f"there is no rule {json.dumps(call.path['id'])}", "rule_not_found")
@@ -153,7 +157,7 @@ class ScheduleRoutes:
         """The cursor is how many were passed; newer runs move the pages on."""
         query: values.RunsQuery = call.query
         begin = int.from_bytes((read_cursor(query.cursor) or b"")[:4])
-        until_ns = read_at(query.at)
+        until_ns = moment_of_query(query.at)
         since_ns = read_moment(query.since, "since") if query.since else None
 
         def is_asked_for(run: EndedRun) -> bool:
@@ -172,7 +176,7 @@ class ScheduleRoutes:
         if older is None:
             shown = page_of(self._backend.schedule.runs.latest())
         else:
-            async with self._backend.histories.turn(call.who):
+            async with self._backend.histories.turn(call):
                 shown = await asyncio.to_thread(page_of, older)
         more = (begin + query.limit).to_bytes(4) if len(shown) > query.limit else None
         return values.RunsPage([run_seen(run) for run in shown[: query.limit]], cursor_of(more))
@@ -204,7 +208,7 @@ def run_seen(run: EndedRun) -> values.Run:
 
 
 def _check(record: Record) -> None:
-    """What no log can hold is refused before it is decided."""
+    """Refuse a record that no log can hold, before it is decided."""
     try:
         CODEC.encode(record)
     except EncodeError as error:
@@ -222,7 +226,8 @@ class TimetableRoutes:
                    query=values.NamesAtQuery, errors=(422,)),
             _timed("PUT", one, self.set, "Set a timetable", values.Timetable,
                    body=values.TimetableBody, has_secrets=True, errors=(409,)),
-            _timed("GET", one, self.timetable, "A timetable", values.Timetable, errors=(404,)),
+            _timed("GET", one, self.timetable, "A timetable", values.Timetable,
+                   query=values.MomentQuery, errors=(404, 422)),
             _timed("DELETE", one, self.remove, "Remove a timetable", errors=(404, 409)),
             _timed("GET", f"{one}/next", self.next, "The next firings", values.Firings,
                    query=values.CountQuery, errors=(404,)),
@@ -241,7 +246,7 @@ class TimetableRoutes:
         query: values.NamesAtQuery = call.query
         after = (read_cursor(query.cursor) or b"").decode(errors="replace")
         asked = PageTimetables(query.prefix, after, query.limit + 1)
-        listing: messages.TimetableListing = await self._ask(call, asked, read_at(query.at))
+        listing: messages.TimetableListing = await self._ask(call, asked, moment_of_query(query.at))
         found = [row for rows in listing.slices for row in rows]
         shown = found[: query.limit]
         last = shown[-1].identifier.encode() if len(found) > len(shown) else None
@@ -264,9 +269,8 @@ class TimetableRoutes:
         return timetable_seen(await self._ask(call, commands.GetTimetable(_NO_ID, name)))
 
     async def timetable(self, call: RouteCall) -> values.Timetable:
-        return timetable_seen(
-            await self._ask(call, commands.GetTimetable(_NO_ID, call.path["timetable"]))
-        )
+        asked = commands.GetTimetable(_NO_ID, call.path["timetable"])
+        return timetable_seen(await self._ask(call, asked, moment_of_query(call.query.at)))
 
     async def remove(self, call: RouteCall) -> None:
         await self._ask(call, commands.RemoveTimetable(_NO_ID, call.path["timetable"]))

@@ -1,4 +1,4 @@
-"""What the routes of version 1 take and give, as types: checked, documented and encoded by them.
+"""The types of the routes of version 1: requests are checked by them, and answers encoded.
 
 See routes.py. A list has ``next``: the cursor of the next page, or null on the last one.
 """
@@ -16,18 +16,28 @@ from journeyman.protocols.workq.commands import (
     MAX_RATE,
     MAX_RATE_PERIOD_MS,
     MAX_TTL_MS,
+    MAX_WEIGHT,
+    MAX_WEIGHTS,
+    JobWait,
 )
 from journeyman.protocols.workq.replies import JobView, QueueView, WorkerView
-from journeyman.servers.http.routes import At, Cursor, Moment, Text
+from journeyman.servers.http.routes import At, Cursor, Moment, Text, word_of
 
-Limit = Annotated[int, Meta(ge=1, le=500)]
-STATE_WORDS = {"running": "leased", "done": "completed"}  # of people -> of the protocols
+Limit = Annotated[int, Meta(ge=1, le=500, description="how many at most")]
+Prefix = Annotated[Text, Meta(description="those whose name or id begins with this")]
+OfQueue = Annotated[Text, Meta(description="those of this queue")]
+WaitMs = Annotated[int, Meta(ge=0, le=30_000, description="how long to wait, in milliseconds")]
+STATE_WORDS = {
+    "running": "leased",
+    "done": "completed",
+}  # from words for people to those of the protocols
 WorkState = Annotated[
     str,
-    Meta(
-        pattern=r"^(ready|scheduled|leased|running|completed|done|dead|cancelled)$(?!\n)",
-        description="running and leased are the same, and so are done and completed",
+    word_of(
+        *("ready", "scheduled", "waiting", "leased", "running"),
+        *("completed", "done", "dead", "cancelled"),
     ),
+    Meta(description="running and leased are the same, and so are done and completed"),
 ]
 TtrMs = Annotated[int, Meta(ge=1, le=86_400_000)]
 RetryDelay = Annotated[
@@ -57,12 +67,19 @@ class ScheduledJobs(Struct):
 
 
 class ScheduledJobsQuery(Struct):
-    prefix: Text = ""
-    status: Annotated[str, Meta(pattern=r"^(planned|triggered|executed|failed)$(?!\n)")] | None = (
-        None
-    )
-    text: Text = ""
-    order: Annotated[str, Meta(pattern=r"^(time|-time)$(?!\n)")] = "time"
+    prefix: Prefix = ""
+    status: (
+        Annotated[
+            str,
+            word_of("planned", "triggered", "executed", "failed"),
+            Meta(description="jobs with this status"),
+        ]
+        | None
+    ) = None
+    text: Annotated[Text, Meta(description="in an id")] = ""
+    order: Annotated[
+        str, word_of("time", "-time"), Meta(description="the earliest or the latest first")
+    ] = "time"
     limit: Limit = 50
     cursor: Cursor = ""
     at: At = ""
@@ -93,7 +110,7 @@ class CursorQuery(Struct):
 
 
 class NamesQuery(Struct):
-    prefix: Text = ""
+    prefix: Prefix = ""
     limit: Limit = 50
     cursor: Cursor = ""
 
@@ -129,8 +146,8 @@ class RunsPage(Struct):
 
 
 class RunsQuery(Struct):
-    prefix: Text = ""
-    success: bool | None = None
+    prefix: Prefix = ""
+    success: Annotated[bool, Meta(description="how the run ended")] | None = None
     limit: Limit = 50
     cursor: Cursor = ""
     at: Annotated[Text, Meta(description="runs that had started by this moment")] = ""
@@ -189,7 +206,7 @@ class Timetables(Struct):
 
 
 class CountQuery(Struct):
-    count: Annotated[int, Meta(ge=1, le=100)] = 5
+    count: Annotated[int, Meta(ge=1, le=100, description="how many firings")] = 5
 
 
 class Firing(Struct):
@@ -228,15 +245,49 @@ class BackfillAnswer(Struct):
 
 
 class WorkJobs(Struct):
+    """``looked`` jobs were looked at for this page, down to those created at ``looked_until_ns``;
+    null: all that there are. If there is a ``next``, the search goes on from there."""
+
     jobs: list[JobView]
     next: str | None
+    looked: int
+    looked_until_ns: int | None
+
+
+class WorkFacets(Struct):
+    """Counts of jobs. ``states`` and ``queues`` (those with most jobs) are of this moment and
+    exact; ``workers`` have so many running jobs. ``tasks`` and ``errors`` count attempts that
+    started, and failures, in the last day; null: figures over time are off."""
+
+    states: dict[str, int]
+    queues: dict[str, int]
+    other_queues: int
+    workers: dict[str, int]
+    tasks: dict[str, int] | None
+    errors: dict[str, int] | None
+
+
+class FacetsQuery(Struct):
+    queue: OfQueue = ""
 
 
 class WorkJobsQuery(Struct):
-    queue: Text = ""
+    queue: OfQueue = ""
     state: WorkState | None = None
-    text: Annotated[Text, Meta(description="in an id or a payload")] = ""
+    text: Annotated[
+        Text,
+        Meta(
+            description="in an id or a payload, or in the call of a task as it is shown",
+            examples=["acme.charge(4634"],
+        ),
+    ] = ""
     error: Annotated[Text, Meta(description="in the result of a dead job")] = ""
+    task: Annotated[Text, Meta(description="the task that the payload calls")] = ""
+    sort: Annotated[
+        str,
+        word_of("-created", "-run", "-wait"),
+        Meta(description="the newest first; or the longest of those looked at for the page"),
+    ] = "-created"
     since: Annotated[Text, Meta(description="created at this moment or later")] = ""
     limit: Limit = 50
     cursor: Cursor = ""
@@ -265,9 +316,10 @@ class AddJob(JobBody):
     replace: (
         Annotated[
             str,
+            word_of("finished", "different", "unstarted"),
             Meta(
-                pattern=r"^(finished|different)$(?!\n)",
-                description="a job of this id that has ended goes; or only one of another payload",
+                description="a job of this id that has ended goes; or only one of another payload; "
+                "or also one that no worker has begun",
             ),
         ]
         | None
@@ -275,6 +327,9 @@ class AddJob(JobBody):
     unique_for_ms: Annotated[
         int, Meta(ge=0, le=MAX_TTL_MS, description="a completed one goes so long after its add")
     ] = 0
+    unless: Annotated[
+        str | None, Meta(description="with replace unstarted: refused if this job has not begun")
+    ] = None
     after: Annotated[
         list[str], Meta(max_length=MAX_PARENTS, description="ids of the jobs it waits for")
     ] = []
@@ -294,7 +349,7 @@ class Added(Struct):
 
 class LeaseBody(Body):
     queues: Annotated[list[QueueName], Meta(min_length=1, max_length=100)]
-    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 0
+    wait_ms: WaitMs = 0
     max: Annotated[int, Meta(ge=1, le=MAX_LEASED, description="that many jobs at most")] = 1
     worker: Annotated[NameOrNone, Meta(description="a name, shown with the job")] = ""
 
@@ -321,7 +376,7 @@ class LeaseAnswer(Struct):
 
 class RunBody(JobBody):
     ttr_ms: TtrMs = 30_000
-    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 30_000
+    wait_ms: WaitMs = 30_000
 
 
 class FinishBody(Body):
@@ -340,7 +395,7 @@ class FailBody(FinishBody):
 
 
 class ProgressBody(Body):
-    """What the worker of a job says about it; what is left out stays as it was."""
+    """The progress of a job from its worker; fields that are left out stay as they were."""
 
     done: float | None = None
     total: float | None = None
@@ -348,12 +403,61 @@ class ProgressBody(Body):
     log: Annotated[list[Annotated[str, Meta(max_length=1000)]], Meta(max_length=200)] = []
 
 
+class StepBody(Body):
+    """A step that the task of a leased job has done."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    attempt: Annotated[int, Meta(ge=1, le=2**32 - 1, description="only if no other one has begun")]
+    number: Annotated[
+        int, Meta(ge=1, le=2**32 - 1, description="1 is the first step of this name")
+    ] = 1
+    value: str = ""
+    value_base64: str | None = None
+
+
+class StepsQuery(MomentQuery):
+    attempt: Annotated[
+        int, Meta(ge=0, le=2**32 - 1, description="only if this attempt has the lease")
+    ] = 0
+
+
+class JobStep(Struct):
+    name: str
+    number: int
+    value: bytes
+    done_ns: int
+
+
+class JobSteps(Struct):
+    """The recorded steps of a job, in their order."""
+
+    steps: list[JobStep]
+
+
+class ParkBody(Body):
+    """The wait of a leased job."""
+
+    wait: JobWait
+    attempt: Annotated[int, Meta(ge=1, le=2**32 - 1, description="only if no other one has begun")]
+
+
+class EventBody(Body):
+    value: str = ""
+    value_base64: str | None = None
+
+
+class EventAnswer(Struct):
+    name: str
+    value: bytes
+    set_ns: int
+
+
 class TouchBody(Body):
     ttr_ms: TtrMs | None = None
 
 
 class ResultQuery(Struct):
-    wait_ms: Annotated[int, Meta(ge=0, le=30_000)] = 0
+    wait_ms: WaitMs = 0
 
 
 class ResultAnswer(Struct):
@@ -363,12 +467,19 @@ class ResultAnswer(Struct):
 
 
 class BulkBody(Body):
-    """These jobs; or those of a queue and state that match, at most ``limit``."""
+    """These jobs; or those of a queue and state that match, at most ``limit``.
+
+    Only dead jobs are requeued. Of a queue without a state, jobs in any state are tried.
+    """
 
     ids: Annotated[list[str], Meta(max_length=1_000)] = []
     queue: str = ""
+    state: WorkState | None = None
     error: Text = ""
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 1_000
+
+    def __post_init__(self) -> None:
+        self.state = STATE_WORDS.get(self.state or "", self.state)
 
 
 class BulkAnswer(Struct):
@@ -381,6 +492,13 @@ RatePeriodMs = Annotated[int, Meta(ge=0, le=MAX_RATE_PERIOD_MS)]
 Concurrency = Annotated[int, Meta(ge=0, le=MAX_CONCURRENCY)]
 
 
+Weight = Annotated[int, Meta(ge=1, le=MAX_WEIGHT)]
+Weights = Annotated[
+    dict[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,255}$(?!\n)")], Weight],
+    Meta(max_length=MAX_WEIGHTS, description="jobs in one turn of a key of a fair queue"),
+]
+
+
 class QueueLimitsBody(Body):
     """Limits that are not named stay as they are; a rate is named with its period, or is 0."""
 
@@ -390,6 +508,8 @@ class QueueLimitsBody(Body):
     key_concurrency: Concurrency | UnsetType = UNSET
     key_rate: Rate | UnsetType = UNSET
     key_per_ms: RatePeriodMs | UnsetType = UNSET
+    fair: Annotated[bool, Meta(description="keys take turns")] | UnsetType = UNSET
+    weights: Weights | UnsetType = UNSET
 
 
 class WorkQueues(Struct):
@@ -414,15 +534,15 @@ class AtQuery(Struct):
 
 
 class SpanQuery(Struct, rename={"begin": "from"}):
-    begin: Text
-    until: Text
+    begin: Annotated[Text, Meta(description="the earlier time")]
+    until: Annotated[Text, Meta(description="the later time")]
 
 
 # -- the log --
 
 
 class LogFile(Struct):
-    """What is live, dead and damaged is known from the last verification; null: none yet."""
+    """A file of a log. Live, dead and damaged are as of the last verification; null without one."""
 
     service: str
     name: str
@@ -441,7 +561,10 @@ class LogFiles(Struct):
 
 
 class LogRecord(Struct, omit_defaults=True):
-    """A record where it stands; ``bytes_hex`` are its first raw bytes, 4096 at most."""
+    """A record where it stands; ``bytes_hex`` are its first raw bytes, 4096 at most.
+
+    ``worker``, of a start-attempt of the work queue: who leased the job, if the ledger says so.
+    """
 
     service: str
     file: str
@@ -453,6 +576,7 @@ class LogRecord(Struct, omit_defaults=True):
     bytes_hex: str
     time_ns: int | None = None
     queue: str | None = None
+    worker: str | None = None
 
 
 class LiveRecord(Struct):
@@ -467,7 +591,7 @@ class LiveRecord(Struct):
 
 
 class KeyQuery(Struct):
-    id: Text
+    id: Annotated[Text, Meta(description="the id of the job")]
 
 
 class LogRecords(Struct):
@@ -475,13 +599,15 @@ class LogRecords(Struct):
 
 
 class RecordsQuery(Struct):
-    service: Annotated[str, Meta(pattern=r"^(schedule|work|fan-out)$(?!\n)")] = "work"
+    service: Annotated[
+        str, word_of("schedule", "work", "fan-out"), Meta(description="whose log")
+    ] = "work"
     limit: Limit = 50
     at: Annotated[Text, Meta(description="the last ones by this moment")] = ""
 
 
 class ServiceBody(Body):
-    service: Annotated[str, Meta(pattern=r"^(schedule|work)$(?!\n)")]
+    service: Annotated[str, word_of("schedule", "work")]
 
 
 class VerifyAnswer(Struct):

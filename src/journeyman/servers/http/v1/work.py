@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,35 +13,45 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, QueuesFound
-from journeyman.engines.workq.packed import is_moment_key
-from journeyman.engines.workq.workers import BrowseWorkers
+from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, CountFacets, QueuesFound
+from journeyman.engines.workq.packed import is_moment_key, moment_of
+from journeyman.engines.workq.workers import BrowseWorkers, WorkersFound
 from journeyman.protocols.workq import commands
-from journeyman.protocols.workq.readers import is_version_4, read_id, read_name
+from journeyman.protocols.workq.readers import (
+    is_version_4,
+    read_id,
+    read_name,
+    read_step_name,
+    read_wait,
+)
 from journeyman.protocols.workq.replies import (
     FINISHED,
     Finished,
     JobView,
     LeasedJobs,
     QueueView,
+    StepList,
     id_text,
 )
 from journeyman.protocols.workq.salts import salted_id
+from journeyman.servers.core.helper_process import HelperFailed
 from journeyman.servers.http.routes import (
     KEY_OF_ANOTHER_BODY,
     ApiError,
     Route,
     RouteCall,
     cursor_of,
-    read_at,
+    moment_of_query,
     read_bytes,
     read_cursor,
     read_moment,
 )
 from journeyman.servers.http.v1 import values
 from journeyman.servers.http.v1.backend import HttpBackend
+from journeyman.servers.series.answers import Wanted
+from journeyman.units import DAY_S, NS_PER_S
 
-ASKED_AT_ONCE = 200  # of many: they share a batch, and its sync
+ASKED_AT_ONCE = 200  # requests that share a batch and its sync
 _FINISH_ERRORS = (404, 409)
 _route = partial(Route, tag="work queue")
 
@@ -61,6 +72,8 @@ class WorkRoutes:
         return [
             _route("GET", jobs, self.jobs, "Jobs, newest first", values.WorkJobs,
                    query=values.WorkJobsQuery, errors=(404, 422)),
+            _route("GET", "/v1/work/facets", self.facets, "Counts of jobs to narrow a search by",
+                   values.WorkFacets, query=values.FacetsQuery, errors=(404,)),
             _route("POST", jobs, self.add, "Add a job", values.Added, body=values.AddJob,
                    status=201, errors=(409, 422), is_traffic=True),
             _route("GET", f"{jobs}/{{job}}", self.job, "A job", JobView,
@@ -77,6 +90,18 @@ class WorkRoutes:
             _route("POST", f"{jobs}/{{job}}/progress", self.progress,
                    "Say how far a leased job has come", body=values.ProgressBody,
                    errors=_FINISH_ERRORS, is_traffic=True),
+            _route("POST", f"{jobs}/{{job}}/steps", self.record_step,
+                   "Record a step of a leased job", body=values.StepBody,
+                   errors=(*_FINISH_ERRORS, 422), is_traffic=True),
+            _route("GET", f"{jobs}/{{job}}/steps", self.steps, "The recorded steps of a job",
+                   values.JobSteps, query=values.StepsQuery, errors=(*_FINISH_ERRORS, 422)),
+            _route("POST", f"{jobs}/{{job}}/park", self.park,
+                   "Let a leased job wait without a lease", values.JobSteps,
+                   body=values.ParkBody, errors=(*_FINISH_ERRORS, 422), is_traffic=True),
+            _route("PUT", "/v1/work/events/{event}", self.emit, "Let an event happen",
+                   values.EventAnswer, body=values.EventBody, errors=(409, 422)),
+            _route("GET", "/v1/work/events/{event}", self.event, "An event that has happened",
+                   values.EventAnswer, query=values.MomentQuery, errors=(404, 422)),
             _route("POST", f"{jobs}/{{job}}/cancel", self.cancel, "Cancel a job",
                    errors=_FINISH_ERRORS),
             _route("GET", f"{jobs}/{{job}}/result", self.result, "The result of a job",
@@ -97,7 +122,7 @@ class WorkRoutes:
             _route("GET", queues, self.queues, "Queues by name", values.WorkQueues,
                    query=values.NamesAtQuery, errors=(404, 422)),
             _route("GET", f"{queues}/{{queue}}", self.queue, "A queue", QueueView,
-                   errors=(404,)),
+                   query=values.MomentQuery, errors=(404, 422)),
             _route("PUT", f"{queues}/{{queue}}/paused", self.pause, "Pause or resume a queue",
                    QueueView, body=values.PausedBody),
             _route("PUT", f"{queues}/{{queue}}/limits", self.limit, "Limit a queue",
@@ -119,17 +144,50 @@ class WorkRoutes:
                 query.limit,
                 read_cursor(query.cursor, is_moment_key),
                 since_ns=since_ns,
+                task=query.task,
+                order="" if query.sort == "-created" else query.sort[1:],
             ),
-            read_at(query.at),
+            moment_of_query(query.at),
         )
-        return values.WorkJobs(list(found.jobs), cursor_of(found.after))
+        until_ns = None if found.after is None else moment_of(found.after)
+        return values.WorkJobs(list(found.jobs), cursor_of(found.after), found.looked, until_ns)
+
+    async def facets(self, call: RouteCall) -> values.WorkFacets:
+        queue = call.query.queue
+        counted = await self._backend.count_facets(call, CountFacets(queue))
+        found: WorkersFound = await self._backend.ask_work(call, BrowseWorkers(limit=500))
+        workers = Counter[str]()
+        for worker in found.workers:
+            workers[worker.name] += sum(not queue or job.queue == queue for job in worker.jobs)
+        tasks, errors = await self._lately(call, queue)
+        return values.WorkFacets(*counted, dict(+workers), tasks, errors)
+
+    async def _lately(
+        self, call: RouteCall, queue: str
+    ) -> tuple[dict[str, int], dict[str, int]] | tuple[None, None]:
+        """Attempts by task and failures by class of error, of the last day."""
+        backend = self._backend
+        if backend.series is None:
+            return None, None
+        to_s = backend.clock.now_ns() // NS_PER_S + 1
+        asked = Wanted("queue", queue, call.prefix, to_s - DAY_S, to_s, 0)
+        try:
+            of_queues = await backend.series.ask("get_summaries", asked)
+            asked = Wanted("task", "", call.prefix, to_s - DAY_S, to_s, 0, queue)
+            of_tasks = await backend.series.ask("get_summaries", asked)
+        except HelperFailed:
+            return None, None
+        errors = Counter[str]()
+        for row in of_queues:
+            errors.update(row.cell.errors)
+        return {row.name: row.cell.started for row in of_tasks}, dict(errors)
 
     async def job(self, call: RouteCall) -> JobView:
-        return await self._backend.see_job(call, _id(call), read_at(call.query.at))
+        return await self._backend.see_job(call, _id(call), moment_of_query(call.query.at))
 
     async def queues(self, call: RouteCall) -> values.WorkQueues:
         query: values.NamesAtQuery = call.query
-        at_ns = read_at(query.at)
+        at_ns = moment_of_query(query.at)
         after = (read_cursor(query.cursor) or b"").decode(errors="surrogateescape")
         prefix = call.narrowed(query.prefix)
         if prefix is None:
@@ -152,19 +210,19 @@ class WorkRoutes:
         )
 
     async def queue(self, call: RouteCall) -> QueueView:
-        name = call.path["queue"]
-        found = await self._backend.ask_work(call, BrowseQueues(name=name))
+        name, at_ns = call.path["queue"], moment_of_query(call.query.at)
+        found = await self._backend.ask_work(call, BrowseQueues(name=name), at_ns)
         if not found.queues:
             raise ApiError(404, f"there is no queue {name!r}", "queue_not_found")
-        return self._with_rates(found)[0]
+        return self._with_rates(found, at_ns)[0]
 
-    def _with_rates(self, found: QueuesFound, at_ns: int | None = None) -> list[QueueView]:
+    def _with_rates(self, page: QueuesFound, at_ns: int | None = None) -> list[QueueView]:
         """No log says how many clients waited in the past, nor what the process had counted."""
         if at_ns is not None:
-            return [structs.replace(each, added=None, started=None) for each in found.queues]
+            return [structs.replace(each, added=None, started=None) for each in page.queues]
         shown = []
-        for queue, number in zip(found.queues, found.numbers, strict=True):
-            added, started = self.rates.of(number) or (None, None)
+        for queue, number in zip(page.queues, page.numbers, strict=True):
+            added, started = self.rates.rates_of(number) or (None, None)
             shown.append(structs.replace(queue, added_per_s=added, started_per_s=started))
         return shown
 
@@ -214,9 +272,9 @@ class WorkRoutes:
         if asked != there or not is_same_key:
             raise ApiError(422, KEY_OF_ANOTHER_BODY, "idempotency_mismatch")
 
-    def _new_id(self, call: RouteCall, given: str | None, key: str | None) -> bytes:
-        if given is not None:
-            job_id = parse_id(given)
+    def _new_id(self, call: RouteCall, given_id: str | None, key: str | None) -> bytes:
+        if given_id is not None:
+            job_id = parse_id(given_id)
             if not is_version_4(job_id):
                 raise ApiError(400, "the id of a new job is a UUID of version 4", "invalid_id")
             return job_id
@@ -228,7 +286,7 @@ class WorkRoutes:
         return salted_id(uuid.UUID(bytes=digest, version=4).bytes, salt)
 
     def check_add(self, body: values.AddJob) -> None:
-        """What a body that came as JSON has been checked for already."""
+        """Check what the types of a body that came as JSON have checked already."""
         try:
             msgspec.convert(msgspec.to_builtins(body), values.AddJob)
         except msgspec.ValidationError as error:
@@ -292,6 +350,40 @@ class WorkRoutes:
         notes = commands.WorkerNotes(body.done, body.total, body.note, tuple(body.log))
         await self._backend.ask_work(call, commands.NoteProgress(_id(call), notes))
 
+    async def record_step(self, call: RouteCall) -> None:
+        body: values.StepBody = call.body
+        if read_step_name(body.name.encode(errors="replace")) is None:
+            raise ApiError(400, f"not a name of a step: {body.name!r}", "invalid_body")
+        value = _step_value(body)
+        step = commands.RecordStep(_id(call), body.name, body.number, value, body.attempt)
+        await self._backend.ask_work(call, step)
+
+    async def steps(self, call: RouteCall) -> values.JobSteps:
+        asked = commands.InspectSteps(_id(call), getattr(call.query, "attempt", 0))
+        reply = await self._backend.ask_work(call, asked, moment_of_query(call.query.at))
+        return values.JobSteps([values.JobStep(*step) for step in reply.steps])
+
+    async def park(self, call: RouteCall) -> values.JobSteps:
+        """No steps: it waits; else the step that the wait has come to already."""
+        body: values.ParkBody = call.body
+        found = read_wait(msgspec.json.encode(body.wait))
+        if found is None:
+            raise ApiError(400, "wait for a time, an event or jobs", "invalid_body")
+        asked = commands.Park(_id(call), found, body.attempt)
+        reply = await self._backend.ask_work(call, asked)
+        steps = reply.steps if isinstance(reply, StepList) else ()
+        return values.JobSteps([values.JobStep(*step) for step in steps])
+
+    async def emit(self, call: RouteCall) -> values.EventAnswer:
+        await self._backend.ask_work(call, commands.Emit(_event(call), _step_value(call.body)))
+        return await self.event(call)
+
+    async def event(self, call: RouteCall) -> values.EventAnswer:
+        at = moment_of_query(call.query.at) if isinstance(call.query, values.MomentQuery) else None
+        reply = await self._backend.ask_work(call, commands.InspectEvent(_event(call)), at)
+        (found,) = reply.steps
+        return values.EventAnswer(found.name, found.value, found.done_ns)
+
     async def cancel(self, call: RouteCall) -> None:
         await self._backend.ask_work(call, commands.Cancel(_id(call)))
 
@@ -321,6 +413,11 @@ class WorkRoutes:
             rate, period = (given.setdefault(field, 0) for field in pair)
             if bool(rate) != bool(period):
                 raise ApiError(400, f"{pair[0]} and {pair[1]} go together", "invalid_body")
+        if given.get("fair") is False:
+            if given.setdefault("weights", {}):
+                raise ApiError(400, "weights are of a fair queue", "invalid_body")
+        elif given.get("weights"):
+            given["fair"] = True
         kept = frozenset(commands.Limits.__struct_fields__) - given.keys()
         await self._backend.ask_work(call, commands.SetLimits(name, commands.Limits(**given), kept))
         return await self._queue_now(call, name)
@@ -334,20 +431,21 @@ class WorkRoutes:
     # -- many at once --
 
     async def requeue_many(self, call: RouteCall) -> values.BulkAnswer:
-        return await self._each(call, commands.Requeue, "dead")
+        return await self._for_every_id(call, commands.Requeue, "dead")
 
     async def cancel_many(self, call: RouteCall) -> values.BulkAnswer:
-        return await self._each(call, commands.Cancel, "")
+        return await self._for_every_id(call, commands.Cancel, "")
 
     async def delete_many(self, call: RouteCall) -> values.BulkAnswer:
-        return await self._each(call, commands.Delete, "")
+        return await self._for_every_id(call, commands.Delete, "")
 
-    async def _each(self, call: RouteCall, command: Any, state: str) -> values.BulkAnswer:
+    async def _for_every_id(self, call: RouteCall, command: Any, state: str) -> values.BulkAnswer:
         body: values.BulkBody = call.body
         ids = [parse_id(text) for text in body.ids]
         if not ids and not body.queue:
             raise ApiError(400, "name ids, or a queue", "invalid_body")
         if not ids:
+            state = state or body.state or ""
             asked = BrowseJobs(body.queue, state, error=body.error, limit=body.limit)
             ids = [job.job_id for job in (await self._backend.browse_jobs(call, asked)).jobs]
         refused = []
@@ -381,9 +479,13 @@ def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> commands.Add
         wrong = "a job waits for a time (at) or for jobs (after)"
     elif job_id in after:
         wrong = "a job cannot wait for itself"
-    elif after and len(payload) > commands.MAX_CHILD_BYTES:
+    elif body.unless is not None and body.replace != "unstarted":
+        wrong = "unless goes with replace unstarted"
+    elif after and body.replace == "unstarted":
+        wrong = "a job that replaces one that has not begun waits for no others"
+    elif (after or body.replace == "unstarted") and len(payload) > commands.MAX_CHILD_BYTES:
         most = commands.MAX_CHILD_BYTES
-        wrong = f"the payload of a job that waits for others has at most {most} bytes"
+        wrong = f"the payload of a job with after or replace unstarted has at most {most} bytes"
     if wrong:
         raise ApiError(400, wrong, "invalid_body")
     options = commands.AddOptions(
@@ -395,6 +497,8 @@ def _options(body: values.AddJob, job_id: bytes, payload: bytes) -> commands.Add
         body.replace == "different",
         body.has_followers,
         b"" if body.follows is None else parse_id(body.follows),
+        replaces_unstarted=body.replace == "unstarted",
+        unless=b"" if body.unless is None else parse_id(body.unless),
     )
     return None if options == commands.AddOptions() else options
 
@@ -415,6 +519,20 @@ def read_queue(name: str) -> str:
 
 def _id(call: RouteCall) -> bytes:
     return parse_id(call.path["job"])
+
+
+def _event(call: RouteCall) -> str:
+    name = call.path["event"]
+    if read_step_name(name.encode(errors="surrogateescape")) is None:
+        raise ApiError(400, f"not the name of an event: {name!r}", "invalid_name")
+    return name
+
+
+def _step_value(body: values.StepBody | values.EventBody) -> bytes:
+    value = read_bytes(body.value, body.value_base64, "value")
+    if len(value) > commands.MAX_STEP_BYTES:
+        raise ApiError(400, f"value is larger than {commands.MAX_STEP_BYTES} bytes", "invalid_body")
+    return value
 
 
 def _result(body: values.FinishBody) -> bytes:
@@ -447,7 +565,7 @@ class QueueRates:
     def sample(self, now_s: float) -> None:
         self._before, self._now = self._now, (now_s, self._totals())
 
-    def of(self, number: int) -> tuple[float, float] | None:
+    def rates_of(self, number: int) -> tuple[float, float] | None:
         """Added and started, per second; None: not known yet."""
         if self._before is None or self._now is None:
             return None

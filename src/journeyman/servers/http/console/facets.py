@@ -1,0 +1,113 @@
+"""Counts beside a search: how many jobs there are of each state, queue, task, error and worker.
+
+States and queues are counted by the engine, so they are exact. Tasks and errors are those of the
+attempts in the range of the time bar; workers are those of now, with the jobs that they run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+from aiohttp import web
+
+from journeyman.servers.http import routes
+from journeyman.servers.http.console import figures
+from journeyman.servers.http.console.drawing import api_call, shown_moment
+from journeyman.servers.http.console.search import Search
+from journeyman.servers.http.console.time_bar import range_of
+from journeyman.servers.http.v1 import values
+from journeyman.servers.http.v1.all_routes import VersionOne
+from journeyman.servers.http.v1.backend import HttpBackend
+
+MOST_QUEUES: Final = 500
+FIRST_VALUES: Final = 8
+STATES: Final = (("ready", "ready"), ("scheduled", "scheduled"), ("running", "leased"),
+                 ("dead", "dead"), ("done", ""), ("cancelled", ""))  # fmt: skip
+
+
+class Choice(NamedTuple):
+    """``jobs`` None: their number is not known."""
+
+    name: str
+    jobs: int | None
+    search: str
+    is_chosen: bool
+
+
+class Facet(NamedTuple):
+    title: str
+    words: str
+    choices: list[Choice]
+
+
+class Facets:
+    def __init__(
+        self, backend: HttpBackend, version: VersionOne, charted: figures.FigurePages
+    ) -> None:
+        self._backend = backend
+        self._v1 = version
+        self._charted = charted
+
+    async def facets_of(self, request: web.Request, search: Search) -> list[Facet]:
+        if self._backend.work is None:
+            return []
+        query = values.NamesAtQuery(limit=MOST_QUEUES, at=shown_moment(request))
+        try:
+            queues = (await self._v1.work.queues(api_call(request, query))).queues
+        except routes.ApiError:
+            queues = []
+        states = [
+            Choice(
+                word,
+                sum(getattr(each, field) for each in queues if search.queue in ("", each.name))
+                if field
+                else None,
+                search.with_word("state", word),
+                search.shown_state == word,
+            )
+            for word, field in STATES
+        ]
+        fields = [field for word, field in STATES if field and search.shown_state in ("", word)]
+        counts = Counter(
+            {each.name: sum(getattr(each, field) for field in fields) for each in queues}
+        )
+        range_ = range_of(request, self._backend.clock.now_ns())
+        rows = await self._charted.rows(request, "task", range_)
+        tasks = Counter(
+            {
+                row.name: row.completed + row.failures
+                for row in rows
+                if not search.queue or search.queue in row.others
+            }
+        )
+        errors: Counter[str] = Counter()
+        for row in rows:
+            if row.name in tasks and search.task in ("", row.name):
+                errors.update(row.errors)
+        workers: Counter[str] = Counter()
+        if not shown_moment(request):
+            listed = await self._v1.work.workers(
+                api_call(request, values.CursorQuery(FIRST_VALUES))
+            )
+            workers.update({each.name: len(each.jobs) for each in listed.workers})
+        return [
+            Facet("State", "", states),
+            _facet("Queue", "", "queue", counts, search, search.queue),
+            _facet("Task", range_.words, "task", tasks, search, search.task),
+            _facet("Error", range_.words, "error", errors, search, search.error),
+            _facet("Worker", "running now", "worker", workers, search, search.worker),
+        ]
+
+
+def _facet(
+    title: str, states: str, name: str, counts: Counter[str], search: Search, chosen: str
+) -> Facet:
+    shown = dict(counts.most_common(FIRST_VALUES))
+    if chosen and chosen not in shown:
+        shown[chosen] = counts.get(chosen, 0)
+    choices = [
+        Choice(each, count, search.with_word(name, each), each == chosen)
+        for each, count in shown.items()
+    ]
+    return Facet(title, states, choices)
