@@ -135,11 +135,11 @@ def _cells(row: Sequence[str | None]) -> list[str]:
 def _cell(value: str | None) -> str:
     if value is None:
         return "null"
-    text = value if value.isprintable() else "".join(map(_shown, value))
+    text = value if value.isprintable() else "".join(map(_printable, value))
     return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
 
 
-def _shown(char: str) -> str:
+def _printable(char: str) -> str:
     return char if char.isprintable() else char.encode("unicode_escape").decode()
 
 

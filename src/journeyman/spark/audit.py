@@ -38,7 +38,6 @@ from journeyman.spark.lakes.views import as_history, lag_in, records_in
 from journeyman.spark.replay import states
 from journeyman.spark.source import options
 from journeyman.spark.source.options import KESTREL, WORKQ, ZTICK
-from journeyman.spark.vectors import ns_in
 
 GRACE_NS = 60 * 1_000_000_000
 FINDING_VIEWS = {ZTICK: "plan_findings", WORKQ: "job_findings", KESTREL: "item_findings"}
@@ -120,7 +119,7 @@ def _run(
     view: str, tables: Tables, as_of_ns: int | None = None, late_ns: int | None = None
 ) -> DataFrame:
     given = tuple(tables)
-    statement = views.statement(view, as_of_ns=as_of_ns, late_ns=late_ns, given=given)
+    statement = views.statement(view, as_of_ns=as_of_ns, late_ns=late_ns, given_views=given)
     return views.run_in_spark(tables[given[0]].sparkSession, statement, **tables)
 
 
@@ -135,7 +134,7 @@ def _tables_of(
     """The tables that the views of a dialect read, and the bytes needed of each file."""
     if dialect == ZTICK:
         groups = ztick_attempts.grouped(records).cache()
-        attempts = ztick_attempts.attempts_of(groups, runs_of(spark, paths, run_directories))
+        attempts = ztick_attempts.attempts_of_groups(groups, runs_of(spark, paths, run_directories))
         return {"attempts": attempts, **plan_tables(groups)}, _run("plan_bytes", {"plans": groups})
     if dialect == KESTREL:
         tables = journal_tables(*journal_of(spark, paths))
@@ -197,7 +196,7 @@ def _check_sides(logs: Logs, against: Logs | None) -> None:
 def plan_tables(groups: DataFrame) -> Tables:
     """From ``grouped`` records: these, and what became of each plan as far as the log says."""
     no_runs = groups.sparkSession.createDataFrame([], ztick_attempts.RUNS)
-    return {"plans": groups, "planned": ztick_attempts.attempts_of(groups, no_runs)}
+    return {"plans": groups, "planned": ztick_attempts.attempts_of_groups(groups, no_runs)}
 
 
 # ----------------------------------------
@@ -235,7 +234,9 @@ def _anomalies(followed: workq_attempts.Followed) -> pa.RecordBatch:
 def _needed(followed: workq_attempts.Followed, as_of_ns: int) -> pa.RecordBatch:
     """Bytes by log and segment of the records whose job exists at the moment."""
     owner = followed.owner
-    expires_ns = ns_in(followed.records["expires_ns"])
+    known = followed.rows[:, followed.rows[at.ADD_ROW] >= 0]
+    expires_ns = np.zeros(len(owner), np.int64)
+    expires_ns[known[at.ADD_ROW]] = known[at.ENDS_NS]  # that of the last row of each job stays
     live = np.flatnonzero((owner >= 0) & (expires_ns[owner] > as_of_ns))
     records = followed.records.select(["_log", "_segment", "_length"]).take(live)
     sums = records.group_by(["_log", "_segment"]).aggregate([("_length", "sum")])

@@ -36,7 +36,7 @@ from pyspark.sql.types import StructField, StructType
 
 from journeyman.errors import UsageError
 from journeyman.logs.catalog import Log, partition_columns
-from journeyman.spark.files import absolute, find_logs
+from journeyman.spark.files import absolute, find_source_logs
 from journeyman.spark.slots import slots_of
 from journeyman.spark.source import options as source_options
 from journeyman.spark.source.options import SourceOptions
@@ -143,7 +143,7 @@ def _options_in(schema: StructType) -> dict[str, str]:
 
 def full_schema(options: SourceOptions) -> StructType:
     """All columns of a read. Looks at the paths, whose names may be columns."""
-    return _schema_of(options, find_logs(options))
+    return _schema_of(options, find_source_logs(options))
 
 
 def _schema_of(options: SourceOptions, logs: Iterable[Log]) -> StructType:
@@ -163,18 +163,18 @@ class LogReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        logs = find_logs(self._options)
+        logs = find_source_logs(self._options)
         full = _schema_of(self._options, logs)
         named = source_options.NAMED_COLUMNS.get(self._options.dialect, [])
         source_options.narrowed(StructType([*full.fields, *named]), self._schema)
         return list(plan_partitions(logs, self._options, times="time" in self._schema.names))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from journeyman.spark.source.task import read_pieces
+        from journeyman.spark.source.task import read_partition
 
         # Spark makes a partition of its own when there are none.
         pieces = partition.pieces if isinstance(partition, LogPartition) else ()
-        return read_pieces(pieces, self._options, self._schema)
+        return read_partition(pieces, self._options, self._schema)
 
 
 class DamageFound(NamedTuple):

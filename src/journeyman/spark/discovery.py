@@ -1,4 +1,4 @@
-"""Which logs are at a path, by dialect.
+"""The logs at a path, by dialect.
 
 a file or directory    looked at, as the other commands do; a directory with no log of its own
                        stands for all logs below it, of any dialect; so does the data
@@ -83,7 +83,7 @@ def _below(disk: ReadingDisk, finder: LogFinder, path: str) -> Iterator[Log]:
 
 
 def _places(log: Log) -> list[str]:
-    """What the source is given: a ztick file, a directory, or single files of one."""
+    """Return the paths for the source: a ztick file, a directory, or single files of one."""
     if log.dialect == ZTICK or log.whole:
         return [log.where]
     return [file.path for file in log.files]

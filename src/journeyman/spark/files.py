@@ -90,7 +90,7 @@ class Filesystem(catalog.Files, Protocol):
 class _Local:
     def find(self, path: str) -> FoundFile | None:
         try:
-            return _found(path, os.stat(path))
+            return _found_file(path, os.stat(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -99,7 +99,7 @@ class _Local:
         with os.scandir(path) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # removed while we looked
-                    found.append(_found(entry.path, entry.stat()))
+                    found.append(_found_file(entry.path, entry.stat()))
         return sorted(found, key=lambda each: each.path)
 
     def read_at(self, path: str, offset: int, length: int) -> bytes:
@@ -113,7 +113,7 @@ class _Local:
         return NewFile(path, open(path, "xb", buffering=0), is_local=True)
 
 
-def _found(path: str, status: os.stat_result) -> FoundFile:
+def _found_file(path: str, status: os.stat_result) -> FoundFile:
     is_dir = stat.S_ISDIR(status.st_mode)
     return FoundFile(path, is_dir, status.st_size, status.st_mtime_ns, status.st_ino)
 
@@ -171,7 +171,7 @@ class DatabaseFile(io.RawIOBase):
 
 
 def identity_of(file: BinaryIO) -> int:
-    """Which file an open one is, if it is local or in a database."""
+    """Return the identity of an open file that is local or in a database."""
     if isinstance(file, DatabaseFile):
         return file.identity
     return os.fstat(file.fileno()).st_ino
@@ -195,13 +195,13 @@ class Remote:
     ``hdfs://name`` and the empty string, its paths beginning with a slash; None, theirs do not.
     """
 
-    def __init__(self, filesystem: Any, ours: str, theirs: str | None) -> None:
+    def __init__(self, filesystem: Any, ours: str, inner: str | None) -> None:
         self._filesystem = filesystem
         self._ours = ours
-        self._theirs = theirs
+        self._theirs = inner
 
     def find(self, path: str) -> FoundFile | None:
-        return self._found(self._filesystem.get_file_info(self._inner(path)))
+        return self._found_file(self._filesystem.get_file_info(self._inner(path)))
 
     def list_dir(self, path: str) -> list[FoundFile]:
         return self._list(path, allow_not_found=False)
@@ -237,10 +237,10 @@ class Remote:
 
         selector = FileSelector(self._inner(path), allow_not_found, recursive)
         infos = self._filesystem.get_file_info(selector)
-        found = [each for info in infos if (each := self._found(info)) is not None]
+        found = [each for info in infos if (each := self._found_file(info)) is not None]
         return sorted(found, key=lambda each: each.path)
 
-    def _found(self, info: Any) -> FoundFile | None:
+    def _found_file(self, info: Any) -> FoundFile | None:
         from pyarrow.fs import FileType
 
         if info.type == FileType.NotFound:
@@ -319,7 +319,7 @@ def filesystem_of(path: str) -> Filesystem:
 
 
 def is_uri(path: str) -> bool:
-    """Whether an absolute path is of a filesystem that is not local."""
+    """Return whether an absolute path is of a filesystem that is not local."""
     return _SCHEME.match(path) is not None
 
 
@@ -367,12 +367,12 @@ def _remote(root: str) -> Remote:
     return Remote(filesystem, root, inner.removesuffix("/_") if inner != "_" else None)
 
 
-def _from_uri(known: Any, root: str) -> tuple[Any, str]:
+def _from_uri(filesystems: Any, root: str) -> tuple[Any, str]:
     if root.startswith("s3://"):
         with suppress(ValueError):  # an option of newer versions: a small file is one request
-            filesystem, inner = known.from_uri(root + "/_?allow_delayed_open=true")
+            filesystem, inner = filesystems.from_uri(root + "/_?allow_delayed_open=true")
             return filesystem, inner
-    filesystem, inner = known.from_uri(root + "/_")
+    filesystem, inner = filesystems.from_uri(root + "/_")
     return filesystem, inner
 
 
@@ -383,7 +383,7 @@ def absolute(path: str) -> str:
     return path if _SCHEME.match(path) else os.path.abspath(path)
 
 
-def find_logs(options: catalog.LogQuery) -> list[catalog.Log]:
+def find_source_logs(options: catalog.LogQuery) -> list[catalog.Log]:
     """The logs that the options of a read stand for. Raises UsageError when there are none."""
     return catalog.find_logs(options, map(absolute, options.paths), filesystem_of)
 
@@ -573,5 +573,5 @@ def _bytes_of_run(file: BinaryIO, run: Span) -> bytes:
 
 
 def changed(path: str) -> LogError:
-    """What a place holds that is read again is not what a replay read there."""
+    """Return the error for a place whose contents have changed since a replay read it."""
     return LogError(path, "was changed during the replay; try again")

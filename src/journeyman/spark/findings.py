@@ -1,4 +1,4 @@
-"""What an audit says: one table of findings, whatever they are about, and an account of files.
+"""The results of an audit: one table of findings of all kinds, and an account of files.
 
     finding               severity   what it means
     duplicate-execution   serious    something ran, or got a result, more than once
@@ -71,7 +71,7 @@ SEGMENTS = struct(
 
 
 def as_findings(rows: DataFrame, dialect: str) -> DataFrame:
-    """What a view of findings gave, in words: with severity, dialect and moments as texts."""
+    """Return the rows of a view of findings in words: severity, dialect and moments as texts."""
     detail = F.col("detail")
     for number in (1, 2, 3):
         moment = F.col(f"ns_{number}")
@@ -110,7 +110,7 @@ def most_serious(findings: DataFrame, count: int) -> DataFrame:
     return findings.orderBy(_rank(), "finding", "log", "position", "key").limit(count)
 
 
-def summary(findings: DataFrame) -> DataFrame:
+def count_findings(findings: DataFrame) -> DataFrame:
     """How many of each: finding, severity, count, logs; the most serious first."""
     counted = findings.groupBy("finding", "severity").agg(
         F.count("*").alias("count"), F.count_distinct("log").alias("logs")
@@ -249,8 +249,8 @@ def _detail(compared: Compared) -> Column:
                 F.format_string(
                     "%s %s there %s",
                     F.lit(name),
-                    _shown(f"ours.values.{name}"),
-                    _shown(f"theirs.values.{name}"),
+                    _state_text(f"ours.values.{name}"),
+                    _state_text(f"theirs.values.{name}"),
                 ),
             )
             for name in compared.values
@@ -269,7 +269,7 @@ def _detail(compared: Compared) -> Column:
     return by_word(F.col("finding"), texts)
 
 
-def _shown(name: str) -> Column:
+def _state_text(name: str) -> Column:
     """``{"status":"planned"}`` -> ``"planned"``; nothing is ``none``."""
     value = F.regexp_extract(F.col(name), r'^\{"[^"]*":(.*)\}$', 1)
     return F.when(value == "", F.lit("none")).otherwise(value)

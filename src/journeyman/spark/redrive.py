@@ -43,7 +43,6 @@ import posixpath
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 from uuid import UUID, uuid4
 
@@ -56,17 +55,7 @@ from journeyman.disk import AppendFile, Disk, Lock
 from journeyman.errors import LogError, LogLocked, UsageError
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.replay import states, with_payloads
-from journeyman.spark.sinks.sending import (
-    MAX_SHOWN,
-    JobSender,
-    Pace,
-    ZtickSender,
-    is_there_already,
-    job_uuid,
-    open_sender,
-    put_all,
-    workq_job,
-)
+from journeyman.spark.sinks import sending as sinks_sending
 from journeyman.spark.sinks.server_options import ServerOptions
 from journeyman.spark.source.options import ZTICK
 
@@ -91,7 +80,7 @@ class SentMark(NamedTuple):
 
 @dataclass(slots=True)
 class Redriven:
-    """What became of the selected jobs."""
+    """The outcomes of the selected jobs, counted."""
 
     sent: int = 0
     arrived_before: int = 0  # by a redrive that was killed before it knew
@@ -101,7 +90,7 @@ class Redriven:
 
     def refuse(self, job: str, refusal: Refused) -> None:
         self.refused += 1
-        if len(self.first_refused) < MAX_SHOWN:
+        if len(self.first_refused) < sinks_sending.MAX_SHOWN:
             self.first_refused.append((job, str(refusal)))
 
 
@@ -180,7 +169,7 @@ def _newest(
     done: Sequence[SentMark],
     limit: int | None,
 ) -> DataFrame:
-    """Of each job that is not done, the row planned or created last."""
+    """Return the row planned or created last of each job that is not done."""
     key, ns = _KEYS[dialect]
     columns = chosen.columns
     if done:
@@ -219,11 +208,11 @@ def redrive_rows(
     clock: Clock,
     *,
     at_ns: int | None,
-    sender: JobSender | None = None,
+    sender: sinks_sending.JobSender | None = None,
 ) -> Redriven:
     """The same for rows that are at hand."""
-    work = _Redrive(options, ledger, clock, at_ns, sender or open_sender(options))
-    pace = Pace(options, clock)
+    work = _Redrive(options, ledger, clock, at_ns, sender or sinks_sending.open_sender(options))
+    pace = sinks_sending.Pace(options, clock)
     size = min(pace.batch, _BATCH_ROWS)
     try:
         waiting = iter(rows)
@@ -242,7 +231,7 @@ class _Redrive:
         ledger: RedriveLedger,
         clock: Clock,
         at_ns: int | None,
-        sender: JobSender,
+        sender: sinks_sending.JobSender,
     ) -> None:
         self._options = options
         self._ledger = ledger
@@ -278,11 +267,11 @@ class _Redrive:
             else:
                 jobs.append(job)
                 sending.append(mark)
-        outcomes = put_all(self._options, self.sender, jobs, self._clock)
+        outcomes = sinks_sending.put_all(self._options, self.sender, jobs, self._clock)
         for mark, (_, refusal) in zip(sending, outcomes, strict=True):
             if refusal is None:
                 self.outcome.sent += 1
-            elif is_there_already(refusal):
+            elif sinks_sending.is_there_already(refusal):
                 self.outcome.arrived_before += 1
             else:
                 self.outcome.refuse(mark.key, refusal)
@@ -294,7 +283,7 @@ class _Redrive:
 
     def _becomes(self, mark: SentMark) -> str:
         if self._options.dialect == "workq":
-            return str(job_uuid(self._ledger.run_id, mark.key, self.sender.salt()))
+            return str(sinks_sending.job_uuid(self._ledger.run_id, mark.key, self.sender.salt()))
         planned = self._clock.now_ns() if self._at_ns is None else self._at_ns
         if planned == mark.ns:
             planned += 1 if planned < _MAX_NS else -1
@@ -305,11 +294,11 @@ class _Redrive:
         if self._options.dialect == "ztick":
             return mark.key, int(becomes)
         changed = {"job_id": UUID(becomes).bytes, "time_ns": self._at_ns}
-        return workq_job(self._options, row | changed, self.sender.salt)
+        return sinks_sending.workq_job(self._options, row | changed, self.sender.salt)
 
     def _is_settled(self, mark: SentMark) -> bool:
-        """Whether a job that was meant to go before is not to be sent now."""
-        if not isinstance(self.sender, ZtickSender):
+        """Return whether a job that was marked earlier must not be sent now."""
+        if not isinstance(self.sender, sinks_sending.ZtickSender):
             return False  # the id settles it
         found = self.sender.client.get(mark.key)
         if found is None or found.execution_ns == mark.ns:
@@ -373,12 +362,7 @@ class RedriveLedger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_how: object) -> None:
         self.close()
 
     def _append(self, line: dict[str, Any]) -> None:
@@ -410,7 +394,7 @@ def _read(disk: Disk, path: str) -> _Content:
     """All whole lines. Raises LogError for a file that is no record."""
     content = _Content(None, {}, set(), 0)
     data = disk.read_bytes(path) if disk.exists(path) else b""
-    *lines, _ = data.split(b"\n")  # what is behind the last line end is not whole
+    *lines, _ = data.split(b"\n")  # the text after the last line end is incomplete
     for number, line in enumerate(lines, 1):
         try:
             _take(content, json.loads(line))

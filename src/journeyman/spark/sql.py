@@ -87,7 +87,7 @@ class LogTables:
         return sorted(self._loaders)
 
     def query(self, statement: str) -> DataFrame:
-        """What a statement gives. Statements that change something have their effect at once."""
+        """Return the result of a statement. One that changes something takes effect at once."""
         words = re.findall(r"\w+", statement.lower())
         self.make(set(self._loaders) if words[:2] == ["show", "tables"] else set(words))
         return self._spark.sql(statement)

@@ -225,7 +225,7 @@ def _is_there(path: str) -> UsageError:
 
 
 def _write_parts(tables: Mapping[str, TableFiles], split: Splitter, batches: Batches) -> Batches:
-    """What a task does: one file for each table and directory that it has rows of."""
+    """Write one file for each table and directory that this task has rows of."""
     context = TaskContext.get()
     number = 0 if context is None else context.partitionId()  # files are in the order of the rows
     token = f"part-{number:05d}-{secrets.token_hex(8)}"

@@ -161,7 +161,7 @@ def taken(rows: pa.Table, places: Ints) -> pa.Table:
     return found
 
 
-def filled(column: AnyColumn, nothing: int) -> Ints:
+def filled_numbers(column: AnyColumn, nothing: int) -> Ints:
     """Whole numbers; this one where there is none."""
     found: Ints = column.fill_null(nothing).to_numpy()
     return found

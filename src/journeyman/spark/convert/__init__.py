@@ -20,9 +20,9 @@ a payload over 1 MiB, a job whose time to live is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final
 from uuid import UUID
 
@@ -42,7 +42,7 @@ from journeyman.spark.source.options import arrow_schema, struct
 from journeyman.spark.tables import write_parquet
 from journeyman.units import NS_PER_MS
 
-WHOLE: Final = "(all)"  # not a field: nothing of it is carried over
+WHOLE_ROW: Final = "(all)"  # not a field: nothing of it is carried over
 NAME_PATTERN: Final = r"^[A-Za-z0-9_.-]{1,255}$"
 # In the order of the source; what the sink needs.
 QUEUE_COLUMNS: Final = (
@@ -100,9 +100,9 @@ class Loss:
         return found if self.when is None else F.when(self.when, found)
 
 
-def whole(reason: Column) -> Loss:
+def whole_loss(reason: Column) -> Loss:
     """Nothing of a row is carried over, where there is a reason."""
-    return Loss(WHOLE, F.lit(None), reason, reason.isNotNull())
+    return Loss(WHOLE_ROW, F.lit(None), reason, reason.isNotNull())
 
 
 def losses_of(frame: DataFrame, key: Column, losses: Sequence[Loss]) -> DataFrame:
@@ -139,7 +139,7 @@ def id_column(text: Column) -> Column:
 
 @dataclass(frozen=True, slots=True)
 class JobDefaults:
-    """What jobs get that the other side does not say. ``name`` None: from the rule or queue."""
+    """Fields of jobs that the source lacks. If ``name`` is None, the rule or queue gives it."""
 
     now_ns: int
     name: str | None = None
@@ -153,11 +153,11 @@ class JobDefaults:
         if not 1 <= self.ttr_ms <= MAX_TTR_MS or not 1 <= self.ttl_ms <= MAX_TTL_MS:
             raise UsageError(f"ttr is 1..{MAX_TTR_MS} ms and ttl 1..{MAX_TTL_MS} ms")
 
-    def name_column(self, found: Column) -> Column:
+    def name_column(self, name: Column) -> Column:
         """The name asked for, else the one found if the queue takes it, else ``default``."""
         if self.name is not None:
             return F.lit(self.name)
-        return F.when(found.rlike(NAME_PATTERN), found).otherwise(F.lit(_DEFAULT_NAME))
+        return F.when(name.rlike(NAME_PATTERN), name).otherwise(F.lit(_DEFAULT_NAME))
 
     def columns(self) -> dict[str, Column]:
         """The columns that are the same for all jobs."""
@@ -174,7 +174,7 @@ class JobDefaults:
 def schedule_to_queue(
     tables: dict[str, DataFrame], settings: JobDefaults
 ) -> tuple[DataFrame, DataFrame]:
-    """ztick -> workq: what is planned becomes a scheduled job.
+    """Convert ztick to workq: planned jobs become scheduled jobs.
 
         job "mail.17" at T, by rule "mail"  ->  schedule <id of "mail.17"> mail T, payload mail.17
 
@@ -214,7 +214,7 @@ def schedule_to_queue(
     )
     no_runner = Loss("runner", runner, "a work queue runs nothing itself: workers do")
     losses = [
-        losses_of(jobs, key, [whole(F.col("_reason")), under_way]),
+        losses_of(jobs, key, [whole_loss(F.col("_reason")), under_way]),
         losses_of(tables["rules"], key, [no_runner]),
     ]
     return rows, all_losses(losses)
@@ -255,7 +255,7 @@ def _first_of_each_name(jobs: DataFrame) -> DataFrame:
 
 
 def queue_to_schedule(tables: dict[str, DataFrame], as_of_ns: int) -> tuple[DataFrame, DataFrame]:
-    """workq -> ztick: jobs that wait for their time become planned jobs. They come with payloads.
+    """Convert workq to ztick: jobs that wait for their time become planned jobs.
 
         schedule <id> mail T, payload mail.17  ->  job "mail.17" at T   if <id> is that of mail.17
         schedule <id> mail T, payload {...}    ->  job "<id>" at T      and the payload is listed
@@ -290,7 +290,7 @@ def queue_to_schedule(tables: dict[str, DataFrame], as_of_ns: int) -> tuple[Data
     is_carried = F.col("_reason").isNull()
     payload_stays = F.col("_is_name") | (F.col("payload_size") == 0)
     losses = [
-        whole(F.col("_reason")),
+        whole_loss(F.col("_reason")),
         *(Loss(name, F.col(name), _NOT_IN_SCHEDULE, is_carried) for name in _LOST_IN_SCHEDULE),
         Loss("payload", F.base64("payload"), _NOT_IN_SCHEDULE, is_carried & ~payload_stays),
     ]
@@ -300,7 +300,7 @@ def queue_to_schedule(tables: dict[str, DataFrame], as_of_ns: int) -> tuple[Data
 def journal_to_queue(
     tables: dict[str, DataFrame], settings: JobDefaults
 ) -> tuple[DataFrame, DataFrame]:
-    """kestrel -> workq: items that some reader still waits for become jobs. They come with data.
+    """Convert kestrel to workq: items that some reader still waits for become jobs.
 
         queue "mail", item 17, data  ->  add <id of ".../mail/17"> mail, payload data, created then
 
@@ -347,7 +347,7 @@ def journal_to_queue(
     reader = F.concat_ws("+", "queue", "reader")
     is_carried = F.col("_reason").isNull()
     of_item = [
-        whole(F.col("_reason")),
+        whole_loss(F.col("_reason")),
         Loss(
             "error_count",
             F.col("error_count"),
@@ -363,7 +363,7 @@ def journal_to_queue(
     ]
     of_reader = Loss("reader", F.col("opened_head"), "a work queue gives each job to one worker")
     losses = [
-        losses_of(finished, name, [whole(F.lit("every reader has finished it"))]),
+        losses_of(finished, name, [whole_loss(F.lit("every reader has finished it"))]),
         losses_of(left, name, of_item),
         losses_of(tables["readers"], reader, [of_reader]),
     ]
@@ -373,7 +373,7 @@ def journal_to_queue(
 def queue_state_to_keyspace(
     tables: dict[str, DataFrame], as_of_ns: int
 ) -> tuple[DataFrame, DataFrame]:
-    """workq -> an Overhop keyspace: entries for all jobs that exist.
+    """Convert workq to an Overhop keyspace: entries for all jobs that exist.
 
         a job --index_entries--> v1:j:  v2:j_qt:  v1:status:  v1:status_fifo:
         all jobs of a queue --count by status--> v1:q_status:        each queue --> v1:q:
@@ -396,7 +396,7 @@ def queue_state_to_keyspace(
     )
     has_result = F.coalesce(F.col("result_size"), F.lit(0)) > 0
     losses = [
-        whole(F.col("_reason")),
+        whole_loss(F.col("_reason")),
         Loss(
             "result", F.base64("result"), _NOT_IN_KEYSPACE, F.col("_reason").isNull() & has_result
         ),
@@ -425,9 +425,9 @@ def queue_rows_to_keyspace(
 def _entries_of(jobs: DataFrame) -> DataFrame:
     """All entries for jobs with a status."""
     columns = ("key", "name", "status", "created_ns", "time_ns", "attempts", "max_attempts")
-    entries = jobs.select(*columns, "payload").mapInArrow(_entries, _ENTRY)
-    counts = jobs.groupBy("name", "status").count().mapInArrow(_counters, _ENTRY)
-    queues = jobs.select("name").distinct().mapInArrow(_queues, _ENTRY)
+    entries = jobs.select(*columns, "payload").mapInArrow(partial(_encoded, _job_entries), _ENTRY)
+    counts = jobs.groupBy("name", "status").count().mapInArrow(partial(_encoded, _counter), _ENTRY)
+    queues = jobs.select("name").distinct().mapInArrow(partial(_encoded, _queue), _ENTRY)
     return entries.unionByName(counts).unionByName(queues)
 
 
@@ -440,31 +440,28 @@ def _field_losses(when: Column) -> list[Loss]:
     ]
 
 
-def _entries(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _encoded(
+    entries_of: Callable[[dict[str, Any]], Iterable[tuple[bytes, bytes]]],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """The entries of each row, as keys and values."""
     for batch in batches:
-        found = [
-            entry for row in batch.to_pylist() for entry in index_entries(_record(row)).items()
-        ]
-        yield _batch(found)
+        found = [entry for row in batch.to_pylist() for entry in entries_of(row)]
+        columns = ([entry[at] for entry in found] for at in range(2))
+        arrays = [pa.array(column, pa.binary()) for column in columns]
+        yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(_ENTRY))
 
 
-def _counters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield _batch(
-            [
-                (encode_key(CounterKey(row["name"], row["status"])), encode_value(row["count"]))
-                for row in batch.to_pylist()
-            ]
-        )
+def _job_entries(row: dict[str, Any]) -> Iterable[tuple[bytes, bytes]]:
+    return index_entries(_record(row)).items()
 
 
-def _queues(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        found = []
-        for row in batch.to_pylist():
-            name = str(row["name"])
-            found.append((encode_key(QueueKey(name)), encode_value(queue_record(name))))
-        yield _batch(found)
+def _counter(row: dict[str, Any]) -> Iterable[tuple[bytes, bytes]]:
+    yield encode_key(CounterKey(row["name"], row["status"])), encode_value(row["count"])
+
+
+def _queue(row: dict[str, Any]) -> Iterable[tuple[bytes, bytes]]:
+    yield encode_key(QueueKey(row["name"])), encode_value(queue_record(row["name"]))
 
 
 def _record(row: dict[str, Any]) -> JobRecord:
@@ -480,12 +477,6 @@ def _record(row: dict[str, Any]) -> JobRecord:
         attempts_so_far=row["attempts"],
         payload=payload_text(row["payload"] or b""),
     )
-
-
-def _batch(entries: list[tuple[bytes, bytes]]) -> pa.RecordBatch:
-    keys, values = zip(*entries, strict=True) if entries else ((), ())
-    arrays = [pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
-    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(_ENTRY))
 
 
 def _schedule_to_keyspace(tables: Tables, settings: JobDefaults) -> tuple[DataFrame, DataFrame]:

@@ -67,7 +67,7 @@ def log_to_parquet(
 ) -> int:
     """Write the logs at these paths; how many records they are. Damage is refused."""
     place = addresses.absolute(output).rstrip("/")
-    logs = addresses.find_logs(SourceOptions(dialect, tuple(paths)))
+    logs = addresses.find_source_logs(SourceOptions(dialect, tuple(paths)))
     records = refuse_damage(packets(spark, dialect, list(paths)), ", ".join(paths))
     frame = rows_with_raw(
         read(spark, dialect, *paths, payloads=True, mode="DROPMALFORMED"), dialect
@@ -107,7 +107,7 @@ def _described(log: Log) -> dict[str, Any]:
 
 
 def _head_of(codec: Codec[Any], path: str, size: int) -> bytes:
-    """What stands before the first record: the header, and seals. Nothing in a file of zeros."""
+    """Return the bytes before the first record: the header, and seals; none in a file of zeros."""
     header = filesystem_of(path).read_at(path, 0, min(size, len(codec.header)))
     try:
         start = codec.check_header(header)

@@ -1,1 +1,1 @@
-"""What happened to every job, attempt by attempt, and its summaries."""
+"""The history of every job, attempt by attempt, and its summaries."""

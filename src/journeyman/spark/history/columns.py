@@ -1,4 +1,4 @@
-"""What one row of history holds, whatever log it comes from, and how such rows are grouped.
+"""The columns of a row of history, whatever log it comes from, and how such rows are grouped.
 
     wait                   run
     ready ------> started ------> ended        outcome
@@ -59,11 +59,11 @@ ATTEMPTS = StructType(
         StructField("wait_ns", _LONG),  # ready to started; for ztick the lateness
         StructField("run_ns", _LONG),  # started to ended
         StructField("outcome", _STRING),
-        StructField("error", _STRING),  # of a failure: its class, or what the runner said
+        StructField("error", _STRING),  # the class of a failure, or the reason of the runner
         StructField("retried", _BOOLEAN),  # workq: a failure that was taken back
         StructField("exhausted", _BOOLEAN),  # workq: no attempt was left behind this one
         StructField("expires_ns", _LONG),
-        StructField("position", _LONG),  # of the record with which the row begins
+        StructField("position", _LONG),  # where the record is with which the row begins
     ]
 )
 

@@ -1,4 +1,4 @@
-"""What the ledger of a server says of attempts: who leased them, and that one was cancelled.
+"""The notes of a server's ledger about attempts: who leased them, and which were cancelled.
 
     attempts-begun   {"worker": "w", "jobs": {id: attempt, ...}}   a note for each job
     job-options-set  {"job": id, "body": {"cancelled_ns": ...}}    a note without an attempt
@@ -37,7 +37,7 @@ def notes_of(records: pa.Table) -> pa.Table:
 
 
 def note_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What runs on the executors."""
+    """Make notes of records, on the executors."""
     for batch in batches:
         yield from notes_of(pa.Table.from_batches([batch])).to_batches()
 

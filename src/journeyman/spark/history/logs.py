@@ -59,7 +59,7 @@ def records_of(
     full = with_extras(base_schema(dialect), (), CORRUPT_RECORD)
     known = [*full.fields, *NAMED_COLUMNS.get(dialect, [])]
     fields = [field for field in known if field.name in wanted]
-    # Of payloads and results only the names leave the task that reads them.
+    # Only the names in payloads and results leave the task that reads them.
     names = {field.name for field in NAMED_COLUMNS.get(dialect, [])}
     return read(spark, dialect, *paths, schema=StructType(fields), payloads=bool(names & wanted))
 
@@ -67,7 +67,7 @@ def records_of(
 def runs_of(
     spark: SparkSession, paths: Sequence[str], directories: Sequence[str] = ()
 ) -> DataFrame:
-    """What servers have noted of runs: beside the logs, or in the directories given."""
+    """Return the runs that servers have recorded beside the logs, or in the directories given."""
     options = SourceOptions.parse(ZTICK, {"paths": json.dumps(list(paths))})
     return read_runs(spark, run_directories(options, directories))
 

@@ -24,12 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls it
 from journeyman.columnar.workq import attempts as at
 from journeyman.formats.workq import Command
 from journeyman.spark import vectors
-from journeyman.spark.history.columns import (
-    RAW_ATTEMPTS,
-    attempt_batches,
-    first_of_jobs,
-    whole_jobs,
-)
+from journeyman.spark.history import columns
 from journeyman.units import NS_PER_MS
 
 # The columns of a record that history needs.
@@ -38,7 +33,7 @@ RECORD: Final = (
     *("max_attempts", "max_fails", "payload_size", "time_ns", "created_ns"),
 )
 NAMES: Final = ("task", "error")  # known of records that were read with payloads
-_WORDS: Final = [command.word for command in Command]
+_KINDS: Final = [command.word for command in Command]
 _COMMANDS: Final = np.array([int(command) for command in Command], np.int64)
 _MAX_NS: Final = 2**63 - 1
 _NUMBERS: Final = {
@@ -48,6 +43,7 @@ _NUMBERS: Final = {
     at.DUE_NS: "time_ns",
     at.EXPIRES_NS: "expires_ns",
     at.TTR_MS: "ttr_ms",
+    at.TTL_MS: "ttl_ms",
     at.MAX_ATTEMPTS: "max_attempts",
     at.MAX_FAILS: "max_fails",
     at.IDENTITY: "identity",
@@ -57,30 +53,30 @@ _SAME_ADD: Final = (
     *("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails", "payload_size"),
     *("time_ns", "created_ns"),
 )
-_NO_LONGER_NEEDED: Final = ["kind", "ttl_ms", "priority", "payload_size"]
+_NO_LONGER_NEEDED: Final = ["kind", "priority", "payload_size"]
 
 
 def attempts(records: DataFrame) -> DataFrame:
     """One row per job and attempt, with the columns of RAW_ATTEMPTS."""
-    return in_job_order(records).mapInArrow(_attempt_batches, RAW_ATTEMPTS)
+    return in_job_order(records).mapInArrow(_attempt_batches, columns.RAW_ATTEMPTS)
 
 
 def in_job_order(records: DataFrame, *more_columns: str) -> DataFrame:
     """The records of each job together and in log order, as the walk needs them."""
     known = [name for name in NAMES if name in records.columns]
-    of_jobs = records.where(F.col("kind").isin(_WORDS)).select(*RECORD, *known, *more_columns)
+    of_jobs = records.where(F.col("kind").isin(_KINDS)).select(*RECORD, *known, *more_columns)
     return of_jobs.repartition("_log", "key").sortWithinPartitions("_log", "key", "_position")
 
 
 def _attempt_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What runs on the executors, once for each partition."""
+    """Make attempts of records, on the executors, once for each partition."""
     for followed in follow(batches):
-        yield from attempt_batches(attempt_table(followed))
+        yield from columns.attempt_batches(attempt_table(followed))
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What the walk made of the records of whole jobs, which are narrowed."""
+    """The result of the walk over the narrowed records of whole jobs."""
 
     records: pa.Table
     rows: at.Ints
@@ -90,14 +86,14 @@ class Followed:
 
 def follow(batches: Iterable[pa.RecordBatch]) -> Iterator[Followed]:
     """Walk over batches of records in job order."""
-    for records in whole_jobs(batches):
+    for records in columns.whole_jobs(batches):
         narrowed = narrow(records)
-        yield walk(narrowed, first_of_jobs(narrowed))
+        yield walk_records(narrowed, columns.first_of_jobs(narrowed))
 
 
 def narrow(rows: pa.Table) -> pa.Table:
     """Records of jobs as numbers, as the walk needs them; columns not known here stay."""
-    found = vectors.places_in(rows["kind"], pa.array(_WORDS))
+    found = vectors.places_in(rows["kind"], pa.array(_KINDS))
     rows, command = vectors.where(rows, found >= 0), _COMMANDS[found[found >= 0]]
     is_add = (command == Command.ADD) | (command == Command.SCHEDULE)
     created, due = vectors.ns_in(rows["created_ns"]), vectors.ns_in(rows["time_ns"])
@@ -132,13 +128,13 @@ def _same_adds(rows: pa.Table, command: vectors.Ints) -> vectors.Ints:
     return vectors.mixed(words).view(np.int64)
 
 
-def walk(records: pa.Table, first: vectors.Bools) -> Followed:
+def walk_records(records: pa.Table, first: vectors.Bools) -> Followed:
     """Over narrowed records in job order, all of each job; ``first`` marks where one begins."""
     table = records.combine_chunks()
     size = table.num_rows
     numbers = np.empty((at.RECORD_FIELDS, size), np.int64)
     for field, name in _NUMBERS.items():
-        numbers[field] = vectors.filled(
+        numbers[field] = vectors.filled_numbers(
             table[name].cast(pa.int64()), at.NO_TIME if field in _TIMES else 0
         )
     rows = np.empty((at.ROW_FIELDS, size), np.int64)
@@ -174,7 +170,7 @@ def attempt_table(followed: Followed) -> pa.Table:
             ),
             "retried": pa.array(rows[at.RETRIED] == 1),
             "exhausted": pa.array(rows[at.EXHAUSTED] == 1),
-            "expires_ns": records["expires_ns"].take(adds),
+            "expires_ns": vectors.ns_column(rows[at.ENDS_NS]),
             "position": records["_position"].take(began),
         }
     )

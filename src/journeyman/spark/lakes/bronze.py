@@ -39,11 +39,11 @@ from journeyman.clock import SystemClock
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.logs.catalog import Log
 from journeyman.spark import vectors
-from journeyman.spark.files import absolute, find_logs
+from journeyman.spark.files import absolute, find_source_logs
 from journeyman.spark.history.ledger_notes import notes_of
 from journeyman.spark.lakes import delta, work
-from journeyman.spark.lakes.folding import ZtickPlans, item_hashes
-from journeyman.spark.lakes.layout import HASH, TABLES, moment_of
+from journeyman.spark.lakes.folding import item_hashes, plans_of
+from journeyman.spark.lakes.layout import HASH, TABLES, to_datetime
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.slots import slots_of
 from journeyman.spark.source.options import (
@@ -57,14 +57,14 @@ from journeyman.spark.source.options import (
     arrow_schema,
 )
 from journeyman.spark.source.pieces import LogPartition
-from journeyman.spark.source.task import read_pieces, with_dictionaries
+from journeyman.spark.source.task import read_partition, with_dictionaries
 from journeyman.spark.streams import LogStreamReader
 from journeyman.spark.streams.chains import register_stream
 from journeyman.spark.streams.offsets import Holes, StreamOffset, lost_rows
 from journeyman.spark.vectors import pc
 
 _HOST: Final = re.compile(r"[A-Za-z0-9._-]+")  # a part of paths, in every tool that reads them
-_BATCH_BYTES: Final = 2 * 1024**3  # of all logs in one snapshot
+_BATCH_BYTES: Final = 2 * 1024**3  # the limit of one snapshot, all logs together
 _TASK_BYTES: Final = 512 * 1024**2
 _CHUNK_ROWS: Final = 512 * 1024
 _UNSPLIT_ROWS: Final = 64 * 1024
@@ -73,12 +73,12 @@ _PLANS_GROUP_ROWS: Final = 64 * 1024
 # Columns of few words, which need not be looked up one by one when they are written.
 _CODED: Final = frozenset({"_log", "_file", "kind", "status", "queue", "reader", "host"})
 _ADDED: Final = ("_ingested_at", HASH, "host", "date")
-_BLOCKS: Final = ("payload", "result")  # of a work queue; stored if the ingest was asked to
+_BLOCKS: Final = ("payload", "result")  # columns of a work queue, stored if the ingest was asked to
 _ERROR: Final = "error"
 NOTES_TABLE: Final = "bronze/notes"
 PLANS_TABLE: Final = "bronze/plans"
 DAMAGE_TABLE: Final = "silver/damage"
-# What the table of damage takes from a record.
+# The table of damage takes these columns from a record.
 DAMAGE_COLUMNS: Final = {"log": "_log", "file": "_file", "offset": "_offset", "what": DAMAGE}
 
 UNREADABLE: Final = (OSError, JourneymanError)
@@ -97,7 +97,7 @@ class LakeSource:
         """Raises UsageError for a host whose name cannot be a directory everywhere."""
         logs: list[Log] = []
         with suppress(OSError):  # the ingest reports it
-            logs = find_logs(SourceOptions.parse(self.dialect, self.options))
+            logs = find_source_logs(SourceOptions.parse(self.dialect, self.options))
         for host in {self.host, *(dict(log.partitions).get("host") or self.host for log in logs)}:
             if _HOST.fullmatch(host) is None:
                 raise UsageError(
@@ -112,7 +112,7 @@ class LakeSource:
 
     @property
     def options(self) -> dict[str, str]:
-        # Of payloads and results that are not stored the names are: see _read_schema.
+        # The names in payloads and results are stored even if these are not: see _read_schema.
         payloads = {"payloads": "true"} if self.payloads or self.dialect == WORKQ else {}
         return {"path": absolute(self.path), "onLostHistory": "continue", **payloads}
 
@@ -122,8 +122,10 @@ class LakeSource:
 
 
 def stream_name(lake: Lake, source: LakeSource) -> str:
-    """What its links and its holder are called beside the logs: the next process takes over those
-    of one that was killed."""
+    """Return the name of its links and its holder beside the logs.
+
+    It is always the same: the next process takes over those of one that was killed.
+    """
     return hashlib.sha256(f"{lake.path}\n{source.stream}".encode()).hexdigest()[:12]
 
 
@@ -132,7 +134,7 @@ def stream_name(lake: Lake, source: LakeSource) -> str:
 
 
 class Feed:
-    """What comes of one source. ``end`` is up to where it was read, ``error`` why no more comes."""
+    """The answer of one source. It was read up to ``end``; ``error`` says why no more comes."""
 
     def __init__(self, lake: Lake, source: LakeSource, *, holds: bool) -> None:
         self.source = source
@@ -174,7 +176,7 @@ class Feed:
 
 
 class _Unit(NamedTuple):
-    """What a task reads; ``feed`` is the number of its feed."""
+    """The input of a task; ``feed`` is the number of its feed."""
 
     feed: int
     source: LakeSource
@@ -273,11 +275,11 @@ def _rows_of(
     elif isinstance(part, LogPartition):
         hosts = groupby(part.pieces, key=lambda piece: dict(piece.context.partitions).get("host"))
         for host, pieces in hosts:
-            yield host or source.host, read_pieces(tuple(pieces), options, schema, coded=_CODED)
+            yield host or source.host, read_partition(tuple(pieces), options, schema, coded=_CODED)
 
 
 def _read_schema(source: LakeSource) -> StructType:
-    """What of a record is stored."""
+    """Return the schema of the stored columns."""
     fields = TABLES[source.table].schema.fields
     is_narrow = source.dialect == WORKQ and not source.payloads
     left_out = (*_ADDED, *_BLOCKS) if is_narrow else _ADDED
@@ -289,24 +291,17 @@ class BronzeWriter:
 
     def __init__(self, lake: str, source: LakeSource, now_ns: int) -> None:
         self._lake, self._source = lake, source
-        self._moment = moment_of(now_ns)
+        self._moment = to_datetime(now_ns)
         self._files: dict[str, delta.TableWriter] = {}
         self._schemas: dict[str, pa.Schema] = {}
-        self._plans: dict[str, ZtickPlans] = {}  # by host
 
     def write_records(self, rows: pa.Table, host: str) -> None:
-        """Records, and what those of a schedule say of its plans, while they are at hand."""
+        """Records, and what is known of plans and attempts by them, while they are at hand."""
         dialect, table = self._source.dialect, self._source.table
         self._write_damage(rows, host)
         if dialect == ZTICK:
-            plans = self._plans.setdefault(host, ZtickPlans())
-            identifiers = plans.take(rows)
-            at = rows.column_names.index("identifier")
-            self._write(table, rows.set_column(at, "identifier", identifiers), host)
-            if plans.is_full:
-                self._write_plans(host)
-            return
-        if dialect == WORKQ:
+            self._write(PLANS_TABLE, plans_of(rows), host)
+        elif dialect == WORKQ:
             rows = rows.append_column(HASH, vectors.hash_column(rows["key"]))
         elif dialect == KESTREL:
             rows = rows.append_column(HASH, item_hashes(rows["item_id"]))
@@ -318,12 +313,7 @@ class BronzeWriter:
         self._write(table, rows, host)
 
     def finish(self) -> list[delta.DataFile]:
-        for host in list(self._plans):
-            self._write_plans(host)
         return [file for writer in self._files.values() for file in writer.finish()]
-
-    def _write_plans(self, host: str) -> None:
-        self._write(PLANS_TABLE, self._plans.pop(host).finish(), host)
 
     def _write_damage(self, rows: pa.Table, host: str) -> None:
         damaged = rows.filter(pc.equal(rows["kind"], DAMAGE_KIND))

@@ -14,7 +14,7 @@ from journeyman.spark.source.options import arrow_schema
 from journeyman.spark.source.task import with_dictionaries
 from journeyman.spark.vectors import AnyColumn
 
-_WORDS: Final = frozenset(
+_REPEATED: Final = frozenset(
     ("host", "log", "dialect", "queue", "task", "worker", "rule", "runner", "outcome", "status")
 )
 
@@ -25,19 +25,19 @@ def shaped(columns: Mapping[str, AnyColumn], table: str) -> pa.Table:
 
 
 def schema_of(table: str) -> pa.Schema:
-    """Of rows of a table. In silver, words that come again and again are in a dictionary: to move
+    """Return the schema of a table. In silver, repeated words are in a dictionary: to move
     and to write them so takes a fraction of the time."""
     schema = arrow_schema(TABLES[table].schema)
-    return with_dictionaries(schema, _WORDS) if table.startswith("silver/") else schema
+    return with_dictionaries(schema, _REPEATED) if table.startswith("silver/") else schema
 
 
 def named_logs(rows: pa.Table) -> pa.Table:
     """``rows`` with host and path of a log as one text in ``_log``."""
     hosts, logs = vectors.coded(rows["host"]), vectors.coded(rows["_log"])
     size = max(1, len(logs.dictionary))
-    codes = vectors.filled(hosts.indices, 0).astype(np.int64) * size + vectors.filled(
-        logs.indices, 0
-    )
+    codes = vectors.filled_numbers(hosts.indices, 0).astype(
+        np.int64
+    ) * size + vectors.filled_numbers(logs.indices, 0)
     pairs, places = vectors.different(codes)
     host_words, log_words = hosts.dictionary.to_pylist(), logs.dictionary.to_pylist()
     names = [f"{host_words[pair // size]}{BETWEEN}{log_words[pair % size]}" for pair in pairs]

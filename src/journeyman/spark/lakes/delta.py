@@ -34,8 +34,16 @@ from journeyman.spark.lakes.layout import HASH, TABLES, delta_schema
 from journeyman.spark.tables import repeating_columns
 from journeyman.units import NS_PER_MS
 
+# Columns of few words, which take a fraction of the time if each word is looked at once.
+REPEATED_WORDS: Final = frozenset(
+    (
+        *("host", "log", "_log", "_file", "dialect", "kind", "status", "queue", "reader"),
+        *("name", "task", "worker", "error", "rule", "runner", "outcome"),
+    )
+)
+CODED: Final[Any] = pa.dictionary(pa.int32(), pa.string())
 _APP: Final = "journeyman"
-_MOST_CHARACTERS: Final = 64  # of a text in statistics
+_MOST_CHARACTERS: Final = 64  # kept of a text in statistics
 _FIRST_DAY: Final = date(1970, 1, 1)
 _ORDERED: Final = (bool, int, float, str, date, datetime)
 
@@ -47,7 +55,7 @@ class DataFile(NamedTuple):
     path: str  # absolute, or a URI
     size: int
     rows: int
-    values: Mapping[str, str]  # of the partition columns
+    values: Mapping[str, str]  # the values of the partition columns
     ranges: Mapping[str, tuple[int, int]]
     stats: str = ""  # as Delta stores them; of new files only
 
@@ -155,12 +163,12 @@ def _codec(kind: pa.DataType) -> str:
 
 
 def _leaf(field: pa.Field[Any]) -> str:
-    """What Parquet calls a column."""
+    """Return the name of a column in Parquet."""
     return f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
 
 
 def _statistics(footer: pq.FileMetaData) -> tuple[dict[str, Any], dict[str, tuple[int, int]]]:
-    """What Delta's log says of a file, and the ranges of its whole numbers."""
+    """Return the statistics of a file for Delta's log, and the ranges of its whole numbers."""
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
     least, greatest, nulls, ranges = {}, {}, {}, {}
     for at in range(footer.num_columns):
@@ -216,23 +224,16 @@ def footer(path: str) -> pq.FileMetaData:
 
 
 def read_group(file: DataFile, group: int, columns: Sequence[str]) -> pa.Table:
-    """These columns of a row group, null where the file is older than a column. Words that the file
-    has in a dictionary stay in it."""
+    """These columns of a row group, null where the file is older than a column; REPEATED_WORDS in a
+    dictionary."""
     known = footer(file.path)
-    chunks = [known.row_group(group).column(at) for at in range(known.num_columns)]
-    stored = {chunk.path_in_schema.partition(".")[0]: chunk for chunk in chunks}
-    words = [
-        name
-        for name in columns
-        if name in stored
-        and stored[name].has_dictionary_page
-        and stored[name].physical_type == "BYTE_ARRAY"
-    ]
+    paths = (known.schema.column(at).path for at in range(known.num_columns))
+    stored = {path.partition(".")[0] for path in paths}
     filesystem, inner = arrow_path(file.path)
     with pq.ParquetFile(
         inner,
         metadata=known,
-        read_dictionary=words,
+        read_dictionary=[name for name in columns if name in REPEATED_WORDS and name in stored],
         pre_buffer=filesystem is not None,  # neighbouring columns in one request
         filesystem=filesystem,
     ) as opened:
@@ -242,10 +243,10 @@ def read_group(file: DataFile, group: int, columns: Sequence[str]) -> pa.Table:
 
 
 def _with_columns(rows: pa.Table, count: int, file: DataFile, columns: Sequence[str]) -> pa.Table:
-    schema = schema_of(file.table)
+    schema = nullable_schema_of(file.table)
     found = []
     for name in columns:
-        kind = schema.field(name).type
+        kind = CODED if name in REPEATED_WORDS else schema.field(name).type
         if name in file.values:
             value: Any = file.values[name]
             value = value == "true" if pa.types.is_boolean(kind) else value
@@ -254,21 +255,20 @@ def _with_columns(rows: pa.Table, count: int, file: DataFile, columns: Sequence[
             found.append(pa.nulls(count, kind))
         else:
             column = rows[name]
-            is_plain = not pa.types.is_dictionary(column.type)
-            found.append(column.cast(kind) if is_plain and column.type != kind else column)
+            found.append(column if column.type == kind else column.cast(kind))
     return pa.table(found, names=list(columns))
 
 
-def read_file(file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
+def read_data_file(file: DataFile, columns: Sequence[str] | None = None) -> pa.Table:
     """These columns of a file, or all of them, as the table has them."""
-    names = list(columns or schema_of(file.table).names)
-    schema = pa.schema([schema_of(file.table).field(name) for name in names])
+    names = list(columns or nullable_schema_of(file.table).names)
+    schema = pa.schema([nullable_schema_of(file.table).field(name) for name in names])
     groups = [read_group(file, at, names) for at in range(footer(file.path).num_row_groups)]
     return pa.concat_tables([schema.empty_table(), *(rows.cast(schema) for rows in groups)])
 
 
 @cache
-def schema_of(table: str) -> pa.Schema:
+def nullable_schema_of(table: str) -> pa.Schema:
     """The columns of a table, all of them nullable: rows are made in several steps."""
     return pa.schema([pa.field(each.name, each.type) for each in delta_schema(TABLES[table])])
 
@@ -322,7 +322,7 @@ def commit(
     with packages.errors_of_delta(path):
         opened = open_at(lake, table, based_on)
         append(opened, added, number, removed)
-    return settle(path, opened)
+    return made_durable(path, opened)
 
 
 def open_at(lake: str, table: str, version: int | None) -> Any:
@@ -335,7 +335,7 @@ def open_at(lake: str, table: str, version: int | None) -> Any:
     return opened
 
 
-def settle(path: str, opened: Any) -> int:
+def made_durable(path: str, opened: Any) -> int:
     """The version that was just made, durable."""
     opened.update_incremental()
     version = int(opened.version())
@@ -409,8 +409,8 @@ def sync(paths: Iterable[str]) -> None:
                 os.close(fd)
 
 
-def refused(lake: str) -> JourneymanError:
-    """What to say when a commit lost against another process."""
+def lost_commit(lake: str) -> JourneymanError:
+    """Return the error for a commit that lost against another process."""
     return JourneymanError(
         f"{lake}: another process has changed this lake meanwhile; nothing of this change has "
         "happened: run the command again"

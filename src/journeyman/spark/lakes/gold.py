@@ -41,7 +41,7 @@ _ATTEMPTS, _ITEMS = "silver/attempts", "silver/items"
 _PLACES: Final = "host, log"
 _UNITS_A_SLOT: Final = 4
 _ROWS: Final = arrow_schema(StructType([*struct("host string, log string"), *ATTEMPTS]))
-# Of each table of silver, the columns that views count by, and the moments that decide the days.
+# The columns of each silver table that views count by, and the moments that decide the days.
 _COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     _ATTEMPTS: (
         *("host", "dialect", "queue", "rule", "life", "first", "outcome", "error"),
@@ -161,7 +161,7 @@ def _as_attempts(table: str, rows: pa.Table) -> pa.Table:
 
 
 def _as_gold(table: str, rows: pa.Table) -> pa.Table:
-    """What a view has counted, with the columns of a table of gold."""
+    """Return the counts of a view with the columns of a table of gold."""
     begins = vectors.ns_in(rows["bucket_ns"])
     columns: dict[str, Any] = {name: rows[name] for name in rows.column_names}
     for name in rows.column_names:
@@ -203,7 +203,7 @@ def _add_up_depth(lake: Lake, first: int) -> None:
     """Depth from the first touched day on: the changes of all hours, added up."""
     changes = lake.read_arrow(DEPTH_CHANGES)
     begins = pa.array(vectors.ns_in(changes["hour"]) * 1000)
-    text = views.statement("depth", views.LAKE_KEYS, given=("depth_changes",))
+    text = views.statement("depth", views.LAKE_KEYS, given_views=("depth_changes",))
     rows = views.run_in_duckdb(text, depth_changes=changes.append_column("bucket_ns", begins))
     days = np.unique(vectors.ns_in(rows["bucket_ns"]) // DAY_NS)
     known = lake.read_arrow(_DEPTH, columns=["date"])["date"].cast(pa.int32()).to_numpy()

@@ -67,7 +67,7 @@ def _ask_child(request: Mapping[str, Any]) -> dict[str, Any]:
             input=json.dumps(request).encode(),
             capture_output=True,
             env=_environment(),
-            timeout=TIME_LIMIT_S + 5,  # of starting the process
+            timeout=TIME_LIMIT_S + 5,  # starting the process takes some of it
             check=False,
         )
     except subprocess.TimeoutExpired:
@@ -110,7 +110,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "threads": 1,
         "memory_limit": MEMORY,
-        "temp_directory": "",  # what does not fit into memory is not written to disk
+        "temp_directory": "",  # nothing is written to disk, even if memory is full
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
     }
@@ -161,7 +161,7 @@ def _dataset(lake: Any, table: str) -> Any:
 
     version = lake.snapshot.versions.get(table)
     if version is None:
-        return delta.schema_of(table).empty_table()
+        return delta.nullable_schema_of(table).empty_table()
     path = posixpath.join(lake.path, table)
     with packages.errors_of_delta(path):
         opened = packages.import_deltalake().DeltaTable(

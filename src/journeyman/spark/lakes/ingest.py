@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from journeyman.errors import JourneymanError, UsageError
 from journeyman.spark.lakes import bronze, gold, small_files, upkeep
 from journeyman.spark.lakes.bronze import Feed, LakeSource
 from journeyman.spark.lakes.layout import BRONZE_DIALECTS
-from journeyman.spark.lakes.refresh import Session, finish, refresh
+from journeyman.spark.lakes.refresh import Session, finish_refresh, refresh
 from journeyman.spark.lakes.storage import Lake, change_lake
 from journeyman.spark.session import in_one_sentence
 from journeyman.spark.source.options import KESTREL, ZTICK
@@ -25,10 +25,12 @@ from journeyman.spark.source.options import KESTREL, ZTICK
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """How many files each table of bronze got, and the number of the last snapshot."""
+    """How many files each table of bronze got, the number of the last snapshot, and the tables that
+    changed, with their versions."""
 
     files: Mapping[str, int]
     snapshot: int
+    versions: Mapping[str, int] = field(default_factory=dict)
 
 
 class LogsLeftOut(JourneymanError):
@@ -55,12 +57,12 @@ def ingest(
     host: str,
     payloads: bool = False,
     run_directory: str | None = None,
-    follow: Callable[[LogsLeftOut | None], bool] | None = None,
+    follow: Callable[[Ingested, LogsLeftOut | None], bool] | None = None,
 ) -> Ingested:
     """Bring a lake up to date. Raises LogsLeftOut, once all logs that can be read are in the lake.
 
-    ``session`` is called when there is work for Spark. ``follow`` is asked between rounds whether
-    to go on, and told which logs were left out.
+    ``session`` is called when there is work for Spark. ``follow`` is asked after each round whether
+    to go on, and gets what came of it and which logs were left out.
     """
     sources = sources_of(logs, host, payloads=payloads)
     with change_lake(path) as lake:
@@ -69,7 +71,7 @@ def ingest(
             left_out = LogsLeftOut(reasons, done) if reasons else None
             if follow is None and left_out is not None:
                 raise left_out
-            if follow is None or not follow(left_out):
+            if follow is None or not follow(done, left_out):
                 return done
 
 
@@ -94,8 +96,8 @@ def _ingest_once(
     session: Session, lake: Lake, sources: Sequence[LakeSource], run_directory: str | None
 ) -> tuple[Ingested, Mapping[str, Exception]]:
     """All that is new in the logs; and by path, why logs were left out."""
-    finish(session, lake)
-    before = lake.snapshot.number
+    before = lake.snapshot
+    finish_refresh(session, lake)
     feeds = [Feed(lake, source, holds=True) for source in sources]
     files: dict[str, int] = {}
     while store_news(session, lake, feeds, run_directory):
@@ -110,8 +112,10 @@ def _ingest_once(
         lake.commit(complete=True)
     _register(lake, feeds, run_directory)
     _store_readers(lake, feeds)
-    upkeep.tidy(session, lake, before)
-    return Ingested(files, lake.snapshot.number), bronze.reasons_of(feeds)
+    upkeep.tidy(session, lake, before.number)
+    after = lake.snapshot
+    changed = {name: v for name, v in after.versions.items() if v != before.versions.get(name)}
+    return Ingested(files, after.number, changed), bronze.reasons_of(feeds)
 
 
 def store_news(

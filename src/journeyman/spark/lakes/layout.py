@@ -23,7 +23,7 @@ from journeyman.spark import views
 from journeyman.spark.source import options
 from journeyman.units import NS_PER_S
 
-HASH: Final = "_hash"  # of the key
+HASH: Final = "_hash"  # the hash of the key
 SNAPSHOTS: Final = "snapshots"
 KEYED: Final = ("silver/attempts", "silver/jobs", "silver/timetable_firings")
 BETWEEN: Final = "|"  # host and path, where one text stands for a log of a host
@@ -410,6 +410,6 @@ TABLES: Final[Mapping[str, LakeTable]] = {
 }
 
 
-def moment_of(ns: int) -> datetime:
+def to_datetime(ns: int) -> datetime:
     """A moment, to the microsecond."""
     return datetime.fromtimestamp(ns // NS_PER_S, UTC).replace(microsecond=ns % NS_PER_S // 1000)

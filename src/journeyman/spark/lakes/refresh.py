@@ -19,7 +19,7 @@ def refresh(spark: SparkSession, lake: Lake, keys: Sequence[str] = ()) -> None:
     gold.change_gold(spark, lake, days)
 
 
-def finish(session: Session, lake: Lake) -> None:
+def finish_refresh(session: Session, lake: Lake) -> None:
     """Finish an ingest that was cut off after bronze."""
     if not lake.snapshot.complete:
         refresh(session(), lake)

@@ -53,7 +53,7 @@ _COARSE_BITS: Final = 20
 # What is folded, by dialect.
 
 
-class Family(NamedTuple):
+class TableFamily(NamedTuple):
     """Tables of bronze and the tables of silver that are folded from them."""
 
     records: tuple[str, ...]
@@ -72,8 +72,8 @@ def _fold_workq(records: Records, _fresh: Records) -> Mapping[str, pa.Table]:
 
 def _fold_ztick(records: Records, fresh: Records) -> Mapping[str, pa.Table]:
     lines = folding.run_lines(records["bronze/runs"])
-    attempts = folding.ztick_rows(folding.plan_rows(records["bronze/plans"]), lines)
-    runs = folding.runs_of(folding.run_lines(fresh["bronze/runs"]))
+    attempts = folding.ztick_rows(records["bronze/plans"], lines)
+    runs = folding.run_rows(folding.run_lines(fresh["bronze/runs"]))
     return {**_keyed_rows(attempts), RUNS: runs}
 
 
@@ -86,10 +86,10 @@ def _fold_items(records: Records, _fresh: Records) -> Mapping[str, pa.Table]:
     return {ITEMS: folding.items_of(records["bronze/kestrel"])}
 
 
-FAMILIES: Final[Mapping[str, Family]] = {
-    "workq": Family(("bronze/workq", "bronze/notes"), KEYED, _fold_workq, True),
-    "ztick": Family(("bronze/plans", "bronze/runs"), (*KEYED, RUNS), _fold_ztick, True),
-    "kestrel": Family(("bronze/kestrel",), (ITEMS,), _fold_items, False),
+FAMILIES: Final[Mapping[str, TableFamily]] = {
+    "workq": TableFamily(("bronze/workq", "bronze/notes"), KEYED, _fold_workq, True),
+    "ztick": TableFamily(("bronze/plans", "bronze/runs"), (*KEYED, RUNS), _fold_ztick, True),
+    "kestrel": TableFamily(("bronze/kestrel",), (ITEMS,), _fold_items, False),
 }
 
 
@@ -106,11 +106,11 @@ class _Unit(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What all tasks are told."""
+    """The instructions that all tasks get."""
 
     lake: str
     fresh: Mapping[str, Sequence[DataFile]]
-    older: Mapping[str, Sequence[DataFile]]  # of bronze and of silver
+    older: Mapping[str, Sequence[DataFile]]  # older files of bronze and of silver
     keys: Sequence[str]  # to be folded again, beside those that are touched
 
 
@@ -190,7 +190,7 @@ class _Wanted:
         self._coarse[hashes & ((1 << _COARSE_BITS) - 1)] = True
 
     def mask(self, hashes: vectors.Ints) -> vectors.Bools:
-        """Which of these are wanted. A look into a table of bits rules most of them out."""
+        """Return which hashes are wanted. A look into a table of bits rules most of them out."""
         found: vectors.Bools = self._coarse[hashes & ((1 << _COARSE_BITS) - 1)]
         near = np.flatnonzero(found)
         if len(near):
@@ -229,7 +229,7 @@ def _records(
     parts = [named_logs(rows) for file in files for rows, _ in _read_keys(file, columns, wanted)]
     if not parts:
         return _no_records(table), np.zeros(0, np.int64)
-    whole = _together(parts)
+    whole = pa.concat_tables(parts).unify_dictionaries()
     return whole.drop_columns([HASH]), vectors.ns_in(whole[HASH])
 
 
@@ -238,31 +238,6 @@ def _no_records(table: str) -> pa.Table:
     schema = schema_of(table)
     fields = [*(schema.field(name) for name in names), pa.field("_log", pa.string())]
     return pa.schema(fields).empty_table()
-
-
-def _together(parts: Sequence[pa.Table]) -> pa.Table:
-    """Tables whose words may be in dictionaries or not."""
-    names = parts[0].column_names
-    plain = {
-        field.name
-        for part in parts
-        for field in part.schema
-        if not pa.types.is_dictionary(field.type)
-    }
-    same = [
-        pa.table(
-            {
-                n: vectors.text_of(part[n]) if n in plain and _is_coded(part, n) else part[n]
-                for n in names
-            }
-        )
-        for part in parts
-    ]
-    return pa.concat_tables(same).unify_dictionaries()
-
-
-def _is_coded(rows: pa.Table, name: str) -> bool:
-    return pa.types.is_dictionary(rows.schema.field(name).type)
 
 
 def _fold_unit(plan: _Plan, unit: _Unit) -> Iterator[Packet]:
@@ -279,8 +254,8 @@ def _fold_unit(plan: _Plan, unit: _Unit) -> Iterator[Packet]:
     records = dict(fresh)
     for table in family.records if family.keeps_records else ():
         older, _ = _records(plan.older[table], table, wanted)
-        if older.num_rows:
-            records[table] = _together([older, fresh[table]])
+        both = [rows for rows in (older, fresh[table]) if rows.num_rows] or [older]
+        records[table] = pa.concat_tables(both).unify_dictionaries()
     output = TaskOutput(plan.lake)
     for table, rows in family.fold(records, fresh).items():
         old = _old_rows(plan.older.get(table, ()), table, wanted, unit.dialect)
@@ -354,7 +329,7 @@ class TaskOutput:
             yield Packet(0, _DAYS, pa.table({"day": pa.array(sorted(self._days), pa.int64())}))
 
     def _note(self, table: str, changed: pa.Table) -> None:
-        """Of these rows gold wants to know the days."""
+        """Note the days of these rows for gold."""
         for name in (*MOMENTS, "put_ns") if table in (KEYED[0], ITEMS) else ():
             if name in changed.column_names:
                 moments = vectors.ns_in(changed[name])
@@ -379,8 +354,8 @@ def _write(lake: str, table: str, parts: Sequence[pa.Table]) -> list[DataFile]:
     return found
 
 
-def _rewrite_files(lake: str, known: Mapping[str, DataFile], groups: Groups) -> Iterator[Packet]:
-    """What stays of files that lose rows goes into new ones."""
+def _rewrite_files(lake: str, files: Mapping[str, DataFile], groups: Groups) -> Iterator[Packet]:
+    """Write the remaining rows of files that lose rows into new files."""
     kept: dict[str, list[pa.Table]] = {}
     for _, found in groups:
         for what, rows in found.items():
@@ -391,7 +366,7 @@ def _rewrite_files(lake: str, known: Mapping[str, DataFile], groups: Groups) -> 
             yield Packet(0, _GONE, pa.table({"path": paths}))
             for path in map(str, paths.to_pylist()):
                 numbers = rows.filter(pc.equal(rows["path"], path))["row"].to_numpy()
-                file = known[path]
+                file = files[path]
                 kept.setdefault(file.table, []).extend(_rows_without(file, numbers))
     for table, parts in kept.items():
         if parts:

@@ -1,4 +1,4 @@
-"""What a lake reads besides logs: small files, in the driver.
+"""The inputs of a lake besides logs: small files, read in the driver.
 
 runs         lines appended to files of JSON: whole lines after what was read; the next snapshot
              says how far
@@ -29,11 +29,11 @@ from journeyman.logs.damage import Damage
 from journeyman.logs.holders import Place, register
 from journeyman.logs.sealing import read_file
 from journeyman.spark import views
-from journeyman.spark.files import absolute, filesystem_of, find_logs, is_uri
+from journeyman.spark.files import absolute, filesystem_of, find_source_logs, is_uri
 from journeyman.spark.history.ztick_attempts import run_directories, run_files, whole_run
 from journeyman.spark.lakes import delta
 from journeyman.spark.lakes.bronze import DAMAGE_COLUMNS, DAMAGE_TABLE, LakeSource, stream_name
-from journeyman.spark.lakes.layout import BETWEEN, HASH, moment_of
+from journeyman.spark.lakes.layout import BETWEEN, HASH, to_datetime
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.source.options import DAMAGE_KIND, KESTREL, ZTICK, SourceOptions
 from journeyman.spark.vectors import arrow, hash_column, is_one_of, ns_in
@@ -53,7 +53,7 @@ _READERS: Final[pa.Schema] = arrow.schema(
         ("done", pa.list_(pa.int64())),
     ]
 )
-_RUNS_BYTES = 32 * 1024 * 1024  # of lines in one commit
+_RUNS_BYTES = 32 * 1024 * 1024  # lines in one commit
 
 
 def store_runs(
@@ -92,7 +92,7 @@ class _RunFiles(NamedTuple):
 def _run_files(source: LakeSource, elsewhere: str | None) -> Iterator[_RunFiles]:
     options = SourceOptions.parse(ZTICK, {"path": absolute(source.path)})
     with _reading(source.path):
-        hosts = {log.name: dict(log.partitions).get("host") for log in find_logs(options)}
+        hosts = {log.name: dict(log.partitions).get("host") for log in find_source_logs(options)}
         directories = run_directories(options, [] if elsewhere is None else [elsewhere])
     for log, directory in directories.items():
         with _reading(directory):
@@ -155,7 +155,7 @@ def _lines(data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
 def _rows_of_today(table: str, rows: Sequence[Mapping[str, Any]], host: str) -> pa.Table:
     """Rows of a table, in which ``date`` is today."""
     place = {"date": _now().date(), "host": host}
-    return pa.Table.from_pylist([{**row, **place} for row in rows], delta.schema_of(table))
+    return pa.Table.from_pylist([{**row, **place} for row in rows], delta.nullable_schema_of(table))
 
 
 # ----------------------------------------
@@ -170,7 +170,7 @@ def store_readers(lake: Lake, source: LakeSource, looks: dict[str, str]) -> bool
     """
     assert source.dialect == KESTREL
     with _reading(source.path):
-        logs = find_logs(SourceOptions.parse(KESTREL, {"path": absolute(source.path)}))
+        logs = find_source_logs(SourceOptions.parse(KESTREL, {"path": absolute(source.path)}))
     files = [(file.path, file.size, file.modified_ns) for log in logs for file in log.files]
     look = hashlib.sha256(repr(sorted(files, key=str)).encode()).hexdigest()
     if looks.get(source.stream) == look:
@@ -216,7 +216,7 @@ def _standing(lake: Lake, host: str, log: Log) -> Iterator[dict[str, Any]]:
             **row,
             "log": log.name,
             "observed_at": _now(),
-            "oldest_at": None if oldest_ns is None else moment_of(oldest_ns),
+            "oldest_at": None if oldest_ns is None else to_datetime(oldest_ns),
         }
 
 
@@ -238,7 +238,7 @@ def _items_from(lake: Lake, host: str, log: str, first: int) -> pa.Table:
     parts = [_ITEMS.empty_table()]
     for file in lake.files("silver/items"):
         if file.may_hold(["item_id"], first, 2**63 - 1):
-            rows = delta.read_file(file, ("host", "log", *_ITEMS.names[1:]))
+            rows = delta.read_data_file(file, ("host", "log", *_ITEMS.names[1:]))
             wanted = is_one_of(rows["log"], [log]) & is_one_of(rows["host"], [host])
             wanted &= ns_in(rows["item_id"]) >= first
             rows = rows.filter(pa.array(wanted)).rename_columns({"log": "_log"})
@@ -247,4 +247,4 @@ def _items_from(lake: Lake, host: str, log: str, first: int) -> pa.Table:
 
 
 def _now() -> datetime:
-    return moment_of(SystemClock().now_ns())
+    return to_datetime(SystemClock().now_ns())

@@ -39,16 +39,16 @@ from journeyman.errors import JourneymanError, LogLocked, UsageError
 from journeyman.spark.files import absolute, filesystem_of, is_uri
 from journeyman.spark.lakes import delta
 from journeyman.spark.lakes.delta import DataFile
-from journeyman.spark.lakes.layout import SNAPSHOTS, TABLES, moment_of
+from journeyman.spark.lakes.layout import SNAPSHOTS, TABLES, to_datetime
 from journeyman.spark.lakes.work import at_once
 from journeyman.spark.slots import read_units
 
 Counts = TypeVar("Counts")
-_OLDER: Final = "_lake"  # what lakes of versions before Delta kept their state in
+_OLDER: Final = "_lake"  # lakes of versions before Delta kept their state here
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class LakeSnapshot:
     """A row of the table of snapshots."""
 
     number: int = 0
@@ -66,7 +66,9 @@ _IN_JSON: Final = ("offsets", "runs", "readers", "dropped")
 class Lake:
     """A lake as of ``snapshot``, with the changes that were made to this object since."""
 
-    def __init__(self, path: str, snapshot: Snapshot, complete: Snapshot, log: Any = None) -> None:
+    def __init__(
+        self, path: str, snapshot: LakeSnapshot, complete: LakeSnapshot, log: Any = None
+    ) -> None:
         self.path = self.new_files = path  # new files are written below ``new_files``
         self.snapshot, self._complete = snapshot, complete
         self._log = log  # the table of snapshots, at the version that the next one follows
@@ -120,7 +122,7 @@ class Lake:
         """Rows of a table, or of these files of it, without Spark."""
         listed = self.files(table) if files is None else files
         parts = at_once(lambda file: _chosen(file, columns, where), listed)
-        schema = delta.schema_of(table)
+        schema = delta.nullable_schema_of(table)
         names = schema.names if columns is None else columns
         nothing = pa.schema([schema.field(name) for name in names]).empty_table()
         return pa.concat_tables([nothing, *parts])
@@ -168,7 +170,7 @@ class Lake:
             )
             self._append(snapshot)
         except packages.import_deltalake().exceptions.CommitFailedError as error:
-            raise delta.refused(self.path) from error
+            raise delta.lost_commit(self.path) from error
         self.snapshot = snapshot
         if complete:
             self._complete = snapshot
@@ -197,12 +199,12 @@ class Lake:
         with packages.errors_of_delta(path):
             opened = delta.open_at(self.path, table, version)
             counts = operation(opened)
-        made = delta.settle(path, opened)
+        made = delta.made_durable(path, opened)
         self.note(versions={**self.snapshot.versions, table: made})
         self._files.pop(table, None)
         return counts
 
-    def forget_snapshots(self, since: datetime) -> list[Snapshot]:
+    def forget_snapshots(self, since: datetime) -> list[LakeSnapshot]:
         """Forget the snapshots that were made before this time, but the last one; those that are
         left."""
         last = self.snapshot.number
@@ -212,13 +214,13 @@ class Lake:
         with packages.errors_of_delta(self.path):
             self._log.delete(f"number < {least}")
             self._log.update_incremental()
-        return [Snapshot(row["number"], versions=dict(row["versions"])) for row in kept]
+        return [LakeSnapshot(row["number"], versions=dict(row["versions"])) for row in kept]
 
-    def _append(self, snapshot: Snapshot) -> None:
-        schema = delta.schema_of(SNAPSHOTS)
+    def _append(self, snapshot: LakeSnapshot) -> None:
+        schema = delta.nullable_schema_of(SNAPSHOTS)
         row = {
             "number": snapshot.number,
-            "made_at": moment_of(SystemClock().now_ns()),
+            "made_at": to_datetime(SystemClock().now_ns()),
             "complete": snapshot.complete,
             "versions": list(snapshot.versions.items()),
             **{name: json.dumps(getattr(snapshot, name)) for name in _IN_JSON},
@@ -227,18 +229,18 @@ class Lake:
         files = delta.write_rows(self.path, rows, SNAPSHOTS)
         with packages.errors_of_delta(self.path):
             delta.append(self._log, files, snapshot.number)
-        delta.settle(posixpath.join(self.path, SNAPSHOTS), self._log)
+        delta.made_durable(posixpath.join(self.path, SNAPSHOTS), self._log)
 
 
 def _chosen(file: DataFile, columns: Sequence[str] | None, where: ds.Expression | None) -> pa.Table:
     if where is None:
-        return delta.read_file(file, columns)
-    rows = delta.read_file(file).filter(where)
+        return delta.read_data_file(file, columns)
+    rows = delta.read_data_file(file).filter(where)
     return rows if columns is None else rows.select(list(columns))
 
 
 def _batches_of(file: DataFile) -> list[pa.RecordBatch]:
-    return delta.read_file(file).to_batches()
+    return delta.read_data_file(file).to_batches()
 
 
 # ----------------------------------------
@@ -270,8 +272,8 @@ def change_lake(path: str) -> Iterator[Lake]:
             held.enter_context(_locked(lock, path))
         with packages.errors_of_delta(path):
             log = delta.open_or_create(path, SNAPSHOTS)
-        snapshots = last_snapshots(path, log) or [Snapshot()]
-        complete = next((each for each in snapshots if each.complete), Snapshot())
+        snapshots = last_snapshots(path, log) or [LakeSnapshot()]
+        complete = next((each for each in snapshots if each.complete), LakeSnapshot())
         yield Lake(path, snapshots[0], complete, log)
 
 
@@ -285,14 +287,14 @@ def check_lake(path: str) -> None:
         )
 
 
-def last_snapshots(path: str, log: Any) -> list[Snapshot]:
+def last_snapshots(path: str, log: Any) -> list[LakeSnapshot]:
     """The last snapshot, and the one before it, if there are any."""
     files = delta.files_at(path, SNAPSHOTS, log.version())
     last = max((file.ranges["number"][1] for file in files), default=0)
     recent = [file for file in files if file.ranges["number"][1] >= last - 1]
-    rows = [row for file in recent for row in delta.read_file(file).to_pylist()]
+    rows = [row for file in recent for row in delta.read_data_file(file).to_pylist()]
     found = [
-        Snapshot(
+        LakeSnapshot(
             row["number"],
             row["complete"],
             dict(row["versions"]),

@@ -1,4 +1,4 @@
-"""What is done to a lake by hand: forget keys, drop old days, join small files, remove old files.
+"""Upkeep of a lake by hand: forget keys, drop old days, join small files, remove old files.
 
 The operations on tables are those of deltalake; a snapshot makes what they did count.
 """
@@ -15,8 +15,8 @@ from journeyman.columnar import delta as packages
 from journeyman.errors import UsageError
 from journeyman.spark.lakes import gold
 from journeyman.spark.lakes.folding import KEYS
-from journeyman.spark.lakes.layout import SNAPSHOTS, TABLES, moment_of
-from journeyman.spark.lakes.refresh import Session, finish, refresh
+from journeyman.spark.lakes.layout import SNAPSHOTS, TABLES, to_datetime
+from journeyman.spark.lakes.refresh import Session, finish_refresh, refresh
 from journeyman.spark.lakes.silver import RUNS
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.views import DAY_NS
@@ -61,7 +61,7 @@ def forget(session: Session, lake: Lake, keys: Sequence[str]) -> int:
 
     What a log still holds is not touched: a later record of the key comes in again.
     """
-    finish(session, lake)
+    finish_refresh(session, lake)
     texts = ", ".join(_quoted(key) for key in keys)
     families = ", ".join(map(_quoted, _OF_JOBS))
     removed = 0
@@ -73,6 +73,9 @@ def forget(session: Session, lake: Lake, keys: Sequence[str]) -> int:
             for key in keys:
                 quoted = _quoted(json.dumps(key))
                 predicate += f" OR family = 'attempt' AND strpos(payload, {quoted}) > 0"
+                # The subject of a step is its job, and its name after a slash.
+                beginning = _quoted(f"{key}/")
+                predicate += f" OR family = 'step' AND strpos({column}, {beginning}) = 1"
         rows = _delete(lake, table, predicate)
         removed += 0 if table in _NOT_TOLD else rows
     refresh(session(), lake, keys)
@@ -131,7 +134,7 @@ def retain(lake: Lake, days: Mapping[str, int]) -> int:
 
 def optimize(session: Session, lake: Lake, tables: Iterable[str] = (), *, hours: int = 0) -> int:
     """Join small files. How many files fewer there are."""
-    finish(session, lake)
+    finish_refresh(session, lake)
     fewer = 0
     for table in tables or [name for name in TABLES if name != SNAPSHOTS]:
         if table not in TABLES or table == SNAPSHOTS:
@@ -150,7 +153,7 @@ def optimize(session: Session, lake: Lake, tables: Iterable[str] = (), *, hours:
 def vacuum(lake: Lake, hours: int = KEPT_HOURS) -> None:
     """Remove files that no snapshot of the last hours needs, nor the last one: replaced ones, and
     what a kill has left."""
-    since = moment_of(SystemClock().now_ns() - hours * 3600 * 10**9)
+    since = to_datetime(SystemClock().now_ns() - hours * 3600 * 10**9)
     kept = lake.forget_snapshots(since)
     for table in lake.snapshot.versions:
         versions = sorted({each.versions[table] for each in kept if table in each.versions})

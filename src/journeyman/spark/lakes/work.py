@@ -36,7 +36,7 @@ class Packet(NamedTuple):
 Unit = TypeVar("Unit")
 Made = TypeVar("Made")
 Take = Callable[[Unit], Iterable[Packet]]
-# Of each group, its number and what its packets hold, by ``what``.
+# Each group with its number and the contents of its packets, by ``what``.
 Groups = Iterator[tuple[int, dict[str, pa.Table]]]
 Fold = Callable[[Groups], Iterable[Packet]]
 
@@ -54,7 +54,7 @@ def spread(
 
 
 def at_once(do: Callable[[Unit], Made], units: Iterable[Unit]) -> list[Made]:
-    """What comes of each, many at a time: a store or a disk answers these as quickly as one."""
+    """Return the results, made many at a time: a store or disk answers many as quickly as one."""
     with ThreadPoolExecutor(_REQUESTS) as pool:
         return list(pool.map(do, units))
 
@@ -103,7 +103,7 @@ def _unpacked(data: bytes) -> pa.Table:
 
 
 def files_packet(files: Sequence[DataFile], group: int = 0) -> Packet:
-    """What a task tells the driver of files that it has written."""
+    """Return the packet that tells the driver of files that a task has written."""
     return Packet(group, FILES, pa.table({"file": [json.dumps(file._asdict()) for file in files]}))
 
 

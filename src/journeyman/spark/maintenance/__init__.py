@@ -38,13 +38,8 @@ from journeyman.logs.catalog import Log
 from journeyman.logs.publication import remove_durably
 from journeyman.spark import read, register
 from journeyman.spark.files import absolute, is_uri
+from journeyman.spark.maintenance import compaction
 from journeyman.spark.maintenance.cleaning import clean_workq, unneeded_segments
-from journeyman.spark.maintenance.compaction import (
-    compact_kestrel,
-    compact_ztick,
-    compacted_rows,
-    retirement,
-)
 from journeyman.spark.maintenance.holding import (
     HeldLog,
     MaintenanceResult,
@@ -80,7 +75,7 @@ def compact(
     """Compact ztick logs or kestrel queues, each for itself."""
     if dialect == "workq":
         raise UsageError("a workq log is cleaned, not compacted: use `clean`")
-    treat = compact_ztick if dialect == "ztick" else compact_kestrel
+    treat = compaction.compact_ztick if dialect == "ztick" else compaction.compact_kestrel
     logs = logs_at(dialect, tuple(paths), queue)
     return each_log(spark, dialect, logs, lambda disk, held: treat(spark, disk, held))
 
@@ -88,11 +83,11 @@ def compact(
 def compaction_plans(
     spark: SparkSession, dialect: str, paths: Sequence[str]
 ) -> dict[str, DataFrame]:
-    """What compacting would run, by name; nothing is run."""
+    """Return the plans of a compaction, by name; nothing is run."""
     tables = states(spark, dialect, paths)
     plans = {f"{dialect}.{name}": table for name, table in tables.items()}
     if dialect == "ztick":
-        plans["ztick.log"] = compacted_rows(tables)
+        plans["ztick.log"] = compaction.compacted_rows(tables)
     return plans
 
 
@@ -127,18 +122,20 @@ def archive(
     now_ns = SystemClock().now_ns()
     place = absolute(output).rstrip("/")
 
-    def treat(disk: Disk, held: HeldLog) -> MaintenanceResult:
-        records = _archive_one(spark, disk, held, place, now_ns)
-        went = _remove(spark, disk, held, now_ns) if remove else ()
-        left = held.size - sum(file.size for file in held.log.files if file.path in went)
-        return MaintenanceResult(dialect, held.log.name, True, records, records, held.size, left)
+    def treat(disk: Disk, held_log: HeldLog) -> MaintenanceResult:
+        records = _archive_one(spark, disk, held_log, place, now_ns)
+        went = _remove(spark, disk, held_log, now_ns) if remove else ()
+        left = held_log.size - sum(file.size for file in held_log.log.files if file.path in went)
+        return MaintenanceResult(
+            dialect, held_log.log.name, True, records, records, held_log.size, left
+        )
 
     logs = logs_at(dialect, tuple(paths), changes=remove)
     return each_log(spark, dialect, logs, treat, drops=remove)
 
 
 def archived_rows(spark: SparkSession, dialect: str, paths: tuple[str, ...]) -> DataFrame:
-    """What goes into the archive: all columns, payloads too."""
+    """Return the rows for the archive: all columns, payloads too."""
     rows = read(spark, dialect, *paths, payloads=True, mode="DROPMALFORMED")
     today = F.lit(datetime.now(UTC).date())
     day = F.coalesce(F.to_date("time"), today)
@@ -167,7 +164,7 @@ def each_log(
         except (JourneymanError, OSError) as error:
             return MaintenanceResult(dialect, log.name, error=str(error))
         except Exception as error:
-            told = in_one_sentence(error)  # what a task raised, if Spark raised it
+            told = in_one_sentence(error)  # the error of a task, if Spark raised it
             if told is None:
                 raise
             return MaintenanceResult(dialect, log.name, error=str(told))
@@ -183,18 +180,20 @@ def _activate(spark: SparkSession) -> None:
     spark.createDataFrame([], "nothing int")
 
 
-def _archive_one(spark: SparkSession, disk: Disk, held: HeldLog, output: str, now_ns: int) -> int:
-    count = refuse_damage(packets(spark, held.dialect, held.paths), held.log.name)
-    rows = archived_rows(spark, held.dialect, held.paths)
+def _archive_one(
+    spark: SparkSession, disk: Disk, held_log: HeldLog, output: str, now_ns: int
+) -> int:
+    count = refuse_damage(packets(spark, held_log.dialect, held_log.paths), held_log.log.name)
+    rows = archived_rows(spark, held_log.dialect, held_log.paths)
     moment = datetime.fromtimestamp(now_ns // NS_PER_S, UTC).strftime("%Y%m%dT%H%M%SZ")
-    digest = f"{zlib.crc32(held.log.name.encode()):08x}"  # logs of one name, of different hosts
-    final = posixpath.join(output, f"run={moment}-{posixpath.basename(held.log.name)}-{digest}")
+    digest = f"{zlib.crc32(held_log.log.name.encode()):08x}"  # logs of one name, of different hosts
+    final = posixpath.join(output, f"run={moment}-{posixpath.basename(held_log.log.name)}-{digest}")
     is_local = not is_uri(output)
     written = posixpath.join(output, f"_{posixpath.basename(final)}") if is_local else final
     write_parquet(rows, written, by=("log", "day"))
     back = read_parquet(spark, written)
     columns = [name for name in rows.columns if name not in ("log", "day")]
-    check_same(held.log.name, "record", rows, back, columns)
+    check_same(held_log.log.name, "record", rows, back, columns)
     if is_local:
         make_durable(disk, written)
         disk.rename(written, final)
@@ -217,12 +216,14 @@ def make_durable(disk: Disk, directory: str) -> None:
     disk.sync_dir(directory)
 
 
-def _remove(spark: SparkSession, disk: Disk, held: HeldLog, now_ns: int) -> tuple[str, ...]:
+def _remove(spark: SparkSession, disk: Disk, held_log: HeldLog, now_ns: int) -> tuple[str, ...]:
     goes: tuple[str, ...] = ()
-    if held.dialect == "workq":
-        goes = unneeded_segments(spark, held, now_ns)
-    elif held.dialect == "kestrel":
-        plan = retirement(tables_of(packets(spark, "kestrel", held.paths), "kestrel"))
+    if held_log.dialect == "workq":
+        goes = unneeded_segments(spark, held_log, now_ns)
+    elif held_log.dialect == "kestrel":
+        plan = compaction.retirement(
+            tables_of(packets(spark, "kestrel", held_log.paths), "kestrel")
+        )
         goes = () if plan is None else plan.goes
     for path in goes:
         remove_durably(disk, path)

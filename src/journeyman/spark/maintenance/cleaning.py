@@ -39,13 +39,7 @@ from journeyman.disk import Disk
 from journeyman.errors import FormatError, LogError
 from journeyman.folds.workq import FoldedJob, JobState, snapshot
 from journeyman.formats.workq import CODEC
-from journeyman.logs.publication import (
-    Publication,
-    identities,
-    journal_path,
-    note_replacement,
-    publish,
-)
+from journeyman.logs import publication
 from journeyman.logs.segments import numbered_name, workq_segments
 from journeyman.spark import read, write
 from journeyman.spark.files import Span, read_spans
@@ -54,9 +48,9 @@ from journeyman.spark.maintenance.holding import (
     HeldLog,
     MaintenanceResult,
     check_same,
-    refuse_damage,
+    folded,
 )
-from journeyman.spark.replay import packets, states, tables_of, visible, with_payloads
+from journeyman.spark.replay import states, visible, with_payloads
 from journeyman.spark.sinks.log_options import POSITION
 from journeyman.spark.sinks.parts import RAW
 from journeyman.spark.source.options import OFFSET_MASK, SEGMENT_SHIFT, arrow_schema, struct
@@ -75,43 +69,42 @@ _COLUMNS = (
     "result_position",
     "result_length",
 )
-_EVENT_BYTES = 37  # of a record that is nothing but a time, a command and an id
+_EVENT_BYTES = 37  # the size of a record with a time, a command and an id only
 _STATES = {state.name.lower(): state for state in JobState}
 _SNAPSHOT: Final = struct(f"{POSITION} bigint, {RAW} binary")
 
 
-def clean_workq(spark: SparkSession, disk: Disk, held: HeldLog, as_of_ns: int) -> MaintenanceResult:
+def clean_workq(
+    spark: SparkSession, disk: Disk, held_log: HeldLog, as_of_ns: int
+) -> MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
-    log = held.log
-    if read(spark, "workq", *held.paths, kinds="unknown", mode="DROPMALFORMED").limit(1).count():
+    log = held_log.log
+    if (
+        read(spark, "workq", *held_log.paths, kinds="unknown", mode="DROPMALFORMED")
+        .limit(1)
+        .count()
+    ):
         raise LogError(
             log.name, "holds commands of a newer version, and only the server keeps those it needs"
         )
-    packed = packets(spark, "workq", held.paths).persist()
-    try:
-        records = refuse_damage(packed, log.name)
-        jobs = visible(tables_of(packed, "workq")["jobs"], as_of_ns).drop("queue")
-        staged = _stage(disk, held, jobs)
-        kept = _verify(spark, held, jobs, staged)
-    finally:
-        packed.unpersist()
+    with folded(spark, held_log) as (tables, records):
+        jobs = visible(tables["jobs"], as_of_ns).drop("queue")
+        staged = _stage(disk, held_log, jobs)
+        kept = _verify(spark, held_log, jobs, staged)
     size = sum(map(disk.size, staged))
-    if size >= held.size:
-        return MaintenanceResult("workq", log.name, False, records, records, held.size, held.size)
+    if size >= held_log.size:
+        return MaintenanceResult(
+            "workq", log.name, False, records, records, held_log.size, held_log.size
+        )
     publish_workq(disk, log.name, staged)
-    return MaintenanceResult("workq", log.name, True, records, kept, held.size, size)
+    return MaintenanceResult("workq", log.name, True, records, kept, held_log.size, size)
 
 
-def _verify(spark: SparkSession, held: HeldLog, jobs: DataFrame, staged: list[str]) -> int:
+def _verify(spark: SparkSession, held_log: HeldLog, jobs: DataFrame, staged: list[str]) -> int:
     """Replay what was staged; how many records it is."""
-    packed = packets(spark, "workq", staged).persist()
-    try:
-        records = refuse_damage(packed, held.log.name)
-        after = tables_of(packed, "workq")["jobs"]
+    with folded(spark, held_log, staged, payloads=True) as (after, records):
         columns = COMPARED["workq", "jobs"]
-        check_same(held.log.name, "jobs", with_payloads(jobs), with_payloads(after), columns)
-    finally:
-        packed.unpersist()
+        check_same(held_log.log.name, "jobs", with_payloads(jobs), after["jobs"], columns)
     return records
 
 
@@ -123,18 +116,20 @@ def publish_workq(disk: Disk, directory: str, staged: list[str]) -> None:
     }
     there = workq_segments(disk.list_dir(directory))
     goes = tuple(name for name in there if name not in names.values())
-    before = identities(disk, (posixpath.join(directory, name) for name in there))
+    before = publication.file_identities(disk, (posixpath.join(directory, name) for name in there))
     newest = posixpath.join(directory, numbered_name(len(staged)))
-    note_replacement(disk, before, staged[-1], newest)
-    publish(disk, journal_path(directory), Publication(names, goes))
+    publication.note_replacement(disk, before, staged[-1], newest)
+    publication.publish(
+        disk, publication.journal_path(directory), publication.Publication(names, goes)
+    )
 
 
-def _stage(disk: Disk, held: HeldLog, jobs: DataFrame) -> list[str]:
+def _stage(disk: Disk, held_log: HeldLog, jobs: DataFrame) -> list[str]:
     """Write the snapshots of these jobs as a log in the staging directory; its segments."""
-    files = {file.segment: file.path for file in held.log.files}
+    files = {file.segment: file.path for file in held_log.log.files}
     rows = jobs.mapInArrow(partial(_snapshot_rows, files), _SNAPSHOT)
-    built = posixpath.join(held.staging, "built")
-    disk.make_dirs(held.staging)
+    built = posixpath.join(held_log.staging, "built")
+    disk.make_dirs(held_log.staging)
     write(rows, "workq", built)
     return [posixpath.join(built, name) for name in workq_segments(disk.list_dir(built))]
 
@@ -173,7 +168,7 @@ def _spans(files: Mapping[int, str], row: _Row) -> dict[str, Span]:
 
 
 def _is_copied(row: _Row) -> bool:
-    """Whether the records of the log, as they are, are the snapshot."""
+    """Return whether the records of the log, as they are, are the snapshot."""
     if row["fails"] or row["exhausted"] or row["owed_timeouts"] or row["attempts"] > 1:
         return False
     if row["state"] == "leased":
@@ -213,7 +208,7 @@ def _decoded(data: bytes) -> Any:
     return entry.record
 
 
-def unneeded_segments(spark: SparkSession, held: HeldLog, as_of_ns: int) -> tuple[str, ...]:
+def unneeded_segments(spark: SparkSession, held_log: HeldLog, as_of_ns: int) -> tuple[str, ...]:
     """Paths of segments that nothing needs any more, oldest first.
 
         segment    1          2                3
@@ -226,15 +221,15 @@ def unneeded_segments(spark: SparkSession, held: HeldLog, as_of_ns: int) -> tupl
     its delete, or the job would be back. The rule is that of journeyman.logs.workq.cleaning, for
     whole segments.
     """
-    rows = read(spark, "workq", *held.paths, schema="_segment int, key string, kind string")
-    living = visible(states(spark, "workq", held.paths)["jobs"], as_of_ns).select("key")
+    rows = read(spark, "workq", *held_log.paths, schema="_segment int, key string, kind string")
+    living = visible(states(spark, "workq", held_log.paths)["jobs"], as_of_ns).select("key")
     needed = {
         row["_segment"] for row in rows.join(living, "key").select("_segment").distinct().collect()
     }
     adds = rows.filter(F.col("kind").isin("add", "schedule")).select(
         F.col("_segment").alias("add_segment"), "key"
     )
-    # What a newer writer says of a job that is not known here may be an add.
+    # A newer writer's record of an unknown job may be an add.
     foreign = rows.filter(F.col("kind") == "unknown").join(adds, "key", "left_anti")
     needed |= {row["_segment"] for row in foreign.select("_segment").distinct().collect()}
     in_segments = rows.select("_segment", "key").distinct()
@@ -246,7 +241,7 @@ def unneeded_segments(spark: SparkSession, held: HeldLog, as_of_ns: int) -> tupl
         .collect()
     )
     goes: dict[int, str] = {}
-    for file in held.log.files[:-1]:
+    for file in held_log.log.files[:-1]:
         adds_before = {row["add_segment"] for row in pairs if row["_segment"] == file.segment}
         if file.segment not in needed and adds_before <= goes.keys():
             goes[file.segment] = file.path

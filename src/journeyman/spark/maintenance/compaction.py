@@ -48,7 +48,12 @@ from journeyman.disk import Disk
 from journeyman.errors import LogError
 from journeyman.formats.kestrel import SEALS as KESTREL_SEALS
 from journeyman.formats.ztick.codec import SEALS as ZTICK_SEALS
-from journeyman.logs.publication import identities, note_replacement, put_in_place, remove_durably
+from journeyman.logs.publication import (
+    file_identities,
+    note_replacement,
+    put_in_place,
+    remove_durably,
+)
 from journeyman.logs.segments import ZtickNames, kestrel_segments
 from journeyman.spark import read, write
 from journeyman.spark.maintenance.holding import (
@@ -56,37 +61,32 @@ from journeyman.spark.maintenance.holding import (
     HeldLog,
     MaintenanceResult,
     check_same,
-    is_sealed,
-    refuse_damage,
+    folded,
+    has_sealed_files,
 )
-from journeyman.spark.replay import packets, states, tables_of, with_payloads
+from journeyman.spark.replay import states, with_payloads
 
 _NO_LIMIT: Final = 2**40  # bytes of the segment at the border, which is one file before and after
 
 
-def compact_ztick(spark: SparkSession, disk: Disk, held: HeldLog) -> MaintenanceResult:
+def compact_ztick(spark: SparkSession, disk: Disk, held_log: HeldLog) -> MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
-    packed = packets(spark, "ztick", held.paths).persist()
-    try:
-        records = refuse_damage(packed, held.log.name)
-        tables = tables_of(packed, "ztick")
-        staged = posixpath.join(held.staging, "log")
-        write_compacted(tables, staged, seals=is_sealed(disk, ZTICK_SEALS, held.log))
+    with folded(spark, held_log) as (tables, records):
+        staged = posixpath.join(held_log.staging, "log")
+        write_compacted(tables, staged, seals=has_sealed_files(disk, ZTICK_SEALS, held_log.log))
         after = states(spark, "ztick", staged)
         for name, table in tables.items():
-            check_same(held.log.name, name, table, after[name], COMPARED["ztick", name])
+            check_same(held_log.log.name, name, table, after[name], COMPARED["ztick", name])
         kept = sum(table.count() for table in after.values())
-    finally:
-        packed.unpersist()
     size = disk.size(staged)
-    publish_ztick(disk, held.log.name, staged)
-    return MaintenanceResult("ztick", held.log.name, True, records, kept, held.size, size)
+    publish_ztick(disk, held_log.log.name, staged)
+    return MaintenanceResult("ztick", held_log.log.name, True, records, kept, held_log.size, size)
 
 
 def publish_ztick(disk: Disk, path: str, staged: str) -> None:
     """Put the staged file in the place of the whole log; the caller has the lock."""
     names = ZtickNames(path)
-    before = identities(disk, [names.compressed, names.to_compress, names.active])
+    before = file_identities(disk, [names.compressed, names.to_compress, names.active])
     note_replacement(disk, before, staged, names.active)
     if not disk.exists(names.compressed) and not disk.exists(names.to_compress):
         put_in_place(disk, staged, names.active)
@@ -113,32 +113,29 @@ def compacted_rows(tables: dict[str, DataFrame]) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """What goes of one queue. ``floor``: items up to this id; ``border`` is written anew."""
+    """The part of a queue to remove: items up to ``floor``; the file ``border`` is written anew."""
 
     floor: int
     goes: tuple[str, ...] = ()
     border: str | None = None
 
 
-def compact_kestrel(spark: SparkSession, disk: Disk, held: HeldLog) -> MaintenanceResult:
+def compact_kestrel(spark: SparkSession, disk: Disk, held_log: HeldLog) -> MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
-    log = held.log
-    packed = packets(spark, "kestrel", held.paths).persist()
-    try:
-        records = refuse_damage(packed, log.name)
-        tables = tables_of(packed, "kestrel")
+    log = held_log.log
+    with folded(spark, held_log) as (tables, records):
         plan = retirement(tables)
         if plan is None or not (plan.goes or plan.border):
             return MaintenanceResult(
-                "kestrel", log.name, False, records, records, held.size, held.size
+                "kestrel", log.name, False, records, records, held_log.size, held_log.size
             )
-        staged = _stage_queue(spark, held, plan, seals=is_sealed(disk, KESTREL_SEALS, log))
-        kept = _verify_queue(spark, held, plan, tables)
-    finally:
-        packed.unpersist()
+        staged = _stage_queue(
+            spark, held_log, plan, seals=has_sealed_files(disk, KESTREL_SEALS, log)
+        )
+        kept = _verify_queue(spark, held_log, plan, tables)
     publish_kestrel(disk, plan, staged)
     sizes = [disk.size(f.path) for f in log.files if f.reader is None and f.path not in plan.goes]
-    return MaintenanceResult("kestrel", log.name, True, records, kept, held.size, sum(sizes))
+    return MaintenanceResult("kestrel", log.name, True, records, kept, held_log.size, sum(sizes))
 
 
 def retirement(tables: dict[str, DataFrame]) -> Retirement | None:
@@ -164,21 +161,21 @@ def retirement(tables: dict[str, DataFrame]) -> Retirement | None:
 
 
 def _stage_queue(
-    spark: SparkSession, held: HeldLog, plan: Retirement, *, seals: bool
+    spark: SparkSession, held_log: HeldLog, plan: Retirement, *, seals: bool
 ) -> str | None:
     """A copy of the queue as it is to be, by links; the path of the new segment in it."""
-    os.makedirs(held.staging)
-    for file in held.log.files:
+    os.makedirs(held_log.staging)
+    for file in held_log.log.files:
         if file.path not in (*plan.goes, plan.border):
-            os.link(file.path, posixpath.join(held.staging, posixpath.basename(file.path)))
+            os.link(file.path, posixpath.join(held_log.staging, posixpath.basename(file.path)))
     if plan.border is None:
         return None
     if read(spark, "kestrel", plan.border, kinds="UNKNOWN").limit(1).count():
         raise LogError(plan.border, "holds commands that are not known, which cannot be rewritten")
     rows = read(spark, "kestrel", plan.border, payloads=True).filter(F.col("item_id") > plan.floor)
-    queue = posixpath.basename(held.log.name)
-    built = posixpath.join(held.staging, "built")
-    staged = posixpath.join(held.staging, posixpath.basename(plan.border))
+    queue = posixpath.basename(held_log.log.name)
+    built = posixpath.join(held_log.staging, "built")
+    staged = posixpath.join(held_log.staging, posixpath.basename(plan.border))
     options = {"queue": queue, "segmentBytes": _NO_LIMIT, "seals": seals}
     write(rows, "kestrel", built, partitions=1, **options)
     (name,) = kestrel_segments(queue, os.listdir(built))
@@ -187,19 +184,17 @@ def _stage_queue(
 
 
 def _verify_queue(
-    spark: SparkSession, held: HeldLog, plan: Retirement, tables: dict[str, DataFrame]
+    spark: SparkSession, held_log: HeldLog, plan: Retirement, tables: dict[str, DataFrame]
 ) -> int:
     """Replay the copy; how many records it is."""
-    queue = posixpath.basename(held.log.name)
-    packed = packets(spark, "kestrel", held.staging, queue=queue).persist()
-    try:
-        records = refuse_damage(packed, held.log.name)
-        after = tables_of(packed, "kestrel", payloads=True)
+    queue = posixpath.basename(held_log.log.name)
+    with folded(spark, held_log, [held_log.staging], payloads=True, queue=queue) as (
+        after,
+        records,
+    ):
         left = with_payloads(tables["items"].filter(F.col("item_id") > plan.floor))
         for name, before in (("items", left), ("readers", tables["readers"])):
-            check_same(held.log.name, name, before, after[name], COMPARED["kestrel", name])
-    finally:
-        packed.unpersist()
+            check_same(held_log.log.name, name, before, after[name], COMPARED["kestrel", name])
     return records
 
 
@@ -208,5 +203,5 @@ def publish_kestrel(disk: Disk, plan: Retirement, staged: str | None) -> None:
     for path in plan.goes:
         remove_durably(disk, path)
     if staged is not None and plan.border is not None:
-        note_replacement(disk, identities(disk, [plan.border]), staged, plan.border)
+        note_replacement(disk, file_identities(disk, [plan.border]), staged, plan.border)
         put_in_place(disk, staged, plan.border)

@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everyone writes it
 from pyspark.sql.types import BinaryType
 
@@ -43,30 +43,20 @@ from journeyman.logs.holders import Holders, ask, names_of_holders
 from journeyman.logs.publication import HELD_DIRECTORY, finish, journal_path
 from journeyman.logs.sealing import has_seals, is_in_flight, read_file
 from journeyman.logs.segments import APPEND_LOCK, READ_LOCK, ZtickNames, kestrel_lock_name
-from journeyman.spark.files import absolute, find_logs, is_uri, refuse_uri, staging_name
-from journeyman.spark.sinks.commit import (
-    SinkDisk,
-    locked,
-    remove_staging,
-    remove_stale,
-    settle_tail,
-)
-from journeyman.spark.source.options import (
-    DAMAGE_KIND,
-    KESTREL,
-    WORKQ,
-    ZTICK,
-    SourceOptions,
-)
+from journeyman.spark.files import absolute, find_source_logs, is_uri, refuse_uri, staging_name
+from journeyman.spark.replay import packets, tables_of
+from journeyman.spark.sinks import commit
+from journeyman.spark.source import options as source_options
 
-# What a state is, by dialect and table: all but the places of records, which are what changes.
+# The columns of a state, by dialect and table: all but the places of records, which change.
 COMPARED: Final[Mapping[tuple[str, str], Sequence[str]]] = {
     ("ztick", "jobs"): ("identifier", "execution_ns", "status"),
     ("ztick", "rules"): ("identifier", "pattern", "runner", "runner_args"),
     ("workq", "jobs"): (
         *("key", "kind", "logged_ns", "name", "ttr_ms", "ttl_ms", "priority", "max_attempts"),
         *("max_fails", "payload", "time_ns", "created_ns", "state", "attempts", "fails", "result"),
-        *("started_ns", "finished_ns", "exhausted", "owed_timeouts", "expires_ns"),
+        *("started_ns", "finished_ns", "exhausted", "owed_timeouts", "parked"),
+        "expires_ns",
     ),
     ("kestrel", "items"): (
         *("queue", "item_id", "add_time_ms", "expire_time_ms", "error_count", "data"),
@@ -117,73 +107,73 @@ def logs_at(
     """The logs at these paths, each of them whole; ``changes``: to be changed. UsageError."""
     for path in paths if changes else ():
         refuse_uri(absolute(path))
-    return find_logs(SourceOptions(dialect, paths, queue=queue))
+    return find_source_logs(source_options.SourceOptions(dialect, paths, queue=queue))
 
 
 @contextmanager
-def hold_log(disk: SinkDisk, clock: Clock, dialect: str, log: Log) -> Iterator[HeldLog]:
+def hold_log(disk: commit.SinkDisk, clock: Clock, dialect: str, log: Log) -> Iterator[HeldLog]:
     """Hold a log. Raises LogLocked when it is in use. One at a URI has no locks; it is as found."""
     if is_uri(log.where):
         yield HeldLog(dialect, log, _paths(dialect, log), "")
         return
     directory = directory_of(dialect, log)
-    with locked(disk, log.name, _locks(dialect, log)):
-        if dialect != ZTICK:
+    with commit.locked(disk, log.name, _locks(dialect, log)):
+        if dialect != source_options.ZTICK:
             finish(disk, journal_path(directory))
-        _settle(disk, dialect, _found_again(dialect, log))
+        _set_torn_ends_aside(disk, dialect, _found_again(dialect, log))
         log = _found_again(dialect, log)
-        remove_stale(disk, directory, clock.now_ns())
+        commit.remove_stale(disk, directory, clock.now_ns())
         staging = posixpath.join(directory, staging_name(clock.now_ns()))
         try:
             yield HeldLog(dialect, log, _paths(dialect, log), staging)
         finally:
             # Once a publication is decided on, its files are needed until it is finished.
             if not disk.exists(journal_path(directory)):
-                remove_staging(disk, staging)
+                commit.remove_staging(disk, staging)
 
 
 def directory_of(dialect: str, log: Log) -> str:
-    return log.name if dialect == WORKQ else posixpath.dirname(log.name)
+    return log.name if dialect == source_options.WORKQ else posixpath.dirname(log.name)
 
 
-def is_sealed(disk: Disk, format_: SealFormat, log: Log) -> bool:
-    """Whether any file of the log has seals, so that what it is rewritten to gets them too."""
+def has_sealed_files(disk: Disk, format_: SealFormat, log: Log) -> bool:
+    """Return whether any file of the log has seals: then rewritten files get them too."""
     return any(has_seals(format_, disk.view(file.path)) for file in log.files)
 
 
 def _locks(dialect: str, log: Log) -> list[str]:
-    if dialect == ZTICK:
+    if dialect == source_options.ZTICK:
         return [ZtickNames(log.name).lock]
     directory = directory_of(dialect, log)
-    if dialect == WORKQ:
+    if dialect == source_options.WORKQ:
         return [posixpath.join(directory, name) for name in (APPEND_LOCK, READ_LOCK)]
     return [posixpath.join(directory, kestrel_lock_name(posixpath.basename(log.name)))]
 
 
 def _paths(dialect: str, log: Log) -> tuple[str, ...]:
     """A queue is named by its files: the directory holds others too."""
-    if dialect == KESTREL:
+    if dialect == source_options.KESTREL:
         return tuple(file.path for file in log.files)
     return (log.name,)
 
 
 def _found_again(dialect: str, log: Log) -> Log:
     """The log as it is now, under the lock."""
-    if dialect == KESTREL:
+    if dialect == source_options.KESTREL:
         directory, queue = posixpath.split(log.name)
-        options = SourceOptions(dialect, (directory,), queue=queue)
+        options = source_options.SourceOptions(dialect, (directory,), queue=queue)
     else:
-        options = SourceOptions(dialect, (log.name,))
-    (again,) = [each for each in find_logs(options) if each.name == log.name]
+        options = source_options.SourceOptions(dialect, (log.name,))
+    (again,) = [each for each in find_source_logs(options) if each.name == log.name]
     return replace(again, partitions=log.partitions)
 
 
-def _settle(disk: SinkDisk, dialect: str, log: Log) -> None:
+def _set_torn_ends_aside(disk: commit.SinkDisk, dialect: str, log: Log) -> None:
     """Put aside what a crash left at the end. Other damage stays: it is for repair, and refused."""
     codec, hop = _codec_and_hop(dialect)
     for file in log.files:
         if file.reader is None and _ends_torn(disk.view(file.path), codec, hop):
-            settle_tail(disk, codec, hop, file.path)
+            commit.settle_tail(disk, codec, hop, file.path)
 
 
 def _ends_torn(data: Buffer, codec: Codec[Any], hop: Any) -> bool:
@@ -206,14 +196,35 @@ def _ends_unsealed(data: Buffer, codec: Codec[Any]) -> bool:
 
 def _codec_and_hop(dialect: str) -> tuple[Codec[Any], Any]:
     formats = import_module(f"journeyman.formats.{dialect}")
-    codec = formats.WRITER if dialect == KESTREL else formats.CODEC
+    codec = formats.WRITER if dialect == source_options.KESTREL else formats.CODEC
     return codec, import_module(f"journeyman.columnar.{dialect}.decode").hop
 
 
-def refuse_damage(packets: DataFrame, log: str) -> int:
+@contextmanager
+def folded(
+    spark: SparkSession,
+    held_log: HeldLog,
+    paths: Sequence[str] = (),
+    *,
+    payloads: bool = False,
+    **options: object,
+) -> Iterator[tuple[dict[str, DataFrame], int]]:
+    """Read a log once: its state tables, and how many records it has. Raises LogError for damage.
+
+    ``paths``: staged files to read in the place of the log.
+    """
+    packed = packets(spark, held_log.dialect, paths or held_log.paths, **options).persist()
+    try:
+        records = refuse_damage(packed, held_log.log.name)
+        yield tables_of(packed, held_log.dialect, payloads=payloads), records
+    finally:
+        packed.unpersist()
+
+
+def refuse_damage(packed: DataFrame, log: str) -> int:
     """How many records these packets stand for. Raises LogError when some were damaged."""
-    is_damage = F.col("kind") == DAMAGE_KIND
-    counts = packets.agg(
+    is_damage = F.col("kind") == source_options.DAMAGE_KIND
+    counts = packed.agg(
         F.count_if(is_damage).alias("damages"), F.sum("records").alias("records")
     ).collect()[0]
     if counts["damages"]:
@@ -225,19 +236,19 @@ def refuse_damage(packets: DataFrame, log: str) -> int:
     return counts["records"] or 0
 
 
-def refuse_unread(disk: Disk, clock: Clock, held: HeldLog) -> None:
+def refuse_unread(disk: Disk, clock: Clock, held_log: HeldLog) -> None:
     """Raises LogError when a stream or a lake has not read all of the log, within the limits."""
-    names = ZtickNames(held.log.name) if held.dialect == ZTICK else None
-    files = [each.path for each in held.log.files if each.reader is None]
-    log, active = held.log.queue or "", None
+    names = ZtickNames(held_log.log.name) if held_log.dialect == source_options.ZTICK else None
+    files = [each.path for each in held_log.log.files if each.reader is None]
+    log, active = held_log.log.queue or "", None
     if names is not None:
         files = [path for path in files if path != names.compressed]
         log, active = posixpath.basename(names.active), ""
-    if ask(Holders(disk, clock), held.directory, log, files, active).count < len(files):
-        who = ", ".join(names_of_holders(disk, held.directory))
-        where = posixpath.join(held.directory, HELD_DIRECTORY)
+    if ask(Holders(disk, clock), held_log.directory, log, files, active).count < len(files):
+        who = ", ".join(names_of_holders(disk, held_log.directory))
+        where = posixpath.join(held_log.directory, HELD_DIRECTORY)
         raise LogError(
-            held.log.name,
+            held_log.log.name,
             f"{who} has not read all of it: let it read first, or remove its file in {where}",
         )
 

@@ -72,7 +72,7 @@ PLACE: Final = columns(
     """
 )
 _NO_SOURCE: Final = dict.fromkeys(PACKET_SOURCE.names)
-_MAX_ROWS: Final = 65_536  # of a batch that goes to Spark
+_MAX_ROWS: Final = 65_536  # rows of a batch that goes to Spark
 _ALIGNED: Final = 8  # bytes
 _BLOCK_BITS: Final = 26  # 64 MiB of log
 # Damage of a checkpoint is of interest to the readers.
@@ -120,7 +120,7 @@ class StateTable:
     """
 
     name: str
-    packets: str  # what these call their table
+    packets: str  # the name of the table in packets
     rows: str
     schema: StructType  # without partition columns
 
@@ -143,6 +143,8 @@ def _by_name(*tables: StateTable) -> dict[str, StateTable]:
 ORPHAN_RECORD: Final = struct(
     "position bigint, length int, kind string, logged_ns bigint, result_size int"
 )
+# The tables of each dialect:
+#
 # ztick     jobs, rules      the last record of each, unless it is a removal
 # workq     jobs, orphans    every job from its add on; records whose add is not there
 # kestrel   items, readers   the same put twice is one; readers as folded, and as an opened queue
@@ -202,7 +204,8 @@ STATE_TABLES: Final[Mapping[str, Mapping[str, StateTable]]] = {
             finished_ns        bigint   null if never
             exhausted          boolean  failed because the attempts ran out
             owed_timeouts      bigint
-            expires_ns         bigint   created, or due if scheduled, plus TTL; at most 2^63 - 1
+            parked             boolean  it waits for a time, an event or other jobs
+            expires_ns         bigint   TTL after it was created, due or woken; 2^63 - 1: never
             started_position   bigint   of the record that set `started_ns`
             finished_position  bigint   of the record that set `finished_ns`
             result_position    bigint   of the complete or fail with the result
@@ -329,7 +332,7 @@ def write_states(
 
 
 def writing_states(packets: DataFrame, dialect: str, targets: Mapping[str, str]) -> DataFrame:
-    """What ``write_states`` would run."""
+    """Return the plan of ``write_states``."""
     return writing(*_to_files(packets, dialect, targets))
 
 
@@ -382,7 +385,7 @@ def _entries(frame: DataFrame) -> DataFrame:
 
 
 def visible(jobs: DataFrame, as_of_ns: int) -> DataFrame:
-    """Of the jobs of workq, those that exist at this moment, with the queue in which each waits.
+    """Return the jobs of workq that exist at this moment, with the queue in which each waits.
 
     ``queue`` is ``scheduled``, ``ready``, or null for a job that is leased or finished.
     """
@@ -390,12 +393,12 @@ def visible(jobs: DataFrame, as_of_ns: int) -> DataFrame:
     waits: Column = F.when(
         F.col("state") == "new",
         F.when(F.col("time_ns") > moment, "scheduled").otherwise("ready"),
-    ).when(F.col("state") == "pending", "ready")
+    ).when((F.col("state") == "pending") & ~F.col("parked"), "ready")
     return jobs.filter(F.col("expires_ns") > moment).withColumn("queue", waits)
 
 
 def waiting(items: DataFrame, readers: DataFrame) -> DataFrame:
-    """Of ``items``, those that some reader still has to be given.
+    """Return the ``items`` that some reader must still be given.
 
     All of them in a queue without a checkpoint: nothing of it was read.
     """
@@ -420,7 +423,7 @@ def _merged_tables(
     extras: tuple[str, ...],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """What a task does: its groups, one after the other, as rows of the tables of these names.
+    """Merge the groups of a task, one after the other, into rows of the tables of these names.
 
     A row of ``damage`` for each damage, which is only counted.
     """
@@ -472,8 +475,9 @@ def aligned(blob: Any) -> pa.Buffer:
     return pa.py_buffer(bytes_.to_pybytes()) if bytes_.address % _ALIGNED else bytes_
 
 
-def place_columns(group: PacketGroup, positions: Ints, lengths: Ints) -> list[pa.Array[Any]]:
-    """The columns of PLACE for records at these positions."""
+def place_columns(group: PacketGroup, rows: pa.RecordBatch) -> list[pa.Array[Any]]:
+    """The columns of PLACE for records with these positions and lengths."""
+    positions, lengths = (rows.column(name).to_numpy() for name in ("position", "length"))
     segments = positions >> SEGMENT_SHIFT
     return [
         pa.repeat(pa.scalar(group.log), len(positions)),

@@ -1,4 +1,4 @@
-r"""What tasks do in a replay of kestrel queues: everything of a put but its data; and checkpoints.
+r"""The tasks of a replay of kestrel queues: puts without their data, and checkpoints.
 
     writer files    --block of ids--> packets of PUTS, one a bucket --> rows of items
                     --> a row with the least and the greatest id    --\
@@ -24,20 +24,8 @@ from journeyman.formats.kestrel import WRITER, ReadDone, ReadHead, Record
 from journeyman.logs.segments import kestrel_reader
 from journeyman.spark.files import Span, read_records
 from journeyman.spark.replay import STATE_TABLES, PacketGroup, ReplayPacket, place_columns
-from journeyman.spark.source.options import (
-    DAMAGE_KIND,
-    OFFSET_MASK,
-    PACKET_KIND,
-    SEGMENT_SHIFT,
-    arrow_schema,
-)
-from journeyman.spark.source.packets import (
-    PacketSource,
-    by_bucket,
-    pack,
-    presence,
-    unpack,
-)
+from journeyman.spark.source import options
+from journeyman.spark.source import packets as source_packets
 from journeyman.spark.source.pieces import SplitContext
 
 _TABLES: Final = STATE_TABLES["kestrel"]
@@ -54,28 +42,21 @@ CHECKPOINTS: Final = pa.schema(
     ]
 )
 _BLOCK_BITS: Final = 12  # 4,096 ids
-_MAX_ROWS: Final = 1_000_000  # held; about 60 bytes each
 
 
-class KestrelCombiner:
+class KestrelCombiner(source_packets.Combiner):
     """Makes packets of one queue."""
 
     def __init__(self, context: SplitContext) -> None:
-        self._source = PacketSource(context.log, context.queue)
-        self._buckets = context.buckets
+        super().__init__(context)
         self._puts: list[pa.RecordBatch] = []
 
     def take(self, context: SplitContext, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        first_position = context.segment << SEGMENT_SHIFT
-        if context.reader is not None:
-            yield from _checkpoint(context, batch, first_position)
-            return
-        self._source.files[context.segment] = context.file
-        self._source.records += batch.num_rows
+        taken = super().take if context.reader is None else _checkpoint
+        yield from taken(context, batch)
+
+    def _keep(self, batch: pa.RecordBatch, first_position: int) -> None:
         self._puts.append(puts_in(batch, first_position))
-        if self._source.records >= _MAX_ROWS:
-            yield from self.finish()
-            self._source.files = {context.segment: context.file}
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         if not self._puts:
@@ -84,17 +65,18 @@ class KestrelCombiner:
         self._puts = []
         ids = numbers_in(puts.column("item_id"))
         buckets = ids >> _BLOCK_BITS & self._buckets - 1
-        yield from pack(self._source, ITEMS_TABLE, by_bucket(puts, buckets))
+        yield from source_packets.pack(
+            self._source, ITEMS_TABLE, source_packets.by_bucket(puts, buckets)
+        )
         span = (int(ids.min()), int(ids.max())) if len(ids) else None
-        yield presence(self._source, READERS_TABLE, span)
+        yield source_packets.presence(self._source, READERS_TABLE, span)
 
 
-def _checkpoint(
-    context: SplitContext, batch: pa.RecordBatch, first_position: int
-) -> Iterator[pa.RecordBatch]:
+def _checkpoint(context: SplitContext, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    first_position = context.segment << options.SEGMENT_SHIFT
     positions = column_of(numbers_in(batch.column("offset")) + first_position)
     rows = batch.append_column("position", positions).select(CHECKPOINTS.names)
-    source = PacketSource(
+    source = source_packets.PacketSource(
         context.log,
         context.queue,
         context.reader,
@@ -102,9 +84,9 @@ def _checkpoint(
         batch.num_rows,
     )
     if batch.num_rows == 0:
-        yield presence(source, READERS_TABLE)
+        yield source_packets.presence(source, READERS_TABLE)
     else:
-        yield from pack(source, READERS_TABLE, [(0, rows)])
+        yield from source_packets.pack(source, READERS_TABLE, [(0, rows)])
 
 
 _READ_HEAD, _READ_DONE = 0, 9  # commands
@@ -116,12 +98,11 @@ def item_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     packets = [each for each in group.packets if each.packet]
     if not packets:
         return
-    puts = joined([unpack(each.packet, PUTS) for each in packets])
+    puts = joined([source_packets.unpack(each.packet, PUTS) for each in packets])
     rows, ordinals, contested = fold_items(puts, partial(_reread, group, puts))
     puts = rows_at(puts, rows)
-    positions, lengths = (numbers_in(puts.column(name)) for name in ("position", "length"))
     columns = [
-        *place_columns(group, positions, lengths),
+        *place_columns(group, puts),
         pa.repeat(pa.scalar(packets[0].row["queue"], pa.string()), len(rows)),
         puts.column("item_id"),
         *puts.columns[3:],
@@ -139,14 +120,14 @@ def _reread(group: PacketGroup, puts: pa.RecordBatch, positions: Sequence[int]) 
     order = np.argsort(places)
     known = lengths[order[np.searchsorted(places, positions, sorter=order)]].tolist()
     spans = [
-        Span(files[place >> SEGMENT_SHIFT], place & OFFSET_MASK, length)
+        Span(files[place >> options.SEGMENT_SHIFT], place & options.OFFSET_MASK, length)
         for place, length in zip(positions, known, strict=True)
     ]
     return [record.data for record in read_records(WRITER, spans)]
 
 
 class _Checkpoint:
-    """What is known of one reader's file."""
+    """The contents of one reader's file."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -154,7 +135,7 @@ class _Checkpoint:
         self.is_damaged = False
 
     def take(self, packet: pa.Buffer) -> None:
-        for row in unpack(packet, CHECKPOINTS).to_pylist():
+        for row in source_packets.unpack(packet, CHECKPOINTS).to_pylist():
             record: Record | None = None
             if row["kind"] == _READ_HEAD:
                 record = ReadHead(row["item_id"])
@@ -189,7 +170,7 @@ def reader_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
         row |= {"opened_head": opened and opened.head}
         row |= {"opened_done": opened and sorted(opened.done)}
         rows.append(row)
-    yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(_TABLES["readers"].schema))
+    yield pa.RecordBatch.from_pylist(rows, schema=options.arrow_schema(_TABLES["readers"].schema))
 
 
 def _queue_of(group: PacketGroup) -> str:
@@ -211,15 +192,15 @@ def _checkpoints(group: PacketGroup, queue: str) -> dict[str, _Checkpoint]:
         checkpoint = found.setdefault(name, _Checkpoint(file))
         if each.packet:
             checkpoint.take(each.packet)
-        checkpoint.is_damaged |= each.row["kind"] == DAMAGE_KIND
+        checkpoint.is_damaged |= each.row["kind"] == options.DAMAGE_KIND
     return found
 
 
-def _checkpoint_file(each: ReplayPacket) -> str | None:
+def _checkpoint_file(packet: ReplayPacket) -> str | None:
     """The file that a packet of a checkpoint, or a damage, is about; None: it is about puts."""
-    file: str | None = each.row["_file"]
-    if each.row["kind"] == PACKET_KIND:
-        file = each.row["files"][0] if each.row["reader"] is not None else None
+    file: str | None = packet.row["_file"]
+    if packet.row["kind"] == options.PACKET_KIND:
+        file = packet.row["files"][0] if packet.row["reader"] is not None else None
     return file
 
 
@@ -231,8 +212,8 @@ def _place(checkpoint: _Checkpoint | None) -> dict[str, Any]:
     position, length, _ = max(checkpoint.records, key=lambda each: each[0])
     return {
         "_file": checkpoint.file,
-        "_segment": position >> SEGMENT_SHIFT,
-        "_offset": position & OFFSET_MASK,
+        "_segment": position >> options.SEGMENT_SHIFT,
+        "_offset": position & options.OFFSET_MASK,
         "_length": length,
         "_position": position,
     }

@@ -1,4 +1,4 @@
-"""What tasks do in a replay of workq logs: carry what the fold needs, then fold bucket by bucket.
+"""The tasks of a replay of workq logs: carry what the fold needs, then fold bucket by bucket.
 
     before the shuffle   records --bucket of job id--> packets of EVENTS, and beside them ADDS: the
                          option ``reduce=events``, without payloads and results
@@ -28,7 +28,7 @@ from journeyman.formats.workq import CODEC, Command, Record
 from journeyman.spark.files import Span, read_records
 from journeyman.spark.replay import STATE_TABLES, PacketGroup, files_at, place_columns
 from journeyman.spark.source.options import KINDS, OFFSET_MASK, SEGMENT_SHIFT
-from journeyman.spark.source.packets import PacketSource, by_bucket, pack, unpack
+from journeyman.spark.source.packets import Combiner, by_bucket, pack, unpack
 from journeyman.spark.source.pieces import SplitContext
 from journeyman.spark.source.task import uuid_texts
 from journeyman.units import NS_PER_MS
@@ -36,27 +36,19 @@ from journeyman.units import NS_PER_MS
 _TABLES: Final = STATE_TABLES["workq"]
 JOBS_TABLE: Final = "jobs"
 
-_MAX_ROWS: Final = 1_000_000  # held; about 80 bytes each
 
-
-class WorkqCombiner:
+class WorkqCombiner(Combiner):
     """Makes packets of one log."""
 
     def __init__(self, context: SplitContext) -> None:
-        self._source = PacketSource(context.log)
-        self._buckets = context.buckets
+        super().__init__(context)
         self._events: list[pa.RecordBatch] = []
         self._adds: list[pa.RecordBatch] = []
 
-    def take(self, context: SplitContext, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        self._source.files[context.segment] = context.file
-        self._source.records += batch.num_rows
-        events, adds = events_and_adds(batch, context.segment << SEGMENT_SHIFT)
+    def _keep(self, batch: pa.RecordBatch, first_position: int) -> None:
+        events, adds = events_and_adds(batch, first_position)
         self._events.append(events)
         self._adds.append(adds)
-        if self._source.records >= _MAX_ROWS:
-            yield from self.finish()
-            self._source.files = {context.segment: context.file}
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         if not self._events:
@@ -103,11 +95,7 @@ def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     exhausted = known[:, at.EXHAUSTED] == 1
     nothing = pa.nulls(len(known), pa.binary())
     columns = [
-        *place_columns(
-            group,
-            arrays.numbers_in(begun.column("position")),
-            arrays.numbers_in(begun.column("length")),
-        ),
+        *place_columns(group, begun),
         _keys(begun),
         begun.column("job_id"),
         _KINDS.take(begun.column("kind")),
@@ -125,7 +113,8 @@ def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
         arrays.values_at(events.column("logged_ns"), known[:, at.FINISHED]),
         arrays.column_of(exhausted),
         arrays.column_of(known[:, at.OWED].copy()),
-        arrays.column_of(_expires_ns(add)),
+        arrays.column_of(known[:, at.PARKED] >= 0),
+        arrays.column_of(_expires_ns(add, known)),
         arrays.values_at(events.column("position"), known[:, at.STARTED]),
         arrays.values_at(events.column("position"), known[:, at.FINISHED]),
         result.column("position"),
@@ -152,11 +141,7 @@ def orphan_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     ends = np.cumsum([0, *(len(rows) for rows in states.orphans)])
     lists: Any = pa.ListArray
     columns = [
-        *place_columns(
-            group,
-            arrays.numbers_in(firsts.column("position")),
-            arrays.numbers_in(firsts.column("length")),
-        ),
+        *place_columns(group, firsts),
         _keys(firsts),
         firsts.column("job_id"),
         lists.from_arrays(
@@ -222,15 +207,17 @@ def _result_sizes(result: pa.RecordBatch, exhausted: Any) -> arrays.Column:
     return pa.array(arrays.numbers_in(sizes), mask=~known)
 
 
-def _expires_ns(add: pa.RecordBatch) -> Ints:
+def _expires_ns(add: pa.RecordBatch, facts: Ints) -> Ints:
     """``folds.workq.expires_ns``, at most what 64 bits hold."""
     is_due = arrays.valid_in(add.column("time_ns"))
     is_due = is_due & (arrays.numbers_in(add.column("kind")) == Command.SCHEDULE)
     created, due = (arrays.numbers_in(add.column(name)) for name in ("created_ns", "time_ns"))
     begins: Ints = np.where(is_due, due, created)
+    begins = np.where(facts[:, at.BEGINS] >= 0, facts[:, at.BEGINS_NS], begins)
     ttl_ms = arrays.numbers_in(add.column("ttl_ms"))
     fits = ttl_ms <= (_INT64_MAX - np.maximum(begins, 0)) // NS_PER_MS
     expires: Ints = begins + np.where(fits, ttl_ms, 0) * NS_PER_MS
     for row in np.flatnonzero(~fits).tolist():
         expires[row] = min(_INT64_MAX, int(begins[row]) + int(ttl_ms[row]) * NS_PER_MS)
+    expires[facts[:, at.PARKED] >= 0] = _INT64_MAX
     return expires

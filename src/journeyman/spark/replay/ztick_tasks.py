@@ -1,4 +1,4 @@
-"""What tasks do in a replay of ztick logs: the last record of each job and each rule.
+"""The tasks of a replay of ztick logs: find the last record of each job and each rule.
 
     before the shuffle   30,000,000 records of 1,000,000 jobs --> at most 1,000,000 rows a task, in
                          packets: the option ``reduce=latest``
@@ -16,15 +16,15 @@ from typing import Final
 
 import pyarrow as pa
 
-from journeyman.columnar.arrays import Column, joined, numbers_in, rows_where
+from journeyman.columnar.arrays import joined, numbers_in, rows_where
 from journeyman.columnar.kernels.key_table import buckets_of
 from journeyman.columnar.ztick.latest import JOBS as LAST_OF_JOBS
 from journeyman.columnar.ztick.latest import RULES as LAST_OF_RULES
 from journeyman.columnar.ztick.latest import LatestJobs, jobs_and_rules, latest_rules
 from journeyman.spark.replay import STATE_TABLES, PacketGroup, place_columns
-from journeyman.spark.source.options import SEGMENT_SHIFT, ZTICK_WORDS
+from journeyman.spark.source.options import ZTICK_WORDS
 from journeyman.spark.source.packets import (
-    PacketSource,
+    Combiner,
     by_bucket,
     pack,
     unpack,
@@ -41,25 +41,19 @@ _MAX_KEY_BYTES: Final = 256 * 1024 * 1024
 _MAX_RULES: Final = 500_000
 
 
-class ZtickCombiner:
+class ZtickCombiner(Combiner):
     """Makes packets of one log."""
 
     def __init__(self, context: SplitContext) -> None:
-        self._source = PacketSource(context.log)
-        self._buckets = context.buckets
+        super().__init__(context)
         self._jobs = LatestJobs()
         self._rules: list[pa.RecordBatch] = []
 
-    def take(self, context: SplitContext, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        self._source.files[context.segment] = context.file
-        self._source.records += batch.num_rows
-        jobs, rules = jobs_and_rules(batch, context.segment << SEGMENT_SHIFT)
+    def _keep(self, batch: pa.RecordBatch, first_position: int) -> None:
+        jobs, rules = jobs_and_rules(batch, first_position)
         if rules is not None:
             self._rules.append(rules)
         self._jobs.take(jobs)
-        if self._is_full():
-            yield from self.finish()
-            self._source.files = {context.segment: context.file}
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         if self._rules:
@@ -99,7 +93,7 @@ def job_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     """Rows of the table of jobs."""
     rows = last_jobs(group)
     columns = [
-        *_places(group, rows),
+        *place_columns(group, rows),
         rows.column("identifier"),
         rows.column("execution_ns"),
         _STATUSES.take(rows.column("status")),
@@ -111,15 +105,10 @@ def rule_rows(group: PacketGroup) -> Iterator[pa.RecordBatch]:
     """Rows of the table of rules."""
     rows = last_rules(group)
     columns = [
-        *_places(group, rows),
+        *place_columns(group, rows),
         rows.column("identifier"),
         rows.column("pattern"),
         _RUNNERS.take(rows.column("runner")),
         rows.column("runner_args"),
     ]
     yield pa.RecordBatch.from_arrays(columns, names=_TABLES["rules"].schema.names)
-
-
-def _places(group: PacketGroup, rows: pa.RecordBatch) -> list[Column]:
-    positions, lengths = (numbers_in(rows.column(name)) for name in ("position", "length"))
-    return place_columns(group, positions, lengths)

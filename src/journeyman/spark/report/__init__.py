@@ -1,4 +1,4 @@
-r"""What a report says, of logs of any mix of dialects or of a lake.
+r"""The contents of a report, of logs of any mix of dialects or of a lake.
 
     logs    attempts, records, an audit  --\
     lake    attempts                     ---+--> figures --> sections --> Report --> one HTML file
@@ -23,14 +23,14 @@ from journeyman.spark.history.logs import attempts_of, journal_of, records_of
 from journeyman.spark.lakes.layout import LOG_DIALECTS
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.lakes.views import history_of, lag_in
-from journeyman.spark.report.figures import TOP, Figures, Measured, measure
+from journeyman.spark.report.figures import TOP, DialectFigures, Measured, measure
 from journeyman.spark.report.page import Bars, Report, Section, Table, Tile
 from journeyman.spark.report.sections import TITLES, compare_weeks, section_of
 from journeyman.spark.report.units import format_count, format_share, format_value
 from journeyman.spark.source.options import KESTREL, LEDGER, WORKQ
 from journeyman.units import NS_PER_MS
 
-SERIOUS_SHARE: Final = 0.1  # of attempts that failed
+SERIOUS_SHARE: Final = 0.1  # a share of failed attempts
 WARNING_SHARE: Final = 0.01
 _SHOWN_FILES: Final = 40
 _WRITTEN_AT: Final = {
@@ -61,7 +61,7 @@ def report(
     run_directories: Sequence[str] = (),
     chosen: RowFilter = EVERY_ROW,
 ) -> Report:
-    """What the page says. Jobs are late or expired as of ``as_of_ns``.
+    """Return the contents of the page. Jobs are late or expired as of ``as_of_ns``.
 
     The default is the last moment recorded in the logs, so that an old log is judged by its own
     time. The audit and the account of files are of whole logs, whatever rows are chosen.
@@ -93,7 +93,7 @@ def report_of_lake(
     as_of_ns: int | None = None,
     chosen: RowFilter = EVERY_ROW,
 ) -> Report:
-    """What the page says of a lake."""
+    """Return the contents of the page for a lake."""
     history = history_of(spark, lake, None, chosen.since_ns, chosen.until_ns)
     measured = measure(
         chosen.rows(history),
@@ -124,8 +124,10 @@ def _report(
     return Report(title, made_ns, paths, sentence or "All is well.", severity, sections)
 
 
-def verdict(findings: Sequence[FindingCount] | None, figures: Sequence[Figures]) -> tuple[str, str]:
-    """What a reader needs to know first, and how bad it is: good, warning or serious.
+def verdict(
+    findings: Sequence[FindingCount] | None, figures: Sequence[DialectFigures]
+) -> tuple[str, str]:
+    """Return what a reader needs to know first, and how bad it is: good, warning or serious.
 
     ``findings`` are None without an audit. Attempts that failed count as well as what the audit
     found: many failures are bad news although the log is in perfect order.
@@ -155,17 +157,17 @@ def _audit_sentence(serious: int, warnings: int) -> str:
     return f"The audit found {' and '.join(problems)}."
 
 
-def _failure_sentence(of: Figures) -> str:
-    ended = of.failed + of.succeeded
-    what = "attempts" if of.dialect == WORKQ else "runs"
+def _failure_sentence(figures: DialectFigures) -> str:
+    ended = figures.failed + figures.succeeded
+    what = "attempts" if figures.dialect == WORKQ else "runs"
     return (
-        f"{TITLES[of.dialect]}: {format_share(of.failed, ended)} of {what} failed "
-        f"({format_count(of.failed)} of {format_count(ended)})."
+        f"{TITLES[figures.dialect]}: {format_share(figures.failed, ended)} of {what} failed "
+        f"({format_count(figures.failed)} of {format_count(ended)})."
     )
 
 
 def _written(spark: SparkSession, logs: Mapping[str, Sequence[str]]) -> DataFrame | None:
-    """dialect, ns and bytes of the records; a schedule's log has no times."""
+    """Return dialect, ns and bytes of the records; a schedule's log has no times."""
     frames = []
     for dialect, (name, moment) in _WRITTEN_AT.items():
         if dialect in logs:

@@ -83,7 +83,7 @@ def axis_between(first_ns: int | None, last_ns: int | None, busy_buckets: BusyBu
         between = (ns for ns in busy_buckets(coarse_ns) if begin_ns <= ns <= end_ns)
         busy = sorted({begin_ns, end_ns, *between})
         stretches = cut_gaps(busy, coarse_ns, first_ns, last_ns)
-        # What is left may be so short that the buckets were too coarse to see its gaps.
+        # The remaining stretches may be so short that the buckets were too coarse to see gaps.
         if _length(stretches) * 10 > length_ns or coarse_ns == 10**6:
             break
     bucket_ns = bucket_for(_length(stretches), MOST_POINTS - len(stretches))

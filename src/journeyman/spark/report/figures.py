@@ -13,6 +13,7 @@ of more, a few hundred numbers reach the driver, whatever the size of the logs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -38,38 +39,6 @@ Answer: TypeAlias = dict[str, Any]  # a row of a view
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """A queue, a rule, a task, or jobs whose identifiers begin alike."""
-
-    name: str
-    jobs: int
-    started: int
-    failed: int
-    latency: Mapping[str, int | None]  # wait_p50_ns and so on
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderLag:
-    """How far a reader of a fan-out queue is behind."""
-
-    queue: str
-    reader: str
-    items: int
-    bytes_: int
-    oldest_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredItems:
-    """A fan-out queue: how many items were ever put, and how many are still in a segment."""
-
-    queue: str
-    put: int
-    stored: int
-    waiting: int
-
-
-@dataclass(frozen=True, slots=True)
 class Week:
     """A queue in one week."""
 
@@ -84,7 +53,7 @@ class Week:
 
 
 @dataclass(slots=True)
-class Figures:
+class DialectFigures:
     """The numbers of one dialect. Series have a value for each bucket of their axis."""
 
     dialect: str
@@ -104,12 +73,12 @@ class Figures:
     due_axis: Axis = field(default_factory=Axis)
     due: list[int] = field(default_factory=list)
     overall: dict[str, int | None] = field(default_factory=dict)  # percentiles of all
-    groups: dict[str, list[Group]] = field(default_factory=dict)  # by queue, rule, prefix, task
+    groups: dict[str, list[Answer]] = field(default_factory=dict)  # by queue, rule, prefix, task
     reasons: list[tuple[str, str, int]] = field(default_factory=list)  # outcome, reason, failures
-    stored: list[StoredItems] = field(default_factory=list)  # the TOP ones
+    stored: list[Answer] = field(default_factory=list)  # items by queue: the TOP ones
     items_put: int = 0
-    lag: list[ReaderLag] = field(default_factory=list)  # the TOP ones
-    items_behind: int = 0  # of all readers
+    lag: list[Answer] = field(default_factory=list)  # by reader: the TOP ones
+    items_behind: int = 0  # the sum of all readers
 
     @property
     def attempts(self) -> int:
@@ -117,7 +86,7 @@ class Figures:
 
     @property
     def failed_share(self) -> float:
-        """Of what ended in success or failure, from 0 to 1."""
+        """Return the share of failures among successes and failures, from 0 to 1."""
         ended = self.failed + self.succeeded
         return self.failed / ended if ended else 0.0
 
@@ -127,9 +96,9 @@ class Figures:
 
 
 class Measured(NamedTuple):
-    """What ``measure`` counted, by dialect, as it was at ``moment_ns``."""
+    """The counts of ``measure``, by dialect, as of ``moment_ns``."""
 
-    figures: dict[str, Figures]
+    figures: dict[str, DialectFigures]
     weeks: dict[str, tuple[Week, Week]]  # by queue: the week before the last one, the last one
     moment_ns: int
 
@@ -209,7 +178,7 @@ def measure(
             spans = [*_Views(rows, None).ask("outcomes"), *written.values()]
             as_of_ns = _most(spans, "last_ns", made_ns)
         asked = _Views(rows, as_of_ns)
-        figures = {dialect: Figures(dialect) for dialect in dialects}
+        figures = {dialect: DialectFigures(dialect) for dialect in dialects}
         _count_outcomes(asked, figures, written)
         _count_over_time(asked, figures)
         if growth is not None:
@@ -232,9 +201,9 @@ def _most(rows: Sequence[Answer], name: str, default: Any = None) -> Any:
 
 
 def _count_outcomes(
-    asked: _Views, figures: Mapping[str, Figures], written: Mapping[str, Answer]
+    view_answers: _Views, figures: Mapping[str, DialectFigures], written: Mapping[str, Answer]
 ) -> None:
-    outcomes = asked.by_dialect("outcomes")
+    outcomes = view_answers.by_dialect("outcomes")
     for dialect, rows in outcomes.items():
         of = figures[dialect]
         of.outcomes = {row["outcome"]: row["attempts"] for row in rows}
@@ -249,7 +218,7 @@ def _count_outcomes(
         return
 
     def due(bucket_ns: int) -> dict[int, int]:
-        rows = asked.ask("throughput", where="dialect = 'ztick'", bucket_ns=bucket_ns)
+        rows = view_answers.ask("throughput", where="dialect = 'ztick'", bucket_ns=bucket_ns)
         return {row["bucket_ns"]: row["due"] for row in rows if row["due"]}
 
     axis = figures[ZTICK].due_axis = axis_between(first_due_ns, last_due_ns, due)
@@ -258,13 +227,13 @@ def _count_outcomes(
 
 
 def _groupings(dialect: str, rows: Sequence[Answer]) -> tuple[str, ...]:
-    """What jobs of a dialect are grouped by: a schedule without recorded runs knows no rules."""
+    """Return how jobs of a dialect are grouped: a schedule without recorded runs knows no rules."""
     if dialect == ZTICK:
         return ("rule",) if any(row["with_rule"] for row in rows) else ("prefix",)
     return ("queue", "task", "worker") if dialect == WORKQ else ("queue",)
 
 
-def _count_over_time(asked: _Views, figures: Mapping[str, Figures]) -> None:
+def _count_over_time(view_answers: _Views, figures: Mapping[str, DialectFigures]) -> None:
     """The series of all dialects, on one axis."""
     known = [each for each in figures.values() if each.first_ns is not None]
     firsts = [each.first_ns for each in known if each.first_ns is not None]
@@ -273,16 +242,16 @@ def _count_over_time(asked: _Views, figures: Mapping[str, Figures]) -> None:
         return
 
     def busy(bucket_ns: int) -> set[int]:
-        rows = asked.ask("throughput", bucket_ns=bucket_ns, until_ns=last_ns)
+        rows = view_answers.ask("throughput", bucket_ns=bucket_ns, until_ns=last_ns)
         return {row["bucket_ns"] for row in rows}
 
     axis = axis_between(min(firsts), last_ns, busy)
     options = {"bucket_ns": axis.bucket_ns, "until_ns": last_ns}
     counted, changed, timed, overall = (
-        asked.by_dialect("throughput", **options),
-        asked.by_dialect("depth_changes", **options),
-        asked.by_dialect("latency", **options),
-        asked.by_dialect("latency"),
+        view_answers.by_dialect("throughput", **options),
+        view_answers.by_dialect("depth_changes", **options),
+        view_answers.by_dialect("latency", **options),
+        view_answers.by_dialect("latency"),
     )
     for of in known:
         of.axis = axis
@@ -317,7 +286,7 @@ def _levels(rows: Sequence[Answer], name: str, axis: Axis) -> list[int]:
     return found
 
 
-def _count_growth(growth: Rows, figures: Mapping[str, Figures]) -> None:
+def _count_growth(growth: Rows, figures: Mapping[str, DialectFigures]) -> None:
     axis = next((of.axis for of in figures.values() if of.axis.times_ns), Axis())
     text = views.statement("growth", _DIALECT, bucket_ns=axis.bucket_ns)
     records = "WITH records AS (SELECT dialect, bucket_ns AS ns, bytes FROM counted),"
@@ -327,71 +296,63 @@ def _count_growth(growth: Rows, figures: Mapping[str, Figures]) -> None:
         figures[dialect].growth = _levels(mine, "bytes", axis)
 
 
-def _count_groups(asked: _Views, figures: Mapping[str, Figures]) -> None:
+def _count_groups(view_answers: _Views, figures: Mapping[str, DialectFigures]) -> None:
     """The busiest groups of each dialect, and the reasons of most failures."""
     for of in figures.values():
         is_mine = f"dialect = '{of.dialect}'"
         for by in of.groups:
             keys = {"name": views.GROUPINGS[by]}
-            rows = asked.ask("groups", keys, is_mine, f"ORDER BY jobs DESC, name LIMIT {TOP}")
+            rows = view_answers.ask(
+                "groups", keys, is_mine, f"ORDER BY jobs DESC, name LIMIT {TOP}"
+            )
             names = [row["name"] for row in rows]
             if by in ("task", "worker") and not any(names):
                 continue  # the log does not know them
             if of.dialect != KESTREL:
                 busiest = pa.table({"name": pa.array(names, pa.string())})
                 where = f"{is_mine} AND {keys['name']} IN (SELECT name FROM busiest)"
-                timed = asked.ask("latency", keys, where, tables={"busiest": busiest})
+                timed = view_answers.ask("latency", keys, where, tables={"busiest": busiest})
                 latency = {row["name"]: row for row in timed}
-                of.groups[by] = [
-                    Group(
-                        row["name"],
-                        row["jobs"],
-                        row["started"],
-                        row["failed"],
-                        latency.get(row["name"], {}),
-                    )
-                    for row in rows
-                ]
+                of.groups[by] = [{**latency.get(row["name"], {}), **row} for row in rows]
         if of.failed:
             order = f"ORDER BY failures DESC, reason LIMIT {TOP}"
             of.reasons = [
                 (row["outcome"], row["reason"], row["failures"])
-                for row in asked.ask("failures", where=is_mine, order=order)
+                for row in view_answers.ask("failures", where=is_mine, order=order)
             ]
         of.groups = {by: groups for by, groups in of.groups.items() if groups}
 
 
-def _count_readers(asked: _Views, of: Figures, lag: DataFrame) -> None:
+def _count_readers(view_answers: _Views, figures: DialectFigures, lag: DataFrame) -> None:
     """Queues by items ever put, readers by how far they are behind."""
-    readers = sorted(lag.collect(), key=lambda row: (-row.items_behind, row.queue, row.reader))
-    of.lag = [
-        ReaderLag(row.queue, row.reader, row.items_behind, row.bytes_behind, row.oldest_ns)
-        for row in readers[:TOP]
-    ]
-    of.items_behind = sum(row.items_behind for row in readers)
+    readers = [row.asDict() for row in lag.collect()]
+    readers.sort(key=lambda row: (-row["items_behind"], row["queue"], row["reader"]))
+    figures.lag = readers[:TOP]
+    figures.items_behind = sum(row["items_behind"] for row in readers)
     # Ids are given out one after the other and never again: the highest is the number of puts.
-    tails = {(row._log, row.queue): row.tail_id or 0 for row in readers}
-    put: dict[str, int] = {}
+    tails = {(row["_log"], row["queue"]): row["tail_id"] or 0 for row in readers}
+    put = Counter[str]()
     for (_, queue), tail in tails.items():
-        put[queue] = put.get(queue, 0) + tail
+        put[queue] += tail
     keys = {"queue": views.GROUPINGS["queue"]}
-    stored: dict[str, dict[str, int]] = {}
-    for row in asked.ask("outcomes", keys, f"dialect = '{KESTREL}'"):
-        stored.setdefault(row["queue"], {})[row["outcome"]] = row["attempts"]
-    counted = [
-        StoredItems(
-            queue,
-            max(put.get(queue, 0), sum(stored.get(queue, {}).values())),
-            sum(stored.get(queue, {}).values()),
-            stored.get(queue, {}).get("waiting", 0),
-        )
+    stored, waiting = Counter[str](), Counter[str]()
+    for row in view_answers.ask("outcomes", keys, f"dialect = '{KESTREL}'"):
+        stored[row["queue"]] += row["attempts"]
+        waiting[row["queue"]] += row["attempts"] if row["outcome"] == "waiting" else 0
+    counted: list[Answer] = [
+        {
+            "queue": queue,
+            "put": max(put[queue], stored[queue]),
+            "stored": stored[queue],
+            "waiting": waiting[queue],
+        }
         for queue in {*put, *stored}
     ]
-    of.stored = sorted(counted, key=lambda each: (-each.put, each.queue))[:TOP]
-    of.items_put = sum(each.put for each in counted)
+    figures.stored = sorted(counted, key=lambda each: (-each["put"], each["queue"]))[:TOP]
+    figures.items_put = sum(each["put"] for each in counted)
 
 
-def _count_weeks(asked: _Views, moment_ns: int) -> dict[str, tuple[Week, Week]]:
+def _count_weeks(view_answers: _Views, moment_ns: int) -> dict[str, tuple[Week, Week]]:
     """Queues that started something in both weeks before the moment."""
     middle_ns, begin_ns = moment_ns - _WEEK_NS, moment_ns - 2 * _WEEK_NS
     keys = {
@@ -401,7 +362,7 @@ def _count_weeks(asked: _Views, moment_ns: int) -> dict[str, tuple[Week, Week]]:
     }
     recent = f"started_ns > {begin_ns} AND started_ns <= {moment_ns}"
     found: dict[str, dict[bool, Week]] = {}
-    for row in asked.ask("latency", keys, recent):
+    for row in view_answers.ask("latency", keys, recent):
         week = Week(*(row[name] for name in ("started", "failed", "wait_p95_ns", "run_p95_ns")))
         found.setdefault(f"{row['dialect']} {row['queue']}".strip(), {})[row["is_last"]] = week
     return {name: (each[False], each[True]) for name, each in found.items() if len(each) == 2}

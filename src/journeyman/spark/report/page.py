@@ -29,18 +29,11 @@ from html import escape
 from importlib.resources import files
 from typing import Any, Final, TypeAlias
 
+from journeyman.spark.report import units
 from journeyman.spark.report.axis import Axis
-from journeyman.spark.report.units import (
-    Unit,
-    column_unit,
-    format_in,
-    format_length,
-    format_moment,
-    format_value,
-)
 
 _SHOWN_LOGS: Final = 20
-_VENDOR: Final = "servers/http/console/assets/vendor"
+_ASSETS: Final = "servers/http/console/assets"
 _BEFORE_UNIT: Final = re.compile(r"(?<=[0-9]) (?=[^0-9\s]{1,3}(?:\s|$))")
 _FOOTER: Final = (
     "All times are UTC. To see the values of a chart, point at it, focus it and use the arrow "
@@ -132,8 +125,9 @@ class Report:
 def page(report: Report) -> str:
     """The whole file."""
     sections = list(report.sections)
-    styles = [_vendored("uplot.css"), _asset("page.css")]
-    scripts = [_vendored("uplot.js"), _asset("page.js")]
+    made = units.format_moment(report.made_ns // 10**9 * 10**9)
+    styles = [_shared("vendor/uplot.css"), _shared("tokens.css") + _asset("page.css")]
+    scripts = [_shared("vendor/uplot.js"), _asset("page.js")]
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; "
         f"style-src {' '.join(map(_digest, styles))}; script-src {' '.join(map(_digest, scripts))}"
@@ -153,7 +147,7 @@ def page(report: Report) -> str:
             "<header>",
             f'<p class="dim">{escape(report.title)}</p>',
             f'<h1 class="lead {escape(report.severity)}">{escape(report.verdict)}</h1>',
-            f'<p class="dim">Created {format_moment(report.made_ns // 10**9 * 10**9)} UTC</p>',
+            f'<p class="dim">Created {made} UTC</p>',
             *_logs(report.logs),
             f"<nav>{links}</nav>",
             "</header>",
@@ -174,8 +168,9 @@ def _asset(name: str) -> str:
     return files(__package__).joinpath(name).read_text("utf-8")
 
 
-def _vendored(name: str) -> str:
-    return files("journeyman").joinpath(_VENDOR, name).read_text("utf-8")
+def _shared(name: str) -> str:
+    """A file of the console."""
+    return files("journeyman").joinpath(_ASSETS, *name.split("/")).read_text("utf-8")
 
 
 def _digest(text: str) -> str:
@@ -231,7 +226,7 @@ def _part(part: Part) -> str:
 
 
 def _chart_json(chart: Chart) -> str:
-    """What the script draws. No text in it can end its element."""
+    """Return the data that the script draws. No text in it can end its element."""
     axis = chart.axis
     names = [axis.name(at) for at in range(len(axis.times_ns))]
     slots = list(axis.with_gaps(names))
@@ -256,20 +251,20 @@ def _chart_json(chart: Chart) -> str:
 
 
 def _chart_table(chart: Chart) -> str:
-    unit = column_unit((value for each in chart.series for value in each.values), chart.unit)
+    unit = units.column_unit((value for each in chart.series for value in each.values), chart.unit)
     axis = chart.axis
     rows = [
-        [axis.name(at), *(format_in(series.values[at], unit) for series in chart.series)]
+        [axis.name(at), *(units.format_in(series.values[at], unit) for series in chart.series)]
         for at in range(len(axis.times_ns))
     ]
     columns = [
-        f"From, each {format_length(axis.bucket_ns)}",
+        f"From, each {units.format_length(axis.bucket_ns)}",
         *(_heading(series.name, unit) for series in chart.series),
     ]
     return _table(columns, rows, frozenset(range(1, len(columns))), ())
 
 
-def _heading(name: str, unit: Unit) -> str:
+def _heading(name: str, unit: units.Unit) -> str:
     return f"{name}, {unit[1]}" if unit[1] else name
 
 
@@ -287,7 +282,7 @@ def _bars(bars: Bars) -> str:
             place = f'x="{100 * total / most:.2f}%" width="{100 * value / most:.2f}%"'
             drawn.append(f'<rect class="{tone}" {place} height="100%"/>')
             total += value
-        text = format_value(total, bars.unit)
+        text = units.format_value(total, bars.unit)
         rows.append(
             f'<tr><th scope="row">{escape(label)}</th><td class="n">{text}</td>'
             f'<td class="bar"><svg aria-hidden="true">{"".join(drawn)}</svg></td></tr>'

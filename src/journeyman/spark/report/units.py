@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
-Unit: TypeAlias = tuple[int, str]  # what one of it is, and its name
+Unit: TypeAlias = tuple[int, str]  # the size of one unit, and its name
 MINUTE_NS: Final = 60 * 10**9
 DAY_NS: Final = 24 * 60 * MINUTE_NS
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,9 +54,9 @@ def format_count(number: int) -> str:
     return format_value(number, "count")
 
 
-def format_share(part: int, whole: int) -> str:
+def format_share(part: int, total: int) -> str:
     """A share in percent; of nothing it is a dash."""
-    return f"{100 * part / whole:.1f} %" if whole else "-"
+    return f"{100 * part / total:.1f} %" if total else "-"
 
 
 def column_unit(values: Iterable[float | None], unit: str) -> Unit:

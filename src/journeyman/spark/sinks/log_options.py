@@ -20,13 +20,7 @@ from typing import Final
 from journeyman.errors import UsageError
 from journeyman.logs.segments import check_queue_name, check_reader_name
 from journeyman.spark.files import absolute, refuse_uri
-from journeyman.spark.source.options import (
-    OptionTable,
-    any_text,
-    flag_option,
-    number_from,
-    parse_options,
-)
+from journeyman.spark.source import options
 
 POSITION: Final = "_position"
 MODES = ("append", "overwrite")
@@ -51,11 +45,11 @@ class SinkOptions:
     seals: bool = True
 
     @classmethod
-    def parse(cls, dialect: str, given: Mapping[str, str], columns: Sequence[str]) -> SinkOptions:
+    def parse(cls, dialect: str, texts: Mapping[str, str], columns: Sequence[str]) -> SinkOptions:
         """``columns`` are those of the rows. Raises UsageError."""
         if dialect == "ledger":
             raise UsageError("a ledger can be read, not written: the server writes it")
-        values = parse_options(f"writing {dialect}", given, _OPTIONS[dialect])
+        values = options.parse_options(f"writing {dialect}", texts, _OPTIONS[dialect])
         if not values.get("path"):
             raise UsageError(f"write.format({dialect!r}) needs a path: save(PATH)")
         values["path"] = absolute(values["path"]).rstrip("/")
@@ -79,7 +73,7 @@ def _order(dialect: str, names: Sequence[str], columns: Sequence[str]) -> tuple[
     )
 
 
-def _words(_: str, text: str) -> tuple[str, ...]:
+def _split_words(_: str, text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
@@ -89,7 +83,7 @@ def _queue(_: str, text: str) -> str:
 
 
 def _readers(name: str, text: str) -> tuple[str, ...]:
-    words = _words(name, text)
+    words = _split_words(name, text)
     readers = tuple("" if word == _DEFAULT_READER_WORD else word for word in words)
     for reader in readers:
         check_reader_name(reader)
@@ -98,15 +92,15 @@ def _readers(name: str, text: str) -> tuple[str, ...]:
     return readers
 
 
-_PATH = ("path", "path", any_text)
-_ORDER_BY = ("orderBy", "order_by", _words)
-_SEGMENT_BYTES = ("segmentBytes", "segment_bytes", number_from(_MIN_SEGMENT_BYTES))
+_PATH = ("path", "path", options.any_text)
+_ORDER_BY = ("orderBy", "order_by", _split_words)
+_SEGMENT_BYTES = ("segmentBytes", "segment_bytes", options.number_from(_MIN_SEGMENT_BYTES))
 _QUEUE = ("queue", "queue", _queue)
 _READERS = ("readers", "readers", _readers)
-_SEALS = ("seals", "seals", flag_option)
+_SEALS = ("seals", "seals", options.flag_option)
 
 
-_OPTIONS: Final[Mapping[str, OptionTable]] = {
+_OPTIONS: Final[Mapping[str, options.OptionTable]] = {
     "ztick": (_PATH, _ORDER_BY, _SEALS),
     "workq": (_PATH, _ORDER_BY, _SEGMENT_BYTES),
     "kestrel": (_PATH, _ORDER_BY, _SEGMENT_BYTES, _QUEUE, _READERS, _SEALS),

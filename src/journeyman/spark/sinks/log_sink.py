@@ -63,7 +63,7 @@ class LogWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:  # noqa: ARG002
         disk = LocalDisk()
-        # What was decided is finished by the next writer, from these very files.
+        # A decided commit is finished by the next writer, from these very files.
         if pending(disk, journal_path(self.options.path)) is None:
             remove_staging(disk, self.staging)
 

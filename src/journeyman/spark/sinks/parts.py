@@ -45,7 +45,7 @@ Place = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class StagedStream:
-    """What one file, or run of segments, of the result is made of.
+    """The rows for one file, or run of segments, of the result.
 
     All dialects but kestrel have one stream. kestrel has one for the items of each queue and one
     for the checkpoint of each reader.
@@ -73,15 +73,15 @@ class PartsWritten(WriterCommitMessage):
     records: int = 0
     first: tuple[Any, ...] | None = None
     last: tuple[Any, ...] | None = None
-    logs: tuple[tuple[StagedStream, str], ...] = ()  # which logs the rows of a stream come from
+    logs: tuple[tuple[StagedStream, str], ...] = ()  # the logs that the rows of a stream come from
     ids: tuple[tuple[str, int, int], ...] = field(default=())  # kestrel: queue, lowest, highest
 
 
-_ALONE = StagedStream()
+_ONE_STREAM = StagedStream()
 
 
 def header_of(dialect: str, stream: StagedStream) -> bytes:
-    """What a file of this stream begins with."""
+    """Return the header of the files of this stream."""
     if dialect == "kestrel":
         return (kestrel.WRITER if stream.reader is None else kestrel.READER).header
     return workq.HEADER if dialect == "workq" else b""
@@ -144,7 +144,7 @@ class _Task:
 
     def _by_stream(self, batch: pa.RecordBatch) -> Iterator[tuple[StagedStream, pa.RecordBatch]]:
         if self._options.dialect != "kestrel":
-            yield _ALONE, batch
+            yield _ONE_STREAM, batch
             return
         queues = _text_column(batch, "queue").fill_null(self._options.queue or "")
         readers = _text_column(batch, "reader")
@@ -277,18 +277,18 @@ def in_order(
         if not follows(message.first, before.last):
             raise UsageError(
                 f"the rows are not in the order of {', '.join(order_by)}: partition"
-                f" {message.partition} begins at {shown(message.first)}, behind"
-                f" {shown(before.last)}; journeyman.spark.write sorts them"
+                f" {message.partition} begins at {describe_place(message.first)}, behind"
+                f" {describe_place(before.last)}; journeyman.spark.write sorts them"
             )
     return found
 
 
 def follows(place: Place, before: Place) -> bool:
-    """Whether a row at ``place`` may stand behind one at ``before``."""
+    """Return whether a row at ``place`` may stand behind one at ``before``."""
     return _comparable(place) >= _comparable(before)
 
 
-def shown(place: Place) -> str:
+def describe_place(place: Place) -> str:
     """For people; long values are cut."""
     texts = [value.hex() if isinstance(value, bytes) else str(value) for value in place]
     return ", ".join(text if len(text) <= 80 else text[:77] + "..." for text in texts)
@@ -332,7 +332,7 @@ def _is_sorted(columns: pa.RecordBatch) -> bool:
         if pa.types.is_integer(only.type) and not only.null_count:
             values = only.to_numpy()
             return bool(np.all(values[1:] >= values[:-1]))
-    # Whether a value is there comes before the value: nulls first.
+    # Nulls come first: the presence of a value is compared before the value.
     arrays = [array for column in columns.columns for array in (column.is_valid(), column)]
     table = pa.Table.from_arrays(arrays, [str(number) for number in range(len(arrays))])
     keys: list[tuple[str, Any]] = [(name, "ascending") for name in table.schema.names]

@@ -42,7 +42,7 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Sent:
-    """What became of the jobs."""
+    """The outcomes of the jobs, counted."""
 
     put: int = 0
     already_there: int = 0
@@ -68,7 +68,7 @@ class Sent:
 
 
 def is_there_already(refusal: Refused) -> bool:
-    """Whether the server has a job of this very id."""
+    """Return whether the server has a job of this very id."""
     return refusal.reason == Complaint.DUPLICATE_JOB
 
 

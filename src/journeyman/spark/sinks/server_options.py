@@ -25,14 +25,7 @@ from typing import Final
 from uuid import uuid4
 
 from journeyman.errors import UsageError
-from journeyman.spark.source.options import (
-    OptionTable,
-    any_text,
-    flag_option,
-    number_from,
-    one_of,
-    parse_options,
-)
+from journeyman.spark.source import options as source_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +47,13 @@ class ServerOptions:
     run_id: str = ""
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> ServerOptions:
+    def parse(cls, texts: Mapping[str, str]) -> ServerOptions:
         """Raises UsageError."""
-        values = parse_options("format('journeyman')", given, OPTIONS)
+        values = source_options.parse_options("format('journeyman')", texts, OPTIONS)
         dialect = values.pop("dialect", None)
         if dialect is None:
             raise UsageError("format('journeyman') needs the option door: ztick or workq")
-        host, port = parse_address(values.pop("address", None), _default_port(dialect))
+        host, port = split_server_address(values.pop("address", None), _default_port(dialect))
         values.setdefault("run_id", str(uuid4()))
         options = cls(dialect, host, port, **values)
         if options.rate_limit is not None and options.tasks is None:
@@ -80,7 +73,7 @@ def _default_port(dialect: str) -> int:
     return port
 
 
-def parse_address(text: str | None, default_port: int) -> tuple[str, int]:
+def split_server_address(text: str | None, default_port: int) -> tuple[str, int]:
     """HOST, HOST:PORT or [ADDRESS]:PORT."""
     if text is None:
         return "127.0.0.1", default_port
@@ -103,17 +96,17 @@ def _rate(name: str, text: str) -> float:
     return rate
 
 
-OPTIONS: Final[OptionTable] = (
-    ("door", "dialect", one_of("ztick", "workq")),
-    ("address", "address", any_text),
-    ("token", "token", any_text),
-    ("tls", "tls", flag_option),
-    ("tlsCa", "tls_ca", any_text),
-    ("batchSize", "batch_size", number_from(1)),
+OPTIONS: Final[source_options.OptionTable] = (
+    ("door", "dialect", source_options.one_of("ztick", "workq")),
+    ("address", "address", source_options.any_text),
+    ("token", "token", source_options.any_text),
+    ("tls", "tls", source_options.flag_option),
+    ("tlsCa", "tls_ca", source_options.any_text),
+    ("batchSize", "batch_size", source_options.number_from(1)),
     ("rateLimit", "rate_limit", _rate),
-    ("tasks", "tasks", number_from(1)),
-    ("maxRetries", "max_retries", number_from(0)),
-    ("refused", "refused", one_of("fail", "skip")),
-    ("report", "report", any_text),
-    ("runId", "run_id", any_text),
+    ("tasks", "tasks", source_options.number_from(1)),
+    ("maxRetries", "max_retries", source_options.number_from(0)),
+    ("refused", "refused", source_options.one_of("fail", "skip")),
+    ("report", "report", source_options.any_text),
+    ("runId", "run_id", source_options.any_text),
 )

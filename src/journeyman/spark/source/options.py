@@ -79,6 +79,8 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
         "start-attempt",
         "timeout-attempt",
         "unknown",
+        "park",
+        "wake",
     ),
     "kestrel": ("PUT", "READ_HEAD", "READ_DONE", "UNKNOWN"),
     "ledger": (*LEDGER_KINDS, "unknown"),
@@ -166,7 +168,7 @@ DIALECT_COLUMNS: Final[dict[str, list[StructField]]] = {
         created_ns    bigint
         result_size   int      of complete and fail
         result        binary   null without `payloads`
-        hidden        boolean  of fail and timeout-attempt: hidden from the original
+        hidden        boolean  hidden from the original; null if it never is
         """
     ),
     KESTREL: columns(
@@ -210,7 +212,7 @@ PACKET_SOURCE: Final = StructType(
         StructField("queue", _STRING),
         StructField("reader", _STRING),
         StructField("segments", ArrayType(_INT)),  # those that records may come from,
-        StructField("files", ArrayType(_STRING)),  # and their files
+        StructField("files", ArrayType(_STRING)),  # the files of these segments
         StructField("least_id", _LONG),  # kestrel: of the items in these files
         StructField("greatest_id", _LONG),
     ]
@@ -219,9 +221,9 @@ PACKET_SOURCE: Final = StructType(
 PACKET_SCHEMA: Final = StructType(
     [
         *(field for field in ENVELOPE if field.name in _PACKET_PLACE),
-        StructField("table", _STRING),  # which of the dialect's tables the packet is for
-        StructField("bucket", _INT),  # and which of its keys
-        StructField("records", _LONG),  # of the log that were read for it and those beside it
+        StructField("table", _STRING),  # the table of the dialect that the packet is for
+        StructField("bucket", _INT),  # the bucket of keys that the packet is for
+        StructField("records", _LONG),  # records of the log read for it and the packets beside it
         StructField("packet", _BINARY),  # null in a row that only tells of a file
         StructField("details", _BINARY),  # workq: what adds say beyond other records
         StructField("source", PACKET_SOURCE),
@@ -229,9 +231,9 @@ PACKET_SCHEMA: Final = StructType(
 )
 
 
-def kind_codes(dialect: str, words: frozenset[str]) -> list[int]:
+def kind_codes(dialect: str, kinds: frozenset[str]) -> list[int]:
     """The numbers that columnar has for these kinds."""
-    return [code for code, word in enumerate(KIND_WORDS[dialect]) if word in words]
+    return [code for code, word in enumerate(KIND_WORDS[dialect]) if word in kinds]
 
 
 def base_schema(dialect: str) -> StructType:
@@ -257,20 +259,20 @@ def with_extras(
     return StructType(found)
 
 
-def narrowed(full: StructType, asked: StructType) -> StructType:
-    """``asked``, if all of its columns are columns of ``full`` with the same type."""
+def narrowed(full: StructType, wanted_schema: StructType) -> StructType:
+    """``wanted_schema``, if all of its columns are columns of ``full`` with the same type."""
     known = {field.name: field.dataType for field in full.fields}
-    for field in asked.fields:
+    for field in wanted_schema.fields:
         if field.name not in known:
             raise UsageError(f"no column {field.name!r} here; there are {', '.join(known)}")
         if known[field.name] != field.dataType:
             right, wrong = known[field.name].simpleString(), field.dataType.simpleString()
             raise UsageError(f"column {field.name} is of type {right}, not {wrong}")
-    return asked
+    return wanted_schema
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What Spark checks batches of this schema against."""
+    """Return the Arrow schema that Spark checks batches against."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -292,7 +294,7 @@ class AsOfPosition:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What one read was asked to do. Small, and pickled with every partition's reader."""
+    """The options of one read. They are small, and pickled with every partition's reader."""
 
     dialect: str
     paths: tuple[str, ...]
@@ -322,9 +324,9 @@ class SourceOptions:
     ledger: str | None = None  # ztick: what says when records were written
 
     @classmethod
-    def parse(cls, dialect: str, given: Mapping[str, str]) -> SourceOptions:
+    def parse(cls, dialect: str, texts: Mapping[str, str]) -> SourceOptions:
         """Raises UsageError for what is unknown, malformed or contradictory."""
-        values = parse_options(dialect, own_options(given), _OPTIONS)
+        values = parse_options(dialect, own_options(texts), _OPTIONS)
         paths = [*values.pop("paths", ()), *([values.pop("path")] if "path" in values else ())]
         if not paths or not all(paths):
             raise UsageError(
@@ -344,11 +346,11 @@ class SourceOptions:
 
     @property
     def has_moment(self) -> bool:
-        """Whether records are wanted by when they were written."""
+        """Return whether records are selected by when they were written."""
         return not self.start_ns == self.end_ns == self.as_of_ns is None
 
     def includes(self, first_ns: int, last_ns: int) -> bool:
-        """Whether a record written between these two moments, or at one, may be wanted."""
+        """Return whether a record written between these two moments, or at one, may be wanted."""
         return (
             (self.start_ns is None or last_ns >= self.start_ns)
             and (self.end_ns is None or first_ns < self.end_ns)
@@ -374,11 +376,11 @@ class SourceOptions:
             raise UsageError(f"columnNameOfCorruptRecord: {self.corrupt_record} is taken")
 
 
-def parse_options(who: str, given: Mapping[str, str], table: OptionTable) -> dict[str, Any]:
+def parse_options(who: str, options: Mapping[str, str], table: OptionTable) -> dict[str, Any]:
     """The values by field. Raises UsageError for a name that is not in the table."""
     known = {name.lower(): (name, field, parse) for name, field, parse in table}
     values = {}
-    for name, text in given.items():
+    for name, text in options.items():
         if name.lower() not in known:
             near = difflib.get_close_matches(name.lower(), known, 1, 0.5)
             names = ", ".join(each for each, _, _ in table)
@@ -389,20 +391,20 @@ def parse_options(who: str, given: Mapping[str, str], table: OptionTable) -> dic
     return values
 
 
-def own_options(given: Mapping[str, str]) -> dict[str, str]:
-    """What of these is for a source, if Spark hands over all that it knows of a table.
+def own_options(all_options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options for a source, of all that Spark hands over about a table.
 
     For CREATE TABLE that is its properties (``owner``, ``provider``, and those of TBLPROPERTIES),
     its place, and each option twice: as it is, and once more with ``option.`` before it.
     """
-    if "provider" not in given:
-        return dict(given)
+    if "provider" not in all_options:
+        return dict(all_options)
     options = {
         name.removeprefix(_TABLE_OPTION): text
-        for name, text in given.items()
+        for name, text in all_options.items()
         if name.startswith(_TABLE_OPTION)
     }
-    place = given.get("path", given.get("location"))
+    place = all_options.get("path", all_options.get("location"))
     if place is not None and "paths" not in options:
         options["path"] = place
     return options
@@ -477,7 +479,7 @@ def one_of(*choices: str) -> Parser:
     return parse
 
 
-def _words(name: str, text: str) -> frozenset[str]:
+def _read_kinds(name: str, text: str) -> frozenset[str]:
     words = frozenset(word.strip() for word in text.split(",") if word.strip())
     if not words:
         raise UsageError(f"{name} names no kind")
@@ -505,7 +507,7 @@ _OPTIONS: Final[OptionTable] = (
     ("ignoreMissingFiles", "ignore_missing_files", flag_option),
     ("maxBytesPerTrigger", "max_bytes_per_trigger", _size),
     ("asOf", "as_of", _as_of),
-    ("kinds", "kinds", _words),
+    ("kinds", "kinds", _read_kinds),
     ("key", "key", text_option),
     ("startTime", "start_ns", _moment),
     ("endTime", "end_ns", _moment),

@@ -28,10 +28,11 @@ beside what merges its packets.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +40,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField
 
 from journeyman.columnar.chunks import Chunk
-from journeyman.spark.source.options import DAMAGE, PACKET_KIND, PACKET_SCHEMA, arrow_schema
+from journeyman.spark.source.options import (
+    DAMAGE,
+    PACKET_KIND,
+    PACKET_SCHEMA,
+    SEGMENT_SHIFT,
+    arrow_schema,
+)
 from journeyman.spark.source.pieces import SplitContext
 
 if TYPE_CHECKING:  # it brings numba, and planning is done without
@@ -47,24 +54,52 @@ if TYPE_CHECKING:  # it brings numba, and planning is done without
     from journeyman.columnar.kernels.byte_access import Ints
 
 
-Buckets = Sequence[tuple[int, pa.RecordBatch]]  # of each bucket its rows
+Buckets = Sequence[tuple[int, pa.RecordBatch]]  # the number of each bucket, and its rows
 _SHAPE: Final = arrow_schema(PACKET_SCHEMA)
+_MAX_ROWS: Final = 1_000_000  # that a combiner holds; about 60 to 80 bytes each
 
 
-class Combiner(Protocol):
+@dataclass(slots=True)
+class PacketSource:
+    """Where the records of packets come from: one log, some of its files."""
+
+    log: str
+    queue: str | None = None
+    reader: str | None = None
+    files: dict[int, str] = field(default_factory=dict)  # by segment
+    records: int = 0  # read and not yet told of in a packet
+
+
+class Combiner(ABC):
     """Makes packets of the records of one log."""
 
-    def take(self, context: SplitContext, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Rows of the dialect's columnar schema, from one file."""
-        ...
+    def __init__(self, context: SplitContext) -> None:
+        self._source = PacketSource(context.log, context.queue)
+        self._buckets = context.buckets
 
+    def take(self, context: SplitContext, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take rows of the dialect's columnar schema, from one file."""
+        self._source.files[context.segment] = context.file
+        self._source.records += batch.num_rows
+        self._keep(batch, context.segment << SEGMENT_SHIFT)
+        if self._is_full():
+            yield from self.finish()
+            self._source.files = {context.segment: context.file}
+
+    @abstractmethod
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What is still held."""
-        ...
+        """Let go of what is still held."""
+
+    @abstractmethod
+    def _keep(self, batch: pa.RecordBatch, first_position: int) -> None:
+        """Hold what is needed of rows; the first byte of their file is at this position."""
+
+    def _is_full(self) -> bool:
+        return self._source.records >= _MAX_ROWS
 
 
 def combiner_class(dialect: str) -> Callable[[SplitContext], Combiner]:
-    """What makes the packets of a log of this dialect."""
+    """Return the class that makes the packets of a log of this dialect."""
     module = import_module(f"journeyman.spark.replay.{dialect}_tasks")
     combiner: Callable[[SplitContext], Combiner] = getattr(
         module, f"{dialect.capitalize()}Combiner"
@@ -87,17 +122,6 @@ def combine(dialect: str, pieces: Iterator[tuple[SplitContext, Chunk]]) -> Itera
         yield from combiner.take(context, chunk.batch)
     if combiner is not None:
         yield from combiner.finish()
-
-
-@dataclass(slots=True)
-class PacketSource:
-    """Where the records of packets come from: one log, some of its files."""
-
-    log: str
-    queue: str | None = None
-    reader: str | None = None
-    files: dict[int, str] = field(default_factory=dict)  # by segment
-    records: int = 0  # read and not yet told of in a packet
 
 
 def pack(
@@ -200,9 +224,9 @@ def by_bucket(batch: pa.RecordBatch, buckets: Ints) -> Buckets:
     ]
 
 
-def extra_columns(frame: DataFrame, known: Iterable[str]) -> list[StructField]:
+def extra_columns(frame: DataFrame, known_columns: Iterable[str]) -> list[StructField]:
     """The partition columns: what stands behind the known columns, without those of damage."""
-    names = set(known)
+    names = set(known_columns)
     extras = [each for each in frame.schema.fields if each.name not in names]
     if extras and extras[-1].name == DAMAGE:
         extras = extras[:-2]  # the damaged bytes, under whatever name, and the reason

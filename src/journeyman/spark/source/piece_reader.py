@@ -33,6 +33,7 @@ at one go; a block that does not fit its seal is judged as the server judges it.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -53,6 +54,7 @@ from journeyman.spark.source.chunks import before, bulk_decoder, seals_of, shift
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.pieces import Piece
 
+_MAY_COME = ("torn", "padding", sealing.UNSEALED, sealing.UNANNOUNCED)
 WINDOW_BYTES = 4 * 1024 * 1024  # stays in the processor's cache while it is decoded
 _HEADER_BYTES = 64
 
@@ -92,6 +94,23 @@ def first_boundary(piece: Piece, options: SourceOptions) -> int:
         boundary = reading.start(piece)
         is_exact = reading.judge.is_settled_at(boundary) and reading.is_known_at(boundary)
         return boundary if is_exact else piece.anchor
+
+
+def last_boundary(piece: Piece, options: SourceOptions, *, goes_on: bool) -> int:
+    """Where the last item ends that is whole in a piece.
+
+    What stands behind it may still be on its way: an entry that is cut short, zeros, a batch that
+    is announced. ``goes_on``: the file has more, so anything that runs up to the end is cut short.
+    """
+    with _opened(piece, options) as window:
+        if window is None:
+            return piece.begin
+        reading = _Reading(window, piece, options)
+        for last in deque(reading.items(piece.begin, piece.end), maxlen=1):
+            is_tail = isinstance(last, Damage) and last.end == window.size
+            if isinstance(last, Damage) and is_tail and (goes_on or last.kind in _MAY_COME):
+                return last.offset
+        return reading.reached
 
 
 @contextmanager
@@ -158,7 +177,7 @@ class _Reading:
         ]
         self._salvages = options.salvage
         self._held_bytes = HELD_BYTES if self.judge.holds_back else -1
-        self._reached = 0  # a place, and the stamp if what follows there is sealed
+        self.reached = 0  # a place, and the stamp if what follows there is sealed
         self._stamp: int | None = None
 
     def start(self, piece: Piece) -> int:
@@ -175,7 +194,7 @@ class _Reading:
             return anchor
         for _ in self.items(anchor, piece.begin):
             pass
-        return self._reached
+        return self.reached
 
     def items(self, offset: int, end: int) -> Iterator[Chunk | Damage]:
         """Items from the boundary ``offset`` on that begin before ``end``; rows if it makes any."""
@@ -183,14 +202,14 @@ class _Reading:
             offset, damage = self._behind_header()
             if damage is not None:
                 yield damage
-        # What led here knows more than the bytes before: these may be damaged.
-        stamp = self._stamp if self._reached == offset > 0 else None
+        # The walk that led here knows more than the bytes before, which may be damaged.
+        stamp = self._stamp if self.reached == offset > 0 else None
         while offset < end:
             if stamp is None and not self.is_seal_here(offset):
                 offset = yield from self._unsealed_items(offset, end)
             else:
                 offset, stamp = yield from self._sealed_items(offset, end, stamp)
-        self._reached, self._stamp = offset, stamp
+        self.reached, self._stamp = offset, stamp
 
     def _behind_header(self) -> tuple[int, Damage | None]:
         self.window.move(0, 0, at_least=_HEADER_BYTES)
@@ -213,7 +232,7 @@ class _Reading:
         held: list[Chunk] = []  # decoded, but a fault may still show that they are astray
         sure = reached = offset  # where these begin and end
         past: int | None = None  # the first boundary at or behind the end
-        is_stale, at_least, limit = True, 0, 0  # whether the window has to move, and how far
+        is_stale, at_least, limit = True, 0, 0  # how far the window has to move, if at all
         while reached < window.size and (past is None or reached - past <= self._held_bytes):
             if is_stale:
                 window.move(reached, end + 2 * HELD_BYTES, at_least)
@@ -252,11 +271,11 @@ class _Reading:
             if rows.batch.num_rows:
                 yield rows
 
-    def _settled(self, held: list[Chunk], sure: int, fault: int) -> int:
+    def _settled(self, chunks_held: list[Chunk], sure: int, fault: int) -> int:
         """The last boundary in front of everything that a fault here may be about."""
         if self._held_bytes < 0:
             return fault
-        for chunk in reversed(held):
+        for chunk in reversed(chunks_held):
             offsets = stored_in(chunk.batch.column("offset"))
             if rows := int(np.searchsorted(offsets, fault - self._held_bytes)):
                 return int(offsets[rows - 1])

@@ -15,7 +15,7 @@ from journeyman.logs.ledger import FileTimes
 
 @dataclass(frozen=True, slots=True)
 class SplitContext:
-    """What rows say about where they come from. One object for all pieces of a file.
+    """The origin that rows state. There is one object for all pieces of a file.
 
     ``buckets`` is for reducers that sort keys into such: a power of two that grows with the log,
     the same in all of its pieces.
@@ -31,7 +31,7 @@ class SplitContext:
     times: FileTimes | None = field(default=None, compare=False)  # ztick: of its records
 
     def constants(self) -> dict[str, Any]:
-        """What all rows of the file have in these columns."""
+        """Return the columns that have the same value in all rows of the file."""
         return {
             "_log": self.log,
             "_file": self.file,
@@ -59,12 +59,12 @@ class Piece:
     begin: int
     end: int
     anchor: int = 0
-    proof: Mark | None = None  # of the anchor, if an index says that it is one
+    proof: Mark | None = None  # proves the anchor, if an index has it
     cut: int | None = None
 
 
 class LogPartition(InputPartition):
-    """What one task reads: pieces in order."""
+    """The input of one task: pieces in order."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         super().__init__(None)

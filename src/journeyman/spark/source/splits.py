@@ -1,4 +1,4 @@
-"""What one task reads: pieces of files, cut anywhere and yet exact; and how logs are cut into them.
+"""The inputs of tasks: pieces of files, cut anywhere and yet exact; and how logs are cut.
 
     file      |-entry-|--entry--|-entry-|####|----entry----|-entry-|   items; #### is damage
     cut at                 x                       x                   any bytes whatever
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -45,9 +45,9 @@ from journeyman.spark.source.options import ZTICK, AsOfPosition, SourceOptions
 from journeyman.spark.source.pieces import LogPartition, Piece, SplitContext
 
 MAX_SPLIT_BYTES = 256 * 1024 * 1024
-MAX_REDUCED_SPLIT_BYTES = 1024 * 1024 * 1024  # what a reducer hands on is small
+MAX_REDUCED_SPLIT_BYTES = 1024 * 1024 * 1024  # a reducer hands on little
 MIN_SPLIT_BYTES = 16 * 1024 * 1024  # below, another task costs more than it saves
-MAX_WALK_BYTES = 1024 * 1024 * 1024  # of a local file
+MAX_WALK_BYTES = 1024 * 1024 * 1024  # in a local file
 MAX_BUCKETS = 65_536
 _BUCKET_BYTES = 8 * 1024 * 1024
 _OPEN_COST_BYTES = 128 * 1024  # opening a file takes as long as reading this much
@@ -67,11 +67,17 @@ def plan_partitions(
         files = _before(files, options.as_of_position)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:  # an index at a URI is a request
         files = list(pool.map(lambda piece: _if_wanted(piece, options), files))
-        # A reducer is shown files without a record too.
-        files = [piece for piece in files if piece.end > 0 or options.reduce is not None]
-        total = sum(piece.end for piece in files)
-        split_bytes = _split_bytes(total, options)
-        parts = pool.map(lambda piece: list(_parts(piece, split_bytes, options)), files)
+    # A reducer is shown files without a record too.
+    files = [piece for piece in files if piece.end > 0 or options.reduce is not None]
+    return cut(files, options)
+
+
+def cut(stretches: Sequence[Piece], options: SourceOptions) -> list[LogPartition]:
+    """Partitions of about the same size for stretches of files, in their order."""
+    total = sum(piece.end - piece.begin for piece in stretches)
+    split_bytes = _split_bytes(total, options)
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        parts = pool.map(lambda piece: list(_parts(piece, split_bytes, options)), stretches)
         pieces = [part for each in parts for part in each]
     least = math.ceil(total / split_bytes)
     return [LogPartition(group) for group in _packed(pieces, split_bytes, least)]
@@ -96,7 +102,7 @@ def _whole_files(logs: Iterable[Log], options: SourceOptions, *, times: bool) ->
 
 
 def _times(log: Log, options: SourceOptions) -> Mapping[str, FileTimes]:
-    """What the ledger beside a schedule's log, or the one that was named, says of its files."""
+    """Return the times of files, from the ledger beside a schedule's log or one that was named."""
     ledger = options.ledger or ledger_beside(log.name)
     known = times_of(Addresses(), absolute(ledger), [file.path for file in log.files])
     if options.has_moment and not known:
@@ -122,15 +128,16 @@ def _split_bytes(total: int, options: SourceOptions) -> int:
 
 
 def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[Piece]:
-    """Of equal size, about ``split_bytes``; a checkpoint is one part: it may be replaced any time.
+    """Cut a piece into equal parts of about ``split_bytes``. A checkpoint is one: it may change.
 
     None of them is farther from its anchor than a reader should walk.
     An anchor is the first boundary at or behind some part's begin; a part that begins before it
     but behind that begin has nothing in front of it.
     """
-    count = 1 if piece.file.reader is not None else max(1, -(-piece.end // split_bytes))
+    size = piece.end - piece.begin
+    count = 1 if piece.file.reader is not None else max(1, -(-size // split_bytes))
     index = index_of(piece) if count > 1 else None
-    anchor, proof = 0, None
+    anchor, proof = piece.anchor, piece.proof
     for begin, end in pairwise(_cuts(piece, count, index)):
         known = None if index is None else anchor_for(piece.file, index, begin)
         if known is not None and known.offset > anchor:
@@ -140,7 +147,7 @@ def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[P
 
             whence = replace(piece, begin=begin, anchor=anchor, proof=proof)
             anchor, proof = first_boundary(whence, options), None
-        if anchor < end or anchor == 0:
+        if anchor < end or anchor == piece.anchor:
             part = replace(piece, begin=max(begin, anchor), end=end, anchor=anchor, proof=proof)
             if (times := piece.context.times) is not None and count > 1:
                 context = replace(piece.context, times=times.between(anchor, end))
@@ -151,13 +158,14 @@ def _parts(piece: Piece, split_bytes: int, options: SourceOptions) -> Iterator[P
 def _cuts(piece: Piece, count: int, index: Index | None) -> list[int]:
     """Where a file is cut. One that is not local only where marks of its index are near: to walk
     through it takes as long as to read it."""
-    evenly = [piece.end * number // count for number in range(count + 1)]
+    size = piece.end - piece.begin
+    evenly = [piece.begin + size * number // count for number in range(count + 1)]
     if not is_uri(piece.file.path):
         return evenly
     near = HELD_BYTES + 2 * MARK_BYTES
     marks = {at: None if index is None else anchor_for(piece.file, index, at) for at in evenly}
     inner = [at for at in evenly[1:-1] if (mark := marks[at]) and at - mark.offset <= near]
-    return [0, *inner, piece.end]
+    return [piece.begin, *inner, piece.end]
 
 
 def index_of(piece: Piece) -> Index | None:
@@ -208,7 +216,7 @@ def _packed(pieces: list[Piece], split_bytes: int, least: int) -> Iterator[list[
 
 
 def _before(pieces: list[Piece], position: AsOfPosition) -> list[Piece]:
-    """What of these files begins before the position. Checkpoints have no place in that order."""
+    """Return the pieces that begin before the position. Checkpoints have no place in that order."""
     at = _named(pieces, position.file)
     kept = []
     for piece in pieces:

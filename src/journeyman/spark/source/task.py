@@ -32,60 +32,43 @@ from pyspark.sql.types import StructType
 from journeyman.columnar import arrays
 from journeyman.columnar.chunks import Chunk
 from journeyman.errors import LogError
+from journeyman.formats import task_names
 from journeyman.logs.damage import Damage
 from journeyman.spark.files import filesystem_of
+from journeyman.spark.source import options as source_options
 from journeyman.spark.source.chunks import no_records
-from journeyman.spark.source.options import (
-    DAMAGE,
-    DAMAGE_KIND,
-    DROPMALFORMED,
-    FAILFAST,
-    KESTREL,
-    KESTREL_PUT,
-    KIND_WORDS,
-    LEDGER,
-    MAX_CORRUPT_BYTES,
-    SEGMENT_SHIFT,
-    WORKQ,
-    ZTICK,
-    ZTICK_WORDS,
-    SourceOptions,
-    arrow_schema,
-    kind_codes,
-)
 from journeyman.spark.source.packets import combine
 from journeyman.spark.source.piece_reader import read_damages, read_piece
 from journeyman.spark.source.pieces import Piece, SplitContext
 
 # Where a record says when it was written, and how many nanoseconds its unit has.
 _TIMES: Final = {
-    WORKQ: ("logged_ns", 1),
-    LEDGER: ("logged_ns", 1),
-    KESTREL: ("add_time_ms", 1_000_000),
+    source_options.WORKQ: ("logged_ns", 1),
+    source_options.LEDGER: ("logged_ns", 1),
+    source_options.KESTREL: ("add_time_ms", 1_000_000),
 }
 # Columns of names, the blocks of JSON that begin with them, and how these begin.
 _NAMED_IN: Final = {
-    "task": ("payload", r'^\{"v":\s?[0-9]+,\s?"task":\s?"(?P<name>[ -!#-\[\]-~]{1,200})"'),
-    "error": ("result", r'^\{"error":\s?"(?P<name>[ -!#-\[\]-~]{1,200})"'),
+    "task": ("payload", task_names.TASK),
+    "error": ("result", task_names.ERROR),
 }
-_NAME_BYTES: Final = 240
 _TIME = pa.timestamp("us", tz="UTC")
 _CODED: Any = pa.dictionary(pa.int32(), pa.string())
-# What Spark's and Python's calendars reach: the years 1 to 9999.
+# The calendars of Spark and Python reach from the year 1 to 9999.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _HEX_DIGITS = np.array([list(b"%02x" % byte) for byte in range(256)], np.uint8)
 _DIGIT_PLACES = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
 
 
-def read_pieces(
+def read_partition(
     pieces: Sequence[Piece],
-    options: SourceOptions,
+    options: source_options.SourceOptions,
     schema: StructType,
     *,
     coded: frozenset[str] = frozenset(),
 ) -> Iterator[pa.RecordBatch]:
     """The rows of these pieces, in their order. Words of ``coded`` columns are in a dictionary."""
-    task = _Task(pieces, options, with_dictionaries(arrow_schema(schema), coded))
+    task = _Task(pieces, options, with_dictionaries(source_options.arrow_schema(schema), coded))
     if options.damage_only:
         return task.damage_rows()
     return task.rows() if options.reduce is None else task.reduced_rows()
@@ -100,7 +83,9 @@ def with_dictionaries(schema: pa.Schema, coded: frozenset[str]) -> pa.Schema:
 
 
 class _Task:
-    def __init__(self, pieces: Sequence[Piece], options: SourceOptions, schema: pa.Schema) -> None:
+    def __init__(
+        self, pieces: Sequence[Piece], options: source_options.SourceOptions, schema: pa.Schema
+    ) -> None:
         self._pieces = pieces
         self._options = options
         self._schema = schema
@@ -126,7 +111,7 @@ class _Task:
         yield from self._damages
 
     def _records(self) -> Iterator[tuple[SplitContext, Chunk]]:
-        """What a reducer sees: of each file a chunk without rows first, so it sees them all."""
+        """Yield the chunks for a reducer; a file begins with an empty one, so none is missed."""
         for piece in self._pieces:
             if piece.begin == 0:
                 yield piece.context, no_records(self._options.dialect)
@@ -142,11 +127,11 @@ class _Task:
         """Wanted chunks, and batches of one row about damage."""
         for item in items:
             if isinstance(item, Chunk):
-                yield self._selection.of(item, piece.context)
-            elif self._options.mode == FAILFAST:
+                yield self._selection.select(item, piece.context)
+            elif self._options.mode == source_options.FAILFAST:
                 raise LogError(item.file, _complaint(item))
-            elif self._options.mode != DROPMALFORMED:
-                length = min(item.length, MAX_CORRUPT_BYTES)
+            elif self._options.mode != source_options.DROPMALFORMED:
+                length = min(item.length, source_options.MAX_CORRUPT_BYTES)
                 raw = filesystem_of(item.file).read_at(item.file, item.offset, length)
                 yield self._maker.damage(piece.context, item, raw)
 
@@ -162,7 +147,7 @@ class _Task:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _added(self, batch: pa.RecordBatch, field: pa.Field[Any]) -> Any:
-        """What the paths of the logs say; null for columns about damage."""
+        """Return the column that the paths of the logs state; null for columns about damage."""
         said = {p.context.log: dict(p.context.partitions).get(field.name) for p in self._pieces}
         if not any(said.values()):
             return pa.nulls(batch.num_rows, field.type)
@@ -175,29 +160,31 @@ def _complaint(damage: Damage) -> str:
 
 
 class Selection:
-    """Which records of a chunk are wanted: the options kinds, key, startTime, endTime and asOf.
+    """The selection of records of a chunk by the options kinds, key, startTime, endTime and asOf.
 
     A record that says no time (a kestrel reader's) is never between two times; but it is kept as of
     any time, since a state without its readers would be no state. Damage is not a record and always
     stays.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: source_options.SourceOptions) -> None:
         self._codes: npt.NDArray[np.int8] | None = None
         if options.kinds is not None:
-            self._codes = np.array(kind_codes(options.dialect, options.kinds), np.int8)
+            self._codes = np.array(
+                source_options.kind_codes(options.dialect, options.kinds), np.int8
+            )
         self._time, self._unit_ns = _TIMES.get(options.dialect, ("", 1))
         # In units of the column: x * unit >= start is x >= ceil(start / unit), and so on.
         self._first = self._ceiling(options.start_ns)
         self._behind = self._ceiling(options.end_ns)
         self._as_of = None if options.as_of_ns is None else options.as_of_ns // self._unit_ns
-        self._is_marked = options.dialect == ZTICK and options.has_moment
+        self._is_marked = options.dialect == source_options.ZTICK and options.has_moment
         self._key = None if options.key is None else pa.scalar(options.key)
         self._key_of = _KEYS[options.dialect]
         limits = (options.kinds, options.key, options.start_ns, options.end_ns, options.as_of_ns)
         self.takes_all = all(limit is None for limit in limits)
 
-    def of(self, chunk: Chunk, context: SplitContext) -> Chunk:
+    def select(self, chunk: Chunk, context: SplitContext) -> Chunk:
         """The chunk with only the rows that are wanted."""
         if self.takes_all:
             return chunk
@@ -217,14 +204,14 @@ class Selection:
             return chunk
         return Chunk(chunk.batch.filter(mask(wanted)), chunk.next_offset, chunk.ending)
 
-    def _in_time(self, times: Any, said: arrays.Bools) -> Any:
+    def _in_time(self, times: Any, has_time: arrays.Bools) -> Any:
         wanted = np.ones(len(times), np.bool_)
         if self._first is not None:
-            wanted &= said & (times >= self._first)
+            wanted &= has_time & (times >= self._first)
         if self._behind is not None:
-            wanted &= said & (times < self._behind)
+            wanted &= has_time & (times < self._behind)
         if self._as_of is not None:
-            wanted &= ~said | (times <= self._as_of)
+            wanted &= ~has_time | (times <= self._as_of)
         return wanted
 
     def _ceiling(self, moment_ns: int | None) -> int | None:
@@ -238,7 +225,7 @@ class RowMaker:
         self._dialect = dialect
         self._schema = schema
         self._corrupt_column = corrupt_column
-        self._words = {name: texts(words) for name, words in _words(dialect)}
+        self._word_columns = {name: texts(words) for name, words in _word_columns(dialect)}
         self._constants: dict[tuple[SplitContext, str], arrays.Column] = {}
 
     def rows(self, context: SplitContext, chunk: pa.RecordBatch) -> pa.RecordBatch:
@@ -252,12 +239,12 @@ class RowMaker:
             **context.constants(),
             "_offset": damage.offset,
             "_length": min(damage.length, 2**31 - 1),
-            "_position": context.segment << SEGMENT_SHIFT | damage.offset,
-            "kind": DAMAGE_KIND,
-            DAMAGE: f"{damage.kind}: {damage.reason}",
+            "_position": context.segment << source_options.SEGMENT_SHIFT | damage.offset,
+            "kind": source_options.DAMAGE_KIND,
+            source_options.DAMAGE: f"{damage.kind}: {damage.reason}",
         }
         if self._corrupt_column is not None:
-            values[self._corrupt_column] = raw[:MAX_CORRUPT_BYTES]
+            values[self._corrupt_column] = raw[: source_options.MAX_CORRUPT_BYTES]
         row = [pa.array([values.get(field.name)], field.type) for field in self._schema]
         return pa.RecordBatch.from_arrays(row, schema=self._schema)
 
@@ -269,10 +256,10 @@ class RowMaker:
             return _KEYS[self._dialect](chunk)
         if name == "time":
             return _TIME_COLUMNS[self._dialect](context, chunk)
-        if name in self._words:
+        if name in self._word_columns:
             codes = kinds_in(chunk) if name == "kind" else chunk.column(name)
-            return _in_words(self._words[name], codes, self._type_of(name))
-        if self._dialect == WORKQ and name in _NAMED_IN:
+            return _in_words(self._word_columns[name], codes, self._type_of(name))
+        if self._dialect == source_options.WORKQ and name in _NAMED_IN:
             return _named(chunk.column(_NAMED_IN[name][0]), _NAMED_IN[name][1])
         at = chunk.schema.get_field_index(name)
         if at >= 0:
@@ -280,7 +267,7 @@ class RowMaker:
         return self._constant(context, name, chunk.num_rows)
 
     def _constant(self, context: SplitContext, name: str, rows: int) -> arrays.Column:
-        """What is the same in all rows of a file; null for what good rows do not have."""
+        """Return a column that is the same in all rows of a file; null if good rows lack it."""
         known = self._constants.get((context, name))
         if known is None or len(known) < rows:
             known = repeated(context.constants().get(name), self._type_of(name), rows)
@@ -303,7 +290,7 @@ def _named(blocks: arrays.Column, pattern: str) -> arrays.Column:
     if blocks.null_count == len(blocks):
         nothing: arrays.Column = pa.nulls(len(blocks), pa.string())
         return nothing
-    heads: Any = pc.binary_slice(blocks, 0, _NAME_BYTES)
+    heads: Any = pc.binary_slice(blocks, 0, task_names.NAME_BYTES)
     found: Any = pc.extract_regex(heads, pattern)
     names: Any = pc.struct_field(found, 0)
     # Bytes that a pattern of ASCII has let through may still be no text.
@@ -311,21 +298,21 @@ def _named(blocks: arrays.Column, pattern: str) -> arrays.Column:
     return texts_found
 
 
-def _words(dialect: str) -> list[tuple[str, tuple[str | None, ...]]]:
-    words: list[tuple[str, tuple[str | None, ...]]] = [("kind", KIND_WORDS[dialect])]
-    if dialect == ZTICK:
-        words += ZTICK_WORDS.items()
+def _word_columns(dialect: str) -> list[tuple[str, tuple[str | None, ...]]]:
+    words: list[tuple[str, tuple[str | None, ...]]] = [("kind", source_options.KIND_WORDS[dialect])]
+    if dialect == source_options.ZTICK:
+        words += source_options.ZTICK_WORDS.items()
     return words
 
 
-def _in_words(words: arrays.Column, codes: arrays.Column, kind: Any) -> arrays.Column:
+def _in_words(texts: arrays.Column, codes: arrays.Column, kind: Any) -> arrays.Column:
     if codes.null_count == len(codes):
         nothing: arrays.Column = pa.nulls(len(codes), kind)
         return nothing
     if kind == _CODED:
-        each: Any = words.dictionary_encode()  # a word may have several numbers
+        each: Any = texts.dictionary_encode()  # a word may have several numbers
         return pa.DictionaryArray.from_arrays(each.indices.take(codes), each.dictionary)
-    return words.take(codes)
+    return texts.take(codes)
 
 
 def _as_type(column: arrays.Column, kind: pa.DataType) -> arrays.Column:
@@ -334,7 +321,7 @@ def _as_type(column: arrays.Column, kind: pa.DataType) -> arrays.Column:
 
 def _position(context: SplitContext, chunk: pa.RecordBatch) -> arrays.Column:
     return arrays.numbers(
-        arrays.stored_in(chunk.column("offset")) | context.segment << SEGMENT_SHIFT
+        arrays.stored_in(chunk.column("offset")) | context.segment << source_options.SEGMENT_SHIFT
     )
 
 
@@ -389,21 +376,21 @@ def _workq_key(chunk: pa.RecordBatch) -> arrays.Column:
 
 
 def _kestrel_key(chunk: pa.RecordBatch) -> arrays.Column:
-    is_put = arrays.stored_in(chunk.column("kind")) == KESTREL_PUT
+    is_put = arrays.stored_in(chunk.column("kind")) == source_options.KESTREL_PUT
     return arrays.numbers(arrays.stored_in(chunk.column("item_id")), is_put).cast(pa.string())
 
 
 _KEYS: Final[dict[str, Callable[[pa.RecordBatch], arrays.Column]]] = {
-    ZTICK: lambda chunk: chunk.column("identifier"),
-    WORKQ: _workq_key,
-    KESTREL: _kestrel_key,
-    LEDGER: lambda chunk: chunk.column("subject"),
+    source_options.ZTICK: lambda chunk: chunk.column("identifier"),
+    source_options.WORKQ: _workq_key,
+    source_options.KESTREL: _kestrel_key,
+    source_options.LEDGER: lambda chunk: chunk.column("subject"),
 }
 _TIME_COLUMNS: Final[dict[str, Callable[[SplitContext, pa.RecordBatch], arrays.Column]]] = {
-    ZTICK: _marked_time,
-    WORKQ: _logged_time,
-    KESTREL: _kestrel_time,
-    LEDGER: _logged_time,
+    source_options.ZTICK: _marked_time,
+    source_options.WORKQ: _logged_time,
+    source_options.KESTREL: _kestrel_time,
+    source_options.LEDGER: _logged_time,
 }
 
 
@@ -448,6 +435,6 @@ def repeated(value: str | int | None, kind: Any, rows: int) -> arrays.Column:
 
 
 def mask(wanted: arrays.Bools) -> Any:
-    """Which rows are wanted, as a filter takes it."""
+    """Return which rows are wanted, in the form that a filter takes."""
     bits = pa.py_buffer(np.packbits(wanted, bitorder="little").data)
     return pa.Array.from_buffers(pa.bool_(), len(wanted), [None, bits])

@@ -37,16 +37,9 @@ from pyspark.sql.types import StructType
 from journeyman.errors import UsageError
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.pieces import LogPartition
+from journeyman.spark.streams import offsets
 from journeyman.spark.streams.admission import Allowance, advanced, partitions_of
 from journeyman.spark.streams.chains import Watch
-from journeyman.spark.streams.offsets import (
-    Holes,
-    LogPlace,
-    StreamOffset,
-    holes_between,
-    lost_rows,
-    stretches,
-)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +59,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._initial: dict[str, Any] | None = None
         self._ends_now = False
-        self._target: StreamOffset | None = None
+        self._target: offsets.StreamOffset | None = None
 
     # --- the planner's process ---
 
@@ -86,42 +79,42 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        begin = StreamOffset.from_json(start)
+        begin = offsets.StreamOffset.from_json(start)
         if self._ends_now and self._target is None:
-            self._target = advanced(self._options.dialect, self._watch.extended(begin), Allowance())
+            self._target = advanced(self._options, self._watch.extended(begin), Allowance())
         if self._target is None:
             known = self._watch.extended(begin)
         else:
             known = _towards(begin, self._target)
-        end = advanced(self._options.dialect, known, self._allowance(limit), self._target)
+        end = advanced(self._options, known, self._allowance(limit), self._target)
         if not end.has_news_since(begin):
             return start
         return replace(end, origin=begin if begin.is_origin else None).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begin, until = StreamOffset.from_json(start), StreamOffset.from_json(end)
+        begin, until = offsets.StreamOffset.from_json(start), offsets.StreamOffset.from_json(end)
         self._watch.needs(until)
-        pieces = partitions_of(stretches(begin, until), self._options)
-        return [*pieces, *holes_between(begin, until)]
+        pieces = partitions_of(offsets.stretches(begin, until), self._options)
+        return [*pieces, *offsets.holes_between(begin, until)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._watch.release(StreamOffset.from_json(end))
+        self._watch.release(offsets.StreamOffset.from_json(end))
 
     # --- the tasks' processes ---
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from journeyman.spark.source.task import read_pieces
+        from journeyman.spark.source.task import read_partition
 
-        if isinstance(partition, Holes):
-            return lost_rows(partition, self._schema)
+        if isinstance(partition, offsets.Holes):
+            return offsets.lost_rows(partition, self._schema)
         pieces = partition.pieces if isinstance(partition, LogPartition) else ()
-        return read_pieces(pieces, self._options, self._schema)
+        return read_partition(pieces, self._options, self._schema)
 
-    def _beginning(self) -> StreamOffset:
-        nothing = StreamOffset(uuid.uuid4().hex[:12])
+    def _beginning(self) -> offsets.StreamOffset:
+        nothing = offsets.StreamOffset(uuid.uuid4().hex[:12])
         if self._options.starting_offsets == "earliest":
             return nothing
-        latest = advanced(self._options.dialect, self._watch.extended(nothing), Allowance())
+        latest = advanced(self._options, self._watch.extended(nothing), Allowance())
         latest = latest.without_finished()
         self._watch.needs_only(latest)
         return replace(latest, is_origin=True)
@@ -133,11 +126,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Allowance()
 
 
-def _towards(begin: StreamOffset, target: StreamOffset) -> StreamOffset:
+def _towards(begin: offsets.StreamOffset, target: offsets.StreamOffset) -> offsets.StreamOffset:
     """The chains of ``target``, read as far as ``begin`` says."""
     logs = {}
     for name, place in target.logs.items():
-        known = {file.segment: file for file in begin.logs.get(name, LogPlace()).files}
+        known = {file.segment: file for file in begin.logs.get(name, offsets.LogPlace()).files}
         oldest = min(known, default=0)
         files = [
             replace(file, end=known[file.segment].end, mark=known[file.segment].mark)

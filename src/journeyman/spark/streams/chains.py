@@ -1,4 +1,4 @@
-"""Which files of a log follow those that a stream knows.
+"""The files of a log that follow those which a stream knows.
 
     ztick     compressed --> to_compress --> active      at first; then every new active file
               active is renamed to .to_compress, folded into .compressed, removed
@@ -49,16 +49,11 @@ from dataclasses import dataclass, field, replace
 from journeyman.clock import SystemClock
 from journeyman.disk import disk_of, is_database
 from journeyman.errors import LogError
+from journeyman.logs import segments
 from journeyman.logs.catalog import Log
 from journeyman.logs.holders import is_registered, lost_files, register
 from journeyman.logs.publication import Replacement, replacement_of
-from journeyman.logs.segments import (
-    ZtickNames,
-    kestrel_number,
-    ledger_sequence,
-    workq_sequence,
-)
-from journeyman.spark.files import filesystem_of, find_logs
+from journeyman.spark.files import filesystem_of, find_source_logs
 from journeyman.spark.source.options import KESTREL, LEDGER, ZTICK, SourceOptions
 from journeyman.spark.streams.offsets import (
     FilePlace,
@@ -68,7 +63,7 @@ from journeyman.spark.streams.offsets import (
     changed_ns,
     fingerprint,
     held_path,
-    read_at,
+    read_range,
 )
 from journeyman.units import NS_PER_S
 
@@ -94,7 +89,7 @@ class LogSeen:
 
 @dataclass(frozen=True, slots=True)
 class HeldFile:
-    """What a hard link knows of a file that may have left its log."""
+    """The facts that a hard link keeps of a file which may have left its log."""
 
     size: int
     changed_ns: int
@@ -102,17 +97,20 @@ class HeldFile:
 
 def survey(options: SourceOptions) -> dict[str, LogSeen]:
     """All logs. Checkpoints of kestrel's readers are no part of a stream: they are replaced."""
-    return {log.name: _seen(options.dialect, log) for log in find_logs(options)}
+    return {log.name: _look_at(options.dialect, log) for log in find_source_logs(options)}
 
 
-def looked_again(dialect: str, seen: LogSeen) -> LogSeen:
+def looked_again(dialect: str, seen_log: LogSeen) -> LogSeen:
     """The same log, as it is now; for workq and kestrel without segments begun since."""
-    return replace(seen, files=look(_names(dialect, seen.name, (f.path for f in seen.files))))
+    return replace(
+        seen_log,
+        files=seen_files_at(_names(dialect, seen_log.name, (f.path for f in seen_log.files))),
+    )
 
 
-def identities(seen: LogSeen) -> list[tuple[str, int | None]]:
-    """Which file each name stands for; sizes may grow."""
-    return [(file.path, file.inode) for file in seen.files]
+def identities(seen_log: LogSeen) -> list[tuple[str, int | None]]:
+    """Return the file that each name stands for; sizes may grow."""
+    return [(file.path, file.inode) for file in seen_log.files]
 
 
 def _replacement(file: FilePlace) -> Replacement | None:
@@ -120,52 +118,52 @@ def _replacement(file: FilePlace) -> Replacement | None:
     return replacement_of(disk_of(file.path), file.path, file.inode or 0)
 
 
-def look(paths: Iterable[str]) -> tuple[FileSeen, ...]:
-    """What is at these paths, leaving out where nothing is."""
+def seen_files_at(paths: Iterable[str]) -> tuple[FileSeen, ...]:
+    """Return the files at these paths, without paths that have none."""
     found = ((path, filesystem_of(path).find(path)) for path in paths)
     return tuple(FileSeen(path, f.size, f.identity) for path, f in found if f is not None)
 
 
-def _seen(dialect: str, log: Log) -> LogSeen:
+def _look_at(dialect: str, log: Log) -> LogSeen:
     paths = (file.path for file in log.files if file.reader is None)
     queue = log.files[0].queue if log.files else None
-    return LogSeen(log.name, look(_names(dialect, log.name, paths)), queue, log.partitions)
+    return LogSeen(log.name, seen_files_at(_names(dialect, log.name, paths)), queue, log.partitions)
 
 
 def _names(dialect: str, log: str, paths: Iterable[str]) -> Iterable[str]:
     if dialect != ZTICK:
         return paths
-    names = ZtickNames(log)
+    names = segments.ZtickNames(log)
     return names.compressed, names.to_compress, names.active
 
 
-def is_same(file: FilePlace, seen: FileSeen) -> bool:
-    """Whether this is the file that was read; raises LogError if it is, but was changed."""
-    inodes_known = file.inode is not None and seen.inode is not None
-    if inodes_known and file.inode != seen.inode:
+def is_same(file: FilePlace, seen_file: FileSeen) -> bool:
+    """Return whether this is the file that was read; raises LogError if it is, but was changed."""
+    inodes_known = file.inode is not None and seen_file.inode is not None
+    if inodes_known and file.inode != seen_file.inode:
         return False
     if file.end == 0:
-        return inodes_known or file.path == seen.path
-    if _mark(seen.path, file.end) == file.mark:
+        return inodes_known or file.path == seen_file.path
+    if _mark(seen_file.path, file.end) == file.mark:
         return True
     if inodes_known:
-        what = "was cut" if seen.size < file.end else "was changed or replaced"
+        what = "was cut" if seen_file.size < file.end else "was changed or replaced"
         raise LogError(
-            seen.path,
+            seen_file.path,
             f"{what} in front of byte {file.end}, up to which it was read; "
             "begin a new checkpoint to read it anew",
         )
     return False
 
 
-def _where_copied(place: LogPlace, seen: LogSeen) -> LogPlace:
+def _where_copied(place: LogPlace, seen_log: LogSeen) -> LogPlace:
     """The chain with the inodes that its files have now, where they were copied.
 
     A server that moves to another disk, and a program that fetches logs from other machines, keep
     bytes and names, but no inodes.
     """
-    inodes = {None, *(file.inode for file in seen.files)}
-    by_path = {file.path: file for file in seen.files}
+    inodes = {None, *(file.inode for file in seen_log.files)}
+    by_path = {file.path: file for file in seen_log.files}
     files = []
     for file in place.files:
         names = (file.path, file.path + ".to_compress")
@@ -179,17 +177,17 @@ def _where_copied(place: LogPlace, seen: LogSeen) -> LogPlace:
     return replace(place, files=tuple(files))
 
 
-def _is_copy(file: FilePlace, seen: FileSeen) -> bool:
-    """Whether all that was read, and all that the link on the file has, begins this one too."""
-    if not file.held or file.inode is None or _mark(seen.path, file.end) != file.mark:
+def _is_copy(file: FilePlace, seen_file: FileSeen) -> bool:
+    """Return whether this file begins with all that was read, and all that the link has."""
+    if not file.held or file.inode is None or _mark(seen_file.path, file.end) != file.mark:
         return False
     link = held_path(file.path, file.inode)
     kept = filesystem_of(link).find(link)
-    return kept is None or _mark(link, kept.size) == _mark(seen.path, kept.size)
+    return kept is None or _mark(link, kept.size) == _mark(seen_file.path, kept.size)
 
 
 def held_file(file: FilePlace) -> HeldFile | None:
-    """What the link on a file says; None if there is none, or it is no longer that file."""
+    """Return the facts of the link on a file; None without one, or if it is no longer that file."""
     if not file.held or file.inode is None:
         return None
     link = held_path(file.path, file.inode)
@@ -243,16 +241,16 @@ class ChainKeeper:
     forgiving: bool = False
     stream: str = ""
 
-    def extended(self, place: LogPlace, seen: LogSeen) -> LogPlace:
+    def extended(self, place: LogPlace, seen_log: LogSeen) -> LogPlace:
         """The chain with what has come since. Raises LogError for what is lost or replaced."""
-        place = _where_copied(replace(place, files=place.still_needed()), seen)
+        place = _where_copied(replace(place, files=place.still_needed()), seen_log)
         newest = place.newest
         if newest is None:
-            fresh = replace(place, queue=seen.queue, partitions=seen.partitions)
-            return _append(fresh, seen.files, is_closed=self._is_closed_at_first)
+            fresh = replace(place, queue=seen_log.queue, partitions=dict(seen_log.partitions))
+            return _append(fresh, seen_log.files, is_closed=self._is_closed_at_first)
         if self.dialect == ZTICK:
-            return self._ztick(place, newest, seen)
-        return self._numbered(place, newest, seen)
+            return self._ztick(place, newest, seen_log)
+        return self._numbered(place, newest, seen_log)
 
     def orphaned(self, place: LogPlace, name: str) -> LogPlace:
         """The chain of a log of which no file is there any more: read what links have kept."""
@@ -272,9 +270,9 @@ class ChainKeeper:
             return files[at].path.endswith((".compressed", ".to_compress"))
         return at + 1 < len(files)
 
-    def _ztick(self, place: LogPlace, newest: FilePlace, seen: LogSeen) -> LogPlace:
-        names = ZtickNames(seen.name)
-        by_name = {file.path: file for file in seen.files}
+    def _ztick(self, place: LogPlace, newest: FilePlace, seen_log: LogSeen) -> LogPlace:
+        names = segments.ZtickNames(seen_log.name)
+        by_name = {file.path: file for file in seen_log.files}
         active = by_name.get(names.active)
         to_compress = by_name.get(names.to_compress)
         if active is not None and is_same(newest, active):
@@ -284,10 +282,10 @@ class ChainKeeper:
             place = _close(place, to_compress.size)
             following.remove(to_compress)
         elif not _is_resting(newest, by_name.get(names.compressed)):
-            followed = self._followed(place, newest, seen)
+            followed = self._followed(place, newest, seen_log)
             if followed is not None:
                 return followed
-            place = self._folded(place, newest, seen.name, by_name.get(names.compressed))
+            place = self._folded(place, newest, seen_log.name, by_name.get(names.compressed))
         return _append(
             place, tuple(following), is_closed=lambda at, files: files[at] is to_compress
         )
@@ -315,15 +313,15 @@ class ChainKeeper:
 
     # --- workq, kestrel, ledger ---
 
-    def _numbered(self, place: LogPlace, newest: FilePlace, seen: LogSeen) -> LogPlace:
+    def _numbered(self, place: LogPlace, newest: FilePlace, seen_log: LogSeen) -> LogPlace:
         number = self._number(newest.path)
-        newer = [file for file in seen.files if self._number(file.path) > number]
+        newer = [file for file in seen_log.files if self._number(file.path) > number]
         if self.dialect == KESTREL:
             newer = _from_first_item(newer)
-        present = next((file for file in seen.files if file.path == newest.path), None)
+        present = next((file for file in seen_log.files if file.path == newest.path), None)
         is_there = present is not None and is_same(newest, present)
         if not is_there:
-            followed = self._followed(place, newest, seen)
+            followed = self._followed(place, newest, seen_log)
             if followed is not None:
                 return followed
         if not newer:
@@ -332,16 +330,16 @@ class ChainKeeper:
             held = held_file(newest)
             place = _close(place, newest.end if held is None else held.size)
             what = f"{newest.path} was replaced or removed by another program"
-            place = self._lost(place, seen.name, what)
+            place = self._lost(place, seen_log.name, what)
             files = () if present is None else (present,)
             return _append(place, files, is_closed=lambda _, __: False)
-        place = self._left(place, newest, seen.name)
+        place = self._close(place, newest, seen_log.name)
         gap = self._gap(newest, newer[0]) or self._cleaned(newer)
         if gap:
-            place = self._lost(place, seen.name, gap)
+            place = self._lost(place, seen_log.name, gap)
         return _append(place, tuple(newer), is_closed=lambda at, files: at + 1 < len(files))
 
-    def _followed(self, place: LogPlace, newest: FilePlace, seen: LogSeen) -> LogPlace | None:
+    def _followed(self, place: LogPlace, newest: FilePlace, seen_log: LogSeen) -> LogPlace | None:
         """The chain across an offline compaction or cleaning of ours; None if there was none."""
         found = _replacement(newest)
         if found is None:
@@ -352,15 +350,15 @@ class ChainKeeper:
         held = held_file(newest)
         if held is None and newest.end < found.was:
             what = f"bytes {newest.end} to {found.was} of {newest.path} were compacted unread"
-            place = self._lost(_close(place, newest.end), seen.name, what)
+            place = self._lost(_close(place, newest.end), seen_log.name, what)
         else:
             place = _close(place, found.was if held is None else held.size)
         if mark is None:  # it was compacted in its turn, and nobody held it
-            return self._followed(replace(place, files=(*place.files, new)), new, seen)
+            return self._followed(replace(place, files=(*place.files, new)), new, seen_log)
         new = replace(new, mark=mark, begin_mark=mark)
-        return self.extended(replace(place, files=(*place.files, new)), seen)
+        return self.extended(replace(place, files=(*place.files, new)), seen_log)
 
-    def _left(self, place: LogPlace, newest: FilePlace, name: str) -> LogPlace:
+    def _close(self, place: LogPlace, newest: FilePlace, name: str) -> LogPlace:
         """Close a file that another one follows. Its size is asked for only now."""
         if newest.final is not None:
             return place
@@ -372,7 +370,7 @@ class ChainKeeper:
         return _close(place, found.size)
 
     def _gap(self, newest: FilePlace, following: FileSeen) -> str:
-        """What is missing between two files, in words; empty if nothing is."""
+        """Return what is missing between two files, in words; empty if nothing is."""
         if self.dialect == KESTREL:
             path = opened_path(newest)
             last = None if path is None else _item_ids(path)[1]
@@ -386,7 +384,7 @@ class ChainKeeper:
         return f"segment {missing} was removed unread"
 
     def _cleaned(self, newer: list[FileSeen]) -> str:
-        """Which of these lost records before they were seen, as the log has noted."""
+        """Return which files lost records before they were read, as the log has noted."""
         directory = posixpath.dirname(newer[0].path)
         names = {posixpath.basename(file.path) for file in newer}
         cleaned = sorted(names.intersection(lost_files(disk_of(directory), directory, self.stream)))
@@ -395,8 +393,8 @@ class ChainKeeper:
     def _number(self, path: str) -> int:
         name = path.rpartition("/")[2]
         if self.dialect == KESTREL:
-            return kestrel_number(name.partition(".")[0], name) or 0
-        sequence = ledger_sequence if self.dialect == LEDGER else workq_sequence
+            return segments.kestrel_number(name.partition(".")[0], name) or 0
+        sequence = segments.ledger_sequence if self.dialect == LEDGER else segments.workq_sequence
         return sequence(name) or 0
 
     def _lost(self, place: LogPlace, name: str, what: str) -> LogPlace:
@@ -434,7 +432,7 @@ def _close(place: LogPlace, size: int) -> LogPlace:
 
 
 def _is_resting(newest: FilePlace, compressed: FileSeen | None) -> bool:
-    """Whether the newest file known is the compacted one, and still there."""
+    """Return whether the newest known file is the compacted one, and still there."""
     return compressed is not None and is_same(newest, compressed)
 
 
@@ -453,7 +451,7 @@ def _item_ids(path: str) -> tuple[int | None, int | None]:
     filesystem = filesystem_of(path)
     found = filesystem.find(path)
     with closing(filesystem.open(path)) as file:
-        data = read_at(file, 0, 0 if found is None else found.size)
+        data = read_range(file, 0, 0 if found is None else found.size)
     first = last = None
     for chunk in iter_batches(data):
         ids = pc.drop_null(chunk.batch.column("item_id"))
@@ -502,7 +500,7 @@ class Watch:
         holds = Holds(offset.stream, self.hold_files)
         seen = survey(self.options)
         if self.hold_files and self._registered(offset, seen.values()):
-            seen = survey(self.options)  # what went before it was registered is not missed
+            seen = survey(self.options)  # a file that left before it was registered is not missed
         logs = {}
         for name in {*offset.logs, *seen}:
             known = offset.logs.get(name, LogPlace())
@@ -512,13 +510,13 @@ class Watch:
                 logs[name] = ChainKeeper(keeper.dialect, gone_is_fine).orphaned(known, name)
         return replace(offset, logs=logs, is_origin=False, origin=None)
 
-    def _registered(self, offset: StreamOffset, seen: Iterable[LogSeen]) -> bool:
+    def _registered(self, offset: StreamOffset, seen_logs: Iterable[LogSeen]) -> bool:
         """Register as a holder with all that is before ``offset`` done; whether that is new."""
         now_ns = SystemClock().now_ns()
         if self._registered_at == offset and now_ns - self._registered_ns < _REGISTER_NS:
             return False
         self._registered_at, self._registered_ns = offset, now_ns
-        directories = {posixpath.dirname(f.path) for log in seen for f in log.files}
+        directories = {posixpath.dirname(f.path) for log in seen_logs for f in log.files}
         return register_stream(offset, self.options.holder, directories)
 
     def needs(self, end: StreamOffset) -> None:
@@ -542,21 +540,21 @@ class Watch:
             holds.release_all_but(directory, kept)
 
     def _settled(
-        self, keeper: ChainKeeper, holds: Holds, known: LogPlace, seen: LogSeen
+        self, keeper: ChainKeeper, holds: Holds, known_place: LogPlace, seen_log: LogSeen
     ) -> LogPlace:
         for _ in range(_MAX_LOOKS):
-            place = keeper.extended(known, seen)
-            before = {file.segment: file.inode for file in known.files}
+            place = keeper.extended(known_place, seen_log)
+            before = {file.segment: file.inode for file in known_place.files}
             fresh = {f.segment for f in place.files if before.get(f.segment, -1) != f.inode}
             if not fresh:
                 return place
             self._note_copies(place, before)
-            place = self._held(holds, place, fresh)
-            again = looked_again(keeper.dialect, seen)
-            if identities(again) == identities(seen):
+            place = self._with_links(holds, place, fresh)
+            again = looked_again(keeper.dialect, seen_log)
+            if identities(again) == identities(seen_log):
                 return place
-            seen = again
-        raise LogError(seen.name, "its files change faster than they can be looked at")
+            seen_log = again
+        raise LogError(seen_log.name, "its files change faster than they can be looked at")
 
     def _note_copies(self, place: LogPlace, before: Mapping[int, int | None]) -> None:
         for file in place.files:
@@ -565,7 +563,7 @@ class Watch:
                 directory = posixpath.dirname(file.path)
                 self._copies[directory, file.inode] = directory, old
 
-    def _held(self, holds: Holds, place: LogPlace, fresh: set[int]) -> LogPlace:
+    def _with_links(self, holds: Holds, place: LogPlace, fresh: set[int]) -> LogPlace:
         """The chain with links on its new files, where links can be made."""
         files = list(place.files)
         for at, file in enumerate(files):

@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Final
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
@@ -54,7 +55,7 @@ class FilePlace:
     inode: int | None = None  # where the filesystem has such a thing
     held: bool = False  # a hard link keeps it
     mark: str = ""
-    begin: int = 0  # what stands before it was in the log already: see ``replacement_of``
+    begin: int = 0  # bytes before it were in the log already: see ``replacement_of``
     begin_mark: str = ""
 
     @property
@@ -70,7 +71,7 @@ class LogPlace:
     files: tuple[FilePlace, ...] = ()
     holes: int = 0
     queue: str | None = None
-    partitions: tuple[tuple[str, str | None], ...] = ()
+    partitions: Mapping[str, str | None] = field(default_factory=dict)
     lost: str = ""
 
     @property
@@ -96,6 +97,7 @@ class StreamOffset:
     logs: Mapping[str, LogPlace] = field(default_factory=dict)
     is_origin: bool = False
     origin: StreamOffset | None = None
+    version: int = VERSION
 
     def without_finished(self) -> StreamOffset:
         """Without files that nothing behind this offset needs."""
@@ -114,7 +116,7 @@ class StreamOffset:
         return places
 
     def has_news_since(self, start: StreamOffset) -> bool:
-        """Whether anything was read, found or lost since; that a file is finished is no news."""
+        """Return whether anything was read, found or lost since; a finished file is no news."""
         for name, place in self.logs.items():
             known = start.logs.get(name, LogPlace())
             if place.holes != known.holes or not set(place.files) <= set(known.files):
@@ -123,30 +125,19 @@ class StreamOffset:
 
     def to_json(self) -> dict[str, Any]:
         """Spark takes two offsets for the same if their texts are; so the order is fixed."""
-        logs = {name: _log_to_json(self.logs[name]) for name in sorted(self.logs)}
-        found = {"version": VERSION, "stream": self.stream, "turn": self.turn, "logs": logs}
-        if self.is_origin:
-            found["is_origin"] = True
-        if self.origin is not None:
-            found["origin"] = self.origin.to_json()
+        ordered = replace(self, logs=dict(sorted(self.logs.items())))
+        found: dict[str, Any] = msgspec.to_builtins(ordered)
         return found
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> StreamOffset:
-        version = found.get("version")
+    def from_json(cls, fields: Mapping[str, Any]) -> StreamOffset:
+        version = fields.get("version")
         if version != VERSION:
             raise UsageError(
                 f"the checkpoint holds offsets of version {version}, this release reads {VERSION}: "
                 "go on with the release that wrote it, or begin a new checkpoint"
             )
-        origin = found.get("origin")
-        return cls(
-            stream=found["stream"],
-            turn=found["turn"],
-            logs={name: _log_from_json(log) for name, log in found["logs"].items()},
-            is_origin=found.get("is_origin", False),
-            origin=cls.from_json(origin) if origin is not None else None,
-        )
+        return msgspec.convert(fields, cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +155,7 @@ class BatchStretch:
 
 
 def stretches(start: StreamOffset, end: StreamOffset) -> Iterator[BatchStretch]:
-    """What lies between two offsets, log by log, in reading order."""
+    """Yield the stretches between two offsets, log by log, in reading order."""
     before = end.origin or start
     for name, place in sorted(end.logs.items()):
         known = before.logs.get(name, LogPlace())
@@ -175,49 +166,16 @@ def stretches(start: StreamOffset, end: StreamOffset) -> Iterator[BatchStretch]:
                 yield BatchStretch(name, place, file, begin)
 
 
-def _log_to_json(place: LogPlace) -> dict[str, Any]:
-    lost = {"lost": place.lost} if place.lost else {}
-    return lost | {
-        "holes": place.holes,
-        "queue": place.queue,
-        "partitions": dict(place.partitions),
-        "files": [_file_to_json(file) for file in place.files],
-    }
-
-
-def _file_to_json(file: FilePlace) -> dict[str, Any]:
-    begin = {"begin": file.begin, "begin_mark": file.begin_mark} if file.begin else {}
-    return begin | {
-        "segment": file.segment,
-        "path": file.path,
-        "inode": file.inode,
-        "held": file.held,
-        "end": file.end,
-        "final": file.final,
-        "mark": file.mark,
-    }
-
-
-def _log_from_json(found: Mapping[str, Any]) -> LogPlace:
-    return LogPlace(
-        files=tuple(FilePlace(**file) for file in found["files"]),
-        holes=found["holes"],
-        queue=found["queue"],
-        partitions=tuple(found["partitions"].items()),
-        lost=found.get("lost", ""),
-    )
-
-
 def fingerprint(file: BinaryIO, end: int) -> str:
-    """Of the first ``end`` bytes of a file; empty when it does not have as many.
+    """Return a fingerprint of the first ``end`` bytes of a file; empty if it has fewer.
 
     It tells whether a file still is the file that was read: a hash of its first 256 bytes, of the
     256 in front of where reading has come to, and of that place. A log only grows, so what was read
     never changes; a file that is shorter, or whose bytes differ, was cut or replaced. Inodes alone
     do not tell: a removed file's number is soon given to the next one.
     """
-    head = read_at(file, 0, min(end, _EDGE_BYTES))
-    tail = read_at(file, max(0, end - _EDGE_BYTES), min(end, _EDGE_BYTES))
+    head = read_range(file, 0, min(end, _EDGE_BYTES))
+    tail = read_range(file, max(0, end - _EDGE_BYTES), min(end, _EDGE_BYTES))
     if len(tail) < min(end, _EDGE_BYTES):
         return ""
     digest = hashlib.blake2b(digest_size=_MARK_BYTES)
@@ -225,7 +183,7 @@ def fingerprint(file: BinaryIO, end: int) -> str:
     return digest.hexdigest()
 
 
-def read_at(file: BinaryIO, offset: int, length: int) -> bytes:
+def read_range(file: BinaryIO, offset: int, length: int) -> bytes:
     """Up to ``length`` bytes; fewer only at the end of the file."""
     file.seek(offset)
     pieces = []
@@ -356,7 +314,7 @@ def holes_between(start: StreamOffset, end: StreamOffset) -> list[Holes]:
         opened = place.holes - (known.holes if known is not None else 0)
         newest = place.files[-1]
         row: dict[str, object] = {
-            **dict(place.partitions),
+            **place.partitions,
             "_log": name,
             "_file": newest.path,
             "_segment": newest.segment,

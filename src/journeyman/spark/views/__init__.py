@@ -2,6 +2,8 @@
 
     items, readers --> item_attempts, lag
     attempts, notes --> noted_attempts
+    records --> plans --> plan_outcomes; with runs --> schedule_attempts
+    attempts of a lake --> jobs, firings
     attempts --> attempts_at --> happenings    --> throughput
                              --> depth_changes --> depth
                              --> lengths       --> latency
@@ -59,7 +61,7 @@ COUNTS: Final = {
 }
 STATES: Final = ("scheduled", "ready", "running")
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-# What rows of attempts are grouped by, as columns of ``attempts_at``; empty where there is none.
+# The columns of ``attempts_at`` by which attempts are grouped; empty where there is none.
 GROUPINGS: Final = {
     "queue": "coalesce(queue, rule, '')",  # a schedule has no queues: there the rule stands
     "task": "coalesce(task, '')",
@@ -86,12 +88,12 @@ def statement(
     as_of_ns: int | None = None,
     until_ns: int | None = None,
     late_ns: int | None = None,
-    given: Sequence[str] = TABLES,
+    given_views: Sequence[str] = TABLES,
 ) -> str:
     """The text of a view with all that it needs: the views it is made of stand before it.
 
-    ``keys`` are expressions by the name that they get in the answer. ``given`` are the tables that
-    the caller has; views among them were counted before.
+    ``keys`` are expressions by the name that they get in the answer. ``given_views`` are the tables
+    that the caller has; views among them were counted before.
     """
     keys = {name: name for name in places.split(", ")} if keys is None else keys
     filled = {
@@ -104,7 +106,7 @@ def statement(
         "until_ns": str(_MOST if until_ns is None else until_ns),
         "late_ns": _number(late_ns),
     }
-    steps = ",\n".join(f"{name} AS (\n{_text(name)}\n)" for name in _views_of(view, given))
+    steps = ",\n".join(f"{name} AS (\n{_text(name)}\n)" for name in _views_of(view, given_views))
     return Template(f"WITH {steps}\nSELECT * FROM {view}").substitute(filled)
 
 
@@ -130,18 +132,19 @@ def run_in_duckdb(statement_: str, **tables: Any) -> pa.Table:
 def run_in_spark(spark: SparkSession, statement_: str, **tables: DataFrame) -> DataFrame:
     """The answer of Spark SQL over whole tables."""
     given = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in tables)
-    # A statement begins with WITH: the tables become the first steps of it.
-    return spark.sql(f"WITH {given},{statement_.removeprefix('WITH')}", None, **tables)
+    # A statement begins with WITH: the tables become the first steps of it. Braces are for Spark.
+    steps = statement_.removeprefix("WITH").replace("{", "{{").replace("}", "}}")
+    return spark.sql(f"WITH {given},{steps}", None, **tables)
 
 
 def _number(value: int | None) -> str:
     return "CAST(NULL AS BIGINT)" if value is None else str(value)
 
 
-def _views_of(view: str, given: Sequence[str]) -> list[str]:
+def _views_of(view: str, given_views: Sequence[str]) -> list[str]:
     """The view and those that it is made of, each after what it needs."""
-    needed = [name for name in _SOURCE.findall(_text(view)) if name not in given]
-    return [*dict.fromkeys(step for name in needed for step in _views_of(name, given)), view]
+    needed = [name for name in _SOURCE.findall(_text(view)) if name not in given_views]
+    return [*dict.fromkeys(step for name in needed for step in _views_of(name, given_views)), view]
 
 
 @cache
