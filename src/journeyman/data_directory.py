@@ -8,6 +8,7 @@
         kestrel/                the journals of the fan-out queues
         ledger/                 what these logs cannot hold: timetables, limits, pauses, times
         namespaces.secret       makes ids of namespaces unforeseeable, if tokens have some
+        series/                 figures over time, counted from the logs
         cache/                  what can be made again: reports of the console
         store/                  the store, for those who ask for one
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import socket
 import stat
 import struct
@@ -27,12 +26,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Final
+from uuid import uuid4
 
 from journeyman.errors import UsageError
 
 AUTO: Final = "auto"  # in place of an auth file
-UNIX_PREFIX: Final = "unix:"  # of an address that is the path of a socket
-MAX_PATH_BYTES: Final = 107  # of a Unix socket, on Linux
+UNIX_PREFIX: Final = "unix:"  # begins an address that is the path of a socket
+MAX_PATH_BYTES: Final = 107  # the limit of Linux for Unix sockets
 SERVICES: Final = ("schedule", "work_queue", "fan_out", "http")
 
 _SECRET = re.compile(rb'^\[token\.auto\]\s*\nsecret = "([^"\n]+)"$', re.MULTILINE)
@@ -85,6 +85,8 @@ def token_path() -> str:
 
 def new_token() -> str:
     """An auth file with a new token of all rights."""
+    import secrets  # only a server that makes a token pays for it
+
     secret = secrets.token_hex(24)
     return (
         "# The token of this user: journeyman serve --token-file auto\n"
@@ -98,7 +100,7 @@ def make_token() -> None:
     if os.path.lexists(path):
         return
     directory = os.path.dirname(path)
-    draft = f"{path}.{secrets.token_hex(8)}"
+    draft = f"{path}.{uuid4().hex}"
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -23,7 +23,7 @@ def parse_moment(text: str) -> int:
         return int(text)
     fraction_ns = 0
     if (match := _FRACTION.search(text)) is not None:
-        # datetime keeps microseconds only
+        # A datetime keeps microseconds only.
         fraction_ns = int(match.group(1).ljust(9, "0"))
         text = text[: match.start()] + text[match.end() :]
     moment = datetime.fromisoformat(text)

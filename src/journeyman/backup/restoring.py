@@ -31,15 +31,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from journeyman.backup import vault as vaults
 from journeyman.backup.taking import CHUNKS, chunk_name
-from journeyman.backup.vault import (
-    Manifest,
-    StoredFile,
-    Vault,
-    list_backups,
-    read_manifest,
-    remove_manifest,
-)
 from journeyman.data_directory import (
     KESTREL_DIRECTORY,
     LEDGER_DIRECTORY,
@@ -60,28 +53,28 @@ from journeyman.units import NS_PER_MS, NS_PER_S
 _UNFINISHED = ".restoring"
 
 
-def choose(vault: Vault, at_ns: int | None) -> Manifest:
+def choose(vault: vaults.Vault, at_ns: int | None) -> vaults.Manifest:
     """The newest backup, or the newest that was taken at this moment or before it."""
-    names = list_backups(vault)
+    names = vaults.list_backups(vault)
     if not names:
         raise UsageError(f"{vault.where} has no backup")
     if at_ns is None:
-        return read_manifest(vault, names[-1])
+        return vaults.read_manifest(vault, names[-1])
     for name in reversed(names):
-        manifest = read_manifest(vault, name)
+        manifest = vaults.read_manifest(vault, name)
         if manifest.taken_ns <= at_ns:
             return manifest
     raise UsageError(f"{vault.where}: the oldest backup, {names[0]}, was taken after that time")
 
 
 def restore(
-    vault: Vault,
+    vault: vaults.Vault,
     directory: str,
     *,
     at_ns: int | None = None,
-    manifest: Manifest | None = None,
+    manifest: vaults.Manifest | None = None,
     finish: Callable[[str], None] = lambda _: None,
-) -> Manifest:
+) -> vaults.Manifest:
     """Into a directory that is missing or empty. UsageError, LogError.
 
     ``manifest``: this one. ``finish`` may change the directory before it gets its name.
@@ -93,7 +86,7 @@ def restore(
             raise UsageError(f"{directory} is not empty: restore into a new directory")
     manifest = manifest or choose(vault, at_ns)
     unfinished = f"{place}/{_UNFINISHED}" if is_database(place) else place + _UNFINISHED
-    _remove_files(disk, unfinished)  # of a restore that was cut short
+    _remove_files(disk, unfinished)  # left by a restore that was cut short
     disk.make_dirs(unfinished)
     parents = {unfinished}
     for file in manifest.files:
@@ -128,7 +121,7 @@ def _inside(directory: str, path: str) -> str:
     return os.path.join(directory, *parts)
 
 
-def _write_file(vault: Vault, file: StoredFile, path: str, disk: Disk) -> None:
+def _write_file(vault: vaults.Vault, file: vaults.StoredFile, path: str, disk: Disk) -> None:
     written = disk.open_append(path)
     size = written.size()  # more than 0 if the manifest names a file twice
     try:
@@ -144,7 +137,7 @@ def _write_file(vault: Vault, file: StoredFile, path: str, disk: Disk) -> None:
         written.close()
 
 
-def _checked_chunks(vault: Vault, file: StoredFile) -> Iterator[bytes]:
+def _checked_chunks(vault: vaults.Vault, file: vaults.StoredFile) -> Iterator[bytes]:
     for name in file.chunks:
         data = vault.read(CHUNKS, name)
         if chunk_name(data) != name:
@@ -153,28 +146,34 @@ def _checked_chunks(vault: Vault, file: StoredFile) -> Iterator[bytes]:
         yield data
 
 
-def check_backups(vault: Vault) -> Iterator[str]:
+def check_backups(vault: vaults.Vault) -> Iterator[str]:
     """Yield what is wrong, a line each."""
     good: set[str] = set()
-    for name in list_backups(vault):
+    for name in vaults.list_backups(vault):
         try:
-            for file in read_manifest(vault, name).files:
+            for file in vaults.read_manifest(vault, name).files:
                 for chunk in file.chunks:
                     if chunk not in good:
-                        list(_checked_chunks(vault, StoredFile(file.path, 0, (0, 0, 0), (chunk,))))
+                        list(
+                            _checked_chunks(
+                                vault, vaults.StoredFile(file.path, 0, (0, 0, 0), (chunk,))
+                            )
+                        )
                         good.add(chunk)
         except JourneymanError as error:
             yield f"backup {name}: {error}"
 
 
-def keep_newest(vault: Vault, count: int) -> int:
+def keep_newest(vault: vaults.Vault, count: int) -> int:
     """How many older backups were removed."""
-    names = list_backups(vault)
+    names = vaults.list_backups(vault)
     old = names[:-count]
     if old:
-        needed = {chunk for name in names[-count:] for chunk in read_manifest(vault, name).chunks}
+        needed = {
+            chunk for name in names[-count:] for chunk in vaults.read_manifest(vault, name).chunks
+        }
         for name in old:
-            remove_manifest(vault, name)
+            vaults.remove_manifest(vault, name)
         for chunk in set(vault.names(CHUNKS)) - needed:
             vault.remove(CHUNKS, chunk)
     return len(old)
@@ -187,12 +186,12 @@ MARKS_NS: Final = 3 * NS_PER_S  # after which marks of the schedule are in the l
 class RestoredMoment:
     """``base`` is A. ``until_ns``: as of when the logs are; the time of A, if B was of no use."""
 
-    base: Manifest
+    base: vaults.Manifest
     until_ns: int
     why_not: str = ""  # the moment itself
 
 
-def restore_at(vault: Vault, directory: str, at_ns: int) -> RestoredMoment:
+def restore_at(vault: vaults.Vault, directory: str, at_ns: int) -> RestoredMoment:
     """Into a directory that is missing or empty. UsageError, LogError."""
     base = choose(vault, at_ns)
     later = _later(vault, base, at_ns)
@@ -214,17 +213,17 @@ def restore_at(vault: Vault, directory: str, at_ns: int) -> RestoredMoment:
     return RestoredMoment(base, at_ns)
 
 
-def _later(vault: Vault, base: Manifest, at_ns: int) -> Manifest | None:
-    after = [name for name in list_backups(vault) if name > base.name]
+def _later(vault: vaults.Vault, base: vaults.Manifest, at_ns: int) -> vaults.Manifest | None:
+    after = [name for name in vaults.list_backups(vault) if name > base.name]
     found = None
     for name in after:
-        found = read_manifest(vault, name)
+        found = vaults.read_manifest(vault, name)
         if found.taken_ns >= at_ns + MARKS_NS:
             break
     return found
 
 
-def _grown(base: Manifest, later: Manifest) -> tuple[StoredFile, ...] | None:
+def _grown(base: vaults.Manifest, later: vaults.Manifest) -> tuple[vaults.StoredFile, ...] | None:
     """The files to restore; None: a log did not only grow between the two."""
     after = {file.path: file for file in later.files}
     files = []
@@ -257,7 +256,7 @@ def _is_log(path: str) -> bool:
 
 
 def _cut_all(
-    directory: str, files: tuple[StoredFile, ...], before: dict[str, int], at_ns: int
+    directory: str, files: tuple[vaults.StoredFile, ...], before: dict[str, int], at_ns: int
 ) -> None:
     """The schedule first: the ledger, which has its times, is cut too."""
     disk = disk_of(directory)

@@ -77,7 +77,7 @@ class _Cut:
 
 @dataclass(slots=True)
 class Memory:
-    """What one process need not ask the vault again, backup after backup."""
+    """Answers of the vault that one process keeps from backup to backup."""
 
     last: Manifest | None = None
     chunks: set[str] | None = None
@@ -126,7 +126,7 @@ def take(
     files.sort(key=lambda file: file.path)
     source = absolute(directory)
     manifest = Manifest(taken_ns, source, __version__, exact, tuple(files))
-    vault.settle()
+    vault.make_durable()
     manifest.write(vault)
     memory.last = manifest
     return Taken(manifest, writer.new_bytes)
@@ -169,7 +169,7 @@ def _rank(path: str) -> tuple[int, str]:
 def _cut(
     disk: Disk,
     directory: str,
-    known: Mapping[str, StoredFile],
+    previous_files: Mapping[str, StoredFile],
     is_wanted: Callable[[str], bool],
     closing: ExitStack,
 ) -> _Cut:
@@ -178,9 +178,9 @@ def _cut(
         before = _list_files(disk, directory, is_wanted)
         with ExitStack() as opened:
             unchanged = [
-                known[path]
+                previous_files[path]
                 for path, identity in before.items()
-                if path in known and known[path].identity == identity
+                if path in previous_files and previous_files[path].identity == identity
             ]
             changed = sorted(before.keys() - {file.path for file in unchanged}, key=_rank)
             try:
@@ -225,13 +225,13 @@ def _hold(disk: Disk, directory: str, path: str, identity: Identity, opened: Exi
     return _Held(path, file, identity)
 
 
-def _read_sizes(held: Sequence[_Held]) -> bool:
+def _read_sizes(files: Sequence[_Held]) -> bool:
     """Return whether they are the sizes of one moment."""
     for _ in range(_LOOKS):
-        sizes = [each.file.size() for each in held]
-        for each, size in zip(held, sizes, strict=True):
+        sizes = [each.file.size() for each in files]
+        for each, size in zip(files, sizes, strict=True):
             each.size = size
-        if sizes == [each.file.size() for each in held]:
+        if sizes == [each.file.size() for each in files]:
             return True
     return False
 
@@ -248,9 +248,11 @@ def _is_same(before: Listing, after: Listing, unchanged: Sequence[StoredFile]) -
 
 
 class _ChunkWriter:
-    def __init__(self, vault: Vault, known: Mapping[str, StoredFile], memory: Memory) -> None:
+    def __init__(
+        self, vault: Vault, previous_files: Mapping[str, StoredFile], memory: Memory
+    ) -> None:
         self._vault = vault
-        self._known = known
+        self._known = previous_files
         if memory.chunks is None:
             memory.chunks = set(vault.names(CHUNKS))
         self._there = memory.chunks
@@ -259,23 +261,25 @@ class _ChunkWriter:
     def store_all(self, cut: _Cut) -> list[StoredFile]:
         return [*cut.unchanged, *(self._store(each) for each in cut.held)]
 
-    def _store(self, held: _Held) -> StoredFile:
-        names, sizes = self._beginning(held)
-        for data in _chunks(held, sum(sizes)):
+    def _store(self, source: _Held) -> StoredFile:
+        names, sizes = self._beginning(source)
+        for data in _chunks(source, sum(sizes)):
             names.append(self._write(data))
             sizes.append(len(data))
-        inode, _, modified_ns = held.identity
+        inode, _, modified_ns = source.identity
         size = sum(sizes)
-        return StoredFile(held.path, size, (inode, size, modified_ns), tuple(names), tuple(sizes))
+        return StoredFile(source.path, size, (inode, size, modified_ns), tuple(names), tuple(sizes))
 
-    def _beginning(self, held: _Held) -> tuple[list[str], list[int]]:
+    def _beginning(self, source: _Held) -> tuple[list[str], list[int]]:
         """The chunks that the last backup has of it, if it only grew since."""
-        before = self._known.get(held.path)
-        if before is None or not before.sizes or before.identity[0] != held.identity[0]:
+        before = self._known.get(source.path)
+        if before is None or not before.sizes or before.identity[0] != source.identity[0]:
             return [], []
         last_at = before.size - before.sizes[-1]
-        last = b"".join(_chunks(_Held(held.path, held.file, held.identity, before.size), last_at))
-        if held.size < before.size or chunk_name(last) != before.chunks[-1]:
+        last = b"".join(
+            _chunks(_Held(source.path, source.file, source.identity, before.size), last_at)
+        )
+        if source.size < before.size or chunk_name(last) != before.chunks[-1]:
             return [], []
         names, sizes = list(before.chunks), list(before.sizes)
         small = sum(size < CHUNK_BYTES for size in sizes)
@@ -296,10 +300,10 @@ def chunk_name(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _chunks(held: _Held, offset: int) -> Iterator[bytes]:
-    while offset < held.size:
-        parts, wanted = [], min(CHUNK_BYTES, held.size - offset)
-        while wanted and (part := held.file.read_at(offset, wanted)):
+def _chunks(source: _Held, offset: int) -> Iterator[bytes]:
+    while offset < source.size:
+        parts, wanted = [], min(CHUNK_BYTES, source.size - offset)
+        while wanted and (part := source.file.read_at(offset, wanted)):
             parts.append(part)
             offset += len(part)
             wanted -= len(part)

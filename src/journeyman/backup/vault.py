@@ -42,7 +42,7 @@ class Vault(Protocol):
     where: str
 
     def names(self, folder: str) -> Iterator[str]:
-        """Of the objects in a folder, in any order; none if there is no such folder."""
+        """Yield the names of the objects in a folder, in any order; none without such a folder."""
 
     def read(self, folder: str, name: str) -> bytes:
         """LogError if it is not there."""
@@ -51,8 +51,8 @@ class Vault(Protocol):
 
     def remove(self, folder: str, name: str) -> None: ...
 
-    def settle(self) -> None:
-        """What was written is durable when this returns."""
+    def make_durable(self) -> None:
+        """Make everything durable that was written."""
 
 
 class DirectoryVault:
@@ -90,7 +90,7 @@ class DirectoryVault:
     def remove(self, folder: str, name: str) -> None:
         self._disk.remove(self._path(folder, name))
 
-    def settle(self) -> None:
+    def make_durable(self) -> None:
         for directory in self._unsynced:
             self._disk.sync_dir(directory)
         self._unsynced.clear()
@@ -124,7 +124,7 @@ class UriVault:
     def remove(self, folder: str, name: str) -> None:
         self._filesystem.rm_file(self._path(folder, name))
 
-    def settle(self) -> None:
+    def make_durable(self) -> None:
         """An object store has what it acknowledged."""
 
     def _path(self, folder: str, name: str) -> str:
@@ -175,7 +175,7 @@ class StoredFile:
     size: int
     identity: tuple[int, int, int]
     chunks: tuple[str, ...]
-    sizes: tuple[int, ...] = ()  # of the chunks; none in backups of earlier versions
+    sizes: tuple[int, ...] = ()  # one for each chunk; none in backups of earlier versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Manifest:
         body = {"format": FORMAT, **asdict(self)}
         data = json.dumps({**body, "digest": _digest(body)}, indent=1).encode()
         vault.write(FOLDER, self.name + _SUFFIX, data)
-        vault.settle()
+        vault.make_durable()
 
 
 def read_manifest(vault: Vault, name: str) -> Manifest:
@@ -228,11 +228,11 @@ def read_manifest(vault: Vault, name: str) -> Manifest:
         raise LogError(where, f"the manifest is damaged: {error}") from None
 
 
-def _stored_file(told: dict[str, Any]) -> StoredFile:
+def _stored_file(entry: dict[str, Any]) -> StoredFile:
     """ValueError, KeyError or TypeError: a digest proves nothing of a hostile manifest."""
-    path: object = told["path"]
-    chunks: tuple[object, ...] = tuple(told["chunks"])
-    size, sizes = told["size"], tuple(told.get("sizes", ()))
+    path: object = entry["path"]
+    chunks: tuple[object, ...] = tuple(entry["chunks"])
+    size, sizes = entry["size"], tuple(entry.get("sizes", ()))
     if not isinstance(path, str) or b"\0" in os.fsencode(path):
         raise ValueError("path is not a path")
     if not all(map(_is_count, (size, *sizes))):
@@ -240,7 +240,7 @@ def _stored_file(told: dict[str, Any]) -> StoredFile:
     names = tuple(name for name in chunks if isinstance(name, str) and _CHUNK_NAME.fullmatch(name))
     if len(names) < len(chunks):
         raise ValueError(f"a chunk of {path!r} is not named by its digest")
-    return StoredFile(path, size, tuple(told["identity"]), names, sizes)
+    return StoredFile(path, size, tuple(entry["identity"]), names, sizes)
 
 
 def _is_count(value: object) -> bool:

@@ -3,7 +3,7 @@ r"""The command line: ``journeyman COMMAND``. The table COMMANDS says in which m
     journeyman serve | worker | status | top | ping | add | result | jobs | queues | rules | fan-out
                timetable | set | get | ls | rm | runs | tail | token | completion
                dump | verify | repair | compact | clean | handover | generate
-               workq-server | config | deploy | doctor | backup | restore | soak
+               workq-server | config | demo | deploy | doctor | backup | restore | soak
                mcp | pipeline | storage
 
     argv --click--> one command module --> formats, folds, logs on a real disk
@@ -37,7 +37,7 @@ __all__ = ["journeyman", "main"]
 
 GC_THRESHOLD = 500_000  # new objects between two looks for cycles
 
-# command name -> where it is below this package, and its line in --help, which imports none
+# For each command: its place below this package and its line in --help, which imports no command.
 COMMANDS = {
     "add": ("server.jobs:add", "Add a job to QUEUE and print its id."),
     "backup": ("backup:backup", "Back up a data directory, while the server runs."),
@@ -45,6 +45,7 @@ COMMANDS = {
     "compact": ("compact:compact", "Shrink the log at PATH."),
     "completion": (":completion", "Print a shell completion script."),
     "config": ("config:config", "Check the configuration and show the settings in effect."),
+    "demo": ("demo:demo", "Make a data directory with two days of a shop, and serve it."),
     "deploy": (
         "deploy:deploy",
         "Print files for systemd, compose, Kubernetes or Helm, filled in.",
@@ -55,6 +56,7 @@ COMMANDS = {
     "generate": ("generate:generate", "Write a realistic log of DIALECT to PATH."),
     "get": ("server.runs:get_job", "Show the status and time of a job of the schedule."),
     "handover": ("handover:handover", "Prepare logs for the original program."),
+    "emit": ("server.jobs:emit", "Let EVENT happen, for the jobs that wait for it."),
     "jobs": ("server.jobs:jobs", "List, show, cancel, requeue and remove jobs of the work queue."),
     "ls": ("server.runs:list_scheduled", "List jobs of the schedule."),
     "mcp": ("mcp:mcp", "Serve tools for agents: status, search, failures, the past."),
@@ -171,7 +173,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def main() -> None:
-    """What the ``journeyman`` script calls."""
+    """Run the command line: the entry point of the ``journeyman`` script."""
     # Records and states hold no cycles, and there are millions of them: with the default
     # thresholds the collector walks them again and again, for a quarter of the whole time.
     gc.set_threshold(GC_THRESHOLD)

@@ -57,7 +57,7 @@ Rows: TypeAlias = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 State = Literal["", "ready", "scheduled", "waiting", "leased", "completed", "dead", "cancelled"]
 Action = Literal["requeue", "cancel", "delete"]
 
-# What a job that is sent again has in common with the add in the log.
+# A job that is sent again takes these options from its add in the log.
 _REDRIVES = "redriven by an agent"
 _COPIED = ("ttr_ms", "ttl_ms", "priority", "max_attempts", "max_fails")
 _READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
@@ -228,7 +228,7 @@ def _add_reading_tools(server: MCPServer[Any], api: Api) -> None:
         view = api.get(f"/v1/work/jobs/{_quoted(job)}")
         records = api.get(f"/v1/work/jobs/{_quoted(job)}/records")["records"]
         failure: Any = view.get("result", "")
-        with contextlib.suppress(ValueError, TypeError):  # of a worker that writes something else
+        with contextlib.suppress(ValueError, TypeError):  # some workers do not write JSON
             failure = json.loads(failure)
         return {
             "job": _short(view),
@@ -297,6 +297,26 @@ def _add_acting_tools(server: MCPServer[Any], api: Api, previews: Previews) -> N
             return dict(api.send("PUT", f"{path}/paused", {"paused": paused}) or {})
         code = previews.keep(Preview(action, (queue,)))
         return {"would": "pause" if paused else "resume", "queue": api.get(path), "confirm": code}
+
+    @server.tool(annotations=_ACTS)
+    def emit_event(event: str, value: Any = None, confirm: str = "") -> dict[str, Any]:
+        """Let an event happen, so that jobs that wait for it go on: first a preview, then the act.
+
+        An event has its value, which is JSON, for good. Without `confirm`: returns the value that
+        would be set, and a code.
+        """
+        _require_write(api)
+        given = Preview("emit", (event, "" if value is None else json.dumps(value)))
+        if not confirm:
+            return {
+                "would": "emit",
+                "event": event,
+                "value": value,
+                "confirm": previews.keep(given),
+            }
+        if previews.take("emit", confirm) != given:
+            raise ApiRefusal("the code is of another event or value")
+        return dict(api.send("PUT", f"/v1/work/events/{_quoted(event)}", {"value": given.ids[1]}))
 
 
 def _add_lake_tools(server: MCPServer[Any], api: Api, lake: AgentLake) -> None:

@@ -20,19 +20,7 @@ from typing import NoReturn
 
 import click
 
-from journeyman.backup import (
-    Memory,
-    RestoredMoment,
-    Vault,
-    check_backups,
-    is_changed,
-    keep_newest,
-    list_backups,
-    open_vault,
-    restore,
-    restore_at,
-    take,
-)
+from journeyman import backup as backups
 from journeyman.backup.vault import read_manifest
 from journeyman.cli.config import load_settings, settings_options
 from journeyman.cli.errors import DAMAGED, warn
@@ -87,14 +75,14 @@ def backup(
     The first backup stores everything, later ones only new data. Everything that was acknowledged
     before the command started is in the backup.
     """
-    vault = open_vault(target)
+    vault = backups.open_vault(target)
     if list_ or check:
-        damaged = list(check_backups(vault)) if check else []
+        damaged = list(backups.check_backups(vault)) if check else []
         with Output() as output:
             for line in (*_lines_of(vault, damaged if check else None), *damaged):
                 output.line(line)
         ctx.exit(DAMAGED if damaged else 0)
-    directory = _data_directory(load_settings(path, settings, _given(data)).settings)
+    directory = _data_directory(load_settings(path, settings, _directory_setting(data)).settings)
     if follow:
         if full:
             raise UsageError("--follow and --full cannot be combined: use one of them")
@@ -105,7 +93,7 @@ def backup(
     def once() -> None:
         click.echo(_take(vault, directory, full=full))
         if keep is not None:
-            keep_newest(vault, keep)
+            backups.keep_newest(vault, keep)
 
     if every is None:
         once()
@@ -120,12 +108,12 @@ class _Follow:
     says how long ago that was when it had arrived.
     """
 
-    def __init__(self, vault: Vault, directory: str, every_s: float, kept: int) -> None:
+    def __init__(self, vault: backups.Vault, directory: str, every_s: float, kept: int) -> None:
         self._vault = vault
         self._directory = directory
         self._every_s = every_s
         self._kept = kept
-        self._memory = Memory()
+        self._memory = backups.Memory()
         self._thinned_s = time.monotonic()
 
     def run(self) -> NoReturn:
@@ -136,20 +124,20 @@ class _Follow:
         _repeat(self.once, self._every_s)
 
     def once(self) -> None:
-        if not is_changed(self._directory, self._memory.last):
+        if not backups.is_changed(self._directory, self._memory.last):
             return
         began_s = time.monotonic()
         try:
-            taken = take(self._directory, self._vault, SystemClock(), memory=self._memory)
+            taken = backups.take(self._directory, self._vault, SystemClock(), memory=self._memory)
         except (JourneymanError, OSError):
-            self._memory = Memory()  # the vault may have lost something: ask it again
+            self._memory = backups.Memory()  # the vault may have lost something: ask it again
             raise
         behind_s = time.monotonic() - began_s
         name, files = taken.manifest.name, counted(len(taken.manifest.files), "file")
         click.echo(f"{name}: {files}, {taken.new_bytes} new bytes, {behind_s:.2f} s behind")
         if time.monotonic() - self._thinned_s >= THIN_S:
             self._thinned_s = time.monotonic()
-            keep_newest(self._vault, self._kept)
+            backups.keep_newest(self._vault, self._kept)
             self._memory.chunks = None
 
 
@@ -164,8 +152,8 @@ def _repeat(once: Callable[[], None], every_s: float) -> NoReturn:
         time.sleep(max(0.0, began_s + every_s - time.monotonic()))
 
 
-def _take(vault: Vault, directory: str, *, full: bool) -> str:
-    taken = take(directory, vault, SystemClock(), full=full)
+def _take(vault: backups.Vault, directory: str, *, full: bool) -> str:
+    taken = backups.take(directory, vault, SystemClock(), full=full)
     manifest = taken.manifest
     return (
         f"{manifest.name}: {counted(len(manifest.files), 'file')}, {manifest.size} bytes, "
@@ -173,8 +161,8 @@ def _take(vault: Vault, directory: str, *, full: bool) -> str:
     )
 
 
-def _lines_of(vault: Vault, damaged: list[str] | None) -> Iterator[str]:
-    for name in list_backups(vault):
+def _lines_of(vault: backups.Vault, damaged: list[str] | None) -> Iterator[str]:
+    for name in backups.list_backups(vault):
         try:
             manifest = read_manifest(vault, name)
         except JourneymanError as error:
@@ -187,7 +175,7 @@ def _lines_of(vault: Vault, damaged: list[str] | None) -> Iterator[str]:
         yield "damaged" if damaged else "every byte is as it was written"
 
 
-def _given(data: str | None) -> dict[str, str]:
+def _directory_setting(data: str | None) -> dict[str, str]:
     return {} if data is None else {"data.directory": data}
 
 
@@ -216,12 +204,12 @@ def restore_command(ctx: click.Context, target: str, data: str, at: int | None) 
     backup is missing or damaged, and nothing was restored; or a log was damaged when the backup was
     taken, and was restored unchanged.
     """
-    vault = open_vault(target)
+    vault = backups.open_vault(target)
     if at is None:
-        manifest = restore(vault, data)
-        found = RestoredMoment(manifest, manifest.taken_ns)
+        manifest = backups.restore(vault, data)
+        found = backups.RestoredMoment(manifest, manifest.taken_ns)
     else:
-        found = restore_at(vault, data, at)
+        found = backups.restore_at(vault, data, at)
     damaged = list(_damaged_logs(data, found.until_ns))
     with Output() as output:
         if found.why_not:

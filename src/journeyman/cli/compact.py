@@ -12,19 +12,8 @@ from typing import Any
 
 import click
 
+from journeyman.cli import output
 from journeyman.cli.errors import warn
-from journeyman.cli.output import (
-    Output,
-    as_json,
-    check_drop_as_of,
-    counted,
-    drop_as_of_option,
-    format_options,
-    json_line,
-    queue_option,
-    quiet_option,
-    working,
-)
 from journeyman.cli.reading import dialect_option
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, own_disk_of
@@ -41,15 +30,15 @@ from journeyman.logs.workq.log import WorkqLog
 @click.command()
 @click.argument("path", type=click.Path())
 @dialect_option
-@queue_option
+@output.queue_option
 @click.option(
     "--archive",
     type=click.Path(),
     metavar="DIR",
     help="kestrel: move segments to DIR instead of deleting them.",
 )
-@format_options
-@quiet_option
+@output.format_options
+@output.quiet_option
 def compact(
     path: str,
     dialect: str | None,
@@ -78,13 +67,13 @@ def compact(
             continue
         before = _quarantined(disk, log)
         holders = holders_of(disk, clock)
-        with working(f"compacting {log.title}", quiet=quiet):
+        with output.working(f"compacting {log.title}", quiet=quiet):
             row, words = _compact_one(disk, clock, log, archive, holders)
         _warn_of_held(disk, holders)
         if _quarantined(disk, log) != before and not quiet:
             warn(f"{log.where}: damage was quarantined in {QUARANTINE}/ first")
-        with Output() as output:
-            output.line(json_line(row) if as_json(format_, json_) else words)
+        with output.Output() as out:
+            out.line(output.json_line(row) if output.as_json(format_, json_) else words)
 
 
 def holders_of(disk: Disk, clock: Clock) -> Holders:
@@ -103,8 +92,8 @@ def _warn_of_held(disk: Disk, holders: Holders) -> None:
         if size:
             names = ", ".join(names_of_holders(disk, directory))
             warn(
-                f"{directory}: {counted(size, 'byte')} stay for {names}: let it read them first, "
-                f"or remove its file in {posixpath.join(directory, HELD_DIRECTORY)}"
+                f"{directory}: {output.counted(size, 'byte')} stay for {names}: let it read them "
+                f"first, or remove its file in {posixpath.join(directory, HELD_DIRECTORY)}"
             )
 
 
@@ -147,7 +136,7 @@ def _compact_ztick(
         "bytes_kept": report.bytes_kept,
     }
     words = (
-        f"{log.where}: {counted(report.records_read, 'record')} read, "
+        f"{log.where}: {output.counted(report.records_read, 'record')} read, "
         f"{report.records_kept} kept; {report.bytes_read} bytes read, {report.bytes_kept} kept"
     )
     return row, words
@@ -172,7 +161,8 @@ def _retain_kestrel(
         retired = journal.retain()
     names = ", ".join(posixpath.basename(each) for each in retired)
     where = "deleted" if archive is None else f"moved to {archive}"
-    words = f"{log.title}: {counted(len(retired), 'segment')} {where}{': ' if names else ''}{names}"
+    count = output.counted(len(retired), "segment")
+    words = f"{log.title}: {count} {where}{': ' if names else ''}{names}"
     return row | {"segments_retired": retired}, words
 
 
@@ -184,14 +174,14 @@ def _quarantined(disk: Disk, log: Log) -> list[str]:
 @click.command()
 @click.argument("path", type=click.Path())
 @dialect_option
-@drop_as_of_option
+@output.drop_as_of_option
 @click.option(
     "--force",
     is_flag=True,
     help="Rewrite every segment that can shrink; allow a time in the future.",
 )
-@format_options
-@quiet_option
+@output.format_options
+@output.quiet_option
 def clean(
     path: str,
     dialect: str | None,
@@ -214,19 +204,21 @@ def clean(
         raise UsageError(
             f"{path} is a {log.dialect} log, which is not cleaned: use `journeyman compact {path}`"
         )
-    check_drop_as_of(as_of, force=force)
+    output.check_drop_as_of(as_of, force=force)
     holders = holders_of(disk, clock)
     with (
-        working(f"cleaning {log.title}", quiet=quiet),
+        output.working(f"cleaning {log.title}", quiet=quiet),
         WorkqLog.open(disk, clock, log.where, holders=holders) as workq,
     ):
         if not workq.recovery.clean and not quiet:
             warn(f"{log.where}: damage was quarantined in quarantine/ first")
         report = workq.clean(as_of, thorough=force)
     _warn_of_held(disk, holders)
-    with Output() as output:
-        output.line(
-            json_line(_row(path, report)) if as_json(format_, json_) else _words(path, report)
+    with output.Output() as out:
+        out.line(
+            output.json_line(_row(path, report))
+            if output.as_json(format_, json_)
+            else _describe(path, report)
         )
 
 
@@ -241,9 +233,10 @@ def _row(path: str, report: CleanReport) -> dict[str, object]:
     }
 
 
-def _words(path: str, report: CleanReport) -> str:
+def _describe(path: str, report: CleanReport) -> str:
     return (
-        f"{path}: {counted(report.records_dropped, 'record')} dropped, "
-        f"{counted(report.bytes_freed, 'byte')} freed; of {counted(report.visited, 'segment')} "
+        f"{path}: {output.counted(report.records_dropped, 'record')} dropped, "
+        f"{output.counted(report.bytes_freed, 'byte')} freed; "
+        f"of {output.counted(report.visited, 'segment')} "
         f"{report.rewritten} rewritten, {report.removed} removed"
     )

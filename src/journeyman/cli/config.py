@@ -74,9 +74,9 @@ def config(path: str | None, settings: tuple[str, ...], show: bool, sample: bool
         click.echo(written_sample(), nl=False)
         return
     configuration = load_settings(path, settings)
-    from journeyman.servers.preflight import check, notes
+    from journeyman.servers.preflight import check_settings, notes
 
-    access = check(configuration)
+    access = check_settings(configuration)
     for note in (*configuration.notes, *notes(configuration.settings, access)):
         warn(note)
     if show:

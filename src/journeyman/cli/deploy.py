@@ -27,7 +27,7 @@ CONFIG = "/etc/journeyman/journeyman.toml"
 IMAGE = f"journeyman:{__version__}"
 HOST = '["journeyman"]'
 STORAGE = "10Gi"
-# What ProtectHome= of the unit hides.
+# ProtectHome= of the unit hides these directories.
 _HIDDEN = ("/home/", "/root/", "/run/user/")
 _BESIDE_COMPOSE = (
     "prometheus/prometheus.yml",

@@ -45,7 +45,7 @@ NO_SYNC_MS = 0.02  # no disk is so fast: it does not sync
 SYNCS = 9
 VERIFIED_BYTES = 256 * MIB  # larger data directories are verified if that is asked for
 AHEAD_S = 60.0
-# What the file system of a data directory should not be, and why.
+# Kinds of file systems that are no place for a data directory, and why.
 WRONG_FILE_SYSTEMS = {
     "tmpfs": "it is in memory: everything is lost with the machine",
     "ramfs": "it is in memory: everything is lost with the machine",
@@ -60,7 +60,7 @@ EXTRAS = {
 }
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     level: str
     about: str
     said: str
@@ -81,7 +81,7 @@ def doctor(
     as_json: bool,
 ) -> None:
     """Check settings, machine and data directory. Exit code 1 if something is bad."""
-    found = [*_look_at_install(), *_look_at_all(path, settings, data, verify_all)]
+    found = [*_look_at_install(), *_check_all(path, settings, data, verify_all)]
     with Output() as output:
         for finding in found:
             level, about, said = finding
@@ -91,14 +91,14 @@ def doctor(
     ctx.exit(DAMAGED if any(finding.level == BAD for finding in found) else 0)
 
 
-def _look_at_all(
-    path: str | None, given: tuple[str, ...], data: str | None, verify_all: bool
-) -> Iterator[Finding]:
+def _check_all(
+    path: str | None, pairs: tuple[str, ...], data: str | None, verify_all: bool
+) -> Iterator[CheckResult]:
     try:
         more = {} if data is None else {"data.directory": data}
-        configuration = load_settings(path, given, more)
+        configuration = load_settings(path, pairs, more)
     except UsageError as error:
-        yield Finding(BAD, "settings", str(error))
+        yield CheckResult(BAD, "settings", str(error))
         return
     settings = configuration.settings
     yield from _look_at_settings(configuration)
@@ -107,43 +107,43 @@ def _look_at_all(
     yield from _look_at_directory(settings.data.directory, verify_all)
 
 
-def _look_at_install() -> Iterator[Finding]:
-    yield Finding(OK, "version", f"journeyman {__version__}, Python {sys.version.split()[0]}")
+def _look_at_install() -> Iterator[CheckResult]:
+    yield CheckResult(OK, "version", f"journeyman {__version__}, Python {sys.version.split()[0]}")
     missing = [name for name in SERVER_LIBRARIES if find_spec(name) is None]
     if missing:
         said = f"{', '.join(missing)} missing: pip install 'journeyman[server]' to run a server"
-        yield Finding(NOTE, "libraries", said)
+        yield CheckResult(NOTE, "libraries", said)
     for extra, (names, gain) in EXTRAS.items():
         if any(find_spec(name) is None for name in names):
             said = f"without journeyman[{extra}]: {gain}"
-            yield Finding(NOTE, "libraries", said)
+            yield CheckResult(NOTE, "libraries", said)
 
 
-def _look_at_settings(configuration: Configuration) -> Iterator[Finding]:
-    from journeyman.servers.preflight import check, notes
+def _look_at_settings(configuration: Configuration) -> Iterator[CheckResult]:
+    from journeyman.servers.preflight import check_settings, notes
 
     try:
-        access = check(configuration)
+        access = check_settings(configuration)
     except JourneymanError as error:
-        yield Finding(BAD, "settings", str(error))
+        yield CheckResult(BAD, "settings", str(error))
         return
     said = [*configuration.notes, *notes(configuration.settings, access)]
-    yield from (Finding(NOTE, "settings", each) for each in said)
+    yield from (CheckResult(NOTE, "settings", each) for each in said)
     if not said:
-        yield Finding(OK, "settings", "a server would accept them")
+        yield CheckResult(OK, "settings", "a server would accept them")
 
 
-def _look_at_limits(settings: Settings) -> Iterator[Finding]:
+def _look_at_limits(settings: Settings) -> Iterator[CheckResult]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = settings.limits.connections
     if hard != resource.RLIM_INFINITY and hard < needed:
         said = f"{hard} may be open, fewer than limits.connections ({needed}): raise `ulimit -Hn`"
-        yield Finding(NOTE, "open files", said)
+        yield CheckResult(NOTE, "open files", said)
     else:
-        yield Finding(OK, "open files", f"up to {hard if hard > 0 else 'any number'}")
+        yield CheckResult(OK, "open files", f"up to {hard if hard > 0 else 'any number'}")
 
 
-def _look_at_ports(settings: Settings) -> Iterator[Finding]:
+def _look_at_ports(settings: Settings) -> Iterator[CheckResult]:
     ports: dict[str, Address | None] = {
         "schedule": settings.controller.listen if settings.controller.enabled else None,
         "work queue": settings.workq.listen if settings.workq.enabled else None,
@@ -155,9 +155,9 @@ def _look_at_ports(settings: Settings) -> Iterator[Finding]:
             continue
         try:
             _connect(address)
-            yield Finding(OK, service, f"something listens on {address}")
+            yield CheckResult(OK, service, f"something listens on {address}")
         except OSError:
-            yield Finding(NOTE, service, f"nothing listens on {address}")
+            yield CheckResult(NOTE, service, f"nothing listens on {address}")
 
 
 def _connect(address: Address) -> None:
@@ -171,51 +171,51 @@ def _connect(address: Address) -> None:
 # -- the data directory --
 
 
-def _look_at_directory(directory: str, verify_all: bool) -> Iterator[Finding]:
+def _look_at_directory(directory: str, verify_all: bool) -> Iterator[CheckResult]:
     about = "data"
     if is_database(directory):
         yield from _look_at_database(directory, verify_all)
         return
     if not os.path.isdir(directory):
-        yield Finding(NOTE, about, f"{directory} does not exist; a server would create it")
+        yield CheckResult(NOTE, about, f"{directory} does not exist; a server would create it")
         return
     if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-        yield Finding(BAD, about, f"{directory} cannot be written by this user")
+        yield CheckResult(BAD, about, f"{directory} cannot be written by this user")
         return
     kind = _file_system_of(directory)
     if kind in WRONG_FILE_SYSTEMS:
-        yield Finding(BAD, about, f"{directory} is on {kind}: {WRONG_FILE_SYSTEMS[kind]}")
+        yield CheckResult(BAD, about, f"{directory} is on {kind}: {WRONG_FILE_SYSTEMS[kind]}")
     free = shutil.disk_usage(directory).free
     level = OK if free >= ENOUGH_FREE_BYTES else NOTE
-    yield Finding(level, about, f"{directory} has {free // MIB} MiB of free space")
+    yield CheckResult(level, about, f"{directory} has {free // MIB} MiB of free space")
     yield _measure_sync(directory)
     yield from _look_at_times(directory)
     yield from _look_at_logs(directory, verify_all)
 
 
-def _look_at_database(address: str, verify_all: bool) -> Iterator[Finding]:
+def _look_at_database(address: str, verify_all: bool) -> Iterator[CheckResult]:
     from journeyman.disk.examination import OLDEST_VERSION, examine
 
     about = "database"
     try:
         facts = examine(address)
     except OSError as error:
-        yield Finding(BAD, about, f"it does not answer: {error.strerror}")
+        yield CheckResult(BAD, about, f"it does not answer: {error.strerror}")
         return
     active = "a server is active" if facts.is_taken else "no server is active"
-    yield Finding(OK, about, f"PostgreSQL {facts.version}; {active}, epoch {facts.epoch}")
+    yield CheckResult(OK, about, f"PostgreSQL {facts.version}; {active}, epoch {facts.epoch}")
     if facts.version_number < OLDEST_VERSION:
         said = f"PostgreSQL 14 or later is needed, not {facts.version}: earlier ones keep the lock "
-        yield Finding(BAD, about, said + "of a server that is cut off")
+        yield CheckResult(BAD, about, said + "of a server that is cut off")
     if not facts.syncs:
         said = "fsync or full_page_writes is off in PostgreSQL: a power cut loses data"
-        yield Finding(BAD, about, said)
+        yield CheckResult(BAD, about, said)
     if not facts.has_replica:
         said = "no synchronous replica (synchronous_standby_names): acknowledged work is lost with "
-        yield Finding(NOTE, about, said + "this database")
+        yield CheckResult(NOTE, about, said + "this database")
     if not facts.keeps_sessions:
         said = "a pooler changes sessions between statements: connect directly, or in session mode"
-        yield Finding(BAD, about, said)
+        yield CheckResult(BAD, about, said)
     yield from _look_at_logs(address, verify_all)
 
 
@@ -235,7 +235,7 @@ def _is_above(mount: str, place: str) -> bool:
     return os.path.commonpath([mount, place]) == mount
 
 
-def _measure_sync(directory: str) -> Finding:
+def _measure_sync(directory: str) -> CheckResult:
     took_ms = []
     with tempfile.NamedTemporaryFile(dir=directory, prefix=".doctor-") as file:
         for _ in range(SYNCS):
@@ -247,36 +247,36 @@ def _measure_sync(directory: str) -> Finding:
     median_ms = statistics.median(took_ms)
     if median_ms < NO_SYNC_MS:
         said = f"a sync takes {median_ms:.3f} ms: this disk does not sync, a power cut loses data"
-        return Finding(BAD, "disk", said)
+        return CheckResult(BAD, "disk", said)
     level = NOTE if median_ms > SLOW_SYNC_MS else OK
-    return Finding(level, "disk", f"a sync takes {median_ms:.2f} ms; each durable change waits")
+    return CheckResult(level, "disk", f"a sync takes {median_ms:.2f} ms; each durable change waits")
 
 
-def _look_at_times(directory: str) -> Iterator[Finding]:
+def _look_at_times(directory: str) -> Iterator[CheckResult]:
     """Files from the future: the clock was set back, and jobs would wait for it."""
     paths = (os.path.join(parent, name) for parent, _, ns in os.walk(directory) for name in ns)
     newest_s = max((os.lstat(path).st_mtime for path in paths), default=0.0)
     if newest_s > time.time() + AHEAD_S:
         ahead_s = newest_s - time.time()
-        yield Finding(BAD, "clock", f"{ahead_s:.0f} s behind the newest file: set the clock")
+        yield CheckResult(BAD, "clock", f"{ahead_s:.0f} s behind the newest file: set the clock")
 
 
-def _look_at_logs(directory: str, verify_all: bool) -> Iterator[Finding]:
+def _look_at_logs(directory: str, verify_all: bool) -> Iterator[CheckResult]:
     disk, as_of_ns = disk_of(directory), SystemClock().now_ns()
     try:
         logs = list(LogFinder(disk, warn).find([directory]))
     except UsageError:
-        yield Finding(OK, "logs", "none yet")
+        yield CheckResult(OK, "logs", "none yet")
         return
     for log in logs:
         mapped = map_log(disk, log, compacted=True)
         if mapped.size > VERIFIED_BYTES and not verify_all:
             said = f"{log.title} has {mapped.size // MIB} MiB: not verified (--verify)"
-            yield Finding(NOTE, "logs", said)
+            yield CheckResult(NOTE, "logs", said)
             continue
         report = inspect_log(mapped, as_of_ns, lambda _: None)
         if report.clean:
-            yield Finding(OK, "logs", f"{log.title}: clean, {report.records} records")
+            yield CheckResult(OK, "logs", f"{log.title}: clean, {report.records} records")
         else:
             said = f"{log.title}: damaged; `journeyman verify {directory}` says where"
-            yield Finding(BAD, "logs", said)
+            yield CheckResult(BAD, "logs", said)

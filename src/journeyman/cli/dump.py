@@ -35,19 +35,8 @@ from typing import Any, TypeAlias
 
 import click
 
-from journeyman.cli import reading
+from journeyman.cli import output, reading
 from journeyman.cli.errors import warn
-from journeyman.cli.output import (
-    MOMENT,
-    Output,
-    as_json,
-    format_options,
-    json_line,
-    progress,
-    queue_option,
-    quiet_option,
-)
-from journeyman.cli.reading import LogReading, dialect_option, iso, line_maker, map_log, snippet
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, disk_of
 from journeyman.errors import FormatError, IncompleteEntry, UsageError
@@ -66,14 +55,14 @@ _READ_BYTES = 1024 * 1024
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(), metavar="PATH...")
-@dialect_option
-@queue_option
-@format_options
+@reading.dialect_option
+@output.queue_option
+@output.format_options
 @click.option("--compact", is_flag=True, help="Print the state instead of the records.")
 @click.option("--follow", is_flag=True, help="Keep printing new records until stopped.")
 @click.option(
     "--as-of",
-    type=MOMENT,
+    type=output.MOMENT,
     help="Only records up to this time: ISO 8601, nanoseconds or `now`.",
 )
 @click.option(
@@ -86,7 +75,7 @@ _READ_BYTES = 1024 * 1024
     "--salvage", is_flag=True, help="Also show bytes inside damage that only look like a record."
 )
 @click.option("--seals", is_flag=True, help="Also show the seals.")
-@quiet_option
+@output.quiet_option
 def dump(
     paths: tuple[str, ...],
     dialect: str | None,
@@ -108,19 +97,19 @@ def dump(
     """
     disk = disk_of(*paths)
     logs = LogFinder(disk, warn).find(paths, dialect=dialect, queue=queue)
-    json = as_json(format_, json_)
+    json = output.as_json(format_, json_)
     if seals and (compact or follow):
         raise UsageError("--seals cannot be combined with other views")
     if follow:
         _follow(disk, logs, json, compact=compact, as_of=as_of, salvage=salvage)
         return
     for log in logs:
-        mapped = map_log(disk, log, compacted=compact)
+        mapped = reading.map_log(disk, log, compacted=compact)
         title = f"reading {log.title}"
         # A bar on the terminal that the lines go to would only tear them apart.
         no_bar = quiet or sys.stdout.isatty()
-        with Output() as output, progress(title, mapped.size, quiet=no_bar) as advance:
-            source = LogReading(
+        with output.Output() as out, output.progress(title, mapped.size, quiet=no_bar) as advance:
+            source = reading.LogReading(
                 mapped,
                 as_of_ns=as_of,
                 salvage=salvage,
@@ -134,7 +123,7 @@ def dump(
             else:
                 lines = _plain(mapped.log, source, json)
             for line in lines:
-                output.line(line)
+                out.line(line)
 
 
 def _times(
@@ -152,7 +141,10 @@ def _times(
         )
     first_ns = next(iter(times.values())).time_ns(0)
     if first_ns is not None and first_ns > as_of_ns:
-        warn(f"{log.where}: known from {iso(first_ns)} on, because of a compaction or a new ledger")
+        warn(
+            f"{log.where}: known from {reading.iso(first_ns)} on, "
+            "because of a compaction or a new ledger"
+        )
     return times
 
 
@@ -164,19 +156,19 @@ def _follow(
             raise UsageError(f"--follow cannot be combined with {option}: it shows all records")
     if salvage:
         raise UsageError("--follow cannot be combined with --salvage: it reads what is written")
-    with Output(prompt=True) as output:
-        follow(disk, SystemClock(), logs, output.line, json=json)
+    with output.Output(prompt=True) as out:
+        follow(disk, SystemClock(), logs, out.line, json=json)
 
 
-def _plain(log: Log, source: LogReading, json: bool) -> Iterator[str]:
+def _plain(log: Log, source: reading.LogReading, json: bool) -> Iterator[str]:
     of_file: LogFile | None = None
     for file, entry in source.read(log.files):
         if file is not of_file:
-            of_file, line = file, line_maker(file, json=json)
+            of_file, line = file, reading.line_maker(file, json=json)
         yield line(entry)
 
 
-def _effective(log: Log, source: LogReading, as_of_ns: int, json: bool) -> Iterator[str]:
+def _effective(log: Log, source: reading.LogReading, as_of_ns: int, json: bool) -> Iterator[str]:
     """``source.damaged`` fills up with the paths in which damage was found."""
     if log.dialect == ZTICK:
         return _schedule(log, source.read, json)
@@ -201,7 +193,7 @@ def _ledger(log: Log, read: Read, json: bool) -> Iterator[str]:
     states = ledger.replay(entry.record for _, entry in read(log.files))
     for (family, key), record in states.items():
         if json:
-            yield json_line({"family": family, "key": key} | reading.ledger_fields(record))
+            yield output.json_line({"family": family, "key": key} | reading.ledger_fields(record))
         else:
             yield reading.ledger_text(record)
 
@@ -212,7 +204,7 @@ def _jobs(log: Log, read: Read, as_of_ns: int, json: bool) -> Iterator[str]:
     jobs = sorted((job for job in seen if job is not None), key=workq.queue_order)
     for job in jobs:
         queue = workq.queue_of(job, as_of_ns)
-        yield json_line(_job_fields(job, queue)) if json else _job_text(job, queue)
+        yield output.json_line(_job_fields(job, queue)) if json else _job_text(job, queue)
 
 
 def _job_fields(job: workq.FoldedJob, queue: str | None) -> dict[str, Any]:
@@ -228,8 +220,8 @@ def _job_fields(job: workq.FoldedJob, queue: str | None) -> dict[str, Any]:
 def _job_text(job: workq.FoldedJob, queue: str | None) -> str:
     state = job.state.name.lower()
     where = f" in {queue}" if queue is not None else ""
-    result = f" result={snippet(job.result)}" if job.result is not None else ""
-    until = iso(workq.expires_ns(job))
+    result = f" result={reading.snippet(job.result)}" if job.result is not None else ""
+    until = reading.iso(workq.expires_ns(job))
     return (
         f"{reading.uuid_text(job.added.job_id)} {state}{where} attempts={job.attempts} "
         f"fails={job.fails} until={until} {reading.added_words(job.added)}{result}"
@@ -268,7 +260,7 @@ def _queue_line(log: Log, reader: str | None, record: Any, json: bool) -> str:
         whose: dict[str, Any] = {"queue": log.queue}
         if reader is not None:
             whose["reader"] = reader
-        return json_line(whose | reading.kestrel_fields(record))
+        return output.json_line(whose | reading.kestrel_fields(record))
     whose_text = log.queue if reader is None else f"{log.queue} reader {reader!r}"
     return f"{whose_text} {reading.kestrel_text(record)}"
 
@@ -351,7 +343,7 @@ class _FileFollower:
     def __init__(self, disk: Disk, file: LogFile, json: bool) -> None:
         self._file = file
         self._handle = disk.open_read(file.path)
-        self._line = line_maker(file, json=json)
+        self._line = reading.line_maker(file, json=json)
         self._walk = _walk_of(file)
         self._offset = 0
 
@@ -384,8 +376,8 @@ class _FileFollower:
                 want *= 2  # an entry, or damage, longer than what was read
 
 
-# What a walk is given: bytes and their offset in the file. What it answers: the entries in them,
-# and how many bytes need not be looked at again.
+# A walk takes bytes and their offset in the file. It returns the entries in them, and how many
+# bytes need not be read again.
 _Walk = Callable[[bytes, int], tuple[list[Entry[Any]], int]]
 
 
@@ -457,7 +449,11 @@ def _frame_walk() -> _Walk:
 
 
 def _entry_walk(file: LogFile) -> _Walk:
-    """workq and the ledger read on after damage where a checksum fits; kestrel waits before it."""
+    """Return the walk of a dialect.
+
+    The walks of workq and the ledger read on after damage where a checksum fits; that of kestrel
+    waits before the damage.
+    """
     codec = file.codec
     warned: set[int] = set()
 

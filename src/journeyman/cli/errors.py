@@ -16,9 +16,7 @@ import io
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 
 import click
 
@@ -56,7 +54,7 @@ def exit_code_for(run: Callable[[], object], *, debug: bool) -> int:
         return _complain(sentence(error), error, WRONG_USE, debug)
     except Exception as error:  # noqa: BLE001 - the edge of the program: said in one line, exit 1
         return _complain(sentence(error), error, FAILED, debug)
-    # click hands the exit code of --help and of ctx.exit back as the result.
+    # The result of click is the exit code if --help or ctx.exit ended the command.
     return result if isinstance(result, int) else OK
 
 
@@ -138,11 +136,15 @@ def _meant_command(error: click.UsageError) -> str | None:
         group = ctx.command.get_command(ctx, name)
         if isinstance(group, click.Group) and wrong[1] in group.list_commands(ctx):
             return f"{name} {wrong[1]}"
+    from difflib import get_close_matches
+
     return next(iter(get_close_matches(wrong[1], known, 1, 0.7)), None)
 
 
 def _complain(line: str, error: BaseException, code: int, debug: bool) -> int:
     if debug:
+        import traceback
+
         click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     click.echo(f"journeyman: error: {_one_line(line)}", err=True)
     return code

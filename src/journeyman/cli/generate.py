@@ -11,17 +11,7 @@ from collections.abc import Iterator
 
 import click
 
-from journeyman.cli.output import (
-    MOMENT,
-    FiniteRange,
-    Output,
-    as_json,
-    counted,
-    format_options,
-    json_line,
-    progress,
-    quiet_option,
-)
+from journeyman.cli import output
 from journeyman.cli.synthetic import (
     Plan,
     SyntheticBytes,
@@ -45,7 +35,7 @@ _RECORDS_PER_ID = {ZTICK: 4, WORKQ: 3, KESTREL: 1}
 _WORKQ_NAME = re.compile(r"[A-Za-z0-9_.-]{1,255}")
 _BAR_FROM_RECORDS = 200_000
 
-# options that mean something in some dialects only
+# Options that only some dialects have.
 _MEANT_FOR = {
     "ids": (ZTICK, WORKQ),
     "payload_bytes": (WORKQ, KESTREL),
@@ -72,7 +62,7 @@ _MEANT_FOR = {
 )
 @click.option(
     "--removals",
-    type=FiniteRange(0, 1),
+    type=output.FiniteRange(0, 1),
     default=0.2,
     show_default=True,
     help="ztick: share of removals; workq: of finished jobs deleted; kestrel: of items read.",
@@ -103,14 +93,14 @@ _MEANT_FOR = {
 )
 @click.option(
     "--start",
-    type=MOMENT,
+    type=output.MOMENT,
     default=DEFAULT_START,
     show_default=True,
     help="When the log begins: ISO 8601, nanoseconds or `now`.",
 )
 @click.option("--force", is_flag=True, help="Replace an existing log.")
-@format_options
-@quiet_option
+@output.format_options
+@output.quiet_option
 @click.pass_context
 def generate(
     ctx: click.Context,
@@ -163,7 +153,7 @@ def generate(
     _make_room(disk, dialect, path, directory, queue, force)
     sizes = _write(disk, directory, _pieces(dialect, path, plan), records, quiet)
     if not quiet:
-        _report(as_json(format_, json_), dialect, path, records, sizes)
+        _report(output.as_json(format_, json_), dialect, path, records, sizes)
 
 
 def _check_queue(dialect: str, queue: str) -> None:
@@ -232,7 +222,7 @@ def _write(
     sizes: dict[str, int] = {}
     done = 0
     file: AppendFile | None = None
-    with progress("generating", records, quiet=quiet, worth=_BAR_FROM_RECORDS) as advance:
+    with output.progress("generating", records, quiet=quiet, worth=_BAR_FROM_RECORDS) as advance:
         for piece in pieces:
             path = posixpath.join(directory, piece.file)
             if file is None or file.path != path:
@@ -258,8 +248,8 @@ def _report(as_json_: bool, dialect: str, path: str, records: int, sizes: dict[s
     files = [{"file": file, "size": size} for file, size in sizes.items()]
     report = {"dialect": dialect, "path": path, "records": records, "size": total, "files": files}
     text = (
-        f"{path}: {counted(records, 'record')}, {total} bytes "
-        f"in {counted(len(files), 'file')} ({dialect})"
+        f"{path}: {output.counted(records, 'record')}, {total} bytes "
+        f"in {output.counted(len(files), 'file')} ({dialect})"
     )
-    with Output() as output:
-        output.line(json_line(report) if as_json_ else text)
+    with output.Output() as out:
+        out.line(output.json_line(report) if as_json_ else text)

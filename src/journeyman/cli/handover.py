@@ -7,17 +7,9 @@ from typing import Any
 
 import click
 
+from journeyman.cli import output
 from journeyman.cli.compact import holders_of
 from journeyman.cli.errors import UNDECIDED, warn
-from journeyman.cli.output import (
-    Output,
-    as_json,
-    format_options,
-    json_line,
-    queue_option,
-    quiet_option,
-    working,
-)
 from journeyman.cli.reading import dialect_option
 from journeyman.clock import Clock, SystemClock
 from journeyman.disk import Disk, disk_of
@@ -46,9 +38,9 @@ from journeyman.logs.ztick.handover import hand_over_ztick
     help="Directory of the ledger, if it is not beside the log.",
 )
 @dialect_option
-@queue_option
-@format_options
-@quiet_option
+@output.queue_option
+@output.format_options
+@output.quiet_option
 @click.pass_context
 def handover(
     ctx: click.Context,
@@ -77,20 +69,20 @@ def handover(
     for log in logs:
         if log.dialect != LEDGER:
             facts = _facts(disk, log, ledger)
-            with working(f"preparing {log.title}", quiet=quiet):
+            with output.working(f"preparing {log.title}", quiet=quiet):
                 result = hand_over(
                     disk, clock, log, facts, accept=accept, holders=holders_of(disk, clock)
                 )
             rows.append((log, result))
     is_safe = all(result.is_safe(accept=accept) for _, result in rows)
-    with Output() as output:
-        if as_json(format_, json_):
+    with output.Output() as out:
+        if output.as_json(format_, json_):
             shown = [_row(log, result) for log, result in rows]
-            output.line(json_line({"path": path, "safe": is_safe, "logs": shown}))
+            out.line(output.json_line({"path": path, "safe": is_safe, "logs": shown}))
         else:
             for log, result in rows:
-                _print(output, log, result)
-            output.line(_verdict(path, rows, is_safe))
+                _print(out, log, result)
+            out.line(_verdict(path, rows, is_safe))
     if not is_safe:
         ctx.exit(UNDECIDED)
 
@@ -129,14 +121,14 @@ def _row(log: Log, result: HandedOver) -> dict[str, Any]:
     }
 
 
-def _print(output: Output, log: Log, result: HandedOver) -> None:
+def _print(out: output.Output, log: Log, result: HandedOver) -> None:
     changes = ", ".join(result.changes) or "nothing to do"
-    output.line(f"{log.title}: for {ORIGINALS[log.dialect]}: {changes}")
+    out.line(f"{log.title}: for {ORIGINALS[log.dialect]}: {changes}")
     for point in result.findings:
         names = ", ".join(point.names)
         more = f" and {point.count - len(point.names)} more" if names and point.is_cut else ""
         effect = "refused" if point.refuses else "ignored"
-        output.line(f"  {effect}: {point.text} ({point.count}){': ' if names else ''}{names}{more}")
+        out.line(f"  {effect}: {point.text} ({point.count}){': ' if names else ''}{names}{more}")
 
 
 def _verdict(path: str, rows: list[tuple[Log, HandedOver]], is_safe: bool) -> str:

@@ -21,7 +21,7 @@ _DEFAULT_URL = "http://127.0.0.1:5679"
 @click.option("--lake", metavar="DIR|URI",
               help="Also offer SQL on this lake, for tokens of all namespaces.")  # fmt: skip
 @click.option("--allow-actions", is_flag=True,
-              help="Also offer tools that requeue, cancel, delete, pause and redrive.")  # fmt: skip
+              help="Also offer tools that change jobs, queues and events.")  # fmt: skip
 def mcp(url: str, token_env: str, port: int | None, lake: str | None, allow_actions: bool) -> int:
     """Serve tools for agents: status, search, failures, the past, SQL on the lake.
 

@@ -1,4 +1,4 @@
-"""What commands share: options, lines for stdout, and progress on stderr.
+"""The options that commands share, lines for stdout, and progress on stderr.
 
 Text goes out as UTF-8 whatever the locale says. Names in a log may hold bytes that are not UTF-8;
 the decoders keep them by surrogateescape, and here they leave as the bytes they were, so printing
@@ -130,7 +130,7 @@ def check_drop_as_of(as_of_ns: int, *, force: bool) -> None:
 
 
 class Output:
-    """stdout, a line at a time; ``prompt`` writes each one at once (for --follow).
+    """Lines for stdout; with ``prompt`` each one is written at once (for --follow).
 
     Use it in a ``with`` block: whatever ends the block, the lines given so far are written.
     """

@@ -246,7 +246,7 @@ def snippet(data: bytes) -> str:
     return f'"{shown}"' if rest <= 0 else f'"{shown}"... ({len(data)} bytes)'
 
 
-_WORDS: dict[type, str] = {
+_NAMES_OF_KINDS: dict[type, str] = {
     ztick.JobSet: "set",
     ztick.RuleSet: "rule_set",
     ztick.JobRemoved: "remove",
@@ -262,7 +262,7 @@ _COMMANDS = {int(command): command.word for command in workq.Command}
 
 
 def kind_of(record: Any) -> str:
-    word = _WORDS.get(type(record))
+    word = _NAMES_OF_KINDS.get(type(record))
     if word is not None:
         return word
     return _COMMANDS[record.command] if hasattr(record, "command") else ledger.kind_of(record).name

@@ -17,18 +17,8 @@ from typing import Any
 
 import click
 
+from journeyman.cli import output
 from journeyman.cli.errors import DAMAGED, warn
-from journeyman.cli.output import (
-    Output,
-    as_json,
-    counted,
-    format_options,
-    json_line,
-    progress,
-    queue_option,
-    quiet_option,
-    working,
-)
 from journeyman.cli.reading import dialect_option, map_log
 from journeyman.cli.verify import inspect_log
 from journeyman.clock import Clock, SystemClock
@@ -87,7 +77,7 @@ def _records(codec: Codec[Any], data: bytes) -> list[Any]:
 @click.command()
 @click.argument("path", type=click.Path())
 @dialect_option
-@queue_option
+@output.queue_option
 @click.option("--dry-run", is_flag=True, help="Only report what would be done.")
 @click.option(
     "--take-back",
@@ -95,8 +85,8 @@ def _records(codec: Codec[Any], data: bytes) -> list[Any]:
     metavar="FILE",
     help="Append the records of this quarantine file to the log.",
 )
-@format_options
-@quiet_option
+@output.format_options
+@output.quiet_option
 @click.pass_context
 def repair(
     ctx: click.Context,
@@ -121,27 +111,27 @@ def repair(
         if dry_run:
             raise UsageError("--take-back cannot be combined with --dry-run")
         named = LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue)
-        _take_back(disk, clock, named, take_back, json=as_json(format_, json_))
+        _take_back(disk, clock, named, take_back, json=output.as_json(format_, json_))
         return
     reports = []
     for log in LogFinder(disk, warn).find_whole(path, dialect=dialect, queue=queue):
         whole = relist(disk, log, compacted=True)
-        with working(f"reading {log.title}", quiet=quiet):
+        with output.working(f"reading {log.title}", quiet=quiet):
             report = _foretell(disk, whole) if dry_run else _recover(disk, clock, whole)
         reports.append((log, report, _is_clean(disk, log, quiet)))
     all_clean = all(clean for _, _, clean in reports)
-    with Output() as output:
-        if as_json(format_, json_):
+    with output.Output() as out:
+        if output.as_json(format_, json_):
             logs = [
                 {"dialect": log.dialect, "log": log.where, "queue": log.queue, "clean_now": clean}
                 | {"found": report.as_dict()}
                 for log, report, clean in reports
             ]
             row = {"path": path, "dry_run": dry_run, "clean_now": all_clean, "logs": logs}
-            output.line(json_line(row))
+            out.line(output.json_line(row))
         else:
             for log, report, clean in reports:
-                _print_report(output, log, report, clean, dry_run)
+                _print_report(out, log, report, clean, dry_run)
     if not all_clean:
         ctx.exit(DAMAGED)
 
@@ -157,13 +147,13 @@ def _take_back(disk: Disk, clock: Clock, logs: list[Log], path: str, *, json: bo
     if log.dialect == KESTREL and not log.readers:
         raise UsageError(f"{log.title} has no reader yet: open it with the server first")
     count, kept_as = take_back(disk, clock, log.where, log.queue, path)
-    with Output() as output:
+    with output.Output() as out:
         if json:
             row = {"log": log.where, "queue": log.queue, "taken_back": count, "kept_as": kept_as}
-            output.line(json_line(row))
+            out.line(output.json_line(row))
         else:
-            records = counted(count, "record")
-            output.line(f"{log.title}: {records} taken back; {path} is now {kept_as}")
+            records = output.counted(count, "record")
+            out.line(f"{log.title}: {records} taken back; {path} is now {kept_as}")
 
 
 def _foretell(disk: Disk, log: Log) -> RecoveryReport:
@@ -210,42 +200,42 @@ def _recover_without_readers(disk: Disk, log: Log, queue: str) -> RecoveryReport
 def _is_clean(disk: Disk, log: Log, quiet: bool) -> bool:
     """Look once more, from the outside."""
     mapped = map_log(disk, log, compacted=True)
-    with progress(f"verifying {log.title}", mapped.size, quiet=quiet) as advance:
+    with output.progress(f"verifying {log.title}", mapped.size, quiet=quiet) as advance:
         return inspect_log(mapped, 0, advance).clean
 
 
 def _print_report(
-    output: Output, log: Log, report: RecoveryReport, clean: bool, dry_run: bool
+    out: output.Output, log: Log, report: RecoveryReport, clean: bool, dry_run: bool
 ) -> None:
-    output.line(f"{log.title}: {log.dialect}, {counted(report.records, 'record')}")
+    out.line(f"{log.title}: {log.dialect}, {output.counted(report.records, 'record')}")
     for file in report.files:
         if not file.clean:
-            _print_file(output, file, dry_run)
+            _print_file(out, file, dry_run)
     if report.clean:
-        output.line("nothing to repair")
+        out.line("nothing to repair")
     elif dry_run and clean:
-        output.line("nothing is damaged; bytes after the end of the data would be cut off")
+        out.line("nothing is damaged; bytes after the end of the data would be cut off")
     elif dry_run:
-        output.line(f"to be repaired: `journeyman repair {log.where}` does it")
+        out.line(f"to be repaired: `journeyman repair {log.where}` does it")
     else:
-        output.line("repaired" if clean else "still damaged")
+        out.line("repaired" if clean else "still damaged")
 
 
-def _print_file(output: Output, file: FileReport, dry_run: bool) -> None:
+def _print_file(out: output.Output, file: FileReport, dry_run: bool) -> None:
     kept = "can be kept" if dry_run else "kept"
     name = posixpath.basename(file.file)
-    records = counted(file.records, "record")
-    output.line(f"  {name}: {records} {kept}, {file.saved_after_damage} of them after damage")
+    records = output.counted(file.records, "record")
+    out.line(f"  {name}: {records} {kept}, {file.saved_after_damage} of them after damage")
     for damage in file.damages:
-        output.line(f"    {_words(damage)}")
+        out.line(f"    {_describe(damage)}")
     if file.damage_count > len(file.damages):
-        output.line(f"    and {file.damage_count - len(file.damages)} more places")
+        out.line(f"    and {file.damage_count - len(file.damages)} more places")
     for path in file.quarantined:
-        output.line(f"    now in {path}")
+        out.line(f"    now in {path}")
     if file.gone:
-        output.line("    the file held nothing of this log and was removed")
+        out.line("    the file held nothing of this log and was removed")
 
 
-def _words(damage: Damage) -> str:
-    length = counted(damage.length, "byte")
+def _describe(damage: Damage) -> str:
+    length = output.counted(damage.length, "byte")
     return f"{damage.kind} at offset {damage.offset}, {length}: {damage.reason}"

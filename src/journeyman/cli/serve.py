@@ -25,13 +25,13 @@ from journeyman.cli.config import load_settings, settings_options
 from journeyman.config import Configuration, Persistence, Settings, WorkqPersistence
 from journeyman.errors import UsageError
 from journeyman.local_access import socket_in
-from journeyman.servers.core.bulk_loading import WORKQ_READER, ZTICK_READER, prepare
+from journeyman.servers.core.bulk_loading import WORKQ_READER, ZTICK_READER, prepare_reader
 
-# Of the extra `server`.
+# The extra `server` installs these.
 SERVER_LIBRARIES = ("aiohttp", "aiormq", "jinja2", "prometheus_client", "redis")
 
-# Of what `serve` runs, the work queue alone.
-_ALONE = {
+# Settings with which `serve` runs the work queue only.
+_WORK_QUEUE_ONLY = {
     "controller.enabled": "false",
     "database.persistence": "memory",
     "http.enabled": "false",
@@ -67,9 +67,9 @@ def _prepare_reading(settings: Settings) -> None:
     """Before the imports of the server, which take as long as those of what reads large logs."""
     database, workq = settings.database, settings.workq
     if database.persistence is Persistence.LOGFILE:
-        prepare(ZTICK_READER, database.logfile_path)
+        prepare_reader(ZTICK_READER, database.logfile_path)
     if workq.enabled and workq.persistence is WorkqPersistence.LOG:
-        prepare(WORKQ_READER, workq.cmdlog_path)
+        prepare_reader(WORKQ_READER, workq.cmdlog_path)
 
 
 def _original_flags(command: Any) -> Any:
@@ -89,7 +89,7 @@ def workq_server(
     if flags["cmdlog_sync"] in ("os", "always") and flags["cmdlog_sync_int"] == "0":
         flags["cmdlog_sync_int"] = None  # the original wants to hear so
     given = {"data.directory": data, **{f"workq.{name}": value for name, value in flags.items()}}
-    more = _ALONE | {name: value for name, value in given.items() if value is not None}
+    more = _WORK_QUEUE_ONLY | {name: value for name, value in given.items() if value is not None}
     if data is None and path is None and flags["cmdlog_path"] is not None:
         more["ledger.enabled"] = "false"  # like the original, it writes only to the given directory
     return _serve(lambda: load_settings(path, settings, more))

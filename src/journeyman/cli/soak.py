@@ -49,7 +49,7 @@ _UPKEEP_S = 300.0
 _START_S = 120.0
 
 
-class Numbers:
+class NumberSet:
     """A set of numbers that are given out in order: one bit for each."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Numbers:
                 self._bits[byte] |= 1 << bit
                 self.count += 1
 
-    def missing_from(self, other: Numbers) -> list[int]:
+    def missing_from(self, other: NumberSet) -> list[int]:
         """Return the numbers of this set that another set lacks."""
         theirs = other._bits + bytes(max(0, len(self._bits) - len(other._bits)))
         return [
@@ -79,7 +79,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ServerSample:
     """The server at one moment; ``add_s`` is the median time of the adds since the last sample."""
 
     memory_mb: float
@@ -89,12 +89,12 @@ class Sample:
 
 @dataclass
 class Record:
-    """What clients were answered."""
+    """The answers that clients received: what the server must still have after a kill."""
 
-    added: Numbers = field(default_factory=Numbers)
-    completed: Numbers = field(default_factory=Numbers)
-    put: Numbers = field(default_factory=Numbers)
-    read: Numbers = field(default_factory=Numbers)
+    added: NumberSet = field(default_factory=NumberSet)
+    completed: NumberSet = field(default_factory=NumberSet)
+    put: NumberSet = field(default_factory=NumberSet)
+    read: NumberSet = field(default_factory=NumberSet)
     add_s: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
     scheduled: dict[int, tuple[int, int]] = field(default_factory=dict)  # acknowledged, tried
     problems: list[str] = field(default_factory=list)
@@ -143,13 +143,15 @@ class Site:
                     ) from error
                 time.sleep(0.1)
 
-    def measure(self, add_s: float) -> Sample:
+    def measure(self, add_s: float) -> ServerSample:
         """Sample memory and open files, from /proc."""
         assert self._process is not None
         process = Path(f"/proc/{self._process.pid}")
         status = (process / "status").read_text().splitlines()
         resident = next(line for line in status if line.startswith("VmRSS"))
-        return Sample(int(resident.split()[1]) / 1024, len(list((process / "fd").iterdir())), add_s)
+        return ServerSample(
+            int(resident.split()[1]) / 1024, len(list((process / "fd").iterdir())), add_s
+        )
 
 
 class Servers:
@@ -186,30 +188,33 @@ class Load:
         self._servers = servers
         self._record = record
         self._pause_s = 1.0 / rate
-        self.stops_sending = threading.Event()
-        self.stops = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._repeat, args=(turn, stop), daemon=True)
-            for turn, stop in (
-                (self._add, self.stops_sending),
-                (self._set, self.stops_sending),
-                (self._put, self.stops_sending),
-                (self._work, self.stops),
-                (self._work, self.stops),
-                (self._read, self.stops),
-            )
-        ]
+        self._stops_sending = threading.Event()
+        self._stops = threading.Event()
+        self._senders = self._threads(self._stops_sending, self._add, self._set, self._put)
+        self._receivers = self._threads(self._stops, self._work, self._work, self._read)
         self._next = {"add": 0, "put": 0, "set": 0}
 
+    def _threads(
+        self, stop: threading.Event, *turns: Callable[[threading.Event], None]
+    ) -> list[threading.Thread]:
+        return [
+            threading.Thread(target=self._repeat, args=(turn, stop), daemon=True) for turn in turns
+        ]
+
     def start(self) -> None:
-        for thread in self._threads:
+        for thread in (*self._senders, *self._receivers):
             thread.start()
 
+    def end_sending(self) -> None:
+        """Return once nothing more is acknowledged: what was sent last is to be received, too."""
+        self._stops_sending.set()
+        for thread in self._senders:
+            thread.join(_PATIENCE_S)
+
     def end(self) -> None:
-        self.stops_sending.set()
-        self.stops.set()
-        for thread in self._threads:
-            thread.join(30.0)
+        self._stops.set()
+        for thread in self._receivers:
+            thread.join(_PATIENCE_S)
 
     def _repeat(self, turns: Callable[[threading.Event], None], stop: threading.Event) -> None:
         while not stop.is_set():
@@ -221,9 +226,9 @@ class Load:
                 self._record.problems.append(f"{turns.__name__}: {error!r}")
                 return
 
-    def _number(self, of: str) -> int:
-        self._next[of] += 1
-        return self._next[of]
+    def _number(self, kind: str) -> int:
+        self._next[kind] += 1
+        return self._next[kind]
 
     def _add(self, stop: threading.Event) -> None:
         with client.WorkQueue("127.0.0.1", self._servers.active.work) as queue:
@@ -293,7 +298,7 @@ def soak(hours: float, data: str | None, kill_every: float, rate: float) -> int:
     load = Load(servers, record, rate)
     load.start()
     samples = _disturb(servers, record, place, time.monotonic() + hours * 3600, kill_every)
-    load.stops_sending.set()
+    load.end_sending()
     _drain(record)
     load.end()
     problems = [*record.problems, *_losses(servers.active, record), *_drifts(samples)]
@@ -312,10 +317,10 @@ def soak(hours: float, data: str | None, kill_every: float, rate: float) -> int:
 
 def _disturb(
     servers: Servers, record: Record, place: Path, until_s: float, kill_every_s: float
-) -> list[Sample]:
+) -> list[ServerSample]:
     """Kill, compact, back up and sample until the time is over."""
     chance = random.Random()
-    samples: list[Sample] = []
+    samples: list[ServerSample] = []
     began_s = now_s = time.monotonic()
     kill_s = now_s + kill_every_s * chance.uniform(0.5, 1.5)
     sample_s, upkeep_s = now_s + _SAMPLE_S, now_s + _UPKEEP_S
@@ -405,7 +410,7 @@ def _free_ports(count: int) -> list[int]:
             probe.close()
 
 
-def _drifts(samples: list[Sample]) -> list[str]:
+def _drifts(samples: list[ServerSample]) -> list[str]:
     """Return a sentence for each figure whose last quarter is far above its first."""
     quarter = len(samples) // 4
     if not quarter:

@@ -1,4 +1,4 @@
-r"""What the makers of synthetic logs share: the plan, and pieces of files.
+r"""The shared part of the makers of synthetic logs: the plan, and pieces of files.
 
     Plan --synthetic_ztick | synthetic_workq | synthetic_kestrel--> Piece, Piece, ...
 
@@ -62,7 +62,7 @@ class SyntheticBytes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the log to be made looks like. docs/cli.md says what each means in a dialect."""
+    """The shape of the log to be made. docs/cli.md says what each field means in a dialect."""
 
     records: int
     ids: int
@@ -93,12 +93,12 @@ class Pool:
         return self._bytes[begin : begin + self._size]
 
 
-_EXPIRING = 0.1  # of all items
+_EXPIRING = 0.1  # share of all items
 _EXPIRES_AFTER_MS = 7 * 24 * 3600 * 1000
 _STEP_NS = 2_000_000  # items come 1 ms apart on average
 _DONE_BEYOND_HEAD = 20  # ids at most
 
-# command byte, data size, error count, item id, add time[, expire time]
+# The fields: command byte, data size, error count, item id, add time[, expire time].
 _put = Struct("<Biiqq").pack
 _put_expiring = Struct("<Biiqqq").pack
 _PUT, _PUT_EXPIRING = 0x86, 0x88
@@ -164,12 +164,12 @@ def _checkpoint(random: Random, plan: Plan, number: int) -> SyntheticBytes:
 
 
 _DUE_AFTER_NS = 60 * NS_PER_S
-_SCHEDULED = 0.1  # of the jobs
-_SHORT_LIVED = 0.2  # of the jobs: an hour instead of 30 days
+_SCHEDULED = 0.1  # share of the jobs
+_SHORT_LIVED = 0.2  # share of the jobs that live an hour instead of 30 days
 _TTL_MS = 2_592_000_000
 _SHORT_TTL_MS = 3_600_000
 _TTR_MS = 60_000
-_TIMED_OUT, _FAILED = 0.05, 0.10  # of the attempts
+_TIMED_OUT, _FAILED = 0.05, 0.10  # shares of the attempts
 _BACKLOG = 1000  # jobs ready or leased, about
 
 _time = Struct(">BqIh").pack
@@ -332,9 +332,9 @@ _TTL_VARINTS = {ttl_ms: _varint(ttl_ms) for ttl_ms in (_SHORT_TTL_MS, _TTL_MS)}
 
 _PATTERNS = ("backup.", "report.", "notify.", "deploy.", "billing.", "cleanup.")
 _PLAN_WITHIN_NS = 365 * DAY_S * NS_PER_S
-_STATUS_CHANGES = 0.5  # of the records that meet a job which is already there
+_STATUS_CHANGES = 0.5  # share of the records of a job that is already there
 _PLANNED, _EXECUTED, _FAILED_RUN = 0, 2, 3
-_FAILURES = 0.05  # of the status changes
+_FAILURES = 0.05  # share of the status changes
 
 _frame = Struct(">IBH").pack  # length, entry type, identifier length
 _job_tail = Struct(">qB").pack  # execution, status

@@ -27,20 +27,8 @@ from typing import Any, Protocol, TypeAlias
 
 import click
 
-from journeyman.cli import reading
+from journeyman.cli import output, reading
 from journeyman.cli.errors import DAMAGED, warn
-from journeyman.cli.output import (
-    MOMENT,
-    Advance,
-    Output,
-    as_json,
-    counted,
-    format_options,
-    json_line,
-    progress,
-    queue_option,
-    quiet_option,
-)
 from journeyman.clock import SystemClock
 from journeyman.disk import disk_of
 from journeyman.folds import Anomaly, Notes, kestrel, ledger, workq, ztick
@@ -56,7 +44,7 @@ _UUID_BYTES = 16
 _ADVANCE_BYTES = 256 * 1024
 
 Reread: TypeAlias = Callable[[], Iterator[Any]]
-_SHOWN_DAMAGES = 20  # of a file, in text; JSON lists more
+_SHOWN_DAMAGES = 20  # text lists so many of a file; JSON lists more
 
 
 @dataclass(slots=True)
@@ -72,7 +60,7 @@ class DamageReport:
 
 @dataclass(slots=True)
 class FileContents:
-    """What one file holds."""
+    """The contents of one file, counted."""
 
     file: str
     size: int
@@ -82,7 +70,7 @@ class FileContents:
     damages: list[DamageReport] = field(default_factory=list)  # the first MAX_LISTED_DAMAGES
     damage_count: int = 0
     damaged_bytes: int = 0
-    unsealed_bytes: int = 0  # of a batch that is announced but not whole
+    unsealed_bytes: int = 0  # bytes of a batch that is announced but incomplete
 
     @property
     def records(self) -> int:
@@ -115,7 +103,7 @@ class FileContents:
 
 @dataclass(slots=True)
 class LogReport:
-    """What a whole log holds."""
+    """The contents of a log, all its files together."""
 
     dialect: str
     where: str
@@ -169,7 +157,7 @@ def _key(anomaly: Anomaly) -> str:
     return " ".join(map(str, key)) if isinstance(key, tuple) else repr(key)
 
 
-def inspect_log(mapped: reading.MappedLog, as_of_ns: int, advance: Advance) -> LogReport:
+def inspect_log(mapped: reading.MappedLog, as_of_ns: int, advance: output.Advance) -> LogReport:
     """Read a whole log and report. ``advance`` gets the number of bytes done."""
     log = mapped.log
     report = LogReport(log.dialect, log.where, log.queue, as_of_ns)
@@ -195,7 +183,7 @@ def _records(mapped: reading.MappedLog) -> Iterator[Any]:
 
 
 def _inspect_file(
-    file: LogFile, data: memoryview, account: Account, done: int, advance: Advance
+    file: LogFile, data: memoryview, account: Account, done: int, advance: output.Advance
 ) -> FileContents:
     """``done`` bytes of the log stand in files before this one."""
     report = FileContents(file.path, len(data))
@@ -228,14 +216,14 @@ def _inspect_file(
 @click.command()
 @click.argument("path", type=click.Path())
 @reading.dialect_option
-@queue_option
+@output.queue_option
 @click.option(
     "--as-of",
-    type=MOMENT,
+    type=output.MOMENT,
     help="When jobs count as expired, and their bytes as dead. [default: now]",
 )
-@format_options
-@quiet_option
+@output.format_options
+@output.quiet_option
 @click.pass_context
 def verify(
     ctx: click.Context,
@@ -257,57 +245,57 @@ def verify(
     reports = []
     for log in LogFinder(disk, warn).find([path], dialect=dialect, queue=queue):
         mapped = reading.map_log(disk, log, compacted=True)
-        with progress(f"verifying {log.title}", mapped.size, quiet=quiet) as advance:
+        with output.progress(f"verifying {log.title}", mapped.size, quiet=quiet) as advance:
             reports.append(inspect_log(mapped, as_of_ns, advance))
     clean = all(report.clean for report in reports)
-    with Output() as output:
-        if as_json(format_, json_):
+    with output.Output() as out:
+        if output.as_json(format_, json_):
             logs = [report.as_dict() for report in reports]
-            output.line(json_line({"path": path, "clean": clean, "logs": logs}))
+            out.line(output.json_line({"path": path, "clean": clean, "logs": logs}))
         else:
             for report in reports:
-                _print_log(output, report)
-            output.line("clean" if clean else f"damaged: `journeyman repair {path}` repairs it")
+                _print_log(out, report)
+            out.line("clean" if clean else f"damaged: `journeyman repair {path}` repairs it")
     if not clean:
         ctx.exit(DAMAGED)
 
 
-def _print_log(output: Output, report: LogReport) -> None:
+def _print_log(out: output.Output, report: LogReport) -> None:
     queue = f", queue {report.queue}" if report.queue is not None else ""
     kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(report.kinds.items()))
-    output.line(f"{report.where}: {report.dialect}{queue}")
-    output.line(f"  {counted(report.records, 'record')}{': ' if kinds else ''}{kinds}")
+    out.line(f"{report.where}: {report.dialect}{queue}")
+    out.line(f"  {output.counted(report.records, 'record')}{': ' if kinds else ''}{kinds}")
     for file in report.files:
-        _print_file(output, file)
+        _print_file(out, file)
     if report.anomalies:
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(report.anomalies.items()))
-        output.line(f"  anomalies: {counts}")
+        out.line(f"  anomalies: {counts}")
         for text in report.first_anomalies:
-            output.line(f"    {text}")
+            out.line(f"    {text}")
 
 
-def _print_file(output: Output, file: FileContents) -> None:
+def _print_file(out: output.Output, file: FileContents) -> None:
     damaged = f", {file.damaged_bytes} damaged" if file.damaged_bytes else ""
-    output.line(
-        f"  {posixpath.basename(file.file)}: {counted(file.records, 'record')}, {file.size} bytes: "
-        f"{file.live_bytes} live, {file.dead_bytes} dead{damaged}"
+    out.line(
+        f"  {posixpath.basename(file.file)}: {output.counted(file.records, 'record')}, "
+        f"{file.size} bytes: {file.live_bytes} live, {file.dead_bytes} dead{damaged}"
     )
     if file.unsealed_bytes:
-        output.line(
-            f"    {counted(file.unsealed_bytes, 'byte')} of a batch that is not whole: in flight, "
-            "or cut short by a crash"
+        out.line(
+            f"    {output.counted(file.unsealed_bytes, 'byte')} of a batch that is not whole: in "
+            "flight, or cut short by a crash"
         )
     for found in file.damages[:_SHOWN_DAMAGES]:
-        output.line(f"    {_damage_words(found)}")
+        out.line(f"    {_damage_words(found)}")
     if file.damage_count > _SHOWN_DAMAGES:
-        output.line(f"    and {file.damage_count - _SHOWN_DAMAGES} more places")
+        out.line(f"    and {file.damage_count - _SHOWN_DAMAGES} more places")
 
 
-def _damage_words(found: DamageReport) -> str:
-    damage = found.damage
+def _damage_words(report: DamageReport) -> str:
+    damage = report.damage
     return (
-        f"{damage.kind} at offset {damage.offset}, {counted(damage.length, 'byte')}: "
-        f"{damage.reason}; {counted(found.records_behind, 'record')} after it"
+        f"{damage.kind} at offset {damage.offset}, {output.counted(damage.length, 'byte')}: "
+        f"{damage.reason}; {output.counted(report.records_behind, 'record')} after it"
     )
 
 
@@ -337,7 +325,7 @@ def account_for(log: Log, notes: Notes, reread: Reread) -> Account:
 
 
 class _LastAccount:
-    """ztick, ledger: the last record of what exists is live; all else is dead."""
+    """The account of ztick and the ledger: the last record of a thing is live, all others dead."""
 
     def __init__(self, fold: Any, notes: Notes) -> None:
         """``fold``: the module of the dialect in journeyman.folds."""
@@ -407,9 +395,9 @@ class _WorkqAccount:
 class _KestrelAccount:
     """Items that some reader still has to be given are live, and the last word of each reader."""
 
-    def __init__(self, notes: Notes, whole: bool, reread: Reread) -> None:
+    def __init__(self, notes: Notes, is_whole: bool, reread: Reread) -> None:
         self._notes = notes
-        self._whole = whole
+        self._whole = is_whole
         self._reread = reread
         self._file = 0
         self._reader: str | None = None

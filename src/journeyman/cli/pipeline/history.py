@@ -29,11 +29,6 @@ SHOWN_FINDINGS = 100  # as a table on the screen; files, CSV and JSON hold all o
 DEFAULT_OUTPUT = "report.html"
 
 
-_runs_option = click.option(
-    "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
-)
-
-
 def _range_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--since``, ``--until`` and ``--where``: which rows of attempts count."""
     moments = "that were ready, started or ended"
@@ -72,7 +67,7 @@ def _range_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Jobs whose TTL has ended by then are expired; nothing later is shown.",
 )
 @_range_options
-@_runs_option
+@shared.runs_option
 @shared.pipeline_dialect_option
 @shared.session_options
 @shared.answer_options
@@ -186,7 +181,7 @@ def _view(
     help="How late a run may be before it counts as missed.",
 )
 @click.option("--where", "condition", metavar="SQL", help="Only findings that meet this condition.")
-@_runs_option
+@shared.runs_option
 @shared.pipeline_dialect_option
 @shared.session_options
 @shared.answer_options
@@ -219,7 +214,7 @@ def audit(
     with shared.pipeline_session(options, [*logs, *against] or [lake or ""]) as spark:
         from journeyman.spark.audit import audit as audit_of
         from journeyman.spark.audit import audit_of_lake
-        from journeyman.spark.findings import SERIOUS, most_serious, summary
+        from journeyman.spark.findings import SERIOUS, count_findings, most_serious
         from journeyman.spark.lakes.storage import open_lake
 
         if lake is not None:
@@ -235,7 +230,7 @@ def audit(
                 against=shared.logs_by_dialect(against, dialect) if against else None,
             )
         findings = result.findings if condition is None else result.findings.where(condition)
-        counted = summary(findings)
+        counted = count_findings(findings)
         if options.output is None and answer.format_ in (None, "table"):
             findings = most_serious(findings, SHOWN_FINDINGS)
         tables = {"summary": counted, "findings": findings, "segments": result.segments}
@@ -267,7 +262,7 @@ def _say_what_is_serious(serious: dict[str, int], options: shared.SessionOptions
     "--as-of", type=MOMENT, help="When jobs count as late. [default: the last time in the logs]"
 )
 @_range_options
-@_runs_option
+@shared.runs_option
 @click.option("--force", is_flag=True, help="Replace the file that --output names.")
 @shared.pipeline_dialect_option
 @shared.session_options

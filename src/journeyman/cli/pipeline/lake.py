@@ -14,13 +14,7 @@ import click
 
 from journeyman.cli.errors import warn
 from journeyman.cli.output import FiniteRange, counted
-from journeyman.cli.pipeline.shared import (
-    SessionOptions,
-    logs_by_dialect,
-    pipeline_dialect_option,
-    pipeline_session,
-    session_options,
-)
+from journeyman.cli.pipeline import shared
 from journeyman.clock import SystemClock
 from journeyman.errors import JourneymanError, UsageError
 
@@ -38,9 +32,7 @@ ACTIONS = ("tables", "forget", "retain", "optimize", "vacuum")
     "--host", metavar="NAME", help="Host of the logs. [default: `host=` in a path, this machine]"
 )
 @click.option("--payloads", is_flag=True, help="Also store payloads, results and data.")
-@click.option(
-    "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
-)
+@shared.runs_option
 @click.option("--follow", is_flag=True, help="Continue until interrupted.")
 @click.option(
     "--every",
@@ -49,8 +41,8 @@ ACTIONS = ("tables", "forget", "retain", "optimize", "vacuum")
     show_default=True,
     help="Seconds between rounds.",
 )
-@pipeline_dialect_option
-@session_options
+@shared.pipeline_dialect_option
+@shared.session_options
 def ingest(
     logs: tuple[str, ...],
     lake: str,
@@ -60,7 +52,7 @@ def ingest(
     follow: bool,
     every: float,
     dialect: str | None,
-    options: SessionOptions,
+    options: shared.SessionOptions,
 ) -> None:
     """Add every new record of LOGS to the lake exactly once, even after a crash.
 
@@ -70,31 +62,37 @@ def ingest(
         raise UsageError("ingest writes to the lake: leave --output and --explain out")
     from journeyman.spark.lakes.ingest import LogsLeftOut
     from journeyman.spark.lakes.ingest import ingest as ingest_logs
+    from journeyman.spark.lakes.lineage import events_of_ingest
     from journeyman.spark.lakes.storage import check_lake
 
     unreadable: list[str] = []
-    found = logs_by_dialect(logs, dialect, ledger=True, unreadable=unreadable)
+    found = shared.logs_by_dialect(logs, dialect, ledger=True, unreadable=unreadable)
     check_lake(lake)
-
-    def wait(left_out: LogsLeftOut | None) -> bool:
-        if left_out is not None:
-            warn(str(left_out))
-        SystemClock().sleep(every)
-        return True
+    host = host or socket.gethostname()
 
     with ExitStack() as opened:
+        note = opened.enter_context(
+            events_of_ingest(lake, found, host=host, follows=follow, warn=warn)
+        )
 
         @cache
         def session() -> SparkSession:
             """Java starts when there is something new, and not before."""
-            return opened.enter_context(pipeline_session(options, logs))
+            return opened.enter_context(shared.pipeline_session(options, logs))
+
+        def wait(done: Ingested, left_out: LogsLeftOut | None) -> bool:
+            note(done)
+            if left_out is not None:
+                warn(str(left_out))
+            SystemClock().sleep(every)
+            return True
 
         try:
             done = ingest_logs(
                 session,
                 lake,
                 found,
-                host=host or socket.gethostname(),
+                host=host,
                 payloads=payloads,
                 run_directory=runs,
                 follow=wait if follow else None,
@@ -102,9 +100,10 @@ def ingest(
         except LogsLeftOut as error:
             done = error.done
             unreadable.append(str(error))
-    _tell(lake, done)
-    if unreadable:
-        raise JourneymanError("; ".join(unreadable))
+        note(done)
+        _tell(lake, done)
+        if unreadable:
+            raise JourneymanError("; ".join(unreadable))
 
 
 def _tell(lake: str, done: Ingested) -> None:
@@ -117,8 +116,10 @@ def _tell(lake: str, done: Ingested) -> None:
 @click.argument("action", type=click.Choice(ACTIONS))
 @click.argument("arguments", nargs=-1)
 @click.option("--lake", metavar="DIR|URI", required=True, help="The lake.")
-@session_options
-def lake(action: str, arguments: tuple[str, ...], lake: str, options: SessionOptions) -> None:
+@shared.session_options
+def lake(
+    action: str, arguments: tuple[str, ...], lake: str, options: shared.SessionOptions
+) -> None:
     """Maintain a lake.
 
     ACTION is tables, forget KEY..., retain TABLE=DAYS..., optimize [TABLE...], or vacuum [HOURS],
@@ -141,7 +142,7 @@ def lake(action: str, arguments: tuple[str, ...], lake: str, options: SessionOpt
 
         @cache
         def session() -> SparkSession:
-            return stack.enter_context(pipeline_session(options, [lake]))
+            return stack.enter_context(shared.pipeline_session(options, [lake]))
 
         if action == "retain":
             rows = upkeep.retain(changed, dict(map(_days, arguments)))

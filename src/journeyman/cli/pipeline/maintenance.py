@@ -24,15 +24,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from journeyman.cli.output import (
-    Output,
-    as_json,
-    check_drop_as_of,
-    counted,
-    drop_as_of_option,
-    format_options,
-    queue_option,
-)
+from journeyman.cli import output
 from journeyman.cli.pipeline import shared
 from journeyman.clock import SystemClock
 from journeyman.errors import UsageError
@@ -45,9 +37,9 @@ TARGETS = ("ztick", "workq", "keyspace", "parquet", "log")
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
-@queue_option
+@output.queue_option
 @shared.pipeline_dialect_option
-@format_options
+@output.format_options
 @shared.session_options
 def compact(
     logs: tuple[str, ...],
@@ -80,15 +72,15 @@ def compact(
             for kind, paths in found.items()
             for outcome in compact_logs(spark, kind, paths, queue=queue)
         ]
-        shared.tell(outcomes, json=as_json(format_, json_))
+        shared.tell(outcomes, json=output.as_json(format_, json_))
 
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
-@drop_as_of_option
+@output.drop_as_of_option
 @click.option("--force", is_flag=True, help="Allow a time in the future.")
 @shared.pipeline_dialect_option
-@format_options
+@output.format_options
 @shared.session_options
 def clean(
     logs: tuple[str, ...],
@@ -110,7 +102,7 @@ def clean(
     other = next((kind for kind in found if kind != "workq"), None)
     if other is not None:
         raise UsageError(f"{found[other][0]} is a {other} log: use `journeyman pipeline compact`")
-    check_drop_as_of(as_of, force=force)
+    output.check_drop_as_of(as_of, force=force)
     with shared.pipeline_session(options, logs, changes_logs=True) as spark:
         from journeyman.spark.maintenance import clean as clean_logs
         from journeyman.spark.replay import states, visible
@@ -119,14 +111,16 @@ def clean(
             jobs = states(spark, "workq", found["workq"])["jobs"]
             shared.explain({"workq.jobs": visible(jobs, as_of)})
             return
-        shared.tell(clean_logs(spark, found["workq"], as_of_ns=as_of), json=as_json(format_, json_))
+        shared.tell(
+            clean_logs(spark, found["workq"], as_of_ns=as_of), json=output.as_json(format_, json_)
+        )
 
 
 @click.command()
 @click.argument("logs", nargs=-1, required=True)
 @click.option("--remove", is_flag=True, help="Then remove segments that are no longer needed.")
 @shared.pipeline_dialect_option
-@format_options
+@output.format_options
 @shared.session_options
 def archive(
     logs: tuple[str, ...],
@@ -155,7 +149,7 @@ def archive(
             for kind, paths in found.items()
             for outcome in archive_logs(spark, kind, paths, options.output, remove=remove)
         ]
-        shared.tell(outcomes, json=as_json(format_, json_))
+        shared.tell(outcomes, json=output.as_json(format_, json_))
 
 
 @click.command()
@@ -203,7 +197,7 @@ def convert(
             from journeyman.spark.convert.parquet import log_to_parquet
 
             records = log_to_parquet(spark, source, paths, options.output, force=force)
-            click.echo(f"{options.output}: {counted(records, 'record')}")
+            click.echo(f"{options.output}: {output.counted(records, 'record')}")
             return
         from journeyman.spark.convert import JobDefaults
         from journeyman.spark.convert import convert as plan
@@ -245,6 +239,6 @@ def _tell_losses(conversion: Conversion, losses: str | None, *, force: bool) -> 
         write_answer(conversion.losses, losses, "parquet", overwrite=force)
         return
 
-    with Output() as output:
+    with output.Output() as out:
         for line in answer_lines(conversion.losses, "json"):
-            output.line(line)
+            out.line(line)

@@ -30,7 +30,7 @@ TOKEN_VARIABLE = "JOURNEYMAN_TOKEN"
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """What was asked for, besides the session."""
+    """The options of one redrive, besides those of the session."""
 
     condition: str | None
     since: int | None
@@ -138,18 +138,18 @@ def redrive(
                 click.echo("nothing was sent: sending needs --to, --record and --yes", err=True)
 
 
-def _send(asked: _Wanted, dialect: str, jobs: Any) -> Redriven:
+def _send(wanted: _Wanted, dialect: str, jobs: Any) -> Redriven:
     from journeyman.spark.redrive import RedriveLedger
     from journeyman.spark.redrive import redrive as send
     from journeyman.spark.sinks.server_options import ServerOptions
 
-    server = ServerOptions.parse(asked.server(dialect))
-    assert asked.record is not None
-    with RedriveLedger(disk_of(asked.record), asked.record) as ledger:
-        return send(jobs, server, ledger, SystemClock(), at_ns=asked.at_ns)
+    server = ServerOptions.parse(wanted.server(dialect))
+    assert wanted.record is not None
+    with RedriveLedger(disk_of(wanted.record), wanted.record) as ledger:
+        return send(jobs, server, ledger, SystemClock(), at_ns=wanted.at_ns)
 
 
-def _tell(outcome: Redriven, asked: _Wanted) -> None:
+def _tell(outcome: Redriven, wanted: _Wanted) -> None:
     counts = {
         "sent": outcome.sent,
         "arrived before": outcome.arrived_before,
@@ -159,4 +159,4 @@ def _tell(outcome: Redriven, asked: _Wanted) -> None:
     click.echo(", ".join(f"{count} {name}" for name, count in counts.items()))
     if outcome.refused:
         shown = "; ".join(f"{job[:80]}: {reason}" for job, reason in outcome.first_refused)
-        raise UsageError(f"{asked.to} refused {outcome.refused} jobs: {shown}")
+        raise UsageError(f"{wanted.to} refused {outcome.refused} jobs: {shown}")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _SHOWN_ROWS: Final = 20
 
-# What a person looks for; the other formats have all columns.
-_SHOWN: Final[dict[str, tuple[str, ...]]] = {
+# The columns of a table for people; the other formats have all columns.
+_COLUMNS_FOR_PEOPLE: Final[dict[str, tuple[str, ...]]] = {
     "ztick.jobs": ("identifier", "status", "execution_ns"),
     "ztick.rules": ("identifier", "pattern", "runner", "runner_args"),
     "workq.jobs": (
@@ -102,7 +102,7 @@ def _replay(
     spark: SparkSession,
     dialect: str,
     paths: list[str],
-    asked: _Asked,
+    wanted: _Asked,
     options: shared.SessionOptions,
     answer: shared.Answer,
     *,
@@ -111,14 +111,14 @@ def _replay(
     from journeyman.spark import replay
     from journeyman.spark.data_sources import forget_reads
 
-    read = partial(replay.packets, spark, dialect, paths, asOf=asked.as_of)
-    straight = _goes_straight_to_files(asked, answer) and options.output is not None
+    read = partial(replay.packets, spark, dialect, paths, asOf=wanted.as_of)
+    straight = _goes_straight_to_files(wanted, answer) and options.output is not None
     if options.explain:
         if straight:
             places = _places(dialect, options, several=several)
             frames = {"*": replay.writing_states(read(), dialect, places)}
         else:
-            frames = replay.tables_of(read(), dialect, payloads=asked.payloads)
+            frames = replay.tables_of(read(), dialect, payloads=wanted.payloads)
         answer.give({f"{dialect}.{name}": frame for name, frame in frames.items()}, options)
         return
     if straight:
@@ -128,21 +128,21 @@ def _replay(
     try:
         if not replay.count_damages(held):
             forget_reads(spark, dialect)
-        frames = replay.tables_of(held, dialect, payloads=asked.payloads)
+        frames = replay.tables_of(held, dialect, payloads=wanted.payloads)
         named = {f"{dialect}.{name}": frame for name, frame in frames.items()}
         if options.output is not None:
-            named = {name: _limited(frame, asked.limit) for name, frame in named.items()}
+            named = {name: _limited(frame, wanted.limit) for name, frame in named.items()}
             prefix = 0 if several else len(dialect) + 1
             answer.give({name[prefix:]: frame for name, frame in named.items()}, options)
         else:
-            _print(named, asked, answer)
+            _print(named, wanted, answer)
     finally:
         held.unpersist()
 
 
-def _goes_straight_to_files(asked: _Asked, answer: shared.Answer) -> bool:
+def _goes_straight_to_files(wanted: _Asked, answer: shared.Answer) -> bool:
     """Return whether the tasks that merge can write what is asked for."""
-    return asked.limit is None and not asked.payloads and answer.format_ in (None, "parquet")
+    return wanted.limit is None and not wanted.payloads and answer.format_ in (None, "parquet")
 
 
 def _places(dialect: str, options: shared.SessionOptions, *, several: bool) -> dict[str, str]:
@@ -171,22 +171,22 @@ def _write_files(
         forget_reads(spark, dialect)
 
 
-def _print(named: dict[str, DataFrame], asked: _Asked, answer: shared.Answer) -> None:
+def _print(named: dict[str, DataFrame], wanted: _Asked, answer: shared.Answer) -> None:
     format_ = answer.format_ or ("table" if sys.stdout.isatty() else "json")
     if format_ == "parquet":
         raise UsageError("--format parquet is for files: give --output PATH")
     for number, (name, frame) in enumerate(named.items()):
         if format_ == "table":
-            _print_table(name, frame, asked, first=number == 0)
+            _print_table(name, frame, wanted, first=number == 0)
         else:
-            _print_all(name, _limited(frame, asked.limit), format_)
+            _print_all(name, _limited(frame, wanted.limit), format_)
 
 
-def _print_table(name: str, frame: DataFrame, asked: _Asked, *, first: bool) -> None:
+def _print_table(name: str, frame: DataFrame, wanted: _Asked, *, first: bool) -> None:
     from journeyman.spark.answers import answer_lines, first_rows
 
-    limit = asked.limit if asked.limit is not None else _SHOWN_ROWS
-    rows, count = first_rows(frame, _shown(name, frame, asked), limit)
+    limit = wanted.limit if wanted.limit is not None else _SHOWN_ROWS
+    rows, count = first_rows(frame, _columns_to_show(name, frame, wanted), limit)
     with Output() as output:
         output.line(f"{'' if first else chr(10)}# {name}: {count:,}{_cut(count, limit)}")
         if count and limit:
@@ -198,11 +198,11 @@ def _cut(rows: int, limit: int) -> str:
     return f", the first {limit:,}" if 0 < limit < rows else ""
 
 
-def _shown(name: str, frame: DataFrame, asked: _Asked) -> list[str]:
+def _columns_to_show(name: str, frame: DataFrame, wanted: _Asked) -> list[str]:
     """The columns for people; those of the path (host=...) stand at the end of the table."""
     from journeyman.spark.replay import table_schema
 
-    own = [each for each in _SHOWN[name] if asked.payloads or each not in _PAYLOADS]
+    own = [each for each in _COLUMNS_FOR_PEOPLE[name] if wanted.payloads or each not in _PAYLOADS]
     known = set(table_schema(name).names)
     return own + [column for column in frame.columns if column not in known]
 

@@ -1,4 +1,4 @@
-"""What pipeline commands share: which logs are meant, the Spark session, and the answer.
+"""The shared part of pipeline commands: which logs are read, the Spark session, and the answer.
 
     @click.command()
     @click.argument("logs", nargs=-1, required=True)
@@ -62,6 +62,9 @@ pipeline_dialect_option = click.option(
     type=click.Choice(["ztick", "workq", "kestrel"]),
     help="Dialect of the logs, instead of detecting it.",
 )
+runs_option = click.option(
+    "--runs", metavar="DIR", help="ztick: where the runs were recorded, if not beside the log."
+)
 lake_option = click.option(
     "--lake", metavar="DIR|URI", help="Read this lake instead of logs; see `pipeline ingest`."
 )
@@ -95,10 +98,10 @@ def logs_by_dialect(
     """
     if dialect is not None:
         if not _is_remote():
-            from journeyman.spark.files import find_logs
+            from journeyman.spark.files import find_source_logs
             from journeyman.spark.source.options import SourceOptions
 
-            find_logs(SourceOptions(dialect, tuple(paths)))
+            find_source_logs(SourceOptions(dialect, tuple(paths)))
         return {dialect: list(paths)}
     from journeyman.spark import discovery
 
@@ -155,7 +158,7 @@ def _sizes_on(disk: ReadingDisk, path: str) -> Iterator[int]:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What was asked of the session. ``output`` is where the answer goes; None means stdout."""
+    """Options of the Spark session. The answer goes to ``output``; None means stdout."""
 
     master: str | None = None
     remote: str | None = None
@@ -431,7 +434,7 @@ def tell(outcomes: Iterable[MaintenanceResult], *, json: bool) -> None:
     with Output() as output:
         for outcome in outcomes:
             failed = failed or outcome.error is not None
-            output.line(json_line(outcome.as_dict()) if json else _words(outcome))
+            output.line(json_line(outcome.as_dict()) if json else _describe(outcome))
     if failed:
         click.get_current_context().exit(1)
 
@@ -441,7 +444,7 @@ def refuse_output(options: SessionOptions) -> None:
         raise UsageError("the logs are changed where they are: leave --output out")
 
 
-def _words(outcome: MaintenanceResult) -> str:
+def _describe(outcome: MaintenanceResult) -> str:
     if outcome.error is not None:
         return f"{outcome.log}: left as it was: {outcome.error}"
     if not outcome.changed:

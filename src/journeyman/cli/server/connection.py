@@ -1,4 +1,4 @@
-"""What commands that talk to a server share: --server, --json, clients, lists as text or JSON."""
+"""The shared part of commands for a server: --server, --json, clients, lists as text or JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from journeyman.client.service import URL_VARIABLE
 if TYPE_CHECKING:
     from journeyman.client.blocking import BlockingClient
 
-HTTP_PORT = 5679  # of a URL that names none
+HTTP_PORT = 5679  # the port of a URL without one
 
 C = TypeVar("C", bound="BlockingClient")
 
@@ -59,7 +59,7 @@ def show(rows: Sequence[Mapping[str, Any]], as_json: bool, columns: Iterable[str
         if not rows:
             return
         lines = [[name.replace("_", "-").upper() for name in names]]
-        lines += [[shown(row[name]) for name in names] for row in rows]
+        lines += [[as_cell(row[name]) for name in names] for row in rows]
         widths = [max(len(line[place]) for line in lines) for place in range(len(names))]
         for line in lines:
             cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
@@ -74,7 +74,7 @@ def show_one(row: Mapping[str, Any], as_json: bool) -> None:
     width = max(map(len, row))
     with Output() as out:
         for name, value in row.items():
-            out.line(f"{name.replace('_', '-').ljust(width)}  {shown(value)}")
+            out.line(f"{name.replace('_', '-').ljust(width)}  {as_cell(value)}")
 
 
 def plain(value: Any) -> Any:
@@ -86,7 +86,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def shown(value: Any) -> str:
+def as_cell(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):

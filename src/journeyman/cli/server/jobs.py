@@ -31,7 +31,10 @@ from journeyman.units import MS_PER_S, NS_PER_S
 PAGE = 100
 IN_ORDER = ["ready", "scheduled", "dead"]  # states of which a queue keeps an order
 LISTED = [*IN_ORDER, "running", "done", "cancelled"]
-_WORDS = {"leased": "running", "completed": "done"}  # of the HTTP API -> of people
+_STATE_NAMES = {
+    "leased": "running",
+    "completed": "done",
+}  # states of the HTTP API, and their names for people
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,7 +48,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
     "--kwargs", "kwargs", metavar="JSON", default="{}", help="Its named arguments, an object."
 )
 @click.option("--id", "job_id", metavar="UUID", help="Its id; if it exists, nothing is added.")
-@click.option("--at", metavar="TIME", help="Start at this time, or in 30s, 5m, 2h, 1d.")
+@click.option("--at", metavar="TIME", help="Start at this time, now, or in 30s, 5m, 2h, 1d.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher first.")
 @click.option("--retries", type=click.IntRange(0, 254), default=0, show_default=True,
               help="How often to retry after a failure.")  # fmt: skip
@@ -160,6 +163,41 @@ def show_job(server: str | None, as_json: bool, job_id: str) -> None:
         show_one(row, as_json)
 
 
+@click.command()
+@server_option
+@click.argument("event")
+@click.argument("value", required=False)
+def emit(server: str | None, event: str, value: str | None) -> None:
+    """Let EVENT happen, with a VALUE in JSON: jobs that wait for it go on. It has this value for
+    good."""
+    if value is not None:
+        try:
+            json.loads(value)
+        except ValueError as error:
+            raise UsageError(f"the value is not JSON: {error}") from None
+    with connected(clients.WorkQueue, server) as client:
+        client.emit(event, b"" if value is None else value.encode())
+
+
+@jobs.command("steps")
+@server_options
+@click.argument("job_id", metavar="ID")
+def list_steps(server: str | None, as_json: bool, job_id: str) -> None:
+    """List what the task of a job has recorded, in its order."""
+    with connected(clients.WorkQueue, server) as client:
+        recorded = _existing(client.steps, job_id)
+    rows: list[dict[str, object]] = [
+        {
+            "step": step.name,
+            "number": step.number,
+            "done": _EPOCH + timedelta(microseconds=step.done_ns // 1000),
+            "value": step.value.decode(errors="replace"),
+        }
+        for step in recorded
+    ]
+    show(rows, as_json)
+
+
 @jobs.command("cancel")
 @server_option
 @click.argument("ids", nargs=-1, metavar="ID...", required=True)
@@ -251,15 +289,15 @@ def _row(job: clients.JobInfo) -> dict[str, Any]:
     }
 
 
-def _progress(found: JobProgress) -> dict[str, Any]:
+def _progress(progress: JobProgress) -> dict[str, Any]:
     """How far the job has come, and its log, if its workers have said anything."""
     row: dict[str, Any] = {}
-    if found.said_ns is not None:
-        of = "" if found.total is None else f" of {found.total:g}"
-        row["progress"] = f"{found.done or 0:g}{of} {found.note}".rstrip()
-    if found.log:
-        moments = (_EPOCH + timedelta(seconds=line.at_ns // NS_PER_S) for line in found.log)
-        pairs = zip(moments, found.log, strict=True)
+    if progress.said_ns is not None:
+        of = "" if progress.total is None else f" of {progress.total:g}"
+        row["progress"] = f"{progress.done or 0:g}{of} {progress.note}".rstrip()
+    if progress.log:
+        moments = (_EPOCH + timedelta(seconds=line.at_ns // NS_PER_S) for line in progress.log)
+        pairs = zip(moments, progress.log, strict=True)
         row["log"] = "\n".join(f"{at:%H:%M:%S} {line.text}" for at, line in pairs)
     return row
 
@@ -270,8 +308,8 @@ def _row_of_http(job: Mapping[str, Any]) -> dict[str, Any]:
     return {name: job[name] for name in same} | {
         "state": _state_of_http(job),
         "task": _task_of((job.get("payload") or "").encode()),
-        "created": _whole_seconds(job.get("created")),
-        "time": _whole_seconds(job.get("scheduled")),
+        "created": whole_seconds(job.get("created")),
+        "time": whole_seconds(job.get("scheduled")),
     }
 
 
@@ -281,10 +319,11 @@ def _state_of_http(job: Mapping[str, Any]) -> str:
         return "waiting"
     if job["attempts"] and state in ("ready", "scheduled"):
         return "retrying"
-    return _WORDS.get(state, state)
+    return _STATE_NAMES.get(state, state)
 
 
-def _whole_seconds(moment: str | None) -> str | None:
+def whole_seconds(moment: str | None) -> str | None:
+    """Return the time without its fraction."""
     return moment and re.sub(r"\.\d+", "", moment)
 
 
@@ -311,6 +350,8 @@ def _payload(payload: str | None, task: str | None, args: str, kwargs: str) -> b
 
 def read_time(text: str) -> datetime:
     """A time, or a delay from now. Raises UsageError."""
+    if text == "now":
+        return datetime.now(UTC)
     units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     if text[:-1].isdecimal() and text[-1] in units:
         return datetime.now(UTC) + timedelta(seconds=int(text[:-1]) * units[text[-1]])

@@ -48,6 +48,13 @@ def resume(server: str | None, names: tuple[str, ...]) -> None:
             client.resume(name)
 
 
+def _weights(_context: Any, _option: Any, texts: tuple[str, ...]) -> dict[str, int]:
+    pairs = [text.partition("=") for text in texts]
+    if not all(number.isdecimal() for _, _, number in pairs):
+        raise click.BadParameter("write for example --weight gold=3")
+    return {key: int(number) for key, _, number in pairs}
+
+
 @queues.command()
 @server_option
 @click.argument("name", metavar="QUEUE")
@@ -57,8 +64,13 @@ def resume(server: str | None, names: tuple[str, ...]) -> None:
 @click.option("--key-rate", default="", metavar="N/TIME", help="Starts per time of each key.")
 @click.option("--key-concurrency", type=click.IntRange(0), default=0, metavar="N",
               help="Jobs of one key that run at once.")  # fmt: skip
+@click.option("--fair", is_flag=True, help="Keys take turns.")
+@click.option("--weight", "weights", multiple=True, metavar="KEY=N", callback=_weights,
+              help="Jobs in one turn of this key.")  # fmt: skip
 def limit(server: str | None, name: str, **limits: Any) -> None:
     """Replace the limits of a queue; without options, remove them."""
+    if limits["weights"] and not limits["fair"]:
+        raise click.UsageError("--weight needs --fair")
     with connected(clients.WorkQueue, server) as client:
         client.limit(name, **limits)
 

@@ -100,7 +100,7 @@ def _read_since(text: str) -> str:
 @click.argument("job")
 @click.argument("time")
 def set_job(server: str | None, job: str, time: str) -> None:
-    """Plan JOB for TIME, or plan it again: 2026-12-24T18:00:00Z, or in 30s, 5m, 2h, 1d.
+    """Plan JOB for TIME, or plan it again: 2026-12-24T18:00:00Z, now, or in 30s, 5m, 2h, 1d.
 
     The rule whose pattern it begins with runs it.
     """

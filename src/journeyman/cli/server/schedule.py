@@ -22,11 +22,11 @@ from journeyman.errors import JourneymanError, TimetableError, UsageError
 from journeyman.protocols.ztick import grammar
 from journeyman.timetables import occurrences_of
 from journeyman.timetables.run_options import option_text
-from journeyman.timetables.timetable import CALENDAR, CATCH_UP, OVERLAP, read_time
+from journeyman.timetables.timetable import CALENDAR, CATCH_UP, OVERLAP, parse_zoned_time
 from journeyman.timetables.zones import zone_of
 
 LAST_RUNS = 10
-SHOWN_CHARS = 60  # of a definition in a list
+SHOWN_CHARS = 60  # a longer definition is cut in a list
 
 _FIELDS = (
     ("cron", "EXPRESSION", "Cron expression: minute hour day month weekday, or @daily, ..."),
@@ -151,13 +151,13 @@ def show_timetable(server: str | None, as_json: bool, name: str) -> None:
         click.echo(f"its runs are not known: {problem}" if problem else "it has not run yet")
 
 
-def _row(found: TimetableStatus) -> dict[str, Any]:
-    row = asdict(found)
+def _row(status: TimetableStatus) -> dict[str, Any]:
+    row = asdict(status)
     del row["fields"], row["identifier"], row["next_ns"]
     return {
-        "timetable": found.identifier,
+        "timetable": status.identifier,
         **row,
-        "definition": " ".join(grammar.words_of(found.fields)),
+        "definition": " ".join(grammar.words_of(status.fields)),
     }
 
 
@@ -255,7 +255,7 @@ def backfill(
     """
     try:
         times = [
-            read_time(text, zone_of("UTC"), word)
+            parse_zoned_time(text, zone_of("UTC"), word)
             for text, word in ((begin, "from"), (until, "until"))
         ]
     except TimetableError as error:

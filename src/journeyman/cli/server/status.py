@@ -30,7 +30,8 @@ PAGE = 100
 COUNTS = ("ready", "scheduled", "running", "dead")
 _BETWEEN_PINGS_S = 0.1
 STANDBY = "standby: another server is active"
-# service -> its count of connections, and what it has; the names are those of its protocol
+# For each service: its count of connections, and the line about its contents; the names in
+# braces are those of its protocol.
 _JOBS_OF_SCHEDULE = (
     "jobs: {jobs_planned} planned, {jobs_triggered} running, {jobs_executed} done, "
     "{jobs_failed} failed; rules: {rules_total}"
@@ -116,12 +117,12 @@ def ping(server: str | None, as_json: bool, services: tuple[str, ...], wait: flo
     return 0 if all(row["error"] is None for row in rows) else 1
 
 
-def _summary(name: str, found: dict[str, Any]) -> dict[str, Any]:
+def _summary(name: str, facts: dict[str, Any]) -> dict[str, Any]:
     """A line of ``status``: of all that a service says, what most people look for."""
-    if name in found:
+    if name in facts:
         return {"service": name.replace("_", "-"), "up_since": None, "connections": None,
-                "has": found[name]}  # fmt: skip
-    mine = [(key.partition(".")[2], value) for key, value in found.items() if name + "." in key]
+                "has": facts[name]}  # fmt: skip
+    mine = [(key.partition(".")[2], value) for key, value in facts.items() if name + "." in key]
     of = {key.replace("-", "_"): value for key, value in mine}
     connections, sentence = _SUMMARIES[name]
     return {
@@ -134,10 +135,10 @@ def _summary(name: str, found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _up_since(of: dict[str, Any]) -> str:
-    if "started" in of:
-        return str(of["started"])
-    up_s = int(of["uptime_ns"]) / NS_PER_S if "uptime_ns" in of else int(of["uptime"])
+def _up_since(facts: dict[str, Any]) -> str:
+    if "started" in facts:
+        return str(facts["started"])
+    up_s = int(facts["uptime_ns"]) / NS_PER_S if "uptime_ns" in facts else int(facts["uptime"])
     started = datetime.now(UTC) - timedelta(seconds=up_s)
     return f"{started:%Y-%m-%dT%H:%M:%SZ}"
 
@@ -185,9 +186,22 @@ def queue_rows(server: str | None) -> list[dict[str, Any]]:
         found = all_queues(client)
     return [
         {"queue": q.name, "ready": q.ready, "scheduled": q.scheduled, "running": q.leased,
-         "dead": q.dead, "paused": q.paused}
+         "dead": q.dead, "paused": q.paused, "limits": _limits(q)}
         for q in found
     ]  # fmt: skip
+
+
+def _limits(queue: clients.QueueInfo) -> str:
+    """Return the limits of a queue in the words of ``queues limit``."""
+    found = {
+        "rate": queue.rate,
+        "concurrency": queue.concurrency,
+        "key-rate": queue.key_rate,
+        "key-concurrency": queue.key_concurrency,
+    }
+    words = [f"{name}={value}" for name, value in found.items() if value]
+    words += ["fair"] if queue.fair else []
+    return " ".join([*words, *(f"weight={key}:{count}" for key, count in queue.weights.items())])
 
 
 def _work_queue(server: str | None) -> Iterator[tuple[str, Any]]:

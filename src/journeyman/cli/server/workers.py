@@ -9,6 +9,7 @@ import click
 
 from journeyman.cli.server.connection import server_options, show
 from journeyman.cli.server.http_port import pages
+from journeyman.cli.server.jobs import whole_seconds
 
 _MEGABYTE = 1024 * 1024
 
@@ -38,8 +39,8 @@ def _row(worker: Mapping[str, Any]) -> dict[str, Any]:
         "version": facts.get("version", ""),
         "queues": " ".join(facts.get("queues", ())),
         "running": f"{len(jobs)} of {facts.get('slots', 0)}",
-        "oldest": min((job["started"] for job in jobs), default=""),
+        "oldest": whole_seconds(min((job["started"] for job in jobs), default="")),
         "load": facts.get("load", ""),
         "memory": "" if memory is None else f"{memory // _MEGABYTE} MB",
-        "seen": worker["seen"],
+        "seen": whole_seconds(worker["seen"]),
     }

@@ -13,16 +13,8 @@ import os
 
 import click
 
+from journeyman.cli import output
 from journeyman.cli.errors import DAMAGED, warn
-from journeyman.cli.output import (
-    Output,
-    as_json,
-    counted,
-    format_options,
-    json_line,
-    quiet_option,
-    working,
-)
 from journeyman.config import StorageEngine, StorageSettings
 from journeyman.errors import EncodeError, UsageError
 from journeyman.formats.keyspace.keys import (
@@ -32,20 +24,22 @@ from journeyman.formats.keyspace.keys import (
 from journeyman.formats.keyspace.text import format_time
 from journeyman.formats.keyspace.values import JobRecord, encode_value
 from journeyman.storage import Page, Storage
-from journeyman.storage.checking import check as problems_of
-from journeyman.storage.checking import shown
+from journeyman.storage.checking import find_problems as problems_of
+from journeyman.storage.checking import key_text
 from journeyman.storage.contract import Backend, EngineOptions, expanded
 from journeyman.storage.facade import SCHEMA_KEY
 from journeyman.storage.opening import open_backend
 from journeyman.storage.pages import MAX_PAGE_SIZE
 
-_SHOWN = 100  # problems, unless asked for all
+_MOST_PROBLEMS = 100  # problems, unless asked for all
 
 
 @click.command()
-@click.option("--all", "all_", is_flag=True, help=f"Every problem, not the first {_SHOWN} only.")
-@format_options
-@quiet_option
+@click.option(
+    "--all", "all_", is_flag=True, help=f"Every problem, not the first {_MOST_PROBLEMS} only."
+)
+@output.format_options
+@output.quiet_option
 @click.pass_context
 def check(ctx: click.Context, all_: bool, format_: str, json_: bool, quiet: bool) -> None:
     """Verify every index and counter against the job records. Nothing is changed.
@@ -56,23 +50,23 @@ def check(ctx: click.Context, all_: bool, format_: str, json_: bool, quiet: bool
     backend = existing_backend(ctx.obj)
     try:
         with (
-            Output() as output,
-            working("checking the store", quiet=quiet),
+            output.Output() as out,
+            output.working("checking the store", quiet=quiet),
             backend.view() as view,
         ):
             if view.get(SCHEMA_KEY) is None:
                 found = 1
-                output.line(_line(SCHEMA_KEY, "it is missing", as_json(format_, json_)))
+                out.line(_line(SCHEMA_KEY, "it is missing", output.as_json(format_, json_)))
             for problem in problems_of(view):
                 found += 1
-                if all_ or found <= _SHOWN:
-                    output.line(_line(problem.key, problem.what, as_json(format_, json_)))
-            if not as_json(format_, json_):
-                if found > _SHOWN and not all_:
-                    output.line(f"and {found - _SHOWN} more; --all shows them")
-                output.line(
-                    f"{counted(found, 'problem')}: `journeyman storage rebuild` restores what is "
-                    "derived from the records"
+                if all_ or found <= _MOST_PROBLEMS:
+                    out.line(_line(problem.key, problem.what, output.as_json(format_, json_)))
+            if not output.as_json(format_, json_):
+                if found > _MOST_PROBLEMS and not all_:
+                    out.line(f"and {found - _MOST_PROBLEMS} more; --all shows them")
+                out.line(
+                    f"{output.counted(found, 'problem')}: `journeyman storage rebuild` restores "
+                    "what is derived from the records"
                     if found
                     else "all is right"
                 )
@@ -83,7 +77,11 @@ def check(ctx: click.Context, all_: bool, format_: str, json_: bool, quiet: bool
 
 
 def _line(key: bytes, what: str, json: bool) -> str:
-    return json_line({"key": shown(key), "problem": what}) if json else f"{shown(key)}: {what}"
+    return (
+        output.json_line({"key": key_text(key), "problem": what})
+        if json
+        else f"{key_text(key)}: {what}"
+    )
 
 
 def existing_backend(settings: StorageSettings) -> Backend:
@@ -113,7 +111,7 @@ def existing_backend(settings: StorageSettings) -> Backend:
 )
 @click.option("--after", metavar="CURSOR", help="The page after this cursor.")
 @click.option("--page", "number", type=click.IntRange(1), help="This page; needs --queue.")
-@format_options
+@output.format_options
 @click.pass_context
 def list_(
     ctx: click.Context,
@@ -138,39 +136,39 @@ def list_(
     backend = existing_backend(ctx.obj)
     try:
         storage = Storage(backend, ctx.obj.path)
-        with Output() as output:
+        with output.Output() as out:
             if status is None:
-                _numbers(storage, queue, output, as_json(format_, json_))
+                _numbers(storage, queue, out, output.as_json(format_, json_))
             elif queue is None:
                 page = storage.list_jobs_by_status(status, size=limit, after=after)
-                _jobs(page, output, as_json(format_, json_))
+                _jobs(page, out, output.as_json(format_, json_))
             else:
                 page = storage.list_jobs(queue, status, size=limit, after=after, page=number)
-                _jobs(page, output, as_json(format_, json_))
+                _jobs(page, out, output.as_json(format_, json_))
     finally:
         backend.close()
 
 
-def _numbers(storage: Storage, queue: str | None, output: Output, json: bool) -> None:
+def _numbers(storage: Storage, queue: str | None, out: output.Output, json: bool) -> None:
     for each in storage.queue_status_counts(queue):
         row = {"queue": each.queue, "status": each.status, "count": each.count}
-        output.line(json_line(row) if json else f"{each.count:>12}  {each.queue} {each.status}")
+        out.line(output.json_line(row) if json else f"{each.count:>12}  {each.queue} {each.status}")
 
 
-def _jobs(page: Page, output: Output, json: bool) -> None:
+def _jobs(page: Page, out: output.Output, json: bool) -> None:
     for record in page.jobs:
-        output.line(encode_value(record).decode() if json else _job_line(record))
+        out.line(encode_value(record).decode() if json else _job_line(record))
     for each in page.unreadable:
-        warn(f"{shown(each.key)}: {each.reason}")
+        warn(f"{key_text(each.key)}: {each.reason}")
     ending = {"next": page.next_cursor, "position": page.position and str(page.position)}
     ending = {name: value for name, value in ending.items() if value is not None}
     if json and ending:
-        output.line(json_line(ending))
+        out.line(output.json_line(ending))
     elif not json:
         if page.next_cursor is not None:
-            output.line(f"more: --after {page.next_cursor}")
+            out.line(f"more: --after {page.next_cursor}")
         if page.position is not None:
-            output.line(f"as of the log at {page.position}")
+            out.line(f"as of the log at {page.position}")
 
 
 def _job_line(record: JobRecord) -> str:

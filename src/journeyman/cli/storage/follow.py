@@ -39,7 +39,7 @@ def follow(ctx: click.Context, once: bool) -> None:
         raise UsageError(f"there is no command log at {log}: see workq.cmdlog_path")
     with Storage.from_settings(settings.storage) as storage:
         be_alone(storage.backend)
-        follower = Follower.of(settings, storage, lambda text: click.echo(text, err=True))
+        follower = Follower.of_settings(settings, storage, lambda text: click.echo(text, err=True))
         stopped = _stopping()
         while not stopped:
             if not follower.step():
@@ -69,7 +69,7 @@ def rebuild(ctx: click.Context, quiet: bool) -> None:
         log = settings.workq.cmdlog_path
         if disk_of(log).is_dir(log):
             storage = Storage(backend, shown_place(settings.storage))
-            jobs = Follower.of(settings, storage, _unsaid).rebuild("")
+            jobs = Follower.of_settings(settings, storage, _unsaid).rebuild("")
             click.echo(f"{counted(jobs, 'job')} of {log} indexed, at {storage.position()}")
     finally:
         backend.close()

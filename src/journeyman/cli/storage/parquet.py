@@ -28,9 +28,9 @@ from journeyman.formats.keyspace import keys
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord
 from journeyman.logs.publication import put_in_place
 from journeyman.storage import Storage, Upsert
-from journeyman.storage.checking import be_alone, in_batches, shown
+from journeyman.storage.checking import be_alone, in_batches, key_text
 from journeyman.storage.position import POSITION_KEY
-from journeyman.storage.records import entries_of, read_job, read_queue, uuid_of_job_key
+from journeyman.storage.records import entries_of, read_job, read_queue_record, uuid_of_job_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -185,7 +185,7 @@ def _records(path: str) -> Iterator[JobRecord | QueueRecord]:
             for key, value in zip(*columns, strict=True):
                 record = _record(key, value)
                 if isinstance(record, str):
-                    warn(f"{shown(key)}: left out: {record}")
+                    warn(f"{key_text(key)}: left out: {record}")
                 elif record is not None:
                     yield record
     except (pa.ArrowException, OSError, KeyError) as error:
@@ -195,7 +195,7 @@ def _records(path: str) -> Iterator[JobRecord | QueueRecord]:
 def _record(key: bytes, value: bytes) -> JobRecord | QueueRecord | str | None:
     """The imported form of an entry, or the reason against it; None: it follows from others."""
     if key.startswith(keys.QUEUES):
-        return read_queue(key, value)
+        return read_queue_record(key, value)
     if not key.startswith(keys.JOBS):
         return None
     uuid = uuid_of_job_key(key)
