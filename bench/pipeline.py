@@ -204,7 +204,7 @@ def measure_cold(bench: Bench) -> tuple[dict[str, Any], list[Bar]]:
 
 def measure_planning(bench: Bench) -> tuple[dict[str, Any], list[Bar]]:
     """What the driver does before a query of many files: find them and cut them into splits."""
-    from journeyman.spark.files import find_logs
+    from journeyman.spark.files import find_source_logs
     from journeyman.spark.source.options import SourceOptions
     from journeyman.spark.source.splits import plan_partitions
 
@@ -218,7 +218,7 @@ def measure_planning(bench: Bench) -> tuple[dict[str, Any], list[Bar]]:
             (directory / "logfile").write_bytes(entry)
     start = time.perf_counter()
     options = SourceOptions.parse("ztick", {"path": str(root)})
-    partitions = plan_partitions(find_logs(options), options)
+    partitions = plan_partitions(find_source_logs(options), options)
     seconds = time.perf_counter() - start
     return {"files": files, "seconds": round(seconds, 3), "partitions": len(partitions)}, []
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-__all__ = ["Watch", "cpu_seconds"]
+__all__ = ["Watch", "below", "cpu_seconds"]
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -44,7 +44,7 @@ class Watch:
         while not self._stop.wait(_EVERY_S):
             now: dict[str, float] = defaultdict(float)
             now["driver"] = _resident_mb(os.getpid())
-            for process in _below(os.getpid()):
+            for process in below(os.getpid()):
                 kind = "jvm" if _name(process) == "java" else "workers"
                 now[kind] += _resident_mb(process)
             for kind, mb in now.items():
@@ -53,10 +53,11 @@ class Watch:
 
 def cpu_seconds() -> float:
     """Processor time of this process and all that live below it, with their ended children."""
-    return sum(_cpu(process) for process in (os.getpid(), *_below(os.getpid())))
+    return sum(_cpu(process) for process in (os.getpid(), *below(os.getpid())))
 
 
-def _below(parent: int) -> Iterator[int]:
+def below(parent: int) -> Iterator[int]:
+    """The ids of all processes that this one started, and that those started, while they live."""
     children: dict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and (fields := _stat(int(entry.name))):

@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,7 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench.process_tree import below
 from tests.support.spark.cluster import SETTINGS, standalone_cluster
 from tests.support.spark.hard_logs import skewed_workq, skewed_ztick, tiny_logs
 
@@ -168,16 +170,12 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def processes(word: str) -> list[int]:
-    """The ids of the processes that were started with such a word."""
+    """The processes of this cluster, never of another one here, that were started with a word."""
     found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                words = (entry / "cmdline").read_bytes()
-            except OSError:
-                continue  # it has ended
-            if word.encode() in words:
-                found.append(int(entry.name))
+    for process in below(os.getpid()):
+        with suppress(OSError):  # it has ended
+            if word.encode() in Path(f"/proc/{process}/cmdline").read_bytes():
+                found.append(process)
     return found
 
 

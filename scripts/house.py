@@ -49,6 +49,8 @@ VAGUE_NAMES = frozenset(
     | {"around", "look", "settle", "shown", "left", "gone", "of", "held", "asked", "given"}
     | {"known", "seen", "whole", "stuff", "thing", "things"}
 )
+# The method of a middleware, whose name users know: app.use takes any object that has it.
+HOOKS = frozenset({"around"})
 # A text that begins with one of these is a piece of a sentence. Words such as "Once" or "As" begin
 # whole sentences as well, so they are left to the reader.
 FRAGMENT_STARTS = ("What ", "Whether ", "Of ", "Nor ", "Or ", "And ", "Which ", "Whose ", "Than ")
@@ -154,7 +156,8 @@ def vague_names(path: Path) -> Iterator[Place]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             arguments = node.args
             every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-            names = [node.name, *(argument.arg for argument in every)]
+            is_hook = node.name in HOOKS and "call" in [argument.arg for argument in every]
+            names = [*([] if is_hook else [node.name]), *(argument.arg for argument in every)]
             for name in names:
                 if name.strip("_") in VAGUE_NAMES:
                     yield Place(path, node.lineno, name)

@@ -42,6 +42,8 @@ BUSY, SLOW = (
     SimulationPlan(2_000, 12, ClientPace(5.0, 1800.0, 0.2)),
 )
 PAIR = plan_of_pair(5_000, 40)
+BURSTS = SimulationPlan(80_000, 8, ClientPace(burst=500))
+OPERATIONS = 10_000_000  # in bursts
 CYCLES_A_RUN = 50
 INPUTS_A_RUN = 20_000
 FAULTS = {
@@ -82,10 +84,12 @@ def _simulation(
     plan: SimulationPlan,
     options: str,
     run_seed: Callable[[int, SimulationPlan], SimulationReport] = simulate,
+    least: int = 0,
 ) -> str:
+    """``least``: operations that are simulated, also beyond the time of the lane."""
     begun_s = time.process_time()
     seeds, operations, checked, simulated_s, ends, times_stuck = 0, 0, 0, 0.0, 0, 0
-    while lane.goes_on(f"{seeds} seeds, {operations} operations"):
+    while lane.goes_on(f"{seeds} seeds, {operations} operations") or operations < least:
         try:
             report = run_seed(lane.first + seeds, plan)
         except SimulationFailed as error:
@@ -197,10 +201,18 @@ def _mutations(lane: Lane) -> str:
 
 
 def _pipeline(lane: Lane) -> str:
-    """Every command on S3 and on a cluster; skew, tiny and large logs, killed executors; killed
-    ingests into a lake on S3."""
-    names = ("object_store", "lake_uri", "lake_snapshots")
-    tests = [f"tests/spark/test_{name}.py" for name in names]
+    """Every command on S3 and on a cluster; a packed environment; streams and ingests killed again
+    and again; ingests that end after each commit; skew, tiny and large logs, killed executors;
+    killed ingests into a lake on S3."""
+    spark = (
+        "object_store",
+        "lake_uri",
+        "lake_snapshots",
+        "lake_killed",
+        "streams_killed",
+        "submit",
+    )
+    tests = [*(f"tests/spark/test_{name}.py" for name in spark), "tests/unit/test_lake_storage.py"]
     matrix = [sys.executable, "-m", "pytest", "-q", "-n", "0", *tests]
     cases = [sys.executable, "scripts/cluster.py"]
     kills = [sys.executable, "-m", "tests.kills.lake", "--s3"]
@@ -223,6 +235,10 @@ LANES: Mapping[str, tuple[float, Callable[[Lane], str]]] = {
     "mutations": (0.0, _mutations),
     "traces": (0.0, _traces),
     "exhaustion": (0.0, _exhaustion),
+    "simulation-bursts": (
+        0.0,
+        lambda lane: _simulation(lane, BURSTS, " --burst 500", least=OPERATIONS),
+    ),
     "pipeline": (0.0, _pipeline),
     "system-calls": (0.1, _system_calls),
     "fuzz": (0.1, _fuzz),

@@ -4,6 +4,7 @@ README.md                                 the first page of the site
 CHANGELOG.md, CONTRIBUTING.md, SECURITY.md  pages beside it
 api_reference.py                          a page that is made from the source
 [the log](../src/journeyman/logs.py)      plain text: sources are not part of the site
+the tokens of the console                 colours of the site
 llms.txt                                  the pages with their first sentences, for language models
 """
 
@@ -24,6 +25,17 @@ ROOT = Path(__file__).parent.parent
 PAGES = {"README.md": "index.md"} | {
     name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 }
+STYLE = "stylesheets/journeyman.css"
+TOKENS = ROOT / "src" / "journeyman" / "servers" / "http" / "console" / "assets" / "tokens.css"
+# What the theme calls the tokens. Its header is dark in both schemes.
+THEME = """
+:root, [data-md-color-scheme] {
+  --md-primary-fg-color: #0b6570; --md-accent-fg-color: var(--accent);
+  --md-typeset-a-color: var(--accent); --md-default-bg-color: var(--paper);
+  --md-default-fg-color: var(--ink); --md-default-fg-color--light: var(--dim);
+  --md-code-bg-color: var(--frame); --md-typeset-color: var(--ink);
+}
+"""
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 _SCHEME = re.compile(r"[a-z]+:")
 
@@ -32,6 +44,8 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
     for name, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / name).read_text()))
     files.append(File.generated(config, "api-reference.md", content=api_reference.page()))
+    files.append(File.generated(config, STYLE, content=TOKENS.read_text() + THEME))
+    config.extra_css.append(STYLE)
     return files
 
 

@@ -33,16 +33,10 @@ class Package:
 
 PACKAGES = (
     Package(
-        "htmx.org",
-        "2.0.11",
-        "165a2655073e9e6e55e307a7c74e8ebcdb76afb7701f9c16cfd106a13add408e",
-        {"dist/htmx.min.js": "htmx.js", "LICENSE": "htmx.LICENSE"},
-    ),
-    Package(
-        "htmx-ext-sse",
-        "2.2.4",
-        "90b46f5ab915ba2f64e6348448c8dba509277a47e15c125ffb65754eb4f6b5dc",
-        {"dist/sse.min.js": "htmx-sse.js", "LICENSE": "htmx-sse.LICENSE"},
+        "idiomorph",
+        "0.8.0",
+        "c2b48584153f0167b5c98cb815576338ccd82a97378e53fbf29d139dfd67207e",
+        {"dist/idiomorph.min.js": "idiomorph.js", "LICENSE": "idiomorph.LICENSE"},
     ),
     Package(
         "uplot",
