@@ -16,7 +16,12 @@ pytest.register_assert_rewrite("tests.support")  # before anything of it is impo
 from tests.support.effort import cases  # noqa: E402
 
 # Found by itself where this tree is installed as a package; named here for where it is not.
-pytest_plugins = ["journeyman.pytest_plugin", "tests.support.databases", "tests.support.programs"]
+pytest_plugins = [
+    "journeyman.pytest_plugin",
+    "tests.support.databases",
+    "tests.support.programs",
+    "tests.support.simulated_database",
+]
 
 # Speed is measured in bench/, not in tests. A run that gates a change must not depend on luck:
 # there, as in `make test`, the examples are the same every time; those of pytest at a desk are new

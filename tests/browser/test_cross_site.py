@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,7 @@ def test_a_rebound_page_may_use_any_method_and_header(browser, server, name, met
 
 
 RULE = {"pattern": "p.", "runner": "shell", "args": ["true"]}
+JSON_TYPE = {"Content-Type": "application/json"}
 OUTCOME = ".then(answer => answer.status, error => 'failed')"
 
 
@@ -249,3 +251,42 @@ def test_hosts_can_be_allowed(tmp_path):
         kind = {"Content-Type": "application/json"}
         assert put_rule(server.http_port, kind | {"Host": "scheduler.internal"}) == 200
         assert put_rule(server.http_port, kind | {"Host": "other.internal"}) == 421
+
+
+def test_a_page_of_an_allowed_origin_uses_version_1_with_a_token(browser, tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[token.page]\nsecret = "sk_page"\nnamespace = "*"\n')
+    tokens.chmod(0o600)
+    with Rebinding(1) as allowed, Rebinding(1) as other:
+        origin = f"http://{SITE}:{allowed.port}"
+        own = {"controller.auth_file": str(tokens), "access.allowed_origins": f'["{origin}"]'}
+        with ScheduleProcess(tmp_path, settings=ALL_SERVICES | own) as server:
+            target = f"http://127.0.0.1:{server.http_port}"
+
+            def fetch(path: str, result: str = "answer.status", **given: Any) -> object:
+                script = f"fetch('{target}{path}', {json.dumps(given)})"
+                return browser.run(f"{script}.then(answer => {result}, error => 'failed')")
+
+            token = {"Authorization": "Bearer sk_page"}
+            job: dict[str, Any] = {
+                "method": "POST",
+                "headers": token | {"Content-Type": "application/json", "Idempotency-Key": "a"},
+                "body": json.dumps({"queue": "mail", "payload": "x"}),
+            }
+            browser.open(f"{origin}/page")
+            assert fetch("/v1/work/jobs", **job) == 201
+            replayed = "answer.headers.get('Idempotency-Replayed')"
+            assert fetch("/v1/work/jobs", replayed, **job) == "true"
+            first = "answer.body.getReader().read().then(read => read.value.length > 0)"
+            assert fetch("/v1/events", first, headers=token) is True
+            # Errors can be read as well, and nothing is done without a token.
+            assert fetch("/v1/work/jobs", **job | {"headers": JSON_TYPE}) == 401
+            assert fetch("/v1/work/jobs/x", headers=token) in (400, 404)
+            assert fetch("/v1/health") == 200
+            assert fetch("/v1/work/jobs", headers=token, credentials="include") == "failed"
+            for path in ("/jobs", "/metrics", "/console/overview", "/console/login"):
+                assert fetch(path, headers=token) == "failed", path
+            browser.open(f"http://{SITE}:{other.port}/page")
+            for path in ("/v1/work/jobs", "/v1/health"):
+                assert fetch(path, headers=token) == "failed"
+            assert fetch("/v1/work/jobs", **job) == "failed"

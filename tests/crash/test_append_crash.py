@@ -10,13 +10,14 @@ from journeyman.errors import LogError, LogPoisoned
 from journeyman.logs.appender import Appender, SyncPolicy
 from journeyman.logs.sealing import Sealing
 from journeyman.testing import ManualClock
+from tests.support.crash.cuts import EXTREMES, survivals_of
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 from tests.support.specimens import DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 
 SEGMENT_BYTES = 150
 GROUPS = (1, 2, 3, 1, 4)  # how many records are appended at a time
 SEEDS = range(40)
-SURVIVALS = ("lose_all_unsynced", "keep_all_unsynced", *SEEDS)
+SURVIVALS = (*EXTREMES, *SEEDS)
 POLICIES = [SyncPolicy.ALWAYS, SyncPolicy.OS]
 
 
@@ -82,6 +83,7 @@ def operations_of(dialect: Dialect, sync: SyncPolicy) -> int:
     return run.disk.operations - begin
 
 
+@pytest.mark.usefixtures("kind_of_disk")
 @pytest.mark.parametrize("torn", [0.0, 0.6])
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
 def test_what_was_acknowledged_under_always_survives_every_crash(dialect, torn):
@@ -90,13 +92,14 @@ def test_what_was_acknowledged_under_always_survives_every_crash(dialect, torn):
         run = Run(dialect, sync)
         run.disk.cut_power_at(operation, torn=torn)
         assert run.run_until_cut()
-        for survival in SURVIVALS:
+        for survival in survivals_of(run.disk, *SURVIVALS):
             after = run.disk.after_crash(survival)
             recovered, _ = dialect.recover(after)
             assert recovered[: len(run.acknowledged)] == run.acknowledged, (operation, survival)
             assert recovered == run.records[: len(recovered)], (operation, survival)
 
 
+@pytest.mark.usefixtures("kind_of_disk")
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
 @pytest.mark.parametrize("sync", POLICIES, ids=str)
 def test_the_log_goes_on_after_every_crash(dialect, sync):
@@ -104,7 +107,7 @@ def test_the_log_goes_on_after_every_crash(dialect, sync):
         run = Run(dialect, sync)
         run.disk.cut_power_at(operation, torn=0.3)
         assert run.run_until_cut()
-        for survival in ("lose_all_unsynced", "keep_all_unsynced", operation):
+        for survival in survivals_of(run.disk, *EXTREMES, operation):
             after = run.disk.after_crash(survival)
             before, _ = dialect.recover(after)
             appender = run.open(after)
@@ -116,6 +119,7 @@ def test_the_log_goes_on_after_every_crash(dialect, sync):
             assert all(report.clean for report in reports)
 
 
+@pytest.mark.usefixtures("kind_of_disk")
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
 @pytest.mark.parametrize("sync", POLICIES[1:], ids=str)
 def test_weaker_policies_lose_only_from_the_end(dialect, sync):
@@ -124,11 +128,12 @@ def test_weaker_policies_lose_only_from_the_end(dialect, sync):
         run = Run(dialect, sync)
         run.disk.cut_power_at(operation, torn=0.6)
         assert run.run_until_cut()
-        for survival in ("lose_all_unsynced", "keep_all_unsynced"):
+        for survival in survivals_of(run.disk, *EXTREMES):
             recovered, _ = dialect.recover(run.disk.after_crash(survival))
             assert recovered == run.records[: len(recovered)], (operation, survival)
 
 
+@pytest.mark.usefixtures("kind_of_disk")
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
 @pytest.mark.parametrize("sync", POLICIES, ids=str)
 def test_no_crash_alters_or_invents_a_record(dialect, sync):
@@ -137,7 +142,7 @@ def test_no_crash_alters_or_invents_a_record(dialect, sync):
         run = Run(dialect, sync)
         run.disk.cut_power_at(operation, torn=0.6)
         assert run.run_until_cut()
-        for survival in SEEDS:
+        for survival in survivals_of(run.disk, *SEEDS):
             recovered, _ = dialect.recover(run.disk.after_crash(survival))
             assert is_subsequence(recovered, run.records), (operation, survival)
 
@@ -149,7 +154,7 @@ def test_weaker_policies_lose_nothing_before_the_last_segment(sync):
         run = Run(WORKQ, sync)
         run.disk.cut_power_at(operation, torn=0.6)
         assert run.run_until_cut()
-        for survival in SEEDS:
+        for survival in survivals_of(run.disk, *SEEDS):
             after = run.disk.after_crash(survival)
             recovered, reports = WORKQ.recover(after)
             assert is_subsequence(recovered, run.records), (operation, survival)
@@ -158,6 +163,7 @@ def test_weaker_policies_lose_nothing_before_the_last_segment(sync):
             assert all(report.clean for report in reports[:-1])
 
 
+@pytest.mark.usefixtures("kind_of_disk")
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda d: d.name)
 def test_a_record_is_recovered_if_and_only_if_it_was_accepted_when_the_disk_fills_up(dialect):
     whole = Run(dialect, SyncPolicy.ALWAYS)
@@ -213,7 +219,7 @@ def test_switching_files_for_compaction_loses_nothing_at_any_operation():
         run.disk.cut_power_at(operation, torn=0.5)
         with pytest.raises(PowerCut):
             program(run)
-        for survival in SURVIVALS:
+        for survival in survivals_of(run.disk, *SURVIVALS):
             recovered, _ = ZTICK.recover(run.disk.after_crash(survival))
             assert recovered[: len(run.acknowledged)] == run.acknowledged, (operation, survival)
             assert recovered == run.records[: len(recovered)], (operation, survival)

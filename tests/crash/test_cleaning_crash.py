@@ -34,6 +34,8 @@ from tests.support.workq_logs import (
     started,
 )
 
+BOTH_DISKS = pytest.mark.usefixtures("kind_of_disk")
+
 MINUTE_S = 60  # the tick of these logs: as long as a delete takes to settle
 LAST_TICK = 24
 TICKS = st.integers(0, LAST_TICK)
@@ -179,6 +181,7 @@ REPEATED: Log = ([added(1, 0)], [completed(1, 60)], [added(1, 120, created_s=0)]
 ENDED_BY_EXPIRE: Log = ([added(1, 0)], [started(1, 60), expired(1, 120)], [added(1, 180)])
 
 
+@BOTH_DISKS
 @example(USED_AGAIN, 5, True)
 @example(CLOCK_SET_BACK, 20, True)
 @example(EARLY_RESULT, 5, True)
@@ -195,6 +198,7 @@ def test_cleaning_changes_nothing_that_can_be_seen(log, tick, thorough):
     assert_same([r for records in log for r in records], all_of(disk), tick, "cleaned")
 
 
+@BOTH_DISKS
 @settings(profile, max_examples=cases(60))
 @given(logs(), TICKS, TICKS, st.booleans())
 def test_cleaning_again_changes_nothing_that_can_be_seen(log, first, second, thorough):
@@ -205,6 +209,7 @@ def test_cleaning_again_changes_nothing_that_can_be_seen(log, first, second, tho
     assert_same(before, all_of(disk), max(first, second), "cleaned twice")
 
 
+@BOTH_DISKS
 @settings(profile, max_examples=cases(60))
 @given(logs(), TICKS)
 def test_what_is_appended_after_cleaning_means_what_it_would_have_meant(log, tick):
@@ -219,6 +224,7 @@ def test_what_is_appended_after_cleaning_means_what_it_would_have_meant(log, tic
     assert shown([*all_of(disk), *later], after_s) == shown([*before, *later], after_s)
 
 
+@BOTH_DISKS
 @example(USED_AGAIN, 5, True)
 @example(CLOCK_SET_BACK, 20, True)
 @example(ENDED_BY_EXPIRE, 5, True)
@@ -237,6 +243,7 @@ def test_no_crash_while_cleaning_changes_what_can_be_seen(log, tick, thorough):
         assert_same(before, all_of(crash.disk), tick, crash)
 
 
+@BOTH_DISKS
 def test_a_removed_segment_stays_away_before_what_followed_it_goes():
     """Its add is gone with it; were the add back without the delete, the job would be back."""
     log: Log = ([added(1, 0)], [deleted(1, 60), added(3, 60)], [])
@@ -285,6 +292,7 @@ class Server:
         return records
 
 
+@BOTH_DISKS
 def test_no_crash_while_serving_and_cleaning_loses_what_was_acknowledged():
     seen_rewritten = False
     for crash in crashes(Server, lambda server: server.disk, Server.run, seeds=2):

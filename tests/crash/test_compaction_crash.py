@@ -14,6 +14,8 @@ from journeyman.testing import ManualClock
 from tests.support.crash.cuts import EXTREMES, crashes
 from tests.support.simulated_disk import SimulatedDisk
 
+BOTH_DISKS = pytest.mark.usefixtures("kind_of_disk")
+
 PATH = "/data/log"
 FILES = {PATH, f"{PATH}.compressed", f"{PATH}.lock"}
 
@@ -82,6 +84,7 @@ def test_file_that_is_set_aside_has_its_new_name_for_good_before_another_takes_t
     assert seen > 0
 
 
+@BOTH_DISKS
 @pytest.mark.parametrize("sync", [SyncPolicy.ALWAYS, SyncPolicy.OS], ids=str)
 def test_no_crash_while_appending_and_compacting_changes_the_state(sync):
     cuts = crashes(lambda: Server(SimulatedDisk(), sync), lambda s: s.disk, Server.run)
@@ -119,12 +122,14 @@ def planted(layout: str) -> SimulatedDisk:
     return disk
 
 
+@BOTH_DISKS
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_no_crash_while_opening_changes_the_state(layout):
     for crash in crashes(lambda: planted(layout), lambda disk: disk, state_of):
         assert state_of(crash.disk) == STATE, crash
 
 
+@BOTH_DISKS
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_no_crash_while_compacting_offline_changes_the_state(layout):
     """Above all, no removed key comes back from an older file that was not yet removed."""
@@ -141,6 +146,7 @@ def test_no_crash_while_compacting_offline_changes_the_state(layout):
         assert set(again.files()) == {PATH, f"{PATH}.lock"}, crash
 
 
+@BOTH_DISKS
 def test_no_second_crash_while_recovering_from_the_first_changes_the_state():
     first = crashes(
         lambda: planted("all three files"),

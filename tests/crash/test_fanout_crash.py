@@ -17,6 +17,8 @@ from tests.support.crash.cuts import Crash, crashes
 from tests.support.fanout_world import FanOutWorld
 from tests.support.simulated_disk import SimulatedDisk
 
+pytestmark = pytest.mark.usefixtures("kind_of_disk")
+
 SEGMENT_BYTES = 4 + 3 * (25 + 4)  # three items
 READERS = ("a", "b")
 ARCHIVE = "/archive"

@@ -17,6 +17,8 @@ from journeyman.testing import ManualClock
 from tests.support.crash.cuts import crashes
 from tests.support.simulated_disk import SimulatedDisk
 
+BOTH_DISKS = pytest.mark.usefixtures("kind_of_disk")
+
 NOW = Instant(1_700_000_000_000_000_000)
 
 
@@ -72,6 +74,7 @@ def append_beside_a_log(run: Run) -> None:
     ledger.close()
 
 
+@BOTH_DISKS
 def test_what_was_acknowledged_is_in_both_and_the_ledger_is_never_behind():
     seen = set()
     for crash in crashes(begin, lambda run: run.disk, append_beside_a_log, seeds=3):
@@ -98,6 +101,7 @@ def compact_and_go_on(run: Run) -> None:
         log.compact()
 
 
+@BOTH_DISKS
 def test_a_compaction_changes_nothing_wherever_the_power_fails():
     for crash in crashes(lambda: begin(fill), lambda run: run.disk, compact_and_go_on, seeds=4):
         found = paused(crash.disk)

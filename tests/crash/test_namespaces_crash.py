@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from journeyman.servers.core.namespace_secret import KnownNamespaces, load_namespaces
 from tests.support.crash.cuts import crashes
 from tests.support.simulated_disk import SimulatedDisk
+
+pytestmark = pytest.mark.usefixtures("kind_of_disk")
 
 PATH = "/data/namespaces.secret"
 SILENT: Any = None  # any message is an error

@@ -15,6 +15,8 @@ from journeyman.testing import ManualClock
 from tests.support.crash.cuts import EXTREMES, Crash, crashes
 from tests.support.simulated_disk import SimulatedDisk
 
+BOTH_DISKS = pytest.mark.usefixtures("kind_of_disk")
+
 DIRECTORY = "/spool"
 ARCHIVE = "/archive"
 SEGMENT_BYTES = 4 + 2 * (25 + 8)  # two items of eight bytes
@@ -136,6 +138,7 @@ def assert_nothing_is_lost(crash: Crash[Server], *, durable: bool) -> None:
             assert left[-1:] == [next_id], (crash, name)
 
 
+@BOTH_DISKS
 @pytest.mark.parametrize("archive", [None, ARCHIVE], ids=["deleted", "archived"])
 def test_no_crash_loses_an_item_that_a_reader_needs(archive):
     always = SyncPolicy.ALWAYS
@@ -143,6 +146,7 @@ def test_no_crash_loses_an_item_that_a_reader_needs(archive):
         assert_nothing_is_lost(crash, durable=True)
 
 
+@BOTH_DISKS
 def test_under_a_weaker_policy_a_crash_takes_items_but_confuses_nobody():
     weak = SyncPolicy.OS
     for crash in crashes(lambda: Server(weak, None), lambda s: s.disk, Server.run, seeds=0):
@@ -171,6 +175,7 @@ def queue_of(disk: SimulatedDisk) -> object:
         return [i.item_id for i in journal.items()], dict(journal.readers), journal.next_id
 
 
+@BOTH_DISKS
 def test_no_crash_while_opening_a_damaged_queue_changes_what_is_found():
     expected = ([1, 2, 3, 4, 5], {"a": Reader(2, {4}), "b": Reader(0)}, 6)
     assert queue_of(damaged_queue()) == expected

@@ -16,6 +16,8 @@ from journeyman.testing import ManualClock
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_logs import DIRECTORY, added, as_of, at, job_id, path_of, planted, started
 
+pytestmark = pytest.mark.usefixtures("kind_of_disk")
+
 PENDING, FAILED = 3, 2
 CAREFULLY, IN_BULK = 1 << 60, 0
 

@@ -6,7 +6,12 @@ import asyncio
 import gc
 
 import pytest
+from msgspec.structs import replace
 
+from journeyman.engines.workq import lifecycle, steps
+from journeyman.engines.workq.state import WorkqState
+from journeyman.protocols.workq.commands import Fail
+from journeyman.protocols.workq.replies import Reply
 from journeyman.servers.core.group_commit import Batch, GroupCommit, WriteInFlight
 from journeyman.units import NS_PER_S
 from tests.simulation import SimulationFailed, SimulationPlan, simulate
@@ -16,10 +21,10 @@ from tests.simulation.world import Loop, World
 from tests.support.simulated_files import FileNode
 
 SHORT = SimulationPlan(operations=1_500, lives=6)
-BURSTS = SimulationPlan(operations=80_000, lives=6, pace=ClientPace(burst=500))
+BURSTS = SimulationPlan(operations=85_000, lives=6, pace=ClientPace(burst=500))
 STALLED = SimulationPlan(operations=1_000, lives=6, troubles=("stall",))
 SEEDS = range(10, 18)
-STORIES = [*((seed, SHORT) for seed in SEEDS), *((seed, BURSTS) for seed in range(10))]
+STORIES = [*((seed, SHORT) for seed in SEEDS), *((seed, BURSTS) for seed in range(6))]
 
 
 def simulate_some(plan: SimulationPlan = SHORT) -> None:
@@ -59,6 +64,24 @@ def test_server_that_stays_not_ready_is_found_out(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(WriteInFlight, "end", lambda _: None)
     with pytest.raises(SimulationFailed, match="not ready, although nothing is stuck"):
         simulate_some()
+
+
+def test_start_that_forgets_steps_is_found_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(steps, "load", lambda state, loaded: None)
+    with pytest.raises(SimulationFailed, match="steps/"):
+        simulate_some()
+
+
+def test_give_back_that_counts_as_a_failure_is_found_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(
+        lifecycle, "_release", lambda state, command, _: fail_instead(state, command)
+    )
+    with pytest.raises(SimulationFailed, match="nothing explains"):
+        simulate_some()
+
+
+def fail_instead(state: WorkqState, command: Fail) -> Reply:
+    return lifecycle.fail(state, replace(command, is_release=False), None)
 
 
 def test_frozen_process_does_nothing_and_goes_on_afterwards():

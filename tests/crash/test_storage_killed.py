@@ -10,7 +10,7 @@ import pytest
 
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import Storage, Upsert
-from journeyman.storage.checking import check
+from journeyman.storage.checking import find_problems
 from tests.support.crash.copies import copy_files
 
 # Jobs go in, change and go, by two threads; what was acknowledged is a line.
@@ -55,7 +55,7 @@ def test_nothing_acknowledged_is_lost_and_everything_fits_after_each_kill(engine
         acknowledged |= {int(line) for line in lines if line.endswith(b"\n")}
         with Storage.open(engine, str(directory)) as storage:
             with storage.backend.view() as view:
-                assert list(check(view)) == []
+                assert list(find_problems(view)) == []
             for number in acknowledged:
                 job = storage.get_job(UUID(int=number))
                 assert job is not None
@@ -80,4 +80,4 @@ def test_a_copy_of_the_files_between_two_commits_is_a_store(tmp_path):
                 copy_files(directory, target)
                 with Storage.open(engine, str(target)) as copy, copy.backend.view() as view:
                     assert copy.count("q", "new") == number
-                    assert list(check(view)) == []
+                    assert list(find_problems(view)) == []

@@ -55,7 +55,7 @@ _LINES = {
         b"inspect jobs q 0 10\r\ninspect server\r\ninspect queues 0 10\r\n",
         b"limit q -rate=10/m -concurrency=2\r\npause q\r\nresume q\r\n",
         b"add %b q 1000 60000 1 -after=%b -key=k\r\nx\r\ntouch %b\r\n" % (_TWO, _ONE, _ONE),
-        b"limit q -key-rate=2/1s -key-concurrency=1\r\nrun %b q 100 100 1\r\nx\r\n" % _TWO,
+        b"limit q -key-rate=2/1s -fair=1 -weights=a:2,b:3\r\nrun %b q 100 100 1\r\nx\r\n" % _TWO,
         (
             b"add %b q 1000 60000 1 -unique-for=5000 -key=k -replace=finished -even-failed=1"
             b" -retry-delay=5\r\nx\r\n" % _TWO

@@ -20,6 +20,8 @@ from tests.support import ztick_original
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.workq_original import replay_all
 
+pytestmark = pytest.mark.usefixtures("kind_of_disk")
+
 DATA = Path(__file__).parent / "data"
 PATH, CMDLOG = "/data/log", "/data/cmdlog"
 ZTICK_LOGS = sorted(path.stem for path in (DATA / "ztick").glob("*.log"))

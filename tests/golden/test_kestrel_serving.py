@@ -34,6 +34,8 @@ from tests.support.originals import appended_by_libkestrel
 from tests.support.servers.fanout_process import FanOutProcess
 from tests.support.simulated_disk import SimulatedDisk
 
+pytestmark = pytest.mark.usefixtures("kind_of_disk")
+
 DATA = Path(__file__).parent / "data" / "kestrel"
 FOLDERS = sorted(path.parent.name for path in DATA.glob("q*/case.json"))
 

@@ -21,6 +21,8 @@ from tests.support.departures import expected_here
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.unsealed import without_seals
 
+pytestmark = pytest.mark.usefixtures("kind_of_disk")
+
 DATA = Path(__file__).parent / "data"
 
 # -- ztick -----------------------------------------------------------------------------------

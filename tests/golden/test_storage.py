@@ -20,7 +20,7 @@ from journeyman.formats.keyspace.keys import (
 )
 from journeyman.formats.keyspace.values import JobRecord, QueueRecord, decode_value
 from journeyman.storage import Storage, Upsert
-from journeyman.storage.checking import check, rebuild
+from journeyman.storage.checking import find_problems, rebuild
 from journeyman.storage.facade import SCHEMA_KEY
 from tests.support.golden_logs import STEPS
 
@@ -76,7 +76,7 @@ def test_every_step_of_the_original_leaves_its_keys(engine, tmp_path):
                     storage.upsert_job_record(record)
             assert stored(storage) == wanted, step["step"]
             with storage.backend.view() as view:
-                assert list(check(view)) == []
+                assert list(find_problems(view)) == []
             before = jobs
 
 

@@ -160,7 +160,7 @@ def test_queues_are_listed_paused_and_resumed(ask):
         return next(row for row in listed if row["queue"] == "paused")
 
     counts = {"ready": 1, "scheduled": 0, "running": 0, "dead": 0}
-    assert queue() == {"queue": "paused", **counts, "paused": True}
+    assert queue() == {"queue": "paused", **counts, "paused": True, "limits": ""}
     assert re.search(r"^paused +1 +0 +0 +0 +yes$", text(ask("queues", "ls")), re.MULTILINE)
     text(ask("queues", "resume", "paused"))
     assert queue()["paused"] is False
@@ -169,7 +169,15 @@ def test_queues_are_listed_paused_and_resumed(ask):
 def test_queues_are_limited(ask):
     text(ask("queues", "limit", "narrow", "--rate", "10/m", "--concurrency", 2))
     assert_one_line_error(ask("queues", "limit", "narrow", "--rate", "fast"), 1, "like '10/m'")
+    text(ask("queues", "limit", "narrow", "--concurrency", 2, "--fair", "--weight", "gold=3"))
+    limits = {row["queue"]: row["limits"] for row in rows(ask("queues", "ls", "--json"))}
+    assert limits["narrow"] == "concurrency=2 fair weight=gold:3"
+    assert_one_line_error(ask("queues", "limit", "narrow", "--weight", "a=1"), 2, "needs --fair")
+    wrong = ask("queues", "limit", "narrow", "--fair", "--weight", "a")
+    assert_one_line_error(wrong, 2, "--weight gold=3")
     text(ask("queues", "limit", "narrow"))
+    limits = {row["queue"]: row["limits"] for row in rows(ask("queues", "ls", "--json"))}
+    assert limits["narrow"] == ""
 
 
 def test_rules_are_added_listed_and_removed(ask):
@@ -373,6 +381,8 @@ def test_a_task_that_no_server_takes_is_one_short_error():
 
 
 def test_jobs_of_the_schedule_are_set_shown_listed_and_removed(ask):
+    text(ask("set", "at.once", "now"))
+    text(ask("rm", "at.once"))
     text(ask("set", "cli.job", "1h"))
     assert rows(ask("get", "cli.job", "--json"))[0]["status"] == "planned"
     assert [row["job"] for row in rows(ask("ls", "cli.", "--json"))] == ["cli.job"]

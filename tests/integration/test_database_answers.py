@@ -26,6 +26,8 @@ GIVEN = {
     "/v1/work/jobs/{job}": {"job": JOBS[0]},
     "/v1/work/jobs/{job}/result": {"job": JOBS[0]},
     "/v1/work/jobs/{job}/records": {"job": JOBS[0]},
+    "/v1/work/jobs/{job}/steps": {"job": JOBS[0]},
+    "/v1/work/events/{event}": {"event": "paid"},
     "/v1/work/queues/{queue}": {"queue": "mail"},
     "/v1/fan-out/queues/{queue}": {"queue": "items"},
     "/v1/schedule/records": {"id": "job.1"},
@@ -34,11 +36,17 @@ GIVEN = {
 }
 MARKED_BY_THEN_S = 30.0
 STREAMS = {"/v1/events", "/v1/log/tail"}
+# They depend on the minute in which a server was filled, and on when its helper process counted.
+FIGURES_OVER_TIME = {
+    *("/v1/series", "/v1/summaries", "/v1/summaries/{of}/{name}", "/v1/tasks", "/v1/tasks/{name}"),
+    "/v1/work/facets",
+}
 # What cannot be the same: processes, ports, paths, times, and what depends on them.
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?|\b1\d{12,18}\b")
 _OTHER = {
     *("uptime_s", "rates", "syncs", "free_bytes", "connections", "batches", "settings", "origin"),
-    *("age_ms", "took_ms", "duration_ms", "oldest_ready_ms", "added_per_s", "started_per_s"),
+    *("age_ms", "oldest_ms", "took_ms", "duration_ms", "oldest_ready_ms"),
+    *("added_per_s", "started_per_s"),
     *("log_bytes", "bytes", "bytes_hex", "size", "offset", "length"),
 }
 
@@ -79,6 +87,7 @@ def _fill(server: DatabaseProcess) -> None:
         for number in range(4):
             assert fan_out.put("items", f"{number}") == "STORED"
         assert fan_out.get("items") == b"0"
+    assert ask(server, "PUT", "/v1/work/events/paid", {"value": "42"})[0] == 200
     server.wait_for_status("run.now", "executed")
 
 
@@ -130,7 +139,7 @@ def test_every_answer_is_the_same(servers: list[DatabaseProcess]):
     assert [path for path, _ in routes] == [path for path, _ in _routes(database)]
     compared = 0
     for path, route in routes:
-        if path in STREAMS:
+        if path in STREAMS | FIGURES_OVER_TIME:
             continue
         at = {"at": "2100-01-01T00:00:00Z"}
         span = {"from": "2020-01-01T00:00:00Z", "until": "2100-01-01T00:00:00Z"}

@@ -18,9 +18,13 @@ from journeyman.disk import database as database_module
 from journeyman.disk import postgres as postgres_module
 from journeyman.disk.guard import Guard, _has_ended
 from journeyman.disk.postgres import PIECE_BYTES, PostgresDisk
+from journeyman.engines.kestrel.messages import AddReader, Append
 from journeyman.errors import LogError, LogFull, LogPoisoned, UsageError
+from journeyman.formats.kestrel import ItemPut
 from journeyman.logs.appender import Appender, SyncPolicy
+from journeyman.logs.kestrel.log import KestrelLog
 from journeyman.logs.segments import ZtickPlan
+from journeyman.servers.kestrel.persistence import KestrelLogs
 from tests.support.servers.link import Link
 
 _FULL = """
@@ -319,6 +323,40 @@ def test_one_sync_makes_durable_what_was_written_to_any_file(disk, database, dat
     ).fetchone()
     assert transactions == 1
     assert seen(f"{data_address}/a") == b"first"
+
+
+def test_items_of_many_queues_are_one_commit(disk, database, data_address):
+    """And if it fails, none of them is stored."""
+    logs = KestrelLogs(disk, SystemClock(), f"{data_address}/kestrel", waits_for_sync=True)
+    logs.open_all()
+    queues = [f"q{number}" for number in range(40)]
+    logs.write([AddReader(queue, "", 0, False, 1) for queue in queues])
+    next_id = 0
+
+    def write() -> None:
+        nonlocal next_id
+        next_id += 1
+        logs.write([Append(queue, ItemPut(next_id, 1, None, 0, b"item")) for queue in queues])
+
+    write()  # what stands before the first item of a journal is written as well
+    database.execute("CREATE TABLE before AS SELECT file, at FROM journeyman_bytes")
+    write()
+    (pieces, transactions) = database.execute(
+        "SELECT count(*), count(DISTINCT xmin::text) FROM journeyman_bytes"
+        " WHERE (file, at) NOT IN (SELECT file, at FROM before)"
+    ).fetchone()
+    assert (pieces, transactions) == (40, 1)
+    database.execute(_FULL)
+    with pytest.raises(LogFull):
+        write()
+    database.execute("DROP TRIGGER full_disk ON journeyman_bytes")
+    write()
+    logs.close()
+    for queue in queues:
+        found = KestrelLog.open(disk, SystemClock(), f"{data_address}/kestrel", queue)
+        items = found.read_after(0, max_items=9, max_bytes=99)
+        assert [item.item_id for item in items] == [1, 2, 4]
+        found.close()
 
 
 def test_other_processes_see_what_was_flushed(disk, data_address):

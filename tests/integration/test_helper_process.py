@@ -78,9 +78,9 @@ def test_process_that_was_prepared_is_asked_and_one_too_many_is_ended(tmp_path, 
     write_log(tmp_path / "cmdlog", 10)
     monkeypatch.setattr(bulk_loading, "BULK_BYTES", 1)
     for path in (tmp_path / "cmdlog", tmp_path / "missing"):
-        bulk_loading.prepare(bulk_loading.WORKQ_READER, str(path))
+        bulk_loading.prepare_reader(bulk_loading.WORKQ_READER, str(path))
     child = bulk_loading._prepared[bulk_loading.WORKQ_READER]
-    bulk_loading.prepare(bulk_loading.ZTICK_READER, str(tmp_path / "cmdlog"))
+    bulk_loading.prepare_reader(bulk_loading.ZTICK_READER, str(tmp_path / "cmdlog"))
     unasked = bulk_loading._prepared[bulk_loading.ZTICK_READER]
     files = [str(path) for path in (tmp_path / "cmdlog").glob("*.log")]
     pieces = bulk_loading.read(bulk_loading.WORKQ_READER, files, 0, set(), set())

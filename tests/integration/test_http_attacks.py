@@ -36,7 +36,7 @@ namespace = "team."
 """
 SECRET = "belongs-to-others"  # in everything that the team must not see
 NOTHING: Any = None
-ROUTES = VersionOne.of(NOTHING).routes()
+ROUTES = VersionOne.of_backend(NOTHING).routes()
 # Bodies that are good enough to come past the checks of their type.
 BODIES: dict[str, Any] = {
     "SetJob": {"execution": "2033-01-01T00:00:00Z"},
@@ -49,6 +49,7 @@ BODIES: dict[str, Any] = {
     "PausedBody": {"paused": True},
     "QueueLimitsBody": {"concurrency": 1},
     "PutBody": {"data": SECRET},
+    "EventBody": {"value": SECRET},
     "ServiceBody": {"service": "schedule"},
 }
 
@@ -79,6 +80,7 @@ def others_job(server: ScheduleProcess) -> str:
     do("PUT", f"/v1/schedule/rules/other.{SECRET}", BODIES["SetRuleBody"])
     do("PUT", f"/v1/timetables/other.{SECRET}", BODIES["TimetableBody"])
     do("POST", f"/v1/fan-out/queues/other_{SECRET}/items", {"data": SECRET})
+    do("PUT", f"/v1/work/events/other.{SECRET}", {"value": SECRET})
     return job_id
 
 
@@ -89,6 +91,9 @@ def filled(route: Route, job_id: str) -> str:
         "queue": f"other_{SECRET}" if "fan-out" in route.path else "other.mail",
         "id": f"other.{SECRET}",
         "timetable": f"other.{SECRET}",
+        "event": f"other.{SECRET}",
+        "of": "queue",
+        "name": "other.mail",
         "reader": "x",
         "read": "x",
     }
@@ -201,12 +206,13 @@ def test_pages_hold_what_the_token_may_see(server, others_job):
     connection.close()
 
 
-# What the time changes, and no other: ages, rates, codes of forms, the end of the slider.
+# What the time changes, and no other: ages, rates, codes of forms, ends and labels of the time bar.
 CHANGING = re.compile(
     r'"(oldest_ready_ms|age_ms|added_per_s|started_per_s)": [^,}]*|oldest_ready_seconds\S+ [0-9.]+|'
-    r'name="code" value="[^"]*"|(\d+ (ms|s|min|h|d)\b ?)+|'
+    r'name="code" value="[^"]*"|(\d[\d.]* (ms|s|min|h|d)\b ?)+|'
     r'<td class="right" title="[^"]* since the start">[^<]*|'
-    r'(data-to|datetime|value|title)="[^"]*"|'
+    r'(data-from|data-until|datetime|value|title)="[^"]*"|'
+    r'<text x="[^>]*>[^<]*</text>|'
     r"\d{4}-\d\d-\d\d[T ][0-9:.]+Z?"
 )
 
@@ -216,7 +222,7 @@ def test_what_others_do_changes_nothing_that_the_token_sees(server, others_job):
     old = ask(server, "GET", "/openapi.json")[1]["paths"]
     paths = [filled(route, others_job) for route in ROUTES if route.method == "GET"]
     paths += [path for path, methods in old.items() if "get" in methods and "{" not in path]
-    pages = [path for _, path, _ in NAVIGATION] + ["/console/events"]
+    pages = [path for _, path, _ in NAVIGATION] + ["/console/events?of=records"]
     connection, cookie = logged_in(server)
 
     def seen() -> dict[str, str]:
@@ -242,6 +248,20 @@ def test_what_others_do_changes_nothing_that_the_token_sees(server, others_job):
     connection.close()
     for path, text in before.items():
         assert after[path] == text, path
+
+
+def test_live_events_of_a_token_say_nothing_but_that_the_server_is_there(server):
+    connection, cookie = logged_in(server)
+    connection.request("GET", "/console/events", headers=cookie)
+    response = connection.getresponse()
+    lines = [response.readline() for _ in range(8)]
+    connection.close()
+    tick = [b"event: tick\n", b"data: \n", b"\n"]
+    assert lines == [b"retry: 2000\n", b"\n", *tick, *tick]
+    connection, cookie = logged_in(server)
+    connection.request("GET", "/console/events?of=records", headers=cookie)
+    assert connection.getresponse().status == 403
+    connection.close()
 
 
 # -- bytes --

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple, get_args
 from uuid import UUID, uuid4
 
@@ -23,9 +22,12 @@ from tests.support.servers.http_client import ask
 from tests.support.servers.schedule_process import ALL_SERVICES, ScheduleProcess
 
 NOTHING: Any = None
-DOCUMENT = describe(VersionOne.of(NOTHING).routes(), PROBLEMS)
+DOCUMENT = describe(VersionOne.of_backend(NOTHING).routes(), PROBLEMS)
 # Fields of a command that no client chooses, or that pages take the place of.
-NOT_GIVEN = {"request_id", "offset", "with_counts", "options.namespace"}
+NOT_GIVEN = {
+    *("request_id", "offset", "with_counts"),
+    *("options.namespace", "options.begun_ns", "options.first_ns"),
+}
 ADD = {
     "job_id": "id", "name": "queue", "payload": "payload", "ttr_ms": "ttr_ms", "ttl_ms": "ttl_ms",
     "priority": "priority", "max_attempts": "max_attempts", "max_fails": "max_fails",
@@ -33,6 +35,7 @@ ADD = {
     "options.replaces_finished": "replace", "options.even_failed": "even_failed",
     "options.unique_ms": "unique_for_ms", "options.unless_same": "replace",
     "options.has_followers": "has_followers", "options.follows": "follows",
+    "options.replaces_unstarted": "replace", "options.unless": "unless",
 }  # fmt: skip
 LIST = {"name": "queue", "limit": "limit"}
 NAMED = {"name": "queue"}
@@ -78,6 +81,14 @@ OVER_HTTP: dict[type, Over] = {
     workq.NoteProgress: Over("POST", f"{JOB}/progress", {
         "job_id": "job", "notes.done": "done", "notes.total": "total", "notes.note": "note",
         "notes.log": "log"}),
+    workq.RecordStep: Over("POST", f"{JOB}/steps", {
+        "job_id": "job", "name": "name", "number": "number", "value": "value",
+        "attempt": "attempt"}),
+    workq.InspectSteps: Over("GET", f"{JOB}/steps", {"job_id": "job", "attempt": "attempt"}),
+    workq.Park: Over("POST", f"{JOB}/park", {
+        "job_id": "job", "wait": "wait", "attempt": "attempt"}),
+    workq.Emit: Over("PUT", "/v1/work/events/{event}", {"name": "event", "value": "value"}),
+    workq.InspectEvent: Over("GET", "/v1/work/events/{event}", {"name": "event"}),
     workq.InspectProgress: Over("GET", JOB, {"job_id": "job"}),
     workq.InspectServer: Over("GET", "/v1/figures", {}),
     workq.InspectToken: Over("GET", "/v1/me", {}),
@@ -151,9 +162,8 @@ GROUPS: dict[tuple[type, str], Any] = {
 
 
 def names_of(command: Any) -> list[str]:
-    if is_dataclass(command):
-        return [field.name for field in fields(command)]
-    return list(getattr(command, "__struct_fields__", None) or command._fields)
+    is_struct = hasattr(command, "__struct_fields__")
+    return list(command.__struct_fields__ if is_struct else command._fields)
 
 
 def fields_of(command: type) -> set[str]:
@@ -265,7 +275,7 @@ def test_a_job_waits_for_others(server):
     assert (seen["state"], seen["waits_for"], seen["created"]) == ("waiting", 1, None)
     page = ask(server, "GET", f"/console/work/{child}")
     assert page[0] == 200
-    assert "1 other jobs" in str(page[1])
+    assert "for 1 other job." in str(page[1])
     assert lease(server, "children")["job"] is None
     finish(server, lease(server, "parents")["job"]["id"])
     assert lease(server, "children")["job"]["id"] == child
@@ -342,3 +352,21 @@ def test_fan_out_queues_are_flushed_and_their_status_is_set(server):
     assert ask(server, "POST", f"{queue}/items", {"data": "x"})[0] == 503
     assert ask(server, "PUT", "/v1/fan-out/status", {"status": "UP"})[0] == 200
     assert ask(server, "POST", f"{queue}/items", {"data": "x"})[0] == 204
+
+
+def test_steps_of_a_leased_job_are_recorded_once_and_shown(server):
+    assert add(server, "stepped")[0] == 201
+    job = lease(server, "stepped")["job"]
+    path = f"/v1/work/jobs/{job['id']}/steps"
+    charge = {"name": "charge", "attempt": 1, "value": "42"}
+    binary = {"name": "charge", "attempt": 1, "number": 2, "value_base64": "/w=="}
+    for step in (charge, charge | {"value": "43"}, binary):
+        assert ask(server, "POST", path, step)[0] == 204
+    steps = ask(server, "GET", path)[1]["steps"]
+    assert [(step["name"], step["number"]) for step in steps] == [("charge", 1), ("charge", 2)]
+    assert [steps[0]["value"], steps[1]["value_base64"]] == ["42", "/w=="]
+    for wrong in ({"name": "a b"}, {"number": 0}, {"value_base64": "!"}):
+        assert code(ask(server, "POST", path, charge | wrong)) == (400, "invalid_body"), wrong
+    assert ask(server, "POST", path, charge | {"attempt": 2, "number": 3})[0] == 409
+    assert finish(server, job["id"])[0] == 204
+    assert ask(server, "POST", path, charge | {"number": 3})[0] in {404, 409}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import urllib.request
@@ -64,7 +65,7 @@ def test_page_and_document_name_the_same_paths(every_path: set[tuple[str, str]])
 
 def test_page_and_routes_of_version_1_are_the_same():
     nothing: Any = None
-    routes = {(route.method, route.path) for route in VersionOne.of(nothing).routes()}
+    routes = {(route.method, route.path) for route in VersionOne.of_backend(nothing).routes()}
     assert {row for row in rows_of_the_page() if row[1].startswith("/v1/")} == routes
 
 
@@ -74,12 +75,57 @@ def test_every_reference_of_a_document_leads_somewhere(version: str):
     document = (
         describe(PATHS, TEXT_ERRORS)
         if version == "ztick"
-        else describe(VersionOne.of(nothing).routes(), PROBLEMS)
+        else describe(VersionOne.of_backend(nothing).routes(), PROBLEMS)
     )
     names = re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document))
     assert set(names) <= set(document["components"]["schemas"])
     assert names
     assert document["openapi"].startswith("3.1")
+
+
+@pytest.mark.parametrize("version", ["ztick", "1"])
+def test_every_operation_and_parameter_is_described(version: str):
+    nothing: Any = None
+    document = (
+        describe(PATHS, TEXT_ERRORS)
+        if version == "ztick"
+        else describe(VersionOne.of_backend(nothing).routes(), PROBLEMS)
+    )
+    operations = [each for methods in document["paths"].values() for each in methods.values()]
+    assert len(operations) >= len(PATHS)
+    for operation in operations:
+        assert operation["summary"]
+        assert operation["description"].endswith(".")
+        parameters = operation.get("parameters", [])
+        assert [each["name"] for each in parameters if not each.get("description")] == []
+
+
+def test_the_reference_for_people_has_everything_and_needs_no_token_and_no_script(tmp_path: Path):
+    (tmp_path / "tokens.toml").write_text(TOKENS)
+    (tmp_path / "tokens.toml").chmod(0o600)
+    settings = {"controller.auth_file": "tokens.toml", "http.listen": "127.0.0.1:0"}
+    with ScheduleProcess(tmp_path, settings=settings) as server:
+        address = f"http://127.0.0.1:{server.http_port}"
+        with urllib.request.urlopen(f"{address}/v1/openapi.json") as response:
+            document = json.load(response)
+        with urllib.request.urlopen(f"{address}/console/api") as response:
+            policy, page = response.headers["Content-Security-Policy"], response.read().decode()
+            # It begins no session and has nothing of the state, such as the bar over time.
+            assert response.headers["Set-Cookie"] is None
+    assert "script-src 'self'; style-src 'self'" in policy
+    assert re.findall(r"<script(?! src)|<style| style=| on[a-z]+=", page) == []
+    assert re.findall(r"(?:src|href)=\"https?:", page) == []
+    assert 'id="scrub"' not in page
+    ids = set(re.findall(r'<article id="([^"]+)"', page))
+    operations = [each for methods in document["paths"].values() for each in methods.values()]
+    assert ids == {each["operationId"] for each in operations} | set(
+        document["components"]["schemas"]
+    )
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= ids | {"errors", "schemas", "main"}
+    shown = html.unescape(page)
+    for operation in operations:
+        for each in (operation, *operation.get("parameters", [])):
+            assert each["description"].replace("`", "") in shown
 
 
 def rows_of_the_page() -> set[tuple[str, str]]:

@@ -104,7 +104,7 @@ def test_signs_meant_for_another_process_are_not_sent(manager, tmp_path):
         "WATCHDOG_USEC": "10000",
         "WATCHDOG_PID": str(os.getpid() + 1),
     }
-    found = ServiceManager.of(environment)
+    found = ServiceManager.from_environment(environment)
     assert environment == {}
     asyncio.run(found.show_life())
     found.stopping()

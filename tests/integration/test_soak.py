@@ -19,7 +19,7 @@ def test_a_short_soak_with_kills_loses_nothing():
 
 
 def test_numbers_know_what_another_set_lacks():
-    here, there = soak.Numbers(), soak.Numbers()
+    here, there = soak.NumberSet(), soak.NumberSet()
     for number in (1, 8, 9, 100_000):
         here.add(number)
         here.add(number)
@@ -54,10 +54,10 @@ def test_lost_jobs_and_items_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_figures_that_grow_are_a_drift():
-    steady = [soak.Sample(50.0, 40, 0.001)] * 8
+    steady = [soak.ServerSample(50.0, 40, 0.001)] * 8
     assert soak._drifts(steady) == []
     assert soak._drifts(steady[:3]) == []
-    leaking = [soak.Sample(50.0 + 20 * n, 40 + 10 * n, 0.001) for n in range(8)]
+    leaking = [soak.ServerSample(50.0 + 20 * n, 40 + 10 * n, 0.001) for n in range(8)]
     assert soak._drifts(leaking) == [
         "memory_mb grew from 60 to 180",
         "open_files grew from 45 to 105",

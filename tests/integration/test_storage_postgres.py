@@ -12,7 +12,7 @@ from journeyman.config import StorageEngine, StorageSettings
 from journeyman.errors import StorageError, UsageError
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import EngineOptions, Storage, StorageMode, Upsert
-from journeyman.storage.checking import check
+from journeyman.storage.checking import find_problems
 from journeyman.storage.postgres import PostgresBackend
 from tests.contract.storage_contract import StorageContract
 
@@ -46,7 +46,7 @@ def test_two_that_write_at_once_lose_no_count(address):
     with Storage.open("postgres", address) as storage:
         assert storage.count("q", "new") == 400
         with storage.backend.view() as view:
-            assert list(check(view)) == []
+            assert list(find_problems(view)) == []
         page = storage.list_jobs("q", "new", size=30, page=11)
         assert [record.created_at_ns for record in page.jobs] == [*range(1100, 1130)]
 

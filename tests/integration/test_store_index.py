@@ -20,7 +20,7 @@ from journeyman.logs.damage import Damage, read_past_damage
 from journeyman.logs.holders import names_of_holders
 from journeyman.servers.index.follower import Follower
 from journeyman.storage import Storage
-from journeyman.storage.checking import check
+from journeyman.storage.checking import find_problems
 from journeyman.storage.index import JobLife
 from tests.support.servers.database_process import DatabaseProcess
 from tests.support.servers.http_client import ask
@@ -142,7 +142,7 @@ def assert_index_of_log(storage: Storage, tmp_path: Path, say: Callable[[str], N
             live[row.job_uuid] = row
     assert live == rows_of_log(log, follower.position.clock_ns)
     with storage.backend.view() as view:
-        assert [str(problem) for problem in check(view)] == []
+        assert [str(problem) for problem in find_problems(view)] == []
     return archived
 
 

@@ -135,7 +135,7 @@ def test_a_running_job_is_interrupted_in_its_worker(app, worker, place, server, 
     assert not job.cancel()
     assert job.state() == "cancelled"
     assert job.is_done()
-    with pytest.raises(jm.JobCancelled, match="a client cancelled the job"):
+    with pytest.raises(jm.JobCancelled, match="was cancelled"):
         job.result(timeout=60)
     wait_for(place, server, f"the {name} one was cancelled")
     worker.wait_for(f"INFO cancelled {name} id={job.id}")

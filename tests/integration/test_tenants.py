@@ -7,11 +7,14 @@ import hashlib
 import http.client as http_client
 import json
 import re
+import select
 import signal
+import socket
 import stat
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +22,10 @@ import pytest
 import journeyman as jm
 from journeyman.client import WorkQueue
 from journeyman.client.errors import NotFound, Refused
+from journeyman.protocols.workq.salts import next_id
 from journeyman.protocols.ztick.grammar import work_id
 from journeyman.tasks.envelope import Envelope
 from journeyman.tasks.flows import following_order
-from journeyman.tasks.task import next_id
 from journeyman.tasks.worker.worker import Worker
 from tests.integration.test_access import Server
 from tests.support.servers.database_process import DatabaseProcess
@@ -458,3 +461,47 @@ def test_a_chain_that_leaves_the_namespace_of_its_sender_fails(server):
         bad.result(60)
     assert queue_of(server, bad.id) == ""
     sender.close()
+
+
+def test_requests_that_wait_leave_connections_to_other_tokens(tmp_path: Path):
+    """Whatever they wait for, and whoever asks: also a token of all namespaces."""
+    with Server(tmp_path, TOKENS, limits__connections=32) as server, ExitStack() as held:
+        # The first request has the port import what it needs: it would look like one that waits.
+        assert http(server, "sk_other", "GET", "/v1/work/jobs")[0] == 200
+
+        def waits(secret: str, path: str, more: str = "", body: str = "") -> bool:
+            """Send a request that nothing answers, unless the server refuses it."""
+            connection = held.enter_context(
+                socket.create_connection(("127.0.0.1", server.http_port), timeout=60)
+            )
+            method = "POST" if body else "GET"
+            connection.sendall(
+                f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n"
+                f"Authorization: Bearer {secret}\r\nContent-Type: application/json\r\n"
+                f"{more}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+            )
+            if not select.select([connection], [], [], 0.1)[0]:
+                return True
+            status = connection.recv(65536).split(b"\r\n")[0]
+            connection.close()
+            assert b" 503 " in status
+            return False
+
+        def leases(secret: str, key: str = "") -> bool:
+            more = f"Idempotency-Key: {key}\r\n" if key else ""
+            queue = "team.q" if secret == "sk_team" else "admin.q"
+            body = json.dumps({"queues": [queue], "wait_ms": 30_000})
+            return waits(secret, "/v1/work/lease", more, body)
+
+        for secret in ("sk_admin", "sk_team"):
+            for number in range(100):
+                if not leases(secret, key=f"k{number}" if number % 2 else ""):
+                    break
+            else:
+                raise AssertionError("a token was never refused")
+            assert not leases(secret, key="one more")
+        assert http(server, "sk_other", "GET", "/v1/work/jobs")[0] == 200
+        with server.work_queue("sk_other") as queue:
+            queue.add("other.q", b"x")
+        leased = {"queues": ["other.q"], "wait_ms": 30_000}
+        assert http(server, "sk_other", "POST", "/v1/work/lease", leased)[0] == 200

@@ -33,6 +33,13 @@ worker.task("refuse", () => { throw new GiveUp("never"); });
 worker.task("wait", (job) => new Promise((_, reject) => {
   job.signal.addEventListener("abort", () => { console.log("aborted"); reject(new Error()); });
 }));
+worker.task("tell", async (job) => {
+  job.progress(1, 2, "begun");
+  job.log("halfway");
+  await job.heartbeat();
+  job.progress(2, 2, "nearly done");
+  return job.signal.aborted;
+});
 process.on("SIGTERM", () => worker.stop());
 console.log("running");
 await worker.run();
@@ -148,7 +155,16 @@ def test_tasks_of_python_run_in_node(built: Path, server: WholeProcess):
     @app.task(name="wait", lease=1.5)
     def wait() -> None: ...
 
+    @app.task(name="tell")
+    def tell() -> bool:
+        raise AssertionError
+
     with node_worker(built, server) as process:
+        telling = tell.send()
+        assert telling.result(timeout=LIMIT_S) is False
+        told = telling.progress()
+        assert (told.done, told.total, told.note) == (2, 2, "nearly done")
+        assert [line.text for line in told.log] == ["halfway"]
         assert double.send(21).result(timeout=LIMIT_S) == 42
         chain = double.call(1).then(double).then(double)
         assert chain.send().result(timeout=LIMIT_S) == 8

@@ -12,7 +12,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from journeyman.client import KestrelClient, NotFound, Refused, WorkJobState, WorkQueue
+from journeyman.client import (
+    InvalidRequest,
+    KestrelClient,
+    NotFound,
+    Refused,
+    WorkJobState,
+    WorkQueue,
+)
 from tests.support.servers.fanout_process import FanOutProcess
 from tests.support.servers.workq_process import WorkqProcess
 
@@ -165,6 +172,21 @@ def test_concurrency_of_each_key_is_limited(queue: WorkQueue, name: str):
     assert found.key == "a"
 
 
+def test_keys_of_a_fair_queue_take_turns(queue: WorkQueue, name: str):
+    queue.limit(name, fair=True, weights={"gold": 2})
+    keys = ("a", "a", "a", "gold", "gold", "gold", "b")
+    ids = [queue.add(name, key=key) for key in keys]
+    turns = [ids[place] for place in (0, 3, 4, 6, 1, 5, 2)]
+    assert leased_ids(queue, name) == turns
+    found = queue.inspect_queue(name)
+    assert found is not None
+    assert (found.fair, found.weights) == (True, {"gold": 2})
+    with pytest.raises(InvalidRequest, match="weight must be a whole number from 1 to 1000"):
+        queue.limit(name, fair=True, weights={"gold": 0})
+    with pytest.raises(Refused, match="Invalid Fair or Weights"):
+        queue.limit(name, weights={"gold": 2})
+
+
 def test_rate_of_a_queue_is_limited_and_who_waits_is_served(queue: WorkQueue, name: str):
     queue.limit(name, rate="2/1000ms")
     ids = [queue.add(name) for _ in range(3)]
@@ -219,6 +241,8 @@ def test_everything_survives_a_restart(tmp_path: Path):
         queue.limit("rated", rate="1/d")
         queue.limit("keyed", key_concurrency=1, concurrency=5)
         queue.limit("paced", key_rate="1/d")
+        queue.limit("fair", fair=True, weights={"b": 2})
+        fair = [queue.add("fair", key=key) for key in "aaabbb"]
         paced = [queue.add("paced", key=key) for key in "aabb"]
         assert leased_ids(queue, "paced") == [paced[0], paced[2]]
         queue.complete(paced[0])  # these starts count all the same
@@ -243,6 +267,7 @@ def test_everything_survives_a_restart(tmp_path: Path):
         assert leased_ids(queue, "rated") == []
         assert leased_ids(queue, "keyed") == []
         assert leased_ids(queue, "paced") == []
+        assert leased_ids(queue, "fair") == [fair[0], fair[3], fair[4], fair[1], fair[5], fair[2]]
         limited = queue.inspect_queue("paced")
         assert limited is not None
         assert (limited.key_rate, limited.ready) == ("1/86400000ms", 2)

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from journeyman.formats import ledger
+from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobAdded
+from journeyman.units import DAY_MS, NS_PER_MS
 from tests.support.servers.cmdlogs import records
 from tests.support.servers.http_client import ask
 from tests.support.servers.workq_process import LeasedJob, WorkqClient, WorkqProcess
+from tests.support.spark.written_logs import write_ledger
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data" / "workq"
 
@@ -140,6 +144,17 @@ def test_cleaning_while_serving_never_brings_a_deleted_job_back(tmp_path: Path):
     with WorkqProcess(tmp_path) as server, server.worker() as client:
         assert all(client.inspect(f"job {job_id}") == "-NOT-FOUND" for job_id in deleted)
         assert [job.job_id for job in leases(client, "q")] == kept
+
+
+def test_an_event_is_forgotten_when_the_settings_say(tmp_path: Path):
+    happened = ledger.EventSet(Instant(time.time_ns() - 3 * DAY_MS * NS_PER_MS), "e", "1", 0)
+    write_ledger(tmp_path, [happened])
+    settings = {"ledger.path": "ledger", "http.listen": "127.0.0.1:0"}
+    with WorkqProcess(tmp_path, settings=settings) as server:
+        assert ask(server, "GET", "/v1/work/events/e")[0] == 200
+    settings["events.retention"] = "2"
+    with WorkqProcess(tmp_path, settings=settings) as server:
+        server.wait_until(lambda: ask(server, "GET", "/v1/work/events/e")[0] == 404)
 
 
 def leases(client: WorkqClient, name: str) -> list[LeasedJob]:

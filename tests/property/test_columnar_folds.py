@@ -175,7 +175,8 @@ class Folded:
     def job(self, row: list[int]) -> workq.FoldedJob:
         at = fold
         logged = [
-            None if n < 0 else self.records[n].logged for n in (row[at.STARTED], row[at.FINISHED])
+            None if n < 0 else self.records[n].logged
+            for n in (row[at.STARTED], row[at.FINISHED], row[at.BEGINS])
         ]
         result = None if row[at.FINISHED] < 0 else b""
         if row[at.RESULT] >= 0:
@@ -190,6 +191,9 @@ class Folded:
             logged[1],
             bool(row[at.EXHAUSTED]),
             row[at.OWED],
+            row[at.PARKS],
+            None if row[at.PARKED] < 0 else getattr(self.records[row[at.PARKED]], "result", None),
+            logged[2],
         )
 
 

@@ -72,7 +72,7 @@ def jobs_in(
     return records, jobs
 
 
-RECORDS = workq_records(IDS).map(usable).filter(is_encodable)
+RECORDS = workq_records(IDS, hidden=False).map(usable).filter(is_encodable)
 
 
 @given(

@@ -20,6 +20,8 @@ from tests.support.effort import cases
 from tests.support.simulated_disk import PowerCut, SimulatedDisk
 from tests.support.specimens import CREATED, DIALECTS, DIRECTORY, KESTREL, WORKQ, ZTICK, Dialect
 
+pytestmark = pytest.mark.usefixtures("kind_of_disk")
+
 texts = st.text(st.characters(codec="utf-8"), max_size=12)
 blobs = st.binary(max_size=40)
 

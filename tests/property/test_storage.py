@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from journeyman.errors import UnreadableRecord
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.storage import OperationOutcome, RemoveJob, SetStatus, Storage, Upsert
-from journeyman.storage.checking import check, rebuild
+from journeyman.storage.checking import find_problems, rebuild
 from journeyman.storage.records import job_key
 from tests.support.crash.copies import copy_files
 from tests.support.effort import cases
@@ -121,14 +121,14 @@ class StoreAgainstDict(RuleBasedStateMachine):
     @rule()
     def everything_follows_from_the_records(self) -> None:
         with self.storage.backend.view() as view:
-            assert list(check(view)) == []
+            assert list(find_problems(view)) == []
 
     @rule()
     def rebuild(self) -> None:
         rebuilt = rebuild(self.storage.backend)
         assert (rebuilt.jobs, rebuilt.unreadable) == (len(self.model), len(self.broken))
         with self.storage.backend.view() as view:
-            problems = list(check(view))
+            problems = list(find_problems(view))
         assert {problem.key for problem in problems} == {job_key(uuid) for uuid in self.broken}
 
     @rule()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -29,12 +29,13 @@ from journeyman.formats.workq import (
 from journeyman.logs.segments import numbered_name
 from journeyman.servers.index.follower import Follower
 from journeyman.storage import Storage
-from journeyman.storage.checking import check
+from journeyman.storage.checking import find_problems
 from journeyman.storage.contract import Changes, Turn
 from journeyman.storage.index import JobLife
 from journeyman.storage.memory import MemoryBackend
 from journeyman.storage.records import entries_of
 from journeyman.testing import ManualClock
+from tests.support.drawn_workq import EVENTS, HIDDEN_EVENTS
 from tests.support.effort import cases
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -74,8 +75,13 @@ finishes = st.builds(
     st.sampled_from((Command.COMPLETE, Command.FAIL)),
     st.binary(max_size=2),
 )
-events = st.builds(JobEvent, moments, job_ids, st.sampled_from(list(Command)[4:]))
-batches = st.lists(adds | finishes | events | events, min_size=1, max_size=8)
+events = st.builds(JobEvent, moments, job_ids, st.sampled_from(EVENTS)) | st.builds(
+    JobEvent, moments, job_ids, st.sampled_from(HIDDEN_EVENTS), st.just(True)
+)
+parks = st.builds(
+    JobFinished, moments, job_ids, st.just(Command.PARK), st.binary(max_size=2), st.just(True)
+)
+batches = st.lists(adds | finishes | events | events | parks, min_size=1, max_size=8)
 
 
 class Killed(BaseException):
@@ -183,12 +189,18 @@ class IndexAgainstFold(RuleBasedStateMachine):
     def wait(self, ms: int) -> None:
         self.clock.advance_ns(ms * MS)
 
-    @rule(commits=st.integers(0, 3))
-    def kill(self, commits: int) -> None:
+    @rule(records=st.lists(adds, min_size=1, max_size=4), commits=st.integers(0, 3))
+    def kill(self, records: list[Record], commits: int) -> None:
+        """While there is something to be read, which the next life does not miss."""
+        if self.segments:
+            with closing(self.disk.open_append(self.path(len(self.segments)))) as file:
+                file.write(b"".join(map(CODEC.encode, records)))
+            self.segments[-1] += records
         self.backend.left = commits
         with suppress(Killed):
             self.step()
         self.new_life()
+        self.follow()
 
     @rule()
     def cut_the_log(self) -> None:
@@ -225,7 +237,7 @@ class IndexAgainstFold(RuleBasedStateMachine):
     @invariant()
     def indexes_and_counters_follow_from_the_rows(self) -> None:
         with self.backend.view() as view:
-            assert [str(problem) for problem in check(view)] == []
+            assert [str(problem) for problem in find_problems(view)] == []
 
 
 TestIndexAgainstFold = IndexAgainstFold.TestCase

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 from hypothesis import example, given, settings
 
 from journeyman.engines.workq.engine import Decidable, WorkqEngine
-from journeyman.engines.workq.extensions import JobOptions, LoadedExtensions
+from journeyman.engines.workq.extensions import LoadedExtensions, StoredJobOptions
 from journeyman.engines.workq.messages import WorkqDue
 from journeyman.folds.workq import retry_of
 from journeyman.formats.timed_frame import Instant
@@ -29,6 +29,7 @@ from journeyman.protocols.workq.commands import Add, Complete, Fail, Lease, Limi
 from journeyman.servers.workq import bulk
 from journeyman.servers.workq.persistence import open_log
 from journeyman.testing import ManualClock
+from tests.support.drawn_workq import EVENTS, HIDDEN_EVENTS
 from tests.support.effort import cases
 from tests.support.loaded_engines import load_work_queue
 from tests.support.simulated_disk import SimulatedDisk
@@ -68,9 +69,14 @@ finishes = st.builds(
     st.sampled_from((Command.COMPLETE, Command.FAIL)),
     st.binary(max_size=2),
 )
-events = st.builds(JobEvent, moments, job_ids, st.sampled_from(list(Command)[4:]))
+events = st.builds(JobEvent, moments, job_ids, st.sampled_from(EVENTS)) | st.builds(
+    JobEvent, moments, job_ids, st.sampled_from(HIDDEN_EVENTS), st.just(True)
+)
+parks = st.builds(
+    JobFinished, moments, job_ids, st.just(Command.PARK), st.binary(max_size=2), st.just(True)
+)
 # One life after another, with what may happen in it; and anything, in any order.
-logs = st.lists(adds | finishes | events | events, max_size=14)
+logs = st.lists(adds | finishes | events | events | parks, max_size=14)
 
 
 def segment(records: list[Record]) -> bytes:
@@ -79,7 +85,8 @@ def segment(records: list[Record]) -> bytes:
 
 def ends_hidden(records: list[Record]) -> bool:
     """It may be a fail whose retry was cut off: a start reads with care, and writes the retry."""
-    return bool(records) and getattr(records[-1], "hidden", False)
+    last = records[-1] if records else None
+    return isinstance(last, JobFinished) and last.hidden and last.command == Command.FAIL
 
 
 def opened(
@@ -168,7 +175,7 @@ def test_both_ways_of_loading_agree_on_jobs_of_the_ledger_and_on_rates(
     """Ids that the ledger knows are folded; both ways find the starts that a rate counts."""
 
     def loaded(*, in_bulk: bool) -> WorkqEngine:
-        options = {IDS[0]: JobOptions(key="k"), IDS[1]: JobOptions(touched=1)}
+        options = {IDS[0]: StoredJobOptions(key="k"), IDS[1]: StoredJobOptions(touched=1)}
         extensions = LoadedExtensions(limits={"a": Limits(rate=rate, per_ms=5)}, options=options)
         now_ns = START_NS + later_ms * MS
         return opened(records, now_ns, extensions=extensions, in_bulk=in_bulk, chunk_rows=rows)

@@ -4,6 +4,7 @@
     python -m tests.simulation --seed 1 --seeds 1000 --operations 20000
     python -m tests.simulation --seed 1 --seeds 20 --slow      hours, not operations
     python -m tests.simulation --seed 1 --seeds 20 --pair      two servers on one PostgreSQL
+    python -m tests.simulation --seed 1 --operations 80000 --burst 500    commands by the hundred
 
 A seed that fails is printed with the command that runs it again, and the exit code is 1. The same
 seed and options give the same story in every process: names are hashed in the same way in each.
@@ -15,6 +16,7 @@ import argparse
 import os
 import sys
 import time
+from dataclasses import replace
 
 from tests.simulation import SimulationFailed, SimulationPlan, simulate
 from tests.simulation.clients import ClientPace
@@ -32,9 +34,11 @@ def main() -> int:
     parser.add_argument("--operations", type=int, default=5_000, help="of each seed (5000)")
     parser.add_argument("--lives", type=int, default=8, help="of the server, at most (8)")
     parser.add_argument("--slow", action="store_true", help="much time between operations")
+    parser.add_argument("--burst", type=int, help="commands that a client sends at once (6)")
     parser.add_argument("--pair", action="store_true", help="two servers on one PostgreSQL")
     options = parser.parse_args()
     pace = ClientPace(short_s=5.0, long_s=1800.0, long=0.2) if options.slow else ClientPace()
+    pace = pace if options.burst is None else replace(pace, burst=options.burst)
     plan = SimulationPlan(options.operations, options.lives, pace)
     pair_plan = plan_of_pair(options.operations, options.lives)
     out, begun_s = sys.stdout, time.process_time()
@@ -45,6 +49,7 @@ def main() -> int:
         except SimulationFailed as error:
             slow = " --slow" if options.slow else ""
             slow += " --pair" if options.pair else ""
+            slow += "" if options.burst is None else f" --burst {options.burst}"
             out.write(
                 f"{error}\nagain: python -m tests.simulation --seed {seed} "
                 f"--operations {options.operations} --lives {options.lives}{slow}\n"

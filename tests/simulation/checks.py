@@ -10,6 +10,7 @@
     limits        never more leases at a time, or starts in a while, than the limit of the queue
     parents       no job starts before those that it waits for have ended; none fails without reason
     pauses        nothing is leased from a paused queue
+    steps         those that were recorded are there, each with one value, until their job completes
 
 Of leases only what is certain counts: one is certain from its answer until something may have ended
 it.
@@ -150,7 +151,13 @@ def check_deliveries(
     check_order(puts, seen, lost)
 
 
-_ENDS = ("complete", "fail", "cancel", "touch")  # of a lease; a touch may make it shorter
+_ENDS = (
+    "complete",
+    "fail",
+    "release",
+    "cancel",
+    "touch",
+)  # of a lease; a touch may make it shorter
 
 _FAILS = ("fail", "cancel")
 
@@ -186,6 +193,7 @@ def check_tasks(notes: Notes, set_back: Sequence[int] = ()) -> None:
         for key, its in groups.items():
             tell(f"{queue} {key}: {wrong}" for wrong in _beyond(limit, its, set_back))
     tell(wrong for job_id in notes.parents for wrong in _without_parents(notes, by_job, job_id))
+    tell(wrong for job_id in by_job for wrong in _without_steps(notes, by_job, job_id))
     for queue in TASK_QUEUES:
         tell(_while_paused(notes.history.of_key(f"queue/{queue}"), leases[queue]))
 
@@ -240,6 +248,39 @@ def _without_parents(
             is_failed = each.ask[0] == "look" and each.answer == (False, failed_parent(parent))
             if is_failed and not may_fail:
                 yield f"{each}, but {parent} did not fail"
+
+
+def _without_steps(
+    notes: Notes, by_job: Mapping[str, Sequence[Operation]], job_id: str
+) -> Iterator[str]:
+    operations = notes.history.of_key(f"steps/{job_id}")
+    asked: dict[int, list[Operation]] = {}
+    for each in operations:
+        if each.ask[0] == "step":
+            asked.setdefault(each.ask[1], []).append(each)
+    completed = min(
+        (
+            each.invoked
+            for each in by_job[job_id]
+            if each.ask[0] == "complete" and each.answer in (OK, UNKNOWN)
+        ),
+        default=NEVER,
+    )
+    read: dict[int, tuple[bytes, Operation]] = {}
+    for look in operations:
+        if look.ask[0] != "look" or look.answer in (UNKNOWN, NOT_FOUND):
+            continue
+        found = dict(look.answer)
+        for number, value in found.items():
+            if all(each.ask[2] != value for each in asked.get(number, ())):
+                yield f"{look} has the value of no step"
+            first, by = read.setdefault(number, (value, look))
+            if first != value:
+                yield f"{look} has another value of step {number} than {by}"
+        for number, its in asked.items():
+            is_recorded = any(each.answer == OK and each.returned < look.invoked for each in its)
+            if is_recorded and number not in found and look.returned < completed:
+                yield f"{look} misses step {number}: {its}"
 
 
 def _while_paused(told: Sequence[Operation], leases: Sequence[HeldJob]) -> Iterator[str]:

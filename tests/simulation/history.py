@@ -317,7 +317,10 @@ def _answered(
     elif verb == "touch":
         yield from _touched(state, operation, answer)
     elif state.ended is not None:
-        if verb in ("complete", "fail", "cancel") and answer == DUPLICATE:
+        if verb in ("complete", "fail", "release", "cancel") and answer == DUPLICATE:
+            yield state
+    elif verb in ("release", "fail") and answer == NOT_LEASED:
+        if _may_have_no_lease(state, operation) and _needs_lease(verb, arguments):
             yield state
     elif answer == LEASED_AGAIN:  # maybe by a client that never read the answer
         if arguments[1]:
@@ -327,12 +330,23 @@ def _answered(
 
 
 def _touched(state: WorkState, operation: Operation, answer: object) -> Iterator[WorkState]:
-    ends_ns = state.lease_ends_ns(operation)
     if answer == OK:
-        if ends_ns is not None:
+        if state.lease_ends_ns(operation) is not None:
             yield _leased(state, operation, operation.ask[1] or state.ttr_ns)
-    elif answer == NOT_LEASED and (ends_ns is None or operation.returned_ns >= ends_ns):
+    elif answer == NOT_LEASED and _may_have_no_lease(state, operation):
         yield state
+
+
+def _may_have_no_lease(state: WorkState, operation: Operation) -> bool:
+    ends_ns = state.lease_ends_ns(operation)
+    return ends_ns is None or operation.returned_ns >= ends_ns
+
+
+def _needs_lease(verb: str, arguments: Sequence[Any]) -> bool:
+    """Return whether the end of an attempt is taken once: a failure with its number, not final."""
+    options: tuple[Any, ...] = (*arguments, *_NO_OPTIONS[len(arguments) - 1 :])
+    _, attempt, _, is_final = options
+    return verb == "release" or (verb == "fail" and attempt > 0 and not is_final)
 
 
 def _leased(state: WorkState, operation: Operation, ttr_ns: int) -> WorkState:
@@ -361,8 +375,12 @@ def _changed(state: WorkState, operation: Operation) -> Iterator[WorkState]:
     result, attempt, delay_ns, is_final = options
     if attempt and state.attempts > attempt:
         return  # it was leased again, and this is another attempt than the one that ended
+    if _needs_lease(verb, arguments) and state.lease_ends_ns(operation) is None:
+        return
     if verb == "complete":
         yield state._replace(leased_ns=None, ended=(True, result))
+    elif verb == "release":  # given back: no failure counts
+        yield state._replace(leased_ns=None, free_ns=operation.invoked_ns + delay_ns)
     elif verb == "fail":
         fails = state.fails + 1
         is_last = is_final or fails >= max(1, state.max_fails)

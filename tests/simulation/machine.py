@@ -33,7 +33,7 @@ from journeyman.runners.contract import Runner, RunRequest, RunResult
 from journeyman.runners.runner_set import AddsWork, JournalRunner, PutsItems, QueueRunner
 from journeyman.servers.assembly import Assembly
 from journeyman.servers.core.access import Access
-from journeyman.servers.core.contract import Lease
+from journeyman.servers.core.contract import AnswerLease
 from journeyman.servers.core.ledger import open_ledger
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.core.service import ServiceContext
@@ -155,7 +155,7 @@ class Machine:
     async def _serve_on(
         self,
         disk: Disk,
-        lease: Lease | None,
+        lease: AnswerLease | None,
         loop: Loop,
         chance: random.Random,
         messages: ServerLog,
@@ -177,7 +177,7 @@ class Machine:
             disk,
             clock,
             messages,
-            Shared.of(loop, messages, settings.limits.total_unsent_bytes),
+            Shared.create(loop, messages, settings.limits.total_unsent_bytes),
             Access(),
             failed,
             writes,

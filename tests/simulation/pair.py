@@ -112,7 +112,7 @@ class DatabaseMachine(Machine):
     async def _serve(self, loop: Loop, chance: random.Random) -> None:
         settings, clock = self.configuration.settings, self.world.clock
         messages = ServerLog(clock, self._say, level=LogLevel.INFO)
-        manager = ServiceManager.of({})
+        manager = ServiceManager.from_environment({})
         disk = await standby.take_directory(settings, Access(), clock, messages, manager)
         if disk is None:
             return

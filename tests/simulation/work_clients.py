@@ -4,7 +4,8 @@
 
     TaskProducer  adds jobs with keys, parents and ids that finished jobs make room for; requeues,
                   cancels
-    TaskWorker    leases them; touches, delays retries, fails for good, names the attempt that ended
+    TaskWorker    leases them; touches, delays retries, fails for good, gives back, names the
+                  attempt that ended; records steps, and looks at those of former attempts
     Foreman       sets limits; pauses and resumes a queue; requeues all dead jobs of a queue
 
     limited    no more than so many at a time, and starts a second
@@ -276,6 +277,7 @@ class TaskWorker(WorkProcess):
         wait_ms = self.chance.choice((0, 50, 2000))
         jobs = await self.lease(tuple(names), wait_ms, many=True)
         left = {job_id: jobs[job_id] for job_id in jobs if self.chance.random() > 0.1}
+        await self._do_steps(left)
         if left and self.chance.random() < 0.4:
             await self._pause_a_while()
             await self.ask_all([self._touch(job_id) for job_id in left])
@@ -288,6 +290,35 @@ class TaskWorker(WorkProcess):
         if self.chance.random() < 0.4:
             await self.pause(self.chance.random() * 2 * TTR_MS / 1000)
 
+    async def _do_steps(self, jobs: Mapping[str, int]) -> None:
+        queue_of, chance = self.notes.queue_of, self.chance
+        its = [each for each in jobs if queue_of[each] == "limited" and chance.random() < 0.3]
+        if its:
+            await self.ask_all([self._step(job_id, jobs[job_id]) for job_id in its])
+            for job_id in its:
+                await self._look_at_steps(job_id)
+
+    def _step(self, job_id: str, attempt: int) -> tuple[Operation, str, bytes]:
+        number, value = self.chance.randint(1, 3), b"s%d" % self.notes.next_number()
+        operation = self.history.begin(f"steps/{job_id}", "step", number, value)
+        line = f"step {job_id} count {number} {len(value)} -attempt={attempt}"
+        return operation, line, value
+
+    async def _look_at_steps(self, job_id: str) -> None:
+        operation = self.history.begin(f"steps/{job_id}", "look")
+        answer = await self.ask(f"inspect steps {job_id}")
+        found: object = NOT_FOUND
+        if answer.startswith("+OK "):
+            steps = []
+            for _ in range(int(answer[4:])):
+                _, number, size, _ = (await self.wire.read_line()).decode().split()
+                value = await self.wire.read_bytes(int(size) + 2)
+                steps.append((int(number), value[:-2]))
+            found = tuple(steps)
+        elif answer != "-NOT-FOUND":
+            self.complain(f"{operation}: {answer}")
+        self.history.end(operation, found)
+
     def _touch(self, job_id: str) -> tuple[Operation, str, None]:
         ttr_ms = self.chance.choice((0, 200, 2 * TTR_MS))
         operation = self.history.begin(f"work/{job_id}", "touch", ttr_ms * NS_PER_MS)
@@ -298,6 +329,9 @@ class TaskWorker(WorkProcess):
         key, line = f"work/{job_id}", f"{job_id} {len(result)} -attempt={attempt}"
         if self.chance.random() < 0.7:
             return self.history.begin(key, "complete", result, attempt), f"complete {line}", result
+        if self.chance.random() < 0.2:
+            operation = self.history.begin(key, "release", b"", attempt, 0)
+            return operation, f"fail {job_id} 0 -attempt={attempt} -release=1", b""
         delay_ms, is_final = self.chance.choice((0, 500, 20_000)), self.chance.random() < 0.2
         line += f" -delay={delay_ms}" if delay_ms else ""
         line += " -final=1" if is_final else ""

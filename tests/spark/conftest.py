@@ -21,7 +21,10 @@ HERE = Path(__file__).parent
 
 TIMEOUT_S = 1200  # a first query takes ten seconds of a quiet machine, and much more of a busy one
 # They start first, so that no process is left alone with one at the end.
-LONGEST = ("streams_killed", "submit", "report", "lake", "audit", "demo", "connect", "lake_killed")
+LONGEST = (
+    *("object_store", "report_figures", "lake", "streams_killed", "submit", "audit", "demo"),
+    *("history", "maintenance", "connect", "lake_killed"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,8 +25,8 @@ from journeyman.spark.findings import (
     SEGMENTS,
     SEVERITIES,
     SEVERITY,
+    count_findings,
     most_serious,
-    summary,
 )
 from tests.support import plain_counts
 from tests.support.spark.histories import random_log, types
@@ -171,7 +171,7 @@ class Faulty:
     logs: dict[str, list[str]]
     rows: list[Row]
     segments: Account
-    summary: list[Row]
+    count_findings: list[Row]
     serious: list[Row]
     asked: list[Asked]
 
@@ -210,7 +210,7 @@ def faulty(spark: SparkSession, tmp_path_factory) -> Faulty:
         logs,
         result.findings.collect(),
         segments(result.segments.collect()),
-        summary(result.findings).collect(),
+        count_findings(result.findings).collect(),
         most_serious(result.findings, 3).collect(),
         asked,
     )
@@ -296,10 +296,10 @@ def test_queues_with_holes_and_readers_that_cannot_be_right(faulty):
 def test_every_finding_says_how_serious_it_is_and_the_summary_counts_them(faulty):
     assert all(SEVERITY[row.finding] == row.severity for row in faulty.rows)
     assert all(row.detail and row.log and row.dialect for row in faulty.rows)
-    assert sum(row["count"] for row in faulty.summary) == len(faulty.rows)
-    ranks = [SEVERITIES.index(row.severity) for row in faulty.summary]
+    assert sum(row["count"] for row in faulty.count_findings) == len(faulty.rows)
+    ranks = [SEVERITIES.index(row.severity) for row in faulty.count_findings]
     assert ranks == sorted(ranks)
-    (twice,) = [row for row in faulty.summary if row.finding == "duplicate-execution"]
+    (twice,) = [row for row in faulty.count_findings if row.finding == "duplicate-execution"]
     named = [row.log for row in faulty.rows if row.finding == "duplicate-execution"]
     assert (twice["count"], twice.logs) == (len(named), len(set(named)))
     assert {row.severity for row in faulty.serious} == {"serious"}
@@ -318,6 +318,8 @@ PLAIN: dict[str, Callable[..., list[dict[str, Any]]]] = {
     "job_findings": partial(plain_counts.job_findings, as_of_ns=ns(100), late_ns=LATE_NS),
     "plan_findings": partial(plain_counts.plan_findings, late_ns=LATE_NS),
     "item_findings": plain_counts.item_findings,
+    "plans": plain_counts.plans,
+    "schedule_attempts": plain_counts.schedule_attempts,
     "plan_bytes": plain_counts.plan_bytes,
     "journal_bytes": plain_counts.journal_bytes,
     "segments": plain_counts.segments,

@@ -16,7 +16,7 @@ from journeyman.formats.framing import scan
 from journeyman.formats.keyspace import values as keyspace_values
 from journeyman.formats.keyspace.keys import CounterKey, JobKey, decode_key
 from journeyman.formats.timed_frame import Instant
-from journeyman.spark.convert import WHOLE, JobDefaults, convert
+from journeyman.spark.convert import WHOLE_ROW, JobDefaults, convert
 from journeyman.spark.convert.parquet import log_to_parquet, parquet_to_log
 from journeyman.spark.maintenance import archive
 from tests.support.spark.stream_driver import (
@@ -64,8 +64,8 @@ def test_a_schedule_becomes_scheduled_jobs_and_comes_back(spark, tmp_path):
     conversion = convert(spark, "ztick", "workq", [str(tmp_path / "logfile")], SETTINGS)
     conversion.write(str(tmp_path / "queue"))
     assert lost(conversion) == {
-        ("mail.done", WHOLE),
-        ("old", WHOLE),
+        ("mail.done", WHOLE_ROW),
+        ("old", WHOLE_ROW),
         ("mail.now.é", "status"),
         ("mail", "runner"),
         ("mail.fast", "runner"),
@@ -105,7 +105,7 @@ def test_work_jobs_that_are_no_schedule_are_listed_as_a_whole(spark, tmp_path):
         (str(UUID(bytes=job_id(2))), as_of(400))
     ]
     losses = conversion.losses.collect()
-    whole = {row["key"]: row["reason"] for row in losses if row["field"] == WHOLE}
+    whole = {row["key"]: row["reason"] for row in losses if row["field"] == WHOLE_ROW}
     assert whole == {
         str(UUID(bytes=job_id(number))): reason
         for number, reason in (
@@ -138,10 +138,10 @@ def test_items_that_a_reader_waits_for_become_jobs(spark, tmp_path):
     ]
     assert {job.created.unix_ns // 10**6 for job in jobs} == {NOW_NS // 10**6}
     assert lost(conversion) == {
-        ("mail/1", WHOLE),
+        ("mail/1", WHOLE_ROW),
         ("mail/2", "error_count"),
-        ("mail/3", WHOLE),
-        ("mail/4", WHOLE),
+        ("mail/3", WHOLE_ROW),
+        ("mail/4", WHOLE_ROW),
         ("mail+a", "reader"),
     }
 
@@ -174,7 +174,7 @@ def test_a_keyspace_has_every_index_and_counter_of_the_jobs(spark, tmp_path):
     assert counters == {"waiting": 1, "delayed": 1, "active": 1, "completed": 1}
     assert len(entries) == 4 * 4 + 4 + 1
     assert {field for _, field in lost(conversion)} == {
-        WHOLE,
+        WHOLE_ROW,
         "payload",
         "result",
         "ttr_ms",

@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from journeyman.disk.postgres import PostgresDisk
-from journeyman.spark import read, register
+from journeyman.spark import lake, read, register
+from journeyman.spark.lakes.ingest import ingest
 from journeyman.spark.replay import states
 from tests.support.spark.stream_driver import ztick_bytes
 from tests.support.specimens import KESTREL, WORKQ, ZTICK
@@ -88,3 +89,17 @@ def test_a_stream_reads_on_where_it_was(spark: SparkSession, data_address: str, 
     file.close()
     disk.close()
     assert spark.read.parquet(str(tmp_path / "out")).count() == 301
+
+
+def test_a_lake_of_them_holds_the_same(spark: SparkSession, places, tmp_path: Path):
+    found = []
+    for number, place in enumerate(places):
+        target = str(tmp_path / f"lake{number}")
+        logs = {dialect: [f"{place}/{dialect}"] for dialect in ("ztick", "workq", "kestrel")}
+        for _ in range(2):  # the second time nothing is new
+            done = ingest(lambda: spark, target, logs, host="a")
+        assert not done.files
+        tables = lake(spark, target)
+        found.append({name: rows(tables[name], place) for name in ("attempts", "jobs")})
+    assert all(found[0].values())
+    assert found[0] == found[1]

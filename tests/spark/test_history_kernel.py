@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from journeyman.cli.verify import _WorkqAccount
@@ -16,7 +17,8 @@ from journeyman.columnar.workq import attempts as at
 from journeyman.folds import Anomaly, workq
 from journeyman.formats.timed_frame import Instant
 from journeyman.formats.workq import Command, JobAdded, JobEvent, JobFinished, Record
-from journeyman.spark.history.workq_attempts import RECORD, Followed, follow
+from journeyman.spark import audit
+from journeyman.spark.history.workq_attempts import RECORD, Followed, attempt_table, follow
 
 pytestmark = pytest.mark.kernels
 
@@ -46,16 +48,27 @@ def records(ids: st.SearchStrategy[bytes]) -> st.SearchStrategy[Record]:
     events = st.sampled_from([Command.START_ATTEMPT, Command.TIMEOUT_ATTEMPT])
     ends = st.sampled_from([Command.DELETE, Command.EXPIRE])
     results = st.sampled_from([Command.COMPLETE, Command.FAIL])
+    hidden = st.just(True)
     return st.one_of(
         added,
         st.builds(JobEvent, INSTANTS, ids, events),
         st.builds(JobEvent, INSTANTS, ids, events),
         st.builds(JobEvent, INSTANTS, ids, events | ends),
         st.builds(JobFinished, INSTANTS, ids, results, st.just(b"")),
+        st.builds(JobFinished, INSTANTS, ids, st.just(Command.PARK), st.just(b"{}"), hidden),
+        st.builds(JobEvent, INSTANTS, ids, st.just(Command.WAKE), hidden),
     )
 
 
 ONE_JOB = st.lists(records(st.just(JOBS[0])), max_size=20)
+TEN, TWENTY, FIFTY = (Instant(ms * 1_000_000) for ms in (10, 20, 50))
+ADDED = JobAdded(TEN, JOBS[0], "x", 3, 12, 0, 0, 0, b"", None, TEN)
+ADDED_AGAIN = replace(ADDED, logged=FIFTY, created=FIFTY)
+STARTED, WOKEN = (
+    JobEvent(TWENTY, JOBS[0], command, hidden=True)
+    for command in (Command.START_ATTEMPT, Command.WAKE)
+)
+PARKED = JobFinished(TEN, JOBS[0], Command.PARK, b"{}", hidden=True)
 
 
 def columns(log: list[Record]) -> pa.RecordBatch:
@@ -99,6 +112,9 @@ def none_as_null(moment: int) -> int | None:
 
 
 @given(ONE_JOB)
+@example([ADDED, PARKED, STARTED, STARTED])
+@example([ADDED, PARKED, WOKEN, PARKED])
+@example([PARKED, replace(WOKEN, logged=TEN), replace(ADDED, logged=TWENTY)])
 def test_after_every_record_the_last_row_is_where_the_fold_stands(log):
     for size in range(1, len(log) + 1):
         state = workq.fold(log[:size])
@@ -126,6 +142,9 @@ def test_after_every_record_the_last_row_is_where_the_fold_stands(log):
         assert none_as_null(last[at.ENDED_NS]) == finished_ns
         if state.state == workq.JobState.LEASED and state.started is not None:
             assert last[at.STARTED_NS] == state.started.unix_ns
+        if state.finished is None:
+            (*_, expires_ns) = attempt_table(walked(log[:size]))["expires_ns"].to_pylist()
+            assert expires_ns == workq.expires_ns(state)
 
 
 @given(st.lists(records(st.sampled_from(JOBS)), max_size=40))
@@ -145,6 +164,8 @@ def test_bytes_are_needed_exactly_where_verify_says_so(log):
 
 
 @given(ONE_JOB)
+@example([ADDED, PARKED, ADDED_AGAIN])
+@example([ADDED, PARKED, replace(WOKEN, logged=FIFTY), ADDED_AGAIN])
 def test_what_the_fold_finds_odd_is_marked(log):
     noted: list[Anomaly] = []
     workq.fold(log, noted.append)
@@ -195,3 +216,16 @@ def test_no_row_has_an_attempt_without_its_number(log):
         numbers = rows[at.ATTEMPT][rows[at.LIFE] == life]
         started = rows[at.STARTED_NS][rows[at.LIFE] == life] != at.NO_TIME
         assert list(numbers[started]) == list(range(1, started.sum() + 1))
+
+
+def test_a_parked_job_needs_its_bytes_after_its_ttl():
+    logs: list[tuple[list[Record], list[int]]] = [
+        ([ADDED, PARKED], [2]),
+        ([ADDED, PARKED, WOKEN], []),
+    ]
+    for log, expected in logs:
+        found = walked(log)
+        ones = pa.array([1] * len(log), pa.int64())
+        records = found.records.append_column("_segment", ones).append_column("_length", ones)
+        with_lengths = replace(found, records=records)
+        assert audit._needed(with_lengths, 10**18)["bytes"].to_pylist() == expected

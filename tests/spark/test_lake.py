@@ -46,7 +46,7 @@ from journeyman.spark.audit import audit_of_lake
 from journeyman.spark.history.logs import attempts_of
 from journeyman.spark.history.summaries import summary
 from journeyman.spark.lakes import upkeep
-from journeyman.spark.lakes.delta import schema_of
+from journeyman.spark.lakes.delta import nullable_schema_of
 from journeyman.spark.lakes.ingest import ingest
 from journeyman.spark.lakes.layout import TABLES
 from journeyman.spark.lakes.storage import Lake, change_lake, open_lake
@@ -686,7 +686,9 @@ def test_a_lake_is_merged_into_a_table_of_ones_own(tmp_path):
                 for key in range(1, number + 1)
             ]
             opened.change("silver/jobs", (), opened.files("silver/jobs"))
-            opened.write("silver/jobs", pa.Table.from_pylist(jobs, schema_of("silver/jobs")))
+            opened.write(
+                "silver/jobs", pa.Table.from_pylist(jobs, nullable_schema_of("silver/jobs"))
+            )
             opened.commit(complete=True)
             page = (Path(__file__).parents[2] / "docs" / "lake.md").read_text()
             (program,) = (s.text for s in snippets_of(page) if s.title == "merge.py")

@@ -12,7 +12,7 @@ from journeyman.formats import workq
 from journeyman.spark.lakes import upkeep, work
 from journeyman.spark.lakes.ingest import ingest
 from journeyman.spark.lakes.layout import SNAPSHOTS, TABLES
-from journeyman.spark.lakes.storage import Lake, Snapshot, change_lake, open_lake
+from journeyman.spark.lakes.storage import Lake, LakeSnapshot, change_lake, open_lake
 from tests.support.effort import cases
 from tests.support.spark.histories import busy_log
 from tests.support.spark.local_work import Killed, kill_after, session, spread_here
@@ -125,7 +125,7 @@ def test_vacuum_keeps_what_retained_snapshots_need(tmp_path):
         upkeep.optimize(session, changed, hours=24)
     for row in open_lake(lake).read_arrow(SNAPSHOTS).to_pylist():
         if row["number"] in then:
-            old = Snapshot(row["number"], versions=dict(row["versions"]))
+            old = LakeSnapshot(row["number"], versions=dict(row["versions"]))
             assert rows_of(Lake(lake, old, old)) == then.pop(row["number"])
     assert then == {}
     files = sum(1 for _ in Path(lake).rglob("*.parquet"))

@@ -146,7 +146,7 @@ def readers(head: int) -> pa.Table:
         "date": date(2026, 11, 17),
         "observed_at": datetime(2026, 11, 17, tzinfo=UTC),
     }
-    return pa.Table.from_pylist([row], delta.schema_of(READERS))
+    return pa.Table.from_pylist([row], delta.nullable_schema_of(READERS))
 
 
 def heads(uri: str) -> list[str]:

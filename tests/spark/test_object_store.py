@@ -82,7 +82,7 @@ def answers_on(logs: str, half: int) -> Commands:
     json_ = ["--format", "json"]
     early = ["--as-of", "1970-01-01T00:00:00Z"]
     return {
-        "replay": ["replay", logs],
+        "replay": ["replay", logs, "--payloads"],
         "replay to a time": ["replay", f"{logs}/{SCHEDULE_LOG}", "--as-of", str(half)],
         "history": ["history", logs, *json_],
         "sql": ["sql", logs, "-e", ATTEMPTS, *json_],

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from journeyman.folds import workq as fold
 from journeyman.formats.timed_frame import Instant
-from journeyman.formats.workq import CODEC, HEADER, Command, JobAdded, JobFinished, Record
+from journeyman.formats.workq import CODEC, HEADER, Command, JobAdded, JobEvent, JobFinished, Record
 from journeyman.spark import replay
 from journeyman.spark.replay import STATE_TABLES, visible
 from tests.support.columnar_twins import clamped, workq_row
@@ -47,8 +47,19 @@ def lives(draw: st.DrawFn) -> list[Record]:
     return records
 
 
+@st.composite
+def past_of_one(draw: st.DrawFn) -> list[Record]:
+    """A job with a past in any order, parks among it."""
+    job_id = bytes(15) + b"\1"
+    moment = Instant(0)
+    added = JobAdded(moment, job_id, "x", 1, 10, 0, 0, 3, b"p", None, moment)
+    past = draw(st.lists(workq_records(st.just(job_id)), max_size=12))
+    return [added, *(record for record in past if encodable(record))]
+
+
 LOGS = st.one_of(
     WORKQ,
+    past_of_one(),
     lives(),
     st.lists(workq_records(IDS), max_size=60).map(lambda rs: [r for r in rs if encodable(r)]),
 )
@@ -64,10 +75,34 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for sequence, part in enumerate(cut(records, random.randrange(1, 4), random), 1):
             data = HEADER + b"".join(map(CODEC.encode, part))
             (directory / f"{sequence:09d}.log").write_bytes(mangled(data, random))
+    for number, records in enumerate(parked_lives()):
+        directory = root / f"host=parked-{number}"
+        directory.mkdir()
+        data = HEADER + b"".join(map(CODEC.encode, records))
+        (directory / "000000001.log").write_bytes(data)
     for case in GOLDEN.iterdir():
         if (case / "cmdlog").is_dir():
             copied(case / "cmdlog", root / f"host={case.name}")
     return root
+
+
+def parked_lives() -> Iterator[list[Record]]:
+    """A job that was woken twice, cut off after each record."""
+    moments = [Instant(AS_OF_NS + number * 1_000_000) for number in range(10)]
+    job_id = bytes(16)
+    past: list[Record] = [
+        JobAdded(moments[0], job_id, "x", 60_000, 100, 0, 0, 3, b"", None, moments[0]),
+        JobEvent(moments[1], job_id, Command.START_ATTEMPT),
+        JobFinished(moments[2], job_id, Command.PARK, b"{}", hidden=True),
+        JobEvent(moments[2], job_id, Command.TIMEOUT_ATTEMPT),
+        JobEvent(moments[3], job_id, Command.WAKE, hidden=True),
+        JobEvent(moments[4], job_id, Command.START_ATTEMPT, hidden=True),
+        JobFinished(moments[5], job_id, Command.PARK, b"{}", hidden=True),
+        JobEvent(moments[6], job_id, Command.START_ATTEMPT, hidden=True),
+        JobFinished(moments[7], job_id, Command.COMPLETE, b"r"),
+    ]
+    for size in range(3, len(past) + 1):
+        yield past[:size]
 
 
 def expected(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
@@ -134,6 +169,7 @@ def job_row(found: Found, job: fold.FoldedJob) -> dict[str, Any]:
         "result": None,
         "exhausted": job.exhausted,
         "owed_timeouts": job.owed_timeouts,
+        "parked": job.parked is not None,
         "expires_ns": expires_ns(job),
         "result_position": place.get("_position"),
         "result_file": place.get("_file"),
@@ -148,10 +184,14 @@ def result_size(marked: bytes | None) -> int | None:
 def expires_ns(job: fold.FoldedJob) -> int:
     """Of what the columns hold."""
     added = job.added
+    if job.parked is not None:
+        return fold.NEVER_NS
     begins = added.created
-    if added.command == Command.SCHEDULE and added.time is not None:
+    if job.begins is not None:
+        begins = job.begins
+    elif added.command == Command.SCHEDULE and added.time is not None:
         begins = added.time
-    return min(2**63 - 1, clamped(begins.unix_ns) + clamped(added.ttl_ms) * 1_000_000)
+    return min(fold.NEVER_NS, clamped(begins.unix_ns) + clamped(added.ttl_ms) * 1_000_000)
 
 
 def orphan_row(found: Found, orphans: fold.Orphans) -> dict[str, Any]:
@@ -183,9 +223,9 @@ def test_jobs_and_orphans_are_those_of_the_fold(replayed, logs):
         assert {row["key"]: row for row in found["jobs"]} == jobs, host
         assert {row["key"]: row for row in found["orphans"]} == orphans, host
         assert len(found["jobs"]) == len(jobs)
-        seen |= {(row["state"], row["exhausted"]) for row in jobs.values()}
+        seen |= {(row["state"], row["exhausted"], row["parked"]) for row in jobs.values()}
         seen |= {"orphans"} if orphans else set()
-    assert len(seen) == 7  # every state, exhausted or not, and orphans
+    assert len(seen) == 8  # every state, exhausted, parked or not, and orphans
 
 
 def test_payloads_and_results_are_those_of_the_records(spark, logs):

@@ -272,6 +272,13 @@ def world(spark, tmp_path_factory) -> World:
     )
 
 
+def test_every_dialect_has_its_section_then_audit_and_files(world):
+    titles = [each.title for each in world.found.sections]
+    assert titles == ["Work queue", "Schedule", "Fan-out queues", "Audit", "Files"]
+    assert world.found.logs == [path for paths in world.logs.values() for path in paths]
+    assert len(world.found.logs) == 3
+
+
 def figures(section: Section) -> dict[str, Any]:
     """All that a section shows, by title: nothing may be missing from what is compared."""
     found: dict[str, Any] = {f"{tile.name}:": (tile.value, tile.note) for tile in section.tiles}

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from journeyman.cli import journeyman
 from journeyman.cli.pipeline import sql
 from journeyman.cli.pipeline.shared import Answer, SessionOptions
+from journeyman.spark import lake as tables_of_lake
 from journeyman.spark.sql import LogTables, statements
 from tests.support.cli_commands import (
     added,
@@ -74,6 +75,24 @@ def test_all_tables_of_all_logs_can_be_asked(spark, logs):
     assert result.exit_code == 0, result.stderr
     counts = {"z": 4, "w": 2, "k": 4, "jobs": 3, "rules": 0, "work_jobs": 2, "orphans": 0}
     assert json.loads(result.stdout) == {**counts, "items": 2, "readers": 1}
+
+
+def test_a_lake_and_what_its_logs_hold_beyond_it_are_asked_together(spark, tmp_path):
+    log, lake = tmp_path / "work", str(tmp_path / "lake")
+
+    def pipeline(*words: object) -> str:
+        done = CliRunner().invoke(journeyman, ["pipeline", *map(str, words), "--quiet"])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    write_workq(log, [added(1), added(2)])
+    pipeline("ingest", log, "--lake", lake, "--host", "a")
+    write_workq(log, [added(1), added(2)], [added(3)])
+    asked = ("sql", "--lake", lake, "-e", "SELECT count(*) AS n FROM jobs", "--format", "json")
+    live = ("--live", log, "--host", "a")
+
+    assert [json.loads(pipeline(*asked, *more))["n"] for more in ((), live, ())] == [2, 3, 2]
+    assert tables_of_lake(spark, lake, live=[str(log)], host="a")["jobs"].count() == 3
 
 
 def test_an_answer_is_lined_up_for_people(spark, logs):

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +235,7 @@ def test_the_logs_of_this_test_hold_every_outcome(counted, request):
         assert set(outcomes) == {
             *("waiting", "leased", "completed", "failed", "timed-out", "deleted", "expired"),
             *("replaced", "executed", "cut-off", "planned", "triggered", "removed", "replanned"),
-            "finished",
+            *("finished", "parked"),
         }
     assert sum(outcomes.values()) > 10
 
@@ -315,6 +315,32 @@ def test_notes_of_a_ledger_belong_to_the_attempts_they_follow(spark):
     assert len({row["worker"] for row in plain}) > 3
 
 
+def test_jobs_and_firings_of_a_lake_add_up_attempts(spark):
+    chance = random.Random(3)
+    keys = ["mail.1", "t@x@2026-11-17T02:00:00+01:00", "u@2026-11-17T02:00:00Z", "v@2026", "@"]
+    attempts = [
+        {"host": chance.choice("ab"), "log": "/l", "dialect": chance.choice(["ztick", "workq"])}
+        | {"key": chance.choice(keys), "life": chance.choice([None, 1, 2]), "attempt": number % 5}
+        | {"queue": chance.choice([None, "q"]), "outcome": chance.choice(["failed", "waiting"])}
+        | {name: chance.choice([None, number]) for name in ("created_ns", "started_ns")}
+        | {name: chance.choice([None, number]) for name in ("ready_ns", "ended_ns")}
+        | {"position": number, "is_open": chance.random() < 0.5, "wait_s": 0.5, "run_s": None}
+        | {"date": date(2026, 11, 1 + number % 9), "_hash": 7}
+        for number in range(300)
+    ]
+    schema = pa.Table.from_pylist(attempts).schema
+    schema = schema.set(schema.get_field_index("run_s"), pa.field("run_s", pa.float64()))
+    table = pa.Table.from_pylist(attempts, schema)
+    frame = spark.createDataFrame(table)
+    for view, count in (("jobs", plain_counts.jobs), ("firings", plain_counts.firings)):
+        text = views.statement(view)
+        by_duckdb = views.run_in_duckdb(text, attempts=table).to_pylist()
+        by_spark = views.run_in_spark(spark, text, attempts=frame).toArrow().to_pylist()
+        plain = count(attempts)
+        assert len(plain) > 10
+        assert in_order(by_duckdb) == in_order(plain) == in_order(by_spark), view
+
+
 def test_bytes_and_lag_are_counted_by_time(spark):
     chance = random.Random(8)
     records = [
@@ -344,10 +370,11 @@ def test_bytes_and_lag_are_counted_by_time(spark):
 
 def test_every_view_has_its_law():
     others = {"attempts_at", "item_attempts", "noted_attempts", "lag", "growth", "reader_lag"}
-    others.add("lengths")  # part of latency
+    others |= {"lengths", "plan_outcomes"}  # parts of latency and schedule_attempts
+    others |= {"jobs", "firings"}
     # In test_audit.
     others |= {"job_findings", "plan_findings", "item_ids", "item_findings", "file_findings"}
-    others |= {"plan_bytes", "journal_bytes", "segments"}
+    others |= {"plan_bytes", "journal_bytes", "segments", "plans", "schedule_attempts"}
     assert set(views.all_views()) == others | set(VIEWS)
 
 

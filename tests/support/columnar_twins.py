@@ -114,8 +114,9 @@ def runner_fields(runner: ztick_format.Runner) -> tuple[int, list[str]]:
 def workq_row(entry: Entry[workq_format.Record]) -> Row:
     record = entry.record
     row: Row = dict.fromkeys(workq.SCHEMA.names)
+    is_known = not isinstance(record, workq_format.UnknownCommand)
     row |= {
-        "kind": min(int(record.command) or UNKNOWN_KIND, UNKNOWN_KIND),
+        "kind": int(record.command) if is_known else UNKNOWN_KIND,
         "job_id": record.job_id,
         "offset": entry.offset,
         "length": entry.length,
@@ -123,13 +124,13 @@ def workq_row(entry: Entry[workq_format.Record]) -> Row:
     }
     if isinstance(record, workq_format.JobFinished):
         is_fail = record.command == workq_format.Command.FAIL
-        row |= {"hidden": record.hidden if is_fail else None}
+        row |= {"hidden": record.hidden if is_fail or record.hidden else None}
         return row | {"result_size": len(record.result), "result": record.result}
     if isinstance(record, workq_format.UnknownCommand):
         return row
     if isinstance(record, workq_format.JobEvent):
         is_timeout = record.command == workq_format.Command.TIMEOUT_ATTEMPT
-        return row | {"hidden": record.hidden if is_timeout else None}
+        return row | {"hidden": record.hidden if is_timeout or record.hidden else None}
     raw_name = record.name.encode("utf-8", "surrogateescape")
     return row | {
         "name": raw_name.decode("utf-8", "replace"),

@@ -156,7 +156,7 @@ class Watched:
 @contextmanager
 def filled_server(directory: Path) -> Iterator[ScheduleProcess]:
     """With all services, and something to see on every page."""
-    with ScheduleProcess(directory, settings=ALL_SERVICES) as running:
+    with ScheduleProcess(directory, settings=ALL_SERVICES | {"series.enabled": "true"}) as running:
         fill(running, Api(running.http_port))
         yield running
 
@@ -188,6 +188,18 @@ class Visits:
             page.context.close()
             raise
         self._pages[script] = watched
+
+    @contextmanager
+    def visit_untrusted(self, address: str) -> Iterator[Watched]:
+        """A visit of a server whose certificate nobody has signed."""
+        context = self._browser.new_context(ignore_https_errors=True)
+        context.set_default_timeout(PATIENCE_MS)
+        watched = Watched(context.new_page())
+        watched.address = address
+        try:
+            yield watched
+        finally:
+            context.close()
 
     def _new_page(self, script: bool) -> Watched:
         context = self._browser.new_context(java_script_enabled=script)

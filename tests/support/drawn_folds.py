@@ -25,8 +25,12 @@ INSTANTS = st.integers(-2, 24).map(lambda halves: Instant(halves * 500_000))
 
 
 def workq_records(
-    ids: st.SearchStrategy[bytes], instants: st.SearchStrategy[Instant] = INSTANTS
+    ids: st.SearchStrategy[bytes],
+    instants: st.SearchStrategy[Instant] = INSTANTS,
+    *,
+    hidden: bool = True,
 ) -> st.SearchStrategy[WorkqRecord]:
+    """``hidden``: also parks, wakes and starts that the original does not see."""
     added = st.builds(
         JobAdded,
         logged=instants,
@@ -46,11 +50,20 @@ def workq_records(
     finishes = st.sampled_from([Command.COMPLETE, Command.FAIL])
     attempts = st.sampled_from([Command.START_ATTEMPT, Command.TIMEOUT_ATTEMPT])
     anything = st.sampled_from(Command)
-    return st.one_of(
+    seen: list[st.SearchStrategy[WorkqRecord]] = [
         added,
         st.builds(JobFinished, instants, ids, finishes, results),
         st.builds(JobEvent, instants, ids, attempts),
         st.builds(JobEvent, instants, ids, attempts),
         st.builds(JobEvent, instants, ids, anything),
         st.builds(JobFinished, instants, ids, anything, results),
+    ]
+    if not hidden:
+        return st.one_of(seen)
+    yes, waits = st.just(True), st.sampled_from([b"{}", b'{"step":"wait","event":"e"}'])
+    return st.one_of(
+        *seen,
+        st.builds(JobFinished, instants, ids, st.just(Command.PARK), waits, yes),
+        st.builds(JobEvent, instants, ids, st.just(Command.WAKE), yes),
+        st.builds(JobEvent, instants, ids, attempts, yes),
     )

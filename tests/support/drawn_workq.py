@@ -56,9 +56,14 @@ JOBS_ADDED = st.builds(
 )
 JOBS_FINISHED = st.builds(
     JobFinished, instants(), IDS, st.sampled_from([Command.COMPLETE, Command.FAIL]), BLOCKS
-) | st.builds(JobFinished, instants(), IDS, st.just(Command.FAIL), BLOCKS, st.just(True))
-JOB_EVENTS = st.builds(JobEvent, instants(), IDS, st.sampled_from(list(Command)[4:])) | st.builds(
-    JobEvent, instants(), IDS, st.just(Command.TIMEOUT_ATTEMPT), st.just(True)
+) | st.builds(
+    JobFinished,
+    *(instants(), IDS, st.sampled_from([Command.FAIL, Command.PARK]), BLOCKS, st.just(True)),
+)
+HIDDEN_EVENTS = (Command.TIMEOUT_ATTEMPT, Command.START_ATTEMPT, Command.WAKE)
+EVENTS = tuple(Command)[4:8]
+JOB_EVENTS = st.builds(JobEvent, instants(), IDS, st.sampled_from(EVENTS)) | st.builds(
+    JobEvent, instants(), IDS, st.sampled_from(HIDDEN_EVENTS), st.just(True)
 )
 UNKNOWN = st.builds(
     UnknownCommand,

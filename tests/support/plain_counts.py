@@ -8,6 +8,7 @@ is right for small logs. Not a test itself.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -460,6 +461,120 @@ def item_findings(items: Sequence[Row], readers: Sequence[Row]) -> list[dict[str
             text = f"{about}: head {shown}, items {row['first_id']} to {row['tail_id']}"
             found.append(finding(name, {**row, "key": row["reader"]}, text))
     return found
+
+
+STATUSES = ("planned", "triggered", "executed", "failed")
+
+
+def plans(records: Sequence[Row]) -> list[dict[str, Any]]:
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in records:
+        if row["kind"] != "damage":
+            is_rule, is_set = "rule" in row["kind"], row["kind"] in ("set", "rule_set")
+            key = row["_log"], row["identifier"], is_rule, is_set, row["execution_ns"]
+            groups[key].append(row)
+    names = ("_log", "key", "is_rule", "is_set", "ready_ns")
+    found = []
+    for key, rows in groups.items():
+        rows.sort(key=lambda row: row["_position"])
+        written = [None if r["_file"].endswith(".compressed") else r["time_ns"] for r in rows]
+        status = rows[-1]["status"]
+        planned = [ns for r, ns in zip(rows, written, strict=True) if r["status"] == "planned"]
+        found.append(
+            dict(zip(names, key, strict=True))
+            | {"latest": rows[-1]["_position"] * 4 + (STATUSES.index(status) if status else 0)}
+            | {"last_length": rows[-1]["_length"], "position": rows[0]["_position"]}
+            | {"plans": len(planned), "last_ns": written[-1]}
+            | {"created_ns": min((ns for ns in planned if ns is not None), default=None)}
+        )
+    return found
+
+
+def schedule_attempts(plans: Sequence[Row], runs: Sequence[Row]) -> list[dict[str, Any]]:
+    """Of whole plans; the parts of one would have to be put together before."""
+    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for (log, key), rows in _grouped(plans, "_log", "key"):
+        rows.sort(key=lambda row: row["latest"])
+        for row, following in zip(rows, [*rows[1:], None], strict=True):
+            outcome = STATUSES[row["latest"] % 4]
+            has_ended = outcome in ("executed", "failed")
+            if following is not None and not has_ended:
+                outcome = "removed" if following["ready_ns"] is None else "replanned"
+            if row["ready_ns"] is not None:
+                known[log, key, row["ready_ns"]] = {
+                    "outcome": outcome,
+                    "created_ns": row["created_ns"],
+                    "position": row["position"],
+                    "ended_ns": row["last_ns"] if has_ended else None,
+                }
+    ran: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for run in runs:
+        ran[run["_log"], run["job"], run["execution_ns"]].append(run)
+    found = []
+    for place in {*known, *ran}:
+        plan = known.get(place, {"outcome": None, "created_ns": None, "position": None})
+        log, key, ready_ns = place
+        same = {"_log": log, "key": key, "ready_ns": ready_ns, "dialect": "ztick"}
+        nothing = dict.fromkeys(
+            (
+                *("queue", "task", "worker", "life", "retried", "exhausted", "expires_ns"),
+                *("rule", "runner", "started_ns", "error"),
+            )
+        )
+        of_runs = sorted(
+            ran.get(place, ()),
+            key=lambda r: (r["started_ns"], r["ended_ns"], r["outcome"], r["detail"] or ""),
+        )
+        for attempt, run in enumerate(of_runs, 1):
+            rule = run["rule"] or None
+            row = nothing | plan | same | {"attempt": attempt, "first": attempt == 1, "rule": rule}
+            row |= {"runner": run["runner"] or None, "outcome": run["outcome"]}
+            row |= {"started_ns": run["started_ns"] if rule else None, "ended_ns": run["ended_ns"]}
+            found.append(row | {"error": (run["detail"] or "")[:200] or None})
+        if not of_runs:
+            found.append(nothing | plan | same | {"attempt": 1, "first": True})
+    return found
+
+
+def jobs(attempts: Sequence[Row]) -> list[dict[str, Any]]:
+    found = []
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in attempts:
+        life = 1 if row["life"] is None else row["life"]
+        groups[row["host"], row["log"], row["dialect"], row["key"], life].append(row)
+    for (*_, life), rows in groups.items():
+        last = max(rows, key=_place_of_attempt)
+        names = ("host", "log", "dialect", "key", "queue", "ready_ns", "ended_ns", "is_open")
+        created = [row["created_ns"] for row in rows if row["created_ns"] is not None]
+        started = [row["started_ns"] for row in rows if row["started_ns"] is not None]
+        found.append(
+            {name: last[name] for name in (*names, "_hash")}
+            | {"life": life, "status": last["outcome"], "attempts": len(started)}
+            | {"failures": sum(row["outcome"] in FAILURES for row in rows)}
+            | {"created_ns": min(created, default=None), "started_ns": max(started, default=None)}
+            | {"date": min(row["date"] for row in rows)}
+        )
+    return found
+
+
+def firings(attempts: Sequence[Row]) -> list[dict[str, Any]]:
+    occurrence = re.compile(r"(.+)@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|[+-]\d\d:\d\d))")
+    found = []
+    schedule = [row for row in attempts if row["dialect"] == "ztick"]
+    for (_, _, key), rows in _grouped(schedule, "host", "log", "key"):
+        if match := occurrence.fullmatch(key):
+            for attempt, row in enumerate(sorted(rows, key=_place_of_attempt), 1):
+                names = ("host", "log", "dialect", "key", "ready_ns", "started_ns", "ended_ns")
+                kept = {name: row[name] for name in (*names, "run_s", "outcome", "_hash", "date")}
+                kept |= {"is_open": row["is_open"], "lateness_s": row["wait_s"]}
+                kept |= {"timetable": match[1], "occurrence": match[2], "attempt": attempt}
+                found.append(kept)
+    return found
+
+
+def _place_of_attempt(row: Row) -> tuple[int, int, int]:
+    position = -1 if row["position"] is None else row["position"]
+    return position, row["ready_ns"] or 0, row["attempt"]
 
 
 def plan_bytes(plans: Sequence[Row]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from journeyman.logs.ztick.run_history import RunLine
 from tests.support.plain_counts import rounded
 
 GRACE_NS = 60 * 10**9
+NEVER_NS = 2**63 - 1
 RANKS = {"50 %": 0.5, "90 %": 0.9, "99 %": 0.99}
 
 
@@ -71,6 +72,7 @@ class _Job:
     is_done: bool = False
     is_leased: bool = False
     is_spent: bool = False
+    is_parked: bool = False
     attempts: int = 0
     fails: int = 0
     owed: int = 0
@@ -119,7 +121,9 @@ def count_workq(records: Sequence[workq.Record]) -> WorkQueue:
         found.findings["orphan"] += len(left)
     for job in jobs.values():
         found.tries += job.tries
-        found.needed += [(expiry_of(job.add), record) for record in job.records]
+        expiry = job.last.expires
+        assert expiry is not None
+        found.needed += [(expiry, record) for record in job.records]
     return found
 
 
@@ -132,7 +136,8 @@ def _add(
     former = jobs.pop(add.job_id, None)
     if former is not None:
         if not former.is_done:
-            expiry = expiry_of(former.add)
+            expiry = former.last.expires
+            assert expiry is not None
             lived = add.created.unix_ns < expiry
             former.last.outcome = "replaced" if lived else "expired"
             former.last.ended = add.created.unix_ns if lived else expiry
@@ -158,7 +163,13 @@ def _apply(found: WorkQueue, job: _Job, record: workq.Record, floor: int) -> boo
             job.last.ended = now
         found.tries += job.tries
         return True
-    if command is workq.Command.START_ATTEMPT:
+    if command is workq.Command.PARK:
+        _park(job, now)
+    elif command is workq.Command.WAKE:
+        if job.is_parked:
+            job.last.ready = now
+            _go_on(job, now)
+    elif command is workq.Command.START_ATTEMPT:
         _start(found, job, now)
     elif command is workq.Command.TIMEOUT_ATTEMPT:
         _time_out(job, now)
@@ -168,7 +179,24 @@ def _apply(found: WorkQueue, job: _Job, record: workq.Record, floor: int) -> boo
         job.is_done, job.is_leased, job.is_spent, job.owed = True, False, False, 0
         job.last.outcome = "completed" if command is workq.Command.COMPLETE else "failed"
         job.last.ended = job.finished = now
+        _go_on(job, now)
     return False
+
+
+def _park(job: _Job, now: int) -> None:
+    if job.is_done:
+        return
+    if job.is_leased:
+        job.last.outcome, job.last.ended = "parked", now
+        _next(job, now)
+    job.is_leased, job.is_parked, job.owed = False, True, 0
+    job.last.expires = NEVER_NS
+
+
+def _go_on(job: _Job, now: int) -> None:
+    """A parked job is parked no more, and its TTL begins again."""
+    if job.is_parked:
+        job.is_parked, job.last.expires = False, now + job.add.ttl_ms * 10**6
 
 
 def _start(found: WorkQueue, job: _Job, now: int) -> None:
@@ -183,6 +211,7 @@ def _start(found: WorkQueue, job: _Job, now: int) -> None:
         _next(job, None)
     job.is_leased, job.attempts, job.begun = True, job.attempts + 1, now
     job.last.started, job.last.outcome = now, "leased"
+    _go_on(job, now)
 
 
 def _time_out(job: _Job, now: int) -> None:
@@ -210,7 +239,7 @@ def _next(job: _Job, ready: int | None) -> None:
         job.add.name,
         ready,
         job.add.created.unix_ns,
-        expires=expiry_of(job.add),
+        expires=job.last.expires,
         is_first=False,
         was_leased=job.attempts > 0,
     )

@@ -79,6 +79,8 @@ adds = st.builds(
         AddOptions,
         *(keys, st.booleans(), st.just(()), st.just(False), st.sampled_from((0, 0, 30))),
         st.booleans(),
+        replaces_unstarted=st.sampled_from((False, False, True)),
+        unless=st.sampled_from((b"", b"", IDS[0])),
     ),
 )
 limits = st.sampled_from(
@@ -87,6 +89,7 @@ limits = st.sampled_from(
         *(Limits(key_concurrency=1), Limits(key_concurrency=2), Limits(1, 5), Limits(2, 60)),
         *(Limits(key_rate=1, key_per_ms=5), Limits(key_rate=2, key_per_ms=60)),
         Limits(key_concurrency=1, key_rate=1, key_per_ms=60),
+        *(Limits(fair=True, weights={"k": 2}), Limits(key_concurrency=1, fair=True)),
     )
 )
 
@@ -234,17 +237,26 @@ class ExtensionMachine(RuleBasedStateMachine):
         after = tuple(dict.fromkeys(parents))
         if command.options is not None:
             options = command.options._replace(after=after, even_failed=even)
+            options = options._replace(replaces_unstarted=False, unless=b"")
             command = command._replace(options=options)
             self.compare(command, self.model.add(command))
 
     @rule(name=names, most=st.integers(0, 3), worker=st.sampled_from(("", "w")))
     def lease(self, name: str, most: int, worker: str) -> None:
+        is_fair = self.model.limits.get(name, NO_LIMITS).fair
+        chosen: list[bytes] = []
+        if is_fair:  # whose turn it is, the engine says; tests/unit/test_workq_fairness.py has it
+            chosen = given(self.decide(Lease((name,), 0, most, worker)))
         expected: list[bytes] = []
         while (found := self.model.eligible(name)) and len(expected) < max(most, 1):
-            self.model.give(found[0])
-            expected.append(found[0].add.job_id)
-        reply = self.decide(Lease((name,), 0, most, worker))
-        assert given(reply) == expected
+            index = len(expected)
+            turn = chosen[index] if is_fair and index < len(chosen) else b""
+            job = self.model.jobs[turn] if turn else found[0]
+            self.model.give(job)
+            expected.append(job.add.job_id)
+        if not is_fair:
+            chosen = given(self.decide(Lease((name,), 0, most, worker)))
+        assert chosen == expected
         self.take_answers()
         self.let_time_pass()
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from journeyman.engines.workq.extensions import JobOptions
-from journeyman.engines.workq.lifecycle import CANCELLATION
+from journeyman.engines.workq.extensions import StoredJobOptions
+from journeyman.formats.workq import CANCELLATION
 from journeyman.protocols.workq.commands import (
     NO_LIMITS,
     Add,
@@ -110,7 +110,10 @@ class Model:
         return not found.key_rate or len(recent) < found.key_rate
 
     def give(self, job: PlainJob) -> None:
-        assert job in self.eligible(job.add.name)
+        eligible = self.eligible(job.add.name)
+        assert job in eligible
+        if self.limits.get(job.add.name, NO_LIMITS).fair:  # keys take turns, jobs of a key do not
+            assert job is next(each for each in eligible if each.key == job.key)
         job.state, job.touched = LEASED, False
         job.attempts += 1
         job.started_ns = self.now_ns
@@ -124,7 +127,9 @@ class Model:
 
     def add(self, command: Add) -> Reply:
         options = command.options or AddOptions()
-        former = self.jobs.get(command.job_id)
+        former, other = self.jobs.get(command.job_id), self.jobs.get(options.unless)
+        if other is not None and other.state == NEW and command.job_id not in self.children:
+            return RefusedLine(Complaint.DUPLICATE_JOB)
         if command.job_id in self.children or (
             former is not None and not self.makes_room(former, command, options)
         ):
@@ -132,7 +137,7 @@ class Model:
         known = (self.jobs.keys() | self.children.keys()) - {command.job_id}
         if not known.issuperset(options.after):
             return RefusedLine(Complaint.NO_PARENT)
-        if former is not None:
+        if former is not None and former.state != NEW:
             self.end(command.job_id)
         if not options.after:
             self.begin(command)
@@ -145,6 +150,8 @@ class Model:
         return DONE
 
     def makes_room(self, former: PlainJob, command: Add, options: AddOptions) -> bool:
+        if former.state == NEW and options.replaces_unstarted:
+            return True
         if former.state in UNFINISHED or not options.replaces_finished:
             return False
         if options.unless_same and former.add.payload == command.payload:
@@ -172,6 +179,8 @@ class Model:
             return RefusedLine(Complaint.DUPLICATE_RESULT)
         if command.attempt not in (0, job.attempts):
             return RefusedLine(Complaint.LEASED_AGAIN)
+        if command.attempt and job.state != LEASED and not command.is_final:
+            return RefusedLine(Complaint.NOT_LEASED)
         if command.is_release:
             if job.state != LEASED:
                 return RefusedLine(Complaint.NOT_LEASED)
@@ -277,7 +286,7 @@ class Model:
             if 0 < job.ready_ns <= self.now_ns:
                 job.ready_ns = 0
 
-    def restart(self, known: dict[bytes, JobOptions]) -> None:
+    def restart(self, known: dict[bytes, StoredJobOptions]) -> None:
         """``known``: what the ledger has of jobs; the leases of a key are counted by it."""
         self.waiters, self.results, self.answers = {}, {}, {}
         self.starts = {name: list(each) for name, each in self.logged.items()}

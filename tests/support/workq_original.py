@@ -113,7 +113,7 @@ def history(data: st.DataObject, *, ends: bool = True) -> tuple[list[Record], In
 
     Without ``ends`` it is that of a single life.
     """
-    commands = list(Command) if ends else list(Command)[2:4] + list(Command)[6:]
+    commands = list(Command)[:8] if ends else [*list(Command)[2:4], *list(Command)[6:8]]
     server = Original()
     log: list[Record] = []
     now = 0

@@ -8,8 +8,11 @@ from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.workq.packed import (
     EXHAUSTED,
     FAILED,
+    FAR,
     IS_SCHEDULE,
     LEASED,
+    PARKED,
+    PENDING,
     Entry,
     fields_of,
     is_run,
@@ -25,13 +28,17 @@ from journeyman.units import NS_PER_MS
 
 def facts(entry: Entry, names: dict[int, str]) -> tuple[object, ...]:
     """What the fold knows too."""
-    spec, stage, attempts, fails, started_ns, moment_ns, result = opened(entry)
+    spec, stage, attempts, fails, started_ns, moment_ns, waits_or_result = opened(entry)
     fields = fields_of(spec)
+    result = None if stage == PARKED else waits_or_result
     is_finished = result is not None
     return (
-        *fields._replace(queue=0, flags=0)[:-1],  # not the key: the ledger has it
+        *fields._replace(queue=0, flags=0)[:-3],  # not the key: the ledger has it
+        None if fields.begins_ns == FAR else fields.begins_ns,
+        fields.parks,
+        waits_or_result if stage == PARKED else None,
         names[fields.queue],
-        FAILED if stage == EXHAUSTED else stage,
+        {EXHAUSTED: FAILED, PARKED: PENDING}.get(stage, stage),
         attempts,
         fails,
         result,
@@ -55,6 +62,9 @@ def folded_facts(job: fold.FoldedJob) -> tuple[object, ...]:
         None if added.time is None else added.time.unix_ns,
         0,
         added.payload,
+        None if job.begins is None else job.begins.unix_ns,
+        job.parks,
+        job.parked,
         added.name,
         int(job.state),
         job.attempts,
@@ -122,9 +132,14 @@ def expected_orders(queue: WorkqEngine) -> dict[str, list[bytes]]:
             begins_ns = fields.created_ns
             if fields.flags & IS_SCHEDULE and fields.time_ns is not None:
                 begins_ns = fields.time_ns
-            found["expiries"].append(moment_key(begins_ns + fields.ttl_ms * NS_PER_MS, job_id))
+            if fields.begins_ns is not None:
+                begins_ns = fields.begins_ns
+            ends_ns = begins_ns if begins_ns == FAR else begins_ns + fields.ttl_ms * NS_PER_MS
+            found["expiries"] += [] if stage == PARKED else [moment_key(ends_ns, job_id)]
         if stage == LEASED:
             found["leases"].append(moment_key(moment_ns, job_id))
+        elif stage == PARKED:
+            found["due"] += [moment_key(moment_ns, job_id)] if moment_ns else []
         elif stage in (FAILED, EXHAUSTED):
             found[f"{name} dead"].append(spec)
         elif result is None and moment_ns:

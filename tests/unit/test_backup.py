@@ -30,7 +30,7 @@ from journeyman.errors import LogError, UsageError
 from journeyman.formats.keyspace.values import JobRecord
 from journeyman.servers.core.namespace_secret import load_namespaces
 from journeyman.storage import Storage
-from journeyman.storage.checking import check
+from journeyman.storage.checking import find_problems
 from journeyman.storage.opening import copy_store
 from tests.support.cli_commands import run
 
@@ -178,7 +178,7 @@ class FailingVault:
     def __init__(self, vault: Vault, at: int) -> None:
         self._vault, self._left = vault, at
         self.where, self.names, self.read = vault.where, vault.names, vault.read
-        self.remove, self.settle = vault.remove, vault.settle
+        self.remove, self.make_durable = vault.remove, vault.make_durable
 
     def write(self, folder: str, name: str, data: bytes) -> None:
         if self._left == 0:
@@ -334,7 +334,7 @@ def test_a_store_in_use_is_copied_as_it_was_at_one_moment(store, data, vault, tm
             with Storage.open(engine, str(target / "store")) as copy:
                 assert before <= copy.count("q", "new") <= after + 1
                 with copy.backend.view() as view:
-                    assert list(check(view)) == []
+                    assert list(find_problems(view)) == []
     finally:
         stopping.set()
         writer.join()

@@ -6,8 +6,18 @@ import random
 import uuid
 from typing import Any
 
+import pytest
+
 from journeyman.engines.sorted_set import SortedSet
-from journeyman.engines.workq.browsing import BrowseJobs, BrowseQueues, JobsFound, SortingJobs
+from journeyman.engines.workq import browsing
+from journeyman.engines.workq.browsing import (
+    BrowseJobs,
+    BrowseQueues,
+    CountFacets,
+    FacetCounts,
+    JobsFound,
+    SortingJobs,
+)
 from journeyman.engines.workq.engine import WorkqEngine
 from journeyman.engines.ztick.browsing import (
     JobPage,
@@ -21,6 +31,7 @@ from journeyman.engines.ztick.messages import TriggerDue
 from journeyman.formats.ztick import Shell, Status
 from journeyman.protocols.workq.commands import (
     Add,
+    Cancel,
     Complete,
     Delete,
     Fail,
@@ -102,7 +113,7 @@ def test_jobs_and_leases_of_a_queue_are_counted_unless_taken_back():
     ids = [uuid.uuid4().bytes for _ in range(4)]
     rates = QueueRates(engine.queue_totals)
     rates.sample(10.0)
-    assert rates.of(0) is None
+    assert rates.rates_of(0) is None
     for number, job_id in enumerate(ids):
         engine.begin_batch()
         engine.decide(Add(job_id, "q", 60_000, 10**8, b""), NOW_NS)
@@ -120,8 +131,8 @@ def test_jobs_and_leases_of_a_queue_are_counted_unless_taken_back():
     (queue,) = found.queues
     assert (queue.added, queue.started, queue.leased) == (4, 3, 0)
     rates.sample(12.0)
-    assert rates.of(found.numbers[0]) == (2.0, 1.5)
-    assert rates.of(17) == (0.0, 0.0)
+    assert rates.rates_of(found.numbers[0]) == (2.0, 1.5)
+    assert rates.rates_of(17) == (0.0, 0.0)
 
 
 def all_pages(engine: ZtickEngine, asked: PageJobs) -> list[tuple[str, Status, int]]:
@@ -241,3 +252,121 @@ def test_jobs_of_the_work_queue_are_found_newest_first():
     assert queues.has_more
     rest: Any = engine.decide(BrowseQueues(after="q1"), NOW_NS).reply
     assert [queue.name for queue in rest.queues] == ["q2"]
+
+
+def test_the_order_is_right_whatever_changes_while_it_is_made(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(browsing, "SORTED_AT_ONCE", 40)
+    monkeypatch.setattr(browsing, "PART_JOBS", 15)
+    chance = random.Random(3)
+    engine = WorkqEngine(seed=1)
+    jobs: dict[bytes, int] = {}
+    dead: set[bytes] = set()
+
+    def add(number: int) -> None:
+        job_id = uuid.UUID(int=chance.getrandbits(128), version=4).bytes
+        job = Add(job_id, f"q{number % 3}", 60_000, 10**8, b"%d" % number)
+        engine.decide(job, NOW_NS + number)
+        jobs[job_id] = number
+
+    for number in range(2_000):
+        add(number)
+    for job_id in chance.sample(sorted(jobs), 100):
+        engine.decide(Fail(job_id, b"no"), NOW_NS)
+        dead.add(job_id)
+    steps = 0
+    while isinstance(engine.decide(BrowseJobs(), NOW_NS).reply, SortingJobs):
+        steps += 1
+        add(2_000 + steps)
+        gone = chance.choice(sorted(jobs))
+        engine.decide(Delete(gone), NOW_NS)
+        jobs.pop(gone)
+        dead.discard(gone)
+        failed = chance.choice(sorted(jobs.keys() - dead))
+        engine.decide(Fail(failed, b"no"), NOW_NS)
+        dead.add(failed)
+        revived = chance.choice(sorted(dead))
+        engine.decide(Requeue(revived), NOW_NS)
+        dead.discard(revived)
+        engine.begin_batch()
+        engine.decide(Delete(chance.choice(sorted(jobs))), NOW_NS)
+        engine.undo_batch()
+    assert steps > 60
+    everything = found(engine)
+    assert sorted(everything) == sorted(str(number) for number in jobs.values())
+    of_time = [p for p in everything if p not in {str(jobs[j]) for j in jobs.keys() - dead}]
+    assert found(engine, state="dead") == of_time
+    queue: list[str] = found(engine, queue="q1")
+    assert queue == [p for p in everything if int(p) % 3 == 1]
+
+
+def task_engine() -> WorkqEngine:
+    engine = WorkqEngine(seed=1)
+    calls = [("acme.charge", "4634"), ("acme.charge", '"a b", 7'), ("shop.mail", "4634")]
+    for number in range(30):
+        task, args = calls[number % 3]
+        payload = f'{{"v":1,"task":"{task}","args":[{args}],"kwargs":{{"n":{number}}}}}'
+        job_id = uuid.UUID(int=number, version=4).bytes
+        now_ns = NOW_NS + number
+        engine.decide(Add(job_id, task.partition(".")[0], 60_000, 10**8, payload.encode()), now_ns)
+    return engine
+
+
+def calls_found(engine: WorkqEngine, **asked: object) -> list[int]:
+    return [int(payload.rpartition(":")[2].strip("}")) for payload in found(engine, **asked)]
+
+
+def test_arguments_are_found_as_they_are_shown():
+    engine = task_engine()
+    assert calls_found(engine, text="acme.charge(4634") == list(range(27, -1, -3))
+    assert calls_found(engine, text='Acme.Charge("a b", 7, n=4)') == [4]
+    assert calls_found(engine, text="charge(9") == []
+    assert calls_found(engine, text="(4634, n=2)") == [2]
+
+
+def test_jobs_of_a_task_are_found():
+    engine = task_engine()
+    assert calls_found(engine, task="shop.mail") == list(range(29, 0, -3))
+    assert calls_found(engine, task="shop.mai") == []
+    assert calls_found(engine, task="acme.charge", queue="shop") == []
+
+
+def test_the_longest_runs_and_waits_come_first():
+    engine = task_engine()
+    for number in range(10):
+        begun_ns = NOW_NS + (number * 7 % 10 + 1) * NS_PER_S
+        engine.decide(Lease(("acme",), 0), begun_ns, f"worker {number}")
+        ended_ns = begun_ns + (number * 3 % 10 + 1) * NS_PER_S
+        leased: Any = engine.decide(BrowseJobs(state="leased"), begun_ns).reply
+        engine.decide(Complete(leased.jobs[0].job_id, b""), ended_ns)
+    for order in ("run", "wait"):
+        page: Any = engine.decide(BrowseJobs(order=order, limit=4), NOW_NS).reply
+        lengths = [
+            job.finished_ns - job.started_ns if order == "run" else job.started_ns - job.created_ns
+            for job in page.jobs
+        ]
+        assert len(lengths) == 4
+        assert lengths == sorted(lengths, reverse=True)
+        assert lengths[0] > 9 * NS_PER_S
+        assert (page.after, page.looked) == (None, 30)
+
+
+def test_jobs_are_counted_by_queue_and_state():
+    engine = task_engine()
+    ids = [uuid.UUID(int=number, version=4).bytes for number in range(30)]
+    engine.decide(Fail(ids[0], b"no"), NOW_NS)
+    engine.decide(Cancel(ids[1]), NOW_NS)
+    engine.decide(Complete(ids[3], b""), NOW_NS)
+    engine.decide(Lease(("acme",), 0), NOW_NS, "worker")
+    counted: Any = SortingJobs(1)
+    while isinstance(counted, SortingJobs):
+        counted = engine.decide(CountFacets(), NOW_NS).reply
+    assert isinstance(counted, FacetCounts)
+    assert counted.states == {
+        "ready": 26, "scheduled": 0, "leased": 1, "completed": 1, "dead": 1, "cancelled": 1,
+        "waiting": 0,
+    }  # fmt: skip
+    assert counted.queues == {"acme": 20, "shop": 10}
+    of_shop: Any = engine.decide(CountFacets("shop"), NOW_NS).reply
+    assert (of_shop.states["ready"], of_shop.queues) == (10, {"shop": 10})
+    of_none: Any = engine.decide(CountFacets(prefix="x."), NOW_NS).reply
+    assert of_none.queues == {}

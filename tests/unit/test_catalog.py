@@ -24,7 +24,7 @@ from journeyman.logs.catalog import (
 )
 from journeyman.logs.indexes import INDEX_DIRECTORY
 from journeyman.spark import files
-from journeyman.spark.files import absolute, filesystem_of, find_logs
+from journeyman.spark.files import absolute, filesystem_of, find_source_logs
 from journeyman.spark.source.options import SourceOptions
 
 
@@ -37,7 +37,7 @@ def make(root: Path, *names: str) -> None:
 
 def logs(dialect: str, *paths: Path | str, **options: str) -> list[Log]:
     given = {"paths": json.dumps([str(path) for path in paths]), **options}
-    return find_logs(SourceOptions.parse(dialect, given))
+    return find_source_logs(SourceOptions.parse(dialect, given))
 
 
 def shown(found: list[Log], root: Path) -> dict[str, list[str]]:

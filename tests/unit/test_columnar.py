@@ -49,7 +49,7 @@ WORKQ_RECORDS = [
     JobAdded(NOW, JOB_ID, "né\udcff", 1, 2, 3, 4, 5, b"", NOW, NOW, Command.SCHEDULE),
     JobFinished(NOW, JOB_ID, Command.COMPLETE, b"fine"),
     JobFinished(NOW, JOB_ID, Command.FAIL, b""),
-    *(JobEvent(NOW, JOB_ID, command) for command in list(Command)[4:]),
+    *(JobEvent(NOW, JOB_ID, command) for command in list(Command)[4:8]),
 ]
 KESTREL_RECORDS = [
     ItemPut(1, 1_790_000_000_000, None, 0, b"item"),
@@ -241,7 +241,7 @@ def test_each_kernel_is_compiled_once_whatever_holds_the_bytes(tmp_path):
             assert_twins(twins, data, max_records=3)
         assert_twins(twins, memoryview(mapped))
         twins.hop(bytearray(log), 0, 10)
-    kernels: list[Any] = [ztick._scan, ztick._hop, workq_scan.scan, workq_scan.hop]
+    kernels: list[Any] = [ztick._scan, ztick._hop, workq_scan.scan_records, workq_scan.hop]
     kernels += [decode._scan, decode._hop, byte_access.copy_spans]
     for kernel in kernels:
         assert len(kernel.signatures) == 1
@@ -308,6 +308,7 @@ def check_bounds() -> None:
     read_damaged_logs(seed=2, count=1500)
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_no_kernel_reaches_outside_of_its_arrays(tmp_path):
     # Checks of bounds are there however little the compiler optimizes: not at all is the quickest.

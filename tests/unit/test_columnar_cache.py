@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numba
+import pytest
 
 import journeyman
 from journeyman.columnar import kernels
@@ -40,6 +41,7 @@ def hash_of_a_key(package: Path) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_kernel_is_compiled_again_when_a_module_it_calls_changes(tmp_path):
     source = Path(journeyman.__file__).parent
     package = tmp_path / "journeyman"

@@ -29,7 +29,7 @@ from journeyman.config import (
     parse_tokens,
     show,
 )
-from journeyman.config.kinds import Texts, read, read_text, written
+from journeyman.config.kinds import Texts, as_toml, read_setting, read_text
 from journeyman.config.loading import (
     COMMAND_LINE_ORIGIN,
     DATA_ORIGIN,
@@ -111,6 +111,7 @@ def with_an_empty_file() -> Settings:
         workq=replace(plain.workq, enabled=False),
         kestrel=replace(plain.kestrel, enabled=False),
         ledger=replace(plain.ledger, enabled=False),
+        series=replace(plain.series, enabled=False),
     )
 
 
@@ -376,8 +377,9 @@ def test_with_a_file_a_service_is_open_if_something_asks_for_it(loaded, section:
             "\n[databse]\nframerate = 5\n",
             (
                 "c.toml:2: unknown section [databse] (did you mean database?); allowed are log, "
-                "controller, http, shell, database, telemetry, access, data, ledger, lake, "
-                "schedule, history, workq, kestrel, storage, runners, notices, limits, messages"
+                "controller, http, shell, database, telemetry, access, data, ledger, lake, series, "
+                "events, schedule, history, workq, kestrel, storage, runners, notices, limits, "
+                "messages"
             ),
         ),
         ("[[log]]\nlevel = 'info'\n", "c.toml: [[log]] must be [log]"),
@@ -579,8 +581,8 @@ def test_what_is_shown_tells_the_origin_of_each_value(loaded):
 def test_every_default_is_a_value_that_may_be_set():
     for setting in all_settings():
         if setting.default is not None:
-            value = tomllib.loads(f"value = {written(setting.default)}")["value"]
-            assert read(setting.kind, value) == setting.default
+            value = tomllib.loads(f"value = {as_toml(setting.default)}")["value"]
+            assert read_setting(setting.kind, value) == setting.default
             assert setting.value_in(Settings()) == setting.default
 
 
@@ -593,7 +595,7 @@ def test_every_setting_has_its_own_name_and_variable():
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0")), max_size=4))
 def test_strings_come_back_from_what_is_written(values: list[str]):
-    assert read_text(Texts, written(tuple(values))) == tuple(values)
+    assert read_text(Texts, as_toml(tuple(values))) == tuple(values)
 
 
 def test_the_page_lists_every_setting_with_its_default_and_meaning():
@@ -609,7 +611,7 @@ def test_the_page_lists_every_setting_with_its_default_and_meaning():
     for setting in all_settings():
         _, default, _, meaning = rows[setting.name]
         unset = setting.default is None
-        assert default == ("not set" if unset else f"`{written(setting.default)}`")
+        assert default == ("not set" if unset else f"`{as_toml(setting.default)}`")
         plain = re.sub(r"`|\[(.*?)\]\(.*?\)", r"\1", meaning)
         assert plain.startswith(setting.meaning), setting.name
         if numbers := re.search(r"from (\d+) to (\d+)", setting.allowed):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 import journeyman as jm
 from journeyman.errors import UsageError
-from journeyman.tasks.failure_reports import NOTICE
+from journeyman.tasks.envelope import Failure
+from journeyman.tasks.failure_reports import NOTICE, order_of_report
+from journeyman.tasks.jobs import FailedJob
+from journeyman.tasks.options import Options
 from journeyman.testing import InMemory
 from tests.support.servers.mail_server import mail_server
 
@@ -41,6 +45,25 @@ def test_another_task_gets_the_facts_after_the_last_retry():
         "args": [7],
         "kwargs": {"currency": "EUR"},
     }
+
+
+def test_a_worker_that_dies_after_the_report_makes_no_second_one():
+    """The job that reports a failure has an id of its own, the same for each who reports it."""
+    app = jm.App()
+
+    @app.task(name="escalate")
+    def escalate(facts: dict[str, Any]) -> None:
+        """Do nothing."""
+
+    options = Options(on_failure=escalate)
+    failed = [
+        FailedJob(str(UUID(int=7)), "charge", "default", attempt, (7,), {}, Failure("a", "b", "c"))
+        for attempt in (2, 3)
+    ]
+    first, second = (order_of_report(app, options, each) for each in failed)
+    assert first is not None
+    assert second is not None
+    assert first.job_id == second.job_id != UUID(int=7)
 
 
 def test_a_job_that_succeeds_is_not_reported():
@@ -91,3 +114,14 @@ def test_what_cannot_report_is_refused(value, message):
     with pytest.raises(UsageError) as refused:
         jm.App().task(on_failure=value)
     assert str(refused.value).startswith(message)
+
+
+def test_workers_serve_no_other_queue_for_reports():
+    """The default queue may be that of another app on the same server."""
+    app = jm.App(queue="shop")
+
+    @app.task(name="nightly", on_failure="mail ops@example.com")
+    def nightly() -> None:
+        """Do nothing."""
+
+    assert {task.defaults.queue for task in app.tasks.values()} == {"shop"}

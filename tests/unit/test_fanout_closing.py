@@ -43,7 +43,7 @@ def test_checkpoint_that_is_written_while_the_server_stops_is_not_the_last(tmp_p
                 disk,
                 clock,
                 ServerLog(clock, lines.append, level=LogLevel.INFO),
-                Shared.of(loop, ServerLog(clock, lines.append), 64 * 1024 * 1024),
+                Shared.create(loop, ServerLog(clock, lines.append), 64 * 1024 * 1024),
                 Access(),
                 failed=mistakes.append,
                 writes=WriteWatch(clock, ServerLog(clock, lines.append), LimitSettings()),

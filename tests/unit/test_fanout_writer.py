@@ -141,8 +141,8 @@ def test_commands_that_are_put_off_are_counted_once():
         gets = [GetItem(Key(put.queue)) for put in puts]
         heard = await bench.tell(client, *puts, *gets)
         assert heard.count(STORED) == len(puts)
-        assert bench.figures.asked("set") == len(puts)
-        assert bench.figures.asked("get") == len(gets)
+        assert bench.figures.count_of("set") == len(puts)
+        assert bench.figures.count_of("get") == len(gets)
 
     run(test)
 
@@ -161,7 +161,7 @@ def test_commands_in_a_row_are_answered_and_counted_as_one_by_one():
         told = await bench.tell(client, *puts, *[get] * 5, *puts[:2], *[confirm] * 6)
         told += await bench.tell(other, *[GetItem(Q)] * 3, get, Put("q", 0, b"x" * 30), get)
         heard.append(told + await bench.tell(client, *[get] * (len(puts) + 3)))
-        counted.append([bench.figures.asked(word) for word in ("set", "get", "confirm")])
+        counted.append([bench.figures.count_of(word) for word in ("set", "get", "confirm")])
 
     run(test)
     OnlyVersion.usual = frozenset({Put, GetItem, Confirm})

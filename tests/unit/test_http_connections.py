@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from journeyman.servers.http import sending, server
-from journeyman.servers.preflight import HTTP_CONNECTIONS
-
-CHANNELS = 4  # figures and records, of the console and of version 1
+from journeyman.servers.http import server
 
 
 class Connection(asyncio.Protocol):
@@ -85,7 +82,3 @@ def test_a_request_of_a_connection_that_made_room_is_refused(port):
 
     note: Any = port.connections.note
     assert asyncio.run(note(request, handler)).status == 503
-
-
-def test_streams_leave_connections_for_requests():
-    assert CHANNELS * sending.MOST_STREAMS < HTTP_CONNECTIONS - 100

@@ -26,15 +26,7 @@ from journeyman.servers.http.shares import Shares
 from journeyman.servers.http.v1.backend import Audits, HttpBackend
 from journeyman.servers.http.v1.log import LogRoutes
 from journeyman.servers.http.v1.past import PastRoutes
-
-
-class Request(dict[str, Any]):
-    path = "/v1/work/lease"
-    method = "POST"
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.headers: dict[str, str] = {}
+from tests.support.token_calls import TokenRequest
 
 
 class SlowRoutes(routes.Routes):
@@ -56,7 +48,7 @@ def test_a_request_whose_key_was_crowded_out_fails_as_itself(monkeypatch: pytest
 
     async def run() -> None:
         own = SlowRoutes()
-        request, route = cast(web.Request, Request(token=None)), cast(routes.Route, None)
+        request, route = cast(web.Request, TokenRequest()), cast(routes.Route, None)
         first, second = (
             asyncio.create_task(own._answer_once(route, request, b"slow", "k")) for _ in range(2)
         )
@@ -76,7 +68,7 @@ def test_a_kept_answer_is_encoded_for_the_client_that_asks_again():
     async def run() -> None:
         own, route = SlowRoutes(), cast(routes.Route, None)
         body = b'"' + b"a" * 5_000 + b'"'
-        first, second = Request(token=None), Request(token=None)
+        first, second = TokenRequest(), TokenRequest()
         first.headers["Accept-Encoding"] = "gzip"
         answers: Any = [
             await own._answer_once(route, cast(web.Request, each), body, "k")
@@ -99,7 +91,7 @@ def test_a_kept_answer_is_encoded_for_the_client_that_asks_again():
     ],
 )
 def test_what_a_client_refuses_is_not_sent_to_it(header: str, takes: bool):
-    request = Request()
+    request = TokenRequest()
     request.headers["Accept-Encoding"] = header
     assert routes.takes_gzip(cast(web.Request, request)) is takes
 
@@ -128,7 +120,7 @@ def test_a_flood_of_keys_of_one_token_leaves_those_of_others(monkeypatch: pytest
         own, route = SlowRoutes(), cast(routes.Route, None)
 
         async def send(name: str, key: str) -> Any:
-            request = Request(token=SimpleNamespace(name=name))
+            request = TokenRequest(name)
             return await own._answer_once(route, cast(web.Request, request), b"1", key)
 
         await send("team", "mine")
@@ -160,12 +152,38 @@ def test_a_stream_that_is_never_read_ends(monkeypatch: pytest.MonkeyPatch):
 
         channel = sending.Channel(make, 0.0)
         transport = SimpleNamespace(abort=lambda: aborted.append(True))
-        request = cast(web.Request, SimpleNamespace(transport=transport))
+        request: Any = TokenRequest()
+        request.transport = transport
         await asyncio.wait_for(sending.stream_events(request, [channel]), 60)
         assert len(channel) == 0
 
     asyncio.run(run())
     assert aborted == [True]
+
+
+def test_a_stream_ends_with_the_lease_of_the_server(monkeypatch: pytest.MonkeyPatch):
+    """Another server may be active by then, and know better."""
+    written: list[bytes] = []
+
+    class Read(web.StreamResponse):
+        async def prepare(self, request: Any) -> Any: ...
+
+        async def write(self, data: Any) -> None:
+            written.append(data)
+
+    async def run() -> None:
+        monkeypatch.setattr(web, "StreamResponse", Read)
+
+        async def make() -> bytes:
+            return b"event"
+
+        channel = sending.Channel(make, 0.0)
+        request: Any = TokenRequest(is_active=lambda: written.count(b"event") < 3)
+        await asyncio.wait_for(sending.stream_events(request, [channel]), 60)
+        assert len(channel) == 0
+
+    asyncio.run(run())
+    assert written.count(b"event") == 3
 
 
 def test_a_tail_decodes_no_more_of_a_batch_than_it_shows():
@@ -223,7 +241,7 @@ def test_records_whose_queue_is_not_known_are_for_tokens_of_all_namespaces(
     own = LogRoutes(cast(Any, backend), cast(Any, None))
 
     def ask(namespace: str) -> Any:
-        request = cast(web.Request, Request(namespace=namespace, token=None))
+        request = cast(web.Request, TokenRequest(namespace=namespace))
         call = routes.RouteCall(request, {"job": job_id.hex()}, None, None)
         return asyncio.run(own.work_history(call))
 
@@ -286,34 +304,3 @@ def test_a_list_that_ends_early_is_cut_and_nothing_follows_it(error: type[Except
         patch.setattr(web, "StreamResponse", Started)
         sent = asyncio.run(ztick_paths.send_list(cast(Any, {"sender": sender}), [[b"1"]]))
     assert (type(sent), closed) == (Started, [True])
-
-
-def test_requests_of_one_tenant_that_wait_leave_connections_to_others():
-    class Waiting(routes.Routes):
-        async def _answer(self, *_: Any) -> web.StreamResponse:
-            await asyncio.sleep(3600)
-            raise AssertionError
-
-    async def run() -> None:
-        own = Waiting([], max_waits=2)
-        route = cast(routes.Route, None)
-
-        def ask(name: str, namespace: str) -> asyncio.Task[Any]:
-            token = SimpleNamespace(name=name, namespace=namespace)
-            request = cast(web.Request, Request(token=token))
-            return asyncio.ensure_future(own._answer_waiting(route, request, b""))
-
-        waiting = [ask("a", "a."), ask("a", "a."), ask("all", "*"), ask("all", "*"), ask("b", "b.")]
-        refused = ask("a", "a.")
-        with pytest.raises(ApiError, match="waiting") as caught:
-            await refused
-        assert caught.value.status == 503
-        waiting[0].cancel()
-        await asyncio.sleep(0)
-        waiting.append(ask("a", "a."))
-        await asyncio.sleep(0)
-        assert [task.done() for task in waiting[1:]] == [False] * 5
-        for task in waiting:
-            task.cancel()
-
-    asyncio.run(run())

@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from journeyman.formats.keyspace.values import JobRecord
+from journeyman.servers.core.following import Refusal
 from journeyman.servers.index import child
-from journeyman.servers.index.views import Refusal, StoredPage
+from journeyman.servers.index.views import StoredPage
 from journeyman.storage import Storage, Upsert
 
 NOW_NS = 1_700_000_000_000_000_000

@@ -60,6 +60,7 @@ def check(lake: Lake, records: list[workq.Record]) -> None:
         assert pc.sum(lake.read_arrow(table)[column]).as_py() == started, table
 
 
+@pytest.mark.slow
 def test_jobs_are_whole_wherever_their_records_are(small_units, tmp_path):
     directory, path = tmp_path / "workq", str(tmp_path / "lake")
     directory.mkdir()

@@ -11,7 +11,7 @@ from journeyman.columnar import read_table
 from journeyman.formats import ledger
 from journeyman.formats.timed_frame import Instant
 from journeyman.spark.lakes import work
-from journeyman.spark.lakes.delta import schema_of
+from journeyman.spark.lakes.delta import nullable_schema_of
 from journeyman.spark.lakes.ingest import ingest
 from journeyman.spark.lakes.storage import change_lake, open_lake
 from journeyman.spark.lakes.upkeep import forget, retain
@@ -40,7 +40,9 @@ def filled(path: str) -> None:
     }
     with change_lake(path) as lake:
         for day in (date.fromisoformat(OLD_DAY), datetime.now(UTC).date()):
-            rows = pa.Table.from_pylist([{**row, "date": day}], schema_of("silver/readers"))
+            rows = pa.Table.from_pylist(
+                [{**row, "date": day}], nullable_schema_of("silver/readers")
+            )
             lake.write("silver/readers", rows)
         lake.commit(complete=True)
 

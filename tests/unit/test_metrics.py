@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,15 +65,16 @@ from journeyman.servers.core.metrics import (
     BOUNDS_MS,
     Family,
     Histogram,
-    MeasuredDisk,
     Point,
+    measured,
 )
 from journeyman.servers.core.writes import WriteWatch
-from journeyman.servers.http.server import text_of
+from journeyman.servers.http.server import exposition_of
 from journeyman.servers.kestrel.metrics import KestrelMetrics
 from journeyman.servers.process import LogHolders
 from journeyman.servers.workq.metrics import WorkqMetrics
 from journeyman.servers.ztick.metrics import ServerMetrics
+from journeyman.servers.ztick.otlp import otlp_name, otlp_unit
 from journeyman.servers.ztick.writer import Request, ZtickDialect
 from journeyman.testing import ManualClock
 from tests.support.stat_lines import STAT
@@ -85,7 +87,7 @@ SHELL = Shell("true")
 
 def read(metrics: ServerMetrics, stat: Metrics = STAT) -> dict[tuple[str, str], float]:
     """(name, labels) -> value, as Prometheus itself reads the text."""
-    families = text_string_to_metric_families(text_of(metrics.families(stat)).decode())
+    families = text_string_to_metric_families(exposition_of(metrics.families(stat)).decode())
     samples = [sample for family in families for sample in family.samples]
     rows = {
         (s.name, ",".join(f"{k}={v}" for k, v in sorted(s.labels.items()))): s.value
@@ -115,7 +117,7 @@ def test_the_figures_of_stat_are_there():
 def test_every_figure_says_what_it_is():
     metrics = ServerMetrics()
     metrics.run_ended(SHELL, True, MS, MS)
-    text = text_of(metrics.families(STAT)).decode()
+    text = exposition_of(metrics.families(STAT)).decode()
     for family in text_string_to_metric_families(text):
         assert family.type in ("counter", "gauge", "histogram")
         assert family.documentation.endswith("."), family.name
@@ -252,7 +254,7 @@ def test_the_page_on_telemetry_lists_every_figure():
     work.count([(None, Delete(b"1" * 16))], [NOT_FOUND])
     fan_out = KestrelMetrics(lambda: KestrelStats(1, 2, 3, 4, 5, 6), Counts, (), lambda: ())
     fan_out.count([(None, Confirm(Key("q"), 1))], [ERROR])
-    disk = MeasuredDisk(RealDisk(), ManualClock(), {"schedule": str(PAGE)})
+    disk = measured(RealDisk(), ManualClock(), {"schedule": str(PAGE)})
     disk.samples = disk.sample()
     holders = LogHolders(LakeSettings(), disk, ManualClock(), Mock())
     holders.of_logs.held_bytes["logs", "schedule"] = 1
@@ -263,27 +265,34 @@ def test_the_page_on_telemetry_lists_every_figure():
         *(work.families, fan_out.families, disk.families, holders.families, writes.families)
     )
     rows = re.findall(
-        r"^\| `ztick\.(\S+)` \| `(\w+)` \| (\w+) \| (.*?) ?\|", PAGE.read_text(), re.MULTILINE
+        r"^\| `(ztick\.\S+)` \| `(\w+)` \| (\w+) \| (.*?) ?\|", PAGE.read_text(), re.MULTILINE
     )
     listed = {name: (prometheus, kind, labels) for name, prometheus, kind, labels in rows}
     metrics.run_ended(SHELL, True, MS, MS)
     metrics.timetable_ran("nightly", False)
     metrics.exports["traces", True] += 1
     told(metrics, (Set(b"r", "a", 1), DONE))
-    text = text_of(metrics.families(STAT)).decode()
-    assert set(listed) == {family.name for family in metrics.families(STAT)}
+    text = exposition_of(metrics.families(STAT)).decode()
+    assert set(listed) == {otlp_name(family) for family in metrics.families(STAT)}
     for family in metrics.families(STAT):
-        prometheus, kind, labels = listed[family.name]
+        prometheus, kind, labels = listed[otlp_name(family)]
+        unit = {"seconds": "s", "bytes": "By"}.get(prometheus.rpartition("_")[2], "")
+        assert otlp_unit(family) == unit
         assert kind == family.kind
         assert f"# TYPE {prometheus} {kind}\n" in text
         assert labels == ", ".join(f"`{label}`" for label in family.points[0].labels)
     heads = [line for line in text.splitlines() if line.startswith("#")]
     assert heads == HEADS.read_text().splitlines(), "dashboards rest on these"
+    # The linter of Prometheus knows its conventions for names, units and kinds.
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
 def test_names_of_queues_cannot_break_out_of_their_label():
     family = Family("x", "gauge", "X.", [Point({"queue": 'a"} 1\n\\'}, 5)])
-    assert text_of([family]).decode().endswith('journeyman_x{queue="a\\"} 1\\n\\\\"} 5.0\n')
+    assert exposition_of([family]).decode().endswith('journeyman_x{queue="a\\"} 1\\n\\\\"} 5.0\n')
 
 
 # -- together with the writer --

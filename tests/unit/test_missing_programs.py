@@ -57,6 +57,7 @@ def run(tmp_path: Path, text: str, *options: str) -> tuple[int, str, list[str]]:
     return done.returncode, done.stdout + done.stderr, lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["-n", "2"]], ids=["alone", "by workers"])
 def test_what_was_not_run_is_listed_and_the_run_fails(tmp_path, options):
     code, output, listed = run(tmp_path, TESTS, *options)

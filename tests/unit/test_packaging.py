@@ -15,6 +15,9 @@ import kubernetes_validate
 import pytest
 import yaml
 from aiohttp.test_utils import make_mocked_request
+from grafana_foundation_sdk.cog import plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from packaging.requirements import Requirement
 
 from journeyman import __version__
@@ -23,7 +26,7 @@ from journeyman.config import Settings, all_settings, load
 from journeyman.errors import UsageError
 from journeyman.servers.http.cross_site import CrossSite
 from journeyman.servers.http.routes import ApiError
-from journeyman.servers.preflight import check
+from journeyman.servers.preflight import check_settings
 from tests.support.cli_commands import assert_one_line_error, run
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +67,7 @@ def container(tmp_path) -> Settings:
     tokens.chmod(0o600)
     path = str(PACKAGING / "container" / "journeyman.toml")
     configuration = load(path, environ={"JOURNEYMAN_CONTROLLER_AUTH_FILE": str(tokens)})
-    check(configuration)
+    check_settings(configuration)
     return configuration.settings
 
 
@@ -89,7 +92,7 @@ def test_the_image_serves_every_port_it_exposes(container):
 
 def test_the_image_does_not_start_without_tokens():
     with pytest.raises(UsageError, match="auth_file"):
-        check(load(str(PACKAGING / "container" / "journeyman.toml"), environ={}))
+        check_settings(load(str(PACKAGING / "container" / "journeyman.toml"), environ={}))
 
 
 def test_every_dependency_has_a_version_that_was_tested():
@@ -247,6 +250,42 @@ def test_promtool_accepts_the_rules_and_their_tests():
     tested = output_of("promtool", "test", "rules", "journeyman.rules.test.yml", cwd=where)
     assert "SUCCESS" in tested
     output_of("promtool", "check", "config", "--syntax-only", "prometheus.yml", cwd=where)
+
+
+def as_grafana_has_it(dashboard: dict[str, Any]) -> Any:
+    """The dashboard that Grafana's own model of dashboards and panels makes of a file."""
+    plugins.register_default_plugins()
+    return json.loads(JSONEncoder().encode(Dashboard.from_json(dashboard)))
+
+
+def kept(written: Any, read: Any) -> bool:
+    """Whether nothing that was written is missing or different in what was read."""
+    if isinstance(written, dict):
+        return isinstance(read, dict) and all(
+            name in read and kept(value, read[name]) for name, value in written.items()
+        )
+    if isinstance(written, list):
+        same = isinstance(read, list) and len(written) == len(read)
+        return same and all(map(kept, written, read))
+    return bool(written == read)
+
+
+def test_grafana_knows_every_field_of_the_dashboard():
+    dashboard = json.loads((PACKAGING / "grafana" / "journeyman.json").read_text())
+    for panel in dashboard["panels"]:
+        assert kept(panel, as_grafana_has_it({"panels": [panel]})["panels"][0]), panel["title"]
+    assert kept(dashboard, as_grafana_has_it(dashboard))
+    dashboard["panels"][0]["fieldConfig"]["defaults"]["units"] = "s"  # the check can fail
+    assert not kept(dashboard, as_grafana_has_it(dashboard))
+    places = [panel["gridPos"] for panel in dashboard["panels"]]
+    cells = [
+        (x, y)
+        for at in places
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(cells) == len(set(cells))  # no panel lies on another
+    assert max(x for x, _ in cells) < 24  # Grafana's columns
 
 
 def expressions() -> list[str]:

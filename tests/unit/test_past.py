@@ -19,7 +19,7 @@ from journeyman.logs.sealing import read_file, read_whole
 from journeyman.protocols.workq.commands import InspectJob
 from journeyman.protocols.workq.replies import JobMissing
 from journeyman.servers.http.past import child, engines
-from journeyman.servers.http.past.engines import PastSchedule, PastWork
+from journeyman.servers.http.past.engines import PastScheduleEngines, PastWork
 from tests.support.cli_commands import run
 
 NEVER_IN_BULK = 1 << 40
@@ -186,7 +186,7 @@ def test_the_schedule_ends_with_the_last_mark_of_then(
     ends = (offsets[100], offsets[1500], offsets[2700])
     known = {str(path): FileTimes(ends, (10, 20, 30), None)}
     monkeypatch.setattr(engines, "times_of", lambda *_: known)
-    past = PastSchedule(str(path), "")
+    past = PastScheduleEngines(str(path), "")
     for at_ns, end in ((5, 0), (10, ends[0]), (25, ends[1]), (30, ends[2])):
         records = [item.record for item in read_whole(ztick.CODEC, data[:end])]
         expected: dict[str, ztick.JobSet] = {}

@@ -24,6 +24,8 @@ PUBLIC = {
         App Backoff Call Codec CurrentJob DoneJob Ended FailedJob Failure GiveUp Job JobCancelled
         JobFailed JobTimeout
         JsonCodec LeaseLost Middleware Outbox Retry Task group job
+        step sleep sleep_until wait_for gather now random uuid
+        astep asleep asleep_until await_for agather anow arandom auuid
         JourneymanError UsageError __version__
     """,
     "journeyman.client": """

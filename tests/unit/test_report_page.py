@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.spark.report.axis import MOST_POINTS, Axis, axis_between, cut_gaps
-from journeyman.spark.report.figures import Figures, Week
+from journeyman.spark.report.figures import DialectFigures, Week
 from journeyman.spark.report.page import Bars, Chart, Report, Section, Series, Table, page
 from journeyman.spark.report.sections import ENOUGH, compare_weeks, section_of
 from journeyman.spark.report.units import (
@@ -229,7 +229,7 @@ def test_queues_that_got_worse_are_named_and_come_first():
 
 
 def test_errors_are_listed_where_the_log_knows_their_class():
-    figures = Figures("workq", {"failed": 3, "completed": 1}, failed=3, succeeded=1)
+    figures = DialectFigures("workq", {"failed": 3, "completed": 1}, failed=3, succeeded=1)
     figures.reasons = [("failed", "failed", 3)]
     assert "Errors" not in [part.title for part in section_of(figures).parts]
     figures.reasons = [("failed", "ValueError", 2), ("timed-out", "timed-out", 1)]

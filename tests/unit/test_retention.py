@@ -258,7 +258,7 @@ def test_jobs_that_an_undone_batch_had_dropped_are_kept_as_long_as_before(
     monkeypatch.setattr(job_table, "CHUNK_JOBS", 2)
     loaded = [b"a", b"b", b"c", b"d"]
     held = {*loaded}
-    ended = job_table.EndedJobs(held.__contains__, lambda _: 0, loaded)
+    ended = job_table.EndedJobOrder(held.__contains__, lambda _: 0, loaded)
     ended.bound([(2, 100), (4, 200)], lambda job: loaded.index(job) + 1, now_ns=300)
     assert list(ended.take(150, limit=1)) == [b"a"]
     held -= {b"a", b"b", b"c", b"d"}  # all are removed in this batch

@@ -25,7 +25,7 @@ from journeyman.logs.ztick.run_history import (
 )
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.ztick import runs as run_history
-from journeyman.servers.ztick.runs import EndedRun, RunHistory, directory_of, read_recent_runs
+from journeyman.servers.ztick.runs import EndedRun, RunHistory, history_directory, read_recent_runs
 from journeyman.testing import ManualClock
 from journeyman.units import MIB
 from tests.support.simulated_disk import SimulatedDisk
@@ -348,5 +348,5 @@ def test_the_next_process_remembers_the_runs_but_not_those_it_runs_again():
 
 def test_the_directory_stands_beside_the_log_unless_set():
     database = DatabaseSettings(logfile_path="data/schedule.log")
-    assert directory_of(HistorySettings(), database) == "data/schedule.log.runs"
-    assert directory_of(HistorySettings(path="elsewhere"), database) == "elsewhere"
+    assert history_directory(HistorySettings(), database) == "data/schedule.log.runs"
+    assert history_directory(HistorySettings(path="elsewhere"), database) == "elsewhere"

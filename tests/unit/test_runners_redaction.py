@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from journeyman.runners import redact
-from journeyman.runners.contract import BoundedOutput, failed, redact_bytes, shown
+from journeyman.runners.contract import BoundedOutput, failed_run, quote_name, redact_bytes
 
 SECRET = "QXZ-JKV7"  # no two letters of it occur in any other text here
 
@@ -80,12 +80,12 @@ def test_no_cut_of_the_output_lets_a_password_through(limit, chunk, lead):
 
 def test_reasons_and_names_are_redacted():
     address = f"http://user:{SECRET * 30}@host"
-    assert SECRET not in failed(f"cannot reach {address}").reason
-    assert SECRET not in shown(address)
+    assert SECRET not in failed_run(f"cannot reach {address}").reason
+    assert SECRET not in quote_name(address)
 
 
 def test_reasons_are_one_printable_line_of_bounded_length():
-    reason = failed("first\nsecond\x1b[31m\x00 \u2028 \udcff" + "x" * 10_000).reason
+    reason = failed_run("first\nsecond\x1b[31m\x00 \u2028 \udcff" + "x" * 10_000).reason
     assert reason.startswith(r"first\nsecond\x1b[31m\x00 \u2028 \udcff")
     assert reason.isprintable()
     assert len(reason) == 500

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,9 @@ from journeyman.logs.sealing import is_in_flight, read_file
 from journeyman.logs.ztick.log import ZtickLog
 from journeyman.protocols.ztick.commands import Get, Remove, Set
 from journeyman.servers.core.server_log import ServerLog, tell_recovery
-from journeyman.spark.streams.admission import walk
+from journeyman.spark.source.options import SourceOptions
+from journeyman.spark.streams.admission import Allowance, advanced
+from journeyman.spark.streams.offsets import FilePlace, LogPlace, StreamOffset, fingerprint
 from journeyman.testing import ManualClock
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.unsealed import without_seals
@@ -422,22 +423,33 @@ def test_others_are_not(name):
     assert ZtickEngine().decide(Set(b"1", name, 1), 0).reply == Accepted()
 
 
-def test_a_stream_reads_up_to_the_last_seal_of_a_log_that_is_written():
-    disk = SimulatedDisk()
+def reach(path: Path, data: bytes, begin: int = 0) -> int:
+    """Where a batch of a stream ends that begins at a place in an open file with these bytes."""
+    path.write_bytes(data)
+    with path.open("rb") as opened:
+        mark = fingerprint(opened, begin) if begin else ""
+    file = FilePlace(0, str(path), begin, inode=path.stat().st_ino, mark=mark)
+    offset = StreamOffset("a stream", logs={str(path): LogPlace((file,))})
+    options = SourceOptions("ztick", (str(path),))
+    (place,) = advanced(options, offset, Allowance()).logs.values()
+    return place.files[0].end
+
+
+def test_a_stream_reads_up_to_the_last_seal_of_a_log_that_is_written(tmp_path):
+    disk, path = SimulatedDisk(), tmp_path / "logfile"
     log = ZtickLog.open(disk, ManualClock(), PATH)
     write(log, job("a"), job("b"))
     sealed = disk.read_bytes(PATH)
     batch = announced(sealed, job("c"))
     for cut in range(len(batch)):
         data = sealed + batch[:cut]
-        steps = walk("ztick", io.BytesIO(data), len(data), closed=False)
-        assert steps.reach(0) == len(sealed)
-        assert steps.reach(len(sealed)) == len(sealed)
+        assert reach(path, data) == len(sealed)
+        assert reach(path, data, len(sealed)) == len(sealed)
     data = sealed + CODEC.encode(job("theirs"))
-    assert walk("ztick", io.BytesIO(data), len(data), closed=False).reach(0) == len(data)
+    assert reach(path, data) == len(data)
     write(log, job("c"))
     data = disk.read_bytes(PATH)
-    assert walk("ztick", io.BytesIO(data), len(data), closed=False).reach(len(sealed)) == len(data)
+    assert reach(path, data, len(sealed)) == len(data)
 
 
 # -- golden --------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class Table:
             me,
             me,
             ServerLog(SystemClock(), self.lines.append),
-            Shared.of(me, ServerLog(SystemClock(), self.lines.append), total_unsent_bytes),
+            Shared.create(me, ServerLog(SystemClock(), self.lines.append), total_unsent_bytes),
             Access(parse_tokens(tokens, "tokens") if tokens else None),
             unsent_bytes=unsent_bytes,
             metrics=lambda stats: cast(Metrics, stats),

@@ -3,11 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 
 import pytest
 
 from journeyman.servers.http.routes import ApiError
-from journeyman.servers.http.shares import Shares
+from journeyman.servers.http.shares import Shares, WaitingRequests
+from tests.support.token_calls import call_of
+
+
+@pytest.mark.parametrize("tokens", range(1, 8))
+def test_however_many_tokens_wait_another_one_finds_connections(tokens: int):
+    waits = WaitingRequests(512)
+    with ExitStack() as waiting:
+
+        def may_wait(who: str) -> bool:
+            """The request keeps its connection, and is never answered, if it is not refused."""
+            try:
+                waiting.enter_context(waits.share_of(call_of(who).request))
+            except ApiError:
+                return False
+            waits.answering += 1
+            return True
+
+        for who in map(str, range(tokens)):
+            assert not all(may_wait(who) for _ in range(512))
+        assert 512 - waits.answering >= 512 // 2**tokens
+        assert may_wait("another one")
+
+
+def test_a_token_may_wait_again_when_connections_are_free_again():
+    waits, request = WaitingRequests(4), call_of("a").request
+
+    def wait() -> None:
+        with waits.share_of(request):
+            pass
+
+    with waits.share_of(request):
+        waits.answering = 3
+        with pytest.raises(ApiError, match="of this token are waiting"):
+            wait()
+        waits.answering = 2
+        wait()
+    waits.answering = 4
+    wait()
 
 
 def test_tokens_take_turns_whatever_the_length_of_their_lines():
@@ -16,7 +55,7 @@ def test_tokens_take_turns_whatever_the_length_of_their_lines():
         free = asyncio.Event()
 
         async def work(who: str) -> None:
-            async with shares.turn(who):
+            async with shares.turn(call_of(who)):
                 order.append(who)
                 await free.wait()
 
@@ -34,7 +73,7 @@ def test_a_full_line_refuses_its_own_token_alone():
         shares, free = Shares(1, 2, "full"), asyncio.Event()
 
         async def work(who: str) -> None:
-            async with shares.turn(who):
+            async with shares.turn(call_of(who)):
                 await free.wait()
 
         tasks = [asyncio.ensure_future(work(who)) for who in ("a", "a", "a")]
@@ -56,7 +95,7 @@ def test_clients_that_leave_take_no_turn_with_them():
         done: list[int] = []
 
         async def work(number: int) -> None:
-            async with shares.turn(str(number % 2)):
+            async with shares.turn(call_of(str(number % 2))):
                 await free.wait()
                 done.append(number)
 

@@ -10,7 +10,7 @@ import pytest
 from journeyman.client.errors import CannotConnect
 from journeyman.errors import UsageError
 from journeyman.spark.sinks.sending import Sent, check_columns, job_uuid, send_rows
-from journeyman.spark.sinks.server_options import ServerOptions, parse_address
+from journeyman.spark.sinks.server_options import ServerOptions, split_server_address
 from journeyman.testing import ManualClock
 from tests.support.ports import free_port
 from tests.support.scripted_peer import Cut, Exchange, ScriptedPeer
@@ -161,7 +161,7 @@ def test_a_token_is_not_shown():
     ],
 )
 def test_addresses(text, address):
-    assert parse_address(text, 7) == address
+    assert split_server_address(text, 7) == address
 
 
 @pytest.mark.parametrize(

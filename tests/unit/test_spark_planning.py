@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource
 from journeyman.formats.ztick import JobSet
 from journeyman.logs.catalog import Log, LogFile
 from journeyman.logs.indexes import Index, Mark
-from journeyman.spark.files import find_logs
+from journeyman.spark.files import find_source_logs
 from journeyman.spark.source import piece_reader, splits
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.pieces import LogPartition, Piece
@@ -193,13 +193,13 @@ def test_anchors_of_the_planner_change_no_row(tmp_path, monkeypatch, walk_bytes,
     path.write_bytes(data)
     given = {"path": str(path), "splitBytes": str(split_bytes)}
     options = SourceOptions.parse("ztick", given)
-    found = items_of(pieces(plan_partitions(find_logs(options), options)), options)
+    found = items_of(pieces(plan_partitions(find_source_logs(options), options)), options)
     assert found == expected_items(ZTICK, data, log_file(path, ZTICK))
 
 
 MEASURE = """
 import resource, sys
-from journeyman.spark.files import find_logs
+from journeyman.spark.files import find_source_logs
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.splits import plan_partitions
 from journeyman.spark.data_sources import LogReader, full_schema
@@ -219,6 +219,7 @@ print(rows, peak_mib() - before)
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_file(tmp_path: Path):
     """200 MB after 40 MB: what is held are a few batches, not the file."""
     jobs = [record for record in SPECIMEN.records(100_000) if isinstance(record, JobSet)]

@@ -19,7 +19,7 @@ from journeyman.formats import kestrel, ledger
 from journeyman.formats.timed_frame import CRC_BYTES, Instant
 from journeyman.spark import data_sources
 from journeyman.spark.data_sources import LogReader, full_schema
-from journeyman.spark.files import find_logs
+from journeyman.spark.files import find_source_logs
 from journeyman.spark.source import packets
 from journeyman.spark.source.options import (
     DIALECTS,
@@ -30,7 +30,7 @@ from journeyman.spark.source.options import (
 )
 from journeyman.spark.source.pieces import SplitContext
 from journeyman.spark.source.splits import plan_partitions
-from journeyman.spark.source.task import read_pieces
+from journeyman.spark.source.task import read_partition
 from tests.support.spark.local_rows import local_rows, options_for
 from tests.support.spark.rows import Row
 from tests.support.specimens import DIALECTS as SPECIMENS
@@ -372,7 +372,7 @@ def test_readers_and_partitions_are_pickled_and_read_the_same(log):
     options = options_for("ztick", log, splitBytes=50)
     schema = full_schema(options)
     reader = pickle.loads(pickle.dumps(LogReader(options, schema)))
-    partitions = plan_partitions(find_logs(options), options)
+    partitions = plan_partitions(find_source_logs(options), options)
     assert len(partitions) > 3
     pickled = [pickle.dumps(part) for part in partitions]
     assert max(map(len, pickled)) < 2000
@@ -387,4 +387,4 @@ def test_readers_and_partitions_are_pickled_and_read_the_same(log):
 
 def test_no_partition_at_all_reads_nothing():
     options = options_for("ztick", "/nowhere", ignoreMissingFiles=True)
-    assert list(read_pieces([], options, base_schema("ztick"))) == []
+    assert list(read_partition([], options, base_schema("ztick"))) == []

@@ -34,7 +34,7 @@ from journeyman.storage import (
     pages,
 )
 from journeyman.storage import opening as storage_opening
-from journeyman.storage.checking import check
+from journeyman.storage.checking import find_problems
 from journeyman.storage.contract import expanded
 from journeyman.storage.memory import MemoryBackend
 from journeyman.storage.records import job_key
@@ -70,7 +70,7 @@ def test_two_threads_that_insert_500_jobs_each_make_1000(storage):
     in_threads(lambda: insert(0), lambda: insert(10_000))
     assert storage.count("q", "new") == 1000
     with storage.backend.view() as view:
-        assert list(check(view)) == []
+        assert list(find_problems(view)) == []
 
 
 def test_threads_that_move_the_same_jobs_lose_no_count(storage):
@@ -85,7 +85,7 @@ def test_threads_that_move_the_same_jobs_lose_no_count(storage):
 
     in_threads(lambda: move("waiting"), lambda: move("active"), lambda: move("failed"))
     with storage.backend.view() as view:
-        assert list(check(view)) == []
+        assert list(find_problems(view)) == []
     assert sum(each.count for each in storage.queue_status_counts()) == 134
 
 
@@ -151,7 +151,7 @@ def test_a_record_that_cannot_be_read_is_reported_and_stepped_over(storage):
     assert sum(isinstance(each, JobRecord) for each in found) == 4
     storage.upsert_job_record(job(2))
     with storage.backend.view() as view:
-        assert list(check(view)) == []
+        assert list(find_problems(view)) == []
 
 
 def test_replacing_queues_replaces_all_of_them(storage):

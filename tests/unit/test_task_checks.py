@@ -40,6 +40,7 @@ GOOD = {
         op(150, 151, OK, "lease", 2, 0),
     ],
     "a retry after its delay": [*FAILED, op(55, 56, OK, "lease", 2, 1)],
+    "a failure that is sent again": [*FAILED, op(7, 8, NOT_LEASED, "fail", b"x", 1, 50, False)],
     "not leased any more": [*LEASED, op(103, 104, NOT_LEASED, "touch", 0)],
     "a late answer of a former attempt": [
         *LEASED,
@@ -68,6 +69,12 @@ BAD = {
     ],
     "a retry before its delay": [*FAILED, op(7, 8, OK, "lease", 2, 1)],
     "an attempt is not counted": [*LEASED, op(110, 111, OK, "lease", 1, 0)],
+    "a failure counts twice": [*FAILED, op(7, 8, OK, "fail", b"x", 1, 50, False)],
+    "a failure of the attempt that goes on": [
+        *LEASED,
+        op(5, 6, NOT_LEASED, "fail", b"x", 1, 50, False),
+    ],
+    "a final failure is refused": [*FAILED, op(7, 8, NOT_LEASED, "fail", b"x", 1, 50, True)],
     "a fail is not counted": [*FAILED, op(60, 61, OK, "lease", 2, 0)],
     "a touch of a lease that goes on": [*LEASED, op(5, 6, NOT_LEASED, "touch", 0)],
     "a former attempt completes the job": [

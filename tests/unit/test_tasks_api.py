@@ -21,11 +21,11 @@ import journeyman as jm
 from journeyman.cli.worker import one_process
 from journeyman.client import CannotConnect, ClientError, ConnectionFailed, InvalidRequest, TimedOut
 from journeyman.errors import UsageError
+from journeyman.protocols.workq.salts import stable_id
 from journeyman.tasks.envelope import MAX_CALLS, Envelope, Failure, UnreadableJob
 from journeyman.tasks.options import Rate
 from journeyman.tasks.running import Dead, Delivery, failed, prepare
 from journeyman.tasks.server import ServerBroker
-from journeyman.tasks.task import stable_id
 from journeyman.tasks.worker import QueueShare, Worker
 from journeyman.tasks.worker.program import load_app
 
@@ -157,11 +157,18 @@ def test_a_wrong_call_is_refused_before_anything_is_sent():
         ({"timeout": 0}, "timeout must be a positive number of seconds"),
         ({"rate": "fast"}, "not a rate: 'fast'; write for example '10/m'"),
         ({"key_rate": "1/s"}, "key_rate needs a key, such as key='{customer}'"),
+        ({"fair": "{a}", "key": "{b}"}, "must be the same: a job has one key"),
+        ({"weights": {"gold": 2}}, "weights need fair, such as fair="),
+        ({"fair": "{a}", "weights": {"gold": 0}}, "weights must be a whole number from 1 to 1000"),
+        ({"fair": "{a}", "weights": {"": 1}}, "a key must be a text"),
+        ({"fair": "{a}", "weights": {str(n): 1 for n in range(101)}}, "at most 100 keys, not 101"),
         ({"concurrency": 0}, "concurrency must be a whole number from 1"),
         ({"ttl": timedelta(days=31)}, "ttl must be from 1 second to 30 days: 31 days$"),
         ({"unique": ""}, "unique must be a text"),
         ({"unique_for": 0}, "unique_for must be a positive number"),
         ({"unique_for": 60, "ttl": 30}, r"unique_for \(60 s\) must not be longer than ttl"),
+        ({"debounce": 0}, "debounce must be a positive number"),
+        ({"debounce": 5, "unique_for": 5}, "debounce and unique_for exclude each other"),
         ({"backoff": "10"}, "backoff must be a positive number of seconds or a timedelta"),
         ({"retry_on": "OSError"}, "retry_on must be an exception class, or a tuple of them"),
         ({"rate": 10}, "not a rate: 10"),
@@ -332,7 +339,7 @@ def test_a_stop_iteration_out_of_a_thread_fails_its_job():
     async def run() -> None:
         worker = Worker.__new__(Worker)
         worker._loop = asyncio.get_running_loop()
-        worker._run_in_thread = lambda held, ended: ended(None, StopIteration("empty"))  # type: ignore[method-assign]
+        worker._run_in_thread = lambda held_job, ended: ended(None, StopIteration("empty"))  # type: ignore[method-assign]
         with pytest.raises(RuntimeError, match="StopIteration"):
             await asyncio.wait_for(worker._in_thread(None), 60)  # type: ignore[arg-type]
 

@@ -245,6 +245,90 @@ def test_a_rate_of_each_key_holds_back_jobs_of_that_key_alone():
     assert [args for args, _, _ in world.calls] == [("a",), ("b",), ("a",)]
 
 
+def test_keys_of_a_fair_queue_take_turns_by_their_weights():
+    world = World(fair="{args[0]}", weights={"gold": 2})
+    with InMemory(world.app) as queue:
+        for key in ("a", "a", "a", "gold", "gold", "gold", "b"):
+            world.task.send(key)
+        queue.run_all()
+    names = [args[0] for args, _, _ in world.calls]
+    assert names == ["a", "gold", "gold", "b", "a", "gold", "a"]
+
+
+def test_a_debounced_job_starts_after_the_last_send_with_its_arguments():
+    world = World(debounce=10, unique="{args[0]}")
+    with InMemory(world.app) as queue:
+        first = world.task.send("page", "old")
+        other = world.task.send("other", "old")
+        queue.advance(seconds=9)
+        last = world.task.send("page", "new")
+        assert first.id == last.id != other.id
+        assert queue.advance(seconds=9) == 1
+        assert queue.advance(seconds=2) == 1
+        assert first.result(timeout=1) == last.result(timeout=1)
+        assert len(queue.jobs) == 2
+    assert [args for args, _, _ in world.calls] == [("other", "old"), ("page", "new")]
+
+
+def test_a_send_while_a_debounced_job_runs_is_not_lost():
+    app, seen = jm.App(), list[str]()
+
+    @app.task(name="index", debounce=10, unique="{page}")
+    def index(page: str, text: str) -> None:
+        seen.append(text)
+        if text in ("one", "two"):  # sent while it runs, twice
+            ids = {index.send(page, "lost").id for _ in range(2)}
+            ids.add(index.send(page, {"one": "two", "two": "three"}[text]).id)
+            assert len(ids) == 1
+
+    with InMemory(app) as queue:
+        index.send("page", "one")
+        for _ in range(4):
+            queue.advance(seconds=10)
+    assert seen == ["one", "two", "three"]
+
+
+def test_a_debounced_chain_is_moved_as_a_whole():
+    app, seen = jm.App(), list[str]()
+
+    @app.task(name="index", debounce=10, unique="args")
+    def index(page: str) -> str:
+        return page
+
+    @app.task(name="note")
+    def note(page: str) -> str:
+        seen.append(page)
+        return page
+
+    with InMemory(app) as queue:
+        jobs = [index.call("page").then(note).send() for _ in range(2)]
+        queue.advance(seconds=10)
+        assert [job.result(timeout=1) for job in jobs] == ["page", "page"]
+    assert seen == ["page"]
+
+
+def test_what_is_not_sent_alone_cannot_be_debounced():
+    app = jm.App()
+
+    @app.task(name="index", debounce=10)
+    def index(page: str) -> None: ...
+
+    with InMemory(app):
+        with pytest.raises(jm.UsageError, match="index has debounce, which is for send alone"):
+            jm.group([index.call("page")]).send()
+        with pytest.raises(jm.UsageError, match="debounce, which says when the job starts"):
+            index.at(timedelta(seconds=5)).send("page")
+
+
+def test_a_cancelled_job_is_called_cancelled():
+    world = World()
+    with InMemory(world.app):
+        job = world.task.send("a")
+        assert job.cancel()
+        with pytest.raises(jm.JobCancelled, match=f"^job {job.id} was cancelled$"):
+            job.result(timeout=1)
+
+
 def test_results_of_a_large_group_are_in_the_order_of_the_calls():
     world = World()
     with InMemory(world.app) as queue:

@@ -127,6 +127,23 @@ def test_rows_older_than_the_ttl_are_reported_and_not_sent(place, outbox, monkey
     assert said.startswith("journeyman_outbox has 1 rows that are older than the TTL of their job")
 
 
+def test_a_row_whose_ttl_ends_while_a_round_is_held_up_is_not_sent(place, outbox, monkeypatch):
+    """Another relay may have sent it, and the server may have forgotten the job since."""
+    begun = time.time()
+
+    class Slow(InMemory):
+        def add(self, order: Order) -> bool:
+            monkeypatch.setattr(time, "time", lambda: begun + 3601)
+            return super().add(order)
+
+    with Slow(app) as queue:
+        for number in (1, 2):
+            write(place, partial(send, outbox, number))
+        assert outbox.relay(queue) == Relayed(1, 0, 0)
+        assert outbox.relay(queue) == Relayed(0, 1, 0)
+        assert len(queue.jobs) == 1
+
+
 def test_a_row_that_is_refused_stays_with_the_reason_and_others_are_sent(place, outbox):
     class Refusing(InMemory):
         def add(self, order: Order) -> bool:

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 import journeyman as jm
+from journeyman.protocols.workq.salts import stable_id
 from journeyman.tasks.running import (
     Delivery,
     GivenBack,
     TaskDone,
     UnknownTask,
+    failed,
     given_back,
     prepare,
 )
-from journeyman.tasks.task import stable_id
 from journeyman.tasks.worker.link import LinkRefused, Reports, Row
 
 JOB = str(stable_id("job"))
@@ -64,6 +65,44 @@ def reported(answer: str | list[str], *, has_token: bool = True, **options: Any)
         return requests
 
     return asyncio.run(scenario())
+
+
+def reported_failure(error: Exception, answer: str = "", *, attempt: int = 1) -> list[str]:
+    """The requests of a job that fails, with two of three fails left."""
+    payload = b'{"v":1,"task":"known","args":[],"kwargs":{}}'
+    app = jm.App()
+    app.task(name="known", retries=2)(lambda: None)
+    prepared = prepare(app, Delivery(JOB, "q", payload, 1000, attempt, 0, 3))
+    outcome = failed(prepared, prepared.problem or error, chance=0.5)
+
+    async def scenario() -> list[str]:
+        link: Any = FakeLink({"fail": [answer]})
+
+        async def connect() -> Any:
+            return link
+
+        reports = Reports(connect)
+        reports.send(JOB, attempt, outcome)
+        async with asyncio.timeout(60):
+            while reports.is_busy:
+                await asyncio.sleep(0)
+        requests: list[str] = link.requests
+        return requests
+
+    return asyncio.run(scenario())
+
+
+def test_a_failure_that_the_server_has_already_is_reported(caplog):
+    (request,) = reported_failure(ValueError("no"), "CLIENT-ERROR Job is not leased")
+    assert " -attempt=1 -delay=" in request
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("error", "attempt"), [(jm.GiveUp("no"), 1), (ValueError("no"), 23)])
+def test_a_job_that_has_failed_for_good_is_not_tried_again(error, attempt):
+    """Whatever fails are left: its hooks were told so. Attempt 23 reports workers that died."""
+    (request,) = reported_failure(error, attempt=attempt)
+    assert f" -attempt={attempt} -final=1\r\n" in request
 
 
 def test_a_job_of_an_unknown_task_is_given_back_however_often():

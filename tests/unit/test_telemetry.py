@@ -16,13 +16,11 @@ from journeyman.servers.core.metrics import Family
 from journeyman.servers.core.server_log import ServerLog
 from journeyman.servers.ztick.metrics import ServerMetrics
 from journeyman.servers.ztick.runs import EndedRun
+from journeyman.servers.ztick.spans import RequestSpan, RunSpan, Span
 from journeyman.servers.ztick.telemetry import (
     MAX_SPANS_A_SECOND,
     MAX_WAITING_SPANS,
     RateLimit,
-    RequestSpan,
-    RunSpan,
-    Span,
     Telemetry,
 )
 from journeyman.testing import ManualClock

@@ -63,7 +63,7 @@ class Table:
 def test_it_fires_at_the_due_time():
     table = Table()
     table.due_ns = table.clock.now_ns() + 5 * S
-    table.ticker.look()
+    table.ticker.set_timer()
     due_ns = table.due_ns
     table.run(10)
     assert len(table.fired_ns) == 1
@@ -74,7 +74,7 @@ def test_it_fires_at_the_due_time():
 def test_a_loop_that_rounds_to_milliseconds_makes_nothing_late(after_us: int):
     table = Table(rounding_s=0.001)
     due_ns = table.due_ns = table.clock.now_ns() + after_us * 1_000
-    table.ticker.look()
+    table.ticker.set_timer()
     table.run(0.02, step_s=0.000_05)
     assert len(table.fired_ns) == 1
     assert 0 <= table.fired_ns[0] - due_ns <= 50_000
@@ -82,16 +82,16 @@ def test_a_loop_that_rounds_to_milliseconds_makes_nothing_late(after_us: int):
 
 def test_nothing_due_sets_no_timer():
     table = Table()
-    table.ticker.look()
+    table.ticker.set_timer()
     assert not table.timers
 
 
 def test_an_earlier_job_moves_the_timer():
     table = Table()
     table.due_ns = table.clock.now_ns() + 100 * S
-    table.ticker.look()
+    table.ticker.set_timer()
     table.due_ns = due_ns = table.clock.now_ns() + S // 2
-    table.ticker.look()
+    table.ticker.set_timer()
     table.run(1)
     assert [ns - due_ns <= 2_000_000 for ns in table.fired_ns] == [True]
 
@@ -100,7 +100,7 @@ def test_looking_again_costs_no_timer():
     table = Table()
     table.due_ns = table.clock.now_ns() + S // 2
     for _ in range(1000):
-        table.ticker.look()
+        table.ticker.set_timer()
     assert table.made == 1
 
 
@@ -109,11 +109,11 @@ def test_framerate_is_an_upper_limit():
 
     def fire_again() -> None:
         table.fired_ns.append(table.clock.now_ns())
-        table.ticker.look()
+        table.ticker.set_timer()
 
     table.due_ns = table.clock.now_ns()
     table.ticker._fire = fire_again  # always something due
-    table.ticker.look()
+    table.ticker.set_timer()
     table.run(5)
     assert 45 <= len(table.fired_ns) <= 51
 
@@ -126,11 +126,11 @@ def test_what_is_due_shortly_after_waits_for_no_frame():
     def fire() -> None:
         table.fired_ns.append(table.clock.now_ns())
         table.due_ns = due_ns[len(table.fired_ns)] if len(table.fired_ns) < len(due_ns) else None
-        table.ticker.look()
+        table.ticker.set_timer()
 
     table.due_ns = begin_ns
     table.ticker._fire = fire
-    table.ticker.look()
+    table.ticker.set_timer()
     table.run(1)
     late_ns = [fired - due for fired, due in zip(table.fired_ns, due_ns, strict=True)]
     spare = 64 // SPARE_PART
@@ -141,7 +141,7 @@ def test_what_is_due_shortly_after_waits_for_no_frame():
 def test_a_clock_set_forward_is_seen_within_a_second():
     table = Table()
     table.due_ns = table.clock.now_ns() + 3600 * S
-    table.ticker.look()
+    table.ticker.set_timer()
     table.run(0.5)
     table.clock.step_wall(3600 * S)
     table.run(RECHECK_S + 0.01)
@@ -151,7 +151,7 @@ def test_a_clock_set_forward_is_seen_within_a_second():
 def test_a_clock_set_back_makes_jobs_wait_for_their_time():
     table = Table()
     table.due_ns = due_ns = table.clock.now_ns() + S // 2
-    table.ticker.look()
+    table.ticker.set_timer()
     table.clock.step_wall(-3 * S)
     table.run(3)
     assert not table.fired_ns
@@ -172,9 +172,9 @@ def test_holding_off_delays_what_is_due():
 def test_a_stopped_ticker_is_silent():
     table = Table()
     table.due_ns = table.clock.now_ns() + S // 10
-    table.ticker.look()
+    table.ticker.set_timer()
     table.ticker.stop()
-    table.ticker.look()
+    table.ticker.set_timer()
     table.run(1)
     assert not table.fired_ns
 
@@ -182,7 +182,7 @@ def test_a_stopped_ticker_is_silent():
 def test_a_clock_that_is_set_back_far_is_noticed():
     table = Table()
     table.due_ns = table.clock.now_ns() + 3600 * S
-    table.ticker.look()
+    table.ticker.set_timer()
     table.run(2, step_s=0.1)
     table.clock.step_wall(-30 * S)
     table.run(2, step_s=0.1)

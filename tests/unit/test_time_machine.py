@@ -13,6 +13,7 @@ from journeyman.servers.http.past.machine import TimeMachine
 from journeyman.servers.http.routes import ApiError
 from journeyman.units import MIB
 from tests.support.cli_commands import run
+from tests.support.token_calls import call_of
 
 LIMIT_BYTES = 256 * MIB
 WARNINGS: list[str] = []
@@ -26,7 +27,7 @@ async def end(machine: TimeMachine) -> None:
 
 
 async def count(machine: TimeMachine, directory: Path, at_ns: int = 2**60, who: str = "a") -> Any:
-    return await machine.ask(who, "count_work", str(directory), "", at_ns, "")
+    return await machine.ask(call_of(who), "count_work", str(directory), "", at_ns, "")
 
 
 async def refusal(machine: TimeMachine, directory: Path) -> ApiError:

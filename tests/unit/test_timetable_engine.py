@@ -486,9 +486,9 @@ def test_many_held_jobs_cost_as_much_as_they_are_many_and_come_back_in_order():
     assert peak_bytes < 4_000_000
     assert book.release("t") is None
     book.undo_batch()
-    assert book.held("t") == 2
+    assert book.held_runs("t") == 2
     assert [book.release("t") for _ in range(3)] == [*jobs[:2], None]
-    assert book.held("t") == 0
+    assert book.held_runs("t") == 0
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b"[]", b"5", b"\xff", b'{"cron": {}}', b"null"])

@@ -53,7 +53,7 @@ from journeyman.protocols.workq.replies import (
     Reply,
     id_text,
 )
-from journeyman.servers.workq.writer import in_scope, payload_bytes
+from journeyman.servers.workq.writer import in_scope, request_size
 from tests.support.workq_extension_machine import given, load, snapshot
 
 MS = 10**6
@@ -143,6 +143,38 @@ def test_late_completion_is_refused_once_another_worker_has_the_job(story: Story
     story.restart()
     assert story.decide(Complete(job_id(1), b"", 1)) == RefusedLine(Complaint.LEASED_AGAIN)
     assert story.decide(Complete(job_id(1), b"", 2)) == DONE
+
+
+@pytest.mark.parametrize("delay_ms", [None, 0, 50])
+def test_a_failure_that_is_sent_again_counts_once(story: Story, delay_ms: int | None):
+    """The worker does not know that the server has it when the connection breaks."""
+    story.add(1, max_fails=2)
+    failed = Fail(job_id(1), b"", delay_ms, attempt=1)
+    assert story.lease() == [1]
+    assert story.decide(failed) == DONE
+    for _ in range(2):
+        assert story.decide(failed) == RefusedLine(Complaint.NOT_LEASED)
+        story.wait(50)  # ready again, and still not leased
+        story.restart()
+    assert story.lease() == [1]
+    (view,) = jobs_in(story.decide(InspectJob(job_id(1))))
+    assert (view.attempts, view.fails) == (2, 1)
+    assert story.decide(failed) == RefusedLine(Complaint.LEASED_AGAIN)
+    assert story.decide(Fail(job_id(1), b"last", attempt=2)) == DONE
+    assert story.decide(AwaitResult(job_id(1), 0)) == Finished(job_id(1), False, b"last")
+
+
+def test_a_failure_of_an_attempt_that_timed_out_does_not_count(story: Story):
+    """Nobody can tell it from one that was counted; a final one ends the job all the same."""
+    add = Add(job_id(1), "q", 1000, DAY_MS, b"", max_fails=2, options=AddOptions())
+    assert story.decide(add) == DONE
+    assert story.lease() == [1]
+    story.wait(1001)
+    assert story.decide(Fail(job_id(1), b"", attempt=1)) == RefusedLine(Complaint.NOT_LEASED)
+    (view,) = jobs_in(story.decide(InspectJob(job_id(1))))
+    assert (view.attempts, view.fails) == (1, 0)
+    assert story.decide(Fail(job_id(1), b"no", attempt=1, is_final=True)) == DONE
+    assert story.decide(AwaitResult(job_id(1), 0)) == Finished(job_id(1), False, b"no")
 
 
 def test_a_job_that_is_given_back_waits_and_has_not_failed(story: Story):
@@ -330,6 +362,19 @@ def test_finished_jobs_of_another_namespace_make_no_room(kind: Any, story: Story
     command = kind(job_id(1), "mine.q", DAY_MS, DAY_MS, *time, b"", options=options)
     refused = story.decide(in_scope(story.engine, command, "mine."))
     assert refused == RefusedLine(Complaint.DUPLICATE_JOB)
+    assert story.decide(in_scope(story.engine, command._replace(name="q"), "")) == DONE
+
+
+def test_unstarted_jobs_of_another_namespace_are_neither_replaced_nor_seen(story: Story):
+    story.add(1)
+    options = AddOptions(replaces_finished=True, replaces_unstarted=True)
+    command = Add(job_id(1), "mine.q", DAY_MS, DAY_MS, b"", options=options)
+    refused = story.decide(in_scope(story.engine, command, "mine."))
+    assert refused == RefusedLine(Complaint.DUPLICATE_JOB)
+    beside = Add(
+        *(job_id(2), "mine.q", DAY_MS, DAY_MS, b""), options=options._replace(unless=job_id(1))
+    )
+    assert story.decide(in_scope(story.engine, beside, "mine.")) == DONE
     assert story.decide(in_scope(story.engine, command._replace(name="q"), "")) == DONE
 
 
@@ -771,7 +816,7 @@ def test_one_decision_does_few_steps_however_many_parents_end(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ):
     for module in (lifecycle, adding):
-        monkeypatch.setattr(module, "STEP_LIMIT", 40)
+        monkeypatch.setattr(module, "EFFORT_LIMIT", 40)
     parents, each = range(1, 11), 20
     for parent in parents:
         assert story.decide(Add(job_id(parent), "q", DAY_MS, 1000, b"")) == DONE
@@ -780,9 +825,9 @@ def test_one_decision_does_few_steps_however_many_parents_end(
     story.now_ns += 2000 * MS
     steps = []
     while (due_ns := story.engine.next_due_ns()) is not None and due_ns <= story.now_ns:
-        before = story.engine.steps
+        before = story.engine.effort
         story.decide(WorkqDue())
-        steps.append(story.engine.steps - before)
+        steps.append(story.engine.effort - before)
         story.now_ns += MS
     assert max(steps) <= 3 * (40 + each)  # TTLs twice, children once
     assert story.engine.stats().failed == len(parents) * each
@@ -944,7 +989,7 @@ def test_parents_count_for_the_room_of_jobs_that_wait(
     after = AddOptions(after=tuple(map(job_id, parents)))
     third = Add(job_id(103), "q", DAY_MS, DAY_MS, b"", options=after)
     assert story.decide(third) == RefusedLine(Complaint.TOO_MANY_CHILDREN)
-    assert payload_bytes(third) == 40 * PARENT_BYTES  # what waits to be decided, likewise
+    assert request_size(third) == 40 * PARENT_BYTES  # what waits to be decided, likewise
     assert story.decide(Delete(job_id(102))) == DONE
     assert story.decide(third) == DONE
 

@@ -160,18 +160,18 @@ def test_interval_sync_comes_once_after_something_was_written():
         bench.journal.sync,
         0.25,
     )
-    syncing.look()
+    syncing.set_timer()
     assert loop.timers == []
     bench.journal.write([added(1)])
-    syncing.look()
+    syncing.set_timer()
     bench.journal.write([started(1)])
-    syncing.look()
+    syncing.set_timer()
     assert loop.ring() == 0.25
     assert bench.after_crash() == []
     for errand in errands.wanted:
         errand()
     assert bench.after_crash() == [added(1), started(1)]
-    syncing.look()
+    syncing.set_timer()
     assert loop.timers == []
 
 

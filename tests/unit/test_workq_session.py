@@ -57,7 +57,7 @@ class Table:
             me,
             me,
             ServerLog(SystemClock(), lambda _: None),
-            Shared.of(me, ServerLog(SystemClock(), lambda _: None), 64 * MIB),
+            Shared.create(me, ServerLog(SystemClock(), lambda _: None), 64 * MIB),
             started_ns=7_000_000_000,
         )
         self.session = WorkqSession(self.around)

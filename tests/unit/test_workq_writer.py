@@ -78,7 +78,7 @@ def test_replies_of_one_client_come_in_its_order():
 
 def test_many_children_are_told_in_several_batches(monkeypatch: pytest.MonkeyPatch):
     """Others get their turn in between, and all replies still come in order."""
-    monkeypatch.setattr(writer, "MAX_STEPS", 20)
+    monkeypatch.setattr(writer, "MAX_EFFORT", 20)
     parents, children = [*map(job_id, range(1, 9))], [*map(job_id, range(101, 111))]
 
     async def test() -> None:

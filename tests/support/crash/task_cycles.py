@@ -4,7 +4,8 @@
 
 Every run of a job is a line ``number attempt`` in a file. At the end:
 
-- every job that was sent has a line, and a result
+- every job that was sent has a line, and a result; none has failed for good
+- no attempt runs the step of a job after an earlier attempt has got its value
 - no job has a line of an attempt that it did not have when its result was seen: it was not leased
   again. One leased before may run late: its worker may have been slow, and lost its lease.
 
@@ -32,10 +33,27 @@ import journeyman as jm
 
 app = jm.App(lease=1)
 _runs = os.open("runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+_steps = os.open("steps", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+_children = os.open("children", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+@app.task(name="child", retries=2)
+def child(number: int) -> int:
+    os.write(_children, b"%d %s\\n" % (number, jm.job().id.encode()))
+    return number
+
+def mark(number: int) -> int:
+    os.write(_steps, b"run %d %d\\n" % (number, jm.job().attempt))
+    return -number
 
 @app.task(name="count", retries=2, backoff=0.05)
 def count(number: int) -> int:
     os.write(_runs, b"%d %d\\n" % (number, jm.job().attempt))
+    assert jm.step(mark, number) == -number
+    os.write(_steps, b"done %d %d\\n" % (number, jm.job().attempt))
+    if number % 3 == 0:
+        jm.sleep(seconds=0.05)
+        assert jm.wait_for(f"event-{number % 2}") == number % 2
+        assert jm.gather(child.send(each) for each in (number, number)) == [number, number]
     time.sleep(random.choice((0, 0, 0.01, 0.1)))
     if number % 7 == 0 and jm.job().attempt == 1:
         raise ValueError("once")
@@ -58,18 +76,23 @@ class TaskCycles:
         self._task = app.task(name="count", retries=2)(lambda number: number)
         self.sent: dict[int, str] = {}
         self.acknowledged: dict[int, int] = {}  # how many attempts it had when its result was seen
+        self.failed: dict[int, bytes] = {}
         self.kills = {"server": 0, "worker": 0}
 
     def run(self, cycles: int, jobs_per_cycle: int = 30) -> None:
         try:
             watcher = threading.Thread(target=self._watch, daemon=True)
             watcher.start()
-            for _ in range(cycles):
+            for cycle in range(cycles):
+                if cycle in (0, cycles // 2):  # a half of the jobs waits for the other half's time
+                    self._emit(0 if cycle == 0 else 1)
                 self._send(jobs_per_cycle)
                 time.sleep(self._chance.uniform(0, 0.15))
                 self._kill()
+            self._emit(1)
             deadline = time.monotonic() + PATIENCE_S
             while len(self.acknowledged) < len(self.sent):
+                assert not self.failed, f"failed for good: {self.failed}"
                 assert time.monotonic() < deadline, f"not done: {self._missing()}"
                 time.sleep(0.05)
         finally:
@@ -88,6 +111,21 @@ class TaskCycles:
             if max(attempts) > self.acknowledged[number]
         }
         assert not again, f"run after their completion was acknowledged: {again}"
+
+        self._check_steps()
+
+    def _check_steps(self) -> None:
+        done: dict[int, int] = {}  # the first attempt that has got the value
+        for line in (self._directory / "steps").read_text().splitlines():
+            word, number, attempt = line.split()
+            if word == "done":
+                done.setdefault(int(number), int(attempt))
+            # A park does not count as an attempt; one whose lease ran out may run on.
+            is_early = int(number) not in done or int(attempt) < done[int(number)]
+            assert word == "done" or is_early, f"a recorded step ran again: {line}"
+        children = set((self._directory / "children").read_text().splitlines())
+        assert len(children) == 2 * sum(number % 3 == 0 for number in self.sent), "sent twice"
+        assert sorted(done) == sorted(self.sent), "a job has no step"
 
     # -- details -----------------------------------------------------------------------------------
 
@@ -118,6 +156,16 @@ class TaskCycles:
                     time.sleep(0.02)
             self.sent[number] = str(order.job_id)
 
+    def _emit(self, number: int) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self._task.app.emit(f"event-{number}", number)
+                return
+            except ClientError:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+
     def _kill(self) -> None:
         if self._chance.random() < 0.4:
             self.kills["server"] += 1
@@ -138,8 +186,9 @@ class TaskCycles:
                     continue
                 try:
                     ending = app.broker.ending(UUID(job_id), 0)
-                    if ending is not None:
-                        assert ending.succeeded
+                    if ending is not None and not ending.succeeded:
+                        self.failed[number] = ending.result
+                    elif ending is not None:
                         self.acknowledged[number] = self._attempts(job_id)
                 except ClientError:
                     time.sleep(0.02)

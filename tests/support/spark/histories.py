@@ -45,7 +45,7 @@ def random_log(seed: int, jobs: int = 40, records: int = 600) -> list[Record]:
     """Records in an order no server writes, of few jobs: every odd case occurs."""
     chance = random.Random(seed)
     words = ["start-attempt"] * 4 + ["timeout-attempt"] * 3 + ["complete", "fail", "fail"]
-    words += ["delete", "expire"]
+    words += ["delete", "expire", "park", "park", "wake"]
     log: list[Record] = []
     for number in range(records):
         job, moment = chance.randrange(jobs), number + chance.choice([0, 0, -3, -1])
@@ -88,8 +88,12 @@ def busy_log(seed: int, jobs: int = 40) -> list[Record]:
             at += chance.randrange(1, 5_000)
             note("start-attempt", number, at)
             at += chance.randrange(1, 50)
-            word = chance.choice(["complete", "fail", "timeout-attempt", "retry", ""])
-            if word == "retry":
+            word = chance.choice(["complete", "fail", "timeout-attempt", "retry", "park", ""])
+            if word == "park":
+                note("park", number, at)
+                at += chance.randrange(1, 5_000)
+                note("wake", number, at)
+            elif word == "retry":
                 note("fail", number, at)
                 note("timeout-attempt", number, at)
             elif word:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from journeyman.formats.framing import Entry
 from journeyman.logs.damage import Damage, read_past_damage
-from journeyman.spark.files import find_logs
+from journeyman.spark.files import find_source_logs
 from journeyman.spark.source.options import SourceOptions, base_schema
 from journeyman.spark.source.pieces import SplitContext
 from tests.support.columnar_twins import CHECKPOINT, JOURNAL, LEDGER, WORKQ, ZTICK
@@ -25,7 +25,7 @@ def options_for(dialect: str, path: Path | str, **options: object) -> SourceOpti
 def local_rows(dialect: str, path: Path, *, payloads: bool) -> list[Row]:
     """The same by the codecs alone."""
     found: list[Row] = []
-    for log in find_logs(options_for(dialect, path)):
+    for log in find_source_logs(options_for(dialect, path)):
         for file in log.files:
             context = SplitContext(log.name, file.path, file.segment, file.queue, file.reader)
             codec = CODECS.get(dialect, JOURNAL.codec if file.reader is None else CHECKPOINT.codec)

@@ -78,7 +78,7 @@ def _record(row: Mapping[str, Any]) -> workq.Record:
     """A record again, from its row."""
     logged, job_id = Instant(row["logged_ns"]), row["job_id"]
     command = next(each for each in workq.Command if each.word == row["kind"])
-    if row["kind"] in ("complete", "fail"):
+    if row["kind"] in ("complete", "fail", "park"):
         return workq.JobFinished(logged, job_id, command, row["result"])
     if row["kind"] not in ("add", "schedule"):
         return workq.JobEvent(logged, job_id, command)

@@ -60,8 +60,12 @@ def added(
 
 
 def event(word: str, number: int, seconds: float) -> workq.Record:
-    """start-attempt, timeout-attempt, delete, expire, complete or fail."""
+    """start-attempt, timeout-attempt, delete, expire, complete, fail, park or wake."""
     command = workq.Command[word.upper().replace("-", "_")]
+    if word == "park":
+        return workq.JobFinished(at(seconds), job_id(number), command, b"{}", hidden=True)
+    if word == "wake":
+        return workq.JobEvent(at(seconds), job_id(number), command, hidden=True)
     if word in ("complete", "fail"):
         return workq.JobFinished(at(seconds), job_id(number), command, b"")
     return workq.JobEvent(at(seconds), job_id(number), command)
