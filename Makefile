@@ -76,7 +76,7 @@ test: ## Lint, types, import rules, and all tests; a list of those that could no
 
 # First, in one process: it compiles the kernels, and all tests, which others then find on the disk.
 kernels: $(STAMP)
-	$(BIN)/python -m pytest -q -m kernels
+	$(BIN)/python -m pytest -q -m kernels $$(grep -rl 'mark\.kernels' tests --include='test_*.py')
 
 core: $(STAMP) wanted kernels
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark $(SIMULATION:%=--ignore %) -m "not kernels"
@@ -90,8 +90,10 @@ simulation: $(STAMP)
 spark: $(STAMP) kernels
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/spark -m "not kernels"
 
-quick: $(STAMP) wanted ## The tests without the long sweeps
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --ignore tests/spark -m "not slow"
+# Those that start no server, browser or Spark, without the ones that cost seconds.
+quick: $(STAMP) wanted ## The tests of modules, formats and laws: a minute and a half
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" \
+	  tests/unit tests/property tests/golden tests/contract
 
 check: $(STAMP) ## Lint, strict types, import rules
 	$(BIN)/ruff check .
