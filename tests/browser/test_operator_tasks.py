@@ -344,9 +344,11 @@ def test_five_thousand_queues_are_paged_and_found(visitor):
         b"add %b op.many.%04d 60000 3600000 1\r\nx\r\n" % (str(uuid.uuid4()).encode(), number)
         for number in range(5_000)
     )
-    with socket.create_connection(("127.0.0.1", WORK_PORT), timeout=60) as client:
+    with (
+        socket.create_connection(("127.0.0.1", WORK_PORT), timeout=60) as client,
+        client.makefile("rb") as answers,  # it keeps the socket open for as long as it is open
+    ):
         client.sendall(lines)
-        answers = client.makefile("rb")
         assert {answers.readline() for _ in range(5_000)} == {b"+OK\r\n"}
     page = visitor.open("/console/queues?prefix=op.many.")
     expect(page.locator("tbody tr")).to_have_count(50)

@@ -319,4 +319,5 @@ def http_status(sockets: Path, host: str) -> int:
         client.sendall(
             f"GET /v1/work/queues HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
         )
-        return int(client.makefile("rb").read().split()[1])
+        with client.makefile("rb") as answer:
+            return int(answer.read().split()[1])

@@ -212,7 +212,8 @@ def test_commands_follow_the_header_in_the_same_packet(balanced):
     with socket.create_connection(("127.0.0.1", balanced.port_of("work queue")), 60) as client:
         client.sendall(words)
         client.shutdown(socket.SHUT_WR)
-        assert client.makefile("rb").read().startswith(b"+OK\r\n+OK 1\r\nserver")
+        with client.makefile("rb") as answers:
+            assert answers.read().startswith(b"+OK\r\n+OK 1\r\nserver")
 
 
 def test_the_header_stands_before_tls(tmp_path):
