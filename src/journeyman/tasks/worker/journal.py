@@ -7,7 +7,7 @@ the first value of a step, and only from the attempt that has the lease.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,12 +25,19 @@ class WorkerJournal:
     """A tasks.steps.Journal. The blocking methods are for threads of jobs."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, reports: Reports, job_id: str, attempt: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        reports: Reports,
+        job_id: str,
+        attempt: int,
+        before_park: Callable[[], None],
     ) -> None:
+        """``before_park``, called on the loop, sends what only the attempt with the lease may."""
         self._loop = loop
         self._reports = reports
         self._job_id = job_id
         self._attempt = attempt
+        self._before_park = before_park
 
     def read(self) -> Recorded:
         return self._wait_for(self.aread())
@@ -53,6 +60,7 @@ class WorkerJournal:
         return self._wait_for(self.apark(wait))
 
     async def apark(self, wait: JobWait) -> Recorded:
+        self._before_park()
         data = msgspec.json.encode(wait)
         head = f"park {self._job_id} {len(data)} -attempt={self._attempt}\r\n"
         rows = await self._ask(head.encode() + data + b"\r\n", _SIZE_AT)

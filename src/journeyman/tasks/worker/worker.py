@@ -315,7 +315,9 @@ class Worker:
             held.prepared.current.touch = lambda job_id=job_id: self._touch_soon(job_id)
             held.words = JobWords(self._loop, job_id, self._reports.say)
             held.prepared.current.note = held.words.note
-            journal = WorkerJournal(self._loop, self._reports, job_id, delivery.attempt)
+            journal = WorkerJournal(
+                self._loop, self._reports, job_id, delivery.attempt, held.words.flush
+            )
             held.prepared.current.steps = StepBook(self._app, journal, job_id)
             if (before := self._held.get(job_id)) is not None:
                 before.prepared.current.is_lost = True  # its lease ran out while we had it
