@@ -144,6 +144,23 @@ def test_a_failure_shows_the_lines_of_the_task_and_not_those_of_the_worker():
     assert trace.rstrip() in failed.value.__notes__[0]
 
 
+def test_what_is_due_at_the_end_of_an_advance_runs():
+    app = jm.App()
+
+    @app.task
+    def nap() -> str:
+        jm.sleep(days=7)
+        return "rested"
+
+    with InMemory(app) as queue:
+        jobs = [nap.send() for _ in range(20)]  # each is added, and parked, a moment later
+        queue.run_all()
+        queue.advance(days=7, seconds=-1)
+        assert {job.state for job in queue.jobs} == {"waiting"}
+        queue.advance(seconds=1)
+        assert [job.result(timeout=1) for job in jobs] == ["rested"] * 20
+
+
 def test_a_failing_job_is_tried_again_with_growing_delays_and_then_dead():
     world = World(retries=2, backoff=jm.Backoff(10, factor=3, jitter=0))
     world.raises = [ValueError(n) for n in range(3)]
