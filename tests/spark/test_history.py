@@ -227,9 +227,40 @@ def test_rows_and_depth_end_where_the_fold_ends(spark, tmp_path):
         for name in STATES:
             ended[name] += row[name]
     waiting = (fold.JobState.NEW, fold.JobState.PENDING)
-    assert ended["ready"] == sum(state.state in waiting for state in states.values())
+    ready = [s for s in states.values() if s.state in waiting and s.parked is None]
+    assert ended["ready"] == len(ready) < sum(s.state in waiting for s in states.values())
     assert ended["running"] == sum(s.state == fold.JobState.LEASED for s in states.values())
     assert ended["scheduled"] == 0  # without an end every scheduled job becomes ready in time
+
+
+def test_time_in_a_park_is_neither_a_wait_nor_a_run(spark, tmp_path):
+    log = [
+        added(1, 0),
+        added(2, 0),
+        *(event("start-attempt", number, 2) for number in (1, 2)),
+        *(event("park", number, 5) for number in (1, 2)),
+        *(event("timeout-attempt", number, 5) for number in (1, 2)),  # for the original
+        event("wake", 1, 1000),
+        event("start-attempt", 1, 1004),
+        event("complete", 1, 1005),
+    ]
+    found = attempts_of(spark, {"workq": [write_workq(tmp_path / "wq", log)]})
+    assert [row[1:] for row in attempt_rows(found)] == [
+        (1, 1, 1, 0, 2, 5, "parked"),
+        (1, 1, 2, 1000, 1004, 1005, "completed"),
+        (2, 1, 1, 0, 2, 5, "parked"),
+        (2, 1, 2, None, None, None, "waiting"),
+    ]
+    lengths = rows(found.where("started_ns IS NOT NULL"), "wait_ns", "run_ns")
+    assert lengths == [(s * SECOND_NS, r * SECOND_NS) for s, r in ((2, 3), (2, 3), (4, 1))]
+    depths = summary(found, "depth", "queue", SECOND_NS).orderBy("bucket_ns").collect()
+    by_second = [(seconds(row.bucket_ns), row.ready, row.running) for row in depths]
+    assert by_second == [
+        *((0, 2, 0), (2, 0, 2), (5, 0, 0)),
+        *((1000, 1, 0), (1004, 0, 1), (1005, 0, 0)),
+    ]
+    (counted,) = summary(found, "throughput", "queue", 10_000 * SECOND_NS).collect()
+    assert (counted.started, counted.completed, counted.failed, counted.timed_out) == (3, 1, 0, 0)
 
 
 def test_runs_and_plans_of_a_schedule_meet(spark, tmp_path):

@@ -59,7 +59,7 @@ from tests.support.golden_logs import DATA
 from tests.support.report_counts import Try, count_workq, count_ztick, percentile
 from tests.support.snippets import snippets_of
 from tests.support.spark.histories import busy_log
-from tests.support.spark.written_logs import SECOND_NS, ns, planned, put, write_kestrel
+from tests.support.spark.written_logs import SECOND_NS, key, ns, planned, put, write_kestrel
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -90,7 +90,7 @@ class World(NamedTuple):
     ztick: list[ztick.Record]
     runs: list[RunLine]
     items: list[kestrel.ItemPut]
-    audits: list[ledger.Record]
+    ledger: list[ledger.Record]
     damages: Counter[tuple[str, str, int]]  # host, dialect and offset
     golden_schedule: list[ztick.Record]
 
@@ -134,6 +134,33 @@ def schedule(chance: Random) -> tuple[list[ztick.Record], list[RunLine]]:
         elif fate < 0.6:
             records.append(ztick.JobRemoved(job))
     return records, runs
+
+
+def journal() -> list[ledger.Record]:
+    """Steps of jobs, of a fork of one, and of an ended one; an event that happened twice."""
+    done = [
+        ledger.StepDone(
+            Instant(ns(n / 3)), f"{key(n % 3)}/charge#{n // 3 + 1}", ns(n % 3), f'"{n}"', 0
+        )
+        for n in range(18)
+    ]
+    forked = [
+        ledger.StepDone(Instant(ns(7)), each.step.replace(key(1), key(7)), ns(7), each.value, 0)
+        for each in done[:9]
+        if each.step.startswith(key(1))
+    ]
+    return [
+        *done,
+        *forked,
+        ledger.StepDone(Instant(ns(1)), f"{key(1)}/approval:a/b!timeout#1", ns(1), "", 0),
+        ledger.StepDone(Instant(ns(8)), f"{key(2)}/#odd#2", ns(2), "AP8=", 1),
+        ledger.StepDone(Instant(ns(9)), "written by nobody", ns(2), "{}", 0),
+        ledger.StepForgotten(Instant(ns(2)), f"{key(0)}/charge#1"),
+        ledger.EventSet(Instant(ns(1)), "approval:42", '{"items":[1,2]}', 0),
+        ledger.EventForgotten(Instant(ns(4)), "approval:42"),
+        ledger.EventSet(Instant(ns(5)), "approval:42", '"no\udc80"', 0),
+        ledger.EventSet(Instant(ns(9)), "paid", "AP8=", 1),
+    ]
 
 
 def write(world: World, part: str) -> None:
@@ -191,10 +218,10 @@ def append_and_compact(path: Path, records: list[ztick.Record]) -> None:
 
 def write_ledger(world: World, first: bool) -> None:
     holders = Holders(RealDisk(), SystemClock())
-    half = len(world.audits) // 2
+    half = len(world.ledger) // 2
     directory = str(world.directory / "ledger")
     with LedgerLog.open(RealDisk(), SystemClock(), directory, holders=holders) as log:
-        log.append(world.audits[:half] if first else world.audits[half:])
+        log.append(world.ledger[:half] if first else world.ledger[half:])
         if not first:
             log.compact(lambda _: False)
             log.compact(lambda _: False)
@@ -236,6 +263,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
         for number in range(10)
     ]
     audits.append(ledger.AttemptsBegun(Instant(ns(10)), "w", {"a job of another host": 1}))
+    audits = sorted([*audits, *journal()], key=lambda record: record.logged.unix_ns)
     directory = tmp_path_factory.mktemp("lake")
     golden, damages = add_golden(directory)
     place = directory / "ztick" / "host=g4"
@@ -316,7 +344,7 @@ def test_bronze_holds_every_record_once(spark, world):
         "c": [record.identifier for record in world.ztick],
         "g4": [record.identifier for record in world.golden_schedule],
     }
-    assert stored("ledger", "logged_ns") == {"c": [each.logged.unix_ns for each in world.audits]}
+    assert stored("ledger", "logged_ns") == {"c": [each.logged.unix_ns for each in world.ledger]}
     lines = rows(spark, world, "bronze/runs", "_offset", "job")
     assert [job for _, job in sorted(lines)] == [run.job for run in world.runs]
 
@@ -383,6 +411,34 @@ def test_runs_and_items_are_rows(spark, world):
     behind = ("reader", "items_behind", "bytes_behind")
     (last,) = rows(spark, world, "gold/reader_lag_hourly", *behind)[-1:]
     assert last == ("mail", count - 1, sum(len(item.data) for item in world.items[1:]))
+
+
+def test_steps_and_events_are_what_three_counts_find(spark, world):
+    """Each once, although the ledger was compacted twice meanwhile."""
+    names = ("key", "step", "number", "timed_out", "value", "base64", "added_ns", "done_ns")
+    steps, happened = plain_counts.steps(world.ledger), plain_counts.events(world.ledger)
+    assert rows(spark, world, "silver/steps", *names) == in_order(steps)
+    assert sum(late for *_, late, _, _, _, _ in steps) == 1
+    assert {key(1), key(7)} < {job for job, *_ in steps}
+    readable = [
+        (event, value.replace("\udc80", "?"), *others) for event, value, *others in happened
+    ]
+    columns = ("event", "value", "base64", "set_ns")
+    assert rows(spark, world, "silver/events", *columns) == in_order(map(tuple, readable))
+    assert len(happened) == 3
+    counts = "SELECT step, count(*), count(DISTINCT key), max(done_ns) FROM steps GROUP BY step"
+    open_lake(world.lake).read(spark, "silver/steps").createOrReplaceTempView("steps")
+    by_spark = [tuple(row) for row in spark.sql(counts).collect()]
+    files = DeltaTable(f"{world.lake}/silver/steps").file_uris()
+    with duckdb.connect() as connection:
+        connection.read_parquet(files).create_view("steps")
+        by_duckdb = connection.sql(counts).fetchall()
+    plain = [
+        (name, len(same), len({job for job, *_ in same}), max(done for *_, done in same))
+        for name in {step for _, step, *_ in steps}
+        for same in [[each for each in steps if each[1] == name]]
+    ]
+    assert in_order(by_spark) == in_order(by_duckdb) == in_order(plain)
 
 
 def test_occurrences_of_timetables_are_rows_of_their_own(spark, world):

@@ -53,6 +53,10 @@ def server_logs(data: Path) -> dict[str, list[str]]:
         ledger.JobOptionsSet(at(7), key(2), {"cancelled_ns": ns(7)}),
         ledger.AttemptsBegun(at(12), "cid", {key(3): 1}),
         ledger.AttemptsBegun(at(22), "dan", {key(3): 1}),
+        ledger.StepDone(at(3), f"{key(1)}/charge#1", ns(0), "1", 0),
+        ledger.StepDone(at(6), f"{key(2)}/charge#1", ns(5), "2", 0),
+        ledger.EventSet(at(7), "paid", "3", 0),
+        ledger.EventSet(at(8), "sent", "4", 0),
     ]
     return {
         "workq": [write_workq(data / "workq", records)],
@@ -94,10 +98,12 @@ def test_a_forgotten_job_is_in_no_note(tmp_path):
     logs, lake = server_logs(tmp_path / "data"), str(tmp_path / "lake")
     ingest(session, lake, logs, host="a")
     with change_lake(lake) as opened:
-        upkeep.forget(session, opened, [key(1)])
+        upkeep.forget(session, opened, [key(1), "paid"])
     known = open_lake(lake)
     assert key(1) not in known.read_arrow("bronze/notes")["key"].to_pylist()
     payloads = map(str, known.read_arrow("bronze/ledger")["payload"].to_pylist())
-    assert not any(key(1) in text for text in payloads)
+    assert not any(key(1) in text or "paid" in text for text in payloads)
+    assert known.read_arrow("silver/steps")["key"].to_pylist() == [key(2)]
+    assert known.read_arrow("silver/events")["event"].to_pylist() == ["sent"]
     workers = known.read_arrow("silver/attempts")["worker"].to_pylist()
     assert set(workers) == {"bob", "cid", "dan"}

@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+from journeyman.formats import ledger
 from journeyman.spark.views import COUNTS, PERCENTILES, STATES
 
 Row = Mapping[str, Any]
@@ -248,6 +249,27 @@ def groups(rows: Sequence[Row], keys: Keys) -> list[dict[str, Any]]:
     return [dict(key) | {name: each[name] for name in names} for key, each in sums.items()]
 
 
+def steps(records: Iterable[ledger.Record]) -> list[tuple[Any, ...]]:
+    """Job, name, number, whether it timed out, value, whether that is base64, and two moments."""
+    found = set()
+    for record in records:
+        if isinstance(record, ledger.StepDone):
+            job, _, rest = record.step.partition("/")
+            name, _, number = rest.rpartition("#")
+            if job and name and number.isdecimal():
+                late = name.endswith("!timeout")
+                facts = (job, name.removesuffix("!timeout"), int(number), late)
+                value = (record.value, record.base64 == 1)
+                found.add((*facts, *value, record.created_ns, record.logged.unix_ns))
+    return list(found)
+
+
+def events(records: Iterable[ledger.Record]) -> list[tuple[Any, ...]]:
+    """Name, value, whether that is base64, and the moment."""
+    happened = (record for record in records if isinstance(record, ledger.EventSet))
+    return list({(r.event, r.value, r.base64 == 1, r.logged.unix_ns) for r in happened})
+
+
 def growth(records: Sequence[Row], bucket_ns: int) -> list[dict[str, Any]]:
     of_key: dict[Any, list[Row]] = defaultdict(list)
     for record in records:
@@ -373,6 +395,8 @@ def job_findings(
         elif row["outcome"] == "expired":
             text = "its TTL ended before it was leased, @1"
             found.append(finding("expired-unrun", row, text, row["expires_ns"]))
+        elif row["ready_ns"] is None:
+            continue  # parked
         elif row["outcome"] == "waiting" and row["created_ns"] < row["ready_ns"] < late_ns:
             text = "scheduled, due, and never leased, @1"
             found.append(finding("missed-run", row, text, row["ready_ns"]))

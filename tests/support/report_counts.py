@@ -190,7 +190,7 @@ def _park(job: _Job, now: int) -> None:
         job.last.outcome, job.last.ended = "parked", now
         _next(job, now)
     job.is_leased, job.is_parked, job.owed = False, True, 0
-    job.last.expires = NEVER_NS
+    job.last.ready, job.last.expires = None, NEVER_NS
 
 
 def _go_on(job: _Job, now: int) -> None:

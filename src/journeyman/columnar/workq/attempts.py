@@ -305,12 +305,14 @@ def _ends_ns(records: Ints, job: Ints) -> int:
 
 @kernel
 def _park(rows: Ints, walk: Ints, job: Ints, at: int, did: int, logged_ns: int) -> None:
-    """A park or a wake: a parked job has a row that waits, and is ready from the wake on."""
+    """A park or a wake: a parked job has a row that waits and is not ready until the wake."""
     if did == fold.WOKEN:
         rows[READY_NS, walk[_ROW]] = max(logged_ns, walk[_FLOOR])
-    elif did == fold.PARKED_LEASED:
+        return
+    if did == fold.PARKED_LEASED:
         _close(rows, walk, _PARKED, logged_ns)
         _wait_again(rows, walk, job, at, logged_ns)
+    rows[READY_NS, walk[_ROW]] = NO_TIME
 
 
 @kernel

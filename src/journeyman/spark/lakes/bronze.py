@@ -42,7 +42,7 @@ from journeyman.spark import vectors
 from journeyman.spark.files import absolute, find_source_logs
 from journeyman.spark.history.ledger_notes import notes_of
 from journeyman.spark.lakes import delta, work
-from journeyman.spark.lakes.folding import item_hashes, plans_of
+from journeyman.spark.lakes.folding import item_hashes, ledger_hashes, plans_of
 from journeyman.spark.lakes.layout import HASH, TABLES, to_datetime
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.slots import slots_of
@@ -306,6 +306,7 @@ class BronzeWriter:
         elif dialect == KESTREL:
             rows = rows.append_column(HASH, item_hashes(rows["item_id"]))
         elif dialect == LEDGER:
+            rows = rows.append_column(HASH, ledger_hashes(rows))
             notes = notes_of(rows)
             self._write(
                 NOTES_TABLE, notes.append_column(HASH, vectors.hash_column(notes["key"])), host

@@ -15,7 +15,10 @@ from journeyman.spark.source.task import with_dictionaries
 from journeyman.spark.vectors import AnyColumn
 
 _REPEATED: Final = frozenset(
-    ("host", "log", "dialect", "queue", "task", "worker", "rule", "runner", "outcome", "status")
+    (
+        *("host", "log", "dialect", "queue", "task", "worker", "step"),
+        *("rule", "runner", "outcome", "status"),
+    )
 )
 
 

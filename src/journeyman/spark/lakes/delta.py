@@ -38,7 +38,7 @@ from journeyman.units import NS_PER_MS
 REPEATED_WORDS: Final = frozenset(
     (
         *("host", "log", "_log", "_file", "dialect", "kind", "status", "queue", "reader"),
-        *("name", "task", "worker", "error", "rule", "runner", "outcome"),
+        *("name", "task", "worker", "step", "error", "rule", "runner", "outcome"),
     )
 )
 CODED: Final[Any] = pa.dictionary(pa.int32(), pa.string())

@@ -6,6 +6,7 @@
     bronze/runs   --run_lines----->  --^
     attempts      --jobs_of, firings_of-->  rows of the other tables
     bronze/kestrel --items_of-->  items
+    bronze/ledger --steps_of, events_of-->  steps, events
 
 What becomes of a job is decided by the folds of ``spark/history``, which give the same rows for
 whole logs. Nothing here knows of files or of Spark. ``_log`` is host and path of a log in one text;
@@ -14,8 +15,9 @@ moments are nanoseconds, NO_TIME in numpy where Arrow has null.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -49,6 +51,19 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
         *("_log", "kind", "queue", "item_id", "add_time_ms", "expire_time_ms", "data_size"),
         "_position",
     ),
+    "bronze/ledger": ("_log", "kind", "key", "logged_ns", "payload", "_position"),
+}
+STEP_DONE, EVENT_SET = "step-done", "event-set"
+# The key of a step: its job and its name, with a mark if it is a wait that came to nothing. A name
+# has no `!`.
+_STEP: Final = r"^(?P<key>[^/]+)/(?P<step>[^!]+)(?P<late>!timeout)?#(?P<number>[0-9]{1,9})$"
+# Tables with a row for each fact, which never changes, and the columns that make it that fact.
+FACTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "silver/items": ("host", "log", "queue", "item_id", "put_ns", "data_size"),
+    "silver/steps": (
+        *("host", "log", "key", "step", "number", "timed_out", "added_ns", "done_ns"),
+    ),
+    "silver/events": ("host", "log", "event", "set_ns"),
 }
 # The column with the key of a job in tables of bronze.
 KEYS: Final = {
@@ -210,31 +225,104 @@ def _ms_as_ns(times_ms: vectors.Ints) -> vectors.Ints:
     return np.where(fits, np.where(fits, times_ms, 0) * NS_PER_MS, NO_TIME)
 
 
-def without_repeats(items: pa.Table, earlier: pa.Table) -> pa.Table:
-    """Items that are not among the known ones, each once: the first by position."""
-    same = ("host", "log", "queue", "item_id", "put_ns", "data_size")
-    names = list(same)
-    both = pa.concat_tables([earlier.select(names), items.select(names)])
+def ledger_hashes(records: pa.Table) -> vectors.AnyColumn:
+    """Return the hashes of what records of a ledger are about; of a step, that is its job."""
+    is_step = pa.array(vectors.is_one_of(records["kind"], [STEP_DONE]))
+    jobs = pc.replace_substring_regex(records["key"], "/.*", "")
+    return vectors.hash_column(pc.if_else(is_step, jobs, records["key"]))
+
+
+def steps_of(records: pa.Table) -> pa.Table:
+    """Rows of the table of steps. What no server writes as the key of a step is none."""
+    rows, members = _facts(records, STEP_DONE)
+    parts = pc.extract_regex(vectors.text_of(rows["key"]), _STEP)
+    is_step = np.asarray(parts.is_valid())
+    rows, parts = vectors.where(rows, is_step), parts.filter(is_step)
+    members = [each for each, fits in zip(members, is_step, strict=True) if fits]
+    found = {name: pc.struct_field(parts, name) for name in ("key", "step", "late", "number")}
+    times = {
+        "added_ns": np.array([each["created_ns"] for each in members], np.int64),
+        "done_ns": vectors.ns_in(rows["logged_ns"]),
+    }
+    return _fact_rows(
+        "silver/steps",
+        rows,
+        members,
+        times,
+        {
+            **{name: found[name] for name in ("key", "step")},
+            "number": found["number"].cast(pa.int32()),
+            "timed_out": pc.not_equal(found["late"], ""),
+            HASH: vectors.hash_column(found["key"]),
+        },
+    )
+
+
+def events_of(records: pa.Table) -> pa.Table:
+    """Rows of the table of events."""
+    rows, members = _facts(records, EVENT_SET)
+    times = {"set_ns": vectors.ns_in(rows["logged_ns"])}
+    columns = {"event": rows["key"], HASH: vectors.hash_column(rows["key"])}
+    return _fact_rows("silver/events", rows, members, times, columns)
+
+
+def _facts(records: pa.Table, kind: str) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """The records of this kind, and the members of each."""
+    rows = vectors.where(records, vectors.is_one_of(records["kind"], [kind]))
+    return rows, [json.loads(str(payload)) for payload in rows["payload"].to_pylist()]
+
+
+def _fact_rows(
+    table: str,
+    rows: pa.Table,
+    members: Sequence[Mapping[str, Any]],
+    times: Mapping[str, vectors.Ints],
+    columns: Mapping[str, vectors.AnyColumn],
+) -> pa.Table:
+    *_, happened = times.values()
+    values = [each["value"].encode("utf-8", "replace").decode() for each in members]
+    return shaped(
+        {
+            **hosts_and_logs(rows["_log"]),
+            **columns,
+            "value": pa.array(values, pa.string()),
+            "base64": pa.array([each["base64"] == 1 for each in members], pa.bool_()),
+            **vectors.moment_pairs(times),
+            "position": rows["_position"],
+            "date": pa.array(vectors.day_of(happened), pa.date32()),
+        },
+        table,
+    )
+
+
+def without_repeats(table: str, facts: pa.Table, earlier: pa.Table) -> pa.Table:
+    """Facts that are not among the known ones, each once: the first by position."""
+    names = list(FACTS[table])
+    both = pa.concat_tables([earlier.select(names), facts.select(names)])
     codes = [
         vectors.coded(both[name]).indices.fill_null(-1).to_numpy()
-        if pa.types.is_dictionary(both.schema.field(name).type)
+        if _is_text(both.schema.field(name).type)
         else vectors.ns_in(both[name])
         for name in names
     ]
-    is_item = np.arange(both.num_rows) >= earlier.num_rows
-    position = np.append(np.zeros(earlier.num_rows, np.int64), items["position"].to_numpy())
-    order = np.lexsort((position, is_item, *codes))
+    is_new = np.arange(both.num_rows) >= earlier.num_rows
+    position = np.append(np.zeros(earlier.num_rows, np.int64), facts["position"].to_numpy())
+    order = np.lexsort((position, is_new, *codes))
     begins = vectors.begins_of([code[order] for code in codes])
     firsts = order[begins]
-    chosen = np.sort(firsts[is_item[firsts]]) - earlier.num_rows
-    return items if len(chosen) == items.num_rows else vectors.taken(items, chosen)
+    chosen = np.sort(firsts[is_new[firsts]]) - earlier.num_rows
+    return facts if len(chosen) == facts.num_rows else vectors.taken(facts, chosen)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_dictionary(kind)
 
 
 def row_prints(rows: pa.Table) -> Hashes:
     """A number for each row, the same for equal rows and, but for a chance in 2**64, only those."""
     words = []
     for column in rows.columns:
-        if pa.types.is_string(column.type) or pa.types.is_dictionary(column.type):
+        if _is_text(column.type):
             words.append(vectors.key_hashes(column))
         elif pa.types.is_floating(column.type):
             continue  # durations, which follow from the moments

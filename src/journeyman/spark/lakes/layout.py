@@ -87,6 +87,10 @@ _WHOSE = (
     ("queue", "string", "workq: name of the job"),
 )
 _FOUND_BY = ((HASH, "bigint", "of the key: rows of a job are found by it"),)
+_VALUE = (
+    ("value", "string!", "its value, JSON of the app's codec"),
+    ("base64", "boolean!", "the value is not text, and is written in base64"),
+)
 _OPEN = (("is_open", "boolean!", "it may still change: waiting, leased, planned or triggered"),)
 _BY_QUEUE = (
     ("dialect", "string!", "`ztick`, `workq` or `kestrel`"),
@@ -104,6 +108,9 @@ def _moments(*names: str) -> tuple[tuple[str, str, str], ...]:
         "expires": "when its time to live ends",
         "planned": "the time it was planned for",
         "put": "when it was put",
+        "added": "when its job was added",
+        "done": "when it was recorded",
+        "set": "when it happened",
     }
     return tuple(
         column
@@ -141,7 +148,7 @@ def _bronze(dialect: str) -> LakeTable:
     full = options.with_extras(base, (), options.CORRUPT_RECORD)
     stored = [f for f in full.fields if (dialect, f.name) != ("ztick", "key")]  # its identifier
     columns = [(f.name, f.dataType.simpleString(), "as in spark.md") for f in stored]
-    columns += _FOUND_BY if dialect in ("workq", "kestrel") else ()
+    columns += _FOUND_BY if dialect != "ztick" else ()
     columns += [("_ingested_at", "timestamp!", "when the lake got it"), *_PLACE]
     return LakeTable(
         f"bronze/{dialect}", f"records of {dialect} logs as decoded, and damage", tuple(columns)
@@ -291,6 +298,35 @@ TABLES: Final[Mapping[str, LakeTable]] = {
                 *_moments("put", "expires"),
                 ("data_size", "int", "bytes of data"),
                 ("position", "bigint!", "of its record in the log"),
+                *_FOUND_BY,
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
+            "silver/steps",
+            "one row per step that a task has recorded, and per wait of a parked job that is over",
+            (
+                ("log", "string!", "path of the ledger"),
+                ("key", "string!", "job id"),
+                ("step", "string!", "name of the step"),
+                ("number", "int!", "counts the steps of this name in the job, from 1"),
+                ("timed_out", "boolean!", "it waited, and what it waited for did not come in time"),
+                *_VALUE,
+                *_moments("added", "done"),
+                ("position", "bigint!", "of its record in the ledger"),
+                *_FOUND_BY,
+                *_PLACE,
+            ),
+        ),
+        LakeTable(
+            "silver/events",
+            "one row per event that has happened",
+            (
+                ("log", "string!", "path of the ledger"),
+                ("event", "string!", "name of the event"),
+                *_VALUE,
+                *_moments("set"),
+                ("position", "bigint!", "of its record in the ledger"),
                 *_FOUND_BY,
                 *_PLACE,
             ),

@@ -39,6 +39,7 @@ from journeyman.spark.vectors import pc
 from journeyman.spark.views import DAY_NS
 
 ITEMS: Final = "silver/items"
+STEPS, EVENTS = "silver/steps", "silver/events"
 RUNS: Final = "silver/runs"
 _GONE, _DAYS = "gone", "days"
 _TASK_ROWS: Final = 250_000  # fresh records that a task folds at once
@@ -86,10 +87,16 @@ def _fold_items(records: Records, _fresh: Records) -> Mapping[str, pa.Table]:
     return {ITEMS: folding.items_of(records["bronze/kestrel"])}
 
 
+def _fold_ledger(records: Records, _fresh: Records) -> Mapping[str, pa.Table]:
+    rows = records["bronze/ledger"]
+    return {STEPS: folding.steps_of(rows), EVENTS: folding.events_of(rows)}
+
+
 FAMILIES: Final[Mapping[str, TableFamily]] = {
     "workq": TableFamily(("bronze/workq", "bronze/notes"), KEYED, _fold_workq, True),
     "ztick": TableFamily(("bronze/plans", "bronze/runs"), (*KEYED, RUNS), _fold_ztick, True),
     "kestrel": TableFamily(("bronze/kestrel",), (ITEMS,), _fold_items, False),
+    "ledger": TableFamily(("bronze/ledger",), (STEPS, EVENTS), _fold_ledger, False),
 }
 
 
@@ -119,7 +126,7 @@ def change_silver(spark: SparkSession, lake: Lake, keys: Sequence[str] = ()) -> 
     tables = [table for family in FAMILIES.values() for table in family.records]
     fresh = {table: lake.fresh_files(table) for table in tables}
     older = {table: _without(lake.files(table), fresh[table]) for table in tables}
-    silver = {table: lake.files(table) for table in (*KEYED, ITEMS)}
+    silver = {table: lake.files(table) for table in (*KEYED, *folding.FACTS)}
     plan = _Plan(lake.new_files, fresh, {**older, **silver}, keys)
     known = {file.path: file for files in silver.values() for file in files}
     rewrite = partial(_rewrite_files, lake.new_files, known) if known else None
@@ -259,8 +266,8 @@ def _fold_unit(plan: _Plan, unit: _Unit) -> Iterator[Packet]:
     output = TaskOutput(plan.lake)
     for table, rows in family.fold(records, fresh).items():
         old = _old_rows(plan.older.get(table, ()), table, wanted, unit.dialect)
-        if table == ITEMS:
-            output.add(table, folding.without_repeats(rows, _plain_rows(old, table)))
+        if table in folding.FACTS:
+            output.add(table, folding.without_repeats(table, rows, _plain_rows(old, table)))
         elif old is None:
             output.add(table, rows)
         else:

@@ -17,14 +17,16 @@ from journeyman.spark.lakes import gold
 from journeyman.spark.lakes.folding import KEYS
 from journeyman.spark.lakes.layout import SNAPSHOTS, TABLES, to_datetime
 from journeyman.spark.lakes.refresh import Session, finish_refresh, refresh
-from journeyman.spark.lakes.silver import RUNS
+from journeyman.spark.lakes.silver import EVENTS, RUNS, STEPS
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.views import DAY_NS
 
 _LEDGER: Final = "bronze/ledger"
-_OF_JOBS: Final = ("run-retry", "job-options", "parent", "ended")  # families whose keys are jobs
+# Families whose keys are jobs, or events.
+_OF_JOBS: Final = ("run-retry", "job-options", "parent", "ended", "event")
 _GROUP_ROWS: Final = 32 * 1024
-_NOT_TOLD: Final = ("bronze/plans", "bronze/notes", RUNS)  # rows that are made of others
+_MADE: Final = {RUNS: "key", STEPS: "key", EVENTS: "event"}  # silver that is not folded again
+_NOT_TOLD: Final = ("bronze/plans", "bronze/notes", *_MADE)  # rows that are made of others
 _TIDY_AFTER: Final = 64  # snapshots
 KEPT_HOURS: Final = 24
 
@@ -65,7 +67,7 @@ def forget(session: Session, lake: Lake, keys: Sequence[str]) -> int:
     texts = ", ".join(_quoted(key) for key in keys)
     families = ", ".join(map(_quoted, _OF_JOBS))
     removed = 0
-    for table, column in {**KEYS, RUNS: "key"}.items():
+    for table, column in {**KEYS, **_MADE}.items():
         predicate = f"{column} IN ({texts})"
         if table == _LEDGER:
             predicate += f" AND family IN ({families})"

@@ -28,6 +28,7 @@ _TONES: Final = {
     **dict.fromkeys(("completed", "executed", "finished"), "accent"),
     **dict.fromkeys(("failed", "timed-out", "cut-off"), "alarm"),
     **dict.fromkeys(("waiting", "planned", "leased", "triggered"), "mid"),
+    "parked": "soft",
 }
 _NAMELESS: Final = {
     "queue": "(added before the log begins)",
