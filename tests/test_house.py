@@ -36,11 +36,6 @@ LONG_IMPORTS_LEFT = {
     "disk",
     "engines/workq",
     "servers/http",
-    "spark/history",
-    "spark/lakes",
-    "spark/maintenance",
-    "spark/report",
-    "spark/streams",
     "tasks",
 }
 # Names that two layers share because they mean the same thing.

@@ -26,26 +26,16 @@ from journeyman.spark.history import (
 from journeyman.spark.history.columns import ATTEMPTS, attempts_at
 from journeyman.spark.history.ztick_attempts import read_runs, run_directories
 from journeyman.spark.replay import packets, tables_of
-from journeyman.spark.source.options import (
-    CORRUPT_RECORD,
-    KESTREL,
-    LEDGER,
-    NAMED_COLUMNS,
-    WORKQ,
-    ZTICK,
-    SourceOptions,
-    base_schema,
-    with_extras,
-)
+from journeyman.spark.source import options
 
 _PLACE = ("_log", "_file", "_segment", "_length", "_position", "kind")
 _COLUMNS = {
-    ZTICK: (*_PLACE, "time", "identifier", "execution_ns", "status"),
-    WORKQ: (
+    options.ZTICK: (*_PLACE, "time", "identifier", "execution_ns", "status"),
+    options.WORKQ: (
         *(*_PLACE, "key", "logged_ns", "name", "ttr_ms", "ttl_ms", "priority"),
         *("max_attempts", "max_fails", "payload_size", "time_ns", "created_ns"),
     ),
-    KESTREL: (*_PLACE, "reader", "item_id"),
+    options.KESTREL: (*_PLACE, "reader", "item_id"),
 }
 
 
@@ -56,11 +46,11 @@ def records_of(
     if dialect not in _COLUMNS:
         raise UsageError(f"{dialect} has no history: give logs of {', '.join(_COLUMNS)}")
     wanted = {*_COLUMNS[dialect], *more_columns}
-    full = with_extras(base_schema(dialect), (), CORRUPT_RECORD)
-    known = [*full.fields, *NAMED_COLUMNS.get(dialect, [])]
+    full = options.with_extras(options.base_schema(dialect), (), options.CORRUPT_RECORD)
+    known = [*full.fields, *options.NAMED_COLUMNS.get(dialect, [])]
     fields = [field for field in known if field.name in wanted]
     # Only the names in payloads and results leave the task that reads them.
-    names = {field.name for field in NAMED_COLUMNS.get(dialect, [])}
+    names = {field.name for field in options.NAMED_COLUMNS.get(dialect, [])}
     return read(spark, dialect, *paths, schema=StructType(fields), payloads=bool(names & wanted))
 
 
@@ -68,8 +58,8 @@ def runs_of(
     spark: SparkSession, paths: Sequence[str], directories: Sequence[str] = ()
 ) -> DataFrame:
     """Return the runs that servers have recorded beside the logs, or in the directories given."""
-    options = SourceOptions.parse(ZTICK, {"paths": json.dumps(list(paths))})
-    return read_runs(spark, run_directories(options, directories))
+    parsed = options.SourceOptions.parse(options.ZTICK, {"paths": json.dumps(list(paths))})
+    return read_runs(spark, run_directories(parsed, directories))
 
 
 def attempts_of(
@@ -87,17 +77,17 @@ def attempts_of(
     """
     frames = []
     for dialect, paths in logs.items():
-        if dialect == LEDGER:
+        if dialect == options.LEDGER:
             continue
-        if dialect == KESTREL:
+        if dialect == options.KESTREL:
             frames.append(kestrel_attempts.attempts(*(journal or journal_of(spark, paths))))
-        elif dialect == ZTICK:
+        elif dialect == options.ZTICK:
             runs = runs_of(spark, paths, run_directories)
-            frames.append(ztick_attempts.attempts(records_of(spark, ZTICK, paths), runs))
+            frames.append(ztick_attempts.attempts(records_of(spark, options.ZTICK, paths), runs))
         else:
             records = records_of(spark, dialect, paths, workq_attempts.NAMES)
             leased = workq_attempts.attempts(records)
-            frames.append(_with_notes(leased, logs.get(LEDGER, ())))
+            frames.append(_with_notes(leased, logs.get(options.LEDGER, ())))
     if not frames:
         return spark.createDataFrame([], ATTEMPTS)
     return attempts_at(reduce(DataFrame.unionByName, frames), as_of_ns)
@@ -108,9 +98,11 @@ def _with_notes(attempts: DataFrame, ledgers: Sequence[str]) -> DataFrame:
     if not ledgers:
         return attempts
     spark = attempts.sparkSession
-    fields = [field for field in base_schema(LEDGER) if field.name in ledger_notes.RECORD]
+    fields = [
+        field for field in options.base_schema(options.LEDGER) if field.name in ledger_notes.RECORD
+    ]
     kinds = ",".join(ledger_notes.KINDS)
-    records = read(spark, LEDGER, *ledgers, kinds=kinds, schema=StructType(fields))
+    records = read(spark, options.LEDGER, *ledgers, kinds=kinds, schema=StructType(fields))
     notes = records.mapInArrow(ledger_notes.note_batches, ledger_notes.NOTES)
     beside = F.regexp_replace("_log", "[^/]+/?$", "")
     tables = {"attempts": attempts, "notes": notes}
@@ -120,7 +112,7 @@ def _with_notes(attempts: DataFrame, ledgers: Sequence[str]) -> DataFrame:
 
 def lag_of(spark: SparkSession, logs: Mapping[str, Sequence[str]]) -> DataFrame:
     """How far each reader of a kestrel queue is behind."""
-    paths = logs.get(KESTREL)
+    paths = logs.get(options.KESTREL)
     if not paths:
         raise UsageError("only kestrel queues have readers that lag: give the directory of one")
     return kestrel_attempts.lag(*journal_of(spark, paths))
@@ -131,5 +123,5 @@ def journal_of(spark: SparkSession, paths: Sequence[str]) -> tuple[DataFrame, Da
 
     Both come from the same packets, a fraction of the journals, which are kept for that.
     """
-    tables = tables_of(packets(spark, KESTREL, paths).persist(), KESTREL)
+    tables = tables_of(packets(spark, options.KESTREL, paths).persist(), options.KESTREL)
     return tables["items"], tables["readers"]

@@ -46,16 +46,7 @@ from journeyman.spark.lakes.folding import item_hashes, ledger_hashes, plans_of
 from journeyman.spark.lakes.layout import HASH, TABLES, to_datetime
 from journeyman.spark.lakes.storage import Lake
 from journeyman.spark.slots import slots_of
-from journeyman.spark.source.options import (
-    DAMAGE,
-    DAMAGE_KIND,
-    KESTREL,
-    LEDGER,
-    WORKQ,
-    ZTICK,
-    SourceOptions,
-    arrow_schema,
-)
+from journeyman.spark.source import options
 from journeyman.spark.source.pieces import LogPartition
 from journeyman.spark.source.task import read_partition, with_dictionaries
 from journeyman.spark.streams import LogStreamReader
@@ -79,7 +70,12 @@ NOTES_TABLE: Final = "bronze/notes"
 PLANS_TABLE: Final = "bronze/plans"
 DAMAGE_TABLE: Final = "silver/damage"
 # The table of damage takes these columns from a record.
-DAMAGE_COLUMNS: Final = {"log": "_log", "file": "_file", "offset": "_offset", "what": DAMAGE}
+DAMAGE_COLUMNS: Final = {
+    "log": "_log",
+    "file": "_file",
+    "offset": "_offset",
+    "what": options.DAMAGE,
+}
 
 UNREADABLE: Final = (OSError, JourneymanError)
 
@@ -97,7 +93,7 @@ class LakeSource:
         """Raises UsageError for a host whose name cannot be a directory everywhere."""
         logs: list[Log] = []
         with suppress(OSError):  # the ingest reports it
-            logs = find_source_logs(SourceOptions.parse(self.dialect, self.options))
+            logs = find_source_logs(options.SourceOptions.parse(self.dialect, self.options))
         for host in {self.host, *(dict(log.partitions).get("host") or self.host for log in logs)}:
             if _HOST.fullmatch(host) is None:
                 raise UsageError(
@@ -113,7 +109,7 @@ class LakeSource:
     @property
     def options(self) -> dict[str, str]:
         # The names in payloads and results are stored even if these are not: see _read_schema.
-        payloads = {"payloads": "true"} if self.payloads or self.dialect == WORKQ else {}
+        payloads = {"payloads": "true"} if self.payloads or self.dialect == options.WORKQ else {}
         return {"path": absolute(self.path), "onLostHistory": "continue", **payloads}
 
     @property
@@ -140,8 +136,8 @@ class Feed:
         self.source = source
         self._holder = f"lake {lake.path}"
         holding = {"holder": self._holder} if holds else {"holdFiles": "false"}
-        options = {**source.options, **holding}
-        self._reader = LogStreamReader(source.dialect, options, _read_schema(source))
+        given = {**source.options, **holding}
+        self._reader = LogStreamReader(source.dialect, given, _read_schema(source))
         self._reader.prepareForTriggerAvailableNow()
         beginning = StreamOffset(stream_name(lake, source)).to_json()
         self.end: dict[str, Any] = lake.snapshot.offsets.get(source.stream) or beginning
@@ -267,7 +263,7 @@ def _rows_of(
     source: LakeSource, part: InputPartition
 ) -> Iterator[tuple[str, Iterator[pa.RecordBatch]]]:
     """The records of a part, by host."""
-    options = SourceOptions.parse(source.dialect, source.options)
+    parsed = options.SourceOptions.parse(source.dialect, source.options)
     schema = _read_schema(source)
     if isinstance(part, Holes):
         for row in part.rows:
@@ -275,13 +271,13 @@ def _rows_of(
     elif isinstance(part, LogPartition):
         hosts = groupby(part.pieces, key=lambda piece: dict(piece.context.partitions).get("host"))
         for host, pieces in hosts:
-            yield host or source.host, read_partition(tuple(pieces), options, schema, coded=_CODED)
+            yield host or source.host, read_partition(tuple(pieces), parsed, schema, coded=_CODED)
 
 
 def _read_schema(source: LakeSource) -> StructType:
     """Return the schema of the stored columns."""
     fields = TABLES[source.table].schema.fields
-    is_narrow = source.dialect == WORKQ and not source.payloads
+    is_narrow = source.dialect == options.WORKQ and not source.payloads
     left_out = (*_ADDED, *_BLOCKS) if is_narrow else _ADDED
     return StructType([each for each in fields if each.name not in left_out])
 
@@ -299,13 +295,13 @@ class BronzeWriter:
         """Records, and what is known of plans and attempts by them, while they are at hand."""
         dialect, table = self._source.dialect, self._source.table
         self._write_damage(rows, host)
-        if dialect == ZTICK:
+        if dialect == options.ZTICK:
             self._write(PLANS_TABLE, plans_of(rows), host)
-        elif dialect == WORKQ:
+        elif dialect == options.WORKQ:
             rows = rows.append_column(HASH, vectors.hash_column(rows["key"]))
-        elif dialect == KESTREL:
+        elif dialect == options.KESTREL:
             rows = rows.append_column(HASH, item_hashes(rows["item_id"]))
-        elif dialect == LEDGER:
+        elif dialect == options.LEDGER:
             rows = rows.append_column(HASH, ledger_hashes(rows))
             notes = notes_of(rows)
             self._write(
@@ -317,7 +313,7 @@ class BronzeWriter:
         return [file for writer in self._files.values() for file in writer.finish()]
 
     def _write_damage(self, rows: pa.Table, host: str) -> None:
-        damaged = rows.filter(pc.equal(rows["kind"], DAMAGE_KIND))
+        damaged = rows.filter(pc.equal(rows["kind"], options.DAMAGE_KIND))
         if damaged.num_rows:
             columns: dict[str, vectors.AnyColumn] = {
                 n: damaged[old] for n, old in DAMAGE_COLUMNS.items()
@@ -369,7 +365,7 @@ def _by_bucket(rows: pa.Table) -> Iterator[pa.Table]:
 def _schema_for(table: str, rows: pa.Table) -> pa.Schema:
     """The columns of a file for rows like these."""
     coded = [each.name for each in rows.schema if pa.types.is_dictionary(each.type)]
-    return with_dictionaries(arrow_schema(TABLES[table].schema), _CODED.union(coded))
+    return with_dictionaries(options.arrow_schema(TABLES[table].schema), _CODED.union(coded))
 
 
 def _in_chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

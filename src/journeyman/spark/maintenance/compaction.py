@@ -56,31 +56,32 @@ from journeyman.logs.publication import (
 )
 from journeyman.logs.segments import ZtickNames, kestrel_segments
 from journeyman.spark import read, write
-from journeyman.spark.maintenance.holding import (
-    COMPARED,
-    HeldLog,
-    MaintenanceResult,
-    check_same,
-    folded,
-    has_sealed_files,
-)
+from journeyman.spark.maintenance import holding
 from journeyman.spark.replay import states, with_payloads
 
 _NO_LIMIT: Final = 2**40  # bytes of the segment at the border, which is one file before and after
 
 
-def compact_ztick(spark: SparkSession, disk: Disk, held_log: HeldLog) -> MaintenanceResult:
+def compact_ztick(
+    spark: SparkSession, disk: Disk, held_log: holding.HeldLog
+) -> holding.MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
-    with folded(spark, held_log) as (tables, records):
+    with holding.folded(spark, held_log) as (tables, records):
         staged = posixpath.join(held_log.staging, "log")
-        write_compacted(tables, staged, seals=has_sealed_files(disk, ZTICK_SEALS, held_log.log))
+        write_compacted(
+            tables, staged, seals=holding.has_sealed_files(disk, ZTICK_SEALS, held_log.log)
+        )
         after = states(spark, "ztick", staged)
         for name, table in tables.items():
-            check_same(held_log.log.name, name, table, after[name], COMPARED["ztick", name])
+            holding.check_same(
+                held_log.log.name, name, table, after[name], holding.COMPARED["ztick", name]
+            )
         kept = sum(table.count() for table in after.values())
     size = disk.size(staged)
     publish_ztick(disk, held_log.log.name, staged)
-    return MaintenanceResult("ztick", held_log.log.name, True, records, kept, held_log.size, size)
+    return holding.MaintenanceResult(
+        "ztick", held_log.log.name, True, records, kept, held_log.size, size
+    )
 
 
 def publish_ztick(disk: Disk, path: str, staged: str) -> None:
@@ -120,22 +121,26 @@ class Retirement:
     border: str | None = None
 
 
-def compact_kestrel(spark: SparkSession, disk: Disk, held_log: HeldLog) -> MaintenanceResult:
+def compact_kestrel(
+    spark: SparkSession, disk: Disk, held_log: holding.HeldLog
+) -> holding.MaintenanceResult:
     """Fold, stage, verify, publish. Raises LogError; then nothing was changed."""
     log = held_log.log
-    with folded(spark, held_log) as (tables, records):
+    with holding.folded(spark, held_log) as (tables, records):
         plan = retirement(tables)
         if plan is None or not (plan.goes or plan.border):
-            return MaintenanceResult(
+            return holding.MaintenanceResult(
                 "kestrel", log.name, False, records, records, held_log.size, held_log.size
             )
         staged = _stage_queue(
-            spark, held_log, plan, seals=has_sealed_files(disk, KESTREL_SEALS, log)
+            spark, held_log, plan, seals=holding.has_sealed_files(disk, KESTREL_SEALS, log)
         )
         kept = _verify_queue(spark, held_log, plan, tables)
     publish_kestrel(disk, plan, staged)
     sizes = [disk.size(f.path) for f in log.files if f.reader is None and f.path not in plan.goes]
-    return MaintenanceResult("kestrel", log.name, True, records, kept, held_log.size, sum(sizes))
+    return holding.MaintenanceResult(
+        "kestrel", log.name, True, records, kept, held_log.size, sum(sizes)
+    )
 
 
 def retirement(tables: dict[str, DataFrame]) -> Retirement | None:
@@ -161,7 +166,7 @@ def retirement(tables: dict[str, DataFrame]) -> Retirement | None:
 
 
 def _stage_queue(
-    spark: SparkSession, held_log: HeldLog, plan: Retirement, *, seals: bool
+    spark: SparkSession, held_log: holding.HeldLog, plan: Retirement, *, seals: bool
 ) -> str | None:
     """A copy of the queue as it is to be, by links; the path of the new segment in it."""
     os.makedirs(held_log.staging)
@@ -184,17 +189,19 @@ def _stage_queue(
 
 
 def _verify_queue(
-    spark: SparkSession, held_log: HeldLog, plan: Retirement, tables: dict[str, DataFrame]
+    spark: SparkSession, held_log: holding.HeldLog, plan: Retirement, tables: dict[str, DataFrame]
 ) -> int:
     """Replay the copy; how many records it is."""
     queue = posixpath.basename(held_log.log.name)
-    with folded(spark, held_log, [held_log.staging], payloads=True, queue=queue) as (
+    with holding.folded(spark, held_log, [held_log.staging], payloads=True, queue=queue) as (
         after,
         records,
     ):
         left = with_payloads(tables["items"].filter(F.col("item_id") > plan.floor))
         for name, before in (("items", left), ("readers", tables["readers"])):
-            check_same(held_log.log.name, name, before, after[name], COMPARED["kestrel", name])
+            holding.check_same(
+                held_log.log.name, name, before, after[name], holding.COMPARED["kestrel", name]
+            )
     return records
 
 

@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from journeyman.spark.report import page, units
 from journeyman.spark.report.figures import TOP, Answer, DialectFigures, Week
-from journeyman.spark.report.page import Bars, Chart, Part, Section, Series, Table, Tile
-from journeyman.spark.report.units import (
-    column_unit,
-    format_count,
-    format_in,
-    format_length,
-    format_moment,
-    format_share,
-    format_value,
-)
 from journeyman.spark.source.options import KESTREL, WORKQ, ZTICK
 
 TITLES: Final = {WORKQ: "Work queue", ZTICK: "Schedule", KESTREL: "Fan-out queues"}
@@ -48,12 +39,12 @@ WORSE: Final = 1.25  # times the week before
 ENOUGH: Final = 20  # starts in both weeks
 
 
-def section_of(figures: DialectFigures) -> Section:
+def section_of(figures: DialectFigures) -> page.Section:
     """The section of one dialect."""
     title, intro = TITLES[figures.dialect], _INTROS[figures.dialect]
     if figures.is_empty:
-        return Section(title, f"{intro} The logs are empty.")
-    parts: list[Part] = [
+        return page.Section(title, f"{intro} The logs are empty.")
+    parts: list[page.Part] = [
         *_charts_over_time(figures),
         *_due(figures),
         _outcomes(figures),
@@ -61,31 +52,33 @@ def section_of(figures: DialectFigures) -> Section:
     ]
     parts += [*_lag(figures), _stored(figures)] if figures.dialect == KESTREL else _groups(figures)
     if figures.first_ns is not None and figures.last_ns is not None:
-        intro += f" From {format_moment(figures.first_ns)} to {format_moment(figures.last_ns)}."
-    return Section(title, intro, _tiles(figures), parts)
+        first, last = map(units.format_moment, (figures.first_ns, figures.last_ns))
+        intro += f" From {first} to {last}."
+    return page.Section(title, intro, _tiles(figures), parts)
 
 
 # ----------------------------------------
 # Tiles.
 
 
-def _tiles(figures: DialectFigures) -> list[Tile]:
+def _tiles(figures: DialectFigures) -> list[page.Tile]:
     if figures.dialect == KESTREL:
         return _item_tiles(figures)
     waiting = sum(figures.outcomes.get(name, 0) for name in ("waiting", "planned"))
     running = sum(figures.outcomes.get(name, 0) for name in ("leased", "triggered"))
     ended = figures.failed + figures.succeeded
-    share = f"{format_share(figures.failed, ended)} of those that ended" if ended else ""
+    share = f"{units.format_share(figures.failed, ended)} of those that ended" if ended else ""
     tiles = [
         *_attempt_tiles(figures),
-        Tile("Succeeded", format_count(figures.succeeded)),
-        Tile("Failed", format_count(figures.failed), share, wrong=figures.failed > 0),
+        page.Tile("Succeeded", units.format_count(figures.succeeded)),
+        page.Tile("Failed", units.format_count(figures.failed), share, wrong=figures.failed > 0),
     ]
     if figures.outcomes.get("expired"):
         note = "not finished within their TTL"
-        tiles.append(Tile("Expired", format_count(figures.outcomes["expired"]), note))
-    open_ = f"{format_count(waiting)} waiting, {format_count(running)} running at the end"
-    tiles.append(Tile("Open", format_count(waiting + running), open_))
+        tiles.append(page.Tile("Expired", units.format_count(figures.outcomes["expired"]), note))
+    counts = map(units.format_count, (waiting, running))
+    open_ = "{} waiting, {} running at the end".format(*counts)
+    tiles.append(page.Tile("Open", units.format_count(waiting + running), open_))
     if figures.overall.get("wait_p50_ns") is not None:
         tiles.append(
             _percentile_tile("Lateness" if figures.dialect == ZTICK else "Wait", figures, "wait")
@@ -94,46 +87,54 @@ def _tiles(figures: DialectFigures) -> list[Tile]:
     return tiles
 
 
-def _attempt_tiles(figures: DialectFigures) -> list[Tile]:
+def _attempt_tiles(figures: DialectFigures) -> list[page.Tile]:
     if figures.dialect == WORKQ:
         return [
-            Tile("Jobs", format_count(figures.jobs), "added"),
-            Tile("Attempts", format_count(figures.started), "leases"),
+            page.Tile("Jobs", units.format_count(figures.jobs), "added"),
+            page.Tile("Attempts", units.format_count(figures.started), "leases"),
         ]
     note = ""
     if figures.unrecorded:
-        note = f"{format_count(figures.unrecorded)} more ended without a recorded run"
+        note = f"{units.format_count(figures.unrecorded)} more ended without a recorded run"
     return [
-        Tile("Plans", format_count(figures.jobs), "a job and the time it was planned for"),
-        Tile("Runs", format_count(figures.started), note),
+        page.Tile(
+            "Plans", units.format_count(figures.jobs), "a job and the time it was planned for"
+        ),
+        page.Tile("Runs", units.format_count(figures.started), note),
     ]
 
 
-def _item_tiles(figures: DialectFigures) -> list[Tile]:
+def _item_tiles(figures: DialectFigures) -> list[page.Tile]:
     tiles = [
-        Tile("Items put", format_count(figures.items_put), "by the highest id of each queue"),
-        Tile("Stored", format_count(figures.attempts), "in segments that still exist"),
-        Tile(
-            "Waiting", format_count(figures.outcomes.get("waiting", 0)), "for at least one reader"
+        page.Tile(
+            "Items put", units.format_count(figures.items_put), "by the highest id of each queue"
+        ),
+        page.Tile("Stored", units.format_count(figures.attempts), "in segments that still exist"),
+        page.Tile(
+            "Waiting",
+            units.format_count(figures.outcomes.get("waiting", 0)),
+            "for at least one reader",
         ),
     ]
     if figures.outcomes.get("expired"):
         note = "before every reader got them"
-        tiles.append(Tile("Expired", format_count(figures.outcomes["expired"]), note))
-    tiles.append(Tile("Lag", format_count(figures.items_behind), "items, summed over all readers"))
+        tiles.append(page.Tile("Expired", units.format_count(figures.outcomes["expired"]), note))
+    tiles.append(
+        page.Tile("Lag", units.format_count(figures.items_behind), "items, summed over all readers")
+    )
     return tiles
 
 
-def _percentile_tile(name: str, figures: DialectFigures, what: str) -> Tile:
-    note = f"median; 99 %: {format_value(figures.overall.get(f'{what}_p99_ns'), 'ns')}"
-    return Tile(name, format_value(figures.overall.get(f"{what}_p50_ns"), "ns"), note)
+def _percentile_tile(name: str, figures: DialectFigures, what: str) -> page.Tile:
+    note = f"median; 99 %: {units.format_value(figures.overall.get(f'{what}_p99_ns'), 'ns')}"
+    return page.Tile(name, units.format_value(figures.overall.get(f"{what}_p50_ns"), "ns"), note)
 
 
 # ----------------------------------------
 # Charts over time.
 
 
-def _charts_over_time(figures: DialectFigures) -> list[Chart]:
+def _charts_over_time(figures: DialectFigures) -> list[page.Chart]:
     if not figures.axis.times_ns:
         return []
     if figures.dialect == KESTREL:
@@ -148,20 +149,22 @@ def _charts_over_time(figures: DialectFigures) -> list[Chart]:
         charts += _depth(figures)
     if figures.growth:
         note = "Total bytes of the records written so far, needed or not."
-        series = [Series("bytes", figures.growth, "accent")]
-        charts.append(Chart("Growth of the log", note, figures.axis, series, "bytes"))
+        series = [page.Series("bytes", figures.growth, "accent")]
+        charts.append(page.Chart("Growth of the log", note, figures.axis, series, "bytes"))
     return charts
 
 
 def _sums(
-    figures: DialectFigures, title: str, note: str, series: Sequence[Series], kind: str
-) -> Chart:
+    figures: DialectFigures, title: str, note: str, series: Sequence[page.Series], kind: str
+) -> page.Chart:
     """A chart of sums over a bucket: they are low where one is not whole."""
     if figures.axis.partial:
-        note += f" Shaded: less than {_article(format_length(figures.axis.bucket_ns))} of data."
+        note += (
+            f" Shaded: less than {_article(units.format_length(figures.axis.bucket_ns))} of data."
+        )
     if figures.unrecorded:
         note += " A run without recorded times counts at its planned time."
-    return Chart(title, note, figures.axis, series, kind=kind, by_bucket=True)
+    return page.Chart(title, note, figures.axis, series, kind=kind, by_bucket=True)
 
 
 def _article(duration: str) -> str:
@@ -170,46 +173,46 @@ def _article(duration: str) -> str:
     return f"{'an' if duration.startswith('h') else 'a'} {duration}"
 
 
-def _throughput(figures: DialectFigures) -> Chart:
+def _throughput(figures: DialectFigures) -> page.Chart:
     first, what = {
         WORKQ: ("added", "Jobs added, leases started and jobs completed"),
         ZTICK: ("due", "Plans due, runs started and runs that succeeded"),
     }[figures.dialect]
     series = [
-        Series("succeeded", figures.counts["completed"], "accent"),
-        Series("started", figures.counts["started"], "mid"),
-        Series(first, figures.counts[first], "edge"),
+        page.Series("succeeded", figures.counts["completed"], "accent"),
+        page.Series("started", figures.counts["started"], "mid"),
+        page.Series(first, figures.counts[first], "edge"),
     ]
-    note = f"{what}, per {format_length(figures.axis.bucket_ns)}."
+    note = f"{what}, per {units.format_length(figures.axis.bucket_ns)}."
     return _sums(figures, "Throughput", note, series, "lines")
 
 
-def _items_put(figures: DialectFigures) -> Chart:
-    note = f"Items put per {format_length(figures.axis.bucket_ns)}."
+def _items_put(figures: DialectFigures) -> page.Chart:
+    note = f"Items put per {units.format_length(figures.axis.bucket_ns)}."
     if figures.items_put > figures.attempts:
-        removed = format_count(figures.items_put - figures.attempts)
+        removed = units.format_count(figures.items_put - figures.attempts)
         note += f" Without the {removed} items of segments that were removed."
     return _sums(
-        figures, "Items put", note, [Series("put", figures.counts["added"], "accent")], "lines"
+        figures, "Items put", note, [page.Series("put", figures.counts["added"], "accent")], "lines"
     )
 
 
-def _failures(figures: DialectFigures) -> Chart:
+def _failures(figures: DialectFigures) -> page.Chart:
     words = {"failed": "failed", "timed_out": "timed out", "cut_off": "cut off"}
     tones = {"failed": "alarm", "timed_out": "alarm-mid", "cut_off": "edge", "expired": "faint"}
     series = [
-        Series(words.get(name, name), figures.counts[name], tone)
+        page.Series(words.get(name, name), figures.counts[name], tone)
         for name, tone in tones.items()
         if any(figures.counts[name]) or name == "failed"
     ]
-    note = f"Attempts that did not succeed, per {format_length(figures.axis.bucket_ns)}."
+    note = f"Attempts that did not succeed, per {units.format_length(figures.axis.bucket_ns)}."
     return _sums(figures, "Failures", note, series, "bars")
 
 
-def _percentiles(figures: DialectFigures, what: str) -> Chart:
+def _percentiles(figures: DialectFigures, what: str) -> page.Chart:
     names = {"p50": ("50 %", "accent"), "p90": ("90 %", "mid"), "p99": ("99 %", "soft")}
     series = [
-        Series(name, figures.latency[f"{what}_{rank}_ns"], tone)
+        page.Series(name, figures.latency[f"{what}_{rank}_ns"], tone)
         for rank, (name, tone) in names.items()
     ]
     if what == "run":
@@ -218,73 +221,71 @@ def _percentiles(figures: DialectFigures, what: str) -> Chart:
         title, time = "Lateness", "Time from the planned time to the start"
     else:
         title, time = "Wait", "Time from ready to leased"
-    note = (
-        f"{time}, by percentile, of what started in each {format_length(figures.axis.bucket_ns)}."
-    )
-    return Chart(title, note, figures.axis, series, "ns", kind="nested")
+    length = units.format_length(figures.axis.bucket_ns)
+    note = f"{time}, by percentile, of what started in each {length}."
+    return page.Chart(title, note, figures.axis, series, "ns", kind="nested")
 
 
-def _backlog(figures: DialectFigures) -> Chart:
+def _backlog(figures: DialectFigures) -> page.Chart:
     note = "Waiting items, by the time they were put. Journals do not record deliveries."
-    return Chart(
-        "Backlog", note, figures.axis, [Series("waiting", figures.depth["ready"], "accent")]
+    return page.Chart(
+        "Backlog", note, figures.axis, [page.Series("waiting", figures.depth["ready"], "accent")]
     )
 
 
-def _depth(figures: DialectFigures) -> list[Chart]:
+def _depth(figures: DialectFigures) -> list[page.Chart]:
     waiting = "due, not started" if figures.dialect == ZTICK else "ready"
     series = [
-        Series("running", figures.depth["running"], "mid"),
-        Series(waiting, figures.depth["ready"], "accent"),
+        page.Series("running", figures.depth["running"], "mid"),
+        page.Series(waiting, figures.depth["ready"], "accent"),
     ]
-    note = (
-        f"Jobs waiting and jobs running at the end of each {format_length(figures.axis.bucket_ns)}."
-    )
-    charts = [Chart("Depth", note, figures.axis, series)]
+    length = units.format_length(figures.axis.bucket_ns)
+    note = f"Jobs waiting and jobs running at the end of each {length}."
+    charts = [page.Chart("Depth", note, figures.axis, series)]
     if any(figures.depth["scheduled"]):
-        ahead = [Series("scheduled", figures.depth["scheduled"], "edge")]
+        ahead = [page.Series("scheduled", figures.depth["scheduled"], "edge")]
         note = "Jobs that are scheduled for later."
-        charts.append(Chart("Scheduled ahead", note, figures.axis, ahead))
+        charts.append(page.Chart("Scheduled ahead", note, figures.axis, ahead))
     return charts
 
 
-def _due(figures: DialectFigures) -> list[Chart]:
+def _due(figures: DialectFigures) -> list[page.Chart]:
     if not figures.due:
         return []
-    length = format_length(figures.due_axis.bucket_ns)
+    length = units.format_length(figures.due_axis.bucket_ns)
     note = f"Plans by planned time, past and future, per {length}."
-    series = [Series("planned for", figures.due, "mid")]
-    return [Chart("Plans", note, figures.due_axis, series, kind="bars", is_shared=False)]
+    series = [page.Series("planned for", figures.due, "mid")]
+    return [page.Chart("Plans", note, figures.due_axis, series, kind="bars", is_shared=False)]
 
 
 # ----------------------------------------
 # Bars and tables.
 
 
-def _outcomes(figures: DialectFigures) -> Bars:
+def _outcomes(figures: DialectFigures) -> page.Bars:
     notes = {
         WORKQ: "How each attempt ended; waiting jobs have not started theirs.",
         ZTICK: "How each run ended, and the plans that have not run.",
         KESTREL: "Items in segments that still exist.",
     }
     rows = sorted(figures.outcomes.items(), key=lambda each: (-each[1], each[0]))
-    return Bars(
+    return page.Bars(
         "Outcomes",
         notes[figures.dialect],
         [(name, [(float(count), _TONES.get(name, "edge"))]) for name, count in rows],
     )
 
 
-def _reasons(figures: DialectFigures) -> list[Bars]:
+def _reasons(figures: DialectFigures) -> list[page.Bars]:
     """Failures by class of error: of use only where the log knows more than the outcome."""
     if all(outcome == reason for outcome, reason, _ in figures.reasons):
         return []
     note = f"Failures by class of error, or by what the runner said{_first(figures.reasons)}."
     rows = [(reason, [(float(count), "alarm")]) for _, reason, count in figures.reasons]
-    return [Bars("Errors", note, rows)]
+    return [page.Bars("Errors", note, rows)]
 
 
-def _lag(figures: DialectFigures) -> list[Bars]:
+def _lag(figures: DialectFigures) -> list[page.Bars]:
     if not figures.lag:
         return []
     rows = [
@@ -297,14 +298,14 @@ def _lag(figures: DialectFigures) -> list[Bars]:
     note = "Items each reader has not finished, as of its last checkpoint."
     if len(figures.lag) == TOP:
         note += f" The {TOP} furthest behind."
-    return [Bars("Reader lag", note, rows)]
+    return [page.Bars("Reader lag", note, rows)]
 
 
-def _groups(figures: DialectFigures) -> list[Table]:
+def _groups(figures: DialectFigures) -> list[page.Table]:
     return [_group_table(figures.dialect, by, groups) for by, groups in figures.groups.items()]
 
 
-def _group_table(dialect: str, by: str, groups: Sequence[Answer]) -> Table:
+def _group_table(dialect: str, by: str, groups: Sequence[Answer]) -> page.Table:
     title, heading = _HEADINGS[by]
     names = {
         "Wait 50 %": "wait_p50_ns",
@@ -313,29 +314,32 @@ def _group_table(dialect: str, by: str, groups: Sequence[Answer]) -> Table:
         "Run 99 %": "run_p99_ns",
     }
     lengths = {text: [each.get(name) for each in groups] for text, name in names.items()}
-    units = {text: column_unit(values, "ns") for text, values in lengths.items()}
+    shown_in = {text: units.column_unit(values, "ns") for text, values in lengths.items()}
     counts = ("Jobs", "Attempts", "Failed") if dialect == WORKQ else ("Plans", "Runs", "Failed")
-    columns = [heading, *counts, *(f"{text}, {unit[1]}" for text, unit in units.items())]
+    columns = [heading, *counts, *(f"{text}, {unit[1]}" for text, unit in shown_in.items())]
     rows = [
         [
             each["name"] or _NAMELESS[by],
-            *(format_count(each[number]) for number in ("jobs", "started", "failed")),
-            *(format_in(lengths[text][at], unit) for text, unit in units.items()),
+            *(units.format_count(each[number]) for number in ("jobs", "started", "failed")),
+            *(units.format_in(lengths[text][at], unit) for text, unit in shown_in.items()),
         ]
         for at, each in enumerate(groups)
     ]
     note = f"By {counts[0].lower()}{_first(groups)}."
-    return Table(title, note, columns, rows, frozenset(range(1, len(columns))))
+    return page.Table(title, note, columns, rows, frozenset(range(1, len(columns))))
 
 
-def _stored(figures: DialectFigures) -> Table:
+def _stored(figures: DialectFigures) -> page.Table:
     rows = [
-        [each["queue"], *(format_count(each[number]) for number in ("put", "stored", "waiting"))]
+        [
+            each["queue"],
+            *(units.format_count(each[number]) for number in ("put", "stored", "waiting")),
+        ]
         for each in figures.stored
     ]
     columns = ["Queue", "Items put", "Stored", "Waiting"]
     note = f"By items put{_first(figures.stored)}."
-    return Table("Busiest queues", note, columns, rows, frozenset({1, 2, 3}))
+    return page.Table("Busiest queues", note, columns, rows, frozenset({1, 2, 3}))
 
 
 def _first(rows: Sequence[object]) -> str:
@@ -348,7 +352,7 @@ def _first(rows: Sequence[object]) -> str:
 # something.
 
 
-def compare_weeks(weeks: Mapping[str, tuple[Week, Week]]) -> tuple[list[str], list[Section]]:
+def compare_weeks(weeks: Mapping[str, tuple[Week, Week]]) -> tuple[list[str], list[page.Section]]:
     """Return what got worse, in words, and a section with every queue that ran in both weeks."""
     reasons = {name: _worse(*pair) for name, pair in weeks.items()}
     order = sorted(weeks, key=lambda name: (not reasons[name], -weeks[name][1].started, name))
@@ -367,9 +371,9 @@ def compare_weeks(weeks: Mapping[str, tuple[Week, Week]]) -> tuple[list[str], li
     columns = ["Queue", *(f"{name}, before" for name in names), *names, "Worse"]
     marks = ["warning" if reasons[name] else "" for name in listed]
     note = "The seven days up to the last event, and the seven days before."
-    table = Table("By queue", note, columns, rows, frozenset(range(1, 9)), marks)
+    table = page.Table("By queue", note, columns, rows, frozenset(range(1, 9)), marks)
     worse = [f"{name} ({', '.join(reasons[name])})" for name in order if reasons[name]]
-    return worse, [Section("Week on week", "Changes since the previous week.", parts=[table])]
+    return worse, [page.Section("Week on week", "Changes since the previous week.", parts=[table])]
 
 
 def _worse(before: Week, after: Week) -> list[str]:
@@ -389,8 +393,8 @@ def _worse(before: Week, after: Week) -> list[str]:
 
 def _week_cells(week: Week) -> list[str]:
     return [
-        format_count(week.started),
-        format_share(week.failed, week.started),
-        format_value(week.wait_p95_ns, "ns"),
-        format_value(week.run_p95_ns, "ns"),
+        units.format_count(week.started),
+        units.format_share(week.failed, week.started),
+        units.format_value(week.wait_p95_ns, "ns"),
+        units.format_value(week.run_p95_ns, "ns"),
     ]

@@ -34,15 +34,8 @@ from journeyman.spark.files import filesystem_of
 from journeyman.spark.source.options import SourceOptions
 from journeyman.spark.source.pieces import LogPartition, Piece, SplitContext
 from journeyman.spark.source.splits import cut
+from journeyman.spark.streams import offsets
 from journeyman.spark.streams.chains import opened_path
-from journeyman.spark.streams.offsets import (
-    BatchStretch,
-    FilePlace,
-    LogPlace,
-    StreamOffset,
-    fingerprint,
-    with_file,
-)
 
 
 @dataclass(slots=True)
@@ -60,10 +53,10 @@ class Allowance:
 
 def advanced(
     options: SourceOptions,
-    offset: StreamOffset,
+    offset: offsets.StreamOffset,
     allowance: Allowance,
-    ceiling: StreamOffset | None = None,
-) -> StreamOffset:
+    ceiling: offsets.StreamOffset | None = None,
+) -> offsets.StreamOffset:
     """``offset`` moved on over whole entries; the same if there are none.
 
     ``ceiling``: no file is read further than it is there, which is an end of entries.
@@ -85,29 +78,29 @@ def _in_turn(names: list[str], turn: int) -> Iterator[str]:
 def _log_advanced(
     options: SourceOptions,
     name: str,
-    place: LogPlace,
+    place: offsets.LogPlace,
     allowance: Allowance,
     caps: dict[int, int] | None,
-) -> LogPlace:
+) -> offsets.LogPlace:
     for file in place.files:
         if file.finished:
             continue
         if allowance.max_bytes == 0:
             break
-        stretch = BatchStretch(name, place, file, file.end)
+        stretch = offsets.BatchStretch(name, place, file, file.end)
         cap = None if caps is None else caps[file.segment]
         moved = _file_advanced(options, stretch, allowance, cap)
         if moved.end > file.end:
             allowance.take(moved.end - file.end)
-            place = with_file(place, moved)
+            place = offsets.with_file(place, moved)
         if not moved.finished:
             break
     return place
 
 
 def _file_advanced(
-    options: SourceOptions, stretch: BatchStretch, allowance: Allowance, cap: int | None
-) -> FilePlace:
+    options: SourceOptions, stretch: offsets.BatchStretch, allowance: Allowance, cap: int | None
+) -> offsets.FilePlace:
     file, room = stretch.file, allowance.max_bytes
     path = opened_path(file)
     if path is None:
@@ -128,12 +121,16 @@ def _file_advanced(
             end = limit
         else:
             end = _boundary(options, stretch, path, limit, size, is_first=allowance.is_untouched)
-        return file if end == file.end else replace(file, end=end, mark=fingerprint(opened, end))
+        return (
+            file
+            if end == file.end
+            else replace(file, end=end, mark=offsets.fingerprint(opened, end))
+        )
 
 
 def _boundary(
     options: SourceOptions,
-    stretch: BatchStretch,
+    stretch: offsets.BatchStretch,
     path: str,
     limit: int,
     size: int,
@@ -151,7 +148,7 @@ def _boundary(
 
 
 def partitions_of(
-    batch_stretches: Iterable[BatchStretch], options: SourceOptions
+    batch_stretches: Iterable[offsets.BatchStretch], options: SourceOptions
 ) -> list[LogPartition]:
     """Partitions of about the same size, in order."""
     pieces = []
@@ -168,7 +165,7 @@ def partitions_of(
     return cut(pieces, options)
 
 
-def _piece(options: SourceOptions, stretch: BatchStretch, path: str, end: int) -> Piece:
+def _piece(options: SourceOptions, stretch: offsets.BatchStretch, path: str, end: int) -> Piece:
     """A stretch up to ``end`` of its file, as if that ended there."""
     place, known = stretch.place, stretch.file
     file = LogFile(

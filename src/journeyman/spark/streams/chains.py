@@ -55,16 +55,7 @@ from journeyman.logs.holders import is_registered, lost_files, register
 from journeyman.logs.publication import Replacement, replacement_of
 from journeyman.spark.files import filesystem_of, find_source_logs
 from journeyman.spark.source.options import KESTREL, LEDGER, ZTICK, SourceOptions
-from journeyman.spark.streams.offsets import (
-    FilePlace,
-    Holds,
-    LogPlace,
-    StreamOffset,
-    changed_ns,
-    fingerprint,
-    held_path,
-    read_range,
-)
+from journeyman.spark.streams import offsets
 from journeyman.units import NS_PER_S
 
 
@@ -113,7 +104,7 @@ def identities(seen_log: LogSeen) -> list[tuple[str, int | None]]:
     return [(file.path, file.inode) for file in seen_log.files]
 
 
-def _replacement(file: FilePlace) -> Replacement | None:
+def _replacement(file: offsets.FilePlace) -> Replacement | None:
     """The file that took the place of this one."""
     return replacement_of(disk_of(file.path), file.path, file.inode or 0)
 
@@ -137,7 +128,7 @@ def _names(dialect: str, log: str, paths: Iterable[str]) -> Iterable[str]:
     return names.compressed, names.to_compress, names.active
 
 
-def is_same(file: FilePlace, seen_file: FileSeen) -> bool:
+def is_same(file: offsets.FilePlace, seen_file: FileSeen) -> bool:
     """Return whether this is the file that was read; raises LogError if it is, but was changed."""
     inodes_known = file.inode is not None and seen_file.inode is not None
     if inodes_known and file.inode != seen_file.inode:
@@ -156,7 +147,7 @@ def is_same(file: FilePlace, seen_file: FileSeen) -> bool:
     return False
 
 
-def _where_copied(place: LogPlace, seen_log: LogSeen) -> LogPlace:
+def _where_copied(place: offsets.LogPlace, seen_log: LogSeen) -> offsets.LogPlace:
     """The chain with the inodes that its files have now, where they were copied.
 
     A server that moves to another disk, and a program that fetches logs from other machines, keep
@@ -177,40 +168,44 @@ def _where_copied(place: LogPlace, seen_log: LogSeen) -> LogPlace:
     return replace(place, files=tuple(files))
 
 
-def _is_copy(file: FilePlace, seen_file: FileSeen) -> bool:
+def _is_copy(file: offsets.FilePlace, seen_file: FileSeen) -> bool:
     """Return whether this file begins with all that was read, and all that the link has."""
     if not file.held or file.inode is None or _mark(seen_file.path, file.end) != file.mark:
         return False
-    link = held_path(file.path, file.inode)
+    link = offsets.held_path(file.path, file.inode)
     kept = filesystem_of(link).find(link)
     return kept is None or _mark(link, kept.size) == _mark(seen_file.path, kept.size)
 
 
-def held_file(file: FilePlace) -> HeldFile | None:
+def held_file(file: offsets.FilePlace) -> HeldFile | None:
     """Return the facts of the link on a file; None without one, or if it is no longer that file."""
     if not file.held or file.inode is None:
         return None
-    link = held_path(file.path, file.inode)
+    link = offsets.held_path(file.path, file.inode)
     found = filesystem_of(link).find(link)
     if found is None or _mark(link, file.end) != file.mark:
         return None
-    return HeldFile(found.size, changed_ns(link))
+    return HeldFile(found.size, offsets.changed_ns(link))
 
 
-def mark_of(file: FilePlace) -> str | None:
+def mark_of(file: offsets.FilePlace) -> str | None:
     """The mark of the first ``end`` bytes of a file, wherever compaction has put it since."""
-    for name in (file.path, file.path + ".to_compress", held_path(file.path, file.inode or 0)):
+    for name in (
+        file.path,
+        file.path + ".to_compress",
+        offsets.held_path(file.path, file.inode or 0),
+    ):
         found = filesystem_of(name).find(name)
         if found is not None and found.identity == file.inode:
             return _mark(name, file.end)
     return None
 
 
-def opened_path(file: FilePlace) -> str | None:
+def opened_path(file: offsets.FilePlace) -> str | None:
     """The name under which this very file can be opened now; None if it is gone."""
     names = [file.path, file.path + ".to_compress"]
     if file.held and file.inode is not None:
-        names.insert(0, held_path(file.path, file.inode))
+        names.insert(0, offsets.held_path(file.path, file.inode))
     for name in names:
         found = filesystem_of(name).find(name)
         if found is None or (file.inode is not None and found.identity != file.inode):
@@ -225,7 +220,7 @@ def _mark(path: str, end: int) -> str:
         return ""
     try:
         with closing(filesystem_of(path).open(path)) as file:
-            return fingerprint(file, end)
+            return offsets.fingerprint(file, end)
     except FileNotFoundError:
         return "?"  # renamed meanwhile: no mark looks like this
 
@@ -241,7 +236,7 @@ class ChainKeeper:
     forgiving: bool = False
     stream: str = ""
 
-    def extended(self, place: LogPlace, seen_log: LogSeen) -> LogPlace:
+    def extended(self, place: offsets.LogPlace, seen_log: LogSeen) -> offsets.LogPlace:
         """The chain with what has come since. Raises LogError for what is lost or replaced."""
         place = _where_copied(replace(place, files=place.still_needed()), seen_log)
         newest = place.newest
@@ -252,7 +247,7 @@ class ChainKeeper:
             return self._ztick(place, newest, seen_log)
         return self._numbered(place, newest, seen_log)
 
-    def orphaned(self, place: LogPlace, name: str) -> LogPlace:
+    def orphaned(self, place: offsets.LogPlace, name: str) -> offsets.LogPlace:
         """The chain of a log of which no file is there any more: read what links have kept."""
         newest = place.newest
         if newest is None or newest.final is not None:
@@ -270,7 +265,9 @@ class ChainKeeper:
             return files[at].path.endswith((".compressed", ".to_compress"))
         return at + 1 < len(files)
 
-    def _ztick(self, place: LogPlace, newest: FilePlace, seen_log: LogSeen) -> LogPlace:
+    def _ztick(
+        self, place: offsets.LogPlace, newest: offsets.FilePlace, seen_log: LogSeen
+    ) -> offsets.LogPlace:
         names = segments.ZtickNames(seen_log.name)
         by_name = {file.path: file for file in seen_log.files}
         active = by_name.get(names.active)
@@ -291,8 +288,12 @@ class ChainKeeper:
         )
 
     def _folded(
-        self, place: LogPlace, newest: FilePlace, name: str, compressed: FileSeen | None
-    ) -> LogPlace:
+        self,
+        place: offsets.LogPlace,
+        newest: offsets.FilePlace,
+        name: str,
+        compressed: FileSeen | None,
+    ) -> offsets.LogPlace:
         """``newest`` is in the log no more; compaction must have taken it."""
         if compressed is None:
             held = held_file(newest)
@@ -306,14 +307,16 @@ class ChainKeeper:
             what = f"what follows byte {newest.end} of segment {newest.segment}"
             return self._lost(_close(place, newest.end), name, f"{what} was compacted unread")
         place = _close(place, held.size)
-        if changed_ns(compressed.path) > held.changed_ns:
+        if offsets.changed_ns(compressed.path) > held.changed_ns:
             what = f"files behind segment {newest.segment} were compacted before they were seen"
             return self._lost(place, name, what)
         return place
 
     # --- workq, kestrel, ledger ---
 
-    def _numbered(self, place: LogPlace, newest: FilePlace, seen_log: LogSeen) -> LogPlace:
+    def _numbered(
+        self, place: offsets.LogPlace, newest: offsets.FilePlace, seen_log: LogSeen
+    ) -> offsets.LogPlace:
         number = self._number(newest.path)
         newer = [file for file in seen_log.files if self._number(file.path) > number]
         if self.dialect == KESTREL:
@@ -339,13 +342,17 @@ class ChainKeeper:
             place = self._lost(place, seen_log.name, gap)
         return _append(place, tuple(newer), is_closed=lambda at, files: at + 1 < len(files))
 
-    def _followed(self, place: LogPlace, newest: FilePlace, seen_log: LogSeen) -> LogPlace | None:
+    def _followed(
+        self, place: offsets.LogPlace, newest: offsets.FilePlace, seen_log: LogSeen
+    ) -> offsets.LogPlace | None:
         """The chain across an offline compaction or cleaning of ours; None if there was none."""
         found = _replacement(newest)
         if found is None:
             return None
         begin = found.size
-        new = FilePlace(newest.segment + 1, found.path, begin, inode=found.inode, begin=begin)
+        new = offsets.FilePlace(
+            newest.segment + 1, found.path, begin, inode=found.inode, begin=begin
+        )
         mark = mark_of(new)
         held = held_file(newest)
         if held is None and newest.end < found.was:
@@ -358,7 +365,9 @@ class ChainKeeper:
         new = replace(new, mark=mark, begin_mark=mark)
         return self.extended(replace(place, files=(*place.files, new)), seen_log)
 
-    def _close(self, place: LogPlace, newest: FilePlace, name: str) -> LogPlace:
+    def _close(
+        self, place: offsets.LogPlace, newest: offsets.FilePlace, name: str
+    ) -> offsets.LogPlace:
         """Close a file that another one follows. Its size is asked for only now."""
         if newest.final is not None:
             return place
@@ -369,7 +378,7 @@ class ChainKeeper:
             return self._lost(_close(place, newest.end), name, what)
         return _close(place, found.size)
 
-    def _gap(self, newest: FilePlace, following: FileSeen) -> str:
+    def _gap(self, newest: offsets.FilePlace, following: FileSeen) -> str:
         """Return what is missing between two files, in words; empty if nothing is."""
         if self.dialect == KESTREL:
             path = opened_path(newest)
@@ -397,22 +406,22 @@ class ChainKeeper:
         sequence = segments.ledger_sequence if self.dialect == LEDGER else segments.workq_sequence
         return sequence(name) or 0
 
-    def _lost(self, place: LogPlace, name: str, what: str) -> LogPlace:
+    def _lost(self, place: offsets.LogPlace, name: str, what: str) -> offsets.LogPlace:
         if not self.forgiving:
             raise LogError(name, f"history was lost: {what}{_HOW_TO_GO_ON}")
         return replace(place, holes=place.holes + 1, lost=what)
 
 
 def _append(
-    place: LogPlace,
+    place: offsets.LogPlace,
     files: tuple[FileSeen, ...],
     *,
     is_closed: Callable[[int, tuple[FileSeen, ...]], bool],
-) -> LogPlace:
+) -> offsets.LogPlace:
     newest = place.newest
     segment = 0 if newest is None else newest.segment + 1
     new = tuple(
-        FilePlace(
+        offsets.FilePlace(
             segment + at,
             file.path,
             inode=file.inode,
@@ -423,7 +432,7 @@ def _append(
     return replace(place, files=(*place.files, *new))
 
 
-def _close(place: LogPlace, size: int) -> LogPlace:
+def _close(place: offsets.LogPlace, size: int) -> offsets.LogPlace:
     """The newest file gets no more bytes."""
     newest = place.files[-1]
     if newest.final is not None:
@@ -431,7 +440,7 @@ def _close(place: LogPlace, size: int) -> LogPlace:
     return replace(place, files=(*place.files[:-1], replace(newest, final=size)))
 
 
-def _is_resting(newest: FilePlace, compressed: FileSeen | None) -> bool:
+def _is_resting(newest: offsets.FilePlace, compressed: FileSeen | None) -> bool:
     """Return whether the newest known file is the compacted one, and still there."""
     return compressed is not None and is_same(newest, compressed)
 
@@ -451,7 +460,7 @@ def _item_ids(path: str) -> tuple[int | None, int | None]:
     filesystem = filesystem_of(path)
     found = filesystem.find(path)
     with closing(filesystem.open(path)) as file:
-        data = read_range(file, 0, 0 if found is None else found.size)
+        data = offsets.read_range(file, 0, 0 if found is None else found.size)
     first = last = None
     for chunk in iter_batches(data):
         ids = pc.drop_null(chunk.batch.column("item_id"))
@@ -461,7 +470,9 @@ def _item_ids(path: str) -> tuple[int | None, int | None]:
     return first, last
 
 
-def register_stream(offset: StreamOffset, who: str, directories: Iterable[str] = ()) -> bool:
+def register_stream(
+    offset: offsets.StreamOffset, who: str, directories: Iterable[str] = ()
+) -> bool:
     """Let the logs of these directories keep what is behind ``offset``; whether one is new."""
     is_new = False
     known = {posixpath.dirname(f.path) for log in offset.logs.values() for f in log.files}
@@ -490,27 +501,27 @@ class Watch:
     hold_files: bool = True
     _needed: set[tuple[str, int]] = field(default_factory=set)  # (directory, inode)
     _copies: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)  # new: old
-    _registered_at: StreamOffset | None = None
+    _registered_at: offsets.StreamOffset | None = None
     _registered_ns: int = 0
 
-    def extended(self, offset: StreamOffset) -> StreamOffset:
+    def extended(self, offset: offsets.StreamOffset) -> offsets.StreamOffset:
         """The offset with every file that is there now in its chains; nothing of it read yet."""
         keeper = ChainKeeper(self.options.dialect, self.forgiving, offset.stream)
         gone_is_fine = self.forgiving or self.options.ignore_missing_files
-        holds = Holds(offset.stream, self.hold_files)
+        holds = offsets.Holds(offset.stream, self.hold_files)
         seen = survey(self.options)
         if self.hold_files and self._registered(offset, seen.values()):
             seen = survey(self.options)  # a file that left before it was registered is not missed
         logs = {}
         for name in {*offset.logs, *seen}:
-            known = offset.logs.get(name, LogPlace())
+            known = offset.logs.get(name, offsets.LogPlace())
             if name in seen:
                 logs[name] = self._settled(keeper, holds, known, seen[name])
             else:
                 logs[name] = ChainKeeper(keeper.dialect, gone_is_fine).orphaned(known, name)
         return replace(offset, logs=logs, is_origin=False, origin=None)
 
-    def _registered(self, offset: StreamOffset, seen_logs: Iterable[LogSeen]) -> bool:
+    def _registered(self, offset: offsets.StreamOffset, seen_logs: Iterable[LogSeen]) -> bool:
         """Register as a holder with all that is before ``offset`` done; whether that is new."""
         now_ns = SystemClock().now_ns()
         if self._registered_at == offset and now_ns - self._registered_ns < _REGISTER_NS:
@@ -519,29 +530,33 @@ class Watch:
         directories = {posixpath.dirname(f.path) for log in seen_logs for f in log.files}
         return register_stream(offset, self.options.holder, directories)
 
-    def needs(self, end: StreamOffset) -> None:
+    def needs(self, end: offsets.StreamOffset) -> None:
         """Nothing that ``end`` speaks of may go before the batch that ends there is done."""
         self._needed |= {each for place in end.logs.values() for each in _places(place)}
 
-    def needs_only(self, end: StreamOffset) -> None:
+    def needs_only(self, end: offsets.StreamOffset) -> None:
         """Whatever else was linked on the way may go."""
         self._needed.clear()
         self.needs(end)
 
-    def release(self, end: StreamOffset) -> None:
+    def release(self, end: offsets.StreamOffset) -> None:
         """A batch is done for good: let go of all files that nothing behind ``end`` needs."""
         done = {each for place in end.logs.values() for each in _places(place)}
         self._needed -= done
         self._needed -= {self._copies.pop(each) for each in done & self._copies.keys()}
         self.needs(end.without_finished())
-        holds = Holds(end.stream, self.hold_files)
+        holds = offsets.Holds(end.stream, self.hold_files)
         for directory in {directory for directory, _ in done}:
             kept = {inode for where, inode in self._needed if where == directory}
             holds.release_all_but(directory, kept)
 
     def _settled(
-        self, keeper: ChainKeeper, holds: Holds, known_place: LogPlace, seen_log: LogSeen
-    ) -> LogPlace:
+        self,
+        keeper: ChainKeeper,
+        holds: offsets.Holds,
+        known_place: offsets.LogPlace,
+        seen_log: LogSeen,
+    ) -> offsets.LogPlace:
         for _ in range(_MAX_LOOKS):
             place = keeper.extended(known_place, seen_log)
             before = {file.segment: file.inode for file in known_place.files}
@@ -556,14 +571,16 @@ class Watch:
             seen_log = again
         raise LogError(seen_log.name, "its files change faster than they can be looked at")
 
-    def _note_copies(self, place: LogPlace, before: Mapping[int, int | None]) -> None:
+    def _note_copies(self, place: offsets.LogPlace, before: Mapping[int, int | None]) -> None:
         for file in place.files:
             old = before.get(file.segment)
             if old is not None and file.inode is not None and file.inode != old:
                 directory = posixpath.dirname(file.path)
                 self._copies[directory, file.inode] = directory, old
 
-    def _with_links(self, holds: Holds, place: LogPlace, fresh: set[int]) -> LogPlace:
+    def _with_links(
+        self, holds: offsets.Holds, place: offsets.LogPlace, fresh: set[int]
+    ) -> offsets.LogPlace:
         """The chain with links on its new files, where links can be made."""
         files = list(place.files)
         for at, file in enumerate(files):
@@ -575,7 +592,7 @@ class Watch:
         return replace(place, files=tuple(files))
 
 
-def _places(place: LogPlace) -> Iterator[tuple[str, int]]:
+def _places(place: offsets.LogPlace) -> Iterator[tuple[str, int]]:
     for file in place.files:
         if file.inode is not None:
             yield posixpath.dirname(file.path), file.inode
